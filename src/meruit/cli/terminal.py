@@ -1,4 +1,4 @@
-"""How the command line speaks: tables for people, JSON for programs, complaints on stderr."""
+"""Options and output that all commands share: tables for people, JSON for programs, errors on stderr."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from meruit.model.text import escape_control_characters as escape_control_characters  # noqa: PLC0414 - part of how the command line speaks
+from meruit.model.text import escape_control_characters as escape_control_characters  # noqa: PLC0414 - part of the command line's output
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -26,65 +26,67 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs, on one line.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON; errors too.")
 config_option = click.option(
-    "--config", metavar="FILE", help="Settings; else $MERUIT_CONFIG, else config/outcome-verification.yaml."
+    "--config",
+    metavar="FILE",
+    help="Settings file (default: $MERUIT_CONFIG, else config/outcome-verification.yaml).",
 )
 
-_data_option = click.option(
-    "--data", metavar="FOLDER", help="Where records are; else $MERUIT_DATA, else ./meruit-data."
-)
+_data_option = click.option("--data", metavar="FOLDER", help="Data folder (default: $MERUIT_DATA, else ./meruit-data).")
 _database_option = click.option(
-    "--database-url", metavar="URL", help="postgresql://… instead of SQLite; else $MERUIT_DATABASE_URL."
+    "--database-url",
+    metavar="URL",
+    help="PostgreSQL database, as postgresql://… (default: $MERUIT_DATABASE_URL, else SQLite in the data folder).",
 )
 MAX_LABEL = 200
 """Characters of an id or label."""
 MAX_CURSOR = 2**63 - 1
-"""No database counts further."""
+"""The largest integer that a database column holds."""
 
 
 class StoreAddress(NamedTuple):
-    """Where records are, and whose, as the options say."""
+    """The store and the tenant that the options name."""
 
     data: str | None
     database_url: str | None
     tenant: str
 
 
-tenant_option = click.option("--tenant", default="default", show_default=True, help="Whose records.")
+tenant_option = click.option("--tenant", default="default", show_default=True, metavar="NAME", help="Tenant.")
 
 
 def store_options(command: _Command) -> _Command:
-    """Say where the records are."""
+    """Add the options that locate the store."""
     return _data_option(_database_option(command))
 
 
 _limit_option = click.option(
-    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="How many at most."
+    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, metavar="N", help="Maximum rows on a page."
 )
 _before_option = click.option(
     "--before",
     type=click.IntRange(1, MAX_CURSOR),
     metavar="SEQ",
-    help="Go on behind this place: the `next` of a page.",
+    help="Cursor: pass the `next` value of the previous page.",
 )
 
 
 def page_options(command: _Command) -> _Command:
-    """Say which part of a list."""
+    """Add the options that select a page of a list."""
     return _limit_option(_before_option(command))
 
 
 python_full_option = click.option(
     "--allow-python-full",
     is_flag=True,
-    help="Let the criteria's code ask for the tier python-full: CPython in a jail.",
+    help="Allow code in the criteria to use the tier python-full (CPython in a jail).",
 )
 
 sources_option = click.option(
     "--allow-sources",
     is_flag=True,
-    help="Let tasks name systems of their own; they then read your environment and run commands for tokens.",
+    help="Allow tasks to name systems of their own. They may read your environment and run commands for tokens.",
 )
 
 _COLOURS = {
@@ -107,11 +109,11 @@ _COLOURS = {
 
 
 LONGEST_DECIMAL = 8
-"""Characters of a number with decimals that a table shows."""
+"""Most characters of a decimal number in a table."""
 
 
 def say(text: str | bytes = "", *, err: bool = False) -> None:
-    """Write a line; a reader that has gone away changes nothing about how the command ends."""
+    """Write a line; a closed pipe does not change the exit code."""
     stream = sys.stderr if err else sys.stdout
     if isinstance(text, str):
         encoding = getattr(stream, "encoding", None) or "utf-8"
@@ -119,25 +121,25 @@ def say(text: str | bytes = "", *, err: bool = False) -> None:
     try:
         click.echo(text, err=err)
     except BrokenPipeError:
-        # What is still to be written, by us or when the interpreter ends, goes nowhere without a complaint.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        # Later writes, ours or the interpreter's last flush, go to /dev/null and raise nothing.
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, stream.fileno())
+        os.close(devnull)
 
 
 def print_error(message: str) -> None:
-    """Say on stderr what went wrong."""
+    """Print an error on stderr, one line for each of its lines."""
     for line in message.split("\n"):
         say(f"{paint('error', sys.stderr)}: {escape_control_characters(line)}", err=True)
 
 
 def note(message: str) -> None:
-    """Say on stderr what is worth knowing."""
+    """Print a note on stderr."""
     say(f"note: {escape_control_characters(message)}", err=True)
 
 
 def paint(word: str, stream: Any = None) -> str:
-    """The word in its colour, where colours are wanted."""
+    """Colour a word for a terminal; leave it plain for a pipe or under NO_COLOR."""
     stream = stream or sys.stdout
     # A stream that was closed before we started is None.
     if os.environ.get("NO_COLOR") or stream is None or not stream.isatty():
@@ -146,18 +148,18 @@ def paint(word: str, stream: Any = None) -> str:
 
 
 def print_json(text: bytes) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document on stdout."""
     say(text)
 
 
 def check_stdin_used_once(*files: str | None) -> None:
-    """Refuse a command line that names standard input for two things: it can be read once."""
+    """Raise UsageError if two arguments are `-`: standard input can be read once."""
     if files.count("-") > 1:
-        raise click.UsageError("- is standard input, which can be read for one file only")
+        raise click.UsageError("only one file can be `-` (standard input)")
 
 
 def _width(text: str) -> int:
-    """How many columns a terminal takes for it."""
+    """Columns that the text takes on a terminal."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF") for char in text)
@@ -168,7 +170,7 @@ def _pad(cell: str, width: int) -> str:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, painted: int | None = None) -> None:
-    """Columns under their headings; the last may be as long as it likes."""
+    """Print columns under their headings; the last column is not padded."""
     shown_rows = [headings, *([escape_control_characters(cell) for cell in row] for row in rows)]
     widths = [max(_width(row[column]) for row in shown_rows) for column in range(len(headings))]
     widths[-1] = 0
@@ -181,7 +183,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, paint
 
 
 def format_cell(value: Any) -> str:
-    """Make a value short enough for a table; cut, not rounded, so that it never looks like what it missed."""
+    """Shorten a value for a table; a number is cut, not rounded, so that 0.8999 never reads as 0.9."""
     match value:
         case None:
             return "–"
@@ -202,7 +204,7 @@ def format_cell(value: Any) -> str:
 
 @contextmanager
 def show_progress(doing: str) -> Iterator[Callable[[int, int], None]]:
-    """How far it is, on stderr: a bar where a person looks, else nothing until the caller sums up."""
+    """Show a progress bar on stderr if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return

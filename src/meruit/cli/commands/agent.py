@@ -1,4 +1,4 @@
-"""`meruit agent`: runs of agents behind the gate."""
+"""`meruit agent`: agent runs behind the verification gate."""
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -30,15 +30,15 @@ MAX_SECONDS = 30 * 24 * 3600
 
 
 def _check_seconds(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
-    """No range holds NaN off: it is neither above nor below anything."""
+    """Reject a number of seconds out of range, NaN included, which click's ranges let through."""
     if value is not None and not 0 < value <= MAX_SECONDS:
-        raise click.BadParameter(f"{value:g} is not above 0 and at most {MAX_SECONDS} (30 days)")
+        raise click.BadParameter(f"{value:g} is not a number of seconds above 0 and up to {MAX_SECONDS} (30 days)")
     return value
 
 
 @contextmanager
 def _open_existing_store(data: str | None, database_url: str | None) -> "Iterator[Store]":
-    """The records there, closed in the end; where there are none, says what makes some."""
+    """Open the store for a while; raise StoreError if there is none."""
     from meruit.app import open_store
     from meruit.config import location_of
     from meruit.errors import StoreError
@@ -46,7 +46,7 @@ def _open_existing_store(data: str | None, database_url: str | None) -> "Iterato
 
     location = location_of(data, database_url)
     if location.url is None and not (location.folder / FILE).exists():
-        what = "`meruit agent run` makes them, and --data names another folder"
+        what = "run `meruit agent run`, or name another folder with --data"
         raise StoreError(f"{location.folder} holds no records yet; {what}")
     store = open_store(location)
     try:
@@ -57,19 +57,32 @@ def _open_existing_store(data: str | None, database_url: str | None) -> "Iterato
 
 @click.group()
 def agent() -> None:
-    """Run agents whose output counts once it is verified, and see what became of it; each takes --json."""
+    """Run agents behind the verification gate and show their runs."""
 
 
 @agent.command()
 @click.argument("named", metavar="MODULE:AGENT")
-@click.option("--query", metavar="TEXT", help="What the agent is asked.")
-@click.option("--input", "file", metavar="FILE", help="The same from a file; - is stdin.")
-@click.option("--payload", metavar="JSON", default="{}", help="What its context begins with, an object.")
+@click.option("--query", metavar="TEXT", help="Query for the agent. Give this or --input.")
+@click.option("--input", "file", metavar="FILE", help="File that holds the query; - is stdin.")
 @click.option(
-    "--max-attempts", type=click.IntRange(1, 1000), help="Rejections that end it; else the agent's own budget."
+    "--payload", metavar="JSON", default="{}", show_default=True, help="Initial context of the agent, a JSON object."
 )
-@click.option("--max-seconds", type=float, callback=_check_seconds, help="From its start to its end.")
-@click.option("--wait/--no-wait", " /--detach", default=True, help="Drive it here until it ends, or only queue it.")
+@click.option(
+    "--max-attempts",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Number of rejections that end the run (default: the agent's budget).",
+)
+@click.option(
+    "--max-seconds",
+    type=float,
+    callback=_check_seconds,
+    metavar="SECONDS",
+    help="Time limit for the run (default: none).",
+)
+@click.option(
+    "--wait/--no-wait", " /--detach", default=True, help="Run it here until it ends (default), or only queue it."
+)
 @tenant_option
 @store_options
 @json_option
@@ -87,12 +100,12 @@ def run(  # noqa: PLR0913 - one an option
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Record a run of an agent or a team, and drive it here until it ends.
+    """Run an agent or a team and print the result.
 
-    Progress, rejections and why are on stderr, the result on stdout. Exit codes: 0 completed, 1 failed or exhausted, 3
-    where the agent, its model or its verifier broke. Interrupted, the run is let go of; `meruit worker` takes it up.
+    Progress and rejections go to stderr. Exit codes: 0 completed, 1 failed or exhausted, 3 the agent, its model or its
+    verifier had an error. If you interrupt the command, the run stays queued and `meruit worker` continues it.
     """
-    # Loading pydantic, the store and the author's own code takes a moment that --help should not pay.
+    # Imported here so that --help is quick.
     import asyncio
 
     from meruit.app import open_store
@@ -110,7 +123,7 @@ def run(  # noqa: PLR0913 - one an option
     found = load_agents(named)
     if len(found) != 1:
         names = ", ".join(one.name for one in found)
-        raise AgentError(f"{named} is {len(found)} agents ({names}); name one of them")
+        raise AgentError(f"{named} holds {len(found)} agents ({names}); name one of them")
     crew = AgentRoster(found)
     store = open_store(location_of(data, database_url), make=True)
     try:
@@ -122,9 +135,9 @@ def run(  # noqa: PLR0913 - one an option
         if not wait:
             _print_status(watched.run(), as_json=as_json)
             return ExitCode.PASSED
-        note(f"this is {run_id}" + ("; another process drives it" if elsewhere else ""))
+        note(f"run {run_id}" + ("; another process runs it" if elsewhere else ""))
         if not asyncio.run(drive_to_end(watched, None if elsewhere else crew)):
-            note(f"{run_id} is let go of; `meruit worker {named}` goes on with it")
+            note(f"{run_id} is queued again; `meruit worker {named}` continues it")
             return ExitCode.INTERRUPTED
         ended = watched.run()
         if as_json:
@@ -140,13 +153,13 @@ def _query(query: str | None, file: str | None) -> str:
     from meruit.config import read_bytes
 
     if (query is None) == (file is None):
-        raise click.UsageError("give one of --query and --input")
+        raise click.UsageError("give exactly one of --query and --input")
     try:
         asked = query if file is None else read_bytes(file).decode()
     except UnicodeDecodeError:
         raise click.UsageError(f"{file} is not UTF-8 text") from None
     if not asked or not asked.strip():
-        raise click.UsageError("the agent is asked nothing; say something")
+        raise click.UsageError("the query is empty; give some text")
     return asked
 
 
@@ -160,7 +173,7 @@ def _payload(text: str) -> "dict[str, object]":
 
 
 def _is_driven_elsewhere(store: "Store", name: str) -> bool:
-    """Whether another process has the records and knows the agent; raises WorkerRefused where it does not."""
+    """Whether a worker of another process runs this agent; raises WorkerRefused if one has the store but not the agent."""
     from meruit.cli.shared.agent_run import has_worker
     from meruit.cli.shared.load_agents import check_no_other_worker
     from meruit.errors import WorkerRefused
@@ -175,9 +188,9 @@ def _is_driven_elsewhere(store: "Store", name: str) -> bool:
 
 
 @agent.command(name="list")
-@click.option("--status", type=click.Choice(STATES), help="Only those that stand there.")
-@click.option("--agent", "name", metavar="NAME", help="Only those of this agent.")
-@click.option("--parent", metavar="RUN", help="Only members of this team run.")
+@click.option("--status", type=click.Choice(STATES), help="Filter by status.")
+@click.option("--agent", "name", metavar="NAME", help="Filter by agent.")
+@click.option("--parent", metavar="RUN", help="Filter by team run: list its members.")
 @page_options
 @tenant_option
 @store_options
@@ -194,7 +207,7 @@ def list_runs(  # noqa: PLR0913 - one an option
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """List runs, the newest first."""
+    """List runs, newest first."""
     import msgspec
 
     from meruit.cli.shared.agent_run import agents_lacking_worker, attempts_of, describe_state
@@ -224,7 +237,7 @@ def list_runs(  # noqa: PLR0913 - one an option
     ]
     print_table(("run", "queued (UTC)", "agent", "status", "attempts", "why"), rows, painted=3)
     if following is not None:
-        note(f"there may be more: --before {following}")
+        note(f"next page: --before {following}")
     return ExitCode.PASSED
 
 
@@ -234,7 +247,7 @@ def list_runs(  # noqa: PLR0913 - one an option
 @store_options
 @json_option
 def show(*, run_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Show a run with its turns, what it handed in, how that was answered, and its result."""
+    """Show a run with its turns, submissions, rejections and result."""
     from meruit.cli.shared.agent_run import AgentRunWatch, print_run, run_to_json
 
     with _open_existing_store(data, database_url) as store:
@@ -249,17 +262,20 @@ def show(*, run_id: str, tenant: str, data: str | None, database_url: str | None
 
 @agent.command()
 @run_argument
-@click.option("--follow", is_flag=True, help="Go on until the run is over.")
+@click.option("--follow", is_flag=True, help="Continue until the run ends.")
 @tenant_option
 @store_options
 @json_option
 def events(*, run_id: str, follow: bool, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Print what happened to a run and to its members, oldest first; with --json one event a line."""
+    """Print the events of a run and its members, oldest first.
+
+    With --json, each event is one line of JSON.
+    """
     import asyncio
 
     from meruit.cli.shared.agent_run import AgentRunWatch, print_event
 
-    def tell(one: "OutboxEvent") -> None:
+    def show_event(one: "OutboxEvent") -> None:
         if as_json:
             print_json(one.to_json())
         else:
@@ -268,10 +284,10 @@ def events(*, run_id: str, follow: bool, tenant: str, data: str | None, database
     with _open_existing_store(data, database_url) as store:
         watched = AgentRunWatch(store, tenant, run_id)
         if follow:
-            asyncio.run(watched.follow(tell))
+            asyncio.run(watched.follow(show_event))
         else:
             for one in watched.all_events():
-                tell(one)
+                show_event(one)
     return ExitCode.PASSED
 
 
@@ -281,17 +297,20 @@ def events(*, run_id: str, follow: bool, tenant: str, data: str | None, database
 @store_options
 @json_option
 def cancel(*, run_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Give up a run, a team's members included; one that runs ends as soon as its worker hears of it."""
+    """Cancel a run and its members.
+
+    A run that a worker drives ends when the worker sees the request.
+    """
     from meruit.cli.shared.agent_run import AgentRunWatch
     from meruit.gate.run import FINAL_STATES, RunState
     from meruit.gate.store.runs import CancelRun
 
     with _open_existing_store(data, database_url) as store:
         if AgentRunWatch(store, tenant, run_id).run().status in FINAL_STATES:
-            note("it is over already; nothing was cancelled")
+            note("the run has already ended; nothing was cancelled")
         found = store.recorder.write(CancelRun(tenant, run_id))
     if found.status is RunState.RUNNING:
-        note("its worker will end it")
+        note("the worker that drives the run will end it")
     _print_status(found, as_json=as_json)
     return ExitCode.PASSED
 
@@ -299,16 +318,16 @@ def cancel(*, run_id: str, tenant: str, data: str | None, database_url: str | No
 @agent.command()
 @run_argument
 @click.argument("value")
-@click.option("--key", help="Which, as `waiting_for` says it; else what the run waits for.")
+@click.option("--key", metavar="KEY", help="The `waiting_for` key to answer (default: the run's current one).")
 @tenant_option
 @store_options
 @json_option
 def resume(
     *, run_id: str, value: str, key: str | None, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
-    """Hand in what a run waits for: VALUE is JSON, or text where it is none.
+    """Give a waiting run its value, as JSON or plain text.
 
-    With --key, the same twice is once, and another value for that key is refused.
+    With --key the command can be retried: the same value again changes nothing, and another value is refused.
     """
     import msgspec
 
@@ -320,7 +339,7 @@ def resume(
     except msgspec.DecodeError:
         given = value
     with _open_existing_store(data, database_url) as store:
-        # Of a run that waits for nothing, the move itself says so.
+        # For a run that does not wait, ResumeRun raises the error.
         asked = key if key is not None else AgentRunWatch(store, tenant, run_id).run().waiting_for or ""
         found = store.recorder.write(ResumeRun(tenant, run_id, asked, msgspec.json.encode(given)))
     _print_status(found, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`meruit audit`: taking an outcome out of the records, and checking one that somebody else took out."""
+"""`meruit audit`: export an outcome as a proof bundle, and check such a bundle."""
 
 import sys
 from pathlib import Path
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
 
 @click.group()
 def audit() -> None:
-    """Show that what was recorded is still what was recorded."""
+    """Export outcomes as proof bundles, and check such bundles."""
 
 
 @audit.command()
 @click.argument("outcome_id")
-@click.option("-o", "--output", "file", metavar="BUNDLE.zip", required=True, help="Where to write it; - is stdout.")
+@click.option("-o", "--output", "file", metavar="BUNDLE.zip", required=True, help="File to write; - is stdout.")
 @store_options
 @tenant_option
 @json_option
 def export(
     *, outcome_id: str, file: str, data: str | None, database_url: str | None, tenant: str, as_json: bool
 ) -> int:
-    """Pack an outcome with all that a stranger needs to check it.
+    """Write a bundle that proves an outcome to a third party.
 
-    The bundle holds the work, the criteria and every version of the verdict: hand it only to whoever may see them.
+    The bundle holds the work, the criteria and every version of the verdict. Give it only to readers who may see them.
     """
     import msgspec
 
-    # SQLAlchemy takes a moment to load, which `audit verify` must not need at all.
+    # `audit verify` must work without SQLAlchemy.
     from meruit.audit.export import export as packed
     from meruit.model.access import Scope
 
     if file == "-" and as_json:
-        raise click.UsageError("- is standard output, for the bundle alone; give a file, and --json tells about it")
+        raise click.UsageError("`-o -` and --json both write to stdout; give -o a file")
     with open_records(data, database_url) as store:
         bundle = packed(store, Scope(tenant), outcome_id)
     if file == "-":
@@ -67,20 +67,29 @@ def export(
 
 @audit.command()
 @click.argument("bundle", metavar="BUNDLE.zip")
-@click.option("--key", metavar="VKEY|FILE", help="The key that must have signed it, as the operator publishes it.")
-@click.option("--checkpoint", "kept", metavar="FILE", help="A checkpoint of the same log that you kept.")
-@click.option("--run-code", is_flag=True, help="Also run the code that the criteria bring along, in the sandbox.")
+@click.option(
+    "--key",
+    metavar="VKEY|FILE",
+    help="Key that must have signed the bundle, as the operator published it, or a file with it.",
+)
+@click.option(
+    "--checkpoint",
+    "kept",
+    metavar="FILE",
+    help="An earlier checkpoint of the same log; the bundle's log must extend it.",
+)
+@click.option("--run-code", is_flag=True, help="Also run the custom code of the criteria, in the sandbox.")
 @json_option
-def verify(*, bundle: str, key: str | None, kept: str | None, run_code: bool, as_json: bool) -> int:
-    """Check a bundle, with no service, no database and no network.
+def verify_bundle(*, bundle: str, key: str | None, kept: str | None, run_code: bool, as_json: bool) -> int:
+    """Check a bundle offline: no service, database or network.
 
-    Exit code 0 when every step holds; else the first that fails: 10 bundle, 11 signature, 12 inclusion,
+    Exit code 0 if every step holds, else the code of the first step that fails: 10 bundle, 11 signature, 12 inclusion,
     13 consistency, 14 sequence, 15 blobs, 16 metrics, 17 judge, 18 statement,
     19 governance, 20 settlement.
     """
-    # Loading the metrics takes a moment that --help should not pay.
+    # Imported here so that --help is quick.
     from meruit.audit.bundle import MAX_BUNDLE_BYTES
-    from meruit.audit.verify.outcome import verify as checked
+    from meruit.audit.verify.outcome import verify_bundle as checked
     from meruit.log.note import MAX_NOTE_BYTES
 
     check_stdin_used_once(bundle, kept)
@@ -102,7 +111,10 @@ def verify(*, bundle: str, key: str | None, kept: str | None, run_code: bool, as
 @store_options
 @json_option
 def key(*, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Print the public key that signs for these records: publish it, so that others can pin it."""
+    """Print the public key that signs the log.
+
+    Publish the key, so that readers can pin it.
+    """
     import msgspec
 
     with open_records(data, database_url) as store:
@@ -118,7 +130,7 @@ def key(*, data: str | None, database_url: str | None, as_json: bool) -> int:
 @store_options
 @json_option
 def checkpoint(*, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Print the log's newest checkpoint, signed now where it has grown since the last."""
+    """Print the newest signed checkpoint of the log."""
     import msgspec
 
     from meruit.store.checkpoint import checkpoint as signed
@@ -128,19 +140,26 @@ def checkpoint(*, data: str | None, database_url: str | None, as_json: bool) -> 
     if as_json:
         print_json(msgspec.json.encode({"checkpoint": found.note, "size": found.size}))
     else:
-        # The note ends its last line itself.
+        # The note ends with a newline.
         say(found.note.removesuffix("\n"))
     return ExitCode.PASSED
 
 
 @audit.command()
 @click.argument("outcome_id")
-@click.option("--version", type=click.IntRange(min=1), help="Of the verdict; else the latest.")
+@click.option(
+    "--version", type=click.IntRange(min=1), metavar="N", help="Version of the verdict (default: the latest)."
+)
 @store_options
 @tenant_option
-@click.option("--json", is_flag=True, expose_value=False, help="Changes nothing: a receipt is JSON, on one line.")
+@click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    help="No effect on the receipt, which is always one line of JSON; errors become JSON.",
+)
 def receipt(*, outcome_id: str, version: int | None, data: str | None, database_url: str | None, tenant: str) -> int:
-    """Print, as JSON, what proves later that a verdict was in the log."""
+    """Print a receipt: proof that a verdict is in the log."""
     from meruit.audit.export import receipt as taken
     from meruit.model.access import Scope
 
@@ -151,7 +170,7 @@ def receipt(*, outcome_id: str, version: int | None, data: str | None, database_
 
 
 def _load_key(given: str) -> "VerifierKey":
-    """A key as it is published, or the file that holds it."""
+    """Read a published key, or the file that holds it."""
     from meruit.errors import NoteError
     from meruit.log.note import MAX_NOTE_BYTES, VerifierKey
 
@@ -164,7 +183,7 @@ def _load_key(given: str) -> "VerifierKey":
 
 
 def _read_content(file: str, most: int) -> bytes:
-    """A file, or standard input for `-`, read to one byte past what can be meant."""
+    """Read a file, or standard input for `-`, up to one byte past the limit."""
     from meruit.errors import MeruitError
 
     try:

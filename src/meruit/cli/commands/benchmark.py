@@ -1,4 +1,4 @@
-"""`meruit benchmark`: agents measured by what they change in worlds of their own."""
+"""`meruit benchmark`: run agents on tasks and judge what they changed in their environments."""
 
 import math
 from collections.abc import Callable
@@ -34,32 +34,32 @@ agent_option = click.option(
     "agent",
     required=True,
     metavar="COMMAND",
-    help="How the agent is run, without a shell; {task} stands for the task's id.",
+    help="Command that runs the agent, without a shell; {task} is replaced by the task's id.",
 )
 
 
 def _check_finite(_context: click.Context, _option: click.Parameter, seconds: float | None) -> float | None:
     if seconds is not None and not math.isfinite(seconds):
-        raise click.UsageError("--timeout is a number of seconds, such as 90")
+        raise click.UsageError("--timeout must be a number of seconds, such as 90")
     return seconds
 
 
 def running_options(command: _Command) -> _Command:
-    """Say how agents are run."""
+    """Add the options that say how to run agents."""
     for option in (
         click.option(
             "--timeout",
             type=click.FloatRange(min=0, min_open=True),
             callback=_check_finite,
             metavar="S",
-            help="Stop an agent after so many seconds and judge what it did, if its task leaves it more time.",
+            help="Stop an agent after this time and judge what it did (default: the time limit of its task).",
         ),
         click.option(
             "--parallel",
             type=click.IntRange(1, MAX_PARALLEL),
             default=1,
             show_default=True,
-            help="How many agents at a time.",
+            help="Number of agents that run at a time.",
         ),
         sources_option,
         agent_option,
@@ -70,30 +70,30 @@ def running_options(command: _Command) -> _Command:
 
 @click.group()
 def benchmark() -> None:
-    """Measure agents by what they change in the world, and look at what was measured; each takes --json.
+    """Run agents on benchmark tasks and judge the results.
 
-    Everything is recorded in the data folder, so that it can be judged again without the playgrounds.
+    All evidence is recorded in the data folder, so a run can be judged again later without its playgrounds.
     """
 
 
 @benchmark.command()
 @click.argument("name", metavar="FILE.yaml|SLUG[@V]")
 @running_options
-@click.option("--task", "tasks", multiple=True, metavar="ID", help="Only this task; may be given several times.")
+@click.option("--task", "tasks", multiple=True, metavar="ID", help="Run only this task; may be repeated.")
 @click.option(
     "--repeats",
     type=click.IntRange(1, MAX_REPEATS),
     default=1,
     show_default=True,
-    help="How often each task is tried.",
+    help="Number of attempts at each task.",
 )
 @click.option(
     "--scored/--practice",
     default=True,
     show_default=True,
-    help="Whether it counts; then whoever completes a task run is not told by what it is judged.",
+    help="Whether the run counts (default) or is practice. The agent of a run that counts does not see the criteria.",
 )
-@click.option("--agent-id", metavar="NAME", help="Who is measured, in the records.")
+@click.option("--agent-id", metavar="NAME", help="Name of the agent in the records.")
 @tenant_option
 @store_options
 @config_option
@@ -115,14 +115,15 @@ def run(  # noqa: PLR0913 - one an option
     config: str | None,
     as_json: bool,
 ) -> int:
-    """Run an agent at each task of a benchmark, in a playground each, and judge what it left behind.
+    """Run an agent on each task of a benchmark and judge it.
 
+    Each task has a playground of its own.
     The command finds the path of a JSON file with its task in MERUIT_TASK, and the same in MERUIT_INSTRUCTION,
     MERUIT_TASK_ID, MERUIT_DEADLINE, MERUIT_PLAYGROUND, MERUIT_SECRET, MERUIT_FHIR_URL, MERUIT_PORTAL_URL,
-    MERUIT_X12_URL, MERUIT_CALL_URL, MERUIT_MLLP and MERUIT_SFTP. How it ends is noted; what is true in the world then
-    decides. Exit code 0 when the benchmark is passed, 1 when not, 3 when that could not be told.
+    MERUIT_X12_URL, MERUIT_CALL_URL, MERUIT_MLLP and MERUIT_SFTP. The state of the playground decides the verdict, not
+    the command's exit code. Exit codes: 0 passed, 1 not passed, 3 could not be judged.
     """
-    # Loading the engine, the store and the playgrounds takes a moment that --help should not pay, here and below.
+    # Imported here, and below, so that --help is quick.
     from meruit.benchmarks.agent_process import parse_agent_command
     from meruit.cli.shared.benchmark_runs import run_rollouts, run_until_interrupted, select_tasks
     from meruit.cli.shared.benchmark_session import find_or_publish, open_session, read_benchmark_file
@@ -134,7 +135,7 @@ def run(  # noqa: PLR0913 - one an option
     if agent_id is not None:
         check_line("--agent-id", agent_id)
     found = read_benchmark_file(name)
-    # Everything that can be refused is refused before anything is made.
+    # All validation comes before the first write.
     if found is not None:
         parse_agent_command(agent, select_tasks(found, tasks))
     with open_session(
@@ -177,9 +178,9 @@ def resume(  # noqa: PLR0913 - one an option
     config: str | None,
     as_json: bool,
 ) -> int:
-    """Go on with a benchmark run that was interrupted or killed: the task runs that had not begun.
+    """Continue a benchmark run that was interrupted or killed.
 
-    Those that were under way have lost their agents, and are cancelled.
+    Starts the task runs that had not begun. Task runs that were under way have lost their agents and are cancelled.
     """
     from meruit.benchmarks.agent_process import parse_agent_command
     from meruit.cli.shared.benchmark_runs import run_rollouts, run_until_interrupted
@@ -192,7 +193,7 @@ def resume(  # noqa: PLR0913 - one an option
         runs = at.benchmarks.task_runs(at.scope, run_id)
         pending = [one for one in runs if one.status is RunStatus.PENDING]
         if not pending:
-            raise MeruitError(f"{run_id} has no task run left that has not begun")
+            raise MeruitError(f"every task run of {run_id} has begun; there is nothing to resume")
         command = parse_agent_command(agent, [one.task for one in pending])
         lost = [one.id for one in runs if one.status is RunStatus.RUNNING]
 
@@ -210,7 +211,7 @@ def resume(  # noqa: PLR0913 - one an option
 @benchmark.command()
 @click.argument("run_id", metavar="RUN_ID|TASK_RUN_ID")
 @click.argument("task", metavar="[TASK]", required=False)
-@click.option("--evidence", is_flag=True, help="All that the checks found; --json has it in any case.")
+@click.option("--evidence", is_flag=True, help="Also print all evidence; --json always has it.")
 @tenant_option
 @store_options
 @config_option
@@ -226,7 +227,10 @@ def show(  # noqa: PLR0913 - one an option
     config: str | None,
     as_json: bool,
 ) -> int:
-    """Show a benchmark run with its tasks, or one task run with its criteria, or all runs of one task in RUN_ID."""
+    """Show a benchmark run, one task run, or all runs of one task.
+
+    RUN_ID names a benchmark run or a task run; with TASK, all runs of that task in the benchmark run.
+    """
     from meruit.cli.shared.benchmark_runs import (
         label,
         load_and_print_run,
@@ -240,7 +244,7 @@ def show(  # noqa: PLR0913 - one an option
     if run_id.startswith(OUTCOME_PREFIX):
         raise click.UsageError(f"{run_id} is an outcome; `meruit outcome show {run_id}` shows it")
     if task is not None and not run_id.startswith(RUN_PREFIX):
-        raise click.UsageError(f"a task is for benchmark runs, whose ids begin with {RUN_PREFIX}; drop {task!r}")
+        raise click.UsageError(f"{task!r} needs a benchmark run, whose id begins with {RUN_PREFIX}; leave it out")
     with open_session(StoreAddress(data, database_url, tenant), config) as at:
         if task is not None:
             several = [load_task_run_details(at, one) for one in runs_of_task(at, run_id, task)]
@@ -260,8 +264,8 @@ def show(  # noqa: PLR0913 - one an option
 
 
 @benchmark.command(name="list")
-@click.option("--published", "of_benchmarks", is_flag=True, help="The benchmarks themselves, not their runs.")
-@click.option("--benchmark", "slug", metavar="SLUG", help="Only runs of this one.")
+@click.option("--published", "of_benchmarks", is_flag=True, help="List published benchmarks instead of runs.")
+@click.option("--benchmark", "slug", metavar="SLUG", help="Filter by benchmark.")
 @page_options
 @tenant_option
 @store_options
@@ -279,12 +283,12 @@ def list_runs(  # noqa: PLR0913 - one an option
     config: str | None,
     as_json: bool,
 ) -> int:
-    """List benchmark runs, or what was published, the newest first."""
+    """List benchmark runs or published benchmarks, newest first."""
     from meruit.cli.shared.benchmark_runs import list_benchmark_runs, list_published
     from meruit.cli.shared.benchmark_session import open_session
 
     if of_benchmarks and slug is not None:
-        raise click.UsageError("--benchmark is for runs; drop it or --published")
+        raise click.UsageError("--benchmark and --published cannot be combined; --benchmark filters runs")
     with open_session(StoreAddress(data, database_url, tenant), config) as at:
         if of_benchmarks:
             list_published(at, before, limit, as_json=as_json)
@@ -295,8 +299,13 @@ def list_runs(  # noqa: PLR0913 - one an option
 
 @benchmark.command()
 @click.argument("run_id", metavar="RUN_ID")
-@click.option("--benchmark", "name", metavar="FILE|SLUG@V", help="By the criteria of this version; else by its own.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why; it is recorded.")
+@click.option(
+    "--benchmark",
+    "name",
+    metavar="FILE|SLUG@V",
+    help="Benchmark version whose criteria judge (default: the run's own).",
+)
+@click.option("--reason", required=True, metavar="TEXT", help="Reason, one line; it is recorded.")
 @tenant_option
 @store_options
 @config_option
@@ -312,9 +321,9 @@ def score(  # noqa: PLR0913 - one an option
     config: str | None,
     as_json: bool,
 ) -> int:
-    """Judge a run again on what was found then, without the playgrounds; earlier verdicts stay on record.
+    """Judge a run again from its recorded evidence.
 
-    Exit codes are those of `run`.
+    Earlier verdicts stay on record. Exit codes are those of `meruit benchmark run`.
     """
     from meruit.cli.shared.benchmark_runs import judge_again, load_and_print_run, run_until_interrupted, suggest_next
     from meruit.cli.shared.benchmark_session import find_or_publish, open_session, read_benchmark_file
@@ -327,7 +336,7 @@ def score(  # noqa: PLR0913 - one an option
     with open_session(StoreAddress(data, database_url, tenant), config) as at:
         measured = at.benchmarks.benchmark_run(at.scope, run_id)
         if found is not None and found.benchmark != measured.benchmark:
-            raise click.UsageError(f"{run_id} is of {measured.benchmark}; {found.name} is another benchmark")
+            raise click.UsageError(f"{run_id} is a run of {measured.benchmark}, not of {found.name}")
 
         async def rejudge() -> None:
             meant = None if name is None else await find_or_publish(at, COMMAND_LINE, name, found)
@@ -349,7 +358,10 @@ def score(  # noqa: PLR0913 - one an option
 def publish(
     *, file: str, tenant: str, data: str | None, database_url: str | None, config: str | None, as_json: bool
 ) -> int:
-    """Publish a benchmark for all time and print its name; - is stdin."""
+    """Publish a benchmark and print its name; - is stdin.
+
+    A published version cannot be changed.
+    """
     from meruit.cli.shared.benchmark_runs import run_until_interrupted, select_tasks
     from meruit.cli.shared.benchmark_session import find_or_publish, open_session
     from meruit.cli.shared.contracts import COMMAND_LINE, command_line_actor
@@ -374,7 +386,7 @@ def publish(
 @click.option(
     "--reread",
     is_flag=True,
-    help="Read anew what could not be read then; what happened since counts too, and the record says so.",
+    help="Read again what could not be read before. Later changes count too; the record says so.",
 )
 @sources_option
 @tenant_option
@@ -392,7 +404,10 @@ def recheck(  # noqa: PLR0913 - one an option
     config: str | None,
     as_json: bool,
 ) -> int:
-    """Judge a task run again that could not be judged whole, on what was found then or, with --reread, is found now."""
+    """Judge a task run again that could not be judged completely.
+
+    Uses the recorded evidence, or with --reread the state of the systems now.
+    """
     from meruit.cli.shared.benchmark_runs import load_task_run_details, run_until_interrupted
     from meruit.cli.shared.benchmark_session import open_session
     from meruit.cli.views.benchmark import print_task_run
@@ -421,7 +436,7 @@ def recheck(  # noqa: PLR0913 - one an option
 def cancel(
     *, run_id: str, tenant: str, data: str | None, database_url: str | None, config: str | None, as_json: bool
 ) -> int:
-    """Give up what has not ended of a run; what has ended stays."""
+    """Cancel the part of a run that has not ended."""
     import msgspec
 
     from meruit.cli.shared.benchmark_runs import run_until_interrupted
@@ -441,7 +456,7 @@ def cancel(
                 async with at.open_playgrounds(at.home_of(begun)) as benchmarks:
                     await benchmarks.cancel(tenant, ids)
             except AlreadyServed:
-                # Whoever serves the playgrounds takes them down when it sees this.
+                # The process that serves the playgrounds removes them when it sees this.
                 await at.benchmarks.cancel(tenant, ids)
 
         if going:
@@ -450,14 +465,14 @@ def cancel(
     if as_json:
         print_json(msgspec.json.encode({"cancelled": [one.id for one in ended]}))
     else:
-        say(f"{len(ended):,} cancelled, {len(runs) - len(ended):,} had ended before")
+        say(f"{len(ended):,} cancelled, {len(runs) - len(ended):,} had already ended")
     return ExitCode.PASSED
 
 
 @benchmark.command()
 @json_option
 def schema(*, as_json: bool) -> int:
-    """Print the JSON Schema of benchmark files, the settings of every check included, for editors."""
+    """Print the JSON Schema of benchmark files, for editors."""
     import json
 
     from meruit.app import build_json_schema

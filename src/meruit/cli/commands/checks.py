@@ -1,4 +1,4 @@
-"""`meruit checks`: what can be asserted about the world."""
+"""`meruit checks`: the checks that criteria can assert."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 _PLAIN = {"array": "list", "object": "mapping", "string": "text"}
 MAX_TYPE = 60
-"""Characters of a setting's type that are shown."""
+"""Most characters shown of a setting's type."""
 
 
 @click.command()
 @click.argument("name", required=False)
 @json_option
 def checks(*, name: str | None, as_json: bool) -> int:
-    """List the checks that `assert` may name, or explain one with its settings and an example."""
-    # Loading the checks takes a moment that --help should not pay.
+    """List the checks, or explain one with its settings."""
+    # Imported here so that --help is quick.
     import msgspec
 
     from meruit.registry import checks as registry
@@ -63,7 +63,7 @@ def _explain(check: "Check") -> None:
     say(f"reads {', '.join(sorted(check.kinds)) or 'what it knows itself'}; its evidence is called {check.evidence}\n")
     required = {*schema.get("required", ())}
     required |= {name for group in schema.get("allOf", ()) for one in group["oneOf"] for name in one["required"]}
-    # What must be said comes first, then what only this check understands, then what all do.
+    # Required settings first, then the check's own, then those of every check.
     names = sorted(schema["properties"], key=lambda one: (one not in required, one in _common_settings()))
     rows = [
         (
@@ -83,14 +83,14 @@ def _explain(check: "Check") -> None:
 
 
 def _common_settings() -> set[str]:
-    """The settings that every check understands."""
+    """Settings that every check has."""
     from meruit.checks.framework.assertion import StateAssertion
 
     return {field.alias or name for name, field in StateAssertion.model_fields.items()}
 
 
 def _type(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
-    """A JSON Schema in a word or two."""
+    """Describe a JSON Schema in a word or two."""
     words = [word for word in dict.fromkeys(_words(schema, definitions)) if word != "null"]
     text = " | ".join(words) or "any"
     return text if len(text) <= MAX_TYPE else text[: MAX_TYPE - 1] + "…"
@@ -112,7 +112,7 @@ def _words(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterato
 
 
 def _as_yaml(criterion: Mapping[str, Any]) -> Iterator[str]:
-    """One criterion of a list, as a file has it."""
+    """One criterion as YAML lines."""
     import yaml
 
     text: str = yaml.safe_dump([dict(criterion)], sort_keys=False, allow_unicode=True, default_flow_style=None)

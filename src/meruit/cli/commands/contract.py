@@ -1,4 +1,4 @@
-"""`meruit contract`: an agent's contract on some work, from the award to the money."""
+"""`meruit contract`: a contract between a consumer and an agent, from award to payment."""
 
 from typing import TYPE_CHECKING
 
@@ -31,24 +31,24 @@ STATES = (
 )
 DECISIONS = ("uphold", "reverse", "void")
 MAX_ROUNDS = 10_000
-"""How often `expire` asks for more of what is due."""
+"""Most batches that `expire` handles in one call."""
 
 contract_argument = click.argument("contract_id", metavar="CONTRACT_ID")
-reason_option = click.option("--reason", required=True, metavar="TEXT", help="Why; it is recorded.")
+reason_option = click.option("--reason", required=True, metavar="TEXT", help="Reason, one line; it is recorded.")
 
 
 @click.group()
 def contract() -> None:
-    """Award work to an agent, hand in what it made, and settle, dispute or take back what is owed.
+    """Award work to agents, submit the output, and settle.
 
-    Each takes --json, and prints how the contract stands, with its bill once something is paid.
+    Each command prints the state of the contract, with its bill once it is paid.
     """
 
 
 @contract.command()
 @click.argument("work_id", metavar="WORK_ID")
-@click.option("--agent-id", required=True, metavar="ID", help="Who is to do it.")
-@click.option("--cpc-rate", metavar="AMOUNT", help="What this agent is paid for completion; else as the work offers.")
+@click.option("--agent-id", required=True, metavar="ID", help="Agent that gets the contract.")
+@click.option("--cpc-rate", metavar="AMOUNT", help="Price for completion (default: the price of the work).")
 @tenant_option
 @store_options
 @json_option
@@ -62,8 +62,11 @@ def award(
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Give work to an agent and print the contract's id; the most that it can cost is put aside."""
-    # The store takes a moment to load, here and below, which --help should not pay.
+    """Award work to an agent and print the contract's id.
+
+    The most that the contract can cost is held in escrow.
+    """
+    # Imported here, and below, so that --help is quick.
     from meruit.cli.shared.contracts import check_line, command_line_actor, print_contract, write_transition
     from meruit.cli.views.contract import amount
     from meruit.contracts.store.transaction import ContractRequest
@@ -85,7 +88,7 @@ def award(
         return ExitCode.PASSED
     made = standing.contract
     expires = made.expires_at.isoformat(timespec="seconds")
-    note(f"{amount(made.hold_micros, made.currency)} is held; the contract runs until {expires}")
+    note(f"{amount(made.hold_micros, made.currency)} is held in escrow; the contract expires at {expires}")
     say(made.id)
     return ExitCode.PASSED
 
@@ -96,7 +99,7 @@ def award(
 @store_options
 @json_option
 def start(*, contract_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Say that the agent begins: from here on its time is taken."""
+    """Record that the agent starts; its duration counts from now."""
     from meruit.cli.shared.contracts import run_transition
     from meruit.contracts.transitions import StartContract
 
@@ -109,9 +112,16 @@ def start(*, contract_id: str, tenant: str, data: str | None, database_url: str 
 
 @contract.command()
 @contract_argument
-@click.option("--output", "output_file", metavar="OUT.json", required=True, help="What the agent returned; - is stdin.")
-@click.option("--metadata", "metadata_file", metavar="META.json", help="How the run went: duration_ms and so on.")
-@click.option("--claims", "claims_file", metavar="CLAIMS.json", help="What the agent says that its metrics are.")
+@click.option(
+    "--output", "output_file", metavar="OUT.json", required=True, help="Output of the agent, a JSON file; - is stdin."
+)
+@click.option(
+    "--metadata",
+    "metadata_file",
+    metavar="META.json",
+    help="Metadata of the run, a JSON file with duration_ms and the like.",
+)
+@click.option("--claims", "claims_file", metavar="CLAIMS.json", help="Metrics that the agent claims, a JSON file.")
 @tenant_option
 @store_options
 @config_option
@@ -130,10 +140,10 @@ def complete(  # noqa: PLR0913 - one an option
     allow_python_full: bool,
     as_json: bool,
 ) -> int:
-    """Hand in what the agent made: it is verified, judged plausible or not, and settled or held.
+    """Submit the output; it is verified, then settled or held.
 
-    Exit code 0 when the work succeeded, 1 when it did not, 3 when it is held until a person has looked. The same output
-    a second time is told what the first was; another one is refused.
+    Exit codes: 0 the work succeeded, 1 it did not, 3 it is held until an operator decides. The command can be
+    retried: the same output gets the same answer, and another output is refused.
     """
     from meruit.app import build_engine
     from meruit.cli.shared.contracts import (
@@ -161,7 +171,7 @@ def complete(  # noqa: PLR0913 - one an option
         standing = write_transition(market.store, market.completion_sync(ContractRequest(actor), case, handed))
     print_contract(standing, as_json=as_json, verdict=True)
     if is_held(standing.contract):
-        note("nothing is paid until a person decides: `meruit holds release` or `meruit holds void`")
+        note("nothing is paid until an operator decides: `meruit holds release` or `meruit holds void`")
         return ExitCode.COULD_NOT_VERIFY
     if standing.bill is None and _is_success(standing):
         note("nothing is paid yet; `meruit contract settle` pays it")
@@ -179,7 +189,7 @@ def _is_success(standing: "ContractSnapshot") -> bool:
 @store_options
 @json_option
 def settle(*, contract_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Pay what a clear verdict is worth."""
+    """Pay the contract by its verdict."""
     from meruit.cli.shared.contracts import run_transition
     from meruit.contracts.transitions import SettleContract
 
@@ -199,7 +209,7 @@ def settle(*, contract_id: str, tenant: str, data: str | None, database_url: str
 def dispute(
     *, contract_id: str, reason: str, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
-    """Object to how a contract was judged or paid: what is held is frozen until that is resolved."""
+    """Open a dispute; the money is frozen until it is resolved."""
     from meruit.cli.shared.contracts import check_line, run_transition
     from meruit.contracts.transitions import DisputeContract
 
@@ -214,7 +224,7 @@ def dispute(
     "--decision",
     type=click.Choice(DECISIONS),
     required=True,
-    help="uphold: the verdict stands; reverse: what was paid comes back into escrow; void: nobody is paid.",
+    help="uphold: the verdict stays; reverse: the payment goes back into escrow; void: no payment.",
 )
 @reason_option
 @tenant_option
@@ -252,7 +262,10 @@ def resolve(
 def reverse(
     *, contract_id: str, reason: str, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
-    """Take back what was paid, into escrow; a later verdict settles it, or it is called off."""
+    """Move the payment back into escrow.
+
+    A later verdict can settle the contract again, or you void it.
+    """
     from meruit.cli.shared.contracts import check_line, run_transition
     from meruit.contracts.transitions import ReverseContract
 
@@ -280,7 +293,7 @@ def rejudge(  # noqa: PLR0913 - one an option
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Judge the output again by the contract's own criteria: one more version of its verdict, and no money moved."""
+    """Judge the output again; adds a version, moves no money."""
     from meruit.app import build_engine
     from meruit.cli.shared.contracts import check_line, command_line_actor, open_marketplace, print_contract
     from meruit.config import Settings
@@ -304,7 +317,7 @@ def rejudge(  # noqa: PLR0913 - one an option
 def void(
     *, contract_id: str, reason: str, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
-    """Call a contract off: nobody is paid, and what was held goes back."""
+    """Void a contract; the escrow goes back to the consumer."""
     from meruit.cli.shared.contracts import void_contract
 
     return void_contract(StoreAddress(data, database_url, tenant), contract_id, reason, as_json=as_json)
@@ -314,7 +327,7 @@ def void(
 @store_options
 @json_option
 def expire(*, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Give back what is held for contracts whose deadline has passed, of every tenant."""
+    """Expire overdue contracts of every tenant; release escrow."""
     import msgspec
 
     from meruit.cli.shared.contracts import COMMAND_LINE
@@ -335,10 +348,10 @@ def expire(*, data: str | None, database_url: str | None, as_json: bool) -> int:
 
 
 @contract.command(name="list")
-@click.option("--state", type=click.Choice(STATES), help="Only those that stand so.")
-@click.option("--work-id", metavar="ID", help="Only those on this work.")
-@click.option("--consumer-id", metavar="ID", help="Only those that this consumer pays.")
-@click.option("--agent-id", metavar="ID", help="Only this agent's.")
+@click.option("--state", type=click.Choice(STATES), help="Filter by state.")
+@click.option("--work-id", metavar="ID", help="Filter by work.")
+@click.option("--consumer-id", metavar="ID", help="Filter by consumer.")
+@click.option("--agent-id", metavar="ID", help="Filter by agent.")
 @page_options
 @tenant_option
 @store_options
@@ -353,7 +366,7 @@ def list_contracts(
     as_json: bool,
     **chosen: str | None,
 ) -> int:
-    """List contracts, the newest first."""
+    """List contracts, newest first."""
     from meruit.cli.shared.contracts import page_of, print_page
 
     wanted = build_filter(chosen)
@@ -362,7 +375,7 @@ def list_contracts(
 
 
 def build_filter(chosen: dict[str, str | None]) -> "ContractFilterValue | None":
-    """The filter that was chosen; two at once are refused, because no index serves both."""
+    """Build the filter; raises UsageError for two at once, because no index serves both."""
     from meruit.contracts.store.read import ContractFilter, ContractFilterValue
 
     given = [(name, value) for name in FILTERS if (value := chosen[name]) is not None]
@@ -378,7 +391,10 @@ def build_filter(chosen: dict[str, str | None]) -> "ContractFilterValue | None":
 @store_options
 @json_option
 def show(*, contract_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Show one contract with its verdict and its bill; --json gives its terms, too."""
+    """Show a contract with its verdict and its bill.
+
+    With --json also its terms.
+    """
     from meruit.cli.shared.contracts import print_contract
     from meruit.contracts.store.read import load_snapshot_with_history
     from meruit.model.access import Scope

@@ -1,4 +1,4 @@
-"""`meruit db`: the tables of a data directory."""
+"""`meruit db`: the database of a data folder."""
 
 from typing import TYPE_CHECKING
 
@@ -12,16 +12,19 @@ if TYPE_CHECKING:
 
 @click.group()
 def db() -> None:
-    """See and upgrade the database. Commands that use it upgrade it by themselves."""
+    """Show the state of the database and upgrade it.
+
+    Commands that write to the database upgrade it by themselves.
+    """
 
 
 @db.command()
 @store_options
 @json_option
 def status(*, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Say what stands in the database; nothing is made or changed.
+    """Show the version and size of the database; changes nothing.
 
-    Exit code 0 when it can be used as it is, 1 when it is older, newer or not there.
+    Exit codes: 0 the database is current, 1 it is older, newer or missing.
     """
     import msgspec
 
@@ -32,25 +35,25 @@ def status(*, data: str | None, database_url: str | None, as_json: bool) -> int:
     if as_json:
         print_json(msgspec.json.encode(msgspec.to_builtins(found) | {"current": found.is_current}))
     elif not found.exists:
-        say(f"{found.location}: not there yet; `meruit db upgrade` or `meruit serve` makes it")
+        say(f"{found.location}: does not exist yet; `meruit db upgrade` or `meruit serve` creates it")
     else:
         need = "current" if found.is_current else f"this version needs {found.head}; {_next(found)}"
         say(f"{found.location}: {f'tables at {found.revision}' if found.revision else 'no tables yet'} ({need})")
-        # Another version may count differently.
+        # The tables of another version may differ.
         if found.revision is not None and found.is_known:
             say(f"{found.outcomes:,} outcomes, {found.log_size:,} log entries, {found.events:,} events")
     return ExitCode.PASSED if found.is_current else ExitCode.NOT_PASSED
 
 
 def _next(found: "DatabaseStatus") -> str:
-    return "run `meruit db upgrade`" if found.is_known else "use the version of Meruit that made it"
+    return "run `meruit db upgrade`" if found.is_known else "use the version of Meruit that created it"
 
 
 @db.command()
 @store_options
 @json_option
 def upgrade(*, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Bring the tables to this version; made when there are none. SQLite's file is copied first."""
+    """Create or upgrade the tables; backs up a SQLite file first."""
     import msgspec
 
     from meruit.config import location_of
@@ -59,16 +62,15 @@ def upgrade(*, data: str | None, database_url: str | None, as_json: bool) -> int
     location = location_of(data, database_url)
     done = opening.upgrade(location)
     if as_json:
-        told = {"before": done.before, "after": done.after, "backup": str(done.backup) if done.backup else None}
-        print_json(msgspec.json.encode({"location": location.display_name} | told))
+        change = {"before": done.before, "after": done.after, "backup": str(done.backup) if done.backup else None}
+        print_json(msgspec.json.encode({"location": location.display_name} | change))
     elif done.before == done.after:
         say(f"{location.display_name}: tables at {done.after}, nothing to do")
     else:
-        say(
-            f"{location.display_name}: tables at {done.after} ({'new' if done.before is None else f'before: {done.before}'})"
-        )
+        before = "new" if done.before is None else f"before: {done.before}"
+        say(f"{location.display_name}: tables at {done.after} ({before})")
         if done.backup is not None:
-            say(f"as it was before: {done.backup}")
+            say(f"backup: {done.backup}")
     return ExitCode.PASSED
 
 
@@ -76,7 +78,10 @@ def upgrade(*, data: str | None, database_url: str | None, as_json: bool) -> int
 @store_options
 @json_option
 def replace_key(*, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Make another signing key where the old one is lost; tell everybody who checks what you sign."""
+    """Create a new signing key after the old one was lost.
+
+    Publish the new key to all readers who check your signatures.
+    """
     import msgspec
 
     from meruit.config import location_of
@@ -86,12 +91,12 @@ def replace_key(*, data: str | None, database_url: str | None, as_json: bool) ->
 
     location = location_of(data, database_url)
     if (location.folder / KEY_FILE).exists():
-        raise StoreError(f"{location.folder / KEY_FILE} is there; only a key that is lost is replaced")
+        raise StoreError(f"{location.folder / KEY_FILE} exists; only a lost key can be replaced")
     store = Store.open(location, new_key=True)
     store.close()
     if as_json:
         print_json(msgspec.json.encode({"vkey": store.signer.vkey}))
     else:
-        note("everything signed before keeps its old key; from here on this one signs")
+        note("earlier signatures keep the old key; the new key signs from now on")
         say(store.signer.vkey)
     return ExitCode.PASSED

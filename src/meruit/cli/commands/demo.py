@@ -1,4 +1,4 @@
-"""`meruit demo`: two stories of the specification, a marketplace and a bill, with real verdicts and real records."""
+"""`meruit demo`: two stories, a marketplace and token usage, with real verdicts and real records."""
 
 import shlex
 from importlib.resources import files
@@ -20,23 +20,23 @@ class DemoCase(NamedTuple):
 
 
 CASES = (
-    DemoCase("summarisation", "honest", "nine of ten claims judged rightly: exactly the 0.90 that was asked"),
-    DemoCase("summarisation", "hasty", "fast and sure of itself, and wrong on three claims"),
-    DemoCase("summarisation", "silent", "never said what it made of the claims: that is no failure, and no pass"),
-    DemoCase("classification", "careful", "one photograph of twelve mistaken"),
-    DemoCase("classification", "boastful", "mostly says heron, with great confidence"),
+    DemoCase("summarisation", "honest", "nine of ten claims judged correctly: exactly the required 0.90"),
+    DemoCase("summarisation", "hasty", "fast and confident, but wrong on three claims"),
+    DemoCase("summarisation", "silent", "did not report its labels: neither a fail nor a pass"),
+    DemoCase("classification", "careful", "one photograph of twelve labelled wrongly"),
+    DemoCase("classification", "boastful", "mostly answers heron, with great confidence"),
 )
 
 
 @click.command()
-@click.option("--write", "folder", metavar="DIR", help="Also write the stories' files there, to play with.")
+@click.option("--write", "folder", metavar="DIR", help="Also write the files of the demo to this folder.")
 @json_option
 def demo(*, folder: str | None, as_json: bool) -> int:
-    """Tell four stories end to end: agents' work, criteria, verdicts, what is owed and paid, and what it used.
+    """Run a demo: verdicts, a marketplace and token usage.
 
-    With --json, the last two of the list are the marketplace and the bill, the others are results.
+    With --json, the list holds the results, then the marketplace and the token usage.
     """
-    # Loading pydantic and the metrics takes a moment that --help should not pay.
+    # Imported here so that --help is quick.
     import msgspec
 
     from meruit.cli.demo.marketplace import print_market_day, run_market_day
@@ -72,12 +72,12 @@ def demo(*, folder: str | None, as_json: bool) -> int:
         print_market_day(day)
         print_metered_day(bill)
     if folder is not None:
-        told = shlex.quote(f"{folder}/summarisation")
+        example = shlex.quote(f"{folder}/summarisation")
         note(
-            f"wrote the stories to {folder}; try: meruit verify {told}/criteria.yaml "
-            f"--input {told}/input.json --output {told}/silent.json"
+            f"files written to {folder}; try: meruit verify {example}/criteria.yaml "
+            f"--input {example}/input.json --output {example}/silent.json"
         )
-        note(f"the marketplace is played by hand as {folder}/marketplace/README.md says")
+        note(f"{folder}/marketplace/README.md explains how to run the marketplace by hand")
     return ExitCode.PASSED
 
 
@@ -92,7 +92,7 @@ def _payload(story: Traversable, name: str) -> dict[str, object]:
 
 
 def _write(stories: Traversable, folder: Path) -> None:
-    """Copy the stories' files out of the package; what stands there already is left alone."""
+    """Copy the files of the stories out of the package; existing files are not replaced."""
     try:
         for story in stories.iterdir():
             (folder / story.name).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`meruit doctor`: whether this machine keeps what Meruit promises."""
+"""`meruit doctor`: test the sandbox on this machine."""
 
 from typing import TYPE_CHECKING
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--verbose", "-v", is_flag=True, help="Show every trial, not only those that failed.")
+@click.option("--verbose", "-v", is_flag=True, help="Show every trial, not only the failed ones.")
 @config_option
 @json_option
 def doctor(*, verbose: bool, config: str | None, as_json: bool) -> int:
-    """Try the sandbox on this machine: hostile code in each tier, and whether it got out.
+    """Test the sandbox on this machine with hostile code.
 
-    Exit code 0 when every tier is ready, 1 when one is not.
+    Exit codes: 0 every tier is ready, 1 a tier is not ready.
     """
-    # Loading the sandbox takes a moment that --help should not pay.
+    # Imported here so that --help is quick.
     import msgspec
 
     from meruit.app import custom_code
@@ -42,7 +42,7 @@ def doctor(*, verbose: bool, config: str | None, as_json: bool) -> int:
     allowed: frozenset[Tier] = policy.tiers if policy is not None else frozenset()
     examined = []
     for tier in Tier:
-        note(f"trying {tier} …")
+        note(f"testing {tier} …")
         examined.append(examine(tier))
     if as_json:
         found = [msgspec.to_builtins(one) | {"allowed": one.tier in allowed} for one in examined]
@@ -75,7 +75,7 @@ def _print(examined: "list[Examination]", allowed: "frozenset[Tier]", *, verbose
             say()
             say(f"{one.tier}:")
             print_table(
-                ("trial", "held", "what came back"),
+                ("trial", "held", "result"),
                 [(trial.name, "yes" if trial.held else "NO", trial.saw) for trial in shown],
             )
         if one.reason:
@@ -84,4 +84,4 @@ def _print(examined: "list[Examination]", allowed: "frozenset[Tier]", *, verbose
     if all(one.ready for one in examined):
         say("the sandbox holds: nothing was read, written, started or left behind")
     else:
-        say("criteria that need a tier that is not ready end inconclusive; no other tier takes its place")
+        say("criteria that need a tier that is not ready end inconclusive; no other tier replaces it")

@@ -1,4 +1,4 @@
-"""`meruit governance`: the rules that say whether an outcome can be believed, and how well they do."""
+"""`meruit governance`: the rules that judge whether an outcome is plausible, and how well they work."""
 
 from typing import TYPE_CHECKING
 
@@ -16,14 +16,14 @@ MAX_OUTCOMES = 1_000_000
 
 @click.group()
 def governance() -> None:
-    """List the rules that judge whether an outcome is plausible, and try them on a made-up market."""
+    """List the plausibility rules and test them on a simulation."""
 
 
 @governance.command()
 @json_option
 def rules(*, as_json: bool) -> int:
-    """List the rules, what each does to an outcome it suspects, and by which limits."""
-    # Loading the rules takes a moment that --help should not pay.
+    """List the rules with their actions and limits."""
+    # Imported here so that --help is quick.
     import msgspec
 
     from meruit.registry import flags
@@ -33,7 +33,7 @@ def rules(*, as_json: bool) -> int:
         print_json(msgspec.json.encode([{field: getattr(rule, field) for field in fields} for rule in flags]))
         return ExitCode.PASSED
     rows = [(rule.name, str(rule.action), _limits(rule.limits), rule.summary) for rule in flags]
-    print_table(("rule", "action", "limits", "what is suspect"), rows)
+    print_table(("rule", "action", "limits", "what it finds"), rows)
     return ExitCode.PASSED
 
 
@@ -42,25 +42,26 @@ def _limits(limits: "Mapping[str, float]") -> str:
 
 
 @governance.command()
-@click.option("--seed", type=int, default=1, show_default=True, help="The same seed makes the same market.")
+@click.option("--seed", type=int, default=1, show_default=True, metavar="N", help="Seed of the simulated market.")
 @click.option(
     "--outcomes",
     type=click.IntRange(1, MAX_OUTCOMES),
     default=20_000,
     show_default=True,
-    help="How many outcomes the market makes.",
+    metavar="N",
+    help="Number of simulated outcomes.",
 )
 @json_option
 def evaluate(*, seed: int, outcomes: int, as_json: bool) -> int:
-    """Try the rules on a made-up market of honest agents and known cheats, and count who is caught.
+    """Test the rules on a simulated market with known cheats.
 
-    Some honest agents look like cheats: specialists who are nearly always right, loyal customers, clocks that are a
-    little off. A true positive is a cheat of the kind that the rule is about, a false positive an honest outcome.
+    Some honest agents look like cheats: specialists who are nearly always right, loyal customers, inexact clocks. A
+    true positive is a cheat of the kind that the rule looks for; a false positive is an honest outcome.
     """
-    # The market is needed by this command only.
+    # Only this command needs the simulation.
     from meruit.governance.simulation import trial
 
-    with show_progress("trying") as progress:
+    with show_progress("simulating") as progress:
         report = trial(seed, outcomes, progress=progress)
     if as_json:
         print_json(report.to_json())
@@ -90,9 +91,9 @@ def _print(report: "TrialReport") -> None:
     )
     say(
         f"of {report.cheating:,} cheating outcomes, {report.cheating - report.cheating_clear:,} held or invalidated; "
-        "the other rules flag, or withhold a bonus"
+        "the other rules only flag, or withhold a bonus"
     )
-    note("the market is made up; these figures compare rules and limits, and promise nothing about your agents")
+    note("the market is simulated; the figures compare rules and limits and say nothing about your agents")
 
 
 def _row(one: "RuleTrial") -> tuple[str, ...]:

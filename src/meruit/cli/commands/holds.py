@@ -1,4 +1,4 @@
-"""`meruit holds`: what waits for a person before it is paid."""
+"""`meruit holds`: contracts that wait for an operator before they are paid."""
 
 import click
 
@@ -15,10 +15,10 @@ from meruit.cli.terminal import (
 
 @click.group()
 def holds() -> None:
-    """See what is held, and let it be paid or call it off; each takes --json.
+    """List held contracts; release or void them.
 
-    Governance holds what it does not believe; so is held what could not be measured while money depends on it, and what
-    was taken back.
+    A contract is held if governance finds it implausible, if money depends on something that could not be measured, or
+    if its payment was reversed.
     """
 
 
@@ -30,8 +30,8 @@ def holds() -> None:
 def list_holds(
     *, limit: int, before: int | None, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
-    """List contracts that wait for a person, the newest first, with the reason."""
-    # The store takes a moment to load, here and below, which --help should not pay.
+    """List held contracts with the reason, newest first."""
+    # Imported here, and below, so that --help is quick.
     from meruit.cli.shared.contracts import page_of, print_holds
     from meruit.contracts.store.read import ContractFilter, ContractFilterValue
     from meruit.model.contract import ContractState
@@ -50,7 +50,7 @@ def list_holds(
 def release(
     *, contract_id: str, reason: str, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
-    """Settle what is held: you have looked, and it is to be paid by its verdict."""
+    """Release a held contract: pay it by its verdict."""
     from meruit.cli.shared.contracts import check_line, run_transition
     from meruit.contracts.store.transaction import new_salt
     from meruit.contracts.transitions import ReleaseContract
@@ -72,7 +72,7 @@ def release(
 def void(
     *, contract_id: str, reason: str, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
-    """Call off what is held: nobody is paid, and the money goes back."""
+    """Void a held contract; the escrow goes back to the consumer."""
     from meruit.cli.shared.contracts import void_contract
 
     return void_contract(StoreAddress(data, database_url, tenant), contract_id, reason, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`meruit keys`: who the service lets in."""
+"""`meruit keys`: the API keys of the service."""
 
 from datetime import timedelta
 
@@ -20,17 +20,17 @@ ROLES = ("agent", "operator", "auditor", "admin")
 
 @click.group()
 def keys() -> None:
-    """Make, list and revoke the keys of the service.
+    """Create, list and revoke API keys.
 
-    Until the first key is made, `meruit serve` serves its own machine without one.
+    Until the first key exists, `meruit serve` accepts requests of this machine without a key.
     """
 
 
 @keys.command()
 @click.argument("name")
-@click.option("--role", type=click.Choice(ROLES), required=True, help="What the key is for.")
-@click.option("--agent-id", metavar="ID", help="For the role agent: the agent that the key acts as.")
-@click.option("--days", type=click.IntRange(1, 3650), help="How long it works; for good when not given.")
+@click.option("--role", type=click.Choice(ROLES), required=True, help="Role of the key.")
+@click.option("--agent-id", metavar="ID", help="Agent that the key acts as; required for the role agent.")
+@click.option("--days", type=click.IntRange(1, 3650), metavar="N", help="Days until the key expires (default: never).")
 @tenant_option
 @store_options
 @json_option
@@ -45,7 +45,7 @@ def create(  # noqa: PLR0913 - one an option
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Make a key; its secret is shown this once."""
+    """Create a key; its secret is printed only once."""
     from meruit.app import open_store
     from meruit.config import location_of
     from meruit.model.access import Role
@@ -57,11 +57,11 @@ def create(  # noqa: PLR0913 - one an option
         if given is not None and not (given.isprintable() and 0 < len(given) <= MAX_LABEL):
             raise click.UsageError(f"{what} must be 1 to {MAX_LABEL} printable characters")
     if (role == Role.AGENT) != (agent_id is not None):
-        raise click.UsageError("a key of the role agent needs --agent-id, and no other key takes it")
+        raise click.UsageError("--agent-id is required for the role agent, and not allowed for other roles")
     surroundings = ClockAndEntropy()
     expires = None if days is None else surroundings.clock() + timedelta(days=days)
     wish = NewKey(tenant, Role(role), name, agent_id, expires, surroundings.entropy)
-    # Before anything is made on the disk.
+    # Validated before the first write.
     check_new_key(wish)
     store = open_store(location_of(data, database_url), make=True)
     try:
@@ -71,18 +71,18 @@ def create(  # noqa: PLR0913 - one an option
     if as_json:
         print_json(made.to_json())
     else:
-        note("a running service knows it within two seconds")
-        note(f"this is shown once; send it as `Authorization: Bearer …` ({role} of the tenant {tenant})")
+        note("a running service accepts the key within two seconds")
+        note(f"the secret is shown only once; send it as `Authorization: Bearer …` ({role} of the tenant {tenant})")
         say(made.secret)
     return ExitCode.PASSED
 
 
 @keys.command(name="list")
-@click.option("--tenant", help="Of this tenant only.")
+@click.option("--tenant", metavar="NAME", help="Filter by tenant (default: every tenant).")
 @store_options
 @json_option
 def list_keys(*, tenant: str | None, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """List every key, without its secret."""
+    """List keys, without their secrets."""
     import msgspec
 
     from meruit.app import open_store
@@ -124,19 +124,19 @@ def list_keys(*, tenant: str | None, data: str | None, database_url: str | None,
 @store_options
 @json_option
 def revoke(*, key_id: str, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Make a key useless, by its id (mk_…); it stays listed."""
+    """Revoke a key by its id (mk_…); it stays in the list."""
     from meruit.app import open_store
     from meruit.config import location_of
     from meruit.store.keys import Revoke
 
     store = open_store(location_of(data, database_url))
     try:
-        # Whoever pastes the whole key means its public half.
+        # The whole key is accepted too; its first half is the id.
         revoked = store.recorder.write(Revoke(key_id.partition(".")[0], None))
     finally:
         store.close()
     if as_json:
         print_json(revoked.to_json())
     else:
-        say(f"{revoked.id} is revoked; a running service refuses it within two seconds")
+        say(f"{revoked.id} is revoked; a running service rejects it within two seconds")
     return ExitCode.PASSED

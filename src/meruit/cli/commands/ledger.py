@@ -1,4 +1,4 @@
-"""`meruit ledger`: who has what, how it came to that, and whether the books are sound."""
+"""`meruit ledger`: balances, statements, and proof that the books are correct."""
 
 import csv
 import io
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 COLUMNS = ("at", "account", "currency", "contract_id", "operation", "amount", "balance", "leaf")
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "|", "%")
-"""How text begins that a spreadsheet would compute."""
+"""First characters of text that a spreadsheet would compute as a formula."""
 _DAY = r"\d{4}-\d\d-\d\d"
 _MOMENT = re.compile(rf"({_DAY})([Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d))?", re.ASCII)
 
 
 def parse_moment(ctx: click.Context, param: click.Parameter, typed: str | None) -> datetime | None:
-    """A day, which begins at midnight UTC, or a moment with its zone."""
+    """Parse a day, which begins at midnight UTC, or a moment with its time zone."""
     if typed is None:
         return None
     try:
@@ -41,24 +41,27 @@ def parse_moment(ctx: click.Context, param: click.Parameter, typed: str | None) 
     except (ValueError, OverflowError):
         found = None
     if found is None:
-        wrong = f"{typed!r} is no date: write 2026-11-30, or 2026-11-30T12:00:00Z with its zone"
+        wrong = f"{typed!r} is not a valid date: write 2026-11-30, or 2026-11-30T12:00:00Z"
         raise click.BadParameter(escape_control_characters(wrong), ctx, param)
     return found.replace(tzinfo=UTC)
 
 
 @click.group()
 def ledger() -> None:
-    """See balances and statements, prove the books, and list the rules that make a bill; each takes --json."""
+    """Show balances and statements, and verify the books."""
 
 
 @ledger.command()
-@click.option("--escrows", is_flag=True, help="What is held for each contract, instead of their sum.")
+@click.option("--escrows", is_flag=True, help="List the escrow of each contract instead of the sum.")
 @tenant_option
 @store_options
 @json_option
 def balances(*, escrows: bool, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """List every account and what it comes to; a consumer's is below zero by what it has put up."""
-    # The store takes a moment to load, here and below, which --help should not pay.
+    """List every account with its balance.
+
+    A consumer's balance is negative by the amount that the consumer has funded.
+    """
+    # Imported here, and below, so that --help is quick.
     import msgspec
 
     from meruit.contracts.store.ledger import balances as found_in
@@ -77,10 +80,12 @@ def balances(*, escrows: bool, tenant: str, data: str | None, database_url: str 
 
 @ledger.command()
 @click.argument("account", metavar="ACCOUNT")
-@click.option("--currency", default="USD", show_default=True, metavar="CODE", help="In which currency.")
-@click.option("--from", "since", callback=parse_moment, metavar="DATE", help="From this day or moment on.")
-@click.option("--to", "until", callback=parse_moment, metavar="DATE", help="To before this day or moment.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV for spreadsheets, with a line of headings.")
+@click.option("--currency", default="USD", show_default=True, metavar="CODE", help="Currency.")
+@click.option(
+    "--from", "since", callback=parse_moment, metavar="DATE", help="First day or moment (default: the beginning)."
+)
+@click.option("--to", "until", callback=parse_moment, metavar="DATE", help="End, exclusive (default: now).")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a line of headings.")
 @tenant_option
 @store_options
 @json_option
@@ -96,10 +101,10 @@ def statement(  # noqa: PLR0913 - one an option
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """List what moved on an account, the oldest first: agent:ID, consumer:ID, platform or escrow:CONTRACT_ID.
+    """List the transactions of an account, oldest first.
 
-    A date is 2026-11-30, which begins at midnight UTC, or 2026-11-30T12:00:00Z. All of November is --from 2026-11-01
-    --to 2026-12-01.
+    ACCOUNT is agent:ID, consumer:ID, platform or escrow:CONTRACT_ID. A date is 2026-11-30, which begins at midnight
+    UTC, or 2026-11-30T12:00:00Z. All of November is --from 2026-11-01 --to 2026-12-01.
     """
     from meruit.contracts.store.ledger import MAX_LINES
     from meruit.contracts.store.ledger import statement as drawn_up
@@ -109,15 +114,15 @@ def statement(  # noqa: PLR0913 - one an option
     if as_csv and as_json:
         raise click.UsageError("--csv and --json cannot be combined; give one of them")
     if currency not in CURRENCIES:
-        raise click.UsageError(f"no currency is named {currency!r}{nearest(currency.upper(), CURRENCIES)}")
+        raise click.UsageError(f"{currency!r} is not a known currency{nearest(currency.upper(), CURRENCIES)}")
     if since is not None and until is not None and until <= since:
-        raise click.UsageError("--to must be later than --from; it is the first moment that is left out")
+        raise click.UsageError("--to must be later than --from; it is exclusive")
     with open_records(data, database_url) as store, store.database.reading() as connection:
         found = drawn_up(connection, tenant, account, currency, since, until)
     if not found.lines and not found.opening:
-        note(f"nothing moved on {account} in {currency}; `meruit ledger balances` lists the accounts")
+        note(f"no transactions on {account} in {currency}; `meruit ledger balances` lists the accounts")
     if len(found.lines) >= MAX_LINES:
-        note(f"only the first {MAX_LINES:,} lines are shown; ask for a shorter period")
+        note(f"only the first {MAX_LINES:,} lines are shown; give a shorter period")
     if as_json:
         _print_json(found)
     elif as_csv:
@@ -128,7 +133,7 @@ def statement(  # noqa: PLR0913 - one an option
 
 
 def _lines(found: "Statement") -> list[dict[str, str | int]]:
-    """The lines of a statement, amounts as decimal text."""
+    """Lines of a statement, amounts as decimal text."""
     from meruit.model.numbers import in_units
     from meruit.model.time import to_rfc3339
 
@@ -163,7 +168,7 @@ def _print_json(found: "Statement") -> None:
 
 
 def _print_csv(found: "Statement") -> None:
-    """RFC 4180, whose lines end in CR LF; each line says whose it is, because nothing else does."""
+    """Print CSV as in RFC 4180, lines ending in CR LF; each line repeats the account."""
     written = io.StringIO()
     writer = csv.DictWriter(written, COLUMNS)
     writer.writeheader()
@@ -174,7 +179,7 @@ def _print_csv(found: "Statement") -> None:
 
 
 def escape_formula(name: str) -> str:
-    """A name somebody chose, so that no spreadsheet takes it for a formula."""
+    """Quote a user-chosen name, so that no spreadsheet reads it as a formula."""
     return f"'{name}" if name.startswith(FORMULA) else name
 
 
@@ -197,13 +202,14 @@ def _print(found: "Statement") -> None:
 
 
 @ledger.command()
-@click.option("--tenant", help="Of this tenant only; else of every one.")
+@click.option("--tenant", metavar="NAME", help="Tenant to check (default: every tenant).")
 @store_options
 @json_option
 def check(*, tenant: str | None, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Prove the books: money conserved, every payment with its verdict, balances as the audit log gives them.
+    """Verify the books: no money made or lost, payments justified.
 
-    Exit code 0 when they are sound, 1 with each thing that is not. Reads all that is recorded about money.
+    Checks that every payment has its verdict and that balances agree with the audit log. Reads all transactions. Exit
+    codes: 0 the books are sound, 1 they are not; each violation is printed.
     """
     import msgspec
 
@@ -232,7 +238,7 @@ def check(*, tenant: str | None, data: str | None, database_url: str | None, as_
 @ledger.command()
 @json_option
 def rules(*, as_json: bool) -> int:
-    """List the rules that make a bill; terms name those they use, in their order."""
+    """List the settlement rules that terms can name."""
     import msgspec
 
     from meruit.registry import settlement_rules

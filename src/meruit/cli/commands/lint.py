@@ -1,4 +1,4 @@
-"""`meruit lint`: prove criteria before anyone is judged by them."""
+"""`meruit lint`: test criteria before agents are judged by them."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -24,22 +24,24 @@ if TYPE_CHECKING:
 
 
 USUAL_TENANT = "default"
-"""As the option has it; the model that knows it too would have to be loaded for --help."""
+"""A copy of the model's default, so that --help need not load the model."""
 
 
 @click.command()
 @click.argument("criteria", metavar="FILE.yaml")
-@click.option("--input", "input_file", metavar="IN.json", help="What agents are given, references included.")
+@click.option("--input", "input_file", metavar="IN.json", help="Input of the agents, a JSON file, references included.")
 @click.option(
     "--gold",
     "gold_file",
     metavar="OUT.json|FOLDER",
-    help="An output known to be good, or for a benchmark the records with good runs; mutants of it are tried.",
+    help="A known good output; for a benchmark, the data folder with good runs. Damaged copies of it are tested.",
 )
-@click.option("--metadata", "metadata_file", metavar="META.json", help="How the gold run went.")
-@click.option("--task", "tasks", metavar="ID", multiple=True, help="Of a benchmark, only this task; may be repeated.")
-@click.option("--gold-agent-id", metavar="NAME", help="Whose runs are good ones; gold when not given.")
-@click.option("--tenant", help="Whose runs are looked for; default when not given.")
+@click.option("--metadata", "metadata_file", metavar="META.json", help="Metadata of the gold run, a JSON file.")
+@click.option(
+    "--task", "tasks", metavar="ID", multiple=True, help="Test only this task of a benchmark; may be repeated."
+)
+@click.option("--gold-agent-id", metavar="NAME", help="Agent whose runs are good (default: gold).")
+@click.option("--tenant", metavar="NAME", help="Tenant of the gold runs (default: default).")
 @sources_option
 @config_option
 @python_full_option
@@ -58,15 +60,15 @@ def lint(  # noqa: PLR0913 - one an option
     allow_python_full: bool,
     as_json: bool,
 ) -> int:
-    """Prove criteria, or the tasks of a benchmark, before anyone is judged by them.
+    """Test criteria or benchmark tasks before you use them.
 
-    An agent that does nothing must not pass. With --gold, the good output must pass, and each criterion must
-    be failed by at least one damaged copy of it. Exit code 0 when all holds, 1 when not.
+    An agent that does nothing must not pass. With --gold, the good output must pass, and each criterion must fail for
+    at least one damaged copy of it. Exit codes: 0 the criteria hold, 1 they do not.
 
-    Of a benchmark each task's world is made from its seed and tried untouched. With --gold FOLDER, the newest run of
-    each task that passed there is tried too, and its world with what was done undone, done twice or done wrongly.
+    For a benchmark, the environment of each task is created from its seed and judged untouched. With --gold FOLDER, the
+    newest passing run of each task is judged too, and copies of it with its changes undone, repeated or altered.
     """
-    # Loading pydantic and the metrics takes a moment that --help should not pay.
+    # Imported here so that --help is quick.
     from meruit.cli.shared.engine import load_engine
     from meruit.config import is_benchmark_file, load_payload, read_bytes
     from meruit.documents.document import parse
@@ -75,7 +77,7 @@ def lint(  # noqa: PLR0913 - one an option
 
     check_stdin_used_once(criteria, input_file, gold_file, metadata_file, config)
     if metadata_file is not None and gold_file is None:
-        raise click.UsageError("--metadata belongs to --gold: it says how the gold run went")
+        raise click.UsageError("--metadata needs --gold: it describes the gold run")
     if is_benchmark_file(criteria):
         from meruit.cli.shared.lint_benchmark import BenchmarkLintOptions, lint_tasks
 
@@ -84,11 +86,11 @@ def lint(  # noqa: PLR0913 - one an option
             criteria, tasks, gold_file, gold_agent_id or "gold", tenant or USUAL_TENANT, config, allow_sources
         )
         if gold_file is None:
-            _refuse("belongs to --gold FOLDER", {"--gold-agent-id": gold_agent_id, "--tenant": tenant})
+            _refuse("needs --gold FOLDER", {"--gold-agent-id": gold_agent_id, "--tenant": tenant})
         return lint_tasks(wish, as_json=as_json)
     of_tasks = {"--task": tasks, "--gold-agent-id": gold_agent_id, "--tenant": tenant, "--allow-sources": allow_sources}
     if any(of_tasks.values()) and criteria != "-":
-        # A benchmark that cannot be parsed has its faults told, rather than that it is none.
+        # For a benchmark that cannot be parsed, its problems are reported.
         parse(read_bytes(criteria), criteria)
     _refuse(_OF_TASKS, of_tasks)
     _, engine, wanted = load_engine(criteria, config, allow_python_full=allow_python_full)
@@ -106,13 +108,13 @@ def lint(  # noqa: PLR0913 - one an option
     return ExitCode.PASSED if report.ok else ExitCode.NOT_PASSED
 
 
-_BRINGS = "does not fit a benchmark, whose tasks bring their own world and hold no code"
-_OF_TASKS = "is for benchmarks; this file has no `tasks`"
+_BRINGS = "is not allowed for a benchmark: its tasks have environments of their own and no code"
+_OF_TASKS = "needs a benchmark; this file has no `tasks`"
 
 
 # Any: options are of different types.
 def _refuse(why: str, given: Mapping[str, Any]) -> None:
-    """Refuse options that mean nothing here, rather than leave them unheard."""
+    """Raise UsageError for options that have no effect here."""
     for name, value in given.items():
         if value:
             raise click.UsageError(f"{name} {why}")

@@ -1,4 +1,4 @@
-"""`meruit metrics`: what can be measured."""
+"""`meruit metrics`: the metrics that criteria can name."""
 
 import click
 
@@ -9,8 +9,8 @@ from meruit.cli.terminal import ExitCode, json_option, print_json, print_table, 
 @click.argument("name", required=False)
 @json_option
 def metrics(*, name: str | None, as_json: bool) -> int:
-    """List the metrics that criteria may name, or explain one."""
-    # Loading the metrics takes a moment that --help should not pay.
+    """List the metrics, or explain one with its parameters."""
+    # Imported here so that --help is quick.
     import msgspec
 
     from meruit.registry import metrics as registry

@@ -1,4 +1,4 @@
-"""`meruit outcome`: what is recorded, how it came to be, and how it changed."""
+"""`meruit outcome`: recorded outcomes and the versions of their verdicts."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -35,19 +35,19 @@ LONGEST_CELL = 60
 
 
 def filter_options(command: _Command) -> _Command:
-    """Say which outcomes, by at most one thing."""
+    """Add the options that filter outcomes; at most one may be given."""
     for option in (
-        click.option("--criteria-digest", metavar="SHA256", help="Only those judged by these criteria."),
-        click.option("--verdict", type=click.Choice(VERDICTS), help="Only those that ended so."),
-        click.option("--agent-id", metavar="ID", help="Only this agent's."),
-        click.option("--contract-id", metavar="ID", help="Only this contract's."),
+        click.option("--criteria-digest", metavar="SHA256", help="Filter by the digest of the criteria."),
+        click.option("--verdict", type=click.Choice(VERDICTS), help="Filter by verdict."),
+        click.option("--agent-id", metavar="ID", help="Filter by agent."),
+        click.option("--contract-id", metavar="ID", help="Filter by contract."),
     ):
         command = option(command)
     return command
 
 
 def build_filter(chosen: dict[str, str | None]) -> "OutcomeFilter | None":
-    """The filter that was chosen; two at once are refused, because no index serves both."""
+    """Build the filter; raises UsageError for two at once, because no index serves both."""
     from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
 
     given = [(name, value) for name in FILTERS if (value := chosen[name]) is not None]
@@ -59,7 +59,7 @@ def build_filter(chosen: dict[str, str | None]) -> "OutcomeFilter | None":
 
 @click.group()
 def outcome() -> None:
-    """List, show, compare, export and erase recorded outcomes; each takes --json or writes it."""
+    """List, show, compare, export and erase recorded outcomes."""
 
 
 @outcome.command(name="list")
@@ -78,7 +78,7 @@ def list_outcomes(
     as_json: bool,
     **chosen: str | None,
 ) -> int:
-    """List outcomes, the newest first."""
+    """List outcomes, newest first."""
     import msgspec
 
     from meruit.model.access import Scope
@@ -105,13 +105,15 @@ def list_outcomes(
     ]
     print_table(("outcome", "recorded (UTC)", "contract", "agent", "verdict", "score", "version"), rows, painted=4)
     if following is not None:
-        note(f"there may be more: --before {following}")
+        note(f"next page: --before {following}")
     return ExitCode.PASSED
 
 
 @outcome.command()
 @click.argument("outcome_id", metavar="OUTCOME_ID")
-@click.option("--version", "number", type=click.IntRange(1), metavar="N", help="Which verdict; else the latest.")
+@click.option(
+    "--version", "number", type=click.IntRange(1), metavar="N", help="Version of the verdict (default: the latest)."
+)
 @tenant_option
 @store_options
 @json_option
@@ -124,7 +126,10 @@ def show(
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Show one outcome and the verdict on it; --json gives its whole record."""
+    """Show an outcome and its verdict.
+
+    With --json the whole record.
+    """
     from meruit.cli.views.verdict import print_verification
     from meruit.model.access import Scope
     from meruit.outcomes.store.read import full_record, summary, version
@@ -163,9 +168,9 @@ def show(
 @outcome.command()
 @click.argument("outcome_id", metavar="OUTCOME_ID")
 @click.option(
-    "--from", "older", type=click.IntRange(1), metavar="A", help="The earlier version; else the last but one."
+    "--from", "older", type=click.IntRange(1), metavar="A", help="Earlier version (default: the last but one)."
 )
-@click.option("--to", "newer", type=click.IntRange(1), metavar="B", help="The later version; else the latest.")
+@click.option("--to", "newer", type=click.IntRange(1), metavar="B", help="Later version (default: the latest).")
 @tenant_option
 @store_options
 @json_option
@@ -179,7 +184,7 @@ def diff(
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Compare two versions of the verdict on an outcome, criterion by criterion."""
+    """Compare two versions of a verdict, criterion by criterion."""
     from meruit.errors import StoreError
     from meruit.model.access import Scope
     from meruit.model.difference import difference
@@ -190,7 +195,7 @@ def diff(
         later = newer or summary(connection, scope, outcome_id).version
         earlier = older or later - 1
         if not earlier:
-            raise StoreError(f"{outcome_id} has one version; `meruit rescore` makes others")
+            raise StoreError(f"{outcome_id} has only one version; `meruit rescore` adds versions")
         both = [version(connection, scope, outcome_id, number).result for number in (earlier, later)]
     if both[0] is None or both[1] is None:
         raise StoreError(f"the results of {outcome_id} were erased")
@@ -226,10 +231,17 @@ def _truncate(text: str) -> str:
 
 @outcome.command()
 @click.option(
-    "-o", "--output", "target", metavar="FILE", required=True, help="FILE.jsonl or FILE.parquet; - is stdout."
+    "-o",
+    "--output",
+    "target",
+    metavar="FILE",
+    required=True,
+    help="File to write, FILE.jsonl or FILE.parquet; - is stdout.",
 )
-@click.option("--format", "kind", type=click.Choice(("jsonl", "parquet")), help="Where the name does not say it.")
-@click.option("--all-versions", is_flag=True, help="Every verdict, not only the latest of each outcome.")
+@click.option(
+    "--format", "kind", type=click.Choice(("jsonl", "parquet")), help="File format (default: by the file's name)."
+)
+@click.option("--all-versions", is_flag=True, help="Export every version of the verdict, not only the latest.")
 @filter_options
 @tenant_option
 @store_options
@@ -245,7 +257,10 @@ def export(
     as_json: bool,
     **chosen: str | None,
 ) -> int:
-    """Write outcomes to a file for training and analysis; it appears once it is complete."""
+    """Export outcomes to a file for training and analysis.
+
+    The file appears when it is complete.
+    """
     import msgspec
 
     from meruit.model.access import Scope
@@ -254,9 +269,9 @@ def export(
     wanted = build_filter(chosen)
     kind = kind or ("jsonl" if target == "-" else Path(target).suffix[1:])
     if kind not in ("jsonl", "parquet"):
-        raise click.UsageError(f"{target} says neither .jsonl nor .parquet; add --format")
+        raise click.UsageError(f"{target} ends neither in .jsonl nor in .parquet; add --format")
     if target == "-" and (kind != "jsonl" or as_json):
-        raise click.UsageError("- is standard output, for JSONL alone; give a file, and --json tells about it")
+        raise click.UsageError("stdout takes JSONL only, without --json; give -o a file")
     write = export_jsonl if kind == "jsonl" else export_parquet
     with open_records(data, database_url) as store, show_progress("exporting") as progress:
         if target == "-":
@@ -274,8 +289,8 @@ def export(
 
 @outcome.command()
 @click.argument("outcome_id", metavar="OUTCOME_ID")
-@click.option("--reason", required=True, metavar="TEXT", help="Why; it stays in the audit log.")
-@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.option("--reason", required=True, metavar="TEXT", help="Reason, one line; it stays in the audit log.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @tenant_option
 @store_options
 @json_option
@@ -289,20 +304,23 @@ def erase(
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Forget the work and all results of an outcome for good; the log keeps that it was there, and why it went."""
+    """Erase the work and all results of an outcome.
+
+    This cannot be undone. The log keeps that the outcome existed and why it was erased.
+    """
     import msgspec
 
     from meruit.outcomes.store.erase import erase as forget
 
     if not reason.strip() or not reason.isprintable():
-        raise click.UsageError("--reason is a line of text, and not empty")
+        raise click.UsageError("--reason must be one line of text, not empty")
     if not yes:
-        click.confirm(f"Erase the work and all results of {outcome_id} for good?", abort=True, err=True)
+        click.confirm(f"Erase the work and all results of {outcome_id} permanently?", abort=True, err=True)
     with open_records(data, database_url) as store:
         erased = forget(store, tenant, outcome_id, reason)
     if as_json:
         print_json(msgspec.json.encode({"outcome_id": erased.outcome_id, "erased": erased.parts}))
     else:
-        what = ", ".join(erased.parts) if erased.parts else "nothing: all of it had gone before"
+        what = ", ".join(erased.parts) if erased.parts else "nothing: it was erased before"
         say(f"{outcome_id}: erased {what}")
     return ExitCode.PASSED

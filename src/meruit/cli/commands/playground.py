@@ -1,4 +1,4 @@
-"""`meruit playground`: systems that an agent can act on, on this machine."""
+"""`meruit playground`: systems on this machine that agents can act on."""
 
 import asyncio
 import ipaddress
@@ -22,24 +22,22 @@ if TYPE_CHECKING:
     from meruit.playground.state import PlaygroundEvent
 
 POLL_S = 0.3
-"""Between two looks at what happened."""
+"""Seconds between two queries for new events."""
 MAX_QUOTA_MB = 1_000_000
 BYTES_PER_MB = 1024 * 1024
 MAX_LISTED = 3
-"""Playgrounds that are shown with all their endpoints."""
+"""Most playgrounds that are printed with all endpoints."""
 
-data_option = click.option(
-    "--data", metavar="FOLDER", help="Where playgrounds are kept; else $MERUIT_DATA, else ./meruit-data."
-)
+data_option = click.option("--data", metavar="FOLDER", help="Data folder (default: $MERUIT_DATA, else ./meruit-data).")
 playground_argument = click.argument("playground_id", metavar="ID")
 
 
 @click.group()
 def playground() -> None:
-    """Serve systems that an agent can act on, and turn them back or copy them; each takes --json.
+    """Serve systems that agents can act on; reset or copy them.
 
-    A playground has a FHIR store, an HL7 listener, a payer's portal, an SFTP server, an X12 endpoint and a telephone,
-    each with its log of events, and one secret to all of them.
+    A playground has a FHIR store, an HL7 listener, a payer's portal, an SFTP server, an X12 endpoint and a telephone.
+    Each system logs its events. One secret opens all of them.
     """
 
 
@@ -51,31 +49,39 @@ def _playground_folder(data: str | None) -> "PlaygroundFolder":
 
 
 @playground.command()
-@click.option("--seed", "seed_file", metavar="FILE.yaml", help="What a new playground holds.")
+@click.option("--seed", "seed_file", metavar="FILE.yaml", help="Initial content of a new playground.")
 @data_option
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8585, show_default=True, help="0 for any free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8585,
+    show_default=True,
+    metavar="PORT",
+    help="Port to listen on; 0 for any free port.",
+)
 @click.option(
     "--quota",
     type=click.IntRange(1, MAX_QUOTA_MB),
     default=256,
     show_default=True,
     metavar="MB",
-    help="How much each playground may take, its past and its checkpoints included.",
+    help="Size limit of each playground in MB, history and checkpoints included.",
 )
 @json_option
 def up(*, seed_file: str | None, data: str | None, host: str, port: int, quota: int, as_json: bool) -> int:
-    """Serve a new playground, or those that the folder holds; with --seed, both.
+    """Serve the playgrounds of the data folder.
 
-    Ends on SIGTERM or Ctrl-C; playgrounds stay in the folder, and the next `up` serves them again.
+    Creates a playground if the folder has none, or if --seed is given. Ends on SIGTERM or Ctrl-C. Playgrounds stay in
+    the folder, and the next `up` serves them again.
     """
-    # What serves them takes a moment to load, which --help should not pay.
+    # Imported here so that --help is quick.
     from meruit.api.server import bind_port
     from meruit.config import load_seed
     from meruit.playground.host import lock_directory
 
     seed = load_seed(seed_file) if seed_file is not None else None
-    # Says what is wrong with the address before anything is made.
+    # A bad address is reported before anything is created.
     bind_port(host, port).close()
     directory = _playground_folder(data).directory
     with lock_directory(directory):
@@ -99,37 +105,37 @@ async def _serve(
             print_json(msgspec.json.encode({"url": url, "playgrounds": several}))
         else:
             note(f"playgrounds are in {directory}")
-            _tell(url, several if made is None else [made, *(one for one in several if one.id != made.id)])
+            _print_playgrounds(url, several if made is None else [made, *(one for one in several if one.id != made.id)])
         await stopping.wait()
 
 
 def _local_url(url: str, bind: str) -> str:
-    """The URL as it can be opened on this machine; tells whoever lets other machines in that it does."""
+    """The URL for this machine; prints a warning if other machines can connect."""
     try:
         address = ipaddress.ip_address(bind or "0.0.0.0")  # noqa: S104 - what no address means to a socket
     except ValueError:
         address = None
     if bind == "localhost" or (address is not None and address.is_loopback):
         return url
-    note("other machines can reach this: HTTP is not encrypted, and MLLP asks for no secret")
+    note("other machines can connect: HTTP is not encrypted, and MLLP needs no secret")
     if address is None or not address.is_unspecified:
         return url
     here = "[::1]" if address.version == 6 else "127.0.0.1"
-    note(f"there, write this machine's name ({socket.gethostname()}) for {here}")
+    note(f"on other machines, use this machine's name ({socket.gethostname()}) instead of {here}")
     return f"http://{here}:{urlsplit(url).port}"
 
 
 def _stop_event() -> asyncio.Event:
-    """Is set as soon as somebody wants this process to end."""
+    """An event that SIGINT and SIGTERM set."""
     stopping = asyncio.Event()
-    # Only there a signal can be heard.
+    # Only the main thread can handle signals.
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     return stopping
 
 
-def _tell(url: str, several: "list[Playground]") -> None:
+def _print_playgrounds(url: str, several: "list[Playground]") -> None:
     for one in several[:MAX_LISTED]:
         ends = one.endpoints
         facts = {
@@ -157,7 +163,7 @@ def _tell(url: str, several: "list[Playground]") -> None:
 
 
 def _example_commands(one: "Playground") -> list[str]:
-    """Lines to copy into another terminal."""
+    """Commands to try in another terminal."""
     ends = one.endpoints
     lines = [f"curl -H 'Authorization: Bearer {one.secret}' '{ends.fhir}/Patient'"]
     if ends.sftp is not None:
@@ -172,7 +178,7 @@ def _example_commands(one: "Playground") -> list[str]:
 @data_option
 @json_option
 def list_playgrounds(*, data: str | None, as_json: bool) -> int:
-    """List the playgrounds in the folder, oldest first."""
+    """List the playgrounds of the data folder, oldest first."""
     import msgspec
 
     from meruit.cli.shared.playground_files import summarize_playground
@@ -201,10 +207,10 @@ def list_playgrounds(*, data: str | None, as_json: bool) -> int:
 @data_option
 @json_option
 def checkpoint(*, playground_id: str, name: str, data: str | None, as_json: bool) -> int:
-    """Remember all that a playground holds now, under a name; served or not."""
+    """Save the state of a playground under a name."""
     with _playground_folder(data).open_state(playground_id) as state:
         state.checkpoint(name)
-    return _print_done({"playground": playground_id, "checkpoint": name}, f"remembered as {name}", as_json=as_json)
+    return _print_done({"playground": playground_id, "checkpoint": name}, f"saved as {name}", as_json=as_json)
 
 
 @playground.command()
@@ -213,10 +219,10 @@ def checkpoint(*, playground_id: str, name: str, data: str | None, as_json: bool
 @data_option
 @json_option
 def reset(*, playground_id: str, name: str, data: str | None, as_json: bool) -> int:
-    """Put a playground back to a checkpoint, else to how it was made; served or not."""
+    """Reset a playground to a checkpoint (default: its start)."""
     with _playground_folder(data).open_state(playground_id) as state:
         state.reset(name)
-    return _print_done({"playground": playground_id, "checkpoint": name}, f"as it was at {name}", as_json=as_json)
+    return _print_done({"playground": playground_id, "checkpoint": name}, f"reset to {name}", as_json=as_json)
 
 
 @playground.command()
@@ -224,9 +230,9 @@ def reset(*, playground_id: str, name: str, data: str | None, as_json: bool) -> 
 @data_option
 @json_option
 def branch(*, playground_id: str, data: str | None, as_json: bool) -> int:
-    """Make another playground that goes on from where one is, and print its id."""
+    """Copy a playground and print the id of the copy."""
     made = _playground_folder(data).branch(playground_id)
-    note("a `meruit playground up` that runs already does not notice it; the next one serves it")
+    note("a running `meruit playground up` does not serve the copy; the next one does")
     return _print_done({"playground": made, "branched_from": playground_id}, made, as_json=as_json)
 
 
@@ -235,9 +241,9 @@ def branch(*, playground_id: str, data: str | None, as_json: bool) -> int:
 @data_option
 @json_option
 def remove(*, playground_id: str, data: str | None, as_json: bool) -> int:
-    """Forget a playground and all that it held."""
+    """Remove a playground and its content."""
     _playground_folder(data).remove(playground_id)
-    note("a `meruit playground up` that serves it may answer for it until it ends")
+    note("a running `meruit playground up` may still serve it until it ends")
     return _print_done({"removed": playground_id}, f"removed {playground_id}", as_json=as_json)
 
 
@@ -253,12 +259,21 @@ def _print_done(facts: dict[str, str], text: str, *, as_json: bool) -> int:
 
 @playground.command()
 @playground_argument
-@click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only what followed this one.")
-@click.option("--follow", is_flag=True, help="Go on until Ctrl-C; with --json, a line for each.")
+@click.option(
+    "--after",
+    type=click.IntRange(0),
+    default=0,
+    metavar="SEQ",
+    help="Cursor: show events after this sequence number (default: 0).",
+)
+@click.option("--follow", is_flag=True, help="Continue until Ctrl-C; with --json, one event a line.")
 @data_option
 @json_option
 def events(*, playground_id: str, after: int, follow: bool, data: str | None, as_json: bool) -> int:
-    """Show what was done in a playground, oldest first; what its seed brought is left out."""
+    """Show the events of a playground, oldest first.
+
+    Events of the seed are left out.
+    """
     import msgspec
 
     from meruit.playground.events import page
@@ -283,14 +298,14 @@ def events(*, playground_id: str, after: int, follow: bool, data: str | None, as
 
 
 def _write(lines: list[str]) -> bool:
-    """Write lines at once; False where nobody reads any more."""
+    """Write lines and flush; False if the pipe is closed."""
     try:
         for line in lines:
             click.echo(escape_control_characters(line))
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        # Says the rest to nobody, so that the end is quiet.
+        # `say` redirects stdout to /dev/null, so that the last flush raises nothing.
         say()
         return False
     return True

@@ -1,4 +1,4 @@
-"""`meruit reconcile`: looks at what providers counted for recorded runs."""
+"""`meruit reconcile`: compare recorded runs with the token counts of their providers."""
 
 import os
 from typing import TYPE_CHECKING
@@ -33,7 +33,7 @@ MAX_AGE_DAYS = 3650
 
 
 def _age_check(most: int) -> "Callable[[click.Context, click.Parameter, float | None], float | None]":
-    """No range holds NaN off, and no clock goes back for ever."""
+    """Reject an age out of range, NaN included, which click's ranges let through."""
 
     def check_age(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
         if value is not None and not 0 <= value <= most:
@@ -46,23 +46,25 @@ def _age_check(most: int) -> "Callable[[click.Context, click.Parameter, float | 
 @click.command()
 @click.argument("framework", required=False)
 @click.argument("run_id", required=False)
-@click.option("--list", "listing", is_flag=True, help="Only list the runs and where they stand; ask nobody.")
-@click.option("--verbose", is_flag=True, help="With --list: the rule, the looks and when the next one is due.")
+@click.option("--list", "listing", is_flag=True, help="List the runs with their status; send no requests.")
+@click.option(
+    "--verbose", is_flag=True, help="With --list, also show the rule, the observations and when the next one is due."
+)
 @click.option(
     "--min-age",
     type=float,
     callback=_age_check(MAX_AGE_DAYS * 24 * 60),
     metavar="MINUTES",
-    help="Only runs that ended so long ago at least.",
+    help="Filter: runs that ended at least this long ago.",
 )
 @click.option(
     "--max-age",
     type=float,
     callback=_age_check(MAX_AGE_DAYS * 24),
     metavar="HOURS",
-    help="Only runs that ended so recently.",
+    help="Filter: runs that ended at most this long ago.",
 )
-@click.option("--watch", is_flag=True, help="Go on, a round every few minutes, until Ctrl-C or SIGTERM.")
+@click.option("--watch", is_flag=True, help="Repeat every few minutes until Ctrl-C or SIGTERM.")
 @config_option
 @tenant_option
 @store_options
@@ -82,12 +84,12 @@ def reconcile(  # noqa: PLR0913 - one a thing that can be said
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Ask providers what runs used, and say what of it may be claimed.
+    """Compare recorded runs with the provider's token counts.
 
-    Without FRAMEWORK, every run that is due; with it, that framework's that are due; with RUN_ID, this one now. Which
-    accounts are asked, and with which key, says `usage.accounts` in the settings.
+    Without FRAMEWORK, every run that is due; with it, the due runs of that framework; with RUN_ID, that run now.
+    `usage.accounts` in the settings names the provider accounts and their keys.
 
-    Exit codes: 0 verified or all asked, 1 a warning, 3 pending or not to be had yet, 4 a key was refused.
+    Exit codes: 0 verified, or every account was read, 1 a warning, 3 pending or no data yet, 4 a key was refused.
     """
     from datetime import timedelta
 
@@ -95,10 +97,10 @@ def reconcile(  # noqa: PLR0913 - one a thing that can be said
     from meruit.usage.store.due import UsageRunFilter
 
     if listing and watch:
-        raise click.UsageError("--list asks nobody, so there is nothing to --watch")
+        raise click.UsageError("--list and --watch cannot be combined; --list sends no requests")
 
     def choice() -> UsageRunFilter:
-        # Ages count from now, in every round anew.
+        # Ages count from the start of each round.
         return UsageRunFilter(
             tenant=tenant,
             framework=framework,
@@ -125,11 +127,11 @@ def _list_runs(place: StoreAddress, choice: "UsageRunFilter", *, verbose: bool, 
         print_json(msgspec.json.encode({"runs": [_listing_to_dict(one) for one in found]}))
         return ExitCode.PASSED
     if not found:
-        note("no run is recorded that fits; `meruit usage record FILE` records one")
+        note("no recorded run matches; `meruit usage record FILE` records one")
         return ExitCode.PASSED
     _print_runs(found, verbose=verbose)
     if len(found) == MAX_LISTED:
-        note(f"the newest {MAX_LISTED:,} are shown; name a framework for fewer")
+        note(f"only the newest {MAX_LISTED:,} are shown; name a framework to see fewer")
     return ExitCode.PASSED
 
 
@@ -153,21 +155,19 @@ def _print_runs(found: "list[UsageRecord]", *, verbose: bool) -> None:
     if not verbose:
         return
     for one in found:
-        due = (
-            "never by itself" if one.next_observation_at is None else f"{one.next_observation_at:%Y-%m-%d %H:%M:%S} UTC"
-        )
+        due = "none" if one.next_observation_at is None else f"{one.next_observation_at:%Y-%m-%d %H:%M:%S} UTC"
         say()
         say(
             escape_control_characters(
-                f"{one.run.id}: {one.verdict.code}, {one.attempts} looks, assurance {one.verdict.assurance}"
+                f"{one.run.id}: {one.verdict.code}, {one.attempts} observations, assurance {one.verdict.assurance}"
             )
         )
         say(escape_control_characters(f"  {one.verdict.explanation}"))
-        say(f"  next look: {due}; withdrawn {one.verdict.withdrawn} times")
+        say(f"  next observation: {due}; withdrawn {one.verdict.withdrawn} times")
 
 
 def _listing_to_dict(one: "UsageRecord") -> dict[str, object]:
-    """As the specified manifest names things, and what else is known."""
+    """A run with the field names of runs_manifest.json, and what else is known."""
     tokens = one.verdict.tokens
     return {
         "run_id": one.run.id,
@@ -215,7 +215,7 @@ def _run_reconciler(
 
 
 def _check_known(store: "Store", choice: "UsageRunFilter") -> None:
-    """Raise NotFound for a run that is not recorded, and for a framework of which none is or that is not the run's."""
+    """Raise NotFound if the run is not recorded, or belongs to another framework, or the framework has no runs."""
     from meruit.errors import NotFound
     from meruit.usage.store.due import UsageRunFilter, find_runs
     from meruit.usage.store.read import find
@@ -226,9 +226,13 @@ def _check_known(store: "Store", choice: "UsageRunFilter") -> None:
         if choice.run_id is not None:
             framework = find(connection, choice.tenant or "", choice.run_id).run.framework
             if framework != choice.framework:
-                raise NotFound(f"run {choice.run_id!r} is of the framework {framework!r}, not {choice.framework!r}")
+                raise NotFound(
+                    f"run {choice.run_id!r} belongs to the framework {framework!r}, not {choice.framework!r}"
+                )
         elif not find_runs(connection, UsageRunFilter(choice.tenant, choice.framework), 1):
-            raise NotFound(f"no run of the framework {choice.framework!r} is recorded; `meruit reconcile --list`")
+            raise NotFound(
+                f"the framework {choice.framework!r} has no recorded runs; `meruit reconcile --list` lists all"
+            )
 
 
 async def _run_round(
@@ -266,22 +270,22 @@ async def _run_rounds(
 
 
 def _progress_printer(*, as_json: bool) -> "Callable[[str, str], None]":
-    def tell(about: str, text: str) -> None:
+    def show_change(about: str, text: str) -> None:
         if not as_json:
             say(escape_control_characters(f"{about}: {text}"), err=True)
 
-    return tell
+    return show_change
 
 
 def _print_summary(passed: "ReconcileSummary") -> None:
     if not passed.accounts:
-        note("nothing is due; `meruit reconcile --list --verbose` says what is when")
+        note("no run is due; `meruit reconcile --list --verbose` shows when each is")
     for one in passed.accounts:
         trouble = f"; {one.trouble}" if one.trouble else ""
         say(
             escape_control_characters(
-                f"{one.account}: {one.looked:,} runs looked at on {one.pages:,} pages, {one.kept:,} looks kept, "
-                f"{one.early:,} too early to count, {one.failed:,} failed{trouble}"
+                f"{one.account}: {one.observed:,} runs observed on {one.pages:,} pages, {one.recorded:,} observations "
+                f"recorded, {one.early:,} too early to count, {one.failed:,} failed{trouble}"
             )
         )
     if passed.statuses:

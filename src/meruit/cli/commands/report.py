@@ -1,4 +1,4 @@
-"""`meruit report`: what may be said of agents' success and cost, in one page that claims only what is verified."""
+"""`meruit report`: success, tokens and cost of agents; only verified usage is counted."""
 
 import shlex
 import sys
@@ -31,10 +31,15 @@ COSTS = ("quoted", "billed", "settled")
 
 
 def source_options(command: _Command) -> _Command:
-    """Say which runs, and which of their costs."""
+    """Add the options that choose the runs and the cost."""
     for option in (
-        click.option("--cost", type=click.Choice(COSTS), default="quoted", show_default=True, help="Which cost."),
-        click.option("--from", "source", metavar="FILE.json", help="Recorded runs in a file, instead of the records."),
+        click.option("--cost", type=click.Choice(COSTS), default="quoted", show_default=True, help="Cost to report."),
+        click.option(
+            "--from",
+            "source",
+            metavar="FILE.json",
+            help="Read the runs from this file instead of the store; - is stdin.",
+        ),
     ):
         command = option(command)
     return command
@@ -42,15 +47,22 @@ def source_options(command: _Command) -> _Command:
 
 @click.group()
 def report() -> None:
-    """Report on agents: success over all runs, tokens and cost of verified ones, and every run that is not counted."""
+    """Report on agents: success, tokens and cost.
+
+    Success counts all runs; tokens and cost count verified runs only. Every run that is left out is listed.
+    """
 
 
 @report.command()
-@click.option("-o", "--output", "target", metavar="FILE.html", help="The page; FILE.json beside it has the same data.")
 @click.option(
-    "--framework", "agents", multiple=True, metavar="NAME", help="Only this agent; may be given several times."
+    "-o",
+    "--output",
+    "target",
+    metavar="FILE.html",
+    help="Page to write; FILE.json beside it gets the data. - is stdout.",
 )
-@click.option("--question", metavar="TEXT", help="What the report is to answer: its heading.")
+@click.option("--framework", "agents", multiple=True, metavar="NAME", help="Filter by agent; may be repeated.")
+@click.option("--question", metavar="TEXT", help="Question that the report answers; becomes its heading.")
 @source_options
 @tenant_option
 @store_options
@@ -67,21 +79,24 @@ def build(  # noqa: PLR0913 - one an option
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Write one self-contained HTML page, the same to the byte for the same runs; --json prints its data."""
+    """Write the report as one self-contained HTML page.
+
+    The same runs give the same page, byte for byte. --json prints the data of the page.
+    """
     from meruit.reports.page import render
 
     if target is None and not as_json:
-        raise click.UsageError("say with -o where the page goes, or print its data with --json")
+        raise click.UsageError("give -o FILE.html for the page, or --json for its data")
     if target == "-" and as_json:
-        raise click.UsageError("-o - and --json both print to standard output; give one of them")
+        raise click.UsageError("`-o -` and --json both write to stdout; give one of them")
     if target is not None and not Path(target).name:
-        raise click.UsageError("-o names the page, such as report.html")
+        raise click.UsageError("-o must name a file, such as report.html")
     if target is not None and Path(target).suffix == ".json":
-        raise click.UsageError("-o names the page, such as report.html; its data goes to the .json file beside it")
+        raise click.UsageError("-o must name the page, such as report.html; the data goes to the .json file beside it")
     targets = [] if target in (None, "-") else [Path(target), Path(target).with_suffix(".json")]
     for path in targets:
         if source is not None and _is_same(path, source):
-            raise click.UsageError(f"{path} would be written over, and the runs are read from it; give -o another name")
+            raise click.UsageError(f"{path} is the file that the runs are read from; give -o another name")
     found = _build_report(source, StoreAddress(data, database_url, tenant), agents, cost, question)
     if target == "-":
         sys.stdout.buffer.write(render(found))
@@ -97,17 +112,17 @@ def build(  # noqa: PLR0913 - one an option
 
 
 def _is_same(path: Path, source: str) -> bool:
-    """Whether what is to be written is what was read, by whatever name or link."""
+    """Whether the path and the source are the same file, links included."""
     given = Path("/dev/stdin" if source == "-" else source)
     try:
         return path.samefile(given)
     except OSError:
-        # One of them is not there.
+        # One of them does not exist.
         return path.resolve() == given.resolve()
 
 
 def _write(contents: dict[Path, bytes]) -> None:
-    """Files that appear under their names once all of them are complete."""
+    """Write files so that they appear when all of them are complete."""
     from meruit.outcomes.export import atomic_file
 
     with ExitStack() as files:
@@ -135,7 +150,10 @@ def compare(  # noqa: PLR0913 - one an option
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Compare two agents, task by task; exit code 3 where no task has a verified run of both."""
+    """Compare two agents, task by task.
+
+    Exit code 3 if no task has a verified run of both.
+    """
     if a == b:
         raise click.UsageError("A and B are the same agent")
     found = _build_report(
@@ -175,7 +193,7 @@ def _build_report(
 def _reproduce_command(
     source: str | None, place: StoreAddress, agents: Sequence[str], cost: str, question: str | None
 ) -> str:
-    """The command that makes it again, without what is only this machine's: folders, and whatever opens a database."""
+    """The command that builds the report again, without folders and database URLs of this machine."""
     words = ["meruit", "report", "build", "-o", "report.html"]
     words += [word for agent in agents for word in ("--framework", agent)]
     options = {

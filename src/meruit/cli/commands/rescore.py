@@ -1,4 +1,4 @@
-"""`meruit rescore`: recorded outcomes judged by other criteria, each in one more version."""
+"""`meruit rescore`: judge recorded outcomes by other criteria; each verdict is a new version."""
 
 from functools import partial
 from importlib.util import find_spec
@@ -34,16 +34,23 @@ MAX_WORKERS = 256
 
 @click.command()
 @click.argument("criteria", metavar="CRITERIA.yaml")
-@click.option("--reason", metavar="TEXT", help="Why; it is written into each new version and the audit log.")
-@filter_options
-@click.option("--all", "everything", is_flag=True, help="All outcomes of the tenant.")
-@click.option("--dry-run", is_flag=True, help="Say what would change, and record nothing.")
 @click.option(
-    "--engine", type=click.Choice(("local", "ray")), default="local", show_default=True, help="Where it is judged."
+    "--reason", metavar="TEXT", help="Reason, one line; it is recorded in each new version and in the audit log."
 )
-@click.option("--workers", type=click.IntRange(1, MAX_WORKERS), help="For ray: how many at a time; 2 when not given.")
-@click.option("--from", "source", metavar="FILE.parquet", help="Judge an exported file instead; nothing is recorded.")
-@click.option("-o", "--output", "target", metavar="OUT.parquet", help="For --from: where the verdicts go.")
+@filter_options
+@click.option("--all", "everything", is_flag=True, help="Judge all outcomes of the tenant.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; record nothing.")
+@click.option("--engine", type=click.Choice(("local", "ray")), default="local", show_default=True, help="Where to run.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, MAX_WORKERS),
+    metavar="N",
+    help="With --engine ray: number of workers (default: 2).",
+)
+@click.option(
+    "--from", "source", metavar="FILE.parquet", help="Judge an exported file instead of the store; record nothing."
+)
+@click.option("-o", "--output", "target", metavar="OUT.parquet", help="With --from: file for the verdicts.")
 @tenant_option
 @store_options
 @config_option
@@ -67,36 +74,36 @@ def rescore(  # noqa: PLR0913 - one an option
     as_json: bool,
     **chosen: str | None,
 ) -> int:
-    """Judge recorded outcomes by other criteria, oldest first; each gets one more version of its verdict.
+    """Judge recorded outcomes again by other criteria.
 
-    Earlier versions stay. What these criteria have judged already is left alone, so after an interruption the same
-    command goes on where it stopped.
+    Each outcome gets a new version of its verdict, oldest outcome first; earlier versions stay. Outcomes that these
+    criteria have already judged are skipped, so the same command continues after an interruption.
     """
-    # Loading pydantic and the metrics takes a moment that --help should not pay.
+    # Imported here so that --help is quick.
     from meruit.cli.shared.engine import load_engine
 
     check_stdin_used_once(criteria, config)
     wanted = build_filter(chosen)
     if source is not None:
         if wanted is not None or everything or dry_run or reason is not None or engine != "local":
-            raise click.UsageError("--from judges a whole file and records nothing; only -o goes with it")
+            raise click.UsageError("--from judges a whole file and records nothing; it can be combined with -o only")
     elif target is not None:
-        raise click.UsageError("-o is for --from; verdicts on recorded outcomes are recorded")
+        raise click.UsageError("-o needs --from; without it, verdicts go to the store")
     elif (wanted is None) is not everything:
         raise click.UsageError(
-            "either --all or one of the filters, not both"
+            "--all and a filter cannot be combined"
             if everything
-            else "say which outcomes: one of --contract-id, --agent-id, --verdict, --criteria-digest, or --all"
+            else "choose outcomes with --contract-id, --agent-id, --verdict, --criteria-digest or --all"
         )
     elif not dry_run and (reason is None or not reason.strip() or not reason.isprintable()):
-        raise click.UsageError("--reason says in a line why the verdicts change; it stays in the audit log")
+        raise click.UsageError("--reason is required: one line that says why the verdicts change")
     if workers is not None and engine != "ray":
-        raise click.UsageError("--workers is for --engine ray")
+        raise click.UsageError("--workers needs --engine ray")
     loaded = load_engine(criteria, config, allow_python_full=allow_python_full)
     prepared = loaded.engine.compile_or_raise(loaded.criteria, "standard input" if criteria == "-" else criteria)
     if source is not None:
         if not _columns_are_possible():
-            raise click.UsageError("--from needs columns: pip install 'meruit[bulk]'")
+            raise click.UsageError("--from needs the extra `bulk`: pip install 'meruit[bulk]'")
         from meruit.outcomes.rescore.columns import judge_file
 
         with show_progress("judging") as progress:
@@ -130,7 +137,7 @@ def rescore(  # noqa: PLR0913 - one an option
 
 
 def _columns_are_possible() -> bool:
-    """Whether what columns need is installed; without it, everything is judged one by one."""
+    """Whether the packages of the extra `bulk` are installed; without them, outcomes are judged one by one."""
     return all(find_spec(name) is not None for name in ("numpy", "polars", "pyarrow"))
 
 
@@ -158,7 +165,7 @@ def _tell(summary: "RescoreSummary", *, as_json: bool) -> None:
         f"{summary.from_evidence:,} from their evidence, {summary.measured:,} measured again"
     )
     for reason, times in summary.skipped.items():
-        say(f"{times:,} left alone: {reason}")
+        say(f"{times:,} skipped: {reason}")
     say(
         f"verdicts: {summary.unchanged:,} unchanged, {sum(turn.count for turn in summary.changed):,} changed; "
         f"success: {summary.success_gained:,} gained, {summary.success_lost:,} lost"
@@ -170,7 +177,7 @@ def _tell(summary: "RescoreSummary", *, as_json: bool) -> None:
     if summary.criteria:
         say()
         print_table(
-            ("criterion", "outcomes for which it ended otherwise"),
+            ("criterion", "outcomes with a changed result"),
             [(name, f"{times:,}") for name, times in summary.criteria.items()],
         )
     note(f"{summary.seconds:.1f} s, criteria {summary.criteria_digest}")

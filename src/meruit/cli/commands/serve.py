@@ -25,22 +25,31 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8484, show_default=True, help="0 for any free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8484,
+    show_default=True,
+    metavar="PORT",
+    help="Port to listen on; 0 for any free port.",
+)
 @click.option(
     "--playgrounds/--no-playgrounds",
     default=True,
     show_default=True,
-    help="Whether agents find systems here to act on; their MLLP and SFTP listen where the service does.",
+    help="Whether to serve playgrounds too (default: yes); MLLP and SFTP listen on the same address.",
 )
 @click.option(
-    "--public-url", metavar="URL", help="Where others reach this service, for the addresses that agents are given."
+    "--public-url",
+    metavar="URL",
+    help="URL of this service as agents reach it (default: the address that it listens on).",
 )
 @click.option(
     "--agents",
     metavar="MODULE:AGENTS",
     multiple=True,
-    help="Also drive queued runs of these agents, as `meruit worker` does; may be given again.",
+    help="Also run a worker for these agents, as `meruit worker` does; may be repeated.",
 )
 @store_options
 @config_option
@@ -59,14 +68,14 @@ def serve(  # noqa: PLR0913 - one an option
     allow_python_full: bool,
     as_json: bool,
 ) -> int:
-    """Serve verification over HTTP, with records that last.
+    """Serve the HTTP API.
 
-    Without options: SQLite in ./meruit-data, on this machine only, no set-up. Ends on SIGTERM or Ctrl-C, after the
-    requests it has begun.
+    Without options, the service uses SQLite in ./meruit-data and listens on this machine only. On SIGTERM or Ctrl-C it
+    completes open requests, then ends.
 
-    Agents run in workers, never in answers to requests; with --agents this process has a worker beside.
+    Agents run in workers, never inside a request. With --agents, this process runs a worker too.
     """
-    # The web framework takes a moment to load.
+    # Imported here so that --help is quick.
     from meruit.api.app import build_app, build_hosting, build_service
     from meruit.api.logging import configure_logs
     from meruit.api.server import ShutdownSignal, bind_port, is_loopback, run
@@ -85,15 +94,17 @@ def serve(  # noqa: PLR0913 - one an option
             has_keys = keys.any_exists(connection)
         if not has_keys and not is_loopback(host):
             raise MeruitError(
-                f"{host} can be reached from other machines, and there is no key yet: "
-                "`meruit keys create NAME --role admin` makes one"
+                f"other machines can reach {host}, but no API key exists; "
+                "run `meruit keys create NAME --role admin` first"
             )
-        # Taken before the sandbox is tried, which takes a while.
+        # The port is bound before the sandbox test, which takes a while.
         with bind_port(host, port) as listener:
             note(f"records are in {location.display_name}")
             if not has_keys:
-                note("no keys yet: this machine may do everything; `meruit keys create NAME --role admin` changes that")
-            note("trying the sandbox …")
+                note(
+                    "no API keys: requests of this machine may do everything; `meruit keys create NAME --role admin` creates one"
+                )
+            note("testing the sandbox …")
             configure_logs()
             stopping = ShutdownSignal()
             hosting = build_hosting(
@@ -124,7 +135,7 @@ def serve(  # noqa: PLR0913 - one an option
 
 
 def _load_worker_agents(agents: tuple[str, ...]) -> "AgentRoster | None":
-    """Whom a worker in this process works for, if there is to be one."""
+    """Agents of the worker in this process; None if it runs no worker."""
     if not agents:
         return None
     from meruit.cli.shared.load_agents import load_roster
@@ -133,7 +144,7 @@ def _load_worker_agents(agents: tuple[str, ...]) -> "AgentRoster | None":
 
 
 def _check_no_other_worker(store: "Store", crew: "AgentRoster | None") -> None:
-    """Say that another worker has the file before anything listens."""
+    """Raise WorkerRefused before the service listens, if another worker has the SQLite file."""
     if crew is not None:
         from meruit.cli.shared.load_agents import check_no_other_worker
 
@@ -142,7 +153,7 @@ def _check_no_other_worker(store: "Store", crew: "AgentRoster | None") -> None:
 
 @contextmanager
 def _run_worker(store: "Store", crew: "AgentRoster | None", stopping: "ShutdownSignal") -> Iterator[None]:
-    """Have a worker beside; where it cannot work, the service ends too."""
+    """Run a worker in this process; if it fails, the service ends too."""
     if crew is None:
         yield
         return
@@ -158,7 +169,7 @@ def _run_worker(store: "Store", crew: "AgentRoster | None", stopping: "ShutdownS
 
 
 def _print_address(url: str, *, as_json: bool) -> None:
-    """Where it listens, once it does."""
+    """Print the URL once the service listens."""
     if as_json:
         import msgspec
 

@@ -1,4 +1,4 @@
-"""`meruit usage`: what runs used by their own account, and what may be claimed of it."""
+"""`meruit usage`: token usage of runs, and whether it is verified."""
 
 from typing import TYPE_CHECKING
 
@@ -31,16 +31,16 @@ MOST_NAMED = 5
 STATUSES = ("pending", "warning", "verified", "data_not_available")
 
 _run_argument = click.argument("run_id", metavar="RUN")
-_framework_option = click.option("--framework", metavar="NAME", help="Only those of this framework or agent.")
+_framework_option = click.option("--framework", metavar="NAME", help="Filter by framework or agent.")
 
 
 @click.group()
 def usage() -> None:
-    """Judge, record, list, explain and export the tokens of runs; each takes --json."""
+    """Judge, record, list, explain and export token usage."""
 
 
 def _check_minutes(_context: click.Context, _option: click.Parameter, value: float) -> float:
-    """No range holds NaN off: it is neither above nor below anything."""
+    """Reject minutes out of range, NaN included, which click's ranges let through."""
     if not 0 <= value <= MAX_INTERVAL_MIN:
         raise click.BadParameter(f"{value:g} is not between 0 and {MAX_INTERVAL_MIN} (30 days)")
     return value
@@ -65,42 +65,42 @@ def _policy(config: str | None) -> "UsagePolicy":
     show_default=True,
     callback=_check_minutes,
     metavar="MIN",
-    help="Minutes between two equal attempts; fewer than 60 are told with the verdict.",
+    help="Minutes between two equal observations; the verdict mentions an interval below 60.",
 )
 @click.option(
     "--anchor",
     type=click.Choice(ANCHORS),
     default=ANCHORS[0],
     show_default=True,
-    help="Whether the minutes count between the last two attempts, or from the first of those that are equal.",
+    help="Count the minutes between the last two observations, or from the first equal one.",
 )
-@click.option("--manifest", metavar="FILE", help="With --write: the runs_manifest.json that repeats the verdict.")
-@click.option("--write", "wants_write", is_flag=True, help="Put the verdict into the file; all else in it stays.")
+@click.option("--manifest", metavar="FILE", help="With --write: runs_manifest.json that gets the verdict too.")
+@click.option("--write", "wants_write", is_flag=True, help="Write the verdict into the file; other fields stay.")
 @json_option
 def decide(*, file: str, interval: float, anchor: str, manifest: str | None, wants_write: bool, as_json: bool) -> int:
-    """Judge the attempts in a metrics.json, without asking any provider; - is stdin.
+    """Judge the observations in a metrics.json; - is stdin.
 
-    METRICS.json may be a runs_manifest.json too: each run that it names is judged. A file that does not say when its
-    run ended is taken to have been looked at afterwards.
+    Sends no requests. METRICS.json may also be a runs_manifest.json: each run that it names is judged. If a file does
+    not say when its run ended, all observations count as made after the end.
 
     Exit codes: 0 verified, 1 warning, 3 pending or no data, 2 bad input.
     """
-    # Reading documents takes a moment that --help should not pay.
+    # Imported here so that --help is quick.
     from meruit.cli.shared.usage_files import judge_files, load_manifest, write_verdicts
     from meruit.cli.views.usage import exit_code_of, print_file_verdicts, print_verdict, verdicts_to_json
     from meruit.model.usage import Anchor, UsagePolicy
 
     if manifest is not None and not wants_write:
-        raise click.UsageError("--manifest says where else to write; give --write too")
+        raise click.UsageError("--manifest needs --write")
     if wants_write and "-" in (file, manifest):
-        raise click.UsageError("standard input cannot be written to; name a file")
+        raise click.UsageError("--write cannot write to stdin; name a file")
     judged, listing = judge_files(file, UsagePolicy(interval_min=interval, anchor=Anchor(anchor)))
     several = listing is not None
     if manifest is not None:
         if several:
-            raise click.UsageError(f"{file} is a manifest itself; leave --manifest out")
+            raise click.UsageError(f"{file} is itself a manifest; leave --manifest out")
         if judged[0].run_id is None:
-            raise click.UsageError(f"{file} has no run_id, so that no manifest can name it")
+            raise click.UsageError(f"{file} has no run_id, so no manifest can name it")
         listing = load_manifest(manifest)
     if wants_write:
         write_verdicts(judged, listing)
@@ -113,7 +113,7 @@ def decide(*, file: str, interval: float, anchor: str, manifest: str | None, wan
     else:
         print_verdict(judged[0].verdict)
     if not judged:
-        note(f"{file} names no run, so nothing is verified")
+        note(f"{file} names no runs, so nothing is verified")
         return ExitCode.COULD_NOT_VERIFY
     return exit_code_of(one.verdict.status for one in judged)
 
@@ -123,7 +123,7 @@ def _warn_of_future_observations(judged: "list[UsageFileVerdict]") -> None:
 
     for one in judged:
         for look in future_observations(one.file):
-            note(f"{one.path}: attempt {look.id!r} is dated {look.at.isoformat()}, which is still to come")
+            note(f"{one.path}: attempt {look.id!r} has a timestamp in the future ({look.at.isoformat()})")
 
 
 @usage.command()
@@ -141,11 +141,11 @@ def record(
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Record runs with their steps and attempts: all of the files, or none.
+    """Record runs with their steps and observations.
 
-    A FILE is a metrics.json, a runs_manifest.json with the runs that it names beside it, or one run in the shape that
-    the HTTP API takes. The same run twice is once. Whom to ask about a run says its `source`; where a file has none, it
-    is `default`, the account usage.accounts.default of the settings.
+    FILE is a metrics.json, a runs_manifest.json beside its runs, or one run as JSON of the HTTP API. All files are
+    recorded, or none. Recording a run again changes nothing. The run's `source` names the provider account, one of
+    usage.accounts in the settings (default: default).
     """
     import msgspec
 
@@ -172,13 +172,13 @@ def record(
         looks = RecordObservations(
             tenant, [RunObservation(run_id, attempt) for run_id, several in news for attempt in several], policy
         )
-        # A contract that pays for tokens moves with them, in the same transaction.
+        # Contracts that pay for tokens are updated in the same transaction.
         both = UsageWrite(tenant, actor.by, lambda writing: [*runs(writing), *looks(writing)])
         kept = {one.run.id: one for one in store.recorder.write(both)}
     finally:
         store.close()
     for name in sorted({one.run.source for one in found} - settings.usage.accounts.keys()):
-        note(f"no account {name!r} is configured, so nobody is asked about its runs; name it in usage.accounts")
+        note(f"no account {name!r} is configured, so its runs are not reconciled; add it to usage.accounts")
     if as_json:
         print_json(msgspec.json.encode({"usage_runs": [*kept.values()]}))
     else:
@@ -188,12 +188,12 @@ def record(
 
 @usage.command()
 @_run_argument
-@click.option("--at", metavar="TIME", help="When it ended, with its time zone; else now.")
+@click.option("--at", metavar="TIME", help="When the run ended, with a time zone (default: now).")
 @tenant_option
 @store_options
 @json_option
 def end(*, run_id: str, at: str | None, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """End a run whose process died, so that it can be looked at."""
+    """End a run whose process died, so that it can be reconciled."""
     from meruit.cli.shared.open_store import open_records
     from meruit.cli.views.usage import print_runs
     from meruit.documents.document_reader import read_moment
@@ -214,9 +214,9 @@ def end(*, run_id: str, at: str | None, tenant: str, data: str | None, database_
 
 @usage.command(name="list")
 @_framework_option
-@click.option("--status", type=click.Choice(STATUSES), help="Only those that stand there.")
-@click.option("--task", metavar="TASK", help="Only those that were to do this.")
-@click.option("--source", "account", metavar="NAME", help="Only those that this account counts.")
+@click.option("--status", type=click.Choice(STATUSES), help="Filter by status.")
+@click.option("--task", metavar="TASK", help="Filter by task.")
+@click.option("--source", "account", metavar="NAME", help="Filter by provider account.")
 @page_options
 @tenant_option
 @store_options
@@ -234,7 +234,7 @@ def list_runs(  # noqa: PLR0913 - one an option
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """List recorded runs, the newest first."""
+    """List recorded runs, newest first."""
     import msgspec
 
     from meruit.cli.shared.open_store import open_records
@@ -259,7 +259,7 @@ def list_runs(  # noqa: PLR0913 - one an option
         return ExitCode.PASSED
     print_runs(found)
     if following is not None:
-        note(f"there may be more: --before {following}")
+        note(f"next page: --before {following}")
     return ExitCode.PASSED
 
 
@@ -269,7 +269,7 @@ def list_runs(  # noqa: PLR0913 - one an option
 @store_options
 @json_option
 def show(*, run_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Show a run with its steps, what they used by their own account, and every attempt."""
+    """Show a run with its steps, own counts and observations."""
     import msgspec
 
     from meruit.cli.shared.open_store import open_records
@@ -279,7 +279,7 @@ def show(*, run_id: str, tenant: str, data: str | None, database_url: str | None
     with open_records(data, database_url) as store, store.database.reading() as connection:
         found, looks = find(connection, tenant, run_id), find_observations(connection, tenant, run_id)
     if as_json:
-        print_json(msgspec.json.encode(found.to_dict() | {"looks": looks}))
+        print_json(msgspec.json.encode(found.to_dict() | {"observations": looks}))
     else:
         print_run(found, looks)
     return ExitCode.PASSED
@@ -294,7 +294,9 @@ def show(*, run_id: str, tenant: str, data: str | None, database_url: str | None
 def explain(
     *, run_id: str, config: str | None, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
-    """Explain where a run stands: the rule that fired, the attempts it compared, what would change it, and when.
+    """Explain the status of a run.
+
+    Shows the rule that decided, the observations that it compared, what would change the status, and when.
 
     Exit codes: 0 verified, 1 warning, 3 pending or no data.
     """
@@ -311,21 +313,21 @@ def explain(
         beside, now = _open_runs_beside(connection, tenant, found), store.surroundings.clock()
     ended_at = found.run.ended_at
     since = sorted((one for one in looks if ended_at is not None and one.at >= ended_at), key=lambda one: one.at)
-    # When is what the records say: somebody may have asked for a look since, or looked in vain.
+    # The stored time counts: an operator may have asked for an observation since, or a request may have failed.
     look = next_observation(ended_at, found.verdict, since, policy)._replace(
         at=found.next_observation_at, waits=found.waits
     )
     compared = [one for one in looks if one.id in found.verdict.compared]
     if as_json:
-        told = {"compared": compared, "next_look": look._asdict(), "open_beside": beside}
-        print_json(msgspec.json.encode(verdict_to_dict(run_id, found.verdict) | told))
+        details = {"compared": compared, "next_look": look._asdict(), "open_beside": beside}
+        print_json(msgspec.json.encode(verdict_to_dict(run_id, found.verdict) | details))
     else:
         print_explanation(UsageExplanation(found, compared, look, now, beside))
     return exit_code_of([found.verdict.status])
 
 
 def _open_runs_beside(connection: "Connection", tenant: str, record: "UsageRecord") -> list[str]:
-    """Runs of the tenant that have not ended, and so share an attribution key with this one until they do; no more than a few."""
+    """A few open runs of the tenant that share an attribution key with this one until they end."""
     from meruit.model.metering import AttributionKind
     from meruit.model.usage import UsageStatus
     from meruit.usage.store.read import page
@@ -343,8 +345,8 @@ def _open_runs_beside(connection: "Connection", tenant: str, record: "UsageRecor
 
 
 def _may_share_usage(mine: "MeteredRun", other: "MeteredRun") -> bool:
-    """Whether an open run may have used what is counted for this one."""
-    # Who has no attribution key of its own is counted with all of them.
+    """Whether the provider may count usage of the open run for this one."""
+    # A run without an attribution key of its own is counted with every key.
     shares = mine.attribution_key == other.attribution_key or "window" in (
         mine.attribution_key.kind,
         other.attribution_key.kind,
@@ -354,7 +356,7 @@ def _may_share_usage(mine: "MeteredRun", other: "MeteredRun") -> bool:
 
 @usage.command()
 @_run_argument
-@click.option("--reason", required=True, metavar="TEXT", help="Why the lower count is right; it stays on record.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why the lower count is right, one line; it is recorded.")
 @config_option
 @tenant_option
 @store_options
@@ -369,9 +371,9 @@ def acknowledge(
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Accept that a run's count fell, so that the lower one can be verified.
+    """Accept a provider count that fell, so that it can be verified.
 
-    Exit codes: as `usage explain` has them.
+    Exit codes are those of `meruit usage explain`.
     """
     from meruit.cli.shared.contracts import check_line, command_line_actor
     from meruit.cli.shared.open_store import open_records
@@ -393,9 +395,9 @@ def acknowledge(
 
 @usage.command()
 @click.argument("run_id", metavar="[RUN]", required=False)
-@click.option("--manifest", "as_manifest", is_flag=True, help="A runs_manifest.json of all runs instead of one run.")
+@click.option("--manifest", "as_manifest", is_flag=True, help="Export all runs as a runs_manifest.json.")
 @_framework_option
-@click.option("-o", "--output", "target", metavar="FILE", default="-", help="Where to; else standard output.")
+@click.option("-o", "--output", "target", metavar="FILE", default="-", help="File to write (default: stdout).")
 @tenant_option
 @store_options
 @json_option
@@ -410,7 +412,10 @@ def export(  # noqa: PLR0913 - one an option
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Write a run as a metrics.json, or all of them as a runs_manifest.json; the file appears once it is complete."""
+    """Export a run as a metrics.json, or all as a runs_manifest.json.
+
+    The file appears when it is complete.
+    """
     from pathlib import Path
 
     import msgspec
@@ -421,7 +426,7 @@ def export(  # noqa: PLR0913 - one an option
     from meruit.usage.store.read import find, find_observations, iterate_all
 
     if as_manifest != (run_id is None) or (framework is not None and not as_manifest):
-        raise click.UsageError("give a RUN, or --manifest for all of them, with --framework for some")
+        raise click.UsageError("give either RUN or --manifest; --framework needs --manifest")
     with open_records(data, database_url) as store, store.database.reading() as connection:
         if run_id is None:
             content = write_manifest(iterate_all(connection, tenant, framework))
@@ -442,19 +447,22 @@ def export(  # noqa: PLR0913 - one an option
 @usage.command()
 @json_option
 def sources(*, as_json: bool) -> int:
-    """List the kinds of APIs and files that tell what runs used; `usage.accounts` in the settings names yours."""
+    """List the kinds of usage sources.
+
+    `usage.accounts` in the settings configures accounts of these kinds.
+    """
     import msgspec
 
     from meruit.registry import usage_sources
 
     found = [*usage_sources]
     if as_json:
-        told = [{key: one for key, one in each._asdict().items() if key != "open"} for each in found]
-        print_json(msgspec.json.encode(told))
+        listed = [{key: one for key, one in each._asdict().items() if key != "open"} for each in found]
+        print_json(msgspec.json.encode(listed))
         return ExitCode.PASSED
     rows = [
         (one.name, one.key_variable or "–", one.base_url or ("a file" if one.is_file else "–"), one.summary)
         for one in found
     ]
-    print_table(("source", "key in", "address", "what it tells"), rows)
+    print_table(("source", "key in", "address", "what it reports"), rows)
     return ExitCode.PASSED

@@ -18,16 +18,25 @@ from meruit.cli.terminal import (
 
 @click.command()
 @click.argument("criteria", metavar="CRITERIA.yaml")
-@click.option("--output", "output_file", metavar="OUT.json", required=True, help="What the agent returned; - is stdin.")
-@click.option("--input", "input_file", metavar="IN.json", help="What it was given, references included.")
-@click.option("--metadata", "metadata_file", metavar="META.json", help="How the run went: duration_ms and so on.")
-@click.option("--contract-id", help="Written into the result; `local`, or the outcome's own id when recorded.")
-@click.option("--agent-id", help="Whose work it is, for the record.")
+@click.option(
+    "--output", "output_file", metavar="OUT.json", required=True, help="Output of the agent, a JSON file; - is stdin."
+)
+@click.option("--input", "input_file", metavar="IN.json", help="Input of the agent, a JSON file, references included.")
+@click.option(
+    "--metadata",
+    "metadata_file",
+    metavar="META.json",
+    help="Metadata of the run, a JSON file with duration_ms and the like.",
+)
+@click.option(
+    "--contract-id", metavar="ID", help="Contract id in the result (default: local, or the outcome's id with --record)."
+)
+@click.option("--agent-id", metavar="ID", help="Agent id in the record.")
 @click.option(
     "--record/--no-record",
     "wants_record",
     default=None,
-    help="Keep the outcome; as verification.store_outcomes in the settings file says when not given.",
+    help="Record the outcome in the store (default: verification.store_outcomes of the settings).",
 )
 @tenant_option
 @store_options
@@ -52,16 +61,16 @@ def verify(  # noqa: PLR0913 - one an option
 ) -> int:
     """Judge one piece of work by its criteria.
 
-    Exit code 0 when it succeeded, 1 when it did not, 3 when something needed could not be measured.
+    Exit codes: 0 the work succeeded, 1 it did not, 3 a required value could not be measured.
     """
-    # Loading pydantic and the metrics takes a moment that --help should not pay.
+    # Imported here so that --help is quick.
     from meruit.cli.shared.engine import load_engine
     from meruit.config import load_payload
 
     check_stdin_used_once(criteria, output_file, input_file, metadata_file, config)
     for option, label in (("--contract-id", contract_id), ("--agent-id", agent_id)):
         if label is not None and not (label.isprintable() and 0 < len(label) <= MAX_LABEL):
-            raise click.UsageError(f"{option} must be 1 to {MAX_LABEL} characters that can be printed")
+            raise click.UsageError(f"{option} must be 1 to {MAX_LABEL} printable characters")
     settings, engine, wanted = load_engine(criteria, config, allow_python_full=allow_python_full)
     prepared = engine.compile_or_raise(wanted, "standard input" if criteria == "-" else criteria)
     work = (

@@ -1,4 +1,4 @@
-"""`meruit work`: what is given out, by which criteria, on which terms."""
+"""`meruit work`: work that is offered to agents, with its criteria and terms."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def work() -> None:
-    """Give out work with criteria and terms, and see what was given out; each takes --json."""
+    """Publish work with criteria and terms, and list it."""
 
 
 @work.command()
@@ -53,10 +53,9 @@ def submit(
 ) -> int:
     """Publish work and print its id; - is stdin.
 
-    Criteria that an agent would pass by doing nothing are refused, unless the file says in accept_null_agent why they
-    are meant.
+    Criteria that an agent passes by doing nothing are refused, unless accept_null_agent in the file gives a reason.
     """
-    # Loading pydantic, the metrics and the store takes a moment that --help should not pay.
+    # Imported here so that --help is quick.
     from meruit.app import build_engine
     from meruit.cli.shared.contracts import command_line_actor, open_marketplace
     from meruit.config import Settings, read_bytes
@@ -67,7 +66,7 @@ def submit(
     check_stdin_used_once(file, config)
     actor, settings = command_line_actor(tenant), Settings.load(config)
     engine = build_engine(settings, allow_python_full=allow_python_full)
-    # Before anything is made on the disk.
+    # Validated before the first write.
     submission = parse_work(
         read_bytes(file),
         "standard input" if file == "-" else file,
@@ -76,14 +75,14 @@ def submit(
     )
     with open_marketplace(StoreAddress(data, database_url, tenant), settings, engine, make=True) as market:
         made = market.store.recorder.write(market.publish(actor, submission))
-    # Only a request with a key of its own is answered from what was answered before.
+    # Only a request with an idempotency key can be a replay.
     assert not isinstance(made, IdempotentReplay)  # noqa: S101
     if as_json:
         print_json(view(made, submission.input_for_judge()).to_json())
         return ExitCode.PASSED
     if submission.accept_null_agent is not None:
         note(f"an agent that does nothing may pass: {submission.accept_null_agent}")
-    note(f"`meruit contract award {made.id} --agent-id …` gives it to an agent")
+    note(f"`meruit contract award {made.id} --agent-id …` awards it to an agent")
     say(made.id)
     return ExitCode.PASSED
 
@@ -96,7 +95,7 @@ def submit(
 def list_work(
     *, limit: int, before: int | None, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
-    """List what was given out, the newest first."""
+    """List published work, newest first."""
     import msgspec
 
     from meruit.contracts.store import work as works
@@ -120,7 +119,7 @@ def list_work(
     ]
     print_table(("work", "published (UTC)", "consumer", "per completion", "criteria", "title"), rows)
     if following is not None:
-        note(f"there may be more: --before {following}")
+        note(f"next page: --before {following}")
     return ExitCode.PASSED
 
 
@@ -130,7 +129,10 @@ def list_work(
 @store_options
 @json_option
 def show(*, work_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Show one work with its terms and criteria; --json gives all of it, private parts of the input included."""
+    """Show one work with its terms and criteria.
+
+    With --json also the whole input, private parts included.
+    """
     from meruit.contracts.store import work as works
     from meruit.outcomes.store.read import criteria_from
 
@@ -150,7 +152,7 @@ def show(*, work_id: str, tenant: str, data: str | None, database_url: str | Non
 
 
 def _labels(view: "WorkView") -> Iterator[tuple[str, str]]:
-    """What a person wants to know first; what is not there is left out."""
+    """The main facts about the work; empty ones are left out."""
     from meruit.model.work import PRIVATE_INPUTS
 
     terms, private = view.terms, PRIVATE_INPUTS | {*view.private}
@@ -169,7 +171,7 @@ def _labels(view: "WorkView") -> Iterator[tuple[str, str]]:
         "rules": ", ".join(terms["rules"]),
         "input": ", ".join(given) or None,
         "canaries": str(len(view.canaries)) if view.canaries else None,
-        "impossible": "planted: nobody can pass it honestly" if view.impossible else None,
+        "impossible": "planted: no honest agent can pass it" if view.impossible else None,
         "null agent": view.accept_null_agent,
         "criteria": view.criteria_digest,
     }

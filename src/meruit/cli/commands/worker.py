@@ -1,4 +1,4 @@
-"""`meruit worker`: drives queued runs of agents."""
+"""`meruit worker`: drive queued agent runs."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from meruit.cli.terminal import ExitCode, escape_control_characters, json_option
 DEFAULT_CONCURRENCY = 16
 MAX_CONCURRENCY = 10_000
 LET_GO = "let go"
-"""What is said of a run that this worker leaves to the next."""
+"""The worker's message about a run that it leaves to the next worker."""
 
 
 @click.command()
@@ -19,9 +19,10 @@ LET_GO = "let go"
     type=click.IntRange(1, MAX_CONCURRENCY),
     default=DEFAULT_CONCURRENCY,
     show_default=True,
-    help="Runs that are driven at the same time.",
+    metavar="N",
+    help="Number of runs driven at the same time.",
 )
-@click.option("--until-idle", is_flag=True, help="End once nothing is due, running or pausing.")
+@click.option("--until-idle", is_flag=True, help="End when no run is due, running or paused.")
 @store_options
 @json_option
 def worker(
@@ -33,21 +34,22 @@ def worker(
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Drive queued runs of the agents named: an Agent, a Team, a list or dict of them, or a whole module.
+    """Run a worker that drives queued agent runs.
 
-    MODULE is looked for in this folder too, and may be a file: agents.py:writer. A SQLite file has one worker, Postgres
-    any number. Ends on SIGTERM or Ctrl-C and lets go of what it drives: the next worker goes on where it was.
+    MODULE:AGENTS names an Agent, a Team, a list or dict of them, or a whole module. MODULE may be in this folder or be
+    a file: agents.py:writer. A SQLite file allows one worker, PostgreSQL any number. On SIGTERM or Ctrl-C the worker
+    releases its runs and ends; the next worker continues them.
 
-    What becomes of the runs is told on stderr; with --json on stdout, a line of JSON each: `subject`, `said`.
+    Progress goes to stderr; with --json to stdout, one line of JSON each: `subject`, `said`.
     """
-    # Loading pydantic, the store and the author's own code takes a moment that --help should not pay.
+    # Imported here so that --help is quick.
     import asyncio
 
     from meruit.api.gc import freeze_gc
     from meruit.app import open_store
     from meruit.cli.shared.load_agents import check_no_other_worker, load_roster, stop_on_signals
     from meruit.config import location_of
-    from meruit.gate.runner.worker import work
+    from meruit.gate.runner.worker import run_worker
 
     crew = load_roster(agents)
     location = location_of(data, database_url)
@@ -66,7 +68,9 @@ def worker(
         stopping = asyncio.Event()
         with stop_on_signals(stopping):
             _print_started(crew.names, location.display_name, as_json=as_json)
-            await work(*(store, crew), concurrency=concurrency, until_idle=until_idle, stopping=stopping, watch=watch)
+            await run_worker(
+                *(store, crew), concurrency=concurrency, until_idle=until_idle, stopping=stopping, watch=watch
+            )
 
     try:
         check_no_other_worker(store)
@@ -75,7 +79,7 @@ def worker(
     finally:
         store.close()
     if let_go:
-        note(f"let go of {len(let_go)} run{'s' * (len(let_go) > 1)}; the next worker goes on with what is queued")
+        note(f"released {len(let_go)} run{'s' * (len(let_go) > 1)}; the next worker continues the queue")
     return ExitCode.PASSED
 
 

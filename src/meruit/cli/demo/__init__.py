@@ -1,1 +1,1 @@
-"""The stories of `meruit demo`."""
+"""The stories of `meruit demo`: marketplace.py (contracts and payment), usage.py (token usage), stories/ (files)."""

@@ -13,7 +13,7 @@ from meruit.events.store import outbox
 from meruit.gate.limits import MAX_ATTEMPTS
 from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, RunFailureReason, RunState
 from meruit.gate.runner.engine import AgentRoster
-from meruit.gate.runner.worker import work
+from meruit.gate.runner.worker import run_worker
 from meruit.gate.state import VerificationEnding
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import MEMBERS, WAIT
@@ -21,7 +21,7 @@ from meruit.gate.team import signal_of
 from meruit.gate.verdict import Rejection
 from meruit.model.chat import ModelAnswer
 from meruit.model.events import EventType, OutboxEvent
-from meruit.model.outcome import in_micros
+from meruit.model.time import to_micros
 from meruit.store.store import Store
 
 POLL_S = 0.05
@@ -107,7 +107,7 @@ async def drive_to_end(watched: AgentRunWatch, crew: AgentRoster | None) -> bool
         working = None
         if crew is not None:
             working = loop.create_task(
-                work(
+                run_worker(
                     watched.store,
                     crew,
                     only=watched.run_id,
@@ -157,7 +157,7 @@ def agents_lacking_worker(store: Store, runs: Iterable[AgentRun]) -> list[str]:
 
 def _agents_with_worker(store: Store) -> set[str]:
     with store.database.reading() as connection:
-        living = agent_reading.live_workers(connection, in_micros(store.surroundings.clock()))
+        living = agent_reading.live_workers(connection, to_micros(store.surroundings.clock()))
     return {name for worker in living for name in worker.agents}
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from meruit.documents.sanitize import describe
 from meruit.errors import AgentError, MeruitError, nearest
 from meruit.gate.definition import AgentDefinition
 from meruit.gate.runner.engine import AgentRoster, find_agents
 from meruit.gate.runner.local import hold_worker_lock
-from meruit.gate.runner.worker import CONCURRENCY, work
+from meruit.gate.runner.worker import CONCURRENCY, run_worker
 from meruit.gate.team import Team
 from meruit.store.store import Store
-from meruit.verify.sanitize import describe
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 WANTED = "an Agent, a Team, or a list or dict of them"
@@ -192,4 +192,4 @@ class WorkerThread:
     async def _work(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self._begun.set()
-        await work(self._store, self._crew, concurrency=self._concurrency, stopping=self._stopping)
+        await run_worker(self._store, self._crew, concurrency=self._concurrency, stopping=self._stopping)

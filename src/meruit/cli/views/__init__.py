@@ -1,1 +1,1 @@
-"""How results are printed."""
+"""Results as text for people: verdict.py, contract.py, usage.py, benchmark.py, one for each kind of result."""
