@@ -161,3 +161,18 @@ def test_the_generated_pages_are_what_the_code_says() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_files_that_the_architecture_names_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[a-z0-9_]+/)+(?:[a-z0-9_]+\.py)?)`", page))
+    assert len(named) > 40
+    roots = (ROOT / "src" / "meruit", ROOT)
+    assert sorted(name for name in named if not any((root / name).exists() for root in roots)) == []
+
+
+def test_every_page_that_the_glossary_names_exists() -> None:
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    assert [name for name in set(re.findall(r"\(([a-z-]+\.md)\)", page)) if not (ROOT / "docs" / name).exists()] == []
+    words = re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE)[1:]
+    assert words == sorted(words)
