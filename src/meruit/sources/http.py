@@ -33,6 +33,7 @@ Params = Sequence[tuple[str, str]]
 
 IDENTITY = "identity"
 """The encoding that is asked for: a few compressed bytes could expand to gigabytes."""
+USER_AGENT = "meruit"
 MAX_ERROR_BYTES = 64 * 1024
 """How much of an error reply is read."""
 MAX_PORT = 65535
@@ -159,7 +160,7 @@ class HttpClient:
         shown in errors. `where` replaces the URL in errors.
         """
         shown = self.display_url(url) if where is None else where
-        wanted = {"Accept": "*/*", "Accept-Encoding": IDENTITY, **(headers or {})}
+        wanted = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": IDENTITY, **(headers or {})}
 
         async def attempt() -> T:
             if self._before_try is not None:

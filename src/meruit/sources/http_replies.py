@@ -32,6 +32,7 @@ MAX_KIND_CHARS = 60
 MAX_ISSUES = 3
 """How many issues of one OperationOutcome an error quotes."""
 
+_SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]*)?")
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 
@@ -113,9 +114,12 @@ def invalid_json_error(reply: HttpReply, problem: Exception) -> SourceError:
     )
 
 
-def check_status(
-    reply: HttpReply, token: SecretToken | None = None, *, transient: frozenset[int] = TRANSIENT_STATUSES
-) -> None:
+def is_transient(status: int) -> bool:
+    """Return whether a retry may help."""
+    return status in TRANSIENT_STATUSES or (status in SERVER_ERRORS and status != NOT_IMPLEMENTED)
+
+
+def check_status(reply: HttpReply, token: SecretToken | None = None) -> None:
     """Raise HttpError for a status that means the same for every caller; the caller handles the others."""
     status = reply.status
     if status == UNAUTHORIZED:
@@ -129,7 +133,7 @@ def check_status(
             HttpFailure.REDIRECT,
             f"{reply.where} redirects (status {status}) to {target}, which is not followed; set that address instead",
         )
-    if status in transient or (status in SERVER_ERRORS and status != NOT_IMPLEMENTED):
+    if is_transient(status):
         wait_s = retry_after_s(reply)
         if wait_s is not None and wait_s > MAX_WAIT_S:
             raise HttpError(
@@ -148,8 +152,8 @@ def check_status(
 def retry_after_s(reply: HttpReply) -> float | None:
     """Return the wait that the server asks for; a date is read against the server's own clock."""
     value = reply.headers.get("retry-after", "").strip()
-    if value.isascii() and value.isdigit():
-        return float(value[:10])
+    if _SECONDS.fullmatch(value):
+        return float(value)
     try:
         now = parsedate_to_datetime(reply.headers.get("date", ""))
         return max(0.0, (parsedate_to_datetime(value) - now).total_seconds())
