@@ -20,7 +20,18 @@ from tests.api.conftest import Deployment
 from meruit.api.json_body import StrictRequest
 from meruit.api.logging import JsonFormatter, configure_logs
 from meruit.api.problems import MAX_DRAINED_BYTES, MAX_ERRORS, exception_handlers
-from meruit.errors import ApiProblem, CriteriaError, DocumentError, Problem, Unavailable
+from meruit.errors import (
+    ApiProblem,
+    AuthorError,
+    CriteriaError,
+    DocumentError,
+    InvalidUsageReport,
+    MeruitError,
+    Problem,
+    StoreUnavailable,
+    Unavailable,
+    WrongState,
+)
 
 SECRET = "canary-1234"
 
@@ -61,6 +72,11 @@ ERRORS: dict[str, Exception] = {
     "document": DocumentError("c.yaml", [Problem("a", "one \ud800")]),
     "unavailable": Unavailable("c.yaml", [Problem("a", "not here")]),
     "many": CriteriaError("c", [Problem(f"a[{n}]", "wrong") for n in range(MAX_ERRORS + 5)]),
+    "state": WrongState("not_awarded", "con_1"),
+    "report": InvalidUsageReport("steps[0]", "odd"),
+    "store": StoreUnavailable(SECRET),
+    "plain": MeruitError(SECRET),
+    "author": AuthorError(SECRET),
     "bug": ValueError(SECRET),
     "teapot": HTTPException(status_code=418, detail=SECRET),
     "odd": HTTPException(status_code=400, detail=SECRET, headers={"X-Odd": SECRET}),
@@ -111,14 +127,28 @@ def test_our_own_problem_arrives_whole(client: TestClient[Litestar]) -> None:
 
 def test_every_problem_of_the_criteria_is_listed(client: TestClient[Litestar]) -> None:
     found = problem(client.get("/raise/criteria"), 400, "bad_criteria")
-    assert found["detail"] == "2 problems were found"
     assert found["errors"] == [
         {"where": "criteria[0].metric", "message": "no such metric", "line": 3},
         {"where": "", "message": "two"},
     ]
-    assert problem(client.get("/raise/document"), 400, "bad_criteria")["errors"][0]["message"] == "one ?"
-    assert problem(client.get("/raise/unavailable"), 400, "bad_criteria")["detail"] == "one problem was found"
+    assert problem(client.get("/raise/document"), 400, "bad_document")["errors"][0]["message"] == "one ?"
+    assert problem(client.get("/raise/unavailable"), 422, "unavailable_here")["errors"] == [
+        {"where": "a", "message": "not here"}
+    ]
     assert len(problem(client.get("/raise/many"), 400, "bad_criteria")["errors"]) == MAX_ERRORS
+
+
+def test_an_error_is_answered_with_its_own_code_and_status(client: TestClient[Litestar]) -> None:
+    assert problem(client.get("/raise/state"), 409, "not_awarded")["detail"] == "con_1"
+    assert problem(client.get("/raise/report"), 400, "invalid")["errors"] == [{"where": "steps[0]", "message": "odd"}]
+    later = client.get("/raise/store")
+    problem(later, 503, "unavailable")
+    assert later.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("name", ["plain", "author"])
+def test_an_error_without_a_status_is_internal(client: TestClient[Litestar], name: str) -> None:
+    problem(client.get(f"/raise/{name}"), 500, "internal")
 
 
 def test_what_no_route_takes_is_a_problem_too(client: TestClient[Litestar]) -> None:

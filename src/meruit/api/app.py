@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
-from litestar import Litestar, Request, Response, Router
+from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.enums import ScopeType
 from litestar.middleware import DefineMiddleware
@@ -23,7 +23,7 @@ from meruit.api.idempotency import KeysInFlight
 from meruit.api.logging import log, log_each
 from meruit.api.openapi import Documentation
 from meruit.api.playground_host import PlaygroundHosting, is_playground_path
-from meruit.api.problems import exception_handlers, problem_response, request_id_of
+from meruit.api.problems import exception_handlers
 from meruit.api.query_params import reject_unknown_parameters
 from meruit.api.rate_limit import Throttle
 from meruit.api.request import ApiRequest, Service
@@ -52,23 +52,7 @@ from meruit.benchmarks.service import needs_environment
 from meruit.benchmarks.store import read as task_runs
 from meruit.config import Settings
 from meruit.contracts.transitions import ExpireContracts
-from meruit.errors import AgentRunConflict as AgentRunMoved
-from meruit.errors import (
-    AmountTooLarge,
-    ApiProblem,
-    BenchmarkTaken,
-    InvalidUsage,
-    MeruitError,
-    NotFound,
-    NothingToAcknowledge,
-    StoreUnavailable,
-    TaskRunStateError,
-    TooManyEntries,
-    Unavailable,
-    UnsupportedCriteria,
-    UsageRunEnded,
-    WrongState,
-)
+from meruit.errors import MeruitError
 from meruit.events.commit_signal import first_of
 from meruit.events.dispatcher import Dispatcher
 from meruit.model.events import Event, EventType
@@ -204,22 +188,7 @@ def build_app(service: Service) -> ASGIApp:
         request_class=ApiRequest,
         middleware=[DefineMiddleware(build_authentication(service.authenticator))],
         guards=[reject_unknown_parameters],
-        exception_handlers={
-            **exception_handlers,
-            NotFound: _handle_not_found,
-            StoreUnavailable: _handle_store_unavailable,
-            TooManyEntries: _handle_too_many_entries,
-            UnsupportedCriteria: _handle_unsupported_criteria,
-            Unavailable: _handle_unavailable_criteria,
-            WrongState: _handle_wrong_state,
-            AmountTooLarge: _handle_amount_too_large,
-            TaskRunStateError: _handle_run_conflict,
-            AgentRunMoved: _handle_run_conflict,
-            BenchmarkTaken: _handle_benchmark_conflict,
-            UsageRunEnded: _handle_run_conflict,
-            NothingToAcknowledge: _handle_run_conflict,
-            InvalidUsage: _handle_bad_usage,
-        },
+        exception_handlers=exception_handlers,
         state=State({"service": service}),
         lifespan=[_lifespan(service)],
         openapi_config=_openapi(),
@@ -467,49 +436,3 @@ def _observe_group_sizes(service: Service) -> None:
         service.instruments.group_size.observe(done.callers)
 
     service.store.recorder.listen(count)
-
-
-def _handle_not_found(request: Request[Any, Any, Any], error: NotFound) -> Response[bytes]:
-    return problem_response(request, ApiProblem(404, "not_found", str(error)))
-
-
-def _handle_too_many_entries(request: Request[Any, Any, Any], error: TooManyEntries) -> Response[bytes]:
-    return problem_response(request, ApiProblem(409, "too_many_entries", str(error)))
-
-
-def _handle_store_unavailable(request: Request[Any, Any, Any], error: StoreUnavailable) -> Response[bytes]:
-    log("store_unavailable", level="error", request_id=request_id_of(request), error=error)
-    detail = "nothing can be recorded or read just now; ask again, with the same Idempotency-Key where you gave one"
-    return problem_response(request, ApiProblem(503, "unavailable", detail, headers={"Retry-After": "1"}))
-
-
-def _handle_unsupported_criteria(request: Request[Any, Any, Any], error: UnsupportedCriteria) -> Response[bytes]:
-    detail = "the criteria can be read, but what they ask for does not run"
-    return problem_response(request, ApiProblem(422, "unsupported_criteria", detail, errors=error.problems))
-
-
-def _handle_unavailable_criteria(request: Request[Any, Any, Any], error: Unavailable) -> Response[bytes]:
-    detail = "the criteria are sound, and ask for what this installation does not do"
-    return problem_response(request, ApiProblem(422, "unavailable_here", detail, errors=error.problems))
-
-
-def _handle_wrong_state(request: Request[Any, Any, Any], error: WrongState) -> Response[bytes]:
-    return problem_response(request, ApiProblem(409, error.code, str(error)))
-
-
-def _handle_run_conflict(
-    request: Request[Any, Any, Any], error: TaskRunStateError | AgentRunMoved | UsageRunEnded | NothingToAcknowledge
-) -> Response[bytes]:
-    return problem_response(request, ApiProblem(409, "wrong_state", str(error)))
-
-
-def _handle_bad_usage(request: Request[Any, Any, Any], error: InvalidUsage) -> Response[bytes]:
-    return problem_response(request, ApiProblem(422, "bad_usage", str(error)))
-
-
-def _handle_benchmark_conflict(request: Request[Any, Any, Any], error: BenchmarkTaken) -> Response[bytes]:
-    return problem_response(request, ApiProblem(409, "benchmark_taken", str(error)))
-
-
-def _handle_amount_too_large(request: Request[Any, Any, Any], error: AmountTooLarge) -> Response[bytes]:
-    return problem_response(request, ApiProblem(422, "too_much", str(error)))

@@ -13,7 +13,7 @@ from litestar.types import ExceptionHandlersMap
 
 from meruit.api.json_body import field_problem
 from meruit.api.logging import log
-from meruit.errors import ApiProblem, BodyError, DocumentError, Problem
+from meruit.errors import ApiProblem, MeruitError, Problem, StoreUnavailable
 
 PROBLEM_TYPE = "application/problem+json"
 MAX_ERRORS = 100
@@ -65,18 +65,17 @@ def _error_to_dict(error: Problem) -> dict[str, Any]:
     return shown if error.line is None else {**shown, "line": error.line}
 
 
-def _handle_api_problem(request: Request[Any, Any, Any], problem: ApiProblem) -> Response[bytes]:
+def _handle_meruit_error(request: Request[Any, Any, Any], error: MeruitError) -> Response[bytes]:
+    """Answer with the error's own code, status and problems."""
+    if isinstance(error, ApiProblem):
+        return problem_response(request, error)
+    if error.status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        return _handle_internal_error(request, error)
+    if isinstance(error, StoreUnavailable):
+        log("store_unavailable", level="error", request_id=request_id_of(request), error=error)
+    headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
+    problem = ApiProblem(error.status, error.code, error.client_detail, errors=error.problems, headers=headers)
     return problem_response(request, problem)
-
-
-def _handle_body_error(request: Request[Any, Any, Any], error: BodyError) -> Response[bytes]:
-    return problem_response(request, ApiProblem(400, "bad_body", str(error), errors=error.problems))
-
-
-def _handle_document_error(request: Request[Any, Any, Any], error: DocumentError) -> Response[bytes]:
-    count = len(error.problems)
-    detail = "one problem was found" if count == 1 else f"{count} problems were found"
-    return problem_response(request, ApiProblem(400, "bad_criteria", detail, errors=error.problems))
 
 
 def _handle_validation_error(request: Request[Any, Any, Any], error: ValidationException) -> Response[bytes]:
@@ -131,9 +130,7 @@ def _handle_internal_error(request: Request[Any, Any, Any], error: Exception) ->
 
 
 exception_handlers: ExceptionHandlersMap = {
-    ApiProblem: _handle_api_problem,
-    BodyError: _handle_body_error,
-    DocumentError: _handle_document_error,
+    MeruitError: _handle_meruit_error,
     ValidationException: _handle_validation_error,
     HTTPException: _handle_http_error,
     Exception: _handle_internal_error,

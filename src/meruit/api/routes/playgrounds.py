@@ -206,10 +206,8 @@ def _translate_errors() -> Iterator[None]:
     """Tell why there can be no more of them, or no more in them."""
     try:
         yield
-    except (ApiProblem, NotFound):
+    except (ApiProblem, NotFound, PlaygroundFull):
         raise
-    except PlaygroundFull as refused:
-        raise ApiProblem(507, "full", str(refused)) from None
     except MeruitError as refused:
         raise ApiProblem(503, "cannot_be_made", str(refused)) from None
 

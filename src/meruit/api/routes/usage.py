@@ -26,7 +26,7 @@ from meruit.api.routes.usage_wire import (
     to_detail,
 )
 from meruit.api.wire import PRINTABLE, Key, LabelQuery, Limit, PageCursor, json_response
-from meruit.errors import ApiProblem, InvalidUsage, InvalidUsageReport, Problem
+from meruit.errors import ApiProblem, InvalidUsage, Problem
 from meruit.model.metering import MAX_NAME, MAX_STEPS, MeteredRun, MeteredStep, UsageRecord
 from meruit.model.usage import Acknowledgement, UsagePolicy, UsageStatus
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
@@ -54,10 +54,7 @@ async def record_usage_run(
     run_id = data.id or surroundings.new_id("use")
     # Reading many calls takes long enough to hold up everybody else.
     is_large = len(await request.body()) > SMALL_BYTES
-    try:
-        run = await asyncio.to_thread(parse_run, data, run_id) if is_large else parse_run(data, run_id)
-    except InvalidUsageReport as wrong:
-        raise _invalid_field(wrong.where, wrong.message) from None
+    run = await asyncio.to_thread(parse_run, data, run_id) if is_large else parse_run(data, run_id)
     write = _RecordReportedRun(actor.tenant, actor.by, run, surroundings.clock(), request.service.usage_policy)
     return await _answer_write(request, key, write, status=201)
 
@@ -113,10 +110,7 @@ async def add_usage_step(
     usage_run_id: UsageRunId, data: JSONBody[StepRequest], request: ApiRequest, key: Key = None
 ) -> Response[UsageBrief]:
     """Add it, or put it in the place of the step of that id."""
-    try:
-        step = parse_step(data)
-    except InvalidUsageReport as wrong:
-        raise _invalid_field(wrong.where, wrong.message) from None
+    step = parse_step(data)
 
     def add_step(run: MeteredRun, _now: datetime) -> MeteredRun:
         return _with_steps(run, run.steps, [step])

@@ -152,12 +152,10 @@ def _prepare_submission(
         raise ApiProblem(400, "bad_work", detail, errors=refused.problems) from None
     try:
         return marketplace.publish(actor, submission, once, _render_work)
-    except NullAgentPasses as refused:
-        raise ApiProblem(422, "null_agent_passes", str(refused)) from None
     except UnknownName as refused:
         raise ApiProblem(422, "unknown_rule", f"terms.rules: {refused}") from None
-    except (DocumentError, StoreError, AmountTooLarge):
-        # Each is told by its own handler.
+    except (DocumentError, StoreError, AmountTooLarge, NullAgentPasses):
+        # Each has a code and a status of its own.
         raise
     except MeruitError as refused:
         raise ApiProblem(422, "cannot_be_published", str(refused)) from None
