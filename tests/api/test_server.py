@@ -24,10 +24,11 @@ from litestar import Litestar, get, post
 from litestar.params import JSONBody
 from litestar.response import Stream
 
-from meruit.api import server
+from meruit.api import http_limits, server
+from meruit.api.http_limits import MAX_HEAD_BYTES
 from meruit.api.json_body import StrictRequest
 from meruit.api.problems import exception_handlers
-from meruit.api.server import MAX_HEAD_BYTES, ShutdownSignal, is_loopback, run
+from meruit.api.server import ShutdownSignal, is_loopback, run
 from meruit.errors import MeruitError
 
 PATIENCE_S = 30
@@ -157,6 +158,7 @@ def test_a_body_a_little_too_large_hears_why(running: Running) -> None:
 def test_headers_that_never_end_are_refused(monkeypatch: pytest.MonkeyPatch, parser: str) -> None:
     if parser == "slow":
         monkeypatch.setitem(sys.modules, "uvicorn.protocols.http.httptools_impl", None)
+        monkeypatch.delitem(sys.modules, "meruit.api.http_protocol")
     running = Running()
     try:
         sent, said = flood(running.port, b"GET / HTTP/1.1\r\nHost: x\r\nA: ", b"x" * 50_000, 50_000_000)
@@ -227,8 +229,8 @@ def test_a_few_trailers_are_no_harm(running: Running) -> None:
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        (b"GET / HTTP/1.1\r\n" + b"Host: x\r\n" + b"a: b\r\n" * (server.MAX_HEADERS - 1), b"200"),
-        (b"GET / HTTP/1.1\r\n" + b"Host: x\r\n" + b"a: b\r\n" * server.MAX_HEADERS, b"400"),
+        (b"GET / HTTP/1.1\r\n" + b"Host: x\r\n" + b"a: b\r\n" * (http_limits.MAX_HEADERS - 1), b"200"),
+        (b"GET / HTTP/1.1\r\n" + b"Host: x\r\n" + b"a: b\r\n" * http_limits.MAX_HEADERS, b"400"),
         (b"GET / HTTP/1.1\r\nHost: x\r\na: " + b"b" * MAX_HEAD_BYTES + b"\r\n", b"400"),
         (b"GET /?" + b"b" * (MAX_HEAD_BYTES - 10) + b" HTTP/1.1\r\nHost: x\r\n", b"400"),
     ],
@@ -256,7 +258,7 @@ def test_many_small_chunks_are_a_body(running: Running) -> None:
 def test_a_head_that_does_not_come_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, running: Running, begun: bytes, earlier: int
 ) -> None:
-    monkeypatch.setattr(server, "HEAD_S", SHORT_S)
+    monkeypatch.setattr(http_limits, "HEAD_S", SHORT_S)
     with connect(running) as connection:
         for _ in range(earlier):
             connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -266,7 +268,7 @@ def test_a_head_that_does_not_come_is_not_waited_for(
 
 
 def test_a_head_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, running: Running) -> None:
-    monkeypatch.setattr(server, "HEAD_S", SHORT_S)
+    monkeypatch.setattr(http_limits, "HEAD_S", SHORT_S)
     with connect(running) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n")
         connection.settimeout(SHORT_S / 10)
@@ -287,7 +289,7 @@ def test_a_head_that_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, ru
 
 
 def test_idle_connections_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_S", SHORT_S)
+    monkeypatch.setattr(http_limits, "HEAD_S", SHORT_S)
     monkeypatch.setattr(server, "MAX_CONCURRENT", 5)
     running = Running()
     try:
@@ -301,8 +303,8 @@ def test_idle_connections_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("more", [b"", b"\r\n", b"GET / HTTP/1.1\r\nHost"])
 def test_a_long_answer_is_not_cut(monkeypatch: pytest.MonkeyPatch, alone: Running, more: bytes) -> None:
-    monkeypatch.setattr(server, "HEAD_S", SHORT_S / 4)
-    monkeypatch.setattr(server, "BODY_S", SHORT_S / 4)
+    monkeypatch.setattr(http_limits, "HEAD_S", SHORT_S / 4)
+    monkeypatch.setattr(http_limits, "BODY_S", SHORT_S / 4)
     with connect(alone) as connection:
         connection.sendall(b"GET /endless HTTP/1.1\r\nHost: x\r\n\r\n")
         hear(connection, b"begun,\r\n")
@@ -317,7 +319,7 @@ def test_a_long_answer_is_not_cut(monkeypatch: pytest.MonkeyPatch, alone: Runnin
 
 @pytest.mark.parametrize("begun", [CHUNKED, CHUNKED + b"5\r\n[", CHUNKED + b"2\r\n[]\r\n0\r\na: b\r\n"])
 def test_a_body_that_stops_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, running: Running, begun: bytes) -> None:
-    monkeypatch.setattr(server, "BODY_S", SHORT_S)
+    monkeypatch.setattr(http_limits, "BODY_S", SHORT_S)
     with connect(running) as connection:
         connection.sendall(begun)
         assert b"201" not in rest(connection)
@@ -325,8 +327,8 @@ def test_a_body_that_stops_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, ru
 
 
 def test_a_body_that_goes_on_is_waited_for(monkeypatch: pytest.MonkeyPatch, running: Running) -> None:
-    monkeypatch.setattr(server, "HEAD_S", 1.0)
-    monkeypatch.setattr(server, "BODY_S", 1.0)
+    monkeypatch.setattr(http_limits, "HEAD_S", 1.0)
+    monkeypatch.setattr(http_limits, "BODY_S", 1.0)
     with connect(running) as connection:
         connection.sendall(CHUNKED + b"1\r\n[\r\n")
         for _ in range(6):
@@ -334,91 +336,6 @@ def test_a_body_that_goes_on_is_waited_for(monkeypatch: pytest.MonkeyPatch, runn
             connection.sendall(b"1\r\n \r\n")
         connection.sendall(b"1\r\n]\r\n0\r\n\r\n")
         assert hear(connection, b"\r\n\r\n0").startswith(b"HTTP/1.1 201 ")
-
-
-class Wire(asyncio.Transport):
-    """A transport that goes nowhere."""
-
-    closing = False
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def close(self) -> None:
-        self.closing = True
-
-    def write(self, data: Any) -> None:
-        pass
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
-
-
-def wired(app: Any) -> Any:
-    """A connection, as the loop makes it."""
-    config = uvicorn.Config(app, log_config=None, lifespan="off", interface="asgi3")
-    made = server._protocol()(config=config, server_state=uvicorn.server.ServerState(), app_state={})
-    made.connection_made(Wire())
-    return made
-
-
-async def silent(scope: Any, receive: Any, send: Any) -> None:
-    """Answers without asking for the body."""
-    await asyncio.sleep(0)
-    await send({"type": "http.response.start", "status": 204, "headers": []})
-    await send({"type": "http.response.body", "body": b""})
-
-
-def test_no_timer_outlives_what_it_waits_for() -> None:
-    async def use() -> None:
-        made = wired(silent)
-        opened = made.timer
-        made.data_received(b"GET / HTTP/1.1\r\n")
-        assert made.timer is opened
-        made.data_received(b"Host: x\r\n\r\n")
-        assert (opened.cancelled(), made.timer) == (True, None)
-        await asyncio.gather(*made.tasks)
-        made.data_received(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\n")
-        body = made.timer
-        made.data_received(b"a")
-        # A part more begins no timer more.
-        assert made.timer is body
-        made.data_received(b"bc")
-        assert (body.cancelled(), made.timer) == (True, None)
-        await asyncio.gather(*made.tasks)
-        made.data_received(b"GET")
-        last = made.timer
-        made.connection_lost(OSError("gone"))
-        assert (last.cancelled(), made.timer) == (True, None)
-        made._unset_keepalive_if_required()
-
-    asyncio.run(use())
-
-
-@pytest.mark.parametrize("why", ["paused", "continue"])
-def test_a_body_that_was_not_asked_for_is_not_missed(why: str) -> None:
-    async def use() -> None:
-        made = wired(silent)
-        expect = b"Expect: 100-continue\r\n" if why == "continue" else b""
-        made.data_received(b"POST / HTTP/1.1\r\n" + expect + b"Content-Length: 1000000\r\n\r\n")
-        if why == "paused":
-            made.data_received(b" " * 500_000)
-        made.heard = -server.BODY_S
-        made.timer.cancel()
-        made.give_up()
-        assert made.timer is not None
-        assert not made.transport.is_closing()
-        await asyncio.gather(*made.tasks)
-        # It was answered; now nothing excuses the silence.
-        made.timer.cancel()
-        made.give_up()
-        assert made.transport.is_closing()
-        made.connection_lost(None)
-
-    asyncio.run(use())
 
 
 @pytest.mark.parametrize(("proxies", "trusted"), [((), False), (("127.0.0.1",), True)])

@@ -17,6 +17,7 @@ import uvicorn
 from litestar.types import ASGIApp
 
 from meruit.api.gc import freeze_gc
+from meruit.api.http_limits import MAX_HEAD_BYTES
 from meruit.api.logging import Level
 from meruit.errors import MeruitError
 
@@ -24,17 +25,8 @@ GRACE_S = 10
 """How long answers that were begun may take once a shutdown began."""
 MAX_CONCURRENT = 1024
 """Connections and requests at once; beyond, callers hear 503."""
-MAX_HEAD_BYTES = 64 * 1024
-"""How large a request's line, headers and trailers may be."""
-MAX_HEADERS = 200
-"""How many headers and trailers a request may have."""
-HEAD_S = 10.0
-"""How long a request's line and headers may take to come, from the connection's opening or their first byte."""
-BODY_S = 30.0
-"""How long a request's body may pause."""
 MAX_WAITING = 2048
 """Connections that wait to be accepted."""
-TOO_LARGE = "The request's headers are too large."
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -120,7 +112,7 @@ def run(  # noqa: PLR0913 - one a setting
     url = _url(host, listener)
     config = uvicorn.Config(
         app,
-        http=_protocol(),
+        http=_choose_protocol(),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -190,127 +182,11 @@ def _url(host: str, listener: socket.socket) -> str:
     return f"http://{name}:{listener.getsockname()[1]}"
 
 
-# uvicorn takes the class of a protocol, or its name.
-def _protocol() -> Any:  # noqa: C901 - a class whose methods are counted as one
-    """The fast parser where it is installed, with the limit on headers that only the slow one has."""
+# Any: uvicorn takes the class of a protocol, or its name.
+def _choose_protocol() -> Any:
+    """Choose the fast parser where it is installed, with the limits on headers that only the slow one has."""
     try:
-        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+        from meruit.api.http_protocol import LimitedHttpProtocol
     except ImportError:
         return "h11"
-
-    class LimitedHttpProtocol(HttpToolsProtocol):
-        """Gives up on a request whose headers or trailers never end, or that does not come."""
-
-        in_body = False
-        """Whether the head is complete, and what follows it not yet."""
-        whole = False
-        """Whether the last request is complete, and the next has not begun."""
-        field_bytes = 0
-        """In the headers and trailers that were read."""
-        loose_bytes = 0
-        """Received since the last that was read of head or body; the parser keeps a line until it ends."""
-        heard = 0.0
-        """When the last of the body came."""
-        timer: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self.wait_for_more()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self.stop_waiting()
-            super().connection_lost(exc)
-
-        def data_received(self, data: bytes) -> None:
-            # Even an empty line, which is no request yet, ends uvicorn's wait for the next one.
-            self.whole = False
-            self.loose_bytes += len(data)
-            super().data_received(data)
-            if self.whole or self.transport.is_closing():
-                return
-            if self.loose_bytes > MAX_HEAD_BYTES:
-                self.send_400_response(TOO_LARGE)
-            else:
-                self.wait_for_more()
-
-        def on_message_begin(self) -> None:
-            self.whole = False
-            self.field_bytes = 0
-            super().on_message_begin()
-
-        def on_header(self, name: bytes, value: bytes) -> None:
-            self.field_bytes += len(name) + len(value) + 4
-            if self.field_bytes > MAX_HEAD_BYTES or len(self.headers) >= MAX_HEADERS:
-                self.refuse()
-            super().on_header(name, value)
-
-        def on_headers_complete(self) -> None:
-            self.field_bytes += len(self.url)
-            if self.field_bytes > MAX_HEAD_BYTES:
-                self.refuse()
-            self.stop_waiting()
-            super().on_headers_complete()
-            self.in_body = True
-            self.loose_bytes = 0
-
-        def on_body(self, body: bytes) -> None:
-            self.loose_bytes = 0
-            super().on_body(body)
-
-        def on_message_complete(self) -> None:
-            self.stop_waiting()
-            self.in_body = False
-            self.whole = True
-            self.loose_bytes = 0
-            super().on_message_complete()
-
-        def refuse(self) -> None:
-            """Say that it is too much, and have the parser stop where it is."""
-            self.send_400_response(TOO_LARGE)
-            raise ValueError(TOO_LARGE)
-
-        def send_400_response(self, msg: str) -> None:
-            if self.transport.is_closing():
-                return
-            cycle: Any = self.cycle  # None before the first head, whatever uvicorn declares
-            if cycle is not None and (
-                self.pipeline or (cycle.response_started and (self.in_body or not cycle.response_complete))
-            ):
-                # Whoever reads another answer now would take this for a part of it, or for the next.
-                self.transport.close()
-            else:
-                super().send_400_response(msg)
-
-        def wait_for_more(self) -> None:
-            """Have a timer run; it is not begun anew with each part of a body, but looks when the last one came."""
-            if self.in_body:
-                self.heard = self.loop.time()
-            if self.timer is None:
-                self.timer = self.loop.call_later(BODY_S if self.in_body else HEAD_S, self.give_up)
-
-        def stop_waiting(self) -> None:
-            if self.timer is not None:
-                self.timer.cancel()
-                self.timer = None
-
-        def give_up(self) -> None:
-            """Close the connection, unless it is not the caller who lets the other wait."""
-            self.timer = None
-            cycle: Any = self.cycle
-            if self.in_body:
-                left = self.heard + BODY_S - self.loop.time()
-                if left <= 0 and (self.flow.read_paused or cycle.waiting_for_100_continue):
-                    left = BODY_S
-            elif cycle is not None and not cycle.response_complete:
-                left = HEAD_S
-            elif self.timeout_keep_alive_task is not None:
-                # An answer just ended, and uvicorn waits for what follows.
-                return
-            else:
-                left = 0
-            if left > 0:
-                self.timer = self.loop.call_later(left, self.give_up)
-            else:
-                self.transport.close()
-
     return LimitedHttpProtocol

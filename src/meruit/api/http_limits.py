@@ -1,0 +1,10 @@
+"""Limits of one HTTP connection: how large a request's head may be, and how long the server waits for the rest."""
+
+MAX_HEAD_BYTES = 64 * 1024
+"""Largest request line, headers and trailers together."""
+MAX_HEADERS = 200
+"""Most headers and trailers of one request."""
+HEAD_S = 10.0
+"""Longest time for a request line and its headers, from the opening of the connection or their first byte."""
+BODY_S = 30.0
+"""Longest pause inside a request body."""

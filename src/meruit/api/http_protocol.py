@@ -1,0 +1,142 @@
+"""The HTTP parser of uvicorn, with limits on the head of a request and on the time that a client may take.
+
+uvicorn limits headers only in its slow parser, and has no limit on time. This class overrides methods that are not part
+of uvicorn's public interface. So the package requires a range of versions of uvicorn, and `test_http_protocol.py` names
+each member that the class relies on.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from meruit.api import http_limits
+
+TOO_LARGE = "The request's headers are too large."
+
+
+class LimitedHttpProtocol(HttpToolsProtocol):
+    """A connection that closes when a head is too large, or when a client sends nothing for too long."""
+
+    in_body = False
+    """Whether the head is complete and the body is not."""
+    is_complete = False
+    """Whether the last request is complete and the next one has not started."""
+    field_bytes = 0
+    """Bytes of the headers and trailers that were parsed."""
+    unparsed_bytes = 0
+    """Bytes received since the parser last reported a header or a part of the body; it keeps a line until it ends."""
+    body_at = 0.0
+    """When the last part of the body arrived."""
+    timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self.wait_for_more()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the timer."""
+        self.stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived; refuse a line that is longer than any head may be."""
+        # Even an empty line, which does not start a request, ends uvicorn's wait for the next one.
+        self.is_complete = False
+        self.unparsed_bytes += len(data)
+        super().data_received(data)
+        if self.is_complete or self.transport.is_closing():
+            return
+        if self.unparsed_bytes > http_limits.MAX_HEAD_BYTES:
+            self.send_400_response(TOO_LARGE)
+        else:
+            self.wait_for_more()
+
+    def on_message_begin(self) -> None:
+        """Count the headers of a new request from zero."""
+        self.is_complete = False
+        self.field_bytes = 0
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Count one header; refuse a head that is too large."""
+        self.field_bytes += len(name) + len(value) + 4
+        if self.field_bytes > http_limits.MAX_HEAD_BYTES or len(self.headers) >= http_limits.MAX_HEADERS:
+            self.refuse()
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Count the request line, and start to wait for the body."""
+        self.field_bytes += len(self.url)
+        if self.field_bytes > http_limits.MAX_HEAD_BYTES:
+            self.refuse()
+        self.stop_waiting()
+        super().on_headers_complete()
+        self.in_body = True
+        self.unparsed_bytes = 0
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self.unparsed_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Wait for nothing while the reply is made."""
+        self.stop_waiting()
+        self.in_body = False
+        self.is_complete = True
+        self.unparsed_bytes = 0
+        super().on_message_complete()
+
+    def refuse(self) -> None:
+        """Answer 400, and make the parser stop."""
+        self.send_400_response(TOO_LARGE)
+        raise ValueError(TOO_LARGE)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer 400, or only close where a reply is being sent."""
+        if self.transport.is_closing():
+            return
+        # Any: None before the first head, although uvicorn declares otherwise.
+        cycle: Any = self.cycle
+        if cycle is not None and (
+            self.pipeline or (cycle.response_started and (self.in_body or not cycle.response_complete))
+        ):
+            # A client that is reading another reply would take this for a part of it, or for the next one.
+            self.transport.close()
+        else:
+            super().send_400_response(msg)
+
+    def wait_for_more(self) -> None:
+        """Start the timer. Parts of a body do not restart it; it checks when the last one arrived."""
+        if self.in_body:
+            self.body_at = self.loop.time()
+        if self.timer is None:
+            self.timer = self.loop.call_later(http_limits.BODY_S if self.in_body else http_limits.HEAD_S, self.give_up)
+
+    def stop_waiting(self) -> None:
+        """Cancel the timer."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def give_up(self) -> None:
+        """Close the connection, unless the client is the one that waits."""
+        self.timer = None
+        cycle: Any = self.cycle
+        if self.in_body:
+            left = self.body_at + http_limits.BODY_S - self.loop.time()
+            if left <= 0 and (self.flow.read_paused or cycle.waiting_for_100_continue):
+                left = http_limits.BODY_S
+        elif cycle is not None and not cycle.response_complete:
+            left = http_limits.HEAD_S
+        elif self.timeout_keep_alive_task is not None:
+            # A reply just ended, and uvicorn waits for the next request.
+            return
+        else:
+            left = 0
+        if left > 0:
+            self.timer = self.loop.call_later(left, self.give_up)
+        else:
+            self.transport.close()
