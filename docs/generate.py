@@ -23,7 +23,7 @@ HEAD = "<!-- Written by docs/generate.py from the code; edit the code instead. -
 def metrics_page() -> Iterator[str]:
     yield HEAD + "# Metrics\n"
     yield "What criteria may ask for by name. `meruit metrics` lists the same, `meruit metrics NAME` explains one.\n"
-    yield "Provenance says who measured: *computed* by us from the work, *observed* by whoever ran it, *claimed* by the"
+    yield "Provenance says who measured: *computed* by us from the work, *observed* by who ran it, *claimed* by the"
     yield "agent about itself. What cannot be measured is never 0: the criterion is indeterminate, and says why.\n"
     for family in dict.fromkeys(metric.family for metric in metrics):
         yield f"## {family}\n\n| metric | type | provenance | what it is |\n|---|---|---|---|"
@@ -40,7 +40,7 @@ def metrics_page() -> Iterator[str]:
 
 def assertions_page() -> Iterator[str]:
     yield HEAD + "# Assertions\n"
-    yield "What each check understands; `meruit checks NAME` shows the same with an example. [Checks](checks.md) tells"
+    yield "What each check understands; `meruit checks NAME` shows the same with an example. [Checks](checks.md) says"
     yield "how they select, match and score. A check is one file in `src/meruit/checks/`, or an installed package's"
     yield "entry point of the group `meruit.checks`.\n"
     shared = {field.alias or name for name, field in StateAssertion.model_fields.items()}
@@ -84,7 +84,7 @@ def rules_page() -> Iterator[str]:
     yield "`src/meruit/governance/flags/`, or an installed package's entry point of the group"
     yield "`meruit.governance.flags`. The limits are the defaults;"
     yield "`governance.limits` of the configuration changes them."
-    yield "[Governance](governance.md) tells how they are asked.\n"
+    yield "[Governance](governance.md) says how they are applied.\n"
     yield "| rule | action | limits | what it finds |\n|---|---|---|---|"
     for flag in flags:
         limits = ", ".join(f"`{name}` {value:g}" for name, value in flag.limits.items()) or "–"

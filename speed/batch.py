@@ -1,4 +1,4 @@
-"""A million stored outcomes judged anew, against a plain Python loop over the same thresholds."""
+"""A million stored outcomes judged again, against a plain Python loop over the same thresholds."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """One item held against an assertion of ten fields, each check against the field's own library on the same message.
 
-CPU from the snapshot as it is recorded to the evidence, everything parsed anew each time. Under 1 ms is the aim; growth
+CPU from the snapshot as it is recorded to the evidence, everything parsed again each time. Under 1 ms is the aim; growth
 shows what a thousand other items in the same source cost.
 """
 

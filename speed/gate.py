@@ -22,7 +22,7 @@ from meruit.gate.agent import Agent
 from meruit.gate.gate import Gate, Passed
 from meruit.gate.run import RunRequest, RunState
 from meruit.gate.runner.engine import AgentRoster
-from meruit.gate.runner.worker import work
+from meruit.gate.runner.worker import run_worker
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import ClaimRun, QueueRun
 from meruit.store.location import Location
@@ -112,7 +112,7 @@ def growth() -> Iterator[tuple[str, int, float]]:
             _queue(store, size)
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             start = time.perf_counter()
-            asyncio.run(work(store, AgentRoster([agent()]), until_idle=True, concurrency=64))
+            asyncio.run(run_worker(store, AgentRoster([agent()]), until_idle=True, concurrency=64))
             took_ms = (time.perf_counter() - start) * 1_000
             more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1_024
             print(f"  {size:,} tasks: {more:.1f} MB more at the highest", file=sys.stderr)
@@ -137,7 +137,7 @@ def _each_us(one: Callable[[], Awaitable[object]], times: int, at_once: int) -> 
 def _worked_us(store: Store, tasks: int) -> float:
     _queue(store, tasks)
     start = time.perf_counter()
-    asyncio.run(work(store, AgentRoster([agent()]), until_idle=True, concurrency=64))
+    asyncio.run(run_worker(store, AgentRoster([agent()]), until_idle=True, concurrency=64))
     return (time.perf_counter() - start) / tasks * 1_000_000
 
 
@@ -163,7 +163,7 @@ def _restarted(store: Store) -> Row:
     store.recorder.write(QueueRun("default", "bench", run_id, "bench", RunRequest("go"), agent().limits()))
     store.recorder.write(ClaimRun("default", run_id, "own_dead", "wrk_dead"))
     start = time.perf_counter()
-    asyncio.run(work(store, AgentRoster([agent()]), until_idle=True))
+    asyncio.run(run_worker(store, AgentRoster([agent()]), until_idle=True))
     took = (time.perf_counter() - start) * 1_000_000
     with store.database.reading() as connection:
         found = agent_reading.find(connection, "default", run_id)

@@ -1,7 +1,7 @@
 """Rounds of the reconciler through the store: every run of a day is due, looked at twice, and verified.
 
-The provider answers from memory, so what is measured is ours: reading runs, telling neighbours apart, deciding, and
-writing each look with its entry in the audit log. `python -m speed.reconcile 1000000` asks for any size.
+The provider answers from memory, so what is measured is ours: reading runs, separating neighbours, deciding, and
+writing each observation with its entry in the audit log. `python -m speed.reconcile 1000000` asks for any size.
 """
 
 import asyncio
@@ -103,7 +103,7 @@ def growth() -> Iterator[tuple[str, int, float]]:
 
 
 def _taken(size: int) -> Taken:
-    """In a process of its own, so that its memory is told."""
+    """In a process of its own, so that its memory is measured."""
     with ProcessPoolExecutor(1, get_context("spawn")) as alone:
         return alone.submit(_reconciled, size).result()
 

@@ -47,7 +47,7 @@ def _criteria(latency_ms: float, schema: dict[str, Any] = SCHEMA) -> SuccessCrit
 
 
 def _output(number: int) -> dict[str, Any]:
-    """An invoice of its own; every tenth has a currency that nobody knows."""
+    """An invoice of its own; every tenth has an unknown currency."""
     return {**DOCUMENT, "number": f"INV-{10_000 + number}", "currency": "EUR" if number % 10 else "XXX"}
 
 

@@ -1,6 +1,6 @@
 """A trivial metric and one over 10 KB of text in each tier, against a plain subprocess that does the same.
 
-By the clock on the wall, because most of a call is somebody else's process. Blocks of calls in a row take turns with
+By the clock on the wall, because most of a call is another process. Blocks of calls in a row take turns with
 calls of the baseline. `python-full` is shown twice: called now and then, when a child is ready, and in a row, when
 every call waits for its fork.
 """

@@ -177,7 +177,7 @@ def _over(location: Location, past: int) -> float:
         store.close()
 
 
-# Each table with what tells the copies apart; {id} is a text of 34 digits, {i} its number.
+# Each table with what distinguishes the copies; {id} is a text of 34 digits, {i} its number.
 COPIES = {
     "contracts": {"id": "'con_' || {id}", "seq": "-{i}", "outcome_id": "'out_' || {id}"},
     "contract_transitions": {"contract_id": "'con_' || {id}"},

@@ -19,9 +19,10 @@ from typing import NamedTuple, TypeVar
 from meruit.model.metering import AttributionKind, UsageRow
 from meruit.model.time import to_micros
 from meruit.model.usage import Tokens
-from meruit.usage.attribution.cohorts import GUARD, AccountCohorts, AttributionRun, column_arithmetic
-from meruit.usage.attribution.columns import Column, ColumnArithmetic, ReferenceColumns
+from meruit.usage.attribution.cohorts import GUARD, AccountCohorts
+from meruit.usage.attribution.columns import Column, group_spans, take, windows
 from meruit.usage.attribution.project import ProviderCounts
+from meruit.usage.attribution.run import AttributionRun
 from speed.measure import Row
 
 RUNS = 1_000_000
@@ -63,15 +64,15 @@ def runs_of_a_day(count: int) -> Iterator[Run]:
 
 
 def rows_of_a_day(count: int) -> Iterator[UsageRow]:
-    """What the provider counts for these runs, as its pages tell it."""
+    """What the provider counts for these runs, as on its pages."""
     minutes = [_DAY + timedelta(minutes=number) for number in range(_MINUTES_A_DAY)]
     for run in runs_of_a_day(count):
         minute = minutes[(run.start - _FIRST) // _MINUTE]
         yield UsageRow(minute, minute, Tokens(run.tokens, 1, 1), "model", f"key_{run.attribution_key}")
 
 
-def counted(count: int, by: ColumnArithmetic | None = None) -> ProviderCounts:
-    found = ProviderCounts(timedelta(minutes=1), by=by)
+def counted(count: int) -> ProviderCounts:
+    found = ProviderCounts(timedelta(minutes=1))
     found.add(rows_of_a_day(count))
     return found
 
@@ -81,8 +82,9 @@ def light_blocks(count: int, last: tuple[Column, ...]) -> Iterator[list[Attribut
     block: list[AttributionRun] = []
     for number, (run, *seen) in enumerate(zip(runs_of_a_day(count), *last, strict=True)):
         due = None if number % DUE_EVERY else _FIRST
-        told = (f"run_{number}", "key", f"key_{run.attribution_key}", run.start, run.end, run.tokens, 1, 1, *seen, due)
-        block.append(AttributionRun._make((*told, "pending", "model")))
+        key = f"key_{run.attribution_key}"
+        row = (f"run_{number}", number, "key", key, run.start, run.end, run.tokens, 1, 1, *seen, due, "pending")
+        block.append(AttributionRun._make(row))
         if len(block) == BLOCK:
             yield block
             block = []
@@ -96,31 +98,26 @@ def _in_memory() -> Iterator[Row]:
     """Neighbours and totals, from columns to columns; and from the light rows that a store streams."""
     provider, runs = counted(RUNS), [*runs_of_a_day(RUNS)]
     columns = _columns(provider, runs)
-    few = counted(SAMPLE, ReferenceColumns())
-    some = _columns(few, runs_of_a_day(SAMPLE))
     loop = _Loop(runs)
-    best = dict.fromkeys(("columns", "plain", "light", "loop"), float("inf"))
+    best = dict.fromkeys(("columns", "light", "loop"), float("inf"))
     for _ in range(TRIES):
-        took, ours = _each_us(lambda: _projected(column_arithmetic(), provider, *columns), RUNS)
+        took, ours = _each_us(lambda: _projected(provider, *columns), RUNS)
         best["columns"] = min(best["columns"], took)
         took, looped = _each_us(lambda: [loop.total(run) for run in runs[:SAMPLE]], SAMPLE)
         best["loop"] = min(best["loop"], took)
         alone = [place for place, (sharing, _) in enumerate(looped) if sharing == 1]
         assert alone
         assert all((ours[0][place], ours[1][place]) == looped[place][1] for place in alone)
-        took, _ = _each_us(lambda: _projected(ReferenceColumns(), few, *some), SAMPLE)
-        best["plain"] = min(best["plain"], took)
-    blocks = [*light_blocks(RUNS, _projected(column_arithmetic(), provider, *columns))]
+    blocks = [*light_blocks(RUNS, _projected(provider, *columns))]
     best["light"], due = _each_us(lambda: _passed(provider, blocks, blocks), RUNS)
     assert due == RUNS // DUE_EVERY
     said = f"loop on {SAMPLE:,} of them"
     yield Row(f"usage, {RUNS:,} runs projected, each", best["columns"], best["loop"], _LOOP, 50, said)
-    yield Row("usage, the same without numpy, each", best["plain"], best["loop"], _LOOP, None, f"on {SAMPLE:,} runs")
     yield Row(f"usage, {RUNS:,} light rows passed, each", best["light"], best["loop"], _LOOP, None)
 
 
 def growth() -> Iterator[tuple[str, int, float]]:
-    """Light rows made and passed twice, as streamed; each size in a process of its own, so that its memory is told."""
+    """Light rows made and passed twice, as streamed; each size in a process of its own, so that its memory is measured."""
     for size in SIZES:
         with ProcessPoolExecutor(1, get_context("spawn")) as alone:
             took_ms, more_mb = alone.submit(_streamed, size).result()
@@ -130,7 +127,7 @@ def growth() -> Iterator[tuple[str, int, float]]:
 
 def _streamed(size: int) -> tuple[float, float]:
     provider = counted(size)
-    last = _projected(column_arithmetic(), provider, *_columns(provider, runs_of_a_day(size)))
+    last = _projected(provider, *_columns(provider, runs_of_a_day(size)))
     # The highest since now, on Linux.
     Path("/proc/self/clear_refs").write_text("5")
     before = _highest_mb()
@@ -146,7 +143,7 @@ def _highest_mb() -> float:
 def _passed(
     provider: ProviderCounts, told: Iterable[list[AttributionRun]], asked: Iterable[list[AttributionRun]]
 ) -> int:
-    """All runs told as neighbours, and then asked for; how many must be looked at."""
+    """All runs added as neighbours, then projected; how many must be looked at."""
     neighbours = AccountCohorts(timedelta(minutes=1))
     for block in told:
         neighbours.add(block)
@@ -162,12 +159,10 @@ def _columns(provider: ProviderCounts, runs: Iterable[Run]) -> tuple[Column, Col
     return attribution_keys, starts, ends
 
 
-def _projected(
-    by: ColumnArithmetic, provider: ProviderCounts, attribution_keys: Column, starts: Column, ends: Column
-) -> tuple[Column, ...]:
-    begun, ended = by.windows(starts, ends, _MINUTE, _GUARD)
-    groups = by.groups(attribution_keys, begun, ended, [])
-    first, last = by.take(groups.starts, groups.members, begun), by.take(groups.ends, groups.members, ended)
+def _projected(provider: ProviderCounts, attribution_keys: Column, starts: Column, ends: Column) -> tuple[Column, ...]:
+    begun, ended = windows(starts, ends, _MINUTE, _GUARD)
+    groups = group_spans(attribution_keys, begun, ended, [])
+    first, last = take(groups.starts, groups.members, begun), take(groups.ends, groups.members, ended)
     return provider.totals(attribution_keys, first, last)
 
 

@@ -1,4 +1,4 @@
-"""One verification, against the specification's engine; and how cost grows with the number of criteria."""
+"""One verification, against the engine as first specified, in plain Python; and how cost grows with the number of criteria."""
 
 import asyncio
 import itertools
