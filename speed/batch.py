@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from speed.measure import Row
 from meruit.judge.batch import judge_columns
 from meruit.judge.plan import Trait, compile_plan
 from meruit.model.criterion import SuccessCriteria
+from speed.measure import Row
 
 ROWS = 1_000_000
 BASELINE_ROWS = 100_000

@@ -15,7 +15,6 @@ from pathlib import Path
 from pydantic import BaseModel
 from tests.postgres import running
 
-from speed.measure import Row
 from meruit.api.gc import freeze_gc
 from meruit.errors import VerificationRejected
 from meruit.gate.agent import Agent
@@ -28,6 +27,7 @@ from meruit.gate.store.runs import ClaimRun, QueueRun
 from meruit.store.location import Location
 from meruit.store.store import Store
 from meruit.testing import ScriptedModel, submits
+from speed.measure import Row
 
 RUNS, AT_ONCE = 2_000, 256
 TASKS, CLUSTER_TASKS = 1_000, 300

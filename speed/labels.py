@@ -7,9 +7,9 @@ from typing import Any
 
 from sklearn.metrics import accuracy_score, f1_score, precision_score, recall_score
 
-from speed.measure import Row, interleaved
 from meruit.metrics import labels
 from meruit.model.work import Work
+from speed.measure import Row, interleaved
 
 TARGETS = {10: 1_000, 10_000: 60}
 CLASSES = ["billing", "refund", "shipping", "technical", "cancellation", "complaint", "praise"]

@@ -16,7 +16,6 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
-from speed.measure import Row
 from meruit.model.metering import (
     AttributionKey,
     AttributionKind,
@@ -33,6 +32,7 @@ from meruit.store.store import ClockAndEntropy, Store
 from meruit.usage.reconcile.reconciler import Account, Reconciler
 from meruit.usage.store.due import UsageRunFilter
 from meruit.usage.store.write import RecordRuns
+from speed.measure import Row
 
 SIZES = (10_000, 100_000)
 ALONE = 100

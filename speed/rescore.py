@@ -10,8 +10,6 @@ from typing import Any
 import jsonschema
 import orjson
 
-from speed.measure import Row
-from speed.schema import DOCUMENT, SCHEMA
 from meruit.model.criterion import SuccessCriteria
 from meruit.outcomes.rescore.run import LocalRunner, RescoreSummary, rescore
 from meruit.outcomes.service import Registrar, Submission
@@ -19,6 +17,8 @@ from meruit.outcomes.store.write import RecordAll
 from meruit.store.location import Location
 from meruit.store.store import Store, utc_now
 from meruit.verify.engine import VerificationEngine
+from speed.measure import Row
+from speed.schema import DOCUMENT, SCHEMA
 
 STORED = 5_000
 BASELINE = 200

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from speed.measure import Row
 from meruit.model.kinds import Tier
 from meruit.sandbox.sandbox import Sandbox
+from speed.measure import Row
 
 ROUNDS = 25
 IN_A_ROW = 25

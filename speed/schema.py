@@ -6,11 +6,11 @@ from typing import Any
 import jsonschema
 import orjson
 
-from speed.measure import Row, interleaved
 from meruit.metrics.content import contains_keywords, matches_schema
 from meruit.model.evidence import Measured
 from meruit.model.work import Work
 from meruit.registry import Ask
+from speed.measure import Row, interleaved
 
 _MONEY = {"type": "string", "pattern": r"^-?[0-9]{1,12}(\.[0-9]{1,6})?$"}
 _ADDRESS = {

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psycopg
 
-from speed.measure import Row
 from meruit.contracts.marketplace import Marketplace
 from meruit.contracts.store.read import ContractSnapshot
 from meruit.contracts.store.transaction import Actor, ContractRequest
@@ -23,6 +22,7 @@ from meruit.outcomes.service import Registrar
 from meruit.store.location import FILE, Location
 from meruit.store.store import Store
 from meruit.verify.engine import VerificationEngine
+from speed.measure import Row
 
 CONTRACTS = 2_000
 AT_ONCE = 64

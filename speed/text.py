@@ -10,9 +10,9 @@ from typing import Any
 from rouge_score import rouge_scorer
 from sacrebleu import corpus_bleu
 
-from speed.measure import Row, interleaved
 from meruit.metrics.text import bleu_score, rouge1, rouge2, rouge_longest
 from meruit.model.work import Work
+from speed.measure import Row, interleaved
 
 TARGETS = {100: 15, 500: 50, 2_000: 150}
 PAIRS = 20

@@ -1,8 +1,8 @@
 """Whose tokens are whose, for a million runs of a day: by columns, against a plain loop over the runs.
 
-The loop is what a careful person writes first: rows by attribution key and minute in a dict, runs by attribution key, and for each run its
-minutes added up and the others of its attribution key asked whether they overlap. It asks only for direct neighbours, where
-ours joins also those that overlap through others.
+The loop is what a careful person writes first: rows by attribution key and minute in a dict, and for each run the sum of
+its minutes and whether another run with its attribution key overlaps. It finds direct neighbours only; ours also joins
+runs that overlap through others.
 """
 
 import sys
@@ -117,7 +117,7 @@ def _in_memory() -> Iterator[Row]:
 
 
 def growth() -> Iterator[tuple[str, int, float]]:
-    """Light rows made and passed twice, as streamed; each size in a process of its own, so that its memory is measured."""
+    """Light rows made and passed twice, as streamed; each size in its own process, to measure its memory."""
     for size in SIZES:
         with ProcessPoolExecutor(1, get_context("spawn")) as alone:
             took_ms, more_mb = alone.submit(_streamed, size).result()

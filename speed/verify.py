@@ -1,4 +1,4 @@
-"""One verification, against the engine as first specified, in plain Python; and how cost grows with the number of criteria."""
+"""One verification, against a plain Python engine; and how cost grows with the number of criteria."""
 
 import asyncio
 import itertools
@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
-from speed import specified
-from speed.measure import Row, interleaved
 from meruit.model.criterion import SuccessCriteria
 from meruit.verify.engine import VerificationEngine
+from speed import specified
+from speed.measure import Row, interleaved
 
 CHEAP: list[dict[str, Any]] = [
     {"metric": "latency_ms", "metric_type": "latency", "comparison": "lte", "threshold": 2000, "bonus": 0.02},
