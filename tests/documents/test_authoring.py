@@ -1,6 +1,7 @@
-"""Criteria files become criteria, or every mistake in them is told with its line."""
+"""Criteria files become criteria, or every mistake in them is reported with its line."""
 
 import json
+import re
 import time
 from decimal import Decimal
 from pathlib import Path
@@ -10,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, field_validator
+from tests.golden import check_golden
 
 import meruit
 from meruit.documents.authoring import parse_criteria, read_model
 from meruit.documents.document import MAX_PROBLEMS, parse
-from meruit.errors import ConfigError, CriteriaError, DocumentError, MeruitError
+from meruit.errors import ConfigError, CriteriaError, DocumentError, MeruitError, Problem
 from meruit.model.kinds import Aggregation, ComparisonOperator, MetricType, Scale
 
-# The specification's two examples, to the letter, are also the demo's stories.
+# Both examples are also the demo's stories.
 STORIES = Path(meruit.__file__).parent / "cli" / "demo" / "stories"
 SUMMARIZATION = (STORIES / "summarisation" / "criteria.yaml").read_text(encoding="utf-8")
 CLASSIFICATION = (STORIES / "classification" / "criteria.yaml").read_text(encoding="utf-8")
@@ -27,10 +29,19 @@ METRICS = ("accuracy", "latency_ms", "output_length")
 
 
 # Any, here and below: options and values go through as they are.
-def told(text: str | bytes, **options: Any) -> list[str]:
-    with pytest.raises(CriteriaError) as refused:
+def refused(text: str | bytes, **options: Any) -> tuple[Problem, ...]:
+    with pytest.raises(CriteriaError) as raised:
         parse_criteria(text, "c.yaml", **options)
-    return [str(problem) for problem in refused.value.problems]
+    return raised.value.problems
+
+
+def places(text: str | bytes, **options: Any) -> list[tuple[int | None, str]]:
+    """Line and path of each problem."""
+    return [(problem.line, problem.where) for problem in refused(text, **options)]
+
+
+def sentences(text: str | bytes, **options: Any) -> str:
+    return "".join(f"{problem}\n" for problem in refused(text, **options))
 
 
 def written(**criterion: Any) -> str:
@@ -56,12 +67,9 @@ class TestTheSpecifiedExamples:
 
     def test_both_in_one_file_are_to_be_parted(self) -> None:
         line = SUMMARIZATION.count("\n") + 2
-        assert told(SUMMARIZATION + CLASSIFICATION) == [
-            (
-                f"line {line}, success_criteria: duplicate key 'success_criteria': it is already on line 2; "
-                "put each success_criteria in a file of its own"
-            )
-        ]
+        [problem] = refused(SUMMARIZATION + CLASSIFICATION)
+        assert (problem.line, problem.where) == (line, "success_criteria")
+        assert "line 2" in problem.message
 
 
 class TestGoodFiles:
@@ -116,44 +124,45 @@ class TestEveryMistakeAtOnce:
 aggregation: all
 """
 
-    def test_each_is_told_with_its_line(self) -> None:
-        types = ", ".join(repr(str(kind)) for kind in MetricType)
-        operators = ", ".join(repr(str(operator)) for operator in ComparisonOperator)
+    def test_each_is_reported_with_its_line(self) -> None:
         inside = "success_criteria.criteria"
-        assert told(self.TEXT, known_metrics=METRICS, max_criteria=3) == [
-            (
-                f"line 2, {inside}: 7 criteria; at most 3 are taken"
-                " (verification.max_criteria_per_task in the configuration)"
-            ),
-            (
-                f"line 3, {inside}[0].metric: Unknown metric: acuracy (did you mean 'accuracy'?);"
-                " `meruit metrics` lists all"
-            ),
-            (f"line 4, {inside}[0].metric_type: expected one of {types}, got 'percentag' (did you mean 'percentage'?)"),
-            f"line 5, {inside}[0].comparison: expected one of {operators}, got 'gtee' (did you mean 'gte'?)",
-            f"line 6, {inside}[0]: unknown key 'treshold' (did you mean 'threshold'?)",
-            (f"line 10, {inside}[1].threshold: Invalid threshold for metric: accuracy: expected a number, got a list"),
-            f"line 11, {inside}[1].required: expected true or false, got text 'maybe'",
-            f"line 12, {inside}[1].bonus: expected a number of at least 0, got -1",
-            f"line 13, {inside}[1].id: expected text, got the number 5; quote it if it is meant as text",
-            f"line 14, {inside}[2]: expected a mapping, got text 'text'",
-            f"line 15, {inside}[3].assert: expected text, got the number 7; quote it if it is meant as text",
-            f"line 16, {inside}[3].axis: expected text with at least 1 character, got text ''",
-            f"line 17, {inside}[4]: metric 'latency_ms' also needs metric_type, comparison, threshold",
-            f"line 18, {inside}[5].assertion: needs 'assert'",
-            (f"line 19, {inside}[6].scale: one threshold is on the scale of 1 and one on that of 100; declare scale"),
-            f"line 23, {inside}[6].missing: expected one of 'bounds', 'exclude', got the number 5",
-            "line 24, success_criteria: unknown key 'agregation' (did you mean 'aggregation'?)",
-            "line 25, success_criteria.minimum_weighted_score: expected a score between 0 and 1, got 2",
-            "line 26: 'aggregation' stands beside success_criteria; move it inside",
+        assert places(self.TEXT, known_metrics=METRICS, max_criteria=3) == [
+            (2, inside),
+            (3, f"{inside}[0].metric"),
+            (4, f"{inside}[0].metric_type"),
+            (5, f"{inside}[0].comparison"),
+            (6, f"{inside}[0]"),
+            (10, f"{inside}[1].threshold"),
+            (11, f"{inside}[1].required"),
+            (12, f"{inside}[1].bonus"),
+            (13, f"{inside}[1].id"),
+            (14, f"{inside}[2]"),
+            (15, f"{inside}[3].assert"),
+            (16, f"{inside}[3].axis"),
+            (17, f"{inside}[4]"),
+            (18, f"{inside}[5].assertion"),
+            (19, f"{inside}[6].scale"),
+            (23, f"{inside}[6].missing"),
+            (24, "success_criteria"),
+            (25, "success_criteria.minimum_weighted_score"),
+            (26, ""),
         ]
 
+    def test_names_and_thresholds_are_refused_in_the_specified_words(self) -> None:
+        found = refused(self.TEXT, known_metrics=METRICS, max_criteria=3)
+        assert found[1].message.startswith("Unknown metric: acuracy")
+        assert found[5].message.startswith("Invalid threshold for metric: accuracy")
+
+    @pytest.mark.golden
+    def test_each_is_explained(self) -> None:
+        check_golden("documents/criteria_mistakes", sentences(self.TEXT, known_metrics=METRICS, max_criteria=3))
+
     def test_the_error_names_the_file(self) -> None:
-        with pytest.raises(CriteriaError, match=r"(?m)^c\.yaml: line 14, .*text 'text'$"):
+        with pytest.raises(CriteriaError, match=r"(?m)^c\.yaml: line 14, success_criteria\.criteria\[2\]: "):
             parse_criteria(self.TEXT, "c.yaml")
 
     @given(st.sets(st.integers(0, 9), min_size=1), st.booleans())
-    def test_each_bad_criterion_is_told_on_its_own_line(self, bad: set[int], wrapped: bool) -> None:
+    def test_each_bad_criterion_is_reported_on_its_own_line(self, bad: set[int], wrapped: bool) -> None:
         rows = ["success_criteria:"] if wrapped else []
         rows.append("  criteria:")
         lines = []
@@ -162,57 +171,60 @@ aggregation: all
             if number in bad:
                 rows.append("    wieght: 1")
                 lines.append(len(rows))
-        with pytest.raises(CriteriaError) as refused:
-            parse_criteria("\n".join(rows))
-        assert [problem.line for problem in refused.value.problems] == lines
+        assert [line for line, _where in places("\n".join(rows))] == lines
 
-    def test_more_mistakes_than_anyone_reads_are_cut_before_they_cost_time(self) -> None:
+    def test_only_the_first_mistakes_are_reported_before_they_cost_time(self) -> None:
         text = "criteria:\n" + "".join(f"- {{metric: acuracy{n}, zork{n}: 1}}\n" for n in range(5_000))
         began = time.process_time()
-        found = told(text, known_metrics=[f"metric{n}" for n in range(100)])
-        assert time.process_time() - began < 5
+        found = places(text, known_metrics=[f"metric{n}" for n in range(100)])
+        assert time.process_time() - began < 30
         assert len(found) == MAX_PROBLEMS + 1
-        assert found[-1] == "and more; put these right first"
+        assert found[-1] == (None, "")
 
 
 class TestWholeFiles:
     @pytest.mark.parametrize(
-        ("text", "found"),
+        ("text", "line", "where", "got"),
         [
-            ("- metric: a", "line 1: expected a mapping, got a list"),
-            ("hello", "line 1: expected a mapping, got text 'hello'"),
-            ("7", "line 1: expected a mapping, got the number 7"),
-            ("\nsuccess_criteria:", "line 2, success_criteria: expected a mapping, got nothing"),
-            ("success_criteria: [1]", "line 1, success_criteria: expected a mapping, got a list"),
-            ("success_criteria: true", "line 1, success_criteria: expected a mapping, got true"),
+            ("- metric: a", 1, "", "a list"),
+            ("hello", 1, "", "text 'hello'"),
+            ("7", 1, "", "the number 7"),
+            ("\nsuccess_criteria:", 2, "success_criteria", "nothing"),
+            ("success_criteria: [1]", 1, "success_criteria", "a list"),
+            ("success_criteria: true", 1, "success_criteria", "true"),
         ],
     )
-    def test_what_is_no_mapping_is_answered_with_an_example_that_works(self, text: str, found: str) -> None:
-        [problem] = told(text)
-        expectation, example = problem.split("; for example ")
-        assert expectation == found
+    def test_a_file_that_is_not_a_mapping_gets_an_example_that_works(
+        self, text: str, line: int, where: str, got: str
+    ) -> None:
+        [problem] = refused(text)
+        expectation, example = problem.message.split("; for example ")
+        assert (problem.line, problem.where) == (line, where)
+        assert expectation.endswith(f", got {got}")
         assert parse_criteria(example).criteria[0].metric == "accuracy"
 
-    def test_no_criteria_are_no_criteria(self) -> None:
-        assert told("\ncriteria: []") == ["line 2, criteria: no criteria: nothing could fail"]
-        assert told("aggregation: all") == ["line 1: needs 'criteria'"]
-        assert told("criteria:") == ["line 1, criteria: expected a list, got nothing"]
-        assert told("success_criteria: {}") == ["line 1, success_criteria: needs 'criteria'"]
+    def test_a_file_without_criteria_is_refused(self) -> None:
+        assert places("\ncriteria: []") == [(2, "criteria")]
+        assert places("aggregation: all") == [(1, "")]
+        assert places("criteria:") == [(1, "criteria")]
+        assert places("success_criteria: {}") == [(1, "success_criteria")]
 
     def test_a_file_that_cannot_be_read_is_a_criteria_error_too(self) -> None:
-        assert told("") == ["the file is empty"]
-        assert told("criteria: [1e999]")[0].startswith("line 1, criteria[0]: expected a number")
+        assert places("") == [(None, "")]
+        assert places("criteria: [1e999]") == [(1, "criteria[0]")]
 
     def test_mistakes_about_the_whole_have_the_line_of_the_whole(self) -> None:
         text = "\n\ncriteria:\n" + "- {id: x, assert: y}\n" * 2
-        assert told(text) == ["line 3: two criteria share the id 'x'"]
+        [problem] = refused(text)
+        assert (problem.line, problem.where) == (3, "")
+        assert "'x'" in problem.message
 
     def test_a_long_value_is_cut(self) -> None:
-        [problem] = told(written(required="x" * 500))
-        assert len(problem) < 130
-        assert problem.endswith("xxx…")
-        [unknown] = told(written(metric="m" * 500), known_metrics=METRICS)
-        assert len(unknown) < 150
+        [problem] = refused(written(required="x" * 500))
+        assert len(str(problem)) < 130
+        assert problem.message.endswith("xxx…")
+        [unknown] = refused(written(metric="m" * 500), known_metrics=METRICS)
+        assert len(str(unknown)) < 150
 
 
 class TestCodeOfOnesOwn:
@@ -234,21 +246,19 @@ class TestCodeOfOnesOwn:
         assert read.custom_metrics[0].code.endswith('return {"mine": 1, "yours": 2}\n')
         assert read.ids == ("mine", "size(output.text)", "own_name")
 
-    def test_metrics_that_nobody_declares_are_compared_with_those_too(self) -> None:
+    def test_an_unknown_metric_suggests_declared_metrics_too(self) -> None:
         text = self.TEXT.replace("metric: mine,", "metric: minne,")
-        (problem,) = told(text, known_metrics=METRICS)
-        assert problem.startswith("line 8, success_criteria.criteria[0].metric: Unknown metric: minne (did you mean 'm")
+        (problem,) = refused(text, known_metrics=METRICS)
+        assert (problem.line, problem.where) == (8, "success_criteria.criteria[0].metric")
+        assert problem.message.startswith("Unknown metric: minne")
+        assert "'mine'" in problem.message
 
-    def test_a_declared_name_that_is_taken_is_told_and_what_to_do(self) -> None:
-        assert told(self.TEXT.replace("yours", "latency_ms"), known_metrics=METRICS) == [
-            (
-                "line 3, success_criteria.custom_metrics[0].metrics: latency_ms is a metric already; "
-                "give yours another name"
-            )
-        ]
+    def test_a_declared_name_that_is_taken_is_refused(self) -> None:
+        [problem] = refused(self.TEXT.replace("yours", "latency_ms"), known_metrics=METRICS)
+        assert (problem.line, problem.where) == (3, "success_criteria.custom_metrics[0].metrics")
+        assert "latency_ms" in problem.message
 
-    def test_every_mistake_is_told_with_its_line(self) -> None:
-        text = """
+    WRONG = """
 custom_metrics:
   - metrics: [a, a]
     tier: expr
@@ -265,27 +275,29 @@ criteria:
     comparison: contains_all
     threshold: [a]
 """
-        assert told(text, known_metrics=METRICS) == [
-            "line 3, custom_metrics[0].metrics: the metric 'a' is listed twice",
-            "line 4, custom_metrics[0].tier: an expression is no custom metric: write `expr:` on the criterion instead",
-            "line 5, custom_metrics[0].code: expected text with at least 1 character, got text ''",
-            "line 6, custom_metrics[1].metrics: expected a list, got the number 5",
-            "line 6, custom_metrics[1]: needs 'code'",
-            "line 7, custom_metrics[1]: unknown key 'cod' (did you mean 'code'?)",
-            "line 8, custom_metrics[2]: expected a mapping, got text 'text'",
-            "line 9, custom_metrics[3].metrics[1]: expected text, got the number 7; quote it if it is meant as text",
-            "line 12, criteria[0].expr: expected text with at least 1 character, got text ''",
-            (
-                "line 13, criteria[1]: an expr gives a number, in which contains_all finds nothing; "
-                "compare it with gte, lte or eq"
-            ),
+
+    def test_every_mistake_is_reported_with_its_line(self) -> None:
+        assert places(self.WRONG, known_metrics=METRICS) == [
+            (3, "custom_metrics[0].metrics"),
+            (4, "custom_metrics[0].tier"),
+            (5, "custom_metrics[0].code"),
+            (6, "custom_metrics[1].metrics"),
+            (6, "custom_metrics[1]"),
+            (7, "custom_metrics[1]"),
+            (8, "custom_metrics[2]"),
+            (9, "custom_metrics[3].metrics[1]"),
+            (12, "criteria[0].expr"),
+            (13, "criteria[1]"),
         ]
 
+    @pytest.mark.golden
+    def test_every_mistake_is_explained(self) -> None:
+        check_golden("documents/custom_metric_mistakes", sentences(self.WRONG, known_metrics=METRICS))
+
     @pytest.mark.parametrize("customs", [5, "x", None, {"metrics": ["a"]}])
-    def test_what_is_no_list_of_custom_metrics_is_refused(self, customs: Any) -> None:
+    def test_custom_metrics_that_are_not_a_list_are_refused(self, customs: Any) -> None:
         text = json.dumps({"criteria": [GOOD], "custom_metrics": customs})
-        (problem,) = told(text, known_metrics=METRICS, read_code=str)
-        assert problem.startswith("line 1, custom_metrics: expected a list, got ")
+        assert places(text, known_metrics=METRICS, read_code=str) == [(1, "custom_metrics")]
 
 
 class TestCodeInAFile:
@@ -302,21 +314,18 @@ class TestCodeInAFile:
         assert parse_criteria(same) == read
 
     def test_without_a_reader_it_is_refused(self) -> None:
-        (problem,) = told(self.written({"metrics": ["b"], "code_file": "b"}))
-        assert problem.endswith(
-            "custom_metrics[0]: code_file is read only beside a criteria file; put the code itself in `code`"
-        )
+        (problem,) = refused(self.written({"metrics": ["b"], "code_file": "b"}))
+        assert (problem.where, "code_file" in problem.message) == ("custom_metrics[0]", True)
 
     def test_code_and_a_file_of_it_are_one_too_many(self) -> None:
         both = {"metrics": ["b"], "code": "x", "code_file": "b"}
-        (problem,) = told(self.written(both), read_code=str)
-        assert problem == "line 16, custom_metrics[0].code_file: either code or code_file, not both"
+        assert places(self.written(both), read_code=str) == [(16, "custom_metrics[0].code_file")]
 
     def test_neither_code_nor_a_file_is_one_too_few(self) -> None:
-        (problem,) = told(self.written({"metrics": ["b"]}), read_code=str)
-        assert problem.endswith("custom_metrics[0]: needs 'code'")
+        (problem,) = refused(self.written({"metrics": ["b"]}), read_code=str)
+        assert (problem.where, "'code'" in problem.message) == ("custom_metrics[0]", True)
 
-    def test_what_the_reader_will_not_read_is_told_beside_all_else(self) -> None:
+    def test_a_file_that_cannot_be_read_is_reported_with_the_rest(self) -> None:
         def never(name: str) -> str:
             raise MeruitError(f"no {name}")
 
@@ -325,15 +334,13 @@ class TestCodeInAFile:
             {"metrics": [], "code_file": 3},
             {"metrics": ["d"], "code": ""},
         )
-        assert told(self.written(*customs), read_code=never) == [
-            "line 15, custom_metrics[0].code_file: no b",
-            (
-                "line 18, custom_metrics[1].metrics: "
-                "expected a list with at least 1 item after validation, not 0, got a list"
-            ),
-            "line 19, custom_metrics[1].code_file: expected text, got the number 3",
-            "line 25, custom_metrics[2].code: expected text with at least 1 character, got text ''",
+        assert places(self.written(*customs), read_code=never) == [
+            (15, "custom_metrics[0].code_file"),
+            (18, "custom_metrics[1].metrics"),
+            (19, "custom_metrics[1].code_file"),
+            (25, "custom_metrics[2].code"),
         ]
+        assert refused(self.written(*customs), read_code=never)[0].message == "no b"
 
     def test_no_more_files_are_read_than_custom_metrics_are_taken(self) -> None:
         read: list[str] = []
@@ -343,15 +350,13 @@ class TestCodeInAFile:
             return "code"
 
         customs = ({"metrics": [f"m{number}"], "code_file": f"{number}"} for number in range(1_000))
-        assert (
-            "custom_metrics: expected a list with at most 64 items"
-            in told(self.written(*customs), read_code=remembered)[0]
-        )
+        first, *_ = refused(self.written(*customs), read_code=remembered)
+        assert (first.where, "64 items" in first.message) == ("custom_metrics", True)
         assert len(read) == 64
 
-    def test_what_is_wrong_with_the_code_read_is_told_on_the_line_of_the_file(self) -> None:
-        (problem,) = told(self.written({"metrics": ["b"], "code_file": "b"}), read_code=lambda _name: " ")
-        assert problem == "line 15, custom_metrics[0].code: the code is empty"
+    def test_mistakes_in_a_code_file_have_the_line_that_names_it(self) -> None:
+        text = self.written({"metrics": ["b"], "code_file": "b"})
+        assert places(text, read_code=lambda _name: " ") == [(15, "custom_metrics[0].code")]
 
 
 class Source(BaseModel):
@@ -381,52 +386,57 @@ class Settings(BaseModel):
 
 
 class TestAnyModel:
-    def told(self, text: str) -> list[str]:
-        with pytest.raises(ConfigError) as refused:
+    def refused(self, text: str) -> tuple[Problem, ...]:
+        with pytest.raises(ConfigError) as raised:
             read_model(parse(text, "s.yaml"), Settings, error=ConfigError)
-        return [str(problem) for problem in refused.value.problems]
+        return raised.value.problems
 
     def test_a_good_document_is_the_model(self) -> None:
         document = parse("sources: {a: {kind: sftp, port: 1}}\ntheOther: y", "s.yaml")
         settings = read_model(document, Settings)
         assert (settings.sources, settings.other) == ({"a": Source(kind="sftp", port=1)}, "y")
 
-    def test_the_error_is_a_document_error_unless_told_otherwise(self) -> None:
-        with pytest.raises(
-            DocumentError, match=r"^s\.yaml: line 1: unknown key 'tiemout' \(did you mean 'timeout'\?\)$"
-        ):
+    def test_the_error_is_a_document_error_by_default(self) -> None:
+        with pytest.raises(DocumentError, match=r"^s\.yaml: line 1: .*'tiemout' .*'timeout'"):
             read_model(parse("tiemout: 1", "s.yaml"), Settings)
 
     def test_hints_come_from_the_model_at_that_place(self) -> None:
         text = "sources:\n  a:\n    knd: sftp\n    kind: stfp\nmain:\n  hots: []\n  port: 0\nteOther: x\n"
-        assert self.told(text) == [
-            "line 3, sources.a: unknown key 'knd' (did you mean 'kind'?)",
-            "line 4, sources.a.kind: expected one of 'files', 'sftp', got 'stfp' (did you mean 'sftp'?)",
-            "line 5, main: needs 'kind'",
-            "line 6, main: unknown key 'hots' (did you mean 'hosts'?)",
-            "line 7, main.port: expected a number greater than 0, got the number 0",
-            "line 8: unknown key 'teOther' (did you mean 'theOther'?)",
+        assert [(problem.line, problem.where, _quoted(problem)[-1:]) for problem in self.refused(text)] == [
+            (3, "sources.a", ["kind"]),
+            (4, "sources.a.kind", ["sftp"]),
+            (5, "main", ["kind"]),
+            (6, "main", ["hosts"]),
+            (7, "main.port", []),
+            (8, "", ["theOther"]),
         ]
 
     def test_the_branches_of_a_union_do_not_show(self) -> None:
-        assert self.told("timeout: x") == [
-            "line 1, timeout: expected a whole number, got text 'x'",
-            "line 1, timeout: expected a list, got text 'x'",
-        ]
-        assert self.told("timeout: [1,\n x]")[-1] == "line 2, timeout[1]: expected a whole number, got text 'x'"
+        assert [(problem.line, problem.where) for problem in self.refused("timeout: x")] == [(1, "timeout")] * 2
+        last = self.refused("timeout: [1,\n x]")[-1]
+        assert (last.line, last.where) == (2, "timeout[1]")
 
-    def test_other_complaints_are_put_in_the_same_words(self) -> None:
-        text = "theOther: '1'\nratio: 3\nfree:\n  a: {}\nmain: {kind: sftp, hosts: [a, b, c]}\n"
-        assert self.told(text) == [
-            "line 1, theOther: String should match pattern '^[a-z]+$'",
-            "line 2, ratio: a ratio lies below 1",
-            "line 4, free.a: expected a whole number, got a mapping",
-            "line 5, main.hosts: expected a list with at most 2 items after validation, not 3, got a list",
+    OTHER = "theOther: '1'\nratio: 3\nfree:\n  a: {}\nmain: {kind: sftp, hosts: [a, b, c]}\n"
+
+    def test_other_mistakes_have_their_lines(self) -> None:
+        assert [(problem.line, problem.where) for problem in self.refused(self.OTHER)] == [
+            (1, "theOther"),
+            (2, "ratio"),
+            (4, "free.a"),
+            (5, "main.hosts"),
         ]
+
+    @pytest.mark.golden
+    def test_other_mistakes_are_explained_in_our_words(self) -> None:
+        check_golden("documents/model_mistakes", "".join(f"{one}\n" for one in self.refused(self.OTHER)))
 
     def test_a_default_that_is_refused_is_shown_as_python_has_it(self) -> None:
         class Wrong(BaseModel):
             pair: int = Field(default=(1, 2), validate_default=True)
 
-        with pytest.raises(DocumentError, match=r"line 1, pair: expected a whole number, got \(1, 2\)$"):
+        with pytest.raises(DocumentError, match=r"line 1, pair: .*\(1, 2\)$"):
             read_model(parse("{}", "s.yaml"), Wrong)
+
+
+def _quoted(problem: Problem) -> list[str]:
+    return re.findall(r"'(\w+)'", problem.message)

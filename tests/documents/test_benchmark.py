@@ -1,4 +1,4 @@
-"""Benchmarks as files: every problem of one is told at once, with its line and what to do, and nothing else is read."""
+"""Benchmark files: every problem is reported at once, with its line; no other file is read."""
 
 import contextlib
 import os
@@ -64,7 +64,7 @@ def test_a_benchmark_brings_the_files_that_its_seeds_name(write: Write) -> None:
     assert found.tasks[0].seeds[0] == "base.yaml"
 
 
-def test_it_may_be_json_and_tell_the_same(write: Write, tmp_path: Path) -> None:
+def test_a_benchmark_may_be_json(write: Write, tmp_path: Path) -> None:
     yaml = load_benchmark(write(GOOD))
     (tmp_path / "b.json").write_text(yaml.model_dump_json(exclude_defaults=True, by_alias=True))
     assert load_benchmark(tmp_path / "b.json") == yaml
@@ -73,11 +73,11 @@ def test_it_may_be_json_and_tell_the_same(write: Write, tmp_path: Path) -> None:
 WRONG = [
     ("id: t1", "id: T 1", ["line 4, tasks[0].id: "]),
     ("  instruction: ask for it\n", "", ["line 4, tasks[0]: ", "instruction"]),
-    ("instruction: ask for it", "instruction: [ask]", ["line 5, tasks[0].instruction: expected text, got a list"]),
+    ("instruction: ask for it", "instruction: [ask]", ["line 5, tasks[0].instruction: ", "got a list"]),
     ("version: 2", "version: two", ["line 2, version: "]),
     ("version: 2", "version: '2'", ["line 2, version: "]),
     ("version: 2", "version: 0", ["line 2, version: "]),
-    ("version: 2", "versoin: 2", ["line 2: ", "'versoin'", "did you mean 'version'"]),
+    ("version: 2", "versoin: 2", ["line 2: ", "'versoin'", "'version'"]),
     (
         "assert: portal-state-match",
         "assert: portal-state-mach",
@@ -85,70 +85,73 @@ WRONG = [
     ),
     ("resource: prior_auth", "resourc: prior_auth", ["line 8, tasks[0].criteria[0]", "resource"]),
     ("label: asked,", "label: asked, fieldz: {},", ["line 8, tasks[0].criteria[0].fieldz: ", "fields"]),
-    ("label: asked,", "label: asked, from: chart,", ["tasks[0]: criteria[0] reads 'chart'; the task's sources are"]),
+    ("label: asked,", "label: asked, from: chart,", ["tasks[0]: criteria[0] ", "'chart'"]),
     ("weight: 2", "weight: -1", ["line 8, tasks[0].criteria[0].weight: "]),
-    ("weight: 2", "axis: __default__", ["line 8, tasks[0].criteria[0].axis: __default__ is where criteria"]),
-    ("base.yaml", "missing.yaml", ["line 6, tasks[0].seed[0]: 'missing.yaml' cannot be read: there is no such file"]),
-    ("base.yaml", "../" * 40 + "etc/passwd", ["line 6, tasks[0].seed[0]: ", "lies outside of the benchmark's folder"]),
-    ("base.yaml", "/etc/passwd", ["line 6, tasks[0].seed[0]: '/etc/passwd' lies outside of the benchmark's folder"]),
-    ("base.yaml", ".", ["line 6, tasks[0].seed[0]: '.' is no file"]),
-    ("rows: {member", "rowz: {member", ["line 6, tasks[0].seed[1]: rowz: unknown key 'rowz' (did you mean 'rows'?)"]),
-    ("{M1: {name: Ann}}", "5", ["line 6, tasks[0].seed[1]: rows.member: expected a mapping"]),
+    ("weight: 2", "axis: __default__", ["line 8, tasks[0].criteria[0].axis: __default__"]),
+    ("base.yaml", "missing.yaml", ["line 6, tasks[0].seed[0]: 'missing.yaml'"]),
+    ("base.yaml", "../" * 40 + "etc/passwd", ["line 6, tasks[0].seed[0]: ", "outside"]),
+    ("base.yaml", "/etc/passwd", ["line 6, tasks[0].seed[0]: '/etc/passwd'", "outside"]),
+    ("base.yaml", ".", ["line 6, tasks[0].seed[0]: '.' "]),
+    ("rows: {member", "rowz: {member", ["line 6, tasks[0].seed[1]: rowz: ", "'rows'"]),
+    ("{M1: {name: Ann}}", "5", ["line 6, tasks[0].seed[1]: rows.member: "]),
     ("benchmark: front-desk", "benchmark: Front Desk", ["line 1, benchmark: "]),
     ("tasks:", "task:", ["line 3: ", "'task'", "tasks"]),
 ]
 
 
 @pytest.mark.parametrize(("old", "new", "words"), WRONG, ids=[new[:30] for _, new, _ in WRONG])
-def test_each_problem_is_told_where_it_is(write: Write, old: str, new: str, words: list[str]) -> None:
+def test_each_problem_is_reported_where_it_is(write: Write, old: str, new: str, words: list[str]) -> None:
     assert old in GOOD
-    told = "\n".join(problems(write(GOOD.replace(old, new, 1))))
+    reported = "\n".join(problems(write(GOOD.replace(old, new, 1))))
     for word in words:
-        assert word in told, told
+        assert word in reported, reported
 
 
-def test_every_problem_is_told_at_once(write: Write) -> None:
+def test_every_problem_is_reported_at_once(write: Write) -> None:
     wrong = GOOD.replace("id: t1", "id: T 1").replace("state-unchanged", "state-unchanjed").replace("base", "bose")
-    told = problems(write(wrong))
-    assert [word for word in ("tasks[0].id", "state-unchanged", "bose.yaml") if any(word in one for one in told)] == [
+    reported = problems(write(wrong))
+    assert [
+        word for word in ("tasks[0].id", "state-unchanged", "bose.yaml") if any(word in one for one in reported)
+    ] == [
         *("tasks[0].id", "state-unchanged", "bose.yaml"),
     ]
-    assert len(told) == 3
+    assert len(reported) == 3
 
 
 def test_weights_that_are_all_nothing_are_refused(write: Write) -> None:
-    told = problems(
+    reported = problems(
         write(GOOD.replace("weight: 2", "weight: 0").replace("state-unchanged}", "state-unchanged, weight: 0}"))
     )
-    assert len(told) == 1
-    assert "tasks[0]" in told[0]
-    assert "weight" in told[0]
+    assert len(reported) == 1
+    assert "tasks[0]" in reported[0]
+    assert "weight" in reported[0]
 
 
 def test_tasks_and_criteria_that_share_an_id_are_refused(write: Write) -> None:
     second = "- {id: t1, instruction: x, criteria: [{assert: state-unchanged}]}\n"
-    assert any("two tasks share the id 't1'" in one for one in problems(write(GOOD + second)))
+    assert any("'t1'" in one for one in problems(write(GOOD + second)))
     doubled = GOOD.replace("label: asked", "id: same").replace(
         "{assert: state-unchanged}", "{id: same, assert: state-unchanged}"
     )
-    assert any("share the id 'same'" in one for one in problems(write(doubled)))
+    assert any("'same'" in one for one in problems(write(doubled)))
     again = GOOD.replace("version: 2", "version: 2\nversion: 3")
-    assert problems(write(again)) == ["line 3, version: duplicate key 'version': it is already on line 2"]
+    [problem] = problems(write(again))
+    assert (problem.startswith("line 3, version: "), problem.endswith("line 2")) == (True, True)
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("", "empty"),
-        ("[]", "expected a mapping"),
-        ("5", "expected a mapping"),
+        ("[]", "a mapping"),
+        ("5", "a mapping"),
         ("benchmark: x", "tasks"),
-        ("benchmark: x\ntasks: []", "there are no tasks; write at least one"),
-        ("benchmark: x\ntasks: {}", "expected a list"),
-        ("benchmark: x\ntasks: [5, null]", "expected a mapping"),
-        ("benchmark: x\ntasks: [{id: a, instruction: b, criteria: 5}]", "expected a list"),
-        ("benchmark: x\ntasks: [{id: a, instruction: b, criteria: [5]}]", "expected a mapping"),
-        ("benchmark: x\ntasks: [{id: a, instruction: b, criteria: [{assert: 5}]}]", "expected text"),
+        ("benchmark: x\ntasks: []", "no tasks"),
+        ("benchmark: x\ntasks: {}", "a list"),
+        ("benchmark: x\ntasks: [5, null]", "tasks[0]: "),
+        ("benchmark: x\ntasks: [{id: a, instruction: b, criteria: 5}]", "tasks[0].criteria: "),
+        ("benchmark: x\ntasks: [{id: a, instruction: b, criteria: [5]}]", "tasks[0].criteria[0]: "),
+        ("benchmark: x\ntasks: [{id: a, instruction: b, criteria: [{assert: 5}]}]", "tasks[0].criteria[0].assert: "),
         ("benchmark: x\nattachments: 5\ntasks: [{id: a, instruction: b, seed: a.bin, criteria: []}]", "attachments"),
         ("benchmark: x\ntasks: [{id: a, instruction: b, seed: 5, criteria: []}]", "tasks[0].seed"),
         ("benchmark: x\ntasks: [{id: a, instruction: b, seed: [[]], criteria: []}]", "tasks[0].seed"),
@@ -156,39 +159,39 @@ def test_tasks_and_criteria_that_share_an_id_are_refused(write: Write) -> None:
         ("{", "line"),
     ],
 )
-def test_what_is_no_benchmark_is_refused_in_words(write: Write, text: str, words: str) -> None:
-    told = "\n".join(problems(write(text)))
-    assert words in told, told
+def test_a_document_that_is_not_a_benchmark_is_refused(write: Write, text: str, words: str) -> None:
+    reported = "\n".join(problems(write(text)))
+    assert words in reported, reported
 
 
-def test_a_problem_in_a_seed_file_is_told_by_its_name_and_line(write: Write) -> None:
-    told = problems(write(GOOD, base_yaml="facts: {}\nrows:\n  member: 5\n"))
-    assert len(told) == 1
-    assert "base.yaml" in told[0]
-    assert "line 3" in told[0]
-    assert "rows.member: expected a mapping" in told[0]
+def test_a_problem_in_a_seed_file_is_reported_by_its_name_and_line(write: Write) -> None:
+    reported = problems(write(GOOD, base_yaml="facts: {}\nrows:\n  member: 5\n"))
+    assert len(reported) == 1
+    assert "base.yaml" in reported[0]
+    assert "line 3" in reported[0]
+    assert "rows.member: " in reported[0]
 
 
-def test_a_file_that_a_seed_file_names_is_told_too(write: Write) -> None:
-    told = "\n".join(problems(write(GOOD, base_yaml="files: {x: {file: ../../etc/passwd}}\nfhir: [nobody.json]\n")))
-    assert "base.yaml" in told
-    assert "lies outside of the benchmark's folder" in told or "no such file" in told
-    assert "'nobody.json' cannot be read" in told
+def test_a_file_that_a_seed_file_names_is_reported_too(write: Write) -> None:
+    reported = "\n".join(problems(write(GOOD, base_yaml="files: {x: {file: ../../etc/passwd}}\nfhir: [absent.json]\n")))
+    assert "base.yaml" in reported
+    assert "'../../etc/passwd'" in reported
+    assert "'absent.json'" in reported
 
 
 def test_links_that_lead_outside_are_not_followed(write: Write, tmp_path: Path) -> None:
     path = write(GOOD.replace("base.yaml", "link.yaml"))
     (tmp_path / "link.yaml").symlink_to("/etc/passwd")
-    assert "lies outside" in problems(path)[0]
+    assert "outside" in problems(path)[0]
     (tmp_path / "link.yaml").unlink()
     (tmp_path / "link.yaml").symlink_to("link.yaml")
-    assert "cannot be read" in problems(path)[0]
+    assert "'link.yaml'" in problems(path)[0]
 
 
 def test_a_pipe_is_not_waited_for(write: Write, tmp_path: Path) -> None:
     path = write(GOOD.replace("base.yaml", "pipe.yaml"))
     os.mkfifo(tmp_path / "pipe.yaml")
-    assert "'pipe.yaml' is no file" in problems(path)[0]
+    assert "'pipe.yaml'" in problems(path)[0]
     assert not is_benchmark_file(tmp_path / "pipe.yaml")
 
 
@@ -199,12 +202,12 @@ def test_a_seed_that_several_tasks_name_is_read_and_complained_of_once(write: Wr
 
 def test_a_huge_benchmark_is_refused_quickly_and_briefly(write: Write) -> None:
     tasks = "".join(f"- {{id: t{n}, instruction: x, criteria: [{{assert: none-such}}]}}\n" for n in range(1_100))
-    told = problems(write(f"benchmark: x\ntasks:\n{tasks}"))
-    assert len(told) == MAX_PROBLEMS + 1
-    assert any("more" in one for one in told)
+    reported = problems(write(f"benchmark: x\ntasks:\n{tasks}"))
+    assert len(reported) == MAX_PROBLEMS + 1
+    assert any("more" in one for one in reported)
     criteria = ", ".join("{assert: state-unchanged}" for _ in range(600))
-    told = problems(write(f"benchmark: x\ntasks:\n- {{id: a, instruction: x, criteria: [{criteria}]}}\n"))
-    assert any("500" in one for one in told)
+    reported = problems(write(f"benchmark: x\ntasks:\n- {{id: a, instruction: x, criteria: [{criteria}]}}\n"))
+    assert any("500" in one for one in reported)
 
 
 def test_what_a_benchmark_brings_along_is_not_looked_for(write: Write, tmp_path: Path) -> None:
@@ -214,7 +217,7 @@ def test_what_a_benchmark_brings_along_is_not_looked_for(write: Write, tmp_path:
     (elsewhere / "b.json").write_text(whole.model_dump_json(exclude_defaults=True, by_alias=True))
     assert load_benchmark(elsewhere / "b.json") == whole
     (elsewhere / "c.yaml").write_text(f"{GOOD}attachments: {{base.yaml: {{base64: '?'}}}}")
-    assert any("this is no base64" in one for one in problems(elsewhere / "c.yaml"))
+    assert any("base64" in one for one in problems(elsewhere / "c.yaml"))
 
 
 def test_from_standard_input_no_file_is_read() -> None:
@@ -225,11 +228,11 @@ def test_from_standard_input_no_file_is_read() -> None:
 def test_a_program_may_give_what_it_parsed_already() -> None:
     made = parse_benchmark({"benchmark": "x", "tasks": [{"id": "a", "instruction": "b", "criteria": []}]})
     assert isinstance(made, Benchmark)
-    with pytest.raises(DocumentError, match="two tasks share"):
+    with pytest.raises(DocumentError, match="'a'"):
         parse_benchmark({"benchmark": "x", "tasks": [{"id": "a", "instruction": "b", "criteria": []}] * 2})
 
 
-def test_files_that_hold_a_benchmark_are_told_from_criteria(write: Write, tmp_path: Path) -> None:
+def test_benchmark_files_are_distinguished_from_criteria(write: Write, tmp_path: Path) -> None:
     assert is_benchmark_file(write(GOOD))
     for text in ("criteria: []", "[]", "{", "", "a: tasks"):
         assert not is_benchmark_file(write(text))
@@ -255,7 +258,7 @@ JSON = st.recursive(
 
 
 @given(st.lists(JSON, max_size=3), JSON, JSON)
-def test_whatever_is_written_is_a_benchmark_or_a_document_error(tasks: object, version: object, more: object) -> None:
+def test_any_input_is_a_benchmark_or_a_document_error(tasks: object, version: object, more: object) -> None:
     written = {"benchmark": "x", "tasks": tasks, "version": version, "attachments": more}
     with contextlib.suppress(DocumentError):
         parse_benchmark(written, gather=lambda _seed, _given: {"a": "b"})

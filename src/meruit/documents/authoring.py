@@ -1,4 +1,4 @@
-"""A document becomes a validated model, or every problem of it is told at once, in the author's words."""
+"""Turns documents into validated models, and reports every problem at once in the author's words."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
@@ -21,14 +21,14 @@ from meruit.registry import faults_of
 M = TypeVar("M", bound=BaseModel)
 
 WRAPPER = "success_criteria"
-"""The key that may stand around all criteria of a file."""
+"""The optional outer key of a criteria file."""
 
 CUSTOM = "custom_metrics"
-"""The key of the metrics that a file brings along."""
+"""The key of the metrics that a file defines itself."""
 CODE_FILE = "code_file"
 
 Gather = Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
-"""Reads the files that a seed names, but for those that are there already."""
+"""Reads the files that a seed names, except those that are attached already."""
 
 _EXAMPLE = "criteria: [{metric: accuracy, metric_type: percentage, comparison: gte, threshold: 0.9}]"
 
@@ -36,11 +36,11 @@ _EXAMPLE = "criteria: [{metric: accuracy, metric_type: percentage, comparison: g
 def read_model(
     document: Document, model: type[M], *, error: type[DocumentError] = DocumentError, prefix: Path = ()
 ) -> M:
-    """Validate what the document says; the prefix is where the model's own content begins."""
+    """Validate the document; the prefix is the path where the model's content begins."""
     try:
         return model.model_validate(document.value)
     except ValidationError as refused:
-        # A suggestion costs time, and nobody reads more of them than are told.
+        # Suggestions cost time, so they are made only for the problems that are reported.
         details = refused.errors(include_url=False)[: MAX_PROBLEMS + 1]
     raise error(document.name, sort_and_limit_problems(_problem(document, model, detail, prefix) for detail in details))
 
@@ -54,10 +54,10 @@ def parse_criteria(
     read_code: Callable[[str], str] | None = None,
     assertions_too: bool = False,
 ) -> SuccessCriteria:
-    """Read a criteria file, or what a program parsed already; CriteriaError with every problem of it and its line.
+    """Read a criteria file, or a mapping that a program parsed; raises CriteriaError with every problem and its line.
 
-    With `assertions_too`, each assertion is shown to its check as well. `read_code` reads a `code_file` and raises
-    MeruitError for one that it will not; without it, none is read.
+    With `assertions_too`, each assertion is validated by its check too. `read_code` reads a `code_file` and raises
+    MeruitError when it cannot; without it, no file is read.
     """
     try:
         document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
@@ -71,9 +71,9 @@ def parse_criteria(
         problems = [_sibling_key_problem(document, key) for key in whole if key != WRAPPER]
         document = document._replace(value={WRAPPER: content})
     if not isinstance(content, dict):
-        wish = f"expected a mapping, got {describe_value(content)}; for example {_EXAMPLE}"
+        expected = f"expected a mapping, got {describe_value(content)}; for example {_EXAMPLE}"
         raise CriteriaError(
-            name, sort_and_limit_problems([*problems, Problem(format_path(prefix), wish, document.line_of(prefix))])
+            name, sort_and_limit_problems([*problems, Problem(format_path(prefix), expected, document.line_of(prefix))])
         )
     beyond = [*_find_raw_problems(content, prefix, known_metrics, max_criteria)]
     if assertions_too:
@@ -99,12 +99,12 @@ def parse_work(
     known_metrics: Collection[str] | None = None,
     max_criteria: int | None = None,
 ) -> WorkSubmission:
-    """Read work that somebody gives out; DocumentError with every problem of it and its line."""
+    """Read work that a client publishes; raises DocumentError with every problem and its line."""
     document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
     content = document.value.get(WRAPPER) if isinstance(document.value, dict) else None
     prefix: Path = (WRAPPER,)
     if isinstance(content, dict) and content.keys() == {WRAPPER}:
-        # Whoever pastes a criteria file has its outer key twice, which the model takes as well.
+        # A pasted criteria file brings its outer key a second time; the model accepts that.
         content, prefix = content[WRAPPER], (WRAPPER, WRAPPER)
     problems = [
         Problem(format_path(path), fault, document.line_of(path))
@@ -128,10 +128,10 @@ def parse_benchmark(
     *,
     gather: Gather | None = None,
 ) -> Benchmark:
-    """Read a benchmark; DocumentError with every problem of it and its line, those of its assertions included.
+    """Read a benchmark; raises DocumentError with every problem and its line, those of its assertions included.
 
-    `gather` is given a seed and what the benchmark attaches itself, reads the other files that the seed names, and
-    raises MeruitError for what it cannot.
+    `gather` takes a seed and the benchmark's own attachments, reads the other files that the seed names, and raises
+    MeruitError for a file that it cannot read.
     """
     document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
     problems = list[Problem]()
@@ -147,7 +147,7 @@ def parse_benchmark(
             for path, fault in islice(find_assertion_faults(task.get("criteria"), place), MAX_PROBLEMS + 1)
         ]
     if gather is not None:
-        # What is no mapping is told by the model itself.
+        # The model reports attachments that are not a mapping.
         own = whole.get("attachments", {})
         given: Mapping[str, Any] = own if isinstance(own, dict) else {}
         attached, unread = _attachments(document, tasks, lambda seed: gather(seed, given))
@@ -167,12 +167,12 @@ def parse_benchmark(
 def _attachments(
     document: Document, tasks: list[tuple[int, dict[str, Any]]], gather: Callable[[Any], Mapping[str, Any]]
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """The files that the tasks' seeds name, and what could not be read; a seed that several name is read once."""
+    """Read the files that the tasks' seeds name; returns them and the problems. Each seed is read once."""
     attached, problems, done = dict[str, Any](), list[Problem](), list[Any]()
     for number, task in tasks:
         seeds = task.get("seed")
         for place, seed in enumerate(seeds if isinstance(seeds, list) else [seeds]):
-            # What is neither a name nor a mapping is told by the model itself.
+            # The model reports a seed that is neither a name nor a mapping.
             if not isinstance(seed, str | Mapping) or seed in done:
                 continue
             done.append(seed)
@@ -180,43 +180,42 @@ def _attachments(
             try:
                 attached |= gather(seed)
             except DocumentError as refused:
-                # The lines are those of another file; what stands here has none of its own.
-                told_there = [Problem(one.where, one.message, one.line) for one in refused.problems]
+                # These problems have lines of the seed's file; an inline seed has no file.
                 named = f"{refused.name}: " if isinstance(seed, str) else ""
                 line = document.line_of(path)
-                problems += [Problem(format_path(path), f"{named}{one}", line) for one in told_there]
+                problems += [Problem(format_path(path), f"{named}{one}", line) for one in refused.problems]
             except MeruitError as refused:
                 problems.append(Problem(format_path(path), str(refused), document.line_of(path)))
     return attached, problems
 
 
 def _advise_separate_files(problem: Problem) -> Problem:
-    """Add what to do about two criteria sets in one file, as the specification prints them."""
+    """Add what to do about two criteria sets in one file."""
     if problem.where == WRAPPER and problem.message.startswith(DUPLICATE):
         return problem._replace(message=f"{problem.message}; put each {WRAPPER} in a file of its own")
     return problem
 
 
 def _sibling_key_problem(document: Document, key: str) -> Problem:
-    return Problem("", f"{short(repr(key))} stands beside {WRAPPER}; move it inside", document.line_of((key,)))
+    return Problem("", f"{short(repr(key))} is outside of {WRAPPER}; move it inside", document.line_of((key,)))
 
 
 # Any, here and below: the document has not been validated yet.
 def _find_raw_problems(
     content: dict[str, Any], prefix: Path, known_metrics: Collection[str] | None, max_criteria: int | None
 ) -> Iterator[tuple[Path, str]]:
-    """Find what only the raw document shows, so that it is told even where validation fails."""
+    """Find problems in the raw document, so that they are reported even when validation fails."""
     criteria, declared = content.get("criteria"), _custom_metric_names(content)
     for number, name in declared:
         if known_metrics is not None and name in known_metrics:
-            yield (*prefix, CUSTOM, number, "metrics"), f"{short(name)} is a metric already; give yours another name"
+            yield (*prefix, CUSTOM, number, "metrics"), f"a built-in metric is named {short(name)}; use another name"
     if not isinstance(criteria, list):
         return
     place = (*prefix, "criteria")
     if not criteria:
-        yield place, "no criteria: nothing could fail"
+        yield place, "the list of criteria is empty; add at least one"
     if max_criteria is not None and len(criteria) > max_criteria:
-        limit = f"at most {max_criteria} are taken (verification.max_criteria_per_task in the configuration)"
+        limit = f"at most {max_criteria} are allowed (verification.max_criteria_per_task in the configuration)"
         yield place, f"{len(criteria):,} criteria; {limit}"
     if known_metrics is not None:
         known = dict.fromkeys([*known_metrics, *(name for _, name in declared)])
@@ -235,7 +234,7 @@ def _find_raw_problems(
 
 
 def find_assertion_faults(criteria: Any, place: Path) -> Iterator[tuple[Path, str]]:
-    """What the checks have to say about the assertions of a list of criteria, before the criteria are read."""
+    """Let the checks validate the assertions of a list of criteria, before the criteria are read."""
     for number, criterion in enumerate(criteria if isinstance(criteria, list) else ()):
         if not isinstance(criterion, Mapping):
             continue
@@ -247,21 +246,21 @@ def find_assertion_faults(criteria: Any, place: Path) -> Iterator[tuple[Path, st
         try:
             assertion = Assertion.model_validate({key: one for key, one in written.items() if key not in foreign})
         except ValidationError:
-            continue  # Told by the model itself.
+            continue  # The model reports it.
         here = (*place, number) if flat else (*place, number, "assertion")
         for path, fault in faults_of(assertion):
             yield (*here, *path), fault
 
 
 def _custom_metrics(content: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
-    """The custom metrics of a file that can be read as such, numbered."""
+    """The custom metrics of a file that are mappings, with their positions."""
     customs = content.get(CUSTOM)
     listed = enumerate(customs) if isinstance(customs, list) else ()
     return [(number, custom) for number, custom in listed if isinstance(custom, dict)]
 
 
 def _custom_metric_names(content: dict[str, Any]) -> list[tuple[int, str]]:
-    """Every name that a custom metric of the file declares, with the number of that metric."""
+    """Every name that a custom metric of the file declares, with the metric's position."""
     return [
         (number, name)
         for number, custom in _custom_metrics(content)
@@ -274,7 +273,7 @@ def _custom_metric_names(content: dict[str, Any]) -> list[tuple[int, str]]:
 def _with_code(
     document: Document, prefix: Path, read_code: Callable[[str], str]
 ) -> tuple[Document, list[tuple[Path, str]]]:
-    """The document with each `code_file` replaced by the code in it, and what could not be."""
+    """Replace each `code_file` by the code in it; returns the new document and the problems."""
     content: dict[str, Any] = document.value[WRAPPER] if prefix else document.value
     lines, faults = dict(document.lines), list[tuple[Path, str]]()
     customs = content.get(CUSTOM)
@@ -283,12 +282,12 @@ def _with_code(
         if CODE_FILE not in custom:
             continue
         place = (*prefix, CUSTOM, number)
-        # More than are taken are refused by their number, and need not be read.
+        # A file with too many custom metrics is refused anyway, so the rest is not read.
         code, fault = _code_of(custom, read_code) if number < MAX_CUSTOM_METRICS else (_UNREAD, "")
         if fault:
             faults.append(((*place, CODE_FILE), fault))
         replaced[number] = {key: value for key, value in custom.items() if key != CODE_FILE} | {"code": code}
-        # What is wrong with the code is wrong on the line that names its file.
+        # A problem in the code is reported on the line that names its file.
         lines[*place, "code"] = lines[*place, CODE_FILE]
     if not replaced:
         return document, faults
@@ -297,10 +296,10 @@ def _with_code(
 
 
 def _code_of(custom: dict[str, Any], read_code: Callable[[str], str]) -> tuple[str, str]:
-    """The code in the file that a custom metric names, or what is wrong; the rest of the metric is read in any case."""
+    """Read the file that a custom metric names; returns the code and the problem, one of them empty."""
     file = custom[CODE_FILE]
     if "code" in custom:
-        return _UNREAD, f"either code or {CODE_FILE}, not both"
+        return _UNREAD, f"use either code or {CODE_FILE}, not both"
     if not isinstance(file, str):
         return _UNREAD, f"expected text, got {describe_value(file)}"
     try:
@@ -310,14 +309,14 @@ def _code_of(custom: dict[str, Any], read_code: Callable[[str], str]) -> tuple[s
 
 
 _UNREAD = "unread"
-"""Stands for code that could not be read."""
+"""Placeholder for code that could not be read."""
 
 
 def _problem(document: Document, model: type[BaseModel], detail: ErrorDetails, prefix: Path) -> Problem:
     path, known = _locate(document, model, detail["loc"], prefix)
     line = document.line_of(path)
     if detail["type"] in ABOUT_A_KEY and path[-1:] == detail["loc"][-1:]:
-        # The message names the key; the place is the mapping that lacks it or should not have it.
+        # The message names the key; the path is that of the mapping.
         path = path[:-1]
     return Problem(format_path(path), describe_error(detail, known), line)
 
@@ -343,7 +342,7 @@ def _locate(document: Document, model: type[BaseModel], loc: Path, prefix: Path)
     return path, [str(name) for name in fields]
 
 
-# Any: the document may hold anything at that place.
+# Any: the document may hold anything there.
 def _has(value: Any, step: str | int) -> bool:
     if isinstance(value, list):
         return isinstance(step, int) and step < len(value)

@@ -1,4 +1,4 @@
-"""A YAML or JSON file becomes plain values that still know their lines."""
+"""Parses a YAML or JSON file into plain values that know their lines."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -9,32 +9,32 @@ from meruit.documents.yaml_events import yaml_events
 from meruit.errors import DocumentError, DocumentUnreadable, JsonSyntaxError, Problem
 
 MAX_BYTES = 5_000_000
-"""Of one file."""
+"""The largest file that is read."""
 
 MAX_PROBLEMS = 100
-"""That are told of one file; nobody reads more."""
+"""The most problems reported for one file."""
 
 _WIDE = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
 
 
 class Document(NamedTuple):
-    """What a file says, and on which line."""
+    """The values of a file, and the line of each."""
 
     name: str
-    """As errors show it."""
+    """The file's name in errors."""
     value: Any
     lines: Mapping[Path, int]
     """Counted from 1: a mapping's entry has the line of its key, a list's item its own."""
 
     def line_of(self, path: Path) -> int | None:
-        """Find the line of the place, or of the nearest one around it that the file has; None without a file."""
+        """The line of a path, or of the nearest path around it that the file has; None without a file."""
         while path not in self.lines and path:
             path = path[:-1]
         return self.lines.get(path, 1) if self.lines else None
 
 
 def parse(text: str | bytes, name: str) -> Document:
-    """Read the document in the text; DocumentError with every problem and its line."""
+    """Parse the text; raises DocumentError with every problem and its line."""
     try:
         tree = _tree(_decode(text), name)
     except DocumentUnreadable as refused:
@@ -45,9 +45,9 @@ def parse(text: str | bytes, name: str) -> Document:
 
 
 def sort_and_limit_problems(problems: Iterable[Problem]) -> list[Problem]:
-    """Order the problems by their lines, as many as a person would read."""
+    """Order the problems by line, and cut the list at MAX_PROBLEMS."""
     ordered = sorted(problems, key=lambda problem: (problem.line is None, problem.line))
-    rest = [Problem("", "and more; put these right first")] if len(ordered) > MAX_PROBLEMS else []
+    rest = [Problem("", "and more problems; fix these first")] if len(ordered) > MAX_PROBLEMS else []
     return ordered[:MAX_PROBLEMS] + rest
 
 
@@ -57,7 +57,7 @@ def _tree(text: str, name: str) -> Tree:
         try:
             return build(json_events(text))
         except JsonSyntaxError as fault:
-            # YAML may be written in braces too, without the quotes.
+            # It may be YAML in braces, which needs no quotes.
             if declared:
                 raise DocumentUnreadable(str(fault), fault.line) from None
     return build(yaml_events(text))
@@ -66,7 +66,7 @@ def _tree(text: str, name: str) -> Tree:
 def _decode(text: str | bytes) -> str:
     size = len(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
     if size > MAX_BYTES:
-        raise DocumentUnreadable(f"the file has {size:,} bytes; at most {MAX_BYTES:,} are read")
+        raise DocumentUnreadable(f"the file has {size:,} bytes; at most {MAX_BYTES:,} are allowed")
     if isinstance(text, bytes):
         if text.startswith(_WIDE):
             raise DocumentUnreadable("the file is UTF-16 or UTF-32; save it as UTF-8")

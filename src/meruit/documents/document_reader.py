@@ -1,4 +1,4 @@
-"""A document asked place by place, where its author may say more than is asked; what is wrong is gathered."""
+"""Reads a document field by field and collects its problems; fields that are not read are ignored."""
 
 import re
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ R = TypeVar("R", bound=msgspec.Struct)
 MAX_LABEL = 200
 """Characters of a name."""
 EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
-"""Between which every time of a run lies; what lies outside is a slip of the pen, or counted in another unit."""
+"""The range of valid times; a time outside of it is a mistake or has another unit."""
 
 _TIME = re.compile(
     r"(?P<date>\d{4}-\d{2}-\d{2})[Tt ](?P<time>\d{2}:\d{2}(:\d{2}([.,](?P<fraction>\d+))?)?)"
@@ -24,34 +24,34 @@ _TIME = re.compile(
     re.ASCII,
 )
 MAX_FRACTION = 6
-"""Digits of a second: what is finer would be cut off, and make a time longer or shorter than it was."""
+"""Digits of a fraction of a second; more would be cut off silently."""
 _PLACE = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
 class DocumentReader:
-    """What a document says, and all that is wrong with it. Nothing and null are the same everywhere."""
+    """Reads values by their path and collects problems. An absent value and null are the same."""
 
     def __init__(self, document: Document) -> None:
         self.document = document
         self._problems: list[Problem] = []
 
-    def add_problem(self, path: Path, said: str) -> None:
-        """Something there is not as it must be."""
-        self._problems.append(Problem(format_path(path), said, self.document.line_of(path)))
+    def add_problem(self, path: Path, message: str) -> None:
+        """Record a problem at a path."""
+        self._problems.append(Problem(format_path(path), message, self.document.line_of(path)))
 
     @property
     def problem_count(self) -> int:
-        """How much is wrong so far."""
+        """The number of problems so far."""
         return len(self._problems)
 
     def raise_if_invalid(self) -> None:
-        """Raises DocumentError where anything was wrong."""
+        """Raise DocumentError if there is any problem."""
         if self._problems:
             raise DocumentError(self.document.name, sort_and_limit_problems(self._problems))
 
-    # Any: what stands in a file may be of any type.
+    # Any: a file's value may be of any type.
     def value_at(self, path: Path, *, needed: bool = False) -> Any:
-        """What stands there."""
+        """The value at a path, or None; an absent one is a problem if it is needed."""
         value = self.document.value
         for step in path:
             if isinstance(value, dict):
@@ -63,14 +63,14 @@ class DocumentReader:
         return value
 
     def is_mapping(self, path: Path, *, needed: bool = False) -> bool:
-        """Whether there is a mapping; anything else is wrong."""
+        """Whether the value is a mapping; any other value is a problem."""
         value = self.value_at(path, needed=needed)
         if not isinstance(value, dict) and (value is not None or not path):
             self.add_problem(path, f"expected a mapping, got {describe_value(value)}")
         return isinstance(value, dict)
 
     def items(self, path: Path, *, needed: bool = False) -> list[Path]:
-        """The places of the mappings in the list there."""
+        """The paths of the mappings in the list at a path."""
         value = self.value_at(path, needed=needed)
         if value is None:
             return []
@@ -86,7 +86,7 @@ class DocumentReader:
         return isinstance(value, dict)
 
     def text(self, path: Path, *, needed: bool = False) -> str | None:
-        """A name; a number is one too."""
+        """A short printable text; a number is read as text."""
         value = self.value_at(path, needed=needed)
         if value is None:
             return None
@@ -101,7 +101,7 @@ class DocumentReader:
         return None
 
     def flag(self, path: Path) -> bool | None:
-        """Yes or no."""
+        """True or false."""
         value = self.value_at(path)
         if value is None or isinstance(value, bool):
             return value
@@ -109,7 +109,7 @@ class DocumentReader:
         return None
 
     def count(self, path: Path, most: int, *, needed: bool = False) -> int | None:
-        """A whole number from 0 on."""
+        """A whole number from 0 to `most`."""
         value = self.value_at(path, needed=needed)
         if value is None:
             return None
@@ -133,23 +133,23 @@ class DocumentReader:
             return None
 
     def record(self, path: Path, kind: type[R]) -> R | None:
-        """A record of ours, as a file keeps it."""
+        """The record at a path."""
         value = self.value_at(path)
         return None if value is None else self.convert(value, path, kind)
 
     def convert(self, value: Any, path: Path, kind: type[R]) -> R | None:
-        """What was read there, as a record of ours."""
+        """Convert a value to a record; a value that does not fit is a problem."""
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as fault:
-            said, _, place = str(fault).partition(" - at `$")
-            inside = [int(number) if number else name for name, number in _PLACE.findall(place)]
-            self.add_problem((*path, *inside), said[:1].lower() + said[1:])
+            message, _, where = str(fault).partition(" - at `$")
+            inside = [int(number) if number else name for name, number in _PLACE.findall(where)]
+            self.add_problem((*path, *inside), message[:1].lower() + message[1:])
             return None
 
 
 def read_moment(value: Any) -> datetime:
-    """A time with its zone, or in seconds since 1970; ValueError says what to write instead."""
+    """Parse a time with its zone, or seconds since 1970; raises ValueError that says what to write instead."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not EARLIEST.timestamp() <= value < LATEST.timestamp():
             raise ValueError(f"expected seconds since 1970, between 2000 and 2200, got {describe_value(value)}")
@@ -168,7 +168,7 @@ def read_moment(value: Any) -> datetime:
         at = datetime.fromisoformat(f"{written['date']}T{written['time'].replace(',', '.')}{written['zone'].upper()}")
         at = at.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError(f"there is no such time as {value.strip()}") from None
+        raise ValueError(f"{value.strip()} is not a valid time") from None
     if not EARLIEST <= at < LATEST:
         raise ValueError(f"expected a time between 2000 and 2200, got {value.strip()}")
     return at
@@ -176,7 +176,7 @@ def read_moment(value: Any) -> datetime:
 
 def _check_fraction(value: object, digits: str) -> None:
     if len(digits) > MAX_FRACTION:
-        said = (
+        message = (
             f"{describe_value(value)} is finer than a microsecond; write at most {MAX_FRACTION} digits after the second"
         )
-        raise ValueError(said)
+        raise ValueError(message)

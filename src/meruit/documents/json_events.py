@@ -49,7 +49,7 @@ class _Token(NamedTuple):
 
 
 def json_events(text: str) -> Iterator[ParseEvent]:
-    """Each event of the document; NotJson where its grammar breaks."""
+    """Yield each event of the document; raises JsonSyntaxError."""
     closers: list[str] = []
     expected = _VALUE
     line = 1
@@ -89,7 +89,7 @@ def _after_value(closers: list[str]) -> str:
 def _tokens(text: str) -> Iterator[_Token]:
     at, line = 0, 1
     while (space := _SPACE.match(text, at)) is not None:
-        # Line breaks stand between tokens only: a JSON string may not hold one.
+        # Line breaks occur between tokens only: a JSON string may not contain one.
         line += text.count("\n", at, space.end())
         at = space.end()
         if at == len(text):

@@ -1,4 +1,4 @@
-"""Whatever metrics and checks return, made fit for a record: plain JSON, or a reason why not."""
+"""Turns what metrics, checks and agents return into plain JSON that a record can hold, or into a reason why not."""
 
 import math
 import numbers
@@ -12,16 +12,16 @@ from meruit.judge.compare import EXACT_INTEGERS
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Missing, Provenance, Skipped, Value
 
 MAX_LIST_VALUE = 10_000
-"""The longest list that a metric may return as its value."""
+"""The most items of a list that a metric returns as its value."""
 MAX_MESSAGE = 200
-"""The longest description of a crash."""
+"""The longest description of an exception."""
 
 
 def sanitize(finding: Any) -> Evidence:  # noqa: PLR0911 - one return a kind of finding
-    """Plain JSON values only, so that a record can hold and repeat them."""
+    """Turn a finding into evidence with plain JSON values only."""
     match finding:
         case Missing():
-            # A plugin's annotations are a promise, not a proof.
+            # A plugin may return other types than its annotations say.
             cause, fault = Cause(finding.cause), Fault(finding.fault)
             found = "Metric not found: " if cause is Cause.METRIC_MISSING else ""
             return Missing(
@@ -36,7 +36,7 @@ def sanitize(finding: Any) -> Evidence:  # noqa: PLR0911 - one return a kind of 
         case Checked(score=str()):
             return Checked(finding.score, _sanitize_details(finding.details), Fault(finding.fault))
         case Checked():
-            why = f"the check gave a score that is {type(finding.score).__name__}, not text such as 2/3"
+            why = f"the check returned a score of type {type(finding.score).__name__}, not text such as 2/3"
             return Missing(why, Cause.CHECK_ERROR, Fault.SYSTEM)
         case Skipped():
             return Skipped(escape_unencodable(str(finding.why)))
@@ -45,11 +45,11 @@ def sanitize(finding: Any) -> Evidence:  # noqa: PLR0911 - one return a kind of 
 
 
 def _sanitize_value(value: Any) -> Value | Missing:  # noqa: PLR0911 - one line a kind of value
-    """Numbers of other libraries become Python's; what is no value at all becomes a reason."""
+    """Convert numbers of other libraries to Python's; return Missing for anything that is not a value."""
     match value:
         case bool():
             return value
-        # Subclasses such as numpy's float64 would not encode.
+        # Subclasses such as numpy's float64 cannot be encoded.
         case int():
             return int(value)
         case float():
@@ -73,7 +73,7 @@ def _sanitize_value(value: Any) -> Value | Missing:  # noqa: PLR0911 - one line 
 
 
 def _listable(item: Any) -> bool:
-    """Whether a list that is a metric's value may hold the item."""
+    """Whether a metric's list value may have this item."""
     return (
         escape_unencodable(item) == item
         if isinstance(item, str)
@@ -82,21 +82,21 @@ def _listable(item: Any) -> bool:
 
 
 def escape_unencodable(text: str) -> str:
-    """The text, with what no JSON can hold spelled out."""
+    """Escape the characters that JSON cannot hold."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-# Any: whatever an author's own value is.
+# Any: an untrusted value.
 def text_of(value: Any) -> str:
-    """A value as text, also where it does not know how to say what it is."""
+    """A value as text, even when its own `__str__` fails."""
     try:
         return escape_unencodable(str(value))
-    except Exception:  # noqa: BLE001 - a stranger's value may fail to explain itself
+    except Exception:  # noqa: BLE001 - an untrusted value's `__str__` may raise anything
         return f"a value of type {type(value).__name__}"
 
 
 def _sanitize_details(details: Any) -> Any:
-    """A copy of the details, as a record can hold and repeat them."""
+    """Copy the details as plain JSON."""
     if details is None:
         return None
     try:
@@ -106,7 +106,7 @@ def _sanitize_details(details: Any) -> Any:
             written = msgspec.json.encode(_escape_nested(details))
         return msgspec.json.decode(written, type=dict[str, Any])
     except (TypeError, ValueError, RecursionError):
-        return {"message": "the details cannot be written down"}
+        return {"message": "the details cannot be written as JSON"}
 
 
 def _escape_nested(value: Any) -> Any:
@@ -122,11 +122,11 @@ def _escape_nested(value: Any) -> Any:
 
 
 def describe(crash: BaseException) -> str:
-    """A crash in one short line that any terminal and any JSON can hold."""
+    """Describe an exception in one short line that any terminal and any JSON can show."""
     try:
-        said = str(crash)
-    except Exception:  # noqa: BLE001 - a stranger's exception may fail to explain itself
-        said = ""
-    text = f"{type(crash).__name__}: {said}" if said else type(crash).__name__
+        message = str(crash)
+    except Exception:  # noqa: BLE001 - an untrusted exception's `__str__` may raise anything
+        message = ""
+    text = f"{type(crash).__name__}: {message}" if message else type(crash).__name__
     line = " ".join(escape_unencodable(text).split())
     return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"

@@ -1,4 +1,4 @@
-"""The events of a document, YAML's or JSON's, become plain values and the line of each."""
+"""Builds plain values and their lines from the events of a YAML or JSON document."""
 
 import re
 from collections.abc import Iterable
@@ -10,16 +10,16 @@ from meruit.errors import DocumentUnreadable, Problem
 from meruit.model.numbers import MAX_DIGITS, WRITTEN, Number, plain
 
 MAX_DEPTH = 64
-"""Lists and mappings inside one another."""
+"""The deepest nesting of lists and mappings."""
 
 MAX_NODES = 200_000
-"""Keys and values of one document, each alias counted as all that it stands for."""
+"""The most keys and values of one document, with aliases expanded."""
 
 
-TOO_MANY = f"more than {MAX_NODES:,} keys and values, each alias counted as all that it stands for"
+TOO_MANY = f"the document has more than {MAX_NODES:,} keys and values with its aliases expanded"
 
 DUPLICATE = "duplicate key"
-"""How the message about a second key of one name begins."""
+"""The beginning of the message about a duplicate key."""
 
 Path = tuple[str | int, ...]
 
@@ -35,7 +35,7 @@ _OUT_OF_RANGE = f"expected a number between 1e-{MAX_DIGITS} and 1e{MAX_DIGITS} i
 
 
 class ParseEventKind(Enum):
-    """What an event says."""
+    """The kind of an event."""
 
     MAP = auto()
     LIST = auto()
@@ -51,13 +51,13 @@ class ParseEvent(NamedTuple):
     text: str = ""
     """A scalar as written, its quotes and escapes resolved."""
     plain: bool = False
-    """Whether a scalar stands unquoted, so that it may be a number or a word such as true."""
+    """Whether a scalar is unquoted, so that it may be a number or a word such as true."""
     fault: str = ""
     """What is wrong with this node, where reading can go on."""
 
 
 class Tree(NamedTuple):
-    """What a document says, and all that is wrong with it."""
+    """The value of a document, its lines and its problems."""
 
     value: Any
     lines: dict[Path, int]
@@ -70,7 +70,7 @@ def format_path(path: Path) -> str:
 
 
 def build(events: Iterable[ParseEvent]) -> Tree:
-    """Follow the events to their end, or to where reading cannot go on."""
+    """Build the tree from the events; reading stops at the first syntax error."""
     builder = _Builder()
     try:
         for event in events:
@@ -83,7 +83,7 @@ def build(events: Iterable[ParseEvent]) -> Tree:
 
 
 class _OpenCollection:
-    """A list or mapping whose end has not been seen."""
+    """A list or mapping whose end event has not come yet."""
 
     __slots__ = ("holder", "key", "path")
 
@@ -95,7 +95,7 @@ class _OpenCollection:
 
 
 class _Builder:
-    """Grows a value without recursion, so that depth is our limit and not the interpreter's."""
+    """Builds a value without recursion, so that MAX_DEPTH is the only limit on depth."""
 
     def __init__(self) -> None:
         self.value: Any = None
@@ -105,7 +105,7 @@ class _Builder:
         self._nodes = 0
 
     def take(self, event: ParseEvent) -> None:
-        """Go one step further."""
+        """Process one event."""
         if event.kind is ParseEventKind.END:
             self._opened.pop()
             return
@@ -123,7 +123,7 @@ class _Builder:
         self._complain(path, event, event.fault)
         if event.kind is not ParseEventKind.SCALAR:
             self._complain(parent.path, event, "a key must be text, not a list or a mapping")
-            # What stands in the key is still read, for its own problems; the document is refused anyway.
+            # The key's content is still read, to report its problems too.
             parent.key = "?"
             self.lines[*parent.path, "?"] = event.line
             self._open({} if event.kind is ParseEventKind.MAP else [], parent.path, event.line)
@@ -131,7 +131,7 @@ class _Builder:
         parent.key = event.text
         self._complain(path, event, _fault_of_text(event.text))
         if event.plain and event.text == "<<":
-            self._complain(path, event, "merge keys are not read; write the keys out, or alias a whole value")
+            self._complain(path, event, "merge keys are not supported; write the keys out, or alias a whole value")
         if event.text in parent.holder:
             self._complain(path, event, f"{DUPLICATE} {event.text!r}: it is already on line {self.lines[path]}")
         else:
@@ -176,7 +176,7 @@ class _Builder:
 
 
 def scalar(text: str) -> Number | str | bool | None:
-    """Read an unquoted scalar: JSON's words and numbers; all else, such as 01, NO and 10:15, is text."""
+    """Parse an unquoted scalar: JSON's words and numbers; everything else, such as 01, NO and 10:15, is text."""
     if text in _WORDS:
         return _WORDS[text]
     if (number := WRITTEN.fullmatch(text)) is not None:
@@ -191,7 +191,7 @@ def _number(text: str, whole: str, decimals: str | None, exponent: str | None) -
         raise ValueError(f"a number of more than {MAX_DIGITS} digits; quote it if it is text")
     if decimals is None and exponent is None:
         return int(text)
-    # The exponent is measured as text first: Decimal takes no more than 18 digits of it.
+    # The exponent's length is checked as text first: Decimal accepts at most 18 digits.
     if exponent is not None and len(exponent.lstrip("eE+-0")) > _EXPONENT_DIGITS:
         raise ValueError(_OUT_OF_RANGE)
     number = Decimal(text)

@@ -1,4 +1,4 @@
-"""What pydantic found wrong with a document, in its author's words."""
+"""Rewords pydantic's validation errors for the author of a document."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -45,7 +45,7 @@ _SUBJECTS = {
 
 
 def describe_error(detail: ErrorDetails, known: Collection[str]) -> str:
-    """Say what was expected and what was found, and the nearest of the keys known at that place."""
+    """Describe what was expected and what was found, with the nearest known key."""
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     match kind:
         case "missing":
@@ -66,7 +66,7 @@ def describe_error(detail: ErrorDetails, known: Collection[str]) -> str:
     return said
 
 
-# Any, here and below: what stands in a document may be of any type.
+# Any, here and below: a document's value may be of any type.
 def _one_of(names: list[str], value: Any) -> str:
     got = f"{short(repr(value))}{nearest(value, names)}" if isinstance(value, str) else describe_value(value)
     return f"expected one of {', '.join(map(repr, names))}, got {got}"
@@ -77,12 +77,12 @@ def _reword(said: str, value: Any) -> str:
     sentence = _SHOULD.fullmatch(said)
     if sentence is None:
         return said
-    subject, verb, wish = sentence.groups()
+    subject, verb, expected = sentence.groups()
     if verb == "have":
-        wish = f"{_SUBJECTS.get(subject, subject.lower())} with {wish}"
-    elif wish.startswith(("greater", "less")):
-        wish = f"a number {wish}"
-    return f"expected {wish}, got {describe_value(value)}"
+        expected = f"{_SUBJECTS.get(subject, subject.lower())} with {expected}"
+    elif expected.startswith(("greater", "less")):
+        expected = f"a number {expected}"
+    return f"expected {expected}, got {describe_value(value)}"
 
 
 def describe_value(value: Any) -> str:
@@ -106,5 +106,5 @@ def describe_value(value: Any) -> str:
 
 
 def short(text: str) -> str:
-    """Cut what is too long to repeat."""
+    """Cut text that is too long for a message."""
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 1]}…"

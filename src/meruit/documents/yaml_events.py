@@ -1,4 +1,4 @@
-"""The text of a YAML document as events, each with its line, aliases replaced by what they stand for."""
+"""Parses YAML into events, each with its line; aliases are expanded."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _NOT_PRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufff
 
 
 class _Anchors:
-    """Every event given so far, and which of them each anchor names."""
+    """The events so far, and which of them each anchor names."""
 
     def __init__(self) -> None:
         self.given: list[ParseEvent] = []
@@ -25,7 +25,7 @@ class _Anchors:
         self._opened: list[tuple[str | None, int]] = []
 
     def add_events(self, events: list[ParseEvent]) -> None:
-        """Take note of what comes next."""
+        """Record the next events."""
         self.given += events
         self._nodes += _nodes(events)
 
@@ -35,7 +35,7 @@ class _Anchors:
             self._ranges[anchor] = (len(self.given), len(self.given) + 1)
 
     def open(self, anchor: str | None) -> None:
-        """Name the collection that comes next; until its end an alias cannot stand for it."""
+        """Name the collection that comes next; an alias cannot refer to it before its end."""
         self._opened.append((anchor, len(self.given)))
         if anchor is not None:
             self._ranges[anchor] = (len(self.given), None)
@@ -48,12 +48,12 @@ class _Anchors:
             self._ranges[anchor] = (start, len(self.given) + 1)
 
     def events_of(self, anchor: str | None, line: int) -> list[ParseEvent]:
-        """Find what an alias stands for; refused before it grows the document past its limit."""
+        """The events of the anchored node; refused before they exceed the document's limit."""
         start, end = self._ranges.get(anchor or "", (0, 0))
         if end == 0:
-            return [ParseEvent(ParseEventKind.SCALAR, line, fault=f"no anchor &{anchor} stands above *{anchor}")]
+            return [ParseEvent(ParseEventKind.SCALAR, line, fault=f"*{anchor} has no anchor &{anchor} above it")]
         if end is None:
-            return [ParseEvent(ParseEventKind.SCALAR, line, fault=f"*{anchor} stands inside its own anchor")]
+            return [ParseEvent(ParseEventKind.SCALAR, line, fault=f"*{anchor} is inside its own anchor")]
         events = self.given[start:end]
         if self._nodes + _nodes(events) > MAX_NODES:
             raise DocumentUnreadable(TOO_MANY, line)
@@ -65,7 +65,7 @@ def _nodes(events: list[ParseEvent]) -> int:
 
 
 def yaml_events(text: str) -> Iterator[ParseEvent]:
-    """Each event of the one document; Refused where reading cannot go on."""
+    """Yield each event of the document; raises DocumentUnreadable."""
     _refuse_unprintable(text)
     anchors = _Anchors()
     documents = 0
@@ -75,9 +75,7 @@ def yaml_events(text: str) -> Iterator[ParseEvent]:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise DocumentUnreadable(
-                        "one document a file; a second one starts here, so give it its own file", line
-                    )
+                    raise DocumentUnreadable("a second document starts here; put each document in its own file", line)
             events = _translate(event, line, anchors)
             anchors.add_events(events)
             yield from events
@@ -92,11 +90,11 @@ def _translate(event: yaml.Event, line: int, anchors: _Anchors) -> list[ParseEve
     """Turn one event of PyYAML into ours: none for the stream's own, many for an alias."""
     match event:
         case yaml.ScalarEvent():
-            # A bare `---` is a document that says nothing.
+            # A bare `---` is an empty document.
             if not (anchors.given or event.value or event.style or event.tag or event.anchor):
                 return []
             anchors.scalar(event.anchor)
-            # PyYAML calls a scalar implicit where it stands unquoted and without a tag.
+            # PyYAML calls a scalar implicit when it is unquoted and has no tag.
             return [
                 ParseEvent(
                     ParseEventKind.SCALAR, line, event.value, plain=event.implicit[0], fault=_fault_of_tag(event.tag)
@@ -119,7 +117,7 @@ def _fault_of_tag(tag: str | None) -> str:
     if tag is None or tag == f"{_STANDARD}str":
         return ""
     shown = f"!!{tag.removeprefix(_STANDARD)}" if tag.startswith(_STANDARD) else tag
-    return f"the tag {shown[:60]} is not read; only !!str is"
+    return f"the tag {shown[:60]} is not supported; only !!str is"
 
 
 def _refuse_unprintable(text: str) -> None:
@@ -127,7 +125,7 @@ def _refuse_unprintable(text: str) -> None:
     if found is not None:
         hint = "; is the file UTF-16? Save it as UTF-8" if found[0] == "\0" else ""
         line = text.count("\n", 0, found.start()) + 1
-        raise DocumentUnreadable(f"the character U+{ord(found[0]):04X} may not stand in YAML{hint}", line)
+        raise DocumentUnreadable(f"the character U+{ord(found[0]):04X} is not allowed in YAML{hint}", line)
 
 
 def _syntax_error(fault: yaml.YAMLError, text: str) -> DocumentUnreadable:
