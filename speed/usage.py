@@ -1,6 +1,6 @@
 """Whose tokens are whose, for a million runs of a day: by columns, against a plain loop over the runs.
 
-The loop is what a careful person writes first: rows by attribution key and minute in a dict, and for each run the sum of
+The loop is what a careful person writes first: rows by attribution key and minute in a dict; for each run the sum of
 its minutes and whether another run with its attribution key overlaps. It finds direct neighbours only; ours also joins
 runs that overlap through others.
 """

@@ -74,13 +74,13 @@ def export(
 )
 @click.option(
     "--checkpoint",
-    "kept",
+    "checkpoint_file",
     metavar="FILE",
     help="An earlier checkpoint of the same log; the bundle's log must extend it.",
 )
 @click.option("--run-code", is_flag=True, help="Also run the custom code of the criteria, in the sandbox.")
 @json_option
-def verify_bundle(*, bundle: str, key: str | None, kept: str | None, run_code: bool, as_json: bool) -> int:
+def verify(*, bundle: str, key: str | None, checkpoint_file: str | None, run_code: bool, as_json: bool) -> int:
     """Check a bundle offline: no service, database or network.
 
     Exit code 0 if every step holds, else the code of the first step that fails: 10 bundle, 11 signature, 12 inclusion,
@@ -89,13 +89,15 @@ def verify_bundle(*, bundle: str, key: str | None, kept: str | None, run_code: b
     """
     # Imported here so that --help is quick.
     from meruit.audit.bundle import MAX_BUNDLE_BYTES
-    from meruit.audit.verify.outcome import verify_bundle as checked
+    from meruit.audit.verify.outcome import verify_bundle
     from meruit.log.note import MAX_NOTE_BYTES
 
-    check_stdin_used_once(bundle, kept)
+    check_stdin_used_once(bundle, checkpoint_file)
     pinned = _load_key(key) if key is not None else None
-    checkpoint = _read_content(kept, MAX_NOTE_BYTES).decode(errors="replace") if kept is not None else None
-    found = checked(_read_content(bundle, MAX_BUNDLE_BYTES), key=pinned, checkpoint=checkpoint, run_code=run_code)
+    checkpoint = None
+    if checkpoint_file is not None:
+        checkpoint = _read_content(checkpoint_file, MAX_NOTE_BYTES).decode(errors="replace")
+    found = verify_bundle(_read_content(bundle, MAX_BUNDLE_BYTES), key=pinned, checkpoint=checkpoint, run_code=run_code)
     if as_json:
         print_json(found.to_json())
     else:
