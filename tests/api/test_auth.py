@@ -498,7 +498,16 @@ def dead_letter(deployment: Deployment, webhook: str, error: str = "") -> int:
         of_webhook = select(tables.webhooks.c.tenant).where(tables.webhooks.c.id == webhook)
         query = select(func.min(tables.events.c.seq)).where(tables.events.c.tenant == of_webhook.scalar_subquery())
         seq = int(writing.read(query)[0][0])
-        writing.insert(tables.deliveries, webhook, seq, "somebody", 9, 0, writing.now.micros, error)
+        writing.insert(
+            tables.deliveries,
+            webhook_id=webhook,
+            seq=seq,
+            subject="somebody",
+            attempts=9,
+            next_at=0,
+            dead_at=writing.now.micros,
+            error=error,
+        )
         return seq
 
     return deployment.store.recorder.write(write)

@@ -904,8 +904,16 @@ def test_a_record_and_its_event_are_there_together_or_not_at_all(store: Store) -
     def failing(writing: WriteTransaction) -> None:
         record([outcome(store)])(writing)
         # Two rows of one key: the database refuses the whole transaction.
-        writing.insert(tables.cursors, "c", 1)
-        writing.insert(tables.cursors, "c", 2)
+        writing.insert(
+            tables.cursors,
+            consumer="c",
+            seq=1,
+        )
+        writing.insert(
+            tables.cursors,
+            consumer="c",
+            seq=2,
+        )
 
     with pytest.raises(StoreError, match="contradicts"):
         store.recorder.write(failing)

@@ -132,7 +132,11 @@ class Advance(NamedTuple):
         if writing.read(select(tables.cursors.c.seq).where(tables.cursors.c.consumer == self.consumer)):
             writing.change(_MOVE, who=self.consumer, upto=self.upto)
         else:
-            writing.insert(tables.cursors, self.consumer, self.upto)
+            writing.insert(
+                tables.cursors,
+                consumer=self.consumer,
+                seq=self.upto,
+            )
 
 
 _MOVE = update(tables.cursors).where(tables.cursors.c.consumer == bindparam("who")).values(seq=bindparam("upto"))

@@ -29,14 +29,14 @@ Merge = tuple[MergeRule, str, int]
 _NUMBERS = count()
 
 
-def row_of(how: MergeRule, tenant: str, name: str, value: int) -> tuple[Any, ...]:
+def row_of(how: MergeRule, tenant: str, name: str, value: int) -> dict[str, Any]:
     match how:
         case MergeRule.ADDED:
-            return tenant, "USD", name, value
+            return {"tenant": tenant, "currency": "USD", "account": name, "micros": value}
         case MergeRule.REPLACED:
-            return tenant, "agent", name, str(value)
+            return {"tenant": tenant, "agent_id": "agent", "input_hash": name, "sketches": str(value)}
         case MergeRule.KEPT:
-            return tenant, name, str(value)
+            return {"tenant": tenant, "evidence": name, "contract_id": str(value)}
 
 
 def merging(tenant: str, *merges: Merge, refused: bool = False) -> Write[None]:
@@ -44,7 +44,7 @@ def merging(tenant: str, *merges: Merge, refused: bool = False) -> Write[None]:
 
     def write(writing: WriteTransaction) -> None:
         for how, name, value in merges:
-            writing.merge(TABLES[how], how, *row_of(how, tenant, name, value))
+            writing.merge(TABLES[how], how, **row_of(how, tenant, name, value))
         if refused:
             raise MeruitError("no")
 
@@ -118,7 +118,15 @@ def test_numbers_of_both_signs_add_up_to_nothing_and_the_row_stays(store: Store)
 def test_every_number_of_a_row_is_added(store: Store) -> None:
     def write(writing: WriteTransaction) -> None:
         for bonus in (0, 1, 1):
-            writing.merge(tables.dealings, MergeRule.ADDED, "acme", "a", "b", 1, bonus)
+            writing.merge(
+                tables.dealings,
+                MergeRule.ADDED,
+                tenant="acme",
+                agent_id="a",
+                consumer_id="b",
+                outcomes=1,
+                with_bonus=bonus,
+            )
 
     store.recorder.write(write)
     store.recorder.write(write)

@@ -1,8 +1,7 @@
-"""Who is let in, and to which routes."""
+"""Authentication by API key, and the roles that each route allows."""
 
 import re
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import Any
@@ -17,13 +16,14 @@ from meruit.api.rate_limit import Throttle
 from meruit.api.server import is_loopback
 from meruit.errors import ApiProblem
 from meruit.model.access import DEFAULT_TENANT, Caller, Role
+from meruit.model.lru import LruCache
 from meruit.store import keys
 from meruit.store.store import Store
 
 PUBLIC = "public"
-"""The option of a route that needs no key."""
+"""The name of the route option that makes a route public."""
 KEY_CACHE_S = 2.0
-"""How long a key is believed without asking the database; what is revoked elsewhere still works for so long."""
+"""How long a key is cached. A key that another process revoked works for this long."""
 MAX_CACHED_KEYS = 10_000
 _SCHEME = "bearer "
 _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="meruit"'}
@@ -32,30 +32,30 @@ ApiConnection = ASGIConnection[Any, Any, Any, Any]
 
 
 class Authenticator:
-    """Knows whose key it is."""
+    """Finds the caller of a request by its key."""
 
     def __init__(self, store: Store, throttle: Throttle, timer: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._throttle = throttle
         self._timer = timer
-        self._known: OrderedDict[bytes, tuple[Caller, float]] = OrderedDict()
+        self._known = LruCache[bytes, tuple[Caller, float]](MAX_CACHED_KEYS)
         self._open_until = 0.0
         self._locked = False
 
     def clear_cache(self) -> None:
-        """Ask the database anew from here on: a key was made or revoked."""
+        """Forget cached keys, because a key was created or revoked."""
         self._known.clear()
         self._open_until = 0.0
 
     async def authenticate(self, connection: ApiConnection) -> Caller:
-        """Who asks; raises ApiProblem 401 or 429."""
+        """Identify the caller and count the request; raises ApiProblem 401 or 429."""
         found = await self.identify(connection)
         if found.key_id:
             self._throttle.admit(found.key_id)
         return found
 
     async def identify(self, connection: ApiConnection) -> Caller:
-        """Who asks, without counting it as a request; raises ApiProblem 401 or 429."""
+        """Identify the caller without counting a request; raises ApiProblem 401 or 429."""
         presented = connection.headers.get("authorization")
         if presented is None:
             return await self._identify_without_key(connection)
@@ -64,21 +64,19 @@ class Authenticator:
         return await self._identify_by_key(presented[len(_SCHEME) :].strip(), _address(connection))
 
     async def _identify_by_key(self, presented: str, address: str) -> Caller:
-        # What is remembered is the hash: a dump of our memory lets nobody in.
+        # The cache holds hashes, so that a memory dump reveals no key.
         name = sha256(presented.encode("utf-8", "replace")).digest()
         now = self._timer()
         known = self._known.get(name)
         if known is not None and known[1] > now:
             return known[0]
-        # Looked up in any case: a neighbour's wrong keys must not keep a right one out.
+        # Always look the key up: wrong keys from the same address must not lock out a valid one.
         found = await run_in_reader_thread(self._find_caller, presented)
         if found is None:
-            self._known.pop(name, None)
+            self._known.remove(name)
             self._throttle.count_failure(address)
-            raise _auth_problem("no such key, or it is revoked or expired")
-        self._known[name] = (found, now + KEY_CACHE_S)
-        if len(self._known) > MAX_CACHED_KEYS:
-            self._known.popitem(last=False)
+            raise _auth_problem("the key does not exist, was revoked or has expired; send a valid key")
+        self._known.put(name, (found, now + KEY_CACHE_S))
         return found
 
     def _find_caller(self, presented: str) -> Caller | None:
@@ -86,13 +84,13 @@ class Authenticator:
             return keys.caller(connection, presented, self._store.surroundings.clock())
 
     async def _identify_without_key(self, connection: ApiConnection) -> Caller:
-        """A service that has no keys yet serves its own machine, and no page that a browser on it has open."""
+        """Serve requests from this machine while no key exists, except those of web pages and proxies."""
         if not await self._is_open():
-            raise _auth_problem("a key is needed: send it as `Authorization: Bearer KEY`")
+            raise _auth_problem("a key is required; send it as `Authorization: Bearer KEY`")
         if not is_loopback(_address(connection)):
-            raise _auth_problem("without a key only this machine is served; `meruit keys create` makes one")
+            raise _auth_problem("only requests from this machine need no key; create one with `meruit keys create`")
         if _is_from_elsewhere(connection):
-            raise _auth_problem("without a key no web page and no proxy is served; `meruit keys create` makes one")
+            raise _auth_problem("web pages and proxies need a key; create one with `meruit keys create`")
         return Caller(DEFAULT_TENANT, Role.ADMIN, "")
 
     async def _is_open(self) -> bool:
@@ -111,11 +109,11 @@ class Authenticator:
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
 _FORWARDING_HEADERS = frozenset({"origin", "forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"})
-"""What a browser adds for a page, and a proxy for whoever it speaks for."""
+"""Headers that browsers add for web pages, and proxies for their clients."""
 
 
 def _is_from_elsewhere(connection: ApiConnection) -> bool:
-    """Whether a request from this machine plainly came for somebody else."""
+    """Whether a request from this machine was sent for another client, by a web page or a proxy."""
     hosts = [value for name, value in connection.scope["headers"] if name == b"host"]
     named = _HOST.fullmatch(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
     if named is None or not is_loopback(named[1]):
@@ -133,15 +131,15 @@ def _auth_problem(detail: str) -> ApiProblem:
     return ApiProblem(401, "unauthorized", detail, headers=_CHALLENGE)
 
 
-def build_authentication(doorkeeper: Authenticator) -> type[AbstractAuthenticationMiddleware]:
-    """The middleware that asks the doorkeeper about every route that is not public."""
+def build_authentication(authenticator: Authenticator) -> type[AbstractAuthenticationMiddleware]:
+    """Build the middleware that authenticates requests of every route that is not public."""
 
     class Authentication(AbstractAuthenticationMiddleware):
         def __init__(self, app: ASGIApp) -> None:
             super().__init__(app, exclude_from_auth_key=PUBLIC)
 
         async def authenticate_request(self, connection: ApiConnection) -> AuthenticationResult:
-            caller = await doorkeeper.authenticate(connection)
+            caller = await authenticator.authenticate(connection)
             connection.scope["state"]["caller"] = caller
             return AuthenticationResult(user=caller, auth=None)
 
@@ -149,15 +147,19 @@ def build_authentication(doorkeeper: Authenticator) -> type[AbstractAuthenticati
 
 
 def allow(*roles: Role) -> Callable[[ApiConnection, BaseRouteHandler], Awaitable[None]]:
-    """A guard that lets only these roles pass."""
+    """Build a guard that allows only these roles."""
     allowed = frozenset(roles)
 
-    # Awaitable, because Litestar sends any other guard through a thread.
+    # Async, because Litestar runs any other guard in a thread.
     async def guard(connection: ApiConnection, _handler: BaseRouteHandler) -> None:
         caller: Caller = connection.user
         if caller.role not in allowed:
             named = ", ".join(sorted(allowed))
-            raise ApiProblem(403, "forbidden", f"a key of the role {caller.role} may not do this; it takes {named}")
+            raise ApiProblem(
+                403,
+                "forbidden",
+                f"a key with the role {caller.role} may not do this; use a key with one of the roles {named}",
+            )
 
     return guard
 

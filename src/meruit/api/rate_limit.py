@@ -1,54 +1,51 @@
-"""How often a key may ask, and how often an address may guess: token buckets in memory.
+"""Rate limits per key and per address: token buckets in memory.
 
-A bucket is one number, the moment at which it will be full again. (The library `limits` has no token bucket, takes no
-clock, and starts a thread on most hits of its memory storage, at some 160 µs.)
+A bucket is one number, the time when it is full again. (The library `limits` has no token bucket, accepts no clock, and
+starts a thread on most hits of its memory storage, which takes about 160 µs.)
 """
 
 import ipaddress
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 
 from meruit.errors import ApiProblem
+from meruit.model.lru import LruCache
 
 SECONDS_A_MINUTE = 60.0
 MAX_BUCKETS = 10_000
-"""How many keys or addresses are remembered; the one not seen for longest is forgotten, and starts anew."""
+"""Most keys or addresses in memory. The least recently seen is dropped and starts with a full bucket."""
 FAILURES_A_MINUTE = 10
 FAILURE_BURST = 10
 IPV6_SITE_BITS = 64
-"""Whoever holds one IPv6 address holds its whole network of this prefix."""
+"""A client with one IPv6 address usually has the whole network of this prefix."""
 
 
 class TokenBuckets:
-    """Token buckets, one for each name: `burst` at once, then `rate_per_minute`."""
+    """Token buckets, one per name: `burst` at once, then `rate_per_minute`."""
 
     def __init__(self, rate_per_minute: float, burst: int, clock: Callable[[], float]) -> None:
         self._interval = SECONDS_A_MINUTE / rate_per_minute
         self._depth = self._interval * burst
         self._clock = clock
-        self._full_at: OrderedDict[str, float] = OrderedDict()
+        self._full_at = LruCache[str, float](MAX_BUCKETS)
 
     def take(self, name: str) -> float:
-        """Take a token and answer 0, or take none and answer the seconds until there is one."""
+        """Take a token and return 0, or return the seconds until there is one."""
         then, wait = self._next(name)
         if wait > 0:
             return wait
-        self._full_at[name] = then
-        self._full_at.move_to_end(name)
-        if len(self._full_at) > MAX_BUCKETS:
-            self._full_at.popitem(last=False)
+        self._full_at.put(name, then)
         return 0.0
 
     def wait(self, name: str) -> float:
-        """The seconds until there is a token; takes none."""
+        """Return the seconds until there is a token, without taking it."""
         return self._next(name)[1]
 
     def _next(self, name: str) -> tuple[float, float]:
-        """When the bucket will be full after one more token, and the seconds until that one is there."""
+        """When the bucket is full after one more token is taken, and the seconds until that token exists."""
         now = self._clock()
-        then = max(self._full_at.get(name, now), now) + self._interval
+        then = max(self._full_at.get(name) or now, now) + self._interval
         wait = then - now - self._depth
         return then, wait if wait > _ROUNDING else 0.0
 
@@ -61,7 +58,7 @@ _ROUNDING = 1e-6
 
 
 class Throttle:
-    """Who has to wait; knows keys by their public id, and strangers by their address."""
+    """Limits requests per key id, and failed authentications per address."""
 
     def __init__(
         self,
@@ -73,15 +70,15 @@ class Throttle:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._keys = TokenBuckets(rate_per_minute, burst, clock)
-        self._strangers = TokenBuckets(failures_per_minute, failure_burst, clock)
+        self._addresses = TokenBuckets(failures_per_minute, failure_burst, clock)
 
     def admit(self, key_id: str) -> None:
         """Count one request of a key; raises ApiProblem 429 when there were too many."""
-        _refuse_for(self._keys.take(key_id), "this key asked too often")
+        _refuse_for(self._keys.take(key_id), "too many requests with this key")
 
     def count_failure(self, address: str) -> None:
         """Count one failed authentication of an address; raises ApiProblem 429 when there were too many."""
-        _refuse_for(self._strangers.take(_network_of(address)), _GUESSING)
+        _refuse_for(self._addresses.take(_network_of(address)), _GUESSING)
 
 
 _GUESSING = "too many failed attempts to authenticate from this address"
@@ -90,12 +87,12 @@ _GUESSING = "too many failed attempts to authenticate from this address"
 def _refuse_for(seconds: float, why: str) -> None:
     if seconds > 0:
         whole = max(1, math.ceil(seconds))
-        detail = f"{why}; try again in {whole} s"
+        detail = f"{why}; retry in {whole} s"
         raise ApiProblem(429, "too_many_requests", detail, headers={"Retry-After": str(whole)})
 
 
 def _network_of(address: str) -> str:
-    """Who an address belongs to; what is no address, such as a socket's path, stands for itself."""
+    """The network of an address. Other text, such as the path of a socket, is returned unchanged."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -1,8 +1,6 @@
 """The benchmarks that were published: each for all time, found by name, its tasks compiled when they are needed."""
 
 import asyncio
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -10,6 +8,7 @@ from meruit.benchmarks.store import published
 from meruit.benchmarks.store.published import BenchmarkView, PublishBenchmark, PublishedBenchmark
 from meruit.errors import NotFound, Problem, UnsupportedCriteria
 from meruit.model.canonical import canonical, digest
+from meruit.model.lru import LruCache
 from meruit.model.task import Benchmark, Task, split_name
 from meruit.model.task_run import TaskRun
 from meruit.outcomes.service import CompiledCriteria, Registrar
@@ -35,9 +34,8 @@ class BenchmarkLibrary:
 
     def __init__(self, registrar: Registrar) -> None:
         self.registrar = registrar
-        self._known: OrderedDict[tuple[str, str, str], CompiledTask] = OrderedDict()
-        self._read: OrderedDict[str, Benchmark] = OrderedDict()
-        self._remembering = threading.Lock()
+        self._known = LruCache[tuple[str, str, str], CompiledTask](MAX_KNOWN)
+        self._read = LruCache[str, Benchmark](MAX_READ)
 
     @property
     def store(self) -> Store:
@@ -64,40 +62,25 @@ class BenchmarkLibrary:
             raise NotFound(f"no benchmark {name!r}; write slug@version")
         with self.store.database.reading() as connection:
             view = published.look_up(connection, tenant, *parts)
-            known = self._find_in_cache(view.digest)
+            known = self._read.get(view.digest)
             if known is None:
                 # A large one takes a second to read, and is asked for with each of its runs.
                 known = published.content(connection, tenant, view)
-        with self._remembering:
-            self._read[view.digest] = known
-            while len(self._read) > MAX_READ:
-                self._read.popitem(last=False)
+        self._read.put(view.digest, known)
         return PublishedBenchmark(view, known)
-
-    def _find_in_cache(self, digest: str) -> Benchmark | None:
-        with self._remembering:
-            found = self._read.get(digest)
-            if found is not None:
-                self._read.move_to_end(digest)
-            return found
 
     def task_of(self, tenant: str, run: TaskRun) -> CompiledTask:
         """The run's task, compiled; published for all time, so it need not be read twice."""
         key = (tenant, f"{run.benchmark}@{run.version}", run.task)
-        with self._remembering:
-            known = self._known.get(key)
-            if known is not None:
-                self._known.move_to_end(key)
-                return known
+        known = self._known.get(key)
+        if known is not None:
+            return known
         benchmark = self.find(tenant, key[1]).benchmark
         task = benchmark.task(run.task)
         if task is None:
             raise NotFound(f"no task {run.task!r} in {benchmark.name}")
         known = CompiledTask(benchmark, task, self.registrar.compile(task.success_criteria))
-        with self._remembering:
-            self._known[key] = known
-            while len(self._known) > MAX_KNOWN:
-                self._known.popitem(last=False)
+        self._known.put(key, known)
         return known
 
 

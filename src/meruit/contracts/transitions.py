@@ -1,6 +1,7 @@
 """Every move of a contract, written with its log entry, its money and what it is told: all of it, or nothing."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -12,25 +13,25 @@ from meruit.contracts import lifecycle
 from meruit.contracts import postings as ledger
 from meruit.contracts.bill import hold_for
 from meruit.contracts.lifecycle import Decision, Operation
-from meruit.contracts.payable import PAYABLE
+from meruit.contracts.payment_decision import PAYABLE, PaymentFacts
 from meruit.contracts.settlement import (
+    add_version,
     criteria_body,
     criteria_of,
     follow_usage,
-    load_judgement_and_work,
-    pay,
+    load_payment_facts,
     pay_or_hold,
     record_verdict,
-    refuse_paid_run,
-    refuse_unverified,
     release_escrow,
     renew_verdict,
+    require_payment,
     reverse_payment,
-    why_contract_needs_review,
+    write_settlement,
 )
 from meruit.contracts.store.ledger import Movement, move_money, parties_of
 from meruit.contracts.store.read import ContractJudgement, ContractSnapshot, row_of, terms_body, terms_of
 from meruit.contracts.store.transaction import (
+    CONTRACTS,
     Actor,
     ContractReply,
     ContractRequest,
@@ -42,7 +43,7 @@ from meruit.contracts.store.work import WorkRow, find_for_writing
 from meruit.errors import NotFound, WrongState
 from meruit.governance.evaluate import combine_results, govern, rule_versions
 from meruit.governance.history import SubmissionFingerprints
-from meruit.governance.store import add_history, record_history
+from meruit.governance.store import add_history, find_paid_contract, record_history
 from meruit.judge.verdict import apply_governance, rejudge
 from meruit.log.commitment import commitment
 from meruit.log.entries import AwardEntry, DisputeEntry, GovernanceEntry, ResolutionEntry
@@ -54,7 +55,7 @@ from meruit.model.money import Bill
 from meruit.model.numbers import in_units
 from meruit.model.verdict import GovernanceStatus, Reason, ReasonCode, VerificationResult
 from meruit.outcomes.store.read import criteria_from
-from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion
+from meruit.outcomes.store.write import NewOutcome
 from meruit.store import tables
 from meruit.store.transaction import WriteTransaction
 
@@ -103,8 +104,8 @@ class AwardContract(NamedTuple):
             )
         )
         contract = msgspec.structs.replace(contract, seq=leaf)
-        step.writing.insert(tables.contracts, step.tenant, *row_of(contract).values())
-        step.writing.remember(("contract_row", step.tenant, contract.id), contract)
+        step.writing.insert(tables.contracts, tenant=step.tenant, **row_of(contract))
+        CONTRACTS.put(step.writing, contract, step.tenant, contract.id)
         move_money(
             step.writing, Movement(step.tenant, contract, "hold", 0, ledger.hold(parties_of(contract), hold)), leaf
         )
@@ -184,7 +185,11 @@ class CompleteContract(NamedTuple):
         self.outcome._replace(result=result, result_json=result.to_json(), idempotency_key=key).write(step.writing)
         if checked is not None:
             _record_check(step, contract, 1, checked, self.salt)
-        contract, paid = pay_or_hold(step, contract, ContractJudgement(1, result), self.criteria)
+        if checked is None:
+            paid_under = find_paid_contract(step.writing, step.tenant, contract, contract.evidence)
+        else:
+            paid_under = checked.dossier.history.settled_under
+        contract, paid = pay_or_hold(step, contract, result, criteria=self.criteria, paid_under=paid_under)
         self._remember(step, contract, checked, paid)
         step.save(contract)
         return ContractSnapshot(contract, ContractJudgement(1, result), paid)
@@ -238,8 +243,15 @@ def _record_check(
         )
     )
     step.writing.insert(
-        *(tables.governance_checks, step.tenant, contract.outcome_id, version, disposition),
-        *(step.writing.now.micros, leaf, salt, body),
+        tables.governance_checks,
+        tenant=step.tenant,
+        outcome_id=contract.outcome_id,
+        version=version,
+        disposition=disposition,
+        at=step.writing.now.micros,
+        leaf=leaf,
+        salt=salt,
+        body=body,
     )
 
 
@@ -258,19 +270,15 @@ class SettleContract(NamedTuple):
         if contract.state is ContractState.SETTLED:
             return step.load_snapshot(contract)
         lifecycle.check(contract, Operation.SETTLE)
-        judgement, work = load_judgement_and_work(step, contract)
-        assert judgement.result is not None  # noqa: S101 - just looked
-        held = why_contract_needs_review(contract, judgement.result, work.criteria)
-        if held:
-            raise WrongState("on_hold", f"contract {contract.id} is held: {held}; release it or void it")
-        refuse_unverified(step, contract)
-        refuse_paid_run(step, contract, judgement.result)
+        facts = load_payment_facts(step, contract)
+        bill = require_payment(contract, facts)
+        facts = renew_verdict(step, contract, facts)
+        assert facts.result is not None  # noqa: S101 - decided to be paid
         if contract.state is ContractState.VERIFICATION_PENDING:
-            contract = record_verdict(step, contract, judgement.result)
-        judgement = renew_verdict(step, contract, judgement)
-        contract, paid = pay(step, contract, judgement)
+            contract = record_verdict(step, contract, facts.result)
+        contract = write_settlement(step, contract, facts.version, bill)
         step.save(contract)
-        return ContractSnapshot(contract, judgement, paid)
+        return ContractSnapshot(contract, ContractJudgement(facts.version, facts.result), bill)
 
 
 class ReleaseContract(NamedTuple):
@@ -292,37 +300,30 @@ class ReleaseContract(NamedTuple):
             lifecycle.check(contract, Operation.RELEASE)
         except WrongState as problem:
             return step.refuse_or_replay(contract, Operation.RELEASE, contract.settlements, mark, problem)
-        refuse_unverified(step, contract)
-        judgement = renew_verdict(
-            step, contract, self._overrule_governance(step, contract, load_judgement_and_work(step, contract)[0])
-        )
-        assert judgement.result is not None  # noqa: S101 - just judged again
-        # Who releases what was flagged as a second claim knows of it; of one that came up since, nobody was told.
-        refuse_paid_run(step, contract, judgement.result)
+        loaded = load_payment_facts(step, contract, released=True)
+        facts = _overrule_governance(step, loaded)
+        bill = require_payment(contract, facts)
+        if facts is not loaded:
+            facts = add_version(step, contract, facts, self.salt, f"released by {step.actor.by}: {self.reason}")
+        facts = renew_verdict(step, contract, facts)
+        assert facts.result is not None  # noqa: S101 - decided to be paid
         step.record_operation(contract, Operation.RELEASE, number, mark, self.reason)
         step.emit_event(contract, EventType.CONTRACT_RELEASED, number, reason=self.reason, by=step.actor.by)
-        contract = record_verdict(step, contract, judgement.result)
-        contract, paid = pay(step, contract, judgement, f"released: {self.reason}")
+        contract = record_verdict(step, contract, facts.result)
+        contract = write_settlement(step, contract, facts.version, bill, f"released: {self.reason}")
         step.save(contract)
-        return ContractSnapshot(contract, judgement, paid)
+        return ContractSnapshot(contract, ContractJudgement(facts.version, facts.result), bill)
 
-    def _overrule_governance(
-        self, step: ContractTransaction, contract: Contract, judgement: ContractJudgement
-    ) -> ContractJudgement:
-        result = judgement.result
-        assert result is not None and contract.outcome_id is not None  # noqa: S101, PT018 - just looked
-        if result.governance in PAYABLE:
-            return judgement
-        body = criteria_body(step, result.criteria_digest or "")
-        unheld = msgspec.structs.replace(result, governance=GovernanceStatus.NOT_CHECKED, verified_at=step.now)
-        again = apply_governance(
-            rejudge(criteria_from(body), unheld), GovernanceStatus.RELEASED, result.governance_flags
-        )
-        new = NewVersion(contract.outcome_id, judgement.version, again, self.salt)
-        done = AddVersions(step.tenant, body, (new,), f"released by {step.actor.by}: {self.reason}")(step.writing)
-        if not done:
-            raise WrongState("judged_meanwhile", f"contract {contract.id} was judged again just now; ask again")
-        return ContractJudgement(done[0].version, again)
+
+def _overrule_governance(step: ContractTransaction, facts: PaymentFacts) -> PaymentFacts:
+    """The facts with a result that says it was released, where governance objects; else the same facts."""
+    result = facts.result
+    if result is None or result.governance in PAYABLE:
+        return facts
+    criteria = criteria_from(criteria_body(step, result.criteria_digest or ""))
+    unheld = msgspec.structs.replace(result, governance=GovernanceStatus.NOT_CHECKED, verified_at=step.now)
+    again = apply_governance(rejudge(criteria, unheld), GovernanceStatus.RELEASED, result.governance_flags)
+    return replace(facts, result=again)
 
 
 class VoidContract(NamedTuple):

@@ -18,6 +18,7 @@ from meruit.governance.history import (
 from meruit.model.contract import Contract
 from meruit.model.governance import Dealings, Dossier, GovernanceResult, History
 from meruit.store import tables
+from meruit.store.rows import Rows
 from meruit.store.transaction import MergeRule, WriteTransaction
 
 DAY_MICROS = 86_400 * 1_000_000
@@ -25,6 +26,20 @@ MAX_SKETCHES = 20
 """Of an agent's last outputs to one input."""
 NOBODY = ""
 """Whose evidence is that was settled once and no longer is."""
+
+
+class _Sighting(NamedTuple):
+    """A long output, and where it was given first."""
+
+    agent_id: str
+    input_hash: str
+    contract_id: str
+
+
+_HISTORIES = Rows[AgentHistory]("agent_history")
+_SIGHTINGS = Rows[tuple[_Sighting, ...]]("first_output")
+_OUTPUT_SKETCHES = Rows[Sequence[str]]("output_sketches")
+_PAID_EVIDENCE = Rows[str]("paid_evidence")
 
 
 def add_history(
@@ -69,14 +84,36 @@ def record_history(  # noqa: PLR0913 - all that there is to remember
     memory = update_history(
         *(_load_history(writing, tenant, agent), dossier.metrics, writing.now.micros // DAY_MICROS), mismatch=mismatch
     )
-    writing.remember(("memory", tenant, agent), memory)
-    writing.merge(tables.agent_histories, MergeRule.REPLACED, tenant, agent, memory.to_json())
+    _HISTORIES.put(writing, memory, tenant, agent)
+    writing.merge(
+        tables.agent_histories,
+        MergeRule.REPLACED,
+        tenant=tenant,
+        agent_id=agent,
+        body=memory.to_json(),
+    )
     for one, other in ((agent, consumer), (agent, ""), ("", consumer), ("", "")):
-        writing.merge(tables.dealings, MergeRule.ADDED, tenant, one, other, 1, int(bonus))
+        writing.merge(
+            tables.dealings,
+            MergeRule.ADDED,
+            tenant=tenant,
+            agent_id=one,
+            consumer_id=other,
+            outcomes=1,
+            with_bonus=int(bonus),
+        )
     if marks.output is not None and is_first_output(said):
-        writing.merge(tables.first_outputs, MergeRule.KEPT, tenant, marks.output, agent, _task(marks), contract.id)
-        known = writing.recall(("sighting", tenant, marks.output)) or ()
-        writing.remember(("sighting", tenant, marks.output), (*known, (agent, _task(marks), contract.id)))
+        writing.merge(
+            tables.first_outputs,
+            MergeRule.KEPT,
+            tenant=tenant,
+            output_hash=marks.output,
+            agent_id=agent,
+            input_hash=_task(marks),
+            contract_id=contract.id,
+        )
+        known = _SIGHTINGS.get(writing, tenant, marks.output) or ()
+        _SIGHTINGS.put(writing, (*known, _Sighting(agent, _task(marks), contract.id)), tenant, marks.output)
     record_attempt(writing, tenant, OutputAttempt(agent, marks.input, marks.sketch))
 
 
@@ -92,19 +129,32 @@ def record_attempt(writing: WriteTransaction, tenant: str, attempt: OutputAttemp
     """Keep what an output looked like, so that many nearly equal ones are seen for what they are."""
     agent_id, given, sketch = attempt
     sketches = [*_sketches(writing, tenant, agent_id, given), sketch][-MAX_SKETCHES:]
-    writing.remember(("sketches", tenant, agent_id, given), sketches)
-    writing.merge(tables.output_sketches, MergeRule.REPLACED, tenant, agent_id, given, " ".join(sketches))
+    _OUTPUT_SKETCHES.put(writing, sketches, tenant, agent_id, given)
+    writing.merge(
+        tables.output_sketches,
+        MergeRule.REPLACED,
+        tenant=tenant,
+        agent_id=agent_id,
+        input_hash=given,
+        sketches=" ".join(sketches),
+    )
 
 
 def record_paid_evidence(writing: WriteTransaction, tenant: str, contract: Contract, evidence: str) -> None:
     """Nobody else is paid for the same run."""
-    writing.merge(tables.settled_evidence, MergeRule.KEPT, tenant, evidence, contract.id)
-    known = writing.recall(("evidence", tenant, evidence))
+    writing.merge(
+        tables.settled_evidence,
+        MergeRule.KEPT,
+        tenant=tenant,
+        evidence=evidence,
+        contract_id=contract.id,
+    )
+    known = _PAID_EVIDENCE.get(writing, tenant, evidence)
     if known == NOBODY:
         # Its row goes only when all of the group is written; whoever comes meanwhile takes it over.
         writing.change(_TAKE_OVER, of_tenant=tenant, of_evidence=evidence, new_contract=contract.id)
     if not known:
-        writing.remember(("evidence", tenant, evidence), contract.id)
+        _PAID_EVIDENCE.put(writing, contract.id, tenant, evidence)
 
 
 def forget_paid_evidence(writing: WriteTransaction, tenant: str, contract: Contract) -> None:
@@ -114,15 +164,15 @@ def forget_paid_evidence(writing: WriteTransaction, tenant: str, contract: Contr
         return
     writing.change(_TAKE_OVER, of_tenant=tenant, of_evidence=evidence, new_contract=NOBODY)
     writing.change(_FORGET, of_tenant=tenant, of_evidence=evidence)
-    writing.remember(("evidence", tenant, evidence), NOBODY)
+    _PAID_EVIDENCE.put(writing, NOBODY, tenant, evidence)
 
 
 def _load_history(writing: WriteTransaction, tenant: str, agent_id: str) -> AgentHistory:
-    known: AgentHistory | None = writing.recall(("memory", tenant, agent_id))
+    known = _HISTORIES.get(writing, tenant, agent_id)
     if known is None:
         rows = writing.ask(_MEMORY, tenant, agent_id)
         known = AgentHistory.from_json(rows[0][0]) if rows else AgentHistory()
-        writing.remember(("memory", tenant, agent_id), known)
+        _HISTORIES.put(writing, known, tenant, agent_id)
     return known
 
 
@@ -134,7 +184,7 @@ def _earlier_outputs(
         return None, None
     replayed = shared = None
     task = _task(marks)
-    for agent, other, where in writing.recall(("sighting", tenant, marks.output)) or ():
+    for agent, other, where in _SIGHTINGS.get(writing, tenant, marks.output) or ():
         if other != task and agent == contract.agent_id:
             replayed = replayed or where
         elif other != task:
@@ -157,7 +207,7 @@ def find_paid_contract(writing: WriteTransaction, tenant: str, contract: Contrac
     """The other contract that was paid for the same run; None where there is none."""
     if evidence is None:
         return None
-    found: str | None = writing.recall(("evidence", tenant, evidence))
+    found = _PAID_EVIDENCE.get(writing, tenant, evidence)
     if found is None:
         rows = writing.ask(_SETTLED, tenant, evidence)
         found = rows[0][0] if rows else None
@@ -165,11 +215,11 @@ def find_paid_contract(writing: WriteTransaction, tenant: str, contract: Contrac
 
 
 def _sketches(writing: WriteTransaction, tenant: str, agent_id: str, given: str) -> Sequence[str]:
-    known: Sequence[str] | None = writing.recall(("sketches", tenant, agent_id, given))
+    known = _OUTPUT_SKETCHES.get(writing, tenant, agent_id, given)
     if known is None:
         rows = writing.ask(_SKETCHES, tenant, agent_id, given)
         known = str(rows[0][0]).split() if rows else ()
-        writing.remember(("sketches", tenant, agent_id, given), known)
+        _OUTPUT_SKETCHES.put(writing, known, tenant, agent_id, given)
     return known
 
 

@@ -1,7 +1,6 @@
 """Outcomes as files for training and analysis: one JSON document a line, or Parquet with a column a metric."""
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -13,6 +12,7 @@ from sqlalchemy import Connection
 
 from meruit.errors import MeruitError, StoreError
 from meruit.model.access import Scope
+from meruit.model.lru import LruCache
 from meruit.model.numbers import in_units
 from meruit.model.outcome import OutcomeSummary
 from meruit.outcomes.store import batches
@@ -162,7 +162,7 @@ def _versions_with_work(
     connection: Connection, store: Store, scope: Scope, narrowed: OutcomeFilter | None, *, every_version: bool
 ) -> Iterator[tuple[list[_VersionWithWork], int, int]]:
     """Versions with their work, a bounded number at a time, and how many outcomes of how many are done with them."""
-    written: OrderedDict[str, bytes] = OrderedDict()
+    written = LruCache[str, bytes](MAX_SETS)
     done = 0
     for page, total in _pages(connection, scope, narrowed):
         by_id = {one.id: one for one in page}
@@ -190,15 +190,14 @@ def _pages(
         after = page[-1].seq
 
 
-def _criteria(connection: Connection, tenant: str, digest: str, written: OrderedDict[str, bytes]) -> bytes:
+def _criteria(connection: Connection, tenant: str, digest: str, written: LruCache[str, bytes]) -> bytes:
     """Criteria as their author may write them; each set is written once."""
-    found = written.get(digest)
-    if found is None:
+
+    def write() -> bytes:
         criteria = criteria_from(criteria_body(connection, tenant, digest))
-        found = written[digest] = msgspec.json.encode(criteria.model_dump(mode="json", exclude_defaults=True))
-        if len(written) > MAX_SETS:
-            written.popitem(last=False)
-    return found
+        return msgspec.json.encode(criteria.model_dump(mode="json", exclude_defaults=True))
+
+    return written.get_or_make(digest, write)
 
 
 # Lines.

@@ -1,8 +1,6 @@
 """Verifying for the record: criteria made ready once, work judged, and the outcome handed to the store."""
 
 import asyncio
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +12,7 @@ from meruit.governance.store import OutputAttempt
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.canonical import canonical, payload_bytes, payload_digest
 from meruit.model.criterion import SuccessCriteria
+from meruit.model.lru import LruCache
 from meruit.model.outcome import Labels
 from meruit.model.verdict import VerificationResult
 from meruit.model.work import Work
@@ -82,16 +81,16 @@ class Registrar:
         self.engine = engine
         self.store = store
         self._max_criteria = max_criteria
-        self._cache: OrderedDict[str, CompiledCriteria] = OrderedDict()
-        self._cache_bytes = 0
-        self._remembering = threading.Lock()
+        self._compiled = LruCache[str, CompiledCriteria](
+            MAX_READY, max_weight=MAX_READY_BYTES, weigh=lambda one: len(one.body)
+        )
 
     def compile(self, written: Mapping[str, Any] | SuccessCriteria) -> CompiledCriteria:
         """Criteria that somebody wrote, compiled; raises CriteriaError with every problem."""
         if isinstance(written, SuccessCriteria):
             return self._compile(written, None)
         key = payload_digest(written)
-        found = self._find_compiled(key)
+        found = None if key is None else self._compiled.get(key)
         if found is not None:
             return found
         known = self.engine.catalogue.names()
@@ -101,7 +100,7 @@ class Registrar:
         """Registered criteria, compiled; raises NotFound, and Unavailable for what ran where they were registered."""
         with self.store.database.reading() as connection:
             found = named.find(connection, tenant, name, version)
-            known = self._find_compiled(found.digest)
+            known = self._compiled.get(found.digest)
             if known is not None:
                 return found, known
             body = outcomes.criteria_body(connection, tenant, found.digest)
@@ -109,7 +108,7 @@ class Registrar:
 
     def load_committed(self, digest: str, body: bytes) -> CompiledCriteria:
         """Criteria that were committed to, compiled; raises Unavailable for what ran where they were registered."""
-        known = self._find_compiled(digest)
+        known = self._compiled.get(digest)
         if known is not None:
             return known
         try:
@@ -119,30 +118,12 @@ class Registrar:
         except VerificationRefusal as refused:
             raise Unavailable("criteria", [Problem("criteria", str(refused))]) from None
 
-    def _find_compiled(self, key: str | None) -> CompiledCriteria | None:
-        if key is None:
-            return None
-        with self._remembering:
-            found = self._cache.get(key)
-            if found is not None:
-                self._cache.move_to_end(key)
-            return found
-
     def _compile(self, criteria: SuccessCriteria, key: str | None) -> CompiledCriteria:
         body = canonical(criteria.model_dump(exclude_defaults=True))
         made = CompiledCriteria(self.engine.compile_or_raise(criteria), body)
         if key is not None:
-            self._keep(key, made)
+            self._compiled.put(key, made)
         return made
-
-    def _keep(self, key: str, made: CompiledCriteria) -> None:
-        with self._remembering:
-            if key in self._cache:
-                return
-            self._cache[key] = made
-            self._cache_bytes += len(made.body)
-            while len(self._cache) > MAX_READY or self._cache_bytes > MAX_READY_BYTES:
-                self._cache_bytes -= len(self._cache.popitem(last=False)[1].body)
 
     def validate(self, ready: CompiledCriteria) -> None:
         """Raise Unsupported where an assertion is unknown, or the criteria's own code does not run."""

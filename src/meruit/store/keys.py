@@ -17,6 +17,7 @@ from meruit.model.record import Record
 from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
+from meruit.store.rows import RowMarks
 from meruit.store.transaction import WriteTransaction
 
 SECRET_BYTES = 32
@@ -64,8 +65,15 @@ class NewKey(NamedTuple):
         expires = None if self.expires_at is None else to_micros(self.expires_at)
         writing.insert(
             tables.keys,
-            *(key_id, _hash_secret(secret), self.tenant, self.role.value, self.name, self.agent_id),
-            *(writing.now.micros, expires, None),
+            id=key_id,
+            secret_hash=_hash_secret(secret),
+            tenant=self.tenant,
+            role=self.role.value,
+            name=self.name,
+            agent_id=self.agent_id,
+            created_at=writing.now.micros,
+            expires_at=expires,
+            revoked_at=None,
         )
         _emit_key_event(writing, self.tenant, EventType.KEY_CREATED, key_id, self.role)
         made = KeyRecord(
@@ -83,6 +91,9 @@ def check_new_key(new: NewKey) -> None:
         raise MeruitError("an agent's key names its agent (agent_id), and no other key does")
 
 
+_REVOKED = RowMarks("revoked_key")
+
+
 class Revoke(NamedTuple):
     """A key to be made useless; of one tenant, or of any for whoever owns the deployment."""
 
@@ -97,9 +108,8 @@ class Revoke(NamedTuple):
         rows = writing.read(query)
         if not rows:
             raise NotFound(f"no key {self.key_id!r}")
-        told = ("revoked", self.key_id)
-        if rows[0].revoked_at is None and writing.recall(told) is None:
-            writing.remember(told, writing.now.micros)
+        if rows[0].revoked_at is None and not _REVOKED.has(writing, self.key_id):
+            _REVOKED.add(writing, self.key_id)
             writing.change(
                 update(tables.keys).where(tables.keys.c.id == self.key_id).values(revoked_at=writing.now.micros)
             )

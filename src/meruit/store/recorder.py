@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import datetime
@@ -13,8 +13,10 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from meruit.errors import StoreError, StoreUnavailable
 from meruit.log.note import SigningKey
+from meruit.model.lru import LruCache
 from meruit.model.time import to_micros, to_rfc3339
 from meruit.store.database import Database, translate_driver_errors
+from meruit.store.rows import RowKey
 from meruit.store.transaction import WriteMoment, WriteTransaction, read_state
 
 MAX_GROUP = 256
@@ -28,8 +30,6 @@ MAX_REMEMBERED = 10_000
 CLOSING_S = 30.0
 PREFETCH = "look_ahead"
 """The attribute under which a kind of write says how several of it read together."""
-LASTING = frozenset({"criteria"})
-"""Kinds of knowledge that stay true, whoever else writes."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -77,7 +77,7 @@ class Recorder:
         self._waiting: deque[_QueuedWrite] = deque()
         self._work = threading.Condition()
         self._closing = False
-        self._remembered: OrderedDict[tuple[str, ...], Any] = OrderedDict()
+        self._lasting = LruCache[RowKey, Any](MAX_REMEMBERED)
         self._listeners: list[Callable[[CommitNotice], None]] = []
         self._thread = threading.Thread(target=self._run, name="meruit-recorder", daemon=True)
         self._thread.start()
@@ -159,23 +159,16 @@ class Recorder:
         with translate_driver_errors(self._database.location), self._database.writer.begin() as connection:
             state = read_state(connection)
             moment = WriteMoment(to_micros(now), to_rfc3339(now))
-            writing = WriteTransaction(connection, state, moment, self._entropy, self._remembered)
+            writing = WriteTransaction(connection, state, moment, self._entropy, self._lasting)
             _prefetch(group, writing)
             answers = [_run_write(one.write, writing) for one in group]
             writing.flush(self._signer, sign_now=any(one.sign_now for one in group))
-        self._remember(writing)
+        for key, value in writing.row_cache.lasting_values():
+            self._lasting.put(key, value)
         done = CommitNotice(len(group), writing.events)
         for listener in self._listeners:
             listener(done)
         return answers
-
-    def _remember(self, writing: WriteTransaction) -> None:
-        for what, value in writing.fresh.items():
-            # Contracts grow by other processes too; only what never changes is worth keeping.
-            if what[0] in LASTING and value is not None:
-                self._remembered[what] = value
-        while len(self._remembered) > MAX_REMEMBERED:
-            self._remembered.popitem(last=False)
 
     def _answer_callers(self, group: Sequence[_QueuedWrite], answers: Sequence[Any]) -> None:
         """Answer each caller; those of one event loop are woken together."""

@@ -191,4 +191,9 @@ def _admit(writing: WriteTransaction, vkey: str) -> None:
     """From here on this key may sign; a second process that was quicker has said so already."""
     if not writing.read(select(tables.log_keys.c.seq).where(tables.log_keys.c.vkey == vkey)):
         index = writing.append(KeyEntry(writing.now.written, vkey))
-        writing.insert(tables.log_keys, vkey, index, writing.now.micros)
+        writing.insert(
+            tables.log_keys,
+            vkey=vkey,
+            seq=index,
+            at=writing.now.micros,
+        )

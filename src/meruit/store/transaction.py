@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain
-from operator import add
+from operator import add, itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,9 +15,11 @@ from meruit.log.entries import Entry, entry_bytes
 from meruit.log.merkle import Frontier, leaf_hash, new_full_tiles
 from meruit.log.note import Checkpoint, SigningKey
 from meruit.model.events import EventType
+from meruit.model.lru import LruCache
 from meruit.store import tables
 from meruit.store.database import in_style
 from meruit.store.log_tiles import Tiles
+from meruit.store.rows import RowCache, RowKey, Rows
 
 CHECKPOINT_EVERY_MICROS = 1_000_000
 CHANCE_BYTES = 10
@@ -60,7 +62,7 @@ class _Mark(NamedTuple):
     hashes: int
     outcomes: int
     events: int
-    fresh: int
+    row_cache: int
 
 
 class Blob(NamedTuple):
@@ -93,24 +95,19 @@ class WriteTransaction:
         state: LogState,
         now: WriteMoment,
         entropy: Callable[[int], bytes],
-        remembered: Mapping[tuple[str, ...], Any],
+        lasting: LruCache[RowKey, Any],
     ) -> None:
         self.now = now
         self._entropy, self._drawn = entropy, 1
         self._moment, self._chances = _in_order(now.micros), list[str]()
         self.outcomes, self.events = state.outcomes, state.events
-        self.fresh: dict[tuple[str, ...], Any] = {}
-        """What this transaction adds to what its recorder may remember once it is durable."""
-        self.prefetch_results: dict[tuple[str, ...], Any] = {}
-        """What was read for the whole group before its first caller; None for what is not there."""
-        self._learnt: list[tuple[tuple[str, ...], Any]] = []
-        self._remembered = remembered
+        self.row_cache = RowCache(lasting)
         self._connection = connection
         self._state = state
         self._rows: dict[Table, list[tuple[Any, ...]]] = {}
         self._merges: list[tuple[Table, MergeRule, tuple[Any, ...]]] = []
         self._blobs: list[Blob] = []
-        self._changes: list[tuple[Update | Delete | str, dict[str, Any] | tuple[Any, ...], tuple[str, ...] | None]] = []
+        self._changes: list[tuple[Update | Delete | str, dict[str, Any] | tuple[Any, ...], RowKey | None]] = []
         self._hashes: list[bytes] = []
 
     def read(self, query: Select[Any]) -> Sequence[Any]:
@@ -132,19 +129,19 @@ class WriteTransaction:
         finally:
             cursor.close()
 
-    def insert(self, table: Table, *values: Any) -> None:
-        """A row, all its columns in order."""
-        self._rows.setdefault(table, []).append(values)
+    def insert(self, table: Table, /, **row: Any) -> None:
+        """Add a row with all its columns."""
+        self._rows.setdefault(table, []).append(_ordered_values(table, row))
 
-    def merge(self, table: Table, how: MergeRule, *values: Any) -> None:
-        """A row, its key first, that may be there already; each table is merged in one way."""
-        self._merges.append((table, how, values))
+    def merge(self, table: Table, how: MergeRule, /, **row: Any) -> None:
+        """Add a row that may be there already; each table is merged in one way."""
+        self._merges.append((table, how, _ordered_values(table, row)))
 
     def change(self, statement: Update | Delete, **parameters: Any) -> None:
         """An update or delete, done after every insert; bind parameters of one statement share its execution."""
         self._changes.append((statement, parameters, None))
 
-    def rewrite(self, statement: str, *values: Any, row: tuple[str, ...] | None = None) -> None:
+    def rewrite(self, statement: str, *values: Any, row: RowKey | None = None) -> None:
         """The same as text, for what every submission changes; of a row that is named, the last one is enough."""
         self._changes.append((statement, values, row))
 
@@ -180,39 +177,40 @@ class WriteTransaction:
         body = entry_bytes(entry)
         hashed = leaf_hash(body)
         self._hashes.append(hashed)
-        self.insert(tables.log_leaves, index, hashed, tenant, contract_id, contract_seq, body)
-        if contract_id is not None:
-            self.remember(("contract", tenant, contract_id), contract_seq)
+        self.insert(
+            tables.log_leaves,
+            seq=index,
+            hash=hashed,
+            tenant=tenant,
+            contract_id=contract_id,
+            contract_seq=contract_seq,
+            body=body,
+        )
+        if contract_id is not None and contract_seq is not None:
+            _CONTRACT_ENTRIES.put(self, contract_seq, tenant, contract_id)
         return index
-
-    def recall(self, what: tuple[str, ...]) -> Any:
-        """What this transaction or a durable one has taught; None when neither did."""
-        found = self.fresh.get(what)
-        return self._remembered.get(what) if found is None else found
-
-    def remember(self, what: tuple[str, ...], value: Any) -> None:
-        """Something that holds once this is durable, and that later callers of the group may rely on."""
-        self._learnt.append((what, self.fresh.get(what)))
-        self.fresh[what] = value
 
     def next_in_contract(self, tenant: str, contract_id: str) -> int:
         """The number of the contract's next entry."""
-        known = self.fresh.get(("contract", tenant, contract_id))
+        known = _CONTRACT_ENTRIES.get(self, tenant, contract_id)
         if known is None:
-            known = self.ask(_LAST_OF_CONTRACT, tenant, contract_id)[0][0] or 0
-        return int(known) + 1
+            known = int(self.ask(_LAST_OF_CONTRACT, tenant, contract_id)[0][0] or 0)
+        return known + 1
 
     def look_up_contracts(self, tenant: str, contract_ids: Iterable[str]) -> None:
-        """Learn the numbers of several contracts with one query."""
+        """Read with one query how many entries the log has on each of several contracts."""
         table = tables.log_leaves
-        unknown = {one for one in contract_ids if self.fresh.get(("contract", tenant, one)) is None}
+        unknown = {one for one in contract_ids if _CONTRACT_ENTRIES.get(self, tenant, one) is None}
+        if not unknown:
+            return
         query = (
             select(table.c.contract_id, func.max(table.c.contract_seq))
             .where(table.c.tenant == tenant, table.c.contract_id.in_(unknown))
             .group_by(table.c.contract_id)
         )
-        for contract_id, number in self.read(query):
-            self.remember(("contract", tenant, contract_id), number)
+        found = dict(map(tuple, self.read(query)))
+        for one in unknown:
+            _CONTRACT_ENTRIES.put(self, found.get(one, 0), tenant, one)
 
     def emit(self, tenant: str, kind: EventType, subject: str, idempotency_key: str, data: dict[str, Any]) -> int:
         """Tell whoever listens, once this is durable."""
@@ -221,7 +219,14 @@ class WriteTransaction:
         event_id = self.new_id("evt")
         self.insert(
             tables.events,
-            *(self.events, tenant, event_id, str(kind), subject, idempotency_key, self.now.micros, written),
+            seq=self.events,
+            tenant=tenant,
+            event_id=event_id,
+            type=str(kind),
+            subject=subject,
+            idempotency_key=idempotency_key,
+            at=self.now.micros,
+            data=written,
         )
         return self.events
 
@@ -235,7 +240,7 @@ class WriteTransaction:
             len(self._hashes),
             self.outcomes,
             self.events,
-            len(self._learnt),
+            self.row_cache.mark(),
         )
 
     def roll_back_to(self, mark: _Mark) -> None:
@@ -249,9 +254,7 @@ class WriteTransaction:
             self._hashes[mark.hashes :],
         )
         self.outcomes, self.events = mark.outcomes, mark.events
-        while len(self._learnt) > mark.fresh:
-            what, before = self._learnt.pop()
-            self.fresh[what] = before
+        self.row_cache.roll_back_to(mark.row_cache)
 
     def flush(self, signer: SigningKey, *, sign_now: bool = False) -> Frontier:
         """Write all that was gathered, the log's new state last."""
@@ -338,10 +341,28 @@ class WriteTransaction:
             self._insert(tables.log_tiles, [(level, seq, tiles.tile_root(level, seq))])
 
 
+_CONTRACT_ENTRIES = Rows[int]("contract_entries")
+"""How many entries the log has on a contract."""
+
 # As text: these two are part of every group, and SQLAlchemy's own form costs as much as a record.
 _STATE = "SELECT origin, size, peaks, outcomes, events, checkpoint_at FROM log_state WHERE id = 1"
 _LAST_OF_CONTRACT = "SELECT max(contract_seq) FROM log_leaves WHERE tenant = ? AND contract_id = ?"
 _NEW_STATE = "UPDATE log_state SET size = ?, peaks = ?, outcomes = ?, events = ?, checkpoint_at = ? WHERE id = 1"
+
+
+def _ordered_values(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The values of a row in the order of the columns; raises where one is missing or has no column."""
+    count, in_order = _column_getter(table)
+    if len(row) != count:
+        names = {column.name for column in table.columns}
+        raise TypeError(f"a row of {table.name} lacks or adds columns: {sorted(names ^ row.keys())}")
+    return in_order(row)
+
+
+@lru_cache(maxsize=64)
+def _column_getter(table: Table) -> tuple[int, Callable[[Mapping[str, Any]], tuple[Any, ...]]]:
+    names = [column.name for column in table.columns]
+    return len(names), itemgetter(*names)
 
 
 @lru_cache(maxsize=2048)

@@ -5,7 +5,6 @@ import copy
 import inspect
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from meruit.model.canonical import payload_digest
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Evidence, Fault, Provenance
 from meruit.model.governance import Disposition, GovernanceClient, GovernanceResult
+from meruit.model.lru import LruCache
 from meruit.model.text import escape_control_characters
 from meruit.model.verdict import (
     Bounds,
@@ -77,8 +77,7 @@ class VerificationEngine:
         self._clock = clock
         self._patience_s = patience_s
         self._cache: ResultCache[Any] = ResultCache(cache_ttl_s, timer)
-        self._prepared: OrderedDict[int, tuple[SuccessCriteria, Prepared]] = OrderedDict()
-        self._remembering = threading.Lock()
+        self._prepared = LruCache[int, tuple[SuccessCriteria, Prepared]](MAX_PREPARED)
 
     @property
     def extractors(self) -> dict[str, MetricExtractor]:
@@ -177,18 +176,12 @@ class VerificationEngine:
             return criteria
         if not isinstance(criteria, SuccessCriteria):
             return self.compile(criteria)
-        # Threads share the memory, and one may be pushing out what another has just found.
-        with self._remembering:
-            remembered = self._prepared.get(id(criteria))
-            # An id may be taken over by another object once the first is gone; holding the object rules that out.
-            if remembered is not None and remembered[0] is criteria:
-                self._prepared.move_to_end(id(criteria))
-                return remembered[1]
+        known = self._prepared.get(id(criteria))
+        # Another object may take over the id once the first is gone; holding the object rules that out.
+        if known is not None and known[0] is criteria:
+            return known[1]
         prepared = self.compile(criteria)
-        with self._remembering:
-            self._prepared[id(criteria)] = (criteria, prepared)
-            if len(self._prepared) > MAX_PREPARED:
-                self._prepared.popitem(last=False)
+        self._prepared.put(id(criteria), (criteria, prepared))
         return prepared
 
     async def _answers(self, prepared: Prepared, work: Work, digests: Digests) -> dict[str, Any]:

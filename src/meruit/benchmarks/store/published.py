@@ -14,6 +14,7 @@ from meruit.model.time import from_micros
 from meruit.outcomes.store.write import commit_criteria
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
+from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
 
 
@@ -28,6 +29,9 @@ class BenchmarkView(Record, frozen=True):
     tasks: int
     created_at: datetime
     created_by: str
+
+
+_VIEWS = Rows[BenchmarkView]("benchmark")
 
 
 class PublishedBenchmark(NamedTuple):
@@ -52,8 +56,7 @@ class PublishBenchmark(NamedTuple):
     def __call__(self, writing: WriteTransaction) -> BenchmarkView:
         """Keep it, the criteria of its tasks committed to in the log; the same a second time changes nothing."""
         of, slug, version = tables.benchmarks, self.benchmark.benchmark, self.benchmark.version
-        key = ("benchmark", self.tenant, slug, str(version))
-        known: BenchmarkView | None = writing.fresh.get(key)
+        known = _VIEWS.get(writing, self.tenant, slug, version)
         if known is None:
             rows = writing.read(
                 select(*_LINE).where(of.c.tenant == self.tenant, of.c.slug == slug, of.c.version == version)
@@ -70,10 +73,22 @@ class PublishBenchmark(NamedTuple):
             *(self.tenant, EventType.BENCHMARK_PUBLISHED, f"{slug}@{version}", f"{slug}@{version}:published"),
             {"benchmark": slug, "version": version, "digest": self.digest, "tasks": len(self.benchmark.tasks)},
         )
-        row = (seq, self.digest, self.benchmark.title, len(self.benchmark.tasks), writing.now.micros, self.by)
-        writing.insert(of, self.tenant, slug, version, *row, self.body)
-        view = BenchmarkView(slug, version, *row[:4], from_micros(row[4]), row[5])
-        writing.remember(key, view)
+        title, tasks, now = self.benchmark.title, len(self.benchmark.tasks), writing.now.micros
+        writing.insert(
+            of,
+            tenant=self.tenant,
+            slug=slug,
+            version=version,
+            seq=seq,
+            digest=self.digest,
+            title=title,
+            tasks=tasks,
+            created_at=now,
+            created_by=self.by,
+            body=self.body,
+        )
+        view = BenchmarkView(slug, version, seq, self.digest, title, tasks, from_micros(now), self.by)
+        _VIEWS.put(writing, view, self.tenant, slug, version)
         return view
 
 

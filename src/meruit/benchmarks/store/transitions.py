@@ -18,6 +18,7 @@ from meruit.outcomes.store.erase import release
 from meruit.outcomes.store.write import AddVersions, NewOutcome, RecordedVersion
 from meruit.store import tables
 from meruit.store.blobs import EvidencePart
+from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
 
 REREAD = "reread"
@@ -70,16 +71,18 @@ class CreateRuns(NamedTuple):
                 {"benchmark_run_id": self.benchmark_run_id, **about, "task_runs": len(self.runs)},
             )
             writing.insert(
-                *(
-                    tables.benchmark_runs,
-                    self.tenant,
-                    self.benchmark_run_id,
-                    seq,
-                    self.slug,
-                    self.version,
-                    self.agent_id,
-                ),
-                *(self.repeats, int(self.scored), writing.now.micros, self.by, None),
+                tables.benchmark_runs,
+                tenant=self.tenant,
+                id=self.benchmark_run_id,
+                seq=seq,
+                slug=self.slug,
+                version=self.version,
+                agent_id=self.agent_id,
+                repeats=self.repeats,
+                scored=int(self.scored),
+                created_at=writing.now.micros,
+                created_by=self.by,
+                ended_at=None,
             )
         return [self._one(writing, new, about) for new in self.runs]
 
@@ -105,11 +108,31 @@ class CreateRuns(NamedTuple):
             benchmark_run_id=self.benchmark_run_id,
         )
         writing.insert(
-            *(tables.task_runs, self.tenant, run.id, seq, run.benchmark_run_id, run.benchmark, run.version, run.task),
-            *(run.attempt, run.agent_id, run.status.value, int(run.scored), run.reveal.value),
-            *(writing.now.micros, run.created_by, None, None, None, None, None, None, None, None),
+            tables.task_runs,
+            tenant=self.tenant,
+            id=run.id,
+            seq=seq,
+            benchmark_run_id=run.benchmark_run_id,
+            slug=run.benchmark,
+            version=run.version,
+            task=run.task,
+            attempt=run.attempt,
+            agent_id=run.agent_id,
+            status=run.status.value,
+            scored=int(run.scored),
+            reveal=run.reveal.value,
+            created_at=writing.now.micros,
+            created_by=run.created_by,
+            started_at=None,
+            deadline=None,
+            ended_at=None,
+            playground_id=None,
+            input_address=None,
+            outcome_id=None,
+            outcome_version=None,
+            body=None,
         )
-        writing.remember(_key(self.tenant, run.id), TaskRunRow(run, None))
+        _RUNS.put(writing, TaskRunRow(run, None), self.tenant, run.id)
         return run
 
 
@@ -311,8 +334,16 @@ def _record_verdict(
     """The run with a verdict, and a criterion run each."""
     for one in criteria:
         writing.insert(
-            *(tables.criterion_runs, tenant, one.id, found.run.id, recorded.outcome_id, recorded.version),
-            *(one.position, one.status.value, one.score, one.took_us),
+            tables.criterion_runs,
+            tenant=tenant,
+            id=one.id,
+            task_run_id=found.run.id,
+            outcome_id=recorded.outcome_id,
+            version=recorded.version,
+            position=one.position,
+            status=one.status.value,
+            score=one.score,
+            took_us=one.took_us,
         )
     standing = task_run_result_of(result)
     return msgspec.structs.replace(
@@ -350,14 +381,13 @@ def _end(writing: WriteTransaction, tenant: str, found: TaskRunRow, status: RunS
 def _count_down(writing: WriteTransaction, tenant: str, run: TaskRun) -> None:
     """Tell when the last run of a benchmark run has ended."""
     of = tables.task_runs
-    key = ("open_runs", tenant, run.benchmark_run_id or "")
-    left: int | None = writing.fresh.get(key)
+    left = _OPEN_RUNS.get(writing, tenant, run.benchmark_run_id or "")
     if left is None:
         query = select(func.count()).where(
             of.c.tenant == tenant, of.c.benchmark_run_id == run.benchmark_run_id, of.c.status.in_(OPEN)
         )
         left = int(writing.read(query)[0][0])
-    writing.remember(key, left - 1)
+    _OPEN_RUNS.put(writing, left - 1, tenant, run.benchmark_run_id or "")
     if left > 1:
         return
     writing.change(_END_BENCHMARK_RUN, of_tenant=tenant, of_id=run.benchmark_run_id, at=writing.now.micros)
@@ -406,13 +436,12 @@ def _emit_rechecked(
     _emit_event(writing, tenant, EventType.TASK_RUN_RECHECKED, run, what, more)
 
 
-def _key(tenant: str, run_id: str) -> tuple[str, ...]:
-    return ("task_run", tenant, run_id)
+_RUNS = Rows[TaskRunRow]("task_run")
+_OPEN_RUNS = Rows[int]("open_task_runs")
 
 
 def _load(writing: WriteTransaction, tenant: str, run_id: str) -> TaskRunRow:
-    # Only what this group has taught: another process may have moved the run since an earlier one.
-    known: TaskRunRow | None = writing.fresh.get(_key(tenant, run_id))
+    known = _RUNS.get(writing, tenant, run_id)
     if known is not None:
         return known
     of = tables.task_runs
@@ -444,7 +473,7 @@ def _save(writing: WriteTransaction, tenant: str, row: TaskRunRow) -> None:
         new_outcome_version=run.outcome_version,
         new_body=body,
     )
-    writing.remember(_key(tenant, run.id), row)
+    _RUNS.put(writing, row, tenant, run.id)
 
 
 _UPDATE_RUN: Update = (

@@ -78,11 +78,33 @@ def move_money(writing: WriteTransaction, movement: Movement, leaf: int) -> None
     """The transfer under its log entry, its postings, and the balances that they change."""
     tenant, currency, at = movement.tenant, movement.contract.currency, writing.now.micros
     writing.insert(
-        *(tables.transfers, leaf, tenant, movement.contract.id, movement.operation, movement.number, currency, at)
+        tables.transfers,
+        leaf=leaf,
+        tenant=tenant,
+        contract_id=movement.contract.id,
+        operation=movement.operation,
+        number=movement.number,
+        currency=currency,
+        at=at,
     )
     for account, micros in movement.postings:
-        writing.insert(tables.postings, leaf, account, tenant, currency, micros, at)
-        writing.merge(tables.balances, MergeRule.ADDED, tenant, currency, account, micros)
+        writing.insert(
+            tables.postings,
+            leaf=leaf,
+            account=account,
+            tenant=tenant,
+            currency=currency,
+            micros=micros,
+            at=at,
+        )
+        writing.merge(
+            tables.balances,
+            MergeRule.ADDED,
+            tenant=tenant,
+            currency=currency,
+            account=account,
+            micros=micros,
+        )
 
 
 def tenants(connection: Connection) -> list[str]:

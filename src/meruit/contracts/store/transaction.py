@@ -17,8 +17,18 @@ from meruit.model.contract import Contract
 from meruit.model.events import EventType
 from meruit.model.money import Bill, ContractTokenUse
 from meruit.model.time import from_micros
-from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, find_reply, keep_reply, result_from
+from meruit.outcomes.store.write import (
+    ERASED,
+    LATEST_RESULTS,
+    IdempotentReplay,
+    IdempotentRequest,
+    LatestResult,
+    find_reply,
+    keep_reply,
+    result_from,
+)
 from meruit.store import tables
+from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
 from meruit.usage.store.by_contract import find_in_transaction
 
@@ -31,6 +41,12 @@ _UPDATE = (
     .where(tables.contracts.c.tenant == bindparam("of_tenant"), tables.contracts.c.id == bindparam("of_id"))
     .values({name: bindparam(f"new_{name}") for name in _CHANGING})
 )
+
+
+CONTRACTS = Rows[Contract]("contract")
+BILLS = Rows[Bill]("bill")
+_FINGERPRINTS = Rows[str]("contract_transition")
+"""Of the request that made each transition."""
 
 
 class Actor(NamedTuple):
@@ -86,7 +102,7 @@ class ContractTransaction(NamedTuple):
 
     def load(self, contract_id: str) -> Contract:
         """The contract as it stands, what earlier callers of the group did to it included; raises NotFound."""
-        known: Contract | None = self.writing.recall(("contract_row", self.tenant, contract_id))
+        known = CONTRACTS.get(self.writing, self.tenant, contract_id)
         scope = self.actor.scope
         if known is not None:
             if scope.only_own and known.agent_id != scope.agent_id:
@@ -97,7 +113,7 @@ class ContractTransaction(NamedTuple):
     def save(self, contract: Contract) -> None:
         """Write it as it is now."""
         row = row_of(contract)
-        self.writing.remember(("contract_row", self.tenant, contract.id), contract)
+        CONTRACTS.put(self.writing, contract, self.tenant, contract.id)
         self.writing.change(
             _UPDATE, of_tenant=self.tenant, of_id=contract.id, **{f"new_{name}": row[name] for name in _CHANGING}
         )
@@ -109,7 +125,7 @@ class ContractTransaction(NamedTuple):
 
     def judgement(self, outcome_id: str) -> ContractJudgement:
         """The latest verdict on its outcome; without its result where that was erased."""
-        known = self.writing.recall(("verdict", self.tenant, outcome_id))
+        known = LATEST_RESULTS.get(self.writing, self.tenant, outcome_id)
         if known is None:
             table = tables.verdicts
             query = (
@@ -119,14 +135,13 @@ class ContractTransaction(NamedTuple):
                 .limit(1)
             )
             (row,) = self.writing.read(query)
-            known = (row.version, row.result)
-        if self.writing.recall(("erased", self.tenant, outcome_id)):
-            known = (known[0], None)
-        return ContractJudgement(known[0], result_from(known[1]))
+            known = LatestResult(row.version, row.result)
+        erased = ERASED.has(self.writing, self.tenant, outcome_id)
+        return ContractJudgement(known.version, None if erased else result_from(known.result))
 
     def bill_of(self, contract: Contract) -> Bill:
         """What was paid last."""
-        known: Bill | None = self.writing.recall(("bill", self.tenant, contract.id, str(contract.settlement)))
+        known = BILLS.get(self.writing, self.tenant, contract.id, contract.settlement)
         if known is not None:
             return known
         table = tables.settlements
@@ -147,15 +162,22 @@ class ContractTransaction(NamedTuple):
         self, contract: Contract, operation: Operation, number: int, mark: str, reason: str = ""
     ) -> None:
         """The row that answers a second request."""
-        self.writing.remember(("move", self.tenant, contract.id, str(operation), str(number)), mark)
+        _FINGERPRINTS.put(self.writing, mark, self.tenant, contract.id, str(operation), number)
         self.writing.insert(
-            *(tables.contract_transitions, self.tenant, contract.id, str(operation), number, mark),
-            *(self.writing.now.micros, self.actor.by, reason),
+            tables.contract_transitions,
+            tenant=self.tenant,
+            contract_id=contract.id,
+            operation=str(operation),
+            number=number,
+            fingerprint=mark,
+            at=self.writing.now.micros,
+            actor=self.actor.by,
+            reason=reason,
         )
 
     def has_operation(self, contract: Contract, operation: Operation, number: int, mark: str) -> bool:
         """Whether just this was asked for, and done."""
-        known = self.writing.recall(("move", self.tenant, contract.id, str(operation), str(number)))
+        known = _FINGERPRINTS.get(self.writing, self.tenant, contract.id, str(operation), number)
         if known is None:
             table = tables.contract_transitions
             rows = self.writing.read(

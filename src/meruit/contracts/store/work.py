@@ -23,6 +23,7 @@ from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, com
 from meruit.store import tables
 from meruit.store.blobs import BlobStore, EvidencePart
 from meruit.store.database import MAX_PAGE
+from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
 
 
@@ -51,6 +52,9 @@ class WorkRow(NamedTuple):
         """What of the input agents see."""
         hidden = PRIVATE_INPUTS | self.private
         return {name: value for name, value in given.items() if name not in hidden}
+
+
+_WORKS = Rows[WorkRow]("work")
 
 
 class WorkView(Record, frozen=True):
@@ -115,14 +119,23 @@ class SubmitWork(NamedTuple):
         )
         body = work_body(self.submission)
         writing.insert(
-            *(tables.works, self.tenant, self.id, seq, consumer, self.digest, int(self.has_cpa), self.input.address),
-            *(writing.now.micros, self.by, body),
+            tables.works,
+            tenant=self.tenant,
+            id=self.id,
+            seq=seq,
+            consumer_id=consumer,
+            criteria_digest=self.digest,
+            has_cpa=int(self.has_cpa),
+            input_address=self.input.address,
+            created_at=writing.now.micros,
+            created_by=self.by,
+            body=body,
         )
         found = WorkRow(
             *(self.id, seq, consumer, self.digest, self.criteria, self.has_cpa, self.input.address),
             *(from_micros(writing.now.micros), self.by, self.submission, frozenset(self.submission.private), body),
         )
-        writing.remember(("work", self.tenant, self.id), found)
+        _WORKS.put(writing, found, self.tenant, self.id)
         if self.once is not None:
             keep_reply(writing, self.tenant, self.once._replace(reply=self.render(found)))
         return found
@@ -141,7 +154,7 @@ def find(connection: Connection, tenant: str, work_id: str) -> WorkRow:
 
 def find_for_writing(writing: WriteTransaction, tenant: str, work_id: str) -> WorkRow:
     """One work, given out by an earlier caller of the group perhaps; raises NotFound."""
-    known: WorkRow | None = writing.recall(("work", tenant, work_id))
+    known = _WORKS.get(writing, tenant, work_id)
     if known is not None:
         return known
     of, rows = tables.criteria, None

@@ -132,8 +132,13 @@ class SettleDeliveries(NamedTuple):
         for one in self.new:
             writing.insert(
                 _deliveries,
-                *(self.webhook_id, one.seq, one.subject, one.attempts, one.next_at, one.dead_at),
-                one.error[:MAX_ERROR_CHARS],
+                webhook_id=self.webhook_id,
+                seq=one.seq,
+                subject=one.subject,
+                attempts=one.attempts,
+                next_at=one.next_at,
+                dead_at=one.dead_at,
+                error=one.error[:MAX_ERROR_CHARS],
             )
         for one in self.again:
             writing.change(

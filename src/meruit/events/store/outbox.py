@@ -10,6 +10,7 @@ from meruit.model.events import SCHEMA_VERSION, SOURCE, Event, OutboxEvent
 from meruit.model.time import from_micros, to_rfc3339
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
+from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
 
 LEASE = "deliver"
@@ -79,6 +80,9 @@ def cursor(connection: Connection, consumer: str) -> int:
     return int(connection.execute(query).scalar() or 0)
 
 
+_CURSORS = Rows[int]("cursor")
+
+
 class Advance(NamedTuple):
     """A consumer has done with every event up to a place; it never goes back."""
 
@@ -89,13 +93,16 @@ class Advance(NamedTuple):
     def __call__(self, writing: WriteTransaction) -> None:
         """Move the cursor; raises LeaseLost."""
         check_holder(writing, self.holder)
-        here = ("cursor", self.consumer)
         query = select(tables.cursors.c.seq).where(tables.cursors.c.consumer == self.consumer)
-        if writing.recall(here) or writing.read(query):
+        if _CURSORS.get(writing, self.consumer) is not None or writing.read(query):
             writing.change(_ADVANCE, of_consumer=self.consumer, new_seq=self.seq)
         else:
-            writing.insert(tables.cursors, self.consumer, self.seq)
-        writing.remember(here, self.seq)
+            writing.insert(
+                tables.cursors,
+                consumer=self.consumer,
+                seq=self.seq,
+            )
+        _CURSORS.put(writing, self.seq, self.consumer)
 
 
 _ADVANCE = (
@@ -111,6 +118,9 @@ class Lease(NamedTuple):
     holder: str
     until: int
     """In microseconds since 1970."""
+
+
+_LEASES = Rows[Lease]("lease")
 
 
 def lease(connection: Connection, name: str = LEASE) -> Lease | None:
@@ -133,10 +143,10 @@ class TakeLease(NamedTuple):
             return found
         taken = Lease(self.holder, writing.now.micros + int(self.seconds * _MICROS))
         if found is None:
-            writing.insert(_leases, self.name, *taken)
+            writing.insert(_leases, name=self.name, **taken._asdict())
         else:
             writing.change(_TAKE, of_name=self.name, new_holder=taken.holder, new_until=taken.until)
-        writing.remember(("lease", self.name), taken)
+        _LEASES.put(writing, taken, self.name)
         return taken
 
 
@@ -152,7 +162,7 @@ class ReleaseLease(NamedTuple):
         if found is not None and found.holder == self.holder:
             ended = Lease(self.holder, writing.now.micros)
             writing.change(_TAKE, of_name=self.name, new_holder=ended.holder, new_until=ended.until)
-            writing.remember(("lease", self.name), ended)
+            _LEASES.put(writing, ended, self.name)
 
 
 _TAKE = (
@@ -167,7 +177,7 @@ def _lease_of(name: str) -> Select[Any]:
 
 
 def _current_lease(writing: WriteTransaction, name: str) -> Lease | None:
-    known: Lease | None = writing.recall(("lease", name))
+    known = _LEASES.get(writing, name)
     if known is None:
         rows = writing.read(_lease_of(name))
         known = Lease(rows[0].holder, rows[0].until) if rows else None

@@ -13,6 +13,7 @@ from meruit.model.record import Record
 from meruit.model.time import from_micros
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
+from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
 
 MAX_WEBHOOKS = 100
@@ -41,6 +42,9 @@ class IssuedWebhook(Record, frozen=True):
     secret: str
 
 
+_COUNTS = Rows[int]("webhook_count")
+
+
 class AddWebhook(NamedTuple):
     """A webhook to be made; whether its URL may be called is for the caller to check."""
 
@@ -53,18 +57,23 @@ class AddWebhook(NamedTuple):
         """Keep it, answer its secret; it is sent what happens from now on."""
         for unknown in sorted(self.types - set(EventType)):
             raise MeruitError(f"no event type is named {unknown!r}{nearest(unknown, map(str, EventType))}")
-        counted = ("webhooks", self.tenant)
         query = select(func.count()).where(_webhooks.c.tenant == self.tenant)
-        count = writing.recall(counted) or writing.read(query)[0][0]
+        count = _COUNTS.get(writing, self.tenant) or writing.read(query)[0][0]
         if count >= MAX_WEBHOOKS:
             raise MeruitError(f"a tenant has {MAX_WEBHOOKS} webhooks at most; remove one first")
-        writing.remember(counted, count + 1)
+        _COUNTS.put(writing, count + 1, self.tenant)
         webhook_id = writing.new_id("whk")
         secret = SECRET_PREFIX + b64encode(self.entropy(SECRET_BYTES)).decode()
         types = tuple(sorted(self.types))
         writing.insert(
             _webhooks,
-            *(webhook_id, self.tenant, self.url, secret, ",".join(types), writing.now.micros, writing.events),
+            id=webhook_id,
+            tenant=self.tenant,
+            url=self.url,
+            secret=secret,
+            types=",".join(types),
+            created_at=writing.now.micros,
+            seq=writing.events,
         )
         return IssuedWebhook(Webhook(webhook_id, self.tenant, self.url, types, from_micros(writing.now.micros)), secret)
 

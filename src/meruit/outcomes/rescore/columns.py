@@ -5,7 +5,7 @@ is compared, and works that meet the same criteria share the outcome that a sing
 """
 
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from datetime import datetime
@@ -23,6 +23,7 @@ from meruit.errors import BatchUnsupported, MeruitError
 from meruit.judge.batch import VERDICTS, BatchResult, judge_columns
 from meruit.judge.plan import CriterionRule, Plan
 from meruit.model.criterion import SuccessCriteria
+from meruit.model.lru import LruCache
 from meruit.model.record import Record
 from meruit.model.verdict import GovernanceStatus, Status, Verdict
 from meruit.outcomes.export import METRIC, MIXED, atomic_file
@@ -282,7 +283,7 @@ class _Columns:
         self._mixed = {*msgspec.json.decode((schema.metadata or {}).get(MIXED, b"[]"))}
         self._engine, self._prepared = engine, prepared
         self._exported = {*_CRITERIA} <= self._names
-        self._known: OrderedDict[str, tuple[str | None, ...]] = OrderedDict()
+        self._known = LruCache[str, tuple[str | None, ...]](MAX_SETS)
         if self._exported:
             self.needed = [*_CRITERIA, *(name for name in schema.names if name.startswith(METRIC))]
         else:
@@ -312,11 +313,7 @@ class _Columns:
     def _judge_partition(self, part: pl.DataFrame) -> BatchResult:
         """Rows that were judged by the same criteria, so that each column was asked the same in all."""
         digest = str(part["criteria_digest"][0])
-        labels = self._known.get(digest)
-        if labels is None:
-            labels = self._known[digest] = self._labels(str(part["criteria"][0]))
-            if len(self._known) > MAX_SETS:
-                self._known.popitem(last=False)
+        labels = self._known.get_or_make(digest, lambda: self._labels(str(part["criteria"][0])))
         names = [None if label is None else f"{METRIC}{label}" for label in labels]
         empty = pl.Series(dtype=pl.Null).extend_constant(None, len(part))
         return _judge_series(

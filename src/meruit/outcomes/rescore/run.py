@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
@@ -19,6 +19,7 @@ from meruit.model.access import Scope
 from meruit.model.canonical import canonical
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Evidence, Missing
+from meruit.model.lru import LruCache
 from meruit.model.outcome import OutcomeSummary
 from meruit.model.record import Record
 from meruit.model.verdict import OF_GOVERNANCE, GovernanceStatus, Verdict, VerificationResult
@@ -252,7 +253,7 @@ class OutcomeScan:
         self.examined = 0
         self._store, self._task, self._narrowed, self._again = store, task, narrowed, again
         self._scope = Scope(tenant)
-        self._known: OrderedDict[str, EvidenceSources | None] = OrderedDict()
+        self._known = LruCache[str, EvidenceSources | None](MAX_SETS)
         with store.database.reading() as connection:
             self._end = batches.end_of(connection, self._scope, narrowed)
             self.total = batches.count(connection, self._scope, narrowed, self._end)
@@ -305,21 +306,16 @@ class OutcomeScan:
 
     def _sources(self, connection: Connection, digest: str) -> EvidenceSources | None:
         """What results by those criteria answer; None when they cannot be read any more."""
-        if digest in self._known:
-            self._known.move_to_end(digest)
-            return self._known[digest]
-        try:
-            old = criteria_from(criteria_body(connection, self._scope.tenant, digest))
-            found: EvidenceSources | None = EvidenceSources(
-                self._task.prepared, self._task.engine.catalogue.prepare(old)
-            )
-        except (MeruitError, ValueError):
-            # Written by a version that took what this one refuses: the work is still there.
-            found = None
-        self._known[digest] = found
-        if len(self._known) > MAX_SETS:
-            self._known.popitem(last=False)
-        return found
+
+        def find() -> EvidenceSources | None:
+            try:
+                old = criteria_from(criteria_body(connection, self._scope.tenant, digest))
+                return EvidenceSources(self._task.prepared, self._task.engine.catalogue.prepare(old))
+            except (MeruitError, ValueError):
+                # Another version accepted these criteria and this one refuses them; the work can still be judged.
+                return None
+
+        return self._known.get_or_make(digest, find)
 
 
 class RescoreTally:

@@ -12,6 +12,7 @@ from meruit.model.time import from_micros
 from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, commit_criteria, find_reply, keep_reply
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
+from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
 
 
@@ -48,21 +49,29 @@ class RegisterCriteria(NamedTuple):
         return made
 
     def _register(self, writing: WriteTransaction) -> NamedCriteria:
-        latest = writing.recall(("name", self.tenant, self.name)) or _latest(writing, self.tenant, self.name)
+        latest = _LATEST.get(writing, self.tenant, self.name) or _latest(writing, self.tenant, self.name)
         if latest is not None and latest.digest == self.digest:
             return latest
         commit_criteria(writing, self.tenant, self.body, self.digest)
         version = 1 if latest is None else latest.version + 1
         writing.insert(
             tables.criteria_names,
-            *(self.tenant, self.name, version, self.digest, writing.now.micros, self.created_by),
+            tenant=self.tenant,
+            name=self.name,
+            version=version,
+            digest=self.digest,
+            created_at=writing.now.micros,
+            created_by=self.created_by,
         )
         told = {"name": self.name, "version": version, "criteria_digest": self.digest}
         subject = f"criteria/{self.name}"
         writing.emit(self.tenant, EventType.CRITERIA_REGISTERED, subject, f"{subject}:{version}", told)
         made = NamedCriteria(self.name, version, self.digest, from_micros(writing.now.micros), self.created_by)
-        writing.remember(("name", self.tenant, self.name), made)
+        _LATEST.put(writing, made, self.tenant, self.name)
         return made
+
+
+_LATEST = Rows[NamedCriteria]("criteria_name")
 
 
 def _latest(writing: WriteTransaction, tenant: str, name: str) -> NamedCriteria | None:

@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, delete, select, update
 from meruit.errors import NotFound
 from meruit.log.entries import GOVERNANCE, PARTS, RESULT, ErasureEntry
 from meruit.model.events import EventType
+from meruit.outcomes.store.write import ERASED
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
 from meruit.store.store import Store
@@ -41,10 +42,9 @@ class Erase(NamedTuple):
         if self._has_checks(writing):
             parts = (*parts, GOVERNANCE)
         # A caller of the same group that erased it already has not written yet, so the rows still look untouched.
-        mark = ("erased", self.tenant, self.outcome_id)
-        if not parts or writing.recall(mark):
+        if not parts or ERASED.has(writing, self.tenant, self.outcome_id):
             return ErasureResult(self.outcome_id, (), ())
-        writing.remember(mark, True)  # noqa: FBT003 - it takes any value
+        ERASED.add(writing, self.tenant, self.outcome_id)
         gone = tuple(address for address in addresses.values() if address is not None)
         self._forget(writing, gone)
         if row.idempotency_key is not None:

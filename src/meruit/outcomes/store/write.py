@@ -15,10 +15,25 @@ from meruit.model.time import to_micros
 from meruit.model.verdict import VerificationResult
 from meruit.store import tables
 from meruit.store.blobs import EvidencePart
+from meruit.store.rows import RowMarks, Rows
 from meruit.store.transaction import WriteTransaction
 
 SALTS = 4
 """One each for input, output, metadata and the result."""
+
+
+class LatestResult(NamedTuple):
+    """The newest version of an outcome's verdict."""
+
+    version: int
+    result: bytes | None
+    """As JSON; None where it was erased."""
+
+
+_REPLIES = Rows[tuple[str, int, bytes]]("reply")
+_CRITERIA_LEAVES = Rows[int]("criteria_leaf", lasting=True)
+LATEST_RESULTS = Rows[LatestResult]("latest_result")
+ERASED = RowMarks("erased_outcome")
 
 
 class IdempotentRequest(NamedTuple):
@@ -91,10 +106,27 @@ class NewOutcome(NamedTuple):
         result = self.result
         writing.insert(
             tables.outcomes,
-            *(tenant, self.id, writing.next_outcome(), contract, labels.agent_id, labels.consumer_id, labels.domain),
-            *(to_micros(result.verified_at), evidence_index),
-            *(self.input.address, salts[0], self.output.address, salts[1], self.metadata.address, salts[2]),
-            *(1, result.verdict.value, int(result.success), result.score, criteria_digest, self.idempotency_key),
+            tenant=tenant,
+            id=self.id,
+            seq=writing.next_outcome(),
+            contract_id=contract,
+            agent_id=labels.agent_id,
+            consumer_id=labels.consumer_id,
+            domain=labels.domain,
+            created_at=to_micros(result.verified_at),
+            evidence_leaf=evidence_index,
+            input_address=self.input.address,
+            input_salt=salts[0],
+            output_address=self.output.address,
+            output_salt=salts[1],
+            metadata_address=self.metadata.address,
+            metadata_salt=salts[2],
+            version=1,
+            verdict=result.verdict.value,
+            success=int(result.success),
+            score=result.score,
+            criteria_digest=criteria_digest,
+            idempotency_key=self.idempotency_key,
         )
         writing.emit(
             *(tenant, EventType.OUTCOME_RECORDED, contract, f"{self.id}:1"),
@@ -170,7 +202,7 @@ class RecordAll(NamedTuple):
 
 def find_reply(writing: WriteTransaction, tenant: str, once: IdempotentRequest) -> IdempotentReplay | None:
     """The first answer to this key; None when this is the first."""
-    known = writing.recall(("reply", tenant, once.key))
+    known = _REPLIES.get(writing, tenant, once.key)
     if known is None:
         query = select(tables.idempotency).where(
             tables.idempotency.c.tenant == tenant, tables.idempotency.c.key == once.key
@@ -188,16 +220,22 @@ def find_reply(writing: WriteTransaction, tenant: str, once: IdempotentRequest) 
 def keep_reply(writing: WriteTransaction, tenant: str, once: IdempotentRequest) -> None:
     """Answer later requests of this key alike."""
     writing.insert(
-        *(tables.idempotency, tenant, once.key, once.fingerprint, once.status, once.reply, writing.now.micros)
+        tables.idempotency,
+        tenant=tenant,
+        key=once.key,
+        fingerprint=once.fingerprint,
+        status=once.status,
+        reply=once.reply,
+        created_at=writing.now.micros,
     )
-    writing.remember(("reply", tenant, once.key), once[1:])
+    _REPLIES.put(writing, once[1:], tenant, once.key)
 
 
 def commit_criteria(writing: WriteTransaction, tenant: str, body: bytes, digest: str | None) -> tuple[str, int]:
     """The criteria's digest and their place in the log, where they stand once for a tenant."""
     if digest is None:
         raise StoreError("a result that was judged by no criteria cannot be recorded")
-    index = writing.recall(("criteria", tenant, digest))
+    index = _CRITERIA_LEAVES.get(writing, tenant, digest)
     if index is None:
         query = select(tables.criteria.c.leaf).where(
             tables.criteria.c.tenant == tenant, tables.criteria.c.digest == digest
@@ -206,8 +244,15 @@ def commit_criteria(writing: WriteTransaction, tenant: str, body: bytes, digest:
         index = rows[0].leaf if rows else None
         if index is None:
             index = writing.append(CriteriaEntry(writing.now.written, tenant, digest), tenant)
-            writing.insert(tables.criteria, tenant, digest, index, writing.now.micros, body)
-        writing.remember(("criteria", tenant, digest), index)
+            writing.insert(
+                tables.criteria,
+                tenant=tenant,
+                digest=digest,
+                leaf=index,
+                created_at=writing.now.micros,
+                body=body,
+            )
+        _CRITERIA_LEAVES.put(writing, index, tenant, digest)
     return digest, int(index)
 
 
@@ -234,7 +279,7 @@ class AddVersions(NamedTuple):
             if row is None or row.version != new.expected:
                 continue
             # What was erased stays so, also by a caller of this group: a result would say again what is forgotten.
-            if row.input_address is None or writing.recall(("erased", self.tenant, new.outcome_id)):
+            if row.input_address is None or ERASED.has(writing, self.tenant, new.outcome_id):
                 continue
             digest, index = commit_criteria(writing, self.tenant, self.criteria, new.result.criteria_digest)
             version = _NewVersion(
@@ -307,11 +352,21 @@ def _write_version(
         ),
         *(tenant, version.contract_id, contract_seq),
     )
-    writing.remember(("verdict", tenant, version.outcome_id), (version.version, kept))
+    LATEST_RESULTS.put(writing, LatestResult(version.version, kept), tenant, version.outcome_id)
     writing.insert(
         tables.verdicts,
-        *(tenant, version.outcome_id, version.version, version.criteria_digest, result.verdict.value),
-        *(int(result.success), result.score, version.reason, to_micros(result.verified_at), leaf, salt, kept),
+        tenant=tenant,
+        outcome_id=version.outcome_id,
+        version=version.version,
+        criteria_digest=version.criteria_digest,
+        verdict=result.verdict.value,
+        success=int(result.success),
+        score=result.score,
+        reason=version.reason,
+        created_at=to_micros(result.verified_at),
+        leaf=leaf,
+        salt=salt,
+        result=kept,
     )
     return leaf
 

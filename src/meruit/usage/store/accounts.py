@@ -13,6 +13,7 @@ from meruit.errors import NotFound, StoreError
 from meruit.model.metering import Window
 from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
+from meruit.store.rows import Rows
 from meruit.store.transaction import MergeRule, WriteTransaction
 
 _accounts, _fetches, _runs = tables.usage_accounts, tables.usage_fetches, tables.usage_runs
@@ -22,6 +23,9 @@ class _LeaseRow(NamedTuple):
     owner: str = ""
     until: int = 0
     credential: str = ""
+
+
+_LEASES = Rows[_LeaseRow]("usage_account")
 
 
 class AcquireAccountLease(NamedTuple):
@@ -95,10 +99,16 @@ class StorePages(NamedTuple):
 
     def __call__(self, writing: WriteTransaction) -> str:
         """Keep it, unless it is; its digest."""
-        window = (to_micros(self.window.start), to_micros(self.window.end))
         writing.merge(
-            *(tables.usage_fetches, MergeRule.KEPT, self.tenant, self.account, self.digest),
-            *(*window, to_micros(self.at), self.content),
+            tables.usage_fetches,
+            MergeRule.KEPT,
+            tenant=self.tenant,
+            account=self.account,
+            digest=self.digest,
+            window_start=to_micros(self.window.start),
+            window_end=to_micros(self.window.end),
+            at=to_micros(self.at),
+            content=self.content,
         )
         return self.digest
 
@@ -134,7 +144,7 @@ def find_fetch(connection: Connection, tenant: str, account: str, digest: str) -
 
 
 def _load(writing: WriteTransaction, tenant: str, account: str) -> _LeaseRow:
-    known: _LeaseRow | None = writing.fresh.get(_key(tenant, account))
+    known = _LEASES.get(writing, tenant, account)
     if known is not None:
         return known
     rows = writing.fetch(_ACCOUNT, tenant, account)
@@ -142,12 +152,8 @@ def _load(writing: WriteTransaction, tenant: str, account: str) -> _LeaseRow:
 
 
 def _save(writing: WriteTransaction, tenant: str, account: str, held: _LeaseRow) -> None:
-    writing.merge(tables.usage_accounts, MergeRule.REPLACED, tenant, account, *held)
-    writing.remember(_key(tenant, account), held)
-
-
-def _key(tenant: str, account: str) -> tuple[str, ...]:
-    return ("usage_account", tenant, account)
+    writing.merge(tables.usage_accounts, MergeRule.REPLACED, tenant=tenant, account=account, **held._asdict())
+    _LEASES.put(writing, held, tenant, account)
 
 
 _ACCOUNT = "SELECT owner, until, credential FROM usage_accounts WHERE tenant = ? AND account = ?"

@@ -7,10 +7,14 @@ from sqlalchemy import Connection, Select, select
 
 from meruit.model.metering import MeteredRun, UsageRecord
 from meruit.store import tables
+from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
 from meruit.usage.store.rows import load_runs, record_of
 
 _runs = tables.usage_runs
+_RUN_IDS = Rows[tuple[str, ...]]("runs_of_contract")
+"""Runs that this transaction records, by the contract that they name."""
+_FORMER_CONTRACTS = Rows[str]("former_contract_of_run")
 
 
 def find_by_contract(connection: Connection, tenant: str, contract_id: str) -> list[UsageRecord]:
@@ -21,7 +25,7 @@ def find_by_contract(connection: Connection, tenant: str, contract_id: str) -> l
 def find_in_transaction(writing: WriteTransaction, tenant: str, contract_id: str) -> list[UsageRecord]:
     """The same as a transaction finds them, with those that it has recorded itself."""
     found = [row.id for row in writing.read(_select_runs(tenant, contract_id, _runs.c.id))]
-    fresh: tuple[str, ...] = writing.fresh.get(_key(tenant, contract_id)) or ()
+    fresh = _RUN_IDS.get(writing, tenant, contract_id) or ()
     held = load_runs(writing, tenant, [*found, *fresh])
     # One of them may just have gone over to another contract.
     return [one.record for one in held.values() if one.record.run.contract_id == contract_id]
@@ -32,23 +36,15 @@ def remember(writing: WriteTransaction, tenant: str, records: Iterable[UsageReco
     runs = [one.run for one in records]
     for run in runs:
         if run.contract_id:
-            key = _key(tenant, run.contract_id)
-            writing.remember(key, (*(writing.fresh.get(key) or ()), run.id))
-    left = (writing.fresh.get(_former_contract_key(tenant, run.id)) or "" for run in runs)
+            known = _RUN_IDS.get(writing, tenant, run.contract_id) or ()
+            _RUN_IDS.put(writing, (*known, run.id), tenant, run.contract_id)
+    left = (_FORMER_CONTRACTS.get(writing, tenant, run.id) or "" for run in runs)
     return [one for one in dict.fromkeys((*(run.contract_id for run in runs), *left)) if one]
 
 
 def remember_former_contract(writing: WriteTransaction, tenant: str, run: MeteredRun) -> None:
     """Have the transaction know that a run names its contract no more."""
-    writing.remember(_former_contract_key(tenant, run.id), run.contract_id)
-
-
-def _former_contract_key(tenant: str, run_id: str) -> tuple[str, ...]:
-    return ("usage_left_contract", tenant, run_id)
-
-
-def _key(tenant: str, contract_id: str) -> tuple[str, ...]:
-    return ("usage_of_contract", tenant, contract_id)
+    _FORMER_CONTRACTS.put(writing, run.contract_id, tenant, run.id)
 
 
 # Any: whatever columns are asked for.

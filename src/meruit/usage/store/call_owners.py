@@ -7,6 +7,7 @@ from sqlalchemy import Connection, select
 
 from meruit.model.metering import AttributionKind, MeteredRun
 from meruit.store import tables
+from meruit.store.rows import Rows
 from meruit.store.transaction import MergeRule, WriteTransaction
 from meruit.usage.store.rows import blocks, placeholders
 
@@ -18,18 +19,21 @@ class _CallOwner(NamedTuple):
     run_id: str = ""
 
 
+_CALL_OWNERS = Rows[_CallOwner]("usage_call")
+
+
 def read_call_owners(writing: WriteTransaction, runs: Iterable[MeteredRun]) -> None:
     """Read with few questions whose the calls of these runs are."""
     by_account: dict[str, dict[str, None]] = {}
     for run in runs:
         for account, call_id in _call_keys(run):
-            if not _is_known(writing, account, call_id):
+            if not _CALL_OWNERS.is_known(writing, account, call_id):
                 by_account.setdefault(account, {})[call_id] = None
     for account, call_ids in by_account.items():
         for block in blocks(call_ids):
-            writing.prefetch_results |= {_key(account, one): None for one in block}
-            for call_id, *owner in writing.fetch(_OWNERS.format(placeholders(len(block))), account, *block):
-                writing.prefetch_results[_key(account, call_id)] = _CallOwner._make(owner)
+            rows = writing.fetch(_OWNERS.format(placeholders(len(block))), account, *block)
+            found = {_CALL_OWNERS.key(account, call_id): _CallOwner(tenant, run_id) for call_id, tenant, run_id in rows}
+            _CALL_OWNERS.load(writing, found, wanted=(_CALL_OWNERS.key(account, one) for one in block))
 
 
 def find_claimed_calls(connection: Connection, *, account: str, call_ids: Iterable[str]) -> frozenset[str]:
@@ -47,7 +51,9 @@ def find_call_of_other_run(writing: WriteTransaction, tenant: str, run: MeteredR
     """The first of the run's calls that another run has named, whosever it is."""
     read_call_owners(writing, [run])
     free = (None, _CallOwner(), _CallOwner(tenant, run.id))
-    return next((call for account, call in _call_keys(run) if _owner(writing, account, call) not in free), None)
+    return next(
+        (call for account, call in _call_keys(run) if _CALL_OWNERS.get(writing, account, call) not in free), None
+    )
 
 
 def save_call_owners(writing: WriteTransaction, tenant: str, run: MeteredRun, before: MeteredRun | None = None) -> None:
@@ -60,8 +66,8 @@ def save_call_owners(writing: WriteTransaction, tenant: str, run: MeteredRun, be
 
 
 def _save_owner(writing: WriteTransaction, account: str, call_id: str, owner: _CallOwner) -> None:
-    writing.merge(tables.usage_calls, MergeRule.REPLACED, account, call_id, *owner)
-    writing.remember(_key(account, call_id), owner)
+    writing.merge(tables.usage_calls, MergeRule.REPLACED, account=account, call_id=call_id, **owner._asdict())
+    _CALL_OWNERS.put(writing, owner, account, call_id)
 
 
 def _call_keys(run: MeteredRun) -> dict[tuple[str, str], None]:
@@ -69,20 +75,6 @@ def _call_keys(run: MeteredRun) -> dict[tuple[str, str], None]:
     if run.attribution_key.kind is not AttributionKind.REQUESTS:
         return {}
     return dict.fromkeys((run.source, call.id) for call in run.calls if call.id)
-
-
-def _owner(writing: WriteTransaction, account: str, call_id: str) -> _CallOwner | None:
-    here = _key(account, call_id)
-    taught: _CallOwner | None = writing.fresh.get(here)
-    return taught or writing.prefetch_results[here]
-
-
-def _is_known(writing: WriteTransaction, account: str, call_id: str) -> bool:
-    return _key(account, call_id) in writing.prefetch_results
-
-
-def _key(account: str, call_id: str) -> tuple[str, ...]:
-    return ("usage_call", account, call_id)
 
 
 _OWNERS = "SELECT call_id, tenant, run_id FROM usage_calls WHERE account = ? AND call_id IN ({})"

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Select, func, select, tuple_
 from meruit.model.metering import UsageRecord
 from meruit.model.time import to_micros
 from meruit.store import tables
-from meruit.usage.store.read import AttributionRow
+from meruit.usage.attribution.run import AttributionRun
 from meruit.usage.store.rows import record_of
 
 DAY = timedelta(days=1) // timedelta(microseconds=1)
@@ -116,7 +116,7 @@ def days_due(connection: Connection, asked: AccountQuery) -> list[DueDay]:
 
 def due_page(
     connection: Connection, asked: AccountQuery, day: int, after: UsageRunCursor, limit: int
-) -> list[AttributionRow]:
+) -> list[AttributionRun]:
     """Those that are due and ended on a day, in the order of their ends, from a place on."""
     on_that_day = _runs.c.ended_at < (day + 1) * DAY
     return _page(
@@ -126,7 +126,7 @@ def due_page(
 
 def account_page(
     connection: Connection, asked: AccountQuery, until: int, known: int, after: UsageRunCursor, limit: int
-) -> list[AttributionRow]:
+) -> list[AttributionRun]:
     """All of an account that started before a moment, of those `known`, in the order of their ends, from a place on."""
     started = func.coalesce(_runs.c.started_at, _runs.c.ended_at)
     query = _LIGHT.where(_runs.c.tenant == asked.tenant, _runs.c.account == asked.account)
@@ -145,10 +145,10 @@ def find_runs(connection: Connection, choice: UsageRunFilter, limit: int) -> lis
 
 
 # Any: the columns of a light row, each of its own type.
-_LIGHT: Select[Any] = select(*(_runs.c[name] for name in AttributionRow._fields))
+_LIGHT: Select[Any] = select(*(_runs.c[name] for name in AttributionRun._fields))
 
 
-def _page(connection: Connection, query: Select[Any], after: UsageRunCursor, limit: int) -> list[AttributionRow]:
+def _page(connection: Connection, query: Select[Any], after: UsageRunCursor, limit: int) -> list[AttributionRun]:
     order = (_runs.c.ended_at, _runs.c.seq)
     rows = connection.execute(query.where(tuple_(*order) > after).order_by(*order).limit(limit))
-    return [AttributionRow._make(row) for row in rows]
+    return [AttributionRun._make(row) for row in rows]

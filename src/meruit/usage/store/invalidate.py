@@ -10,7 +10,7 @@ import msgspec
 from meruit.model.metering import NAMED, AttributionKind, MeteredRun
 from meruit.model.time import from_micros, to_micros
 from meruit.store.transaction import WriteTransaction
-from meruit.usage.store.rows import StoredUsageRun, run_key, save
+from meruit.usage.store.rows import RUN_ROWS, save
 
 _MICROSECOND = timedelta(microseconds=1)
 NEAR = timedelta(minutes=5) // _MICROSECOND
@@ -61,8 +61,7 @@ def _invalidate_key(writing: WriteTransaction, attribution_key: _AccountKey, spa
 
 
 def _make_due(writing: WriteTransaction, tenant: str, run_id: str) -> None:
-    here, now = run_key(tenant, run_id), writing.now.micros
-    known: StoredUsageRun | None = writing.fresh.get(here) or writing.prefetch_results.get(here)
+    now, known = writing.now.micros, RUN_ROWS.get(writing, tenant, run_id)
     if known is None:
         writing.rewrite(_MAKE_DUE, now, tenant, run_id)
     else:

@@ -1,7 +1,7 @@
 """Usage, read: one run, a page of them, the looks at it, who shares an account, and all of it in blocks."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
@@ -11,31 +11,12 @@ from meruit.model.time import to_micros
 from meruit.model.usage import Moment, Observation, UsageStatus
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
+from meruit.usage.attribution.run import AttributionRun
 from meruit.usage.store.rows import BLOCK, decode_observation, record_of
 
 ATTRIBUTION_BLOCK = 5_000
 """Light rows that are read at a time."""
 _runs, _observations = tables.usage_runs, tables.usage_observations
-
-
-class AttributionRow(NamedTuple):
-    """What projecting needs of a run; times in microseconds since 1970, None for what is not known."""
-
-    id: str
-    seq: int
-    attribution_kind: str
-    attribution_key: str
-    started_at: int | None
-    ended_at: int | None
-    """None while it is open: it shares its attribution key all the same."""
-    local_input: int | None
-    local_output: int | None
-    local_requests: int | None
-    last_input: int | None
-    last_output: int | None
-    last_requests: int | None
-    next_observation_at: int | None
-    status: str
 
 
 def find(connection: Connection, tenant: str, run_id: str) -> UsageRecord:
@@ -108,20 +89,21 @@ def page(  # noqa: PLR0913 - one a thing that runs are chosen by
     return [record_of(row) for row in rows]
 
 
-def iterate_account(connection: Connection, account: str, start: Moment, end: Moment) -> Iterator[AttributionRow]:
+def iterate_account(connection: Connection, account: str, start: Moment, end: Moment) -> Iterator[AttributionRun]:
     """Every run of an account that may have used something in a span of time, open ones first; block by block.
 
     Of all tenants: the provider knows the account, and not who shares it.
     """
     first, last = to_micros(start), to_micros(end)
-    place = 0
-    while rows := _fetch(connection, _OPEN_RUNS, account, last, place, ATTRIBUTION_BLOCK):
-        yield from map(AttributionRow._make, rows)
-        place = rows[-1][1]
-    ended, place = first, 0
-    while rows := _fetch(connection, _ENDED_RUNS, account, ended, place, last, ATTRIBUTION_BLOCK):
-        yield from map(AttributionRow._make, rows)
-        ended, place = rows[-1][5], rows[-1][1]
+    seq = 0
+    while runs := _fetch_runs(connection, _OPEN_RUNS, account, last, seq, ATTRIBUTION_BLOCK):
+        yield from runs
+        seq = runs[-1].seq
+    ended: int | None
+    ended, seq = first, 0
+    while runs := _fetch_runs(connection, _ENDED_RUNS, account, ended, seq, last, ATTRIBUTION_BLOCK):
+        yield from runs
+        ended, seq = runs[-1].ended_at, runs[-1].seq
 
 
 def iterate_all(connection: Connection, tenant: str, framework: str | None = None) -> Iterator[UsageRecord]:
@@ -135,14 +117,13 @@ def iterate_all(connection: Connection, tenant: str, framework: str | None = Non
         place = rows[-1].seq
 
 
-# Any: values and rows of any kind that a database keeps.
-def _fetch(connection: Connection, statement: str, *values: Any) -> Sequence[Any]:
+def _fetch_runs(connection: Connection, statement: str, *values: str | int | None) -> list[AttributionRun]:
     text = statement if connection.dialect.name == "sqlite" else statement.replace("?", "%s")
-    return connection.exec_driver_sql(text, values).all()
+    return [AttributionRun._make(row) for row in connection.exec_driver_sql(text, values)]
 
 
 # Names of our own table; values are bound.
-_LIGHT = f"SELECT {', '.join(AttributionRow._fields)} FROM usage_runs WHERE account = ?"  # noqa: S608
+_LIGHT = f"SELECT {', '.join(AttributionRun._fields)} FROM usage_runs WHERE account = ?"  # noqa: S608
 _OPEN_RUNS = (
     f"{_LIGHT} AND ended_at IS NULL AND (started_at IS NULL OR started_at < ?) AND seq > ? ORDER BY seq LIMIT ?"
 )

@@ -15,6 +15,7 @@ from meruit.model.time import from_micros, to_micros
 from meruit.model.usage import Acknowledgement, Observation, Tokens, UsageRun, UsageVerdict, sum_tokens
 from meruit.store import tables
 from meruit.store.recorder import PREFETCH
+from meruit.store.rows import RowKey, Rows
 from meruit.store.transaction import WriteTransaction
 
 BLOCK = 500
@@ -51,6 +52,9 @@ class StoredUsageRun(NamedTuple):
     """In the order in which they were added; None where they were not read yet."""
 
 
+RUN_ROWS = Rows[StoredUsageRun]("usage_run")
+
+
 def load_runs(
     writing: WriteTransaction, tenant: str, run_ids: Iterable[str], *, with_looks: bool = False
 ) -> dict[str, StoredUsageRun]:
@@ -70,12 +74,9 @@ def load_run(writing: WriteTransaction, tenant: str, run_id: str, *, with_looks:
 
 def find_run(writing: WriteTransaction, tenant: str, run_id: str) -> StoredUsageRun | None:
     """A run as this transaction finds it, if it is there."""
-    here = run_key(tenant, run_id)
-    # Only what this group has taught: another process may have looked since an earlier one.
-    known: StoredUsageRun | None = writing.fresh.get(here)
-    if known is None and here not in writing.prefetch_results:
+    if not RUN_ROWS.is_known(writing, tenant, run_id):
         _prefetch(writing, tenant, [run_id])
-    return known or writing.prefetch_results[here]
+    return RUN_ROWS.get(writing, tenant, run_id)
 
 
 # Any: writes of several kinds, each about one run.
@@ -94,37 +95,43 @@ def with_prefetch(kind: type[K]) -> type[K]:
     return kind
 
 
-def run_key(tenant: str, run_id: str) -> tuple[str, ...]:
-    """Under which a transaction remembers a run."""
-    return ("usage_run", tenant, run_id)
-
-
 def insert_run(writing: WriteTransaction, tenant: str, by: str, told: EncodedRun, held: StoredUsageRun) -> None:
     """Write a run that is new."""
     writing.insert(
-        *(tables.usage_runs, tenant, told.run.id, held.record.seq),
-        *(*_run_columns(told), writing.now.micros, by, *_status_columns(held), *_price_columns(held.record), told.body),
+        tables.usage_runs,
+        tenant=tenant,
+        id=told.run.id,
+        seq=held.record.seq,
+        created_at=writing.now.micros,
+        created_by=by,
+        **_run_columns(told),
+        **_status_columns(held),
+        **_price_columns(held.record),
+        body=told.body,
     )
-    writing.remember(run_key(tenant, told.run.id), held)
+    RUN_ROWS.put(writing, held, tenant, told.run.id)
 
 
 def replace_run(writing: WriteTransaction, tenant: str, told: EncodedRun) -> None:
     """Write what an open run says of itself by now."""
-    writing.rewrite(_SAVE_RUN, *_run_columns(told), told.body, tenant, told.run.id)
+    values = _run_columns(told)
+    writing.rewrite(_SAVE_RUN, *(values[name] for name in _RUN_PART), told.body, tenant, told.run.id)
 
 
 def save(writing: WriteTransaction, tenant: str, held: StoredUsageRun) -> None:
     """Write what is claimed of a run by now."""
     run_id = held.record.run.id
-    writing.rewrite(_SAVE, *_status_columns(held), tenant, run_id)
-    writing.remember(run_key(tenant, run_id), held)
+    values = _status_columns(held)
+    writing.rewrite(_SAVE, *(values[name] for name in _STATUS_PART), tenant, run_id)
+    RUN_ROWS.put(writing, held, tenant, run_id)
 
 
 def save_prices(writing: WriteTransaction, tenant: str, held: StoredUsageRun) -> None:
     """Write what a run costs by now; apart, as others may have moved the rest of its row."""
     run_id = held.record.run.id
-    writing.rewrite(_SAVE_PRICES, *_price_columns(held.record), tenant, run_id)
-    writing.remember(run_key(tenant, run_id), held)
+    values = _price_columns(held.record)
+    writing.rewrite(_SAVE_PRICES, values["quotes"], values["costs"], tenant, run_id)
+    RUN_ROWS.put(writing, held, tenant, run_id)
 
 
 def insert_observation(
@@ -132,7 +139,15 @@ def insert_observation(
 ) -> None:
     """Add a look to a run's."""
     at = to_micros(kept.observation.at)
-    writing.insert(tables.usage_observations, tenant, run_id, number, kept.observation.id, at, kept.body)
+    writing.insert(
+        tables.usage_observations,
+        tenant=tenant,
+        run_id=run_id,
+        number=number,
+        id=kept.observation.id,
+        at=at,
+        body=kept.body,
+    )
 
 
 # Any: a row has its columns as attributes, which no type says.
@@ -187,7 +202,7 @@ def blocks(names: Iterable[T]) -> Iterator[list[T]]:
 
 
 def _load_block(writing: WriteTransaction, tenant: str, run_ids: Sequence[str]) -> dict[str, StoredUsageRun]:
-    unknown = [one for one in run_ids if not _is_known(writing, run_key(tenant, one))]
+    unknown = [one for one in run_ids if not RUN_ROWS.is_known(writing, tenant, one)]
     if unknown:
         _prefetch(writing, tenant, unknown)
     found = {one: find_run(writing, tenant, one) for one in run_ids}
@@ -198,21 +213,17 @@ def _load_block(writing: WriteTransaction, tenant: str, run_ids: Sequence[str]) 
     return {one: held for one, held in found.items() if held is not None}
 
 
-def _is_known(writing: WriteTransaction, here: tuple[str, ...]) -> bool:
-    return here in writing.prefetch_results or writing.fresh.get(here) is not None
-
-
 def _prefetch(writing: WriteTransaction, tenant: str, run_ids: Iterable[str]) -> None:
     for block in blocks(run_ids):
-        writing.prefetch_results |= {run_key(tenant, one): None for one in block}
+        found: dict[RowKey, StoredUsageRun] = {}
         for values in writing.fetch(_RUNS.format(placeholders(len(block))), tenant, *block):
             # Any: its fields are the table's columns, which no type says.
             row: Any = _Row._make(values)
             seen = None if row.last_input is None else Tokens(row.last_input, row.last_output, row.last_requests)
             salt = None if row.salt is None else bytes(row.salt)
-            writing.prefetch_results[run_key(tenant, row.id)] = StoredUsageRun(
-                record_of(row), seen, salt, None if row.observations else ()
-            )
+            held = StoredUsageRun(record_of(row), seen, salt, None if row.observations else ())
+            found[RUN_ROWS.key(tenant, row.id)] = held
+        RUN_ROWS.load(writing, found, wanted=(RUN_ROWS.key(tenant, one) for one in block))
 
 
 def _with_observations(
@@ -229,20 +240,23 @@ def _with_observations(
     return {one: held._replace(observations=tuple(looks[one])) for one, held in missing.items()}
 
 
-def _run_columns(told: EncodedRun) -> tuple[Any, ...]:
+def _run_columns(told: EncodedRun) -> dict[str, Any]:
     """The columns that follow from the run itself."""
     run = told.run
-    return (
-        *(
-            run.framework,
-            run.source,
-            run.attribution_key.kind.value,
-            run.attribution_key.value,
-            run.task,
-            run.contract_id or None,
-        ),
-        *(micros_of(run.started_at), micros_of(run.ended_at), *_counts(_local_tokens(told.for_judging))),
-    )
+    local_input, local_output, local_requests = _counts(_local_tokens(told.for_judging))
+    return {
+        "framework": run.framework,
+        "account": run.source,
+        "attribution_kind": run.attribution_key.kind.value,
+        "attribution_key": run.attribution_key.value,
+        "task": run.task,
+        "contract_id": run.contract_id or None,
+        "started_at": micros_of(run.started_at),
+        "ended_at": micros_of(run.ended_at),
+        "local_input": local_input,
+        "local_output": local_output,
+        "local_requests": local_requests,
+    }
 
 
 def _local_tokens(run: UsageRun) -> Tokens | None:
@@ -252,25 +266,33 @@ def _local_tokens(run: UsageRun) -> Tokens | None:
     return run.local
 
 
-def _status_columns(held: StoredUsageRun) -> tuple[Any, ...]:
-    """The columns that follow from the looks at it, and from what people say."""
+def _status_columns(held: StoredUsageRun) -> dict[str, Any]:
+    """The columns that follow from its observations, and from what people acknowledge."""
     record = held.record
-    return (
-        *(record.verdict.status.value, record.verdict.code.value),
-        *(micros_of(record.next_observation_at), micros_of(record.last_observation_at)),
-        *(record.attempts, int(record.exhausted), record.waits, record.verdict.withdrawn),
-        *_counts(held.last_count),
-        held.salt,
-        _ENCODER.encode(record.acknowledged) if record.acknowledged else None,
-        _ENCODER.encode(record.verdict),
-    )
+    last_input, last_output, last_requests = _counts(held.last_count)
+    return {
+        "status": record.verdict.status.value,
+        "code": record.verdict.code.value,
+        "next_observation_at": micros_of(record.next_observation_at),
+        "last_observation_at": micros_of(record.last_observation_at),
+        "observations": record.attempts,
+        "exhausted": int(record.exhausted),
+        "waiting_for": record.waits,
+        "withdrawn": record.verdict.withdrawn,
+        "last_input": last_input,
+        "last_output": last_output,
+        "last_requests": last_requests,
+        "salt": held.salt,
+        "acknowledged": _ENCODER.encode(record.acknowledged) if record.acknowledged else None,
+        "verdict": _ENCODER.encode(record.verdict),
+    }
 
 
-def _price_columns(record: UsageRecord) -> tuple[Any, ...]:
-    return (
-        _ENCODER.encode(record.quotes) if record.quotes else None,
-        _ENCODER.encode(record.ledger) if record.ledger != _NO_LEDGER else None,
-    )
+def _price_columns(record: UsageRecord) -> dict[str, Any]:
+    return {
+        "quotes": _ENCODER.encode(record.quotes) if record.quotes else None,
+        "costs": _ENCODER.encode(record.ledger) if record.ledger != _NO_LEDGER else None,
+    }
 
 
 def _counts(tokens: Tokens | None) -> tuple[int | None, int | None, int | None]:

@@ -535,13 +535,7 @@ def _claim_of(verdict: UsageVerdict) -> tuple[object, ...] | None:
 
 def _load_entry_numbers(writing: WriteTransaction, tenant: str, run_ids: Sequence[str]) -> None:
     """Learn with one question how much the audit log says of each run."""
-    contracts = [contract_of(one) for one in run_ids]
-    if not contracts:
-        return
-    writing.look_up_contracts(tenant, contracts)
-    for one in contracts:
-        if writing.fresh.get(("contract", tenant, one)) is None:
-            writing.remember(("contract", tenant, one), 0)
+    writing.look_up_contracts(tenant, [contract_of(one) for one in run_ids])
 
 
 def _new_salt(writing: WriteTransaction) -> bytes:

@@ -1,0 +1,214 @@
+"""Decide whether a contract may be paid, and if not, why not.
+
+Every way to pay asks `decide_payment`: completing a contract, settling it, releasing it, and following the tokens that
+it is paid by. It goes by facts alone: no database, no clock.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from meruit.contracts.bill import bill, chargeable_criteria
+from meruit.contracts.token_terms import price_of, why_price_unknown
+from meruit.errors import RuleFailed, UnknownName
+from meruit.model.contract import BonusOnFailure, Terms
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.evidence import Provenance
+from meruit.model.kinds import Aggregation
+from meruit.model.money import Bill, ContractTokenUse
+from meruit.model.usage import UsageStatus
+from meruit.model.verdict import BELIEVED, GovernanceStatus, Status, Verdict, VerificationResult
+
+CONCLUSIVE = frozenset({Verdict.PASS, Verdict.PARTIAL, Verdict.FAIL})
+PAYABLE = BELIEVED | {GovernanceStatus.NOT_CHECKED}
+DUPLICATE_FLAG = "duplicate_claim"
+"""The governance flag of an output whose run was paid under another contract."""
+
+
+class HoldCode(StrEnum):
+    """Why a contract is not paid; the values never change."""
+
+    ERASED = "erased"
+    """The result was erased."""
+    OTHER_CRITERIA = "other_criteria"
+    """The latest verdict was not reached by the criteria of the contract."""
+    GOVERNANCE = "governance"
+    """Governance asks for a review, or rejects the outcome."""
+    INCONCLUSIVE = "inconclusive"
+    """The verdict is neither pass, partial nor fail."""
+    UNMEASURED = "unmeasured"
+    """A bonus or penalty depends on a criterion that was not measured."""
+    ONLY_CLAIMED = "only_claimed"
+    """A penalty or success depends on what only the agent says."""
+    USAGE_MISSING = "usage_missing"
+    """The terms price tokens, and no run names the contract."""
+    USAGE_UNVERIFIED = "usage_unverified"
+    """The tokens of a run are not verified."""
+    USAGE_NOT_PAYABLE = "usage_not_payable"
+    """The tokens of a run are verified by observations that are not good enough to pay by."""
+    PRICE_UNKNOWN = "price_unknown"
+    """The tokens of a run have no known price."""
+    DUPLICATE_CLAIM = "duplicate_claim"
+    """Another contract was paid for the same run, and governance has not flagged it."""
+    ALREADY_SETTLED = "already_settled"
+    """A person reversed the settlement of this verdict; it takes a later one."""
+    RULE_FAILED = "rule_failed"
+    """A settlement rule failed or is not installed."""
+
+
+REVIEW = frozenset({HoldCode.GOVERNANCE, HoldCode.INCONCLUSIVE, HoldCode.UNMEASURED, HoldCode.ONLY_CLAIMED})
+"""What a person may overrule by a release."""
+USAGE = frozenset(
+    {HoldCode.USAGE_MISSING, HoldCode.USAGE_UNVERIFIED, HoldCode.USAGE_NOT_PAYABLE, HoldCode.PRICE_UNKNOWN}
+)
+"""What ends by itself once the tokens are verified and priced; a release does not overrule it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldReason:
+    """One reason not to pay yet."""
+
+    code: HoldCode
+    message: str
+    about: tuple[str, ...] = ()
+    """Ids and names that it is about: flags, criteria, a run, a contract."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pay:
+    """The contract may be paid, by this bill."""
+
+    bill: Bill
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The contract must not be paid yet."""
+
+    reasons: tuple[HoldReason, ...]
+    """At least one; the first is the one to show."""
+
+    @property
+    def message(self) -> str:
+        """The reason to show."""
+        return self.reasons[0].message
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether it stays held until a person acts, whatever becomes of its tokens."""
+        return any(reason.code in REVIEW or reason.code is HoldCode.ALREADY_SETTLED for reason in self.reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentFacts:
+    """Everything that decides whether a contract may be paid."""
+
+    terms: Terms
+    escrow_micros: int
+    result: VerificationResult | None
+    """The latest verdict; None once it was erased."""
+    version: int
+    """Of the latest verdict."""
+    criteria: SuccessCriteria | None
+    """The criteria of the contract; None for work that is paid for completion alone."""
+    criteria_digest: str | None
+    """Of the criteria of the contract."""
+    usage: tuple[ContractTokenUse, ...] = ()
+    """The tokens of the runs that name the contract; empty where the terms do not price tokens."""
+    paid_under: str | None = None
+    """Another contract that was paid for the same run."""
+    settled_version: int = 0
+    """The last version of the verdict that was paid by, though it may be reversed; 0 before the first."""
+    reversed_by_usage: bool = False
+    """Whether that settlement was reversed only because its tokens were no longer verified."""
+    released: bool = False
+    """Whether a person releases it, who overrules what asks for a review."""
+
+
+def decide_payment(facts: PaymentFacts) -> Pay | Hold:
+    """Pay by the terms' bill, or hold for the reasons that stand against it; the first one is shown."""
+    if facts.result is None:
+        return Hold((HoldReason(HoldCode.ERASED, "the result that it was judged by was erased"),))
+    if facts.result.criteria_digest != facts.criteria_digest:
+        message = f"version {facts.version} of its verdict was not reached by the criteria of the contract"
+        return Hold((HoldReason(HoldCode.OTHER_CRITERIA, message, (str(facts.version),)),))
+    reasons = tuple(_reasons(facts, facts.result))
+    if reasons:
+        return Hold(reasons)
+    try:
+        return Pay(bill(facts.result, facts.terms, facts.escrow_micros, facts.usage))
+    except (RuleFailed, UnknownName) as problem:
+        return Hold((HoldReason(HoldCode.RULE_FAILED, str(problem)),))
+
+
+def _reasons(facts: PaymentFacts, result: VerificationResult) -> Iterator[HoldReason]:
+    if not facts.released:
+        yield from review_reasons(result, facts.criteria, facts.terms)
+    yield from usage_reasons(facts.usage, facts.terms)
+    # A person who releases a flagged output has read the flag. Of a later payment no flag tells.
+    if facts.paid_under is not None and DUPLICATE_FLAG not in result.governance_flags:
+        message = f"its run was already paid under contract {facts.paid_under}"
+        yield HoldReason(HoldCode.DUPLICATE_CLAIM, message, (facts.paid_under,))
+    if facts.version <= facts.settled_version and not facts.reversed_by_usage:
+        message = f"version {facts.version} of its verdict was settled and reversed; a later version is needed"
+        yield HoldReason(HoldCode.ALREADY_SETTLED, message, (str(facts.version),))
+
+
+def review_reasons(result: VerificationResult, criteria: SuccessCriteria | None, terms: Terms) -> Iterator[HoldReason]:
+    """Why a person must review the result before money moves; nothing where no review is needed."""
+    if result.governance not in PAYABLE:
+        flags = tuple(result.governance_flags)
+        yield HoldReason(HoldCode.GOVERNANCE, f"governance {result.governance}: {', '.join(flags)}", flags)
+    if result.verdict not in CONCLUSIVE:
+        message = f"the verdict is {result.verdict}: what could not be measured may still change it"
+        yield HoldReason(HoldCode.INCONCLUSIVE, message, (str(result.verdict),))
+    if unmeasured := _unmeasured(result):
+        message = f"money depends on what could not be measured: {', '.join(unmeasured)}"
+        yield HoldReason(HoldCode.UNMEASURED, message, unmeasured)
+    if claimed := () if criteria is None or terms.claimed_may_earn else _only_claimed(result, criteria, terms):
+        message = f"money depends on what only the agent says: {', '.join(claimed)}"
+        yield HoldReason(HoldCode.ONLY_CLAIMED, message, claimed)
+
+
+def _unmeasured(result: VerificationResult) -> tuple[str, ...]:
+    """Criteria whose bonus or penalty is still open because they were not measured."""
+    # What is charged for being missing is decided already.
+    decided = {one.criterion_id for one in chargeable_criteria(result)}
+    return tuple(
+        one.criterion_id
+        for one in result.criterion_results
+        if one.status is Status.INDETERMINATE and (one.bonus or one.penalty) and one.criterion_id not in decided
+    )
+
+
+def _only_claimed(result: VerificationResult, criteria: SuccessCriteria, terms: Terms) -> tuple[str, ...]:
+    """Criteria by whose claims an agent avoids a penalty, or is paid for a success."""
+    # A bonus that rests on a claim is not listed: the rule claimed_only withholds it.
+    by_success = terms.bonus_on_failure is BonusOnFailure.NONE or "pay_on_success" in terms.rules
+    any_counts = criteria.aggregation is not Aggregation.ALL
+    return tuple(
+        one.criterion_id
+        for one in result.criterion_results
+        if one.status is Status.MET
+        and one.provenance is Provenance.CLAIMED
+        # A result has the penalty only of criteria that are not met.
+        and (criteria.criteria[one.index].penalty or (by_success and (one.required or any_counts)))
+    )
+
+
+def usage_reasons(usage: Sequence[ContractTokenUse], terms: Terms) -> Iterator[HoldReason]:
+    """Why tokens that the terms price cannot be paid yet, run by run; nothing where they can, or have no price."""
+    if not terms.prices_tokens:
+        return
+    if not usage:
+        message = "its terms price tokens, and no run is recorded under its contract_id"
+        yield HoldReason(HoldCode.USAGE_MISSING, message)
+    for use in usage:
+        if use.status is not UsageStatus.VERIFIED:
+            message = f"usage of run {use.run_id} is {use.status}: {use.why}"
+            yield HoldReason(HoldCode.USAGE_UNVERIFIED, message, (use.run_id,))
+        elif use.tokens is None:
+            yield HoldReason(HoldCode.USAGE_NOT_PAYABLE, f"usage of run {use.run_id} {use.why}", (use.run_id,))
+        elif price_of(use, terms) is None:
+            message = f"the cost of run {use.run_id} is unknown: {why_price_unknown(use, terms)}"
+            yield HoldReason(HoldCode.PRICE_UNKNOWN, message, (use.run_id,))

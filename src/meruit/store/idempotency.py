@@ -1,0 +1,119 @@
+"""Requests that may arrive twice: one effect, one reply, stored in the transaction of the write itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Connection, Select, bindparam, select, update
+
+from meruit.errors import IdempotencyConflict
+from meruit.store import tables
+from meruit.store.recorder import Write
+from meruit.store.rows import Rows
+from meruit.store.transaction import WriteTransaction
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotentRequest:
+    """A request that may arrive twice."""
+
+    key: str
+    fingerprint: str
+    """A hash of the request: the same key with another fingerprint is a conflict."""
+    status: int
+    """The HTTP status of its reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotentReplay:
+    """The reply to the first request with this key."""
+
+    status: int
+    reply: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredReply:
+    fingerprint: str
+    replay: IdempotentReplay
+
+
+_REPLIES = Rows[_StoredReply]("reply")
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotentWrite(Generic[T]):
+    """A write that takes effect once, and whose reply becomes durable together with it."""
+
+    tenant: str
+    request: IdempotentRequest
+    write: Write[T]
+    render: Callable[[T], bytes]
+    """Turns what the write returns into the reply that is stored."""
+
+    def __call__(self, writing: WriteTransaction, /) -> bytes | IdempotentReplay:
+        """Write and return the reply; return the stored reply when the key was used before."""
+        before = _find_stored(writing, self.tenant, self.request)
+        if before is not None:
+            return before
+        reply = self.render(self.write(writing))
+        _store_reply(writing, self.tenant, self.request, reply)
+        return reply
+
+
+def find_replay(connection: Connection, tenant: str, request: IdempotentRequest) -> IdempotentReplay | None:
+    """Find the stored reply to this request; raises IdempotencyConflict when the key belongs to another request."""
+    row = connection.execute(_select_reply(tenant, request.key)).first()
+    if row is None:
+        return None
+    return _check_fingerprint(request, _StoredReply(row.fingerprint, IdempotentReplay(row.status, row.reply)))
+
+
+def replace_reply(writing: WriteTransaction, tenant: str, key: str, replay: IdempotentReplay) -> None:
+    """Store another reply for this key, because the first one quotes evidence that is now erased."""
+    writing.change(_REPLACE, of_tenant=tenant, of_key=key, new_status=replay.status, new_reply=replay.reply)
+
+
+def _find_stored(writing: WriteTransaction, tenant: str, request: IdempotentRequest) -> IdempotentReplay | None:
+    stored = _REPLIES.get(writing, tenant, request.key)
+    if stored is None:
+        rows = writing.read(_select_reply(tenant, request.key))
+        stored = _StoredReply(rows[0].fingerprint, IdempotentReplay(rows[0].status, rows[0].reply)) if rows else None
+    return None if stored is None else _check_fingerprint(request, stored)
+
+
+def _store_reply(writing: WriteTransaction, tenant: str, request: IdempotentRequest, reply: bytes) -> None:
+    writing.insert(
+        tables.idempotency,
+        tenant=tenant,
+        key=request.key,
+        fingerprint=request.fingerprint,
+        status=request.status,
+        reply=reply,
+        created_at=writing.now.micros,
+    )
+    stored = _StoredReply(request.fingerprint, IdempotentReplay(request.status, reply))
+    _REPLIES.put(writing, stored, tenant, request.key)
+
+
+def _check_fingerprint(request: IdempotentRequest, stored: _StoredReply) -> IdempotentReplay:
+    if stored.fingerprint != request.fingerprint:
+        raise IdempotencyConflict("this Idempotency-Key was used for another request; use a new one for a new request")
+    return stored.replay
+
+
+# Any: SQLAlchemy's query carries no type of its rows here.
+def _select_reply(tenant: str, key: str) -> Select[Any]:
+    table = tables.idempotency
+    return select(table.c.fingerprint, table.c.status, table.c.reply).where(
+        table.c.tenant == tenant, table.c.key == key
+    )
+
+
+_REPLACE = (
+    update(tables.idempotency)
+    .where(tables.idempotency.c.tenant == bindparam("of_tenant"), tables.idempotency.c.key == bindparam("of_key"))
+    .values(status=bindparam("new_status"), reply=bindparam("new_reply"))
+)
