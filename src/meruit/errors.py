@@ -573,6 +573,17 @@ class ResponseTooLarge(FetchFailed):
         super().__init__(FetchError.PARTIAL_PAGE, detail, at=at)
 
 
+class InvalidAccount(AuthorError):
+    """A setting of an account at a provider is not valid."""
+
+    code = "bad_account"
+
+    def __init__(self, setting: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.setting = setting
+        """Which one: `base_url`, `file`, `key_variable`, or the name of an option."""
+
+
 class MeteringError(MeruitError):
     """A meter was used in a way that cannot be accounted for."""
 
@@ -831,6 +842,13 @@ class AlreadyServed(MeruitError):
     """Another process serves these playgrounds."""
 
     code = "elsewhere"
+    status = 503
+
+
+class TooManyPlaygrounds(MeruitError):
+    """The host serves as many playgrounds as it can."""
+
+    code = "cannot_be_made"
     status = 503
 
 

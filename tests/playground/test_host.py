@@ -1,6 +1,7 @@
 """One host, many playgrounds: each has its own secret, its own state, and outlives the process."""
 
 import asyncio
+import errno
 import functools
 import inspect
 import os
@@ -16,15 +17,15 @@ import asyncssh
 import httpx
 import pytest
 
-from meruit.errors import AlreadyServed, MeruitError, PlaygroundFull, UnknownPlayground
+from meruit.errors import AlreadyServed, MeruitError, PlaygroundFull, TooManyPlaygrounds, UnknownPlayground
 from meruit.model.environment import SourceKind
+from meruit.playground import descriptors, mllp, sftp
 from meruit.playground import host as hosting
-from meruit.playground import sftp
 from meruit.playground.fhir.resources import FhirRefusal
 from meruit.playground.host import Host, Playground
 from meruit.playground.portal import app as portal
 from meruit.playground.seed import Seed
-from meruit.playground.state import QUOTA_BYTES, REFUSED, PlaygroundState
+from meruit.playground.state import QUOTA_BYTES, REFUSED, Clock, PlaygroundState
 
 SEED = Seed(resources={"Patient/1": {"resourceType": "Patient"}}, files={"in/a.txt": b"a"})
 MESSAGE = b"\x0bMSH|^~\\&|A|B|C|D|20260306||ADT^A01|1|P|2.5.1\r\x1c\r"
@@ -248,7 +249,7 @@ async def test_without_their_libraries_the_other_systems_go_on_and_the_endpoints
 
 @looped
 async def test_files_of_playgrounds_at_rest_are_not_held_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "MAX_OPEN", 2)
+    monkeypatch.setattr(descriptors, "MAX_OPEN", 2)
     async with Host(tmp_path) as host:
         made = [await host.create() for _ in range(4)]
         states = [state for one in made if (state := host.state_of(one.id)) is not None and state.settings()]
@@ -258,15 +259,16 @@ async def test_files_of_playgrounds_at_rest_are_not_held_open(tmp_path: Path, mo
 
 
 @looped
-async def test_limits_and_ports_that_are_taken_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "MAX_PLAYGROUNDS", 1)
+async def test_a_full_host_and_a_port_in_use_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "MAX_PLAYGROUNDS", 1)
     async with Host(tmp_path) as host:
         await host.create()
-        with pytest.raises(MeruitError, match="remove some"):
+        with pytest.raises(TooManyPlaygrounds) as refused:
             await host.create()
-        url = await host.serve_http()
-        with pytest.raises(MeruitError, match="choose another"):
-            await host.serve_http(int(url.rpartition(":")[2]))
+        assert refused.value.code == "cannot_be_made"
+        port = int((await host.serve_http()).rpartition(":")[2])
+        with pytest.raises(MeruitError, match=str(port)):
+            await host.serve_http(port)
 
 
 @looped
@@ -423,6 +425,68 @@ async def test_ids_and_secrets_are_of_one_shape_however_they_are_made(tmp_path: 
     for one in (made, branched):
         assert re.fullmatch(hosting.ID, one.id)
         assert re.fullmatch(r"[A-Za-z0-9_-]{32}", one.secret)
-    refused = pytest.raises(AlreadyServed, match="another process serves the playgrounds")
-    with hosting.lock_directory(tmp_path), refused, hosting.lock_directory(tmp_path):
+
+
+def test_one_process_at_a_time_serves_a_directory(tmp_path: Path) -> None:
+    with hosting.lock_directory(tmp_path):
+        with pytest.raises(AlreadyServed) as refused, hosting.lock_directory(tmp_path):
+            pass
+        assert str(tmp_path) in str(refused.value)
+    with hosting.lock_directory(tmp_path):
         pass
+
+
+def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
+    parent, other = socket.socketpair()
+    with hosting.lock_directory(tmp_path):
+        child = os.fork()
+        if not child:
+            other.send(b"ready")
+            # It lives until the parent says something.
+            other.recv(1)
+            os._exit(0)
+        assert parent.recv(5) == b"ready"
+    with parent, other:
+        try:
+            with hosting.lock_directory(tmp_path):
+                pass
+        finally:
+            parent.send(b"!")
+            os.waitpid(child, 0)
+
+
+class _Listening:
+    """Stands in for `mllp.listen` and fails first in the given ways."""
+
+    def __init__(self, *failures: int) -> None:
+        self.failures = list(failures)
+        self.ports: list[int] = []
+        self.states: list[PlaygroundState] = []
+        self._listen = mllp.listen
+
+    async def __call__(self, state: PlaygroundState, host: str, port: int, clock: Clock) -> mllp.MllpListener:
+        self.ports.append(port)
+        self.states.append(state)
+        if self.failures:
+            number = self.failures.pop(0)
+            raise OSError(number, os.strerror(number))
+        return await self._listen(state, host, port, clock)
+
+
+@looped
+async def test_only_a_port_in_use_is_replaced_by_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Host(tmp_path) as host:
+        made = await host.create()
+        port = int(made.endpoints.mllp.rpartition(":")[2])
+    listening = _Listening(errno.EADDRINUSE)
+    monkeypatch.setattr(mllp, "listen", listening)
+    async with Host(tmp_path) as host:
+        assert listening.ports == [port, 0]
+        listening.failures = [errno.EMFILE]
+        with pytest.raises(OSError, match=os.strerror(errno.EMFILE)) as refused:
+            await host.create()
+        assert refused.value.errno == errno.EMFILE
+        assert listening.ports == [port, 0, 0]
+        assert listening.states[-1]._connection is None
+        assert [one.id for one in host.listing()] == [made.id]
+    assert folders(tmp_path) == [made.id]

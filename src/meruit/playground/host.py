@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import errno
 import fcntl
 import hmac
 import json
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import UUID
 
-from meruit.errors import AlreadyServed, MeruitError, UnknownPlayground, Unreachable
+from meruit.errors import AlreadyServed, MeruitError, TooManyPlaygrounds, UnknownPlayground, Unreachable
 from meruit.model.environment import EnvironmentState
 from meruit.model.record import Record
 from meruit.model.time import to_micros
 from meruit.playground.asgi import Application, Receive, Scope, Send, headers_of
+from meruit.playground.descriptors import plan_descriptors, raise_descriptor_limit
 from meruit.playground.seed import Seed, apply_seed
 from meruit.playground.state import QUOTA_BYTES, START, Clock, PlaygroundState, utc_now
 
@@ -31,10 +33,8 @@ if TYPE_CHECKING:
 
 PREFIX = "/playgrounds"
 """Where the systems stand that speak HTTP."""
-MAX_OPEN = 200
-"""Playgrounds whose files are held open; the others are opened when they are used."""
-MAX_PLAYGROUNDS = 10_000
-"""Of one host."""
+BACKLOG = 200
+"""Connections that wait to be accepted."""
 GRACE_S = 5
 """How long answers that were begun may take once a host ends."""
 MAX_CONNECTIONS = 256
@@ -74,19 +74,39 @@ def new_secret(entropy: Callable[[int], bytes]) -> str:
     return base64.urlsafe_b64encode(entropy(24)).decode()
 
 
+_locks: set[int] = set()
+
+
+def _close_locks() -> None:
+    """Close the locks in a forked child: it would keep the lock of a host that has ended."""
+    for descriptor in _locks:
+        os.close(descriptor)
+    _locks.clear()
+
+
+os.register_at_fork(after_in_child=_close_locks)
+
+
 @contextlib.contextmanager
 def lock_directory(directory: Path) -> Iterator[None]:
-    """Keep a folder's playgrounds to this process while it serves them: two would take each other's ports.
+    """Lock the playgrounds of a directory for this process; two hosts would take each other's ports.
 
-    Raises Served where another has them.
+    Raises AlreadyServed while another process has the lock.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with contextlib.closing(os.fdopen(os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600))) as held:
+    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    _locks.add(descriptor)
+    try:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise AlreadyServed(f"another process serves the playgrounds in {directory}; end that one first") from None
         yield
+    finally:
+        # A forked child has closed it already.
+        if descriptor in _locks:
+            _locks.discard(descriptor)
+            os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -163,6 +183,9 @@ class Host:
         """Ids of playgrounds whose files may be open, the least recently used first."""
         self._systems: dict[str, Application] = {}
         self._sftp: SftpServer | None = None
+        self._descriptor_limit = 0
+        self._making = 0
+        """How many playgrounds are being made."""
         self._missing: list[str] = []
         """What each system that is not served needs."""
         self._ending = contextlib.AsyncExitStack()
@@ -170,12 +193,15 @@ class Host:
     async def __aenter__(self) -> Self:
         """Begin to serve."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._descriptor_limit = raise_descriptor_limit()
         async with contextlib.AsyncExitStack() as beginning:
             beginning.push_async_callback(self._close)
             await asyncio.to_thread(self._remove_leftovers)
+            earlier = sorted(self.directory.glob(f"pg_*/{FILE}"))
+            self._check_capacity(len(earlier))
             self._systems = self._make_systems()
             await self._serve_sftp()
-            for found in sorted(self.directory.glob(f"pg_*/{FILE}")):
+            for found in earlier:
                 await self._serve(found.parent.name)
             self._ending = beginning.pop_all()
         return self
@@ -228,7 +254,7 @@ class Host:
             return None
         self._recent.pop(playground_id, None)
         self._recent[playground_id] = None
-        if len(self._recent) > MAX_OPEN:
+        if len(self._recent) > plan_descriptors(self._descriptor_limit).open_states:
             oldest = next(iter(self._recent))
             del self._recent[oldest]
             if oldest in self._served:
@@ -385,29 +411,50 @@ class Host:
                     shutil.rmtree(left) if left.is_dir() else left.unlink()
 
     async def _make(self, make: Callable[[Path], None]) -> Playground:
-        if len(self._served) >= MAX_PLAYGROUNDS:
-            raise MeruitError(f"there are {MAX_PLAYGROUNDS:,} playgrounds; remove some")
+        self._check_capacity(len(self._served) + self._making + 1)
         playground_id = new_id(self._clock, self._entropy)
-        with staging_file(self.directory, playground_id) as path:
-            await _finish_despite_cancel(asyncio.to_thread(make, path))
-        await self._serve(playground_id)
+        self._making += 1
+        try:
+            with staging_file(self.directory, playground_id) as path:
+                await _finish_despite_cancel(asyncio.to_thread(make, path))
+            await self._serve(playground_id)
+        except BaseException:
+            shutil.rmtree(self.directory / playground_id, ignore_errors=True)
+            raise
+        finally:
+            self._making -= 1
         return self._describe(playground_id, self._require(playground_id))
 
     async def _serve(self, playground_id: str) -> None:
         from meruit.playground import mllp
 
         state = PlaygroundState(self.directory / playground_id / FILE, clock=self._clock)
-        settings = state.settings()
         try:
-            listener = await mllp.listen(state, self.bind, settings.get("mllp_port") or 0, self._clock)
-        except OSError:
-            # Somebody else has the port that it had before.
-            listener = await mllp.listen(state, self.bind, 0, self._clock)
+            settings = state.settings()
+            try:
+                listener = await mllp.listen(state, self.bind, settings.get("mllp_port") or 0, self._clock)
+            except OSError as problem:
+                if problem.errno != errno.EADDRINUSE:
+                    raise
+                # Another program has the port that it had before.
+                listener = await mllp.listen(state, self.bind, 0, self._clock)
+        except BaseException:
+            state.close()
+            raise
         ours = {"mllp_port": listener.port, "quota_bytes": self._quota_bytes}
         if not ours.items() <= settings.items():
             state.set(**ours)
         self._served[playground_id] = _OpenPlayground(state, settings["secret"], listener)
         self.state_of(playground_id)
+
+    def _check_capacity(self, count: int) -> None:
+        """Raise TooManyPlaygrounds unless so many can be served at once."""
+        most = plan_descriptors(self._descriptor_limit).playgrounds
+        if count > most:
+            raise TooManyPlaygrounds(
+                f"this host can serve {most:,} playgrounds with a limit of {self._descriptor_limit:,} open files, "
+                f"not {count:,}; remove some, or raise the limit (`ulimit -n`)"
+            )
 
     def _require(self, playground_id: str) -> _OpenPlayground:
         if playground_id not in self._served:
@@ -464,7 +511,7 @@ def _listener(host: str, port: int) -> socket.socket:
         # On Windows this would let two servers share a port.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, os.name == "posix")
         listener.bind((host, port))
-        listener.listen(MAX_OPEN)
+        listener.listen(BACKLOG)
     except OSError as problem:
         listener.close()
         raise MeruitError(

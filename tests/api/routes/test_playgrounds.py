@@ -224,7 +224,7 @@ def test_a_broken_playground_keeps_nobody_from_the_rest(deploy: Deploy) -> None:
 
 def test_no_more_are_made_than_there_may_be(here: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     made = here.done("playgrounds", {})["id"]
-    monkeypatch.setattr("meruit.playground.host.MAX_PLAYGROUNDS", 0)
+    monkeypatch.setattr("meruit.playground.descriptors.MAX_PLAYGROUNDS", 0)
     for path in ("", f"/{made}/branch"):
         reply = here.deployment.ask("POST", f"/v1/playgrounds{path}", key=here.operator, json={})
         assert (reply.status_code, reply.json()["type"]) == (503, "urn:meruit:problem:cannot_be_made"), reply.text
