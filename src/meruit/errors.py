@@ -879,6 +879,35 @@ class PlaygroundRefusal(MeruitError):
         super().__init__(detail)
 
 
+class FhirRefusal(MeruitError):
+    """The playground's FHIR server rejected a request; `status` and `code` are those of its OperationOutcome."""
+
+    def __init__(
+        self, status: int, code: str, diagnostics: str, *, expression: str | None = None, allow: str | None = None
+    ) -> None:
+        self.status = status
+        self.code = code
+        self.diagnostics = diagnostics
+        self.expression = expression
+        """The path inside the request."""
+        self.allow = allow
+        """The methods that are allowed, when this one is not."""
+        super().__init__(diagnostics)
+
+
+class InvalidPhoneScript(MeruitError):
+    """The script of a phone call is not valid."""
+
+    code = "bad_phone_script"
+    status = 422
+
+    def __init__(self, path: tuple[str | int, ...], where: str, fault: str) -> None:
+        self.path = path
+        """Inside the script."""
+        self.fault = fault
+        super().__init__(f"{where}: {fault}")
+
+
 class ProviderRefusal(MeruitError):
     """The billing provider of the playground rejected a request."""
 

@@ -46,7 +46,7 @@ from meruit.usage.store.accounts import (
     StorePages,
     find_fetch,
 )
-from meruit.usage.store.read import AttributionRow
+from meruit.usage.attribution.run import AttributionRun
 from meruit.usage.store.write import (
     Acknowledge,
     ObserveNow,
@@ -1004,7 +1004,7 @@ def test_a_row_of_a_lane_says_what_projecting_needs(here: Place) -> None:
         unknown, known = usage_reading.iterate_account(connection, here.tenant, BEGUN, ENDED)
     record = here.found()
     assert record.next_observation_at is not None
-    assert known == AttributionRow(
+    assert known == AttributionRun(
         *("r", record.seq, "session", "x", to_micros(BEGUN), to_micros(ENDED), 20, 10, None, 20, 10, 3),
         *(to_micros(record.next_observation_at), "pending"),
     )

@@ -779,7 +779,7 @@ class Forgery(NamedTuple):
                 return msgspec.structs.replace(entry, dossier=commitment(bytes.fromhex(kept.salt), kept.body))
             case UsageEntry(run=run, attempts=attempts) if self.usage is not None and run in self.usage.runs:
                 proof = self.usage.runs[run]
-                content = usage_evidence_bytes(proof.run, proof.looks[:attempts])
+                content = usage_evidence_bytes(proof.run, proof.observations[:attempts])
                 return msgspec.structs.replace(entry, evidence=commitment(bytes.fromhex(proof.salt), content))
             case _:
                 return entry

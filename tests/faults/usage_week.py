@@ -248,7 +248,7 @@ class Week:
         reconciler = Reconciler(cast("Store", MortalStore(store, life, self.heard)), {ACCOUNT: mortal})
         (passed,) = await asyncio.gather(reconciler.run_once(), return_exceptions=True)
         if isinstance(passed, ReconcileSummary):
-            self.lived.looked += sum(one.looked for one in passed.accounts)
+            self.lived.looked += sum(one.observed for one in passed.accounts)
             self.lived.errors.update(one.error for one in passed.accounts if one.error is not None)
         elif not life.died_at:
             raise passed

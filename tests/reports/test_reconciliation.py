@@ -159,7 +159,7 @@ def test_looks_are_told_from_the_end_of_the_run_and_withdrawals_are_marked() -> 
     ]
     told = build_report([record], {record.run.id: looks}).timeline
     (row,) = told.rows
-    assert [(one.minutes, one.kind) for one in row.looks] == [
+    assert [(one.minutes, one.kind) for one in row.observations] == [
         (10, TimelineObservationKind.COUNT),
         (80, TimelineObservationKind.COUNT),
         (120, TimelineObservationKind.ZERO),

@@ -440,7 +440,7 @@ def test_what_steps_say_after_a_look_is_not_the_runs_own_account() -> None:
         ({"run_id": None}, "needs 'run_id'"),
         ({"framework": None}, "needs 'framework'"),
         ({"score": 2}, "line 1, score: expected `float` <= 1.0"),
-        ({"attribution_key": {"kind": "kee"}}, "line 1, attribution key.kind: invalid enum value 'kee'"),
+        ({"attribution_key": {"kind": "kee"}}, "line 1, attribution_key.kind: invalid enum value 'kee'"),
         ({"task": ["a"]}, "line 1, task: expected `str`, got `array`"),
         ({"steps": [{"step": 1, "tokens_in": -1, "tokens_out": 0}]}, "steps[0].tokens_in: expected a number from 0"),
     ],

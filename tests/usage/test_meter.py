@@ -112,7 +112,7 @@ def _do(meter: RunMeter | StepMeter, what: str, tokens: int) -> None:
     if what == "add":
         meter.add(block(tokens, tokens))
     else:
-        getattr(meter, what)()
+        {"failed": meter.add_failed_call, "aborted": meter.add_aborted_call}[what]()
 
 
 def test_a_response_tells_its_tokens_model_id_and_tier() -> None:

@@ -139,7 +139,7 @@ class RunProof(Record, frozen=True, forbid_unknown_fields=True):
     salt: str
     """In hex."""
     run: bytes
-    looks: list[bytes]
+    observations: list[bytes]
     """In the order in which they were kept."""
 
 

@@ -57,8 +57,8 @@ class ContractTokenUse(Record, frozen=True):
 
     run_id: str
     status: UsageStatus
-    looks: int
-    """At the provider's count, on which that rests."""
+    observations: int
+    """How many observations of the provider's count the status rests on."""
     tokens: Tokens | None = None
     cost: Decimal | None = None
     """By the run's frozen prices, in US dollars; None where it is not known."""

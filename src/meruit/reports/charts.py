@@ -241,7 +241,7 @@ def _bar(step: StepUse, y: Axis, left: float, width: float) -> Child:
 def reconciliation(timeline: Timeline) -> Markup:
     """Runs from their end on: what was claimed when, every look, and where a claim was withdrawn."""
     row, top = 34.0, 12.0
-    looks = [one.minutes for line in timeline.rows for one in line.looks]
+    looks = [one.minutes for line in timeline.rows for one in line.observations]
     changes = [one.minutes for line in timeline.rows for one in line.changes]
     last = max([*looks, *changes, 120.0])
     x = Axis(0.0, math.log10(1 + last), 14.0, RIGHT)
@@ -253,7 +253,7 @@ def reconciliation(timeline: Timeline) -> Markup:
         _text(WIDTH / 2, bottom + 36, "since the run's end (log scale)", "middle"),
         [_timeline_row(line, x, top + row * place) for place, line in enumerate(timeline.rows)],
     ]
-    told = "; ".join(f"{one.run}: {len(one.looks)} looks, {one.status}" for one in timeline.rows)
+    told = "; ".join(f"{one.run}: {len(one.observations)} looks, {one.status}" for one in timeline.rows)
     return _drawing("Looks at runs, and what was claimed after each", f"{told}.", bottom + 46, drawn)
 
 
@@ -282,7 +282,7 @@ def _timeline_row(line: TimelineRow, x: Axis, top: float) -> Child:
             r=4.0,
             class_="look" if one.kind is TimelineObservationKind.COUNT else "look none",
         )
-        for one in line.looks
+        for one in line.observations
     ]
     withdrawn = [
         _text(_after(x, one.minutes), middle + 6, "✕", "middle", "bad") for one in line.changes if one.withdraws

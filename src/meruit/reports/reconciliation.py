@@ -87,7 +87,7 @@ class TimelineRow(Record, frozen=True):
     run: str
     agent: str
     status: UsageStatus
-    looks: tuple[TimelineObservation, ...]
+    observations: tuple[TimelineObservation, ...]
     changes: tuple[TimelineChange, ...]
 
 

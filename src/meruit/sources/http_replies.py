@@ -32,7 +32,7 @@ MAX_KIND_CHARS = 60
 MAX_ISSUES = 3
 """How many issues of one OperationOutcome an error quotes."""
 
-_SECONDS = re.compile(r"[0-9]{1,10}(\.[0-9]*)?")
+_SECONDS = re.compile(r"[0-9]{1,30}(\.[0-9]*)?")
 _TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 

@@ -115,7 +115,7 @@ def test_a_run_is_recorded_whole(desk: Desk) -> None:
     assert found["local"] == {**dict.fromkeys(("requests", "cached", "cache_write", "reasoning")), **CALL["tokens"]}
     assert {name: found["run"][name] for name in told} == told
     assert {name: found[name] for name in made} == made
-    assert found["looks"] == []
+    assert found["observations"] == []
 
 
 def test_a_run_without_an_id_gets_one_of_ours(desk: Desk) -> None:
@@ -308,8 +308,8 @@ def test_a_bad_block_is_told_with_its_place(desk: Desk, call: dict[str, Any], pl
         ({"ended_at": "yesterday"}, "ended_at"),
         ({"ended_at": 1_777_777_777}, "ended_at"),
         ({"score": 1.01}, "score"),
-        ({"attribution_key": {"kind": "attribution_key"}}, "lane.kind"),
-        ({"attribution_key": {"kind": "key", "value": "a\x07"}}, "lane.value"),
+        ({"attribution_key": {"kind": "lane"}}, "attribution_key.kind"),
+        ({"attribution_key": {"kind": "key", "value": "a\x07"}}, "attribution_key.value"),
         ({"attribution_key": {"knid": "key"}}, "attribution_key"),
         ({"steps": [{}]}, "steps[0]"),
         ({"steps": [{"id": "a\tb"}]}, "steps[0].id"),
@@ -423,7 +423,7 @@ def test_all_that_is_known_of_a_run_can_be_read(desk: Desk) -> None:
     found = desk.read(f"/{run_id}")
     assert (found["verification_status"], found["code"], found["attempts"]) == ("verified", "stable", 3)
     assert (found["total_tokens_in"], found["total_tokens_out"], found["steps_with_tokens"]) == (10, 5, 1)
-    assert [(one["id"], one["error"], one["detail"]) for one in found["looks"]] == [
+    assert [(one["id"], one["error"], one["detail"]) for one in found["observations"]] == [
         (one.id, one.error, one.detail) for one in looks
     ]
     assert found["verdict"]["compared"] == [looks[1].id, looks[2].id]

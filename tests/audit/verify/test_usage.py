@@ -12,7 +12,7 @@ from tests.usage.metering import ENDED, POLICY
 from meruit.audit.bundle import Bundle, RunProof, UsageFile, pack, read, unpack
 from meruit.audit.findings import Findings
 from meruit.audit.verify import usage as usage_proof
-from meruit.audit.verify.outcome import verify
+from meruit.audit.verify.outcome import verify_bundle
 from meruit.contracts.store import transaction as stepping
 from meruit.contracts.token_terms import token_use
 from meruit.errors import AuditStep
@@ -38,7 +38,7 @@ def paid(desk: TokenDesk) -> Bundle:
 
 
 def checked(desk: TokenDesk, data: bytes) -> Findings:
-    return verify(data, key=desk.store.signer.verifier)
+    return verify_bundle(data, key=desk.store.signer.verifier)
 
 
 def signed_again(desk: TokenDesk, whole: Bundle, forged: Forgery) -> Findings:
@@ -56,7 +56,7 @@ def test_a_bundle_brings_the_looks_that_its_bill_rests_on(desk: TokenDesk) -> No
     whole = paid(desk)
     assert whole.usage is not None
     proof = whole.usage.runs["r"]
-    assert [Observation.from_json(one).total for one in proof.looks] == [FIRST, FIRST]
+    assert [Observation.from_json(one).total for one in proof.observations] == [FIRST, FIRST]
     assert MeteredRun.from_json(proof.run).contract_id == desk.contract_id
     assert "1 of 1 settlements recomputed" in desk.audited()[0]
 
@@ -66,7 +66,7 @@ def test_looks_that_the_log_has_not_spoken_of_stay_at_home(desk: TokenDesk) -> N
     desk.look(FIRST)
     whole = read(unpack(desk.bundle()))
     assert whole.usage is not None
-    assert len(whole.usage.runs["r"].looks) == 2
+    assert len(whole.usage.runs["r"].observations) == 2
     assert desk.audited()
 
 
@@ -131,7 +131,7 @@ def test_what_a_file_says_is_proven_by_what_the_provider_said_later(desk: TokenD
         desk.look(FIRST, reported_by=reported_by)
     whole = read(unpack(desk.bundle()))
     assert whole.usage is not None
-    assert [Observation.from_json(one).reported_by for one in whole.usage.runs["r"].looks] == ["file", "file", "", ""]
+    assert [Observation.from_json(one).reported_by for one in whole.usage.runs["r"].observations] == ["file", "file", "", ""]
     assert "1 of 1 settlements recomputed" in desk.audited()[0]
 
 
@@ -159,10 +159,10 @@ def other(look: bytes) -> bytes:
         lambda _: UsageFile({}),
         lambda proof: UsageFile({"r": proof, "x": proof}),
         lambda proof: UsageFile({"x": proof}),
-        lambda proof: UsageFile({"r": msgspec.structs.replace(proof, looks=[*map(other, proof.looks)])}),
-        lambda proof: UsageFile({"r": msgspec.structs.replace(proof, looks=proof.looks[:1])}),
-        lambda proof: UsageFile({"r": msgspec.structs.replace(proof, looks=[*proof.looks, proof.looks[1]])}),
-        lambda proof: UsageFile({"r": msgspec.structs.replace(proof, looks=proof.looks[::-1])}),
+        lambda proof: UsageFile({"r": msgspec.structs.replace(proof, observations=[*map(other, proof.observations)])}),
+        lambda proof: UsageFile({"r": msgspec.structs.replace(proof, observations=proof.observations[:1])}),
+        lambda proof: UsageFile({"r": msgspec.structs.replace(proof, observations=[*proof.observations, proof.observations[1]])}),
+        lambda proof: UsageFile({"r": msgspec.structs.replace(proof, observations=proof.observations[::-1])}),
         lambda proof: UsageFile({"r": msgspec.structs.replace(proof, salt="00" * 16)}),
         lambda proof: UsageFile({"r": msgspec.structs.replace(proof, salt=proof.salt.upper() + "Z")}),
         lambda proof: UsageFile({"r": msgspec.structs.replace(proof, run=proof.run.replace(b"s0", b"s1"))}),
@@ -240,15 +240,15 @@ def otherwise(run: bytes, **fields: Any) -> bytes:
 @pytest.mark.parametrize(
     ("lie", "said"),
     [
-        (lambda f, p: with_proof(f, looks=[*map(other, p.looks)]), "paid other tokens of run 'r'"),
+        (lambda f, p: with_proof(f, observations=[*map(other, p.observations)]), "paid other tokens of run 'r'"),
         (lambda f, p: with_proof(f, run=otherwise(p.run, contract_id="con_x")), "which is not of its contract"),
         (lambda f, p: with_proof(f, run=otherwise(p.run, id="x")), "which is not of its contract"),
         (lambda f, _: with_proof(f, run=b"{}"), "run 'r' or a look at it cannot be read"),
-        (lambda f, _: with_proof(f, looks=[b"[]", b"1"]), "run 'r' or a look at it cannot be read"),
-        (lambda f, p: with_proof(f, looks=[one.replace(b"{", b"{ ", 1) for one in p.looks]), "as it is recorded"),
-        (lambda f, p: with_proof(f, looks=[*map(hearsay, p.looks)]), "no rules verify the tokens of run 'r'"),
+        (lambda f, _: with_proof(f, observations=[b"[]", b"1"]), "run 'r' or a look at it cannot be read"),
+        (lambda f, p: with_proof(f, observations=[one.replace(b"{", b"{ ", 1) for one in p.observations]), "as it is recorded"),
+        (lambda f, p: with_proof(f, observations=[*map(hearsay, p.observations)]), "no rules verify the tokens of run 'r'"),
         (lambda f, p: with_proof(f, run=otherwise(p.run, ended_at=None)), "no rules verify the tokens of run 'r'"),
-        (lambda f, p: with_proof(f.changed(UsageEntry, attempts=1), looks=p.looks[:1]), "no rules verify"),
+        (lambda f, p: with_proof(f.changed(UsageEntry, attempts=1), observations=p.observations[:1]), "no rules verify"),
         (lambda f, _: f.with_bill(1, usage=billed(f) * 2), "paid the tokens of one run twice"),
         (lambda f, _: f.changed(UsageEntry, status="warning"), "did not call the tokens of run 'r' verified"),
         (with_one_more, "no bill is for the tokens of run 'x'"),
@@ -283,7 +283,7 @@ def in_no_contract(forged: Forgery) -> Forgery:
 
 def test_a_bill_rests_on_no_fewer_looks_than_verified_it(desk: TokenDesk) -> None:
     whole = paid(desk)
-    usage = tuple(msgspec.structs.replace(one, looks=1) for one in desk.bill.usage)
+    usage = tuple(msgspec.structs.replace(one, observations=1) for one in desk.bill.usage)
     found = signed_again(desk, whole, Forgery.of(whole).with_bill(1, usage=usage))
     assert found.failed is AuditStep.SETTLEMENT
     assert "rests on fewer looks at run 'r'" in found.steps[-1].message

@@ -314,7 +314,7 @@ def test_recorded_runs_are_reported_on_without_a_file(run: Run) -> None:
     found = json.loads(run("report", "build", "--json").stdout)
     assert (found["runs"], found["verified"]) == (2, 1)
     assert found["excluded"][0]["run"] == "b-1"
-    assert len(found["timeline"]["rows"][1]["looks"]) == 2
+    assert len(found["timeline"]["rows"][1]["observations"]) == 2
     alone = json.loads(run("report", "build", "--json", "--framework", "a").stdout)
     assert alone["runs"] == 1
     missing = run("report", "build", "--json", "--framework", "c")

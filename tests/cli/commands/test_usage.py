@@ -328,7 +328,7 @@ def test_files_are_recorded_with_their_attempts_listed_and_shown(run: Run) -> No
     ):
         assert part in shown
     told = json.loads(run("usage", "show", "run-1", "--json").stdout)
-    assert (told["run"]["id"], len(told["looks"])) == ("run-1", 2)
+    assert (told["run"]["id"], len(told["observations"])) == ("run-1", 2)
     assert run("usage", "show", "nobody").returncode == 2
 
 
@@ -552,7 +552,7 @@ def test_a_recorded_run_comes_out_as_a_file_that_is_judged_alike(run: Run) -> No
     recorded = json.loads(run("usage", "show", "run-1", "--json").stdout)
     run("usage", "record", "out.json", "--data", "elsewhere")
     other = json.loads(run("usage", "show", "run-1", "--json", "--data", "elsewhere").stdout)
-    assert (other["run"], other["looks"], other["verdict"]) == (recorded["run"], recorded["looks"], recorded["verdict"])
+    assert (other["run"], other["observations"], other["verdict"]) == (recorded["run"], recorded["observations"], recorded["verdict"])
     assert json.loads(run("usage", "export", "run-1").stdout)["run_id"] == "run-1"
     assert json.loads(run("usage", "export", "run-1", "-o", "x.json", "--json").stdout) == {"file": "x.json"}
 
@@ -574,7 +574,7 @@ def test_what_was_exported_and_is_recorded_again_is_no_second_look(run: Run, wri
     run("usage", "export", "run-1", "-o", "out.json")
     assert run("usage", "record", "out.json").returncode == 0
     after = json.loads(run("usage", "show", "run-1", "--json").stdout)
-    assert (after["looks"], after["verdict"]) == (before["looks"], before["verdict"])
+    assert (after["observations"], after["verdict"]) == (before["observations"], before["verdict"])
     assert (after["verdict"]["assurance"], after["verdict"]["reported_by"]) == ("B", "")
     whole = json.loads(Path("out.json").read_bytes())
     whole["usage_api_reconciliation"]["attempts"][0]["total_tokens_in"] = 8

@@ -207,8 +207,8 @@ def test_every_failure_is_of_its_own_kind(
 def test_silence_ends_in_time(server: ProviderServer, clock: Clock) -> None:
     server.faults = Faults(outages=[ALWAYS._replace(kind=OutageKind.SILENT)])
     source = opened("openai", server.url, clock=clock)
-    asker = source._asker  # type: ignore[attr-defined]  # nobody waits half a minute for a test
-    asker.limits = asker.limits.__class__(timeout_s=0.05)
+    client = source._client  # type: ignore[attr-defined]  # nobody waits half a minute for a test
+    client.limits = client.limits.__class__(timeout_s=0.05)
     failure = failure_of(lambda: source.usage(before(2)))
     assert failure.kind is FetchError.TIMEOUT
     assert clock.slept == [1.0, 2.0, 4.0]

@@ -29,7 +29,7 @@ from tests.usage.providers.opened import (
     sum_of,
 )
 
-from meruit.errors import AuthorError, FetchError, FetchFailed
+from meruit.errors import FetchError, FetchFailed, InvalidAccount
 from meruit.model.metering import UsageAccount, Window
 from meruit.model.usage import Tokens
 from meruit.registry import usage_sources
@@ -373,7 +373,7 @@ def test_pages_that_never_end_end(server: Scripted) -> None:
     count = iter(range(10**9))
     server.say = lambda _: Reply(page(next_page=f"page_{next(count)}"))
     source = openai(server)
-    source._asker.limits = ReadLimits(pages=5)
+    source._client.limits = ReadLimits(pages=5)
     failure = failure_of(lambda: source.usage(Window(NOW - 2 * MINUTE, NOW)))
     assert failure.kind is FetchError.PARTIAL_PAGE
     # Both minutes alone have too many pages as well.
@@ -383,7 +383,7 @@ def test_pages_that_never_end_end(server: Scripted) -> None:
 def test_an_answer_without_end_is_not_read_to_it(server: Scripted) -> None:
     server.always(b'{"data": [' + b" " * 200_000)
     source = openai(server)
-    source._asker.limits = ReadLimits(reply_bytes=100_000)
+    source._client.limits = ReadLimits(reply_bytes=100_000)
     failure = failure_of(lambda: source.usage(Window(NOW - MINUTE, NOW)))
     assert failure.kind is FetchError.PARTIAL_PAGE
     assert "100,000 bytes" in str(failure)
@@ -392,18 +392,18 @@ def test_an_answer_without_end_is_not_read_to_it(server: Scripted) -> None:
 def test_a_window_whose_answer_is_too_large_is_asked_for_in_parts(server: Scripted) -> None:
     server.say = lambda params: Reply(whole(params, RESULT))
     source = openai(server)
-    source._asker.limits = ReadLimits(reply_bytes=3_000)
+    source._client.limits = ReadLimits(reply_bytes=3_000)
     found = sum_of(all_of(source.usage(before(2))))
     assert found == Tokens(1200, 240, 120)
     assert len(server.asked) < 60
-    source._asker.limits = ReadLimits(reply_bytes=50)
+    source._client.limits = ReadLimits(reply_bytes=50)
     assert failure_of(lambda: source.usage(before(2))).kind is FetchError.PARTIAL_PAGE
 
 
 def test_too_much_altogether_is_asked_for_in_parts_too(server: Scripted) -> None:
     server.say = lambda params: Reply(page(next_page=None if "page" in params else "second"))
     source = openai(server)
-    source._asker.limits = ReadLimits(bytes_total=10)
+    source._client.limits = ReadLimits(bytes_total=10)
     assert failure_of(lambda: source.usage(Window(NOW - MINUTE, NOW))).kind is FetchError.PARTIAL_PAGE
 
 
@@ -434,7 +434,7 @@ def test_what_is_packed_is_not_unpacked(server: Scripted) -> None:
     server.always(gzip.compress(json.dumps(GOOD).encode()), Content_Encoding="gzip")
     failure = failure_of(lambda: openai(server).usage(before(2)))
     assert failure.kind is FetchError.MALFORMED
-    assert "packed its answer (gzip)" in str(failure)
+    assert "(gzip)" in str(failure)
 
 
 def test_nobody_there_is_a_failure_of_the_server(clock: Clock) -> None:
@@ -663,7 +663,7 @@ def test_analytics_that_repeat_a_row_on_a_later_page_are_not_believed(server: Sc
 
 def test_the_older_analytics_are_refused() -> None:
     for report in ("usage_report", "cost_report"):
-        with pytest.raises(AuthorError, match="silently short"):
+        with pytest.raises(InvalidAccount, match="base_url"):
             opened("anthropic_analytics", f"https://api.anthropic.com/v1/organizations/analytics/{report}")
 
 
@@ -831,7 +831,7 @@ def test_a_call_that_is_told_on_two_days_is_none(server: Scripted) -> None:
 def test_too_many_bytes_of_logs_are_asked_for_in_parts(server: Scripted) -> None:
     server.always(logs(LOG))
     source = litellm(server)
-    source._asker.limits = ReadLimits(bytes_total=10)
+    source._client.limits = ReadLimits(bytes_total=10)
     second = Window(NOW - HOUR, NOW - HOUR + timedelta(seconds=1))
     assert failure_of(lambda: source.usage(second)).kind is FetchError.PARTIAL_PAGE
 

@@ -17,6 +17,7 @@ from tests.usage.metering import Place as Tenant
 from meruit.model.time import to_micros
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
+from meruit.usage.attribution.run import AttributionRun
 from meruit.usage.store.accounts import AcquireAccountLease, ChangeCredential
 from meruit.usage.store.due import (
     DAY,
@@ -32,7 +33,6 @@ from meruit.usage.store.due import (
     find_runs,
     newest_seq,
 )
-from meruit.usage.store.read import AttributionRow
 from meruit.usage.store.write import RecordRuns
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ def test_pages_hold_every_run_once_in_the_order_of_their_ends(
     moment = to_micros(BEGUN + timedelta(minutes=until))
     ordered = sorted(range(len(ends)), key=lambda number: (ends[number], number))
 
-    def walked(page: Callable[..., list[AttributionRow]]) -> list[str]:
+    def walked(page: Callable[..., list[AttributionRun]]) -> list[str]:
         found: list[str] = []
         place = UsageRunCursor(0)
         while rows := read(here, partial(page, after=place)):

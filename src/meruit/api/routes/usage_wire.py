@@ -142,7 +142,7 @@ class UsageDetail(UsageBrief, frozen=True, kw_only=True):
     local: Tokens | None
     """What the run says of itself."""
     verdict: UsageVerdict
-    looks: list[Observation]
+    observations: list[Observation]
     waits: str
     """What it waits for where that is not time."""
     exhausted: bool
@@ -164,14 +164,14 @@ def to_brief(record: UsageRecord) -> UsageBrief:
     return UsageBrief(**_brief_fields(record))
 
 
-def to_detail(record: UsageRecord, looks: list[Observation]) -> UsageDetail:
+def to_detail(record: UsageRecord, observations: list[Observation]) -> UsageDetail:
     """All of it."""
     return UsageDetail(
         **_brief_fields(record),
         run=record.run,
         local=record.run.local,
         verdict=record.verdict,
-        looks=looks,
+        observations=observations,
         waits=record.waits,
         exhausted=record.exhausted,
         acknowledged=record.acknowledged,

@@ -16,10 +16,10 @@ from meruit.audit.verify.usage import UsageProofs
 from meruit.contracts.bill import bill, fee_and_payout, hold_for
 from meruit.contracts.invariants import Books, Settlement, find_violations
 from meruit.contracts.lifecycle import Decision
-from meruit.contracts.payable import PAYABLE, why_review_needed
+from meruit.contracts.payment_decision import PAYABLE, review_reasons, usage_reasons
 from meruit.contracts.postings import Parties
 from meruit.contracts.replay import transfer_from_entry
-from meruit.contracts.token_terms import why_usage_waits
+from meruit.documents.sanitize import describe
 from meruit.errors import AuditStep, BundleFlaw, RuleFailed, UnknownName
 from meruit.governance.dossier import CheatTraps, OutcomeIdentity, dossier_of
 from meruit.governance.evaluate import combine_results, govern
@@ -44,7 +44,6 @@ from meruit.model.usage import UsageStatus
 from meruit.model.verdict import GovernanceStatus, VerificationResult
 from meruit.model.work import Work
 from meruit.registry import flags
-from meruit.verify.sanitize import describe
 
 _NO_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 Results = Mapping[int, VerificationResult]
@@ -273,7 +272,7 @@ def _recheck_tokens(
             raise BundleFlaw(
                 AuditStep.SETTLEMENT, f"settlement {number} paid the tokens of run {run}, which is not of its contract"
             )
-        if use.looks < found.observations:
+        if use.observations < found.observations:
             raise BundleFlaw(
                 AuditStep.SETTLEMENT, f"settlement {number} rests on fewer looks at run {run} than verified it"
             )
@@ -302,15 +301,15 @@ def _recheck_settlement(
     owed, number = _bill(contract, entry), entry.number
     if (owed.fee, owed.payout) != fee_and_payout(owed.total, terms.platform_fee_rate):
         raise BundleFlaw(AuditStep.SETTLEMENT, f"the fee of settlement {number} is not the one of the terms")
-    waits = why_usage_waits(owed.usage, terms)
+    waits = next(usage_reasons(owed.usage, terms), None)
     if waits:
-        raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid tokens that were not known: {waits}")
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid tokens that were not known: {waits.message}")
     if result is None:
         return "the result it rests on was erased"
-    held = why_review_needed(result, agreed.criteria, terms)
+    held = next(review_reasons(result, agreed.criteria, terms), None)
     # What governance holds is released by a version that says so; a word with the settlement is not enough.
     if held and (not entry.reason or result.governance not in PAYABLE):
-        raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid what nobody had released: {held}")
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid what nobody had released: {held.message}")
     try:
         recomputed = bill(result, terms, agreed.hold, owed.usage)
     except (UnknownName, RuleFailed) as problem:

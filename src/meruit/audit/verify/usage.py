@@ -113,7 +113,7 @@ def check_usage(file: UsageFile | None, story: UsageHistory) -> None:
         raise BundleFlaw(AuditStep.BLOBS, f"{USAGE} is missing, or tells of other runs than the log")
     for run, proof in proofs.items():
         told = [entry for _, entry in story[run]]
-        if len(proof.looks) != told[-1].attempts:
+        if len(proof.observations) != told[-1].attempts:
             raise BundleFlaw(AuditStep.BLOBS, f"{USAGE} holds other looks at run {short(run)} than the log speaks for")
         salt, digests = salt_of(proof.salt), _digests(proof)
         for entry in told:
@@ -125,7 +125,7 @@ def _digests(proof: RunProof) -> list[str]:
     """Of what is committed to with the first look, the first two, and so on; each byte is hashed once."""
     content = sha256(proof.run)
     digests = [content.hexdigest()]
-    for look in proof.looks:
+    for look in proof.observations:
         content.update(b"\n" + look)
         digests.append(content.hexdigest())
     return digests
@@ -134,8 +134,8 @@ def _digests(proof: RunProof) -> list[str]:
 def _read_run(run_id: str, proof: RunProof) -> _RunEvidence:
     """A run and its looks, in the one form that they are recorded in: another could hide something from a reader."""
     try:
-        read = _RunEvidence(MeteredRun.from_json(proof.run), [Observation.from_json(one) for one in proof.looks])
-        same = [read.run.to_json(), *(one.to_json() for one in read.observations)] == [proof.run, *proof.looks]
+        read = _RunEvidence(MeteredRun.from_json(proof.run), [Observation.from_json(one) for one in proof.observations])
+        same = [read.run.to_json(), *(one.to_json() for one in read.observations)] == [proof.run, *proof.observations]
     except (ValueError, RecursionError) as problem:
         raise _settlement_flaw(f"run {short(run_id)} or a look at it cannot be read: {problem}") from None
     if not same:

@@ -122,8 +122,8 @@ def _warn_of_future_observations(judged: "list[UsageFileVerdict]") -> None:
     from meruit.cli.shared.usage_files import future_observations
 
     for one in judged:
-        for look in future_observations(one.file):
-            note(f"{one.path}: attempt {look.id!r} has a timestamp in the future ({look.at.isoformat()})")
+        for one_ahead in future_observations(one.file):
+            note(f"{one.path}: attempt {one_ahead.id!r} has a timestamp in the future ({one_ahead.at.isoformat()})")
 
 
 @usage.command()
@@ -169,20 +169,20 @@ def record(
             news = [
                 (one.run.id, new_observations(one, find_observations(connection, tenant, one.run.id))) for one in found
             ]
-        looks = RecordObservations(
+        observations = RecordObservations(
             tenant, [RunObservation(run_id, attempt) for run_id, several in news for attempt in several], policy
         )
         # Contracts that pay for tokens are updated in the same transaction.
-        both = UsageWrite(tenant, actor.by, lambda writing: [*runs(writing), *looks(writing)])
-        kept = {one.run.id: one for one in store.recorder.write(both)}
+        both = UsageWrite(tenant, actor.by, lambda writing: [*runs(writing), *observations(writing)])
+        recorded = {one.run.id: one for one in store.recorder.write(both)}
     finally:
         store.close()
     for name in sorted({one.run.source for one in found} - settings.usage.accounts.keys()):
         note(f"no account {name!r} is configured, so its runs are not reconciled; add it to usage.accounts")
     if as_json:
-        print_json(msgspec.json.encode({"usage_runs": [*kept.values()]}))
+        print_json(msgspec.json.encode({"usage_runs": [*recorded.values()]}))
     else:
-        print_runs([*kept.values()])
+        print_runs([*recorded.values()])
     return ExitCode.PASSED
 
 
@@ -277,11 +277,11 @@ def show(*, run_id: str, tenant: str, data: str | None, database_url: str | None
     from meruit.usage.store.read import find, find_observations
 
     with open_records(data, database_url) as store, store.database.reading() as connection:
-        found, looks = find(connection, tenant, run_id), find_observations(connection, tenant, run_id)
+        found, observations = find(connection, tenant, run_id), find_observations(connection, tenant, run_id)
     if as_json:
-        print_json(msgspec.json.encode(found.to_dict() | {"observations": looks}))
+        print_json(msgspec.json.encode(found.to_dict() | {"observations": observations}))
     else:
-        print_run(found, looks)
+        print_run(found, observations)
     return ExitCode.PASSED
 
 
@@ -309,20 +309,20 @@ def explain(
 
     policy = _policy(config)
     with open_records(data, database_url) as store, store.database.reading() as connection:
-        found, looks = find(connection, tenant, run_id), find_observations(connection, tenant, run_id)
+        found, observations = find(connection, tenant, run_id), find_observations(connection, tenant, run_id)
         beside, now = _open_runs_beside(connection, tenant, found), store.surroundings.clock()
     ended_at = found.run.ended_at
-    since = sorted((one for one in looks if ended_at is not None and one.at >= ended_at), key=lambda one: one.at)
+    since = sorted((one for one in observations if ended_at is not None and one.at >= ended_at), key=lambda one: one.at)
     # The stored time counts: an operator may have asked for an observation since, or a request may have failed.
-    look = next_observation(ended_at, found.verdict, since, policy)._replace(
+    upcoming = next_observation(ended_at, found.verdict, since, policy)._replace(
         at=found.next_observation_at, waits=found.waits
     )
-    compared = [one for one in looks if one.id in found.verdict.compared]
+    compared = [one for one in observations if one.id in found.verdict.compared]
     if as_json:
-        details = {"compared": compared, "next_look": look._asdict(), "open_beside": beside}
+        details = {"compared": compared, "next_look": upcoming._asdict(), "open_beside": beside}
         print_json(msgspec.json.encode(verdict_to_dict(run_id, found.verdict) | details))
     else:
-        print_explanation(UsageExplanation(found, compared, look, now, beside))
+        print_explanation(UsageExplanation(found, compared, upcoming, now, beside))
     return exit_code_of([found.verdict.status])
 
 

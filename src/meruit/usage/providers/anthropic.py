@@ -10,13 +10,8 @@ from meruit.model.metering import AttributionKind, CostRow, Page, UsageAccount, 
 from meruit.model.record import Record
 from meruit.model.usage import Count, Moment, Tokens
 from meruit.registry import UsageProvider, usage_sources
-from meruit.usage.providers.support.http_client import (
-    ProviderResponse,
-    UsageClient,
-    UsageSourceContext,
-    check_amount,
-    list_option,
-)
+from meruit.usage.providers.support.account_settings import list_option
+from meruit.usage.providers.support.http_client import ProviderResponse, UsageClient, UsageSourceContext, check_amount
 from meruit.usage.providers.support.minute_buckets import AskWindow, MinuteBucketSource
 from meruit.usage.providers.support.paging import (
     DAY,
@@ -129,8 +124,8 @@ class AnthropicUsage(MinuteBucketSource):
     longest = MAX_MINUTES * MINUTE
     longest_costs = MAX_DAYS * DAY
 
-    def __init__(self, provider: UsageProvider, account: UsageAccount, around: UsageSourceContext) -> None:
-        self._asker = UsageClient(provider, account, around, shown_as=auth_headers)
+    def __init__(self, provider: UsageProvider, account: UsageAccount, context: UsageSourceContext) -> None:
+        self._client = UsageClient(provider, account, context, credential_headers=auth_headers)
         self._only = [
             (f"{name}[]", value) for name in ("api_key_ids", "workspace_ids") for value in list_option(account, name)
         ]
@@ -140,7 +135,7 @@ class AnthropicUsage(MinuteBucketSource):
 
     def _align_days(self, window: Window) -> Window:
         # Days are told whole, today's as far as it has come.
-        return align(window, DAY, self._asker.now() + DAY)
+        return align(window, DAY, self._client.now() + DAY)
 
     async def _usage(self, window: Window) -> list[Page]:
         attribution_keys = [
@@ -155,7 +150,7 @@ class AnthropicUsage(MinuteBucketSource):
         ]
         spans = BucketValidator(window, MINUTE)
         return await fetch_pages(
-            self._asker, "/organizations/usage_report/messages", params, partial(_read_usage, spans)
+            self._client, "/organizations/usage_report/messages", params, partial(_read_usage, spans)
         )
 
     async def _costs(self, window: Window) -> list[Page]:
@@ -163,7 +158,7 @@ class AnthropicUsage(MinuteBucketSource):
         lines = [("group_by[]", line) for line in ("workspace_id", "description")]
         params = [*window_params(window), ("bucket_width", "1d"), ("limit", str(MAX_DAYS)), *lines]
         return await fetch_pages(
-            self._asker, "/organizations/cost_report", params, partial(_read_costs, BucketValidator(window, DAY))
+            self._client, "/organizations/cost_report", params, partial(_read_costs, BucketValidator(window, DAY))
         )
 
 

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from meruit.errors import AuthorError, FetchError, PagesChanged
+from meruit.errors import FetchError, InvalidAccount, PagesChanged
 from meruit.model.metering import AttributionKind, CostRow, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import Count, Moment
@@ -87,15 +87,18 @@ class AnthropicAnalytics(MinuteBucketSource):
     kinds = frozenset({AttributionKind.KEY, AttributionKind.PROJECT, AttributionKind.SESSION, AttributionKind.WINDOW})
     longest_costs = MAX_DAYS * DAY
 
-    def __init__(self, provider: UsageProvider, account: UsageAccount, around: UsageSourceContext) -> None:
+    def __init__(self, provider: UsageProvider, account: UsageAccount, context: UsageSourceContext) -> None:
         if any(report in (account.base_url or "") for report in LEGACY):
-            raise AuthorError(
-                "the older analytics reports keep the largest hundred groups of each span of time, so that their sums "
-                "are silently short; leave them out of base_url"
+            raise InvalidAccount(
+                "base_url",
+                "the older analytics reports have only the hundred largest groups of each span of time, so their sums "
+                "are too small; remove the report from base_url",
             )
         beta = account.options.get("beta")
         more = {"anthropic-beta": beta} if beta else {}
-        self._asker = UsageClient(provider, account, around, shown_as=lambda secret: {**auth_headers(secret), **more})
+        self._client = UsageClient(
+            provider, account, context, credential_headers=lambda secret: {**auth_headers(secret), **more}
+        )
 
     def _usage_queries(self) -> tuple[AskWindow]:
         return (self._usage,)
@@ -111,7 +114,7 @@ class AnthropicAnalytics(MinuteBucketSource):
     ) -> list[Page]:
         attribution_keys = [("group_by[]", attribution_key) for attribution_key in GROUP_BY]
         params = [*window_params(window), ("time_bucket_width", width), ("limit", str(MAX_ROWS)), *attribution_keys]
-        return await fetch_pages(self._asker, f"/organizations/analytics/{what}", params, read)
+        return await fetch_pages(self._client, f"/organizations/analytics/{what}", params, read)
 
 
 class _Export:

@@ -72,9 +72,9 @@ class UsageFiles:
     bucket = 0 * DAY
     longest = 3650 * DAY
 
-    def __init__(self, _provider: UsageProvider, account: UsageAccount, around: UsageSourceContext) -> None:
+    def __init__(self, _provider: UsageProvider, account: UsageAccount, context: UsageSourceContext) -> None:
         self._file = account.file or ""
-        self._clock = around.clock
+        self._clock = context.clock
 
     async def usage(self, window: Window) -> AsyncIterator[Page]:
         """The rows that begin in a window, a page a file; raises FetchFailed."""

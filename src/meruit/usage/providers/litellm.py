@@ -9,18 +9,13 @@ from typing import Any
 
 import msgspec
 
-from meruit.errors import AuthorError, FetchError, FetchFailed, PagesChanged, ResponseTooLarge
+from meruit.errors import AuthorError, FetchError, FetchFailed, InvalidAccount, PagesChanged, ResponseTooLarge
 from meruit.model.metering import AttributionKind, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import Count, Tokens
 from meruit.registry import UsageProvider, usage_sources
-from meruit.usage.providers.support.http_client import (
-    ProviderResponse,
-    UsageClient,
-    UsageSourceContext,
-    check_amount,
-    number_option,
-)
+from meruit.usage.providers.support.account_settings import number_option
+from meruit.usage.providers.support.http_client import ProviderResponse, UsageClient, UsageSourceContext, check_amount
 from meruit.usage.providers.support.paging import DAY, align, ceiling, fetch_window, no_pages
 from meruit.usage.providers.support.usage_blocks import tokens_of
 
@@ -82,11 +77,11 @@ class LiteLLMUsage:
     bucket = 0 * DAY
     longest = DAY
 
-    def __init__(self, provider: UsageProvider, account: UsageAccount, around: UsageSourceContext) -> None:
-        self._asker = UsageClient(provider, account, around)
+    def __init__(self, provider: UsageProvider, account: UsageAccount, context: UsageSourceContext) -> None:
+        self._client = UsageClient(provider, account, context)
         rows = number_option(account, "page_size", PAGE_ROWS, least=1, most=MAX_PAGE_ROWS)
         if rows != int(rows):
-            raise AuthorError(f"the option page_size is a whole number, not {rows:g}")
+            raise InvalidAccount("page_size", f"the option page_size must be a whole number, not {rows:g}")
         self._rows = int(rows)
 
     async def usage(self, window: Window) -> AsyncIterator[Page]:
@@ -106,9 +101,9 @@ class LiteLLMUsage:
 
     async def calls(self, ids: Sequence[str]) -> AsyncIterator[Page]:
         """What is known of these calls, a page each; one that is not known yet has no row. Raises FetchFailed."""
-        ever = Window(_BEGINNING, ceiling(self._asker.now(), DAY) + DAY)
+        ever = Window(_BEGINNING, ceiling(self._client.now(), DAY) + DAY)
         for one in dict.fromkeys(ids):
-            answer = await self._asker.get(PATH, [*self._page_params(ever, 1), ("request_id", one)])
+            answer = await self._client.get(PATH, [*self._page_params(ever, 1), ("request_id", one)])
             rows = [_row(log, answer) for log in answer.decode(_LOGS).data if log.request_id == one]
             yield Page(answer.at, tuple(_new_rows(rows, {}, answer)), raw=answer.raw)
 
@@ -117,7 +112,7 @@ class LiteLLMUsage:
         return no_pages(window)
 
     def _align_seconds(self, window: Window) -> Window:
-        return align(window, SECOND, self._asker.now())
+        return align(window, SECOND, self._client.now())
 
     def _page_params(self, window: Window, page: int) -> list[tuple[str, str]]:
         return [
@@ -136,12 +131,12 @@ class LiteLLMUsage:
         seen: dict[str, UsageRow] = {}
         total, taken_bytes = None, 0
         while True:
-            answer = await self._asker.get(PATH, self._page_params(piece, len(pages) + 1))
+            answer = await self._client.get(PATH, self._page_params(piece, len(pages) + 1))
             logs = answer.decode(_LOGS)
             taken_bytes += len(answer.raw)
-            if logs.total_is_capped or logs.total_pages > self._asker.limits.pages:
+            if logs.total_is_capped or logs.total_pages > self._client.limits.pages:
                 raise ResponseTooLarge(f"{answer.where} has more rows than it counts; ask for less time", at=answer.at)
-            if taken_bytes > self._asker.limits.bytes_total:
+            if taken_bytes > self._client.limits.bytes_total:
                 raise ResponseTooLarge(
                     f"{answer.where} sent more than {taken_bytes:,} bytes; ask for less time", at=answer.at
                 )

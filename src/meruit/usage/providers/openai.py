@@ -8,19 +8,13 @@ from typing import Annotated
 
 import msgspec
 
-from meruit.errors import AuthorError, FetchError, nearest
+from meruit.errors import FetchError, InvalidAccount, nearest
 from meruit.model.metering import AttributionKind, CostRow, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import Count, Tokens
 from meruit.registry import UsageProvider, usage_sources
-from meruit.usage.providers.support.http_client import (
-    ProviderResponse,
-    UsageClient,
-    UsageSourceContext,
-    check_amount,
-    list_option,
-    number_option,
-)
+from meruit.usage.providers.support.account_settings import list_option, number_option
+from meruit.usage.providers.support.http_client import ProviderResponse, UsageClient, UsageSourceContext, check_amount
 from meruit.usage.providers.support.minute_buckets import AskWindow, MinuteBucketSource
 from meruit.usage.providers.support.paging import (
     DAY,
@@ -157,15 +151,14 @@ class OpenAIUsage(MinuteBucketSource):
     longest = MAX_MINUTES * MINUTE
     longest_costs = MAX_DAYS * DAY
 
-    def __init__(self, provider: UsageProvider, account: UsageAccount, around: UsageSourceContext) -> None:
+    def __init__(self, provider: UsageProvider, account: UsageAccount, context: UsageSourceContext) -> None:
         pause_s = number_option(account, "pause_s", 0.0 if account.base_url else PAUSE_S, least=0, most=MAX_PAUSE_S)
-        self._asker = UsageClient(provider, account, around, pause_s=pause_s)
+        self._client = UsageClient(provider, account, context, pause_s=pause_s)
         self._asked = list_option(account, "kinds") or [*DEFAULT_KINDS]
         for name in self._asked:
             if name not in KINDS:
-                raise AuthorError(
-                    f"OpenAI tells of no usage of {name!r}{nearest(name, KINDS)}; it has {', '.join(KINDS)}"
-                )
+                message = f"OpenAI has no usage of kind {name!r}{nearest(name, KINDS)}; valid kinds: {', '.join(KINDS)}"
+                raise InvalidAccount("kinds", message)
         self._only = [
             (f"{name}[]", value) for name in ("project_ids", "api_key_ids") for value in list_option(account, name)
         ]
@@ -182,7 +175,7 @@ class OpenAIUsage(MinuteBucketSource):
             *only,
         ]
         spans = BucketValidator(window, MINUTE)
-        return await fetch_pages(self._asker, f"/organization/usage/{name}", params, partial(_read_usage, kind, spans))
+        return await fetch_pages(self._client, f"/organization/usage/{name}", params, partial(_read_usage, kind, spans))
 
     async def _costs(self, window: Window) -> list[Page]:
         attribution_keys = ("project_id", "api_key_id", "line_item")
@@ -192,7 +185,7 @@ class OpenAIUsage(MinuteBucketSource):
             *self._only,
         ]
         return await fetch_pages(
-            self._asker, "/organization/costs", params, partial(_read_costs, BucketValidator(window, DAY))
+            self._client, "/organization/costs", params, partial(_read_costs, BucketValidator(window, DAY))
         )
 
 

@@ -46,8 +46,8 @@ class OpenRouterUsage:
     bucket = 0 * DAY
     longest = DAY
 
-    def __init__(self, provider: UsageProvider, account: UsageAccount, around: UsageSourceContext) -> None:
-        self._asker = UsageClient(provider, account, around)
+    def __init__(self, provider: UsageProvider, account: UsageAccount, context: UsageSourceContext) -> None:
+        self._client = UsageClient(provider, account, context)
 
     def usage(self, window: Window) -> AsyncIterator[Page]:
         """Raises FetchFailed: to say nothing would say that nothing was used."""
@@ -72,7 +72,7 @@ class OpenRouterUsage:
 
     async def _call(self, call_id: str) -> Page:
         try:
-            answer = await self._asker.get("/generation", [("id", call_id)], may_lack=True)
+            answer = await self._client.get("/generation", [("id", call_id)], may_lack=True)
             row = None if answer.status == NOT_FOUND else _row(call_id, answer)
         except FetchFailed as failure:
             failure.args = (f"{failure} (call {call_id})",)

@@ -74,9 +74,9 @@ class OtelSpans:
     bucket = 0 * DAY
     longest = 3650 * DAY
 
-    def __init__(self, _provider: UsageProvider, account: UsageAccount, around: UsageSourceContext) -> None:
+    def __init__(self, _provider: UsageProvider, account: UsageAccount, context: UsageSourceContext) -> None:
         self._file = account.file or ""
-        self._clock = around.clock
+        self._clock = context.clock
         self._key_attributes = {
             attribution_key: account.options.get(attribution_key, usual)
             for attribution_key, usual in _DEFAULT_ATTRIBUTES.items()

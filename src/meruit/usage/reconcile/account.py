@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import msgspec
 from sqlalchemy import Connection
 
+from meruit.documents.sanitize import describe
 from meruit.errors import FetchError, FetchFailed, MeruitError, PriceAlreadyFrozen
 from meruit.model.metering import AttributionKind, CostRow, MeteredRun, Page, UsageRecord, UsageSource, Window
-from meruit.model.outcome import from_micros, in_micros
 from meruit.model.record import Record
+from meruit.model.time import from_micros, to_micros
 from meruit.model.usage import Assurance, Observation, UsagePolicy, UsageStatus
 from meruit.store.store import Store
-from meruit.usage.attribution.cohorts import GUARD, AccountCohorts, AttributionRun, window_of
+from meruit.usage.attribution.cohorts import GUARD, AccountCohorts, window_of
 from meruit.usage.attribution.columns import OPEN
 from meruit.usage.attribution.project import DueUsageRun, Fetch, ProviderCounts, build_failed_observation
+from meruit.usage.attribution.run import AttributionRun
 from meruit.usage.followers import UsageWrite
 from meruit.usage.pricing import ledger_of, quotes_for
 from meruit.usage.reconcile.response import DAILY_COST_KINDS, AccountResponse, UsagePageCollector, failure_time
@@ -36,9 +38,8 @@ from meruit.usage.store.due import (
     due_page,
     newest_seq,
 )
-from meruit.usage.store.read import ATTRIBUTION_BLOCK, AttributionRow, find_many, iterate_account
+from meruit.usage.store.read import ATTRIBUTION_BLOCK, find_many, iterate_account
 from meruit.usage.store.write import RecordObservations, RecordPrices, RunObservation
-from meruit.verify.sanitize import describe
 
 if TYPE_CHECKING:
     from meruit.store.recorder import Write
@@ -81,9 +82,9 @@ class AccountSummary(Record, frozen=True):
 
     tenant: str
     account: str
-    looked: int = 0
+    observed: int = 0
     """Runs."""
-    kept: int = 0
+    recorded: int = 0
     """Looks that were added."""
     early: int = 0
     """Looks that were equal and too early to count."""
@@ -112,7 +113,7 @@ class _SharedWindow(NamedTuple):
 
 
 class _NextPage(Protocol):
-    def __call__(self, connection: Connection, *, after: UsageRunCursor) -> list[AttributionRow]: ...
+    def __call__(self, connection: Connection, *, after: UsageRunCursor) -> list[AttributionRun]: ...
 
 
 class AccountReconciliation:
@@ -188,9 +189,9 @@ class AccountReconciliation:
         """Those that may have to be looked at: only what is due where some were chosen."""
         if not self._asked.run_filter.is_unfiltered:
             return self._due_blocks(day, ATTRIBUTION_BLOCK)
-        until = max(in_micros(together.window.end), day.last + 1)
+        until = max(to_micros(together.window.end), day.last + 1)
         page = partial(account_page, asked=self._asked, until=until, known=together.known, limit=ATTRIBUTION_BLOCK)
-        return self._read_blocks(page, UsageRunCursor(in_micros(together.window.start)))
+        return self._read_blocks(page, UsageRunCursor(to_micros(together.window.start)))
 
     def _due_blocks(self, day: DueDay, limit: int) -> AsyncIterator[list[AttributionRun]]:
         return self._read_blocks(partial(due_page, asked=self._asked, day=day.day, limit=limit), UsageRunCursor(0))
@@ -199,7 +200,7 @@ class AccountReconciliation:
         """Block by block, each read for itself: nothing is held open while others write."""
         while rows := await self._read(partial(page, after=place)):
             await self._hold()
-            yield [_to_attribution_run(one) for one in rows]
+            yield rows
             place = _cursor_of(rows[-1])
 
     def _is_due(self, run: AttributionRun) -> bool:
@@ -240,14 +241,14 @@ class AccountReconciliation:
         # Whoever ended just before may still be counted in the first minutes.
         first, last = window.start - GUARD - source.bucket, max(window.end, self._span(day).end)
         for block in _blocks(iterate_account(connection, asked.account, first, last), ATTRIBUTION_BLOCK):
-            neighbours.add([*map(_to_attribution_run, block)])
+            neighbours.add(block)
         return neighbours
 
     def _widen(self, connection: Connection, day: DueDay, neighbours: AccountCohorts, window: Window) -> Window:
         """The window, and what must be known beside it of those that share minutes with runs that are due."""
         start, end, place = window.start, window.end, UsageRunCursor(0)
         while rows := due_page(connection, self._asked, day.day, after=place, limit=ATTRIBUTION_BLOCK):
-            needed = neighbours.window_for([_to_attribution_run(one) for one in rows], self._now) or window
+            needed = neighbours.window_for(rows, self._now) or window
             start, end = min(start, needed.start), max(end, needed.end)
             place = _cursor_of(rows[-1])
         return Window(start, end)
@@ -258,8 +259,8 @@ class AccountReconciliation:
 
     def _whole_days(self, day: DueDay, window: Window) -> Window:
         """The days that a window touches, not too many of them, up to now."""
-        first = max(in_micros(window.start) // DAY, day.day - WITHIN_DAYS)
-        last = min(-(-in_micros(window.end) // DAY), day.day + 1 + WITHIN_DAYS)
+        first = max(to_micros(window.start) // DAY, day.day - WITHIN_DAYS)
+        last = min(-(-to_micros(window.end) // DAY), day.day + 1 + WITHIN_DAYS)
         start = from_micros(first * DAY)
         return Window(start, max(start, min(from_micros(last * DAY), self._until)))
 
@@ -358,7 +359,7 @@ class AccountReconciliation:
         kept = sum(one.attempts - before[one.run.id].attempts for one in records)
         failed = sum(one.observation.error is not None for one in looked)
         self.summary = _add_to(
-            self.summary, looked=len(looked), kept=kept, early=max(0, len(looked) - kept), failed=failed
+            self.summary, observed=len(looked), recorded=kept, early=max(0, len(looked) - kept), failed=failed
         )
         for one in records:
             self.statuses[one.verdict.status] += 1
@@ -394,7 +395,7 @@ class AccountReconciliation:
     async def _daily_costs(self, answered: AccountResponse) -> tuple[CostRow, ...]:
         """What is billed for the days of an asking that are long over; without it tokens are told all the same."""
         window = answered.window
-        over = from_micros(in_micros(self._now - COSTS_AFTER) // DAY * DAY)
+        over = from_micros(to_micros(self._now - COSTS_AFTER) // DAY * DAY)
         if window is None or over <= window.start:
             return ()
         days = Window(window.start, min(window.end, over))
@@ -425,11 +426,7 @@ async def read_in_thread(store: Store, ask: Callable[[Connection], T]) -> T:
     return await asyncio.to_thread(read)
 
 
-def _to_attribution_run(row: AttributionRow) -> AttributionRun:
-    return AttributionRun(row.id, *row[2:])
-
-
-def _cursor_of(row: AttributionRow) -> UsageRunCursor:
+def _cursor_of(row: AttributionRun) -> UsageRunCursor:
     return UsageRunCursor(row.ended_at or 0, row.seq)
 
 

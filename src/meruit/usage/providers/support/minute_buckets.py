@@ -18,7 +18,7 @@ class MinuteBucketSource(ABC):
     longest: timedelta = DAY
     longest_costs: timedelta
     """As `longest`, for what is billed."""
-    _asker: UsageClient
+    _client: UsageClient
 
     async def usage(self, window: Window) -> AsyncIterator[Page]:
         """All that was counted in a window, page by page; raises FetchFailed."""
@@ -41,10 +41,10 @@ class MinuteBucketSource(ABC):
 
     def _align_minutes(self, window: Window) -> Window:
         # A future end makes the whole question fail.
-        return align(window, MINUTE, self._asker.now())
+        return align(window, MINUTE, self._client.now())
 
     def _align_days(self, window: Window) -> Window:
-        return align(window, DAY, self._asker.now(), unfinished=True)
+        return align(window, DAY, self._client.now(), unfinished=True)
 
     @abstractmethod
     def _usage_queries(self) -> Iterable[AskWindow]:

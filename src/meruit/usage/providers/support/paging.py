@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from meruit.errors import FetchError, FetchFailed, PagesChanged, ProviderRefused, ResponseTooLarge
 from meruit.model.metering import CostRow, Page, UsageRow, Window
-from meruit.usage.providers.support.http_client import Params, ProviderResponse, UsageClient
+from meruit.sources.http import Params
+from meruit.usage.providers.support.http_client import ProviderResponse, UsageClient
 
 MAX_RESTARTS = 2
 """How often pages that changed while they were read are begun anew."""
@@ -28,7 +29,7 @@ class UsagePageContent(NamedTuple):
 
 
 async def fetch_pages(
-    asker: UsageClient, path: str, params: Params, read: Callable[[ProviderResponse], UsagePageContent]
+    client: UsageClient, path: str, params: Params, read: Callable[[ProviderResponse], UsagePageContent]
 ) -> list[Page]:
     """All pages of one question; raises FetchFailed where they do not come to an end."""
     pages: list[Page] = []
@@ -36,7 +37,7 @@ async def fetch_pages(
     taken_bytes = 0
     page: list[tuple[str, str]] = []
     while True:
-        answer = await asker.get(path, [*params, *page])
+        answer = await client.get(path, [*params, *page])
         leaf = read(answer)
         pages.append(Page(answer.at, tuple(leaf.rows), tuple(leaf.costs), leaf.watermark, answer.raw))
         taken_bytes += len(answer.raw)
@@ -44,7 +45,7 @@ async def fetch_pages(
             return pages
         if leaf.next_page in visited:
             raise answer.failure(FetchError.PARTIAL_PAGE, "names a next page that was read before; its pages never end")
-        if len(pages) >= asker.limits.pages or taken_bytes > asker.limits.bytes_total:
+        if len(pages) >= client.limits.pages or taken_bytes > client.limits.bytes_total:
             raise ResponseTooLarge(
                 f"{answer.where} has more than {len(pages):,} pages; ask for less of it", at=answer.at
             )
