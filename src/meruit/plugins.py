@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from meruit.model.money import Line, PricePart
     from meruit.model.verdict import VerificationResult
     from meruit.model.work import Work
-    from meruit.registry import Ask, Finding, checks, flags, metrics, settlement_rules, usage_followers, usage_sources
+    from meruit.registry import (
+        Ask,
+        Finding,
+        SettlementContext,
+        checks,
+        flags,
+        metrics,
+        settlement_rules,
+        usage_followers,
+        usage_sources,
+    )
 
 __all__ = [
     "Action",
@@ -34,6 +44,7 @@ __all__ = [
     "Missing",
     "PricePart",
     "Provenance",
+    "SettlementContext",
     "Skipped",
     "Suspicion",
     "Terms",
@@ -80,6 +91,7 @@ __getattr__, __dir__ = lazy_names(
         "registry": (
             "Ask",
             "Finding",
+            "SettlementContext",
             "checks",
             "flags",
             "metrics",

@@ -1,25 +1,32 @@
 """The one way a plugin is found: a file in its room, or an installed package's entry point of that name."""
 
 import importlib
+import inspect
 import pkgutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from pydantic import BaseModel
 
-from meruit.errors import AssertionFaults, AuthorError, MeruitError, UnknownName, nearest
+from meruit.errors import AssertionFaults, AuthorError, MeruitError, PluginSignature, UnknownName, nearest
 from meruit.model.criterion import Assertion
 from meruit.model.environment import SourceKind
 from meruit.model.evidence import Checked, Measured, Missing, Provenance, Skipped, Value
 from meruit.model.governance import Action, Dossier, Suspicion
 from meruit.model.kinds import MetricType
 from meruit.model.metering import UsageSource
-from meruit.model.money import Line
+from meruit.model.money import ContractTokenUse, Line, PricePart
 from meruit.model.work import Work
+
+if TYPE_CHECKING:
+    # Loading these takes longer than everything else here, and only contracts need them.
+    from meruit.model.contract import Terms
+    from meruit.model.verdict import VerificationResult
 
 Finding = Value | Measured | Missing
 Measure = Callable[[Work], Finding]
@@ -119,15 +126,37 @@ class FlagRule(NamedTuple):
     examples: tuple[FlagExample, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SettlementContext:
+    """What a settlement rule goes by."""
+
+    result: "VerificationResult"
+    terms: "Terms"
+    lines: tuple[Line, ...] = ()
+    """What the rules before this one have put on the bill."""
+    usage: tuple[ContractTokenUse, ...] = ()
+    """The tokens of the contract's runs; empty where the terms do not price tokens."""
+
+    def sum_of(self, part: PricePart) -> int:
+        """The lines of one part so far, in millionths."""
+        return sum(line.micros for line in self.lines if line.part is part)
+
+    def bonus_by_criterion(self) -> dict[str | None, int]:
+        """The bonus of each criterion so far, in millionths."""
+        found: dict[str | None, int] = {}
+        for line in self.lines:
+            if line.part is PricePart.BONUS:
+                found[line.criterion_id] = found.get(line.criterion_id, 0) + line.micros
+        return found
+
+
 class SettlementRule(NamedTuple):
     """A step from a verdict to a bill."""
 
     name: str
     summary: str
-    apply: Callable[..., Sequence[Line]]
-    """Takes the result, the terms and the lines that stand so far, and answers those that it adds."""
-    by_usage: bool = False
-    """Whether it takes the tokens of the contract's runs besides."""
+    apply: Callable[[SettlementContext], Sequence[Line]]
+    """Returns the lines that it adds to the bill."""
 
 
 class UsageProvider(NamedTuple):
@@ -318,17 +347,29 @@ class FlagRegistry(Registry[FlagRule]):
 
 
 class SettlementRegistry(Registry[SettlementRule]):
-    """The rules of settlement, and the decorator that adds one."""
+    """The settlement rules, and the decorator that adds one."""
 
-    def add(self, name: str, *, by_usage: bool = False) -> Callable[[Function], Function]:
-        """Register the function below under the name by which terms ask for it."""
+    def add(self, name: str) -> Callable[[Function], Function]:
+        """Register the function below under the name by which terms ask for it; it takes a SettlementContext."""
 
         def register(function: Function) -> Function:
             summary = (function.__doc__ or "").strip().split("\n", 1)[0]
-            self.put(SettlementRule(name, summary, function, by_usage))
+            self.put(SettlementRule(name, summary, function))
             return function
 
         return register
+
+    def put(self, plugin: SettlementRule) -> None:
+        """Register a rule; raises PluginSignature for one that does not take a context alone."""
+        signature = inspect.signature(plugin.apply)
+        try:
+            signature.bind(None)
+        except TypeError:
+            raise PluginSignature(
+                f"the settlement rule {plugin.name!r} takes {signature}; it must take one SettlementContext: read "
+                "context.result, context.terms, context.lines and context.usage"
+            ) from None
+        super().put(plugin)
 
 
 class UsageRegistry(Registry[UsageProvider]):

@@ -25,11 +25,9 @@ from meruit.contracts.bill import (
     fee_and_payout,
     hold_for,
     largest_penalty,
-    sum_of,
 )
-from meruit.contracts.payable import why_held
 from meruit.contracts.rule_order import check_rules
-from meruit.errors import AmountTooLarge, MeruitError, RuleFailed, RulesContradictTerms, UnknownName
+from meruit.errors import AmountTooLarge, MeruitError, PluginSignature, RuleFailed, RulesContradictTerms, UnknownName
 from meruit.judge.verdict import apply_governance
 from meruit.model.contract import USUAL_RULES, BonusOnFailure, Terms
 from meruit.model.criterion import SuccessCriteria
@@ -37,8 +35,8 @@ from meruit.model.evidence import Cause, Provenance
 from meruit.model.money import Bill, Cost, Line, PricePart
 from meruit.model.numbers import MICRO, in_units
 from meruit.model.threshold import LARGEST_MICROS
-from meruit.model.verdict import GovernanceStatus, Status, Verdict, VerificationResult
-from meruit.registry import SettlementRule, settlement_rules
+from meruit.model.verdict import GovernanceStatus, Status, VerificationResult
+from meruit.registry import SettlementContext, SettlementRule, settlement_rules
 
 ENGINE = build_engine(Settings())
 HOW: dict[str, dict[str, Any]] = {
@@ -363,8 +361,8 @@ def test_rules_are_applied_in_the_order_that_the_terms_name() -> None:
     assert [line.rule for line in billed(pieces, rules=["cpc", "cpa_penalty"]).lines] == ["cpc", "cpa_penalty"]
 
 
-def test_a_rule_that_nobody_has_is_told_by_its_name() -> None:
-    with pytest.raises(UnknownName, match=r"no rule is named 'cpa_bonsu' \(did you mean 'cpa_bonus'\?\)"):
+def test_an_unknown_rule_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UnknownName, match=r"'cpa_bonsu'.*'cpa_bonus'"):
         billed([Piece("met")], rules=["cpc", "cpa_bonsu"])
 
 
@@ -375,13 +373,13 @@ def test_the_usual_rules_are_all_there_with_a_sentence_each() -> None:
 
 @pytest.fixture
 def plugin() -> Iterator[Callable[[Callable[..., Any]], str]]:
-    """A rule that somebody else brought along, gone after the test."""
+    """A rule of a plugin, removed after the test."""
     settlement_rules.names()
     added: list[str] = []
 
     def add(apply: Callable[..., Any]) -> str:
-        settlement_rules.put(SettlementRule("of_a_stranger", "Whatever it likes.", apply))
-        added.append("of_a_stranger")
+        settlement_rules.put(SettlementRule("of_a_plugin", "Whatever it likes.", apply))
+        added.append("of_a_plugin")
         return added[-1]
 
     yield add
@@ -389,12 +387,35 @@ def plugin() -> Iterator[Callable[[Callable[..., Any]], str]]:
         del settlement_rules._found[name]
 
 
+@pytest.mark.parametrize(
+    "old", [lambda result, terms, lines: [], lambda result, terms, lines, usage: [], lambda *, context: []]
+)
+def test_a_rule_of_an_old_signature_is_refused(old: Callable[..., Any]) -> None:
+    with pytest.raises(PluginSignature, match="SettlementContext") as refused:
+        settlement_rules.add("of_a_plugin")(old)
+    assert refused.value.code == "plugin_signature"
+    assert settlement_rules.find("of_a_plugin") is None
+
+
+def test_a_rule_reads_result_terms_lines_and_usage() -> None:
+    criteria = written([Piece("met", MICRO)])
+    lines = (
+        Line("a", PricePart.BONUS, 3, "x", "one"),
+        Line("b", PricePart.BONUS, -1, "x", "one"),
+        Line("b", PricePart.BONUS, 4, "x", "two"),
+        Line("c", PricePart.CPC, 9, "x"),
+    )
+    context = SettlementContext(judged(criteria), Terms(cpc_rate=1), lines)
+    assert (context.sum_of(PricePart.BONUS), context.sum_of(PricePart.CPC), context.usage) == (6, 9, ())
+    assert context.bonus_by_criterion() == {"one": 2, "two": 4}
+
+
 @pytest.mark.parametrize("part", [PricePart.CPC, PricePart.BONUS, PricePart.PENALTY])
 @pytest.mark.parametrize("micros", [10**18, 1, -1, -(10**18)])
 def test_no_rule_pays_more_than_was_held_or_less_than_nothing(
     plugin: Callable[[Callable[..., Any]], str], part: PricePart, micros: int
 ) -> None:
-    name = plugin(lambda result, terms, lines: [Line("of_a_stranger", part, micros, "because")])
+    name = plugin(lambda context: [Line("of_a_plugin", part, micros, "because")])
     made = billed([Piece("met", MICRO)], rules=[*USUAL_RULES, name])
     adds_up(made, 11 * MICRO)
     assert made.total == max(0, min(11 * MICRO, 11 * MICRO + micros))
@@ -402,7 +423,7 @@ def test_no_rule_pays_more_than_was_held_or_less_than_nothing(
         assert made.lines[-1].rule == GUARD
 
 
-def _raising(result: VerificationResult, terms: Terms, lines: Any) -> list[Line]:
+def _raising(context: SettlementContext) -> list[Line]:
     raise ZeroDivisionError("a price by nothing")
 
 
@@ -426,25 +447,23 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("strange", STRANGE)
-def test_what_is_no_line_of_a_bill_is_told_by_its_rule(
-    plugin: Callable[[Callable[..., Any]], str], strange: str
-) -> None:
-    name = plugin(lambda result, terms, lines: STRANGE[strange])
-    with pytest.raises(RuleFailed, match=r"the settlement rule of_a_stranger (raised TypeError|gave something)"):
+def test_a_rule_that_returns_no_lines_fails(plugin: Callable[[Callable[..., Any]], str], strange: str) -> None:
+    name = plugin(lambda context: STRANGE[strange])
+    with pytest.raises(RuleFailed, match="of_a_plugin"):
         billed([Piece("met", MICRO)], rules=["cpc", name])
 
 
-def test_a_rule_that_fails_is_told_by_its_name(plugin: Callable[[Callable[..., Any]], str]) -> None:
+def test_a_rule_that_raises_is_named_without_its_words(plugin: Callable[[Callable[..., Any]], str]) -> None:
     name = plugin(_raising)
-    with pytest.raises(RuleFailed, match=r"the settlement rule of_a_stranger raised ZeroDivisionError$"):
+    with pytest.raises(RuleFailed, match=r"of_a_plugin.* ZeroDivisionError$"):
         billed([Piece("met", MICRO)], rules=["cpc", name])
 
 
 @pytest.mark.parametrize("lines", [MAX_LINES, MAX_LINES + 1])
-def test_a_rule_writes_so_many_lines_and_no_more(plugin: Callable[[Callable[..., Any]], str], lines: int) -> None:
-    name = plugin(lambda *_: (Line("of_a_stranger", PricePart.CPC, 0, "again") for _ in range(lines)))
+def test_a_rule_writes_at_most_max_lines(plugin: Callable[[Callable[..., Any]], str], lines: int) -> None:
+    name = plugin(lambda context: (Line("of_a_plugin", PricePart.CPC, 0, "again") for _ in range(lines)))
     if lines > MAX_LINES:
-        with pytest.raises(RuleFailed, match="wrote more than 10000 lines"):
+        with pytest.raises(RuleFailed, match=str(MAX_LINES)):
             billed([Piece("met", MICRO)], rules=["cpc", name])
     else:
         assert len(billed([Piece("met", MICRO)], rules=["cpc", name]).lines) == 1 + lines
@@ -454,18 +473,18 @@ def test_a_rule_writes_so_many_lines_and_no_more(plugin: Callable[[Callable[...,
 
 
 @pytest.mark.parametrize(
-    ("rules", "terms", "says"),
+    ("rules", "terms", "rule"),
     [
-        (["cpc", "claimed_only", "cpa_bonus"], {}, "claimed_only must come after cpa_bonus"),
-        (["cpc", "cpa_bonus"], {}, "claimed_only must come after cpa_bonus"),
-        (["cpc", "cap", "cpa_bonus", "claimed_only"], {"max_cpa_total": 0}, "cap must come after cpa_bonus"),
-        (["cpc", "cpa_bonus", "claimed_only"], {"max_cpa_total": 1}, "cap must come after cpa_bonus"),
-        (["cpc", "cpa_bonus", "claimed_only"], {"bonus_on_failure": "none"}, "bonus_on_failure must come after"),
-        (["cpa_penalty", "cpc"], {}, "cpc must come before cpa_penalty"),
+        (["cpc", "claimed_only", "cpa_bonus"], {}, "claimed_only"),
+        (["cpc", "cpa_bonus"], {}, "claimed_only"),
+        (["cpc", "cap", "cpa_bonus", "claimed_only"], {"max_cpa_total": 0}, "cap"),
+        (["cpc", "cpa_bonus", "claimed_only"], {"max_cpa_total": 1}, "cap"),
+        (["cpc", "cpa_bonus", "claimed_only"], {"bonus_on_failure": "none"}, "bonus_on_failure"),
+        (["cpa_penalty", "cpc"], {}, "cpc"),
     ],
 )
-def test_rules_that_switch_off_a_protection_are_refused(rules: list[str], terms: dict[str, Any], says: str) -> None:
-    with pytest.raises(RulesContradictTerms, match=says):
+def test_rules_that_switch_off_a_protection_are_refused(rules: list[str], terms: dict[str, Any], rule: str) -> None:
+    with pytest.raises(RulesContradictTerms, match=f"^{rule} "):
         check_rules(Terms.model_validate({"rules": rules, **terms}))
     assert issubclass(RulesContradictTerms, UnknownName)
 
@@ -488,8 +507,8 @@ def test_rules_that_keep_what_the_terms_promise_are_taken(rules: list[str], term
 
 
 def test_no_rule_changes_what_others_wrote(plugin: Callable[[Callable[..., Any]], str]) -> None:
-    def erasing(result: VerificationResult, terms: Terms, lines: Any) -> list[Line]:
-        getattr(lines, "clear", lambda: None)()
+    def erasing(context: SettlementContext) -> list[Line]:
+        getattr(context.lines, "clear", lambda: None)()
         return []
 
     made = billed([Piece("met", MICRO)], rules=["cpc", plugin(erasing), "cpa_bonus"])
@@ -497,9 +516,7 @@ def test_no_rule_changes_what_others_wrote(plugin: Callable[[Callable[..., Any]]
 
 
 def test_a_rule_sees_the_lines_so_far(plugin: Callable[[Callable[..., Any]], str]) -> None:
-    name = plugin(
-        lambda result, terms, lines: [Line("of_a_stranger", PricePart.CPC, -sum_of(lines, PricePart.CPC), "all of it")]
-    )
+    name = plugin(lambda context: [Line("of_a_plugin", PricePart.CPC, -context.sum_of(PricePart.CPC), "all of it")])
     assert billed([Piece("met", MICRO)], rules=["cpc", name, "cpa_bonus"]).base == 0
     assert billed([Piece("met", MICRO)], rules=[name, "cpc", "cpa_bonus"]).base == 10 * MICRO
 
@@ -537,88 +554,12 @@ def test_the_hold_is_the_most_that_it_can_cost() -> None:
 
 
 def test_a_contract_without_a_rate_or_beyond_all_accounts_is_refused() -> None:
-    with pytest.raises(MeruitError, match="the terms name no cpc_rate"):
+    with pytest.raises(MeruitError, match="cpc_rate"):
         hold_for(None, Terms())
     most = in_units(LARGEST_MICROS)
     assert hold_for(None, Terms(cpc_rate=most)) == LARGEST_MICROS
     with pytest.raises(AmountTooLarge, match="lower the bonuses or give a cap"):
         hold_for(written([Piece("met", 1)]), Terms(cpc_rate=most))
-
-
-# Whether it may be paid without anyone looking.
-
-
-def waiting(result: VerificationResult) -> str:
-    """Why it is held whatever the agent said of itself."""
-    return why_held(result, None, Terms(cpc_rate=10))
-
-
-SAID = "money depends on what only the agent says: claimed-1"
-SUCCESS = [{"bonus_on_failure": "none"}, {"rules": ["cpc", "pay_on_success", "cpa_bonus", "claimed_only"]}]
-
-
-def held_for(piece: Piece, terms: dict[str, Any], required: bool | None = None, **more: Any) -> str:
-    """Why work is held whose second criterion ends so."""
-    document = written([Piece("met"), piece], **more).model_dump()
-    document["criteria"][1]["required"] = required
-    criteria = SuccessCriteria.model_validate(document)
-    return why_held(judged(criteria), criteria, Terms.model_validate({"cpc_rate": 10, **terms}))
-
-
-def test_a_claim_by_which_a_penalty_is_avoided_waits_for_a_person() -> None:
-    saving = Piece("claimed", penalty=MICRO)
-    assert held_for(saving, {}) == held_for(saving, {}, required=False) == SAID
-    assert held_for(saving, {"claimed_may_earn": True}) == ""
-    # What costs its penalty or is measured here is nobody's claim.
-    assert held_for(Piece("claimed_slow", penalty=MICRO), {}) == ""
-    assert held_for(Piece("met", penalty=MICRO), {}) == ""
-    # A bonus that rests on a claim is withheld by a rule of its own.
-    assert held_for(Piece("claimed", MICRO), {}) == held_for(Piece("claimed", penalty=0), {}) == ""
-
-
-@pytest.mark.parametrize("terms", SUCCESS)
-def test_a_claim_that_decides_over_a_paid_success_waits_for_a_person(terms: dict[str, Any]) -> None:
-    claim = Piece("claimed", MICRO)
-    assert held_for(claim, terms) == held_for(claim, terms, required=True) == SAID
-    assert held_for(claim, {**terms, "claimed_may_earn": True}) == ""
-    assert held_for(claim, terms, required=False) == ""
-    assert held_for(Piece("met", MICRO), terms) == ""
-    # Where any criterion or a score succeeds, every one decides.
-    for aggregation in ("any", "weighted"):
-        assert held_for(claim, terms, required=False, aggregation=aggregation) == SAID
-
-
-@pytest.mark.parametrize("status", [*GovernanceStatus])
-def test_what_is_not_believed_waits_for_a_person(status: GovernanceStatus) -> None:
-    result = apply_governance(judged(written([Piece("met", MICRO)])), status, ["one", "two"])
-    waits = status in (GovernanceStatus.INVALID, GovernanceStatus.REVIEW)
-    assert waiting(result) == (f"governance {status}: one, two" if waits else "")
-
-
-def test_a_verdict_that_may_still_change_waits() -> None:
-    inconclusive = judged(written([Piece("met", MICRO), Piece("missing")]))
-    assert inconclusive.verdict is Verdict.INCONCLUSIVE
-    assert waiting(inconclusive) == ("the verdict is inconclusive: what could not be measured may still change it")
-    assert waiting(judged(written([Piece("met"), Piece("not_met")]))) == ""
-
-
-@pytest.mark.parametrize("penalize", [False, True])
-@pytest.mark.parametrize(
-    ("piece", "held", "held_if_penalized"),
-    [
-        (Piece("missing"), False, False),
-        (Piece("missing", MICRO), True, True),
-        (Piece("missing", penalty=MICRO), True, False),
-        (Piece("own_code", penalty=MICRO), True, True),
-    ],
-)
-def test_money_that_depends_on_what_could_not_be_measured_waits(
-    piece: Piece, held: bool, held_if_penalized: bool, penalize: bool
-) -> None:
-    result = judged(written([Piece("met"), Piece("not_met"), piece], penalize_missing=penalize))
-    assert result.verdict is Verdict.PARTIAL
-    waits = held_if_penalized if penalize else held
-    assert waiting(result) == (f"money depends on what could not be measured: {piece.how}-2" if waits else "")
 
 
 # The specification's own numbers.

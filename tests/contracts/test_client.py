@@ -45,7 +45,7 @@ def awarded(market: Market) -> str:
 @pytest.mark.parametrize("reason", ["", " ", "x" * 201, "two\nlines", "\x1b[2J", None, 5])
 @pytest.mark.parametrize("move", MOVES)
 def test_a_reason_is_a_line_that_can_be_read(unmoved: tuple[Market, str], move: str, reason: Any) -> None:
-    with pytest.raises(MeruitError, match="a reason is 1 to 200 printable characters"):
+    with pytest.raises(MeruitError, match=r"\b200\b"):
         MOVES[move](*unmoved, reason)
 
 
@@ -56,26 +56,26 @@ def test_a_reason_may_be_two_hundred_characters_long(market: Market) -> None:
 @pytest.mark.parametrize("claim", [float("nan"), float("inf"), float("-inf"), "1", None, True])
 def test_a_claim_is_a_finite_number(market: Market, claim: Any) -> None:
     contract_id = awarded(market)
-    with pytest.raises(MeruitError, match="the claim 'accuracy' must be a finite number"):
+    with pytest.raises(MeruitError, match="'accuracy'"):
         market.complete(contract_id, {"text": "x"}, claims={"accuracy": claim})
     assert market.complete(contract_id, {"text": "x"}, claims={"accuracy": 1, "rougeL": 0.5}).state == "settled"
 
 
 @pytest.mark.parametrize("output", [[], "text", None, 5])
 def test_an_output_is_a_mapping(market: Market, output: Any) -> None:
-    with pytest.raises(MeruitError, match=f"output must be a mapping, got {type(output).__name__}"):
+    with pytest.raises(MeruitError, match=f"^output .*{type(output).__name__}"):
         market.complete(awarded(market), output)
 
 
 @pytest.mark.parametrize("part", ["metadata", "claims"])
-def test_what_is_told_beside_it_is_a_mapping(market: Market, part: str) -> None:
-    with pytest.raises(MeruitError, match=f"{part} must be a mapping, got list"):
+def test_metadata_and_claims_are_mappings(market: Market, part: str) -> None:
+    with pytest.raises(MeruitError, match=f"^{part} .*list"):
         market.complete(awarded(market), {}, **{part: ["x"]})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("agent", ["", " ", "x" * 201, "a\nb", None])
 def test_an_agent_has_a_name(market: Market, agent: Any) -> None:
-    with pytest.raises(MeruitError, match="an agent's id is 1 to 200 printable characters"):
+    with pytest.raises(MeruitError, match=r"\b200\b"):
         market.award(market.publish(WORK).id, agent)
 
 
@@ -89,7 +89,7 @@ def test_a_dispute_ends_in_one_of_three_ways(market: Market) -> None:
     contract_id = awarded(market)
     market.complete(contract_id, {"text": "x"})
     market.dispute(contract_id, "no")
-    with pytest.raises(MeruitError, match="a dispute ends with uphold, reverse, void, not 'maybe'"):
+    with pytest.raises(MeruitError, match=r"uphold.*reverse.*void.*'maybe'"):
         market.resolve(contract_id, "maybe", "x")
     assert market.resolve(contract_id, "void", "x").escrow == "released"
 

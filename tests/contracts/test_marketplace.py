@@ -15,10 +15,12 @@ from meruit.config import Settings
 from meruit.contracts import marketplace as work
 from meruit.contracts.invariants import find_violations
 from meruit.contracts.marketplace import Marketplace, completion_fingerprint
+from meruit.contracts.payment_decision import Hold, decide_payment
+from meruit.contracts.settlement import load_payment_facts
 from meruit.contracts.store import ledger
 from meruit.contracts.store import work as works
 from meruit.contracts.store.read import ContractSnapshot
-from meruit.contracts.store.transaction import Actor, ContractRequest
+from meruit.contracts.store.transaction import Actor, ContractRequest, ContractTransaction
 from meruit.contracts.store.work import WorkRow
 from meruit.contracts.transitions import (
     UNAVAILABLE,
@@ -37,6 +39,7 @@ from meruit.errors import (
     MeruitError,
     NotFound,
     NullAgentPasses,
+    RulesContradictTerms,
     UnknownName,
     WrongState,
 )
@@ -49,9 +52,10 @@ from meruit.model.governance import Action, Disposition, Flag, GovernanceResult,
 from meruit.model.money import Line, PricePart
 from meruit.model.verdict import GovernanceStatus, Verdict
 from meruit.outcomes.service import SMALL_BYTES, Registrar
-from meruit.registry import SettlementRule, settlement_rules
+from meruit.registry import SettlementContext, SettlementRule, settlement_rules
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
+from meruit.store.transaction import WriteTransaction
 
 ENGINE = build_engine(Settings())
 WORDS = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 3, "bonus": 5}
@@ -99,6 +103,21 @@ class Desk:
 
     def completed(self, handed: HandedIn = GOOD, **parts: Any) -> ContractSnapshot:
         return self.write(self.drafted(self.award(**parts), handed))
+
+    def why_held(self, contract_id: str) -> tuple[str, ...]:
+        """Code and subject of the reason that a contract shows."""
+        found: list[tuple[str, ...]] = []
+
+        def decide(writing: WriteTransaction) -> None:
+            step = ContractTransaction(writing, self.actor)
+            contract = step.load(contract_id)
+            decision = decide_payment(load_payment_facts(step, contract))
+            assert isinstance(decision, Hold)
+            assert contract.hold_reason == decision.message
+            found.append((str(decision.reasons[0].code), *decision.reasons[0].about))
+
+        self.store.recorder.write(decide)
+        return found[0]
 
     def paid(self) -> int:
         """What all agents together have."""
@@ -148,11 +167,11 @@ ECHO = {"criteria": [{**WORDS, "threshold": 2}]}
 
 
 def test_criteria_that_doing_nothing_meets_are_refused(desk: Desk) -> None:
-    with pytest.raises(NullAgentPasses, match="an agent that returns an empty text or an echo of the input would"):
+    with pytest.raises(NullAgentPasses, match=r"empty text.*echo"):
         desk.publish(success_criteria=EASY)
-    with pytest.raises(NullAgentPasses, match="an agent that returns an echo of the input would pass"):
+    with pytest.raises(NullAgentPasses, match="echo"):
         desk.publish(success_criteria=ECHO, input={"question": "what is it"})
-    assert desk.publish(success_criteria=ECHO, input={"reference": "never shown to an agent"}).criteria is not None
+    assert desk.publish(success_criteria=ECHO, input={"reference": "what agents do not see"}).criteria is not None
     assert len(desk.told("work.submitted")) == 1
 
 
@@ -175,7 +194,7 @@ def test_the_null_agent_is_not_tried_where_the_policy_says_so(shared: Store, ten
 
 
 def test_a_rule_that_nobody_has_is_refused_before_anything_is_recorded(desk: Desk) -> None:
-    with pytest.raises(UnknownName, match="no rule is named 'cpm'"):
+    with pytest.raises(UnknownName, match="'cpm'"):
         desk.publish(terms={"cpc_rate": 1, "rules": ["cpc", "cpm"]})
     assert desk.told("work.submitted") == []
 
@@ -196,7 +215,7 @@ def test_more_money_than_can_be_counted_is_refused(desk: Desk) -> None:
     ("criterion", "says"),
     [
         ({**WORDS, "params": {"nothing": 1}}, "params"),
-        ({"assert": "no_such_check", "threshold": 1}, "no check is named"),
+        ({"assert": "no_such_check", "threshold": 1}, "no_such_check"),
         ({"expr": "1 +", "metric_type": "numeric", "comparison": "gte", "threshold": 1}, "expr"),
     ],
 )
@@ -279,7 +298,7 @@ def test_work_is_the_same_however_often_and_however_large(desk: Desk, monkeypatc
 
 
 def test_an_input_that_json_cannot_say_is_refused(desk: Desk) -> None:
-    with pytest.raises(MeruitError, match="the input is no plain JSON"):
+    with pytest.raises(MeruitError, match="input"):
         desk.publish(input={"exactly": Decimal("0.1")})
 
 
@@ -340,8 +359,8 @@ def test_a_claim_does_not_avoid_a_penalty_unless_a_person_or_the_terms_say_so(de
     criteria = {"criteria": [WORDS, FIRST_BYTE]}
     held = desk.completed(CLAIMING, success_criteria=criteria).contract
     assert (held.state, held.escrow) == (ContractState.VERIFICATION_PENDING, Escrow.HELD)
-    assert held.hold_reason == "money depends on what only the agent says: time_to_first_byte"
-    with pytest.raises(WrongState, match="is held: money depends on what only the agent says") as refused:
+    assert desk.why_held(held.id) == ("only_claimed", "time_to_first_byte")
+    with pytest.raises(WrongState, match="time_to_first_byte") as refused:
         desk.write(SettleContract(desk.request, held.id))
     assert refused.value.code == "on_hold"
     assert (
@@ -353,52 +372,79 @@ def test_a_claim_does_not_avoid_a_penalty_unless_a_person_or_the_terms_say_so(de
     assert trusting.escrow is Escrow.PAID
 
 
-# Rules of strangers.
+# Rules of plugins.
 
 
 @pytest.fixture
-def stranger() -> Iterator[list[Any]]:
-    """What a rule of somebody else's returns; an exception is raised."""
+def plugin() -> Iterator[list[Any]]:
+    """What the rule of a plugin returns; an exception is raised."""
     answers: list[Any] = [[]]
 
-    def apply(*_: Any) -> Any:
+    def apply(context: SettlementContext) -> Any:
         if isinstance(answers[0], Exception):
             raise answers[0]
         return answers[0]
 
     settlement_rules.names()
-    settlement_rules.put(SettlementRule("of_a_stranger", "Whatever it likes.", apply))
+    settlement_rules.put(SettlementRule("of_a_plugin", "Whatever it likes.", apply))
     yield answers
-    settlement_rules._found.pop("of_a_stranger", None)
+    settlement_rules._found.pop("of_a_plugin", None)
 
 
-STRANGE_TERMS = {"cpc_rate": 10, "rules": ["cpc", "cpa_bonus", "claimed_only", "of_a_stranger"]}
+PLUGIN_TERMS = {"cpc_rate": 10, "rules": ["cpc", "cpa_bonus", "claimed_only", "of_a_plugin"]}
 
 
 @pytest.mark.parametrize("answer", [RuntimeError("down"), [Line("x", PricePart.CPC, 0.5, "y")], None])  # type: ignore[arg-type]
-def test_a_rule_that_fails_holds_what_it_cannot_bill(desk: Desk, stranger: list[Any], answer: Any) -> None:
-    stranger[0] = answer
-    held = desk.completed(terms=STRANGE_TERMS)
+def test_a_rule_that_fails_holds_what_it_cannot_bill(desk: Desk, plugin: list[Any], answer: Any) -> None:
+    plugin[0] = answer
+    held = desk.completed(terms=PLUGIN_TERMS)
     assert (held.contract.state, held.bill) == (ContractState.VERIFICATION_PENDING, None)
-    assert held.contract.hold_reason.startswith("the settlement rule of_a_stranger ")
+    assert desk.why_held(held.contract.id) == ("rule_failed",)
+    assert "of_a_plugin" in held.contract.hold_reason
     assert desk.told("contract.held")[0]["reason"] == held.contract.hold_reason
     for move in (
         SettleContract(desk.request, held.contract.id),
         ReleaseContract(desk.request, held.contract.id, "x", b"s" * 16),
     ):
-        with pytest.raises(WrongState, match="cannot be billed: the settlement rule of_a_stranger") as refused:
+        with pytest.raises(WrongState, match="of_a_plugin") as refused:
             desk.write(move)
         assert refused.value.code == "rule_failed"
         assert desk.broken() == []
-    stranger[0] = []
+    plugin[0] = []
     assert desk.write(SettleContract(desk.request, held.contract.id)).contract.escrow is Escrow.PAID
 
 
-def test_a_rule_that_is_gone_holds_what_it_cannot_bill(desk: Desk, stranger: list[Any]) -> None:
-    contract_id = desk.award(terms=STRANGE_TERMS)
-    del settlement_rules._found["of_a_stranger"]
+def test_a_rule_that_fails_holds_what_is_settled_on_request(desk: Desk, plugin: list[Any]) -> None:
+    plugin[0] = RuntimeError("down")
+    held = desk.completed(terms={**PLUGIN_TERMS, "settle": "on_request"}).contract
+    assert (held.state, desk.why_held(held.id)) == (ContractState.VERIFICATION_PENDING, ("rule_failed",))
+    plugin[0] = []
+    assert desk.write(SettleContract(desk.request, held.id)).contract.escrow is Escrow.PAID
+
+
+def test_without_governance_one_run_is_paid_under_one_contract(shared: Store, tenant: str) -> None:
+    desk = Desk(shared, tenant, policy=None)
+    first, then = (desk.completed(GOOD._replace(metadata={"run_id": "r1"})).contract for _ in range(2))
+    assert (first.escrow, then.escrow) == (Escrow.PAID, Escrow.HELD)
+    assert desk.why_held(then.id) == ("duplicate_claim", first.id)
+    for move in (
+        SettleContract(desk.request, then.id),
+        ReleaseContract(desk.request, then.id, "x", b"s" * SALT_BYTES),
+    ):
+        with pytest.raises(WrongState, match=first.id) as refused:
+            desk.write(move)
+        assert refused.value.code == "duplicate_claim"
+    assert desk.write(VoidContract(desk.request, then.id, "a second claim")).contract.escrow is Escrow.RELEASED
+    # Another run is another claim.
+    assert desk.completed(GOOD._replace(metadata={"run_id": "r2"})).contract.escrow is Escrow.PAID
+
+
+def test_a_rule_that_is_gone_holds_what_it_cannot_bill(desk: Desk, plugin: list[Any]) -> None:
+    contract_id = desk.award(terms=PLUGIN_TERMS)
+    del settlement_rules._found["of_a_plugin"]
     held = desk.write(desk.drafted(contract_id)).contract
-    assert "no rule is named 'of_a_stranger'" in held.hold_reason
+    assert desk.why_held(contract_id) == ("rule_failed",)
+    assert "'of_a_plugin'" in held.hold_reason
     assert desk.write(VoidContract(desk.request, contract_id, "cannot be paid")).contract.escrow is Escrow.RELEASED
 
 
@@ -411,13 +457,13 @@ def test_a_rule_that_is_gone_holds_what_it_cannot_bill(desk: Desk, stranger: lis
     ],
 )
 def test_rules_that_switch_off_a_protection_are_refused(desk: Desk, terms: dict[str, Any]) -> None:
-    with pytest.raises(UnknownName, match=" must come "):
+    with pytest.raises(RulesContradictTerms):
         desk.publish(terms={"cpc_rate": 1, **terms})
     assert desk.told("work.submitted") == []
 
 
 def test_the_cap_of_the_budget_counts_for_the_rules(desk: Desk) -> None:
-    with pytest.raises(UnknownName, match="cap must come after"):
+    with pytest.raises(RulesContradictTerms, match=r"^cap "):
         desk.publish(terms={"cpc_rate": 1, "rules": ["cpc", "cpa_bonus", "claimed_only"]}, budget={"max_bonus": 1})
 
 
@@ -437,7 +483,7 @@ CANARY = "canary-1234"
     ],
 )
 def test_a_canary_that_agents_are_shown_is_refused(desk: Desk, parts: dict[str, Any]) -> None:
-    with pytest.raises(CanaryShown, match=f"agents are shown the canary '{CANARY}'"):
+    with pytest.raises(CanaryShown, match=CANARY):
         desk.publish(canaries=[CANARY], **parts)
     assert desk.told("work.submitted") == []
 
@@ -542,7 +588,7 @@ SILENT = {
 def never_paid(desk: Desk, done: ContractSnapshot) -> GovernanceStatus:
     """Held, and paid once when a person has released it."""
     assert (done.contract.state, done.contract.escrow) == (ContractState.VERIFICATION_PENDING, Escrow.HELD)
-    assert done.contract.hold_reason.startswith("governance ")
+    assert desk.why_held(done.contract.id)[0] == "governance"
     assert done.bill is None
     assert desk.paid() == 0
     assert done.judgement is not None
@@ -574,7 +620,7 @@ def test_what_somebody_else_does_not_believe_is_held(
 def test_no_clear_answer_is_held(shared: Store, tenant: str, answer: Any) -> None:
     desk = Desk(shared, tenant, remote=Answering(answer), patience_s=0.02 if isinstance(answer, float) else 5)
     done = desk.completed()
-    assert done.contract.hold_reason == f"governance review: {UNAVAILABLE}"
+    assert desk.why_held(done.contract.id) == ("governance", UNAVAILABLE)
     assert never_paid(desk, done) is GovernanceStatus.REVIEW
 
 
@@ -647,7 +693,6 @@ def test_the_settings_say_who_is_asked_and_by_which_limits(shared: Store) -> Non
 def test_a_rule_or_limit_that_nobody_has_is_refused_by_its_name(shared: Store) -> None:
     with pytest.raises(ConfigError) as caught:
         built(shared, governance={"off": ["anomalies"], "limits": {"anomaly": {"hihg": 3}}})
-    assert [str(problem) for problem in caught.value.problems] == [
-        "governance: no rule is named 'anomalies'",
-        "governance: the rule anomaly has no limit 'hihg'; it has high, medium, n_min, spread_min",
-    ]
+    unknown, limit = map(str, caught.value.problems)
+    assert "'anomalies'" in unknown
+    assert all(name in limit for name in ("anomaly", "'hihg'", "high", "medium", "n_min", "spread_min"))

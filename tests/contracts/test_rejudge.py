@@ -7,7 +7,7 @@ import pytest
 
 from meruit import Market, open_market
 from meruit.audit.export import export
-from meruit.audit.verify.outcome import verify
+from meruit.audit.verify.outcome import verify_bundle
 from meruit.contracts.lifecycle import Operation
 from meruit.contracts.rejudge import rejudge
 from meruit.contracts.store.read import OPERATION_ORDER
@@ -51,8 +51,9 @@ def paid(market: Market) -> tuple[str, str]:
 def test_what_was_reversed_is_paid_by_a_later_verdict_on_the_same_criteria(market: Market) -> None:
     contract_id, outcome_id = paid(market)
     market.reverse(contract_id, "by mistake")
-    with pytest.raises(WrongState, match="a later one is needed"):
+    with pytest.raises(WrongState) as refused:
         market.settle(contract_id)
+    assert refused.value.code == "already_settled"
     standing = rejudge(market.marketplace, ACTOR, contract_id, "reversed by mistake")
     assert standing.judgement is not None
     assert (standing.judgement.version, standing.contract.state) == (2, "verification_pending")
@@ -62,7 +63,7 @@ def test_what_was_reversed_is_paid_by_a_later_verdict_on_the_same_criteria(marke
         *("settled", 2, 2, "0.08"),
     )
     assert market.check() == []
-    found = verify(export(market.marketplace.store, Scope("default"), outcome_id))
+    found = verify_bundle(export(market.marketplace.store, Scope("default"), outcome_id))
     assert found.failed is None, found
 
 
@@ -100,12 +101,14 @@ def test_work_without_criteria_can_be_judged_again(market: Market) -> None:
 
 def test_without_an_output_there_is_nothing_to_judge(market: Market) -> None:
     contract = market.award(market.publish(WORK).id, "heron")
-    with pytest.raises(WrongState, match="no output yet"):
+    with pytest.raises(WrongState) as refused:
         rejudge(market.marketplace, ACTOR, contract.id, "too early")
+    assert refused.value.code == "wrong_state"
 
 
 def test_what_was_erased_is_not_judged_again(market: Market) -> None:
     contract_id, outcome_id = paid(market)
     erase(market.marketplace.store, "default", outcome_id, "asked to")
-    with pytest.raises(WrongState, match="erased"):
+    with pytest.raises(WrongState, match="erased") as refused:
         rejudge(market.marketplace, ACTOR, contract_id, "too late")
+    assert refused.value.code == "not_judged"

@@ -16,20 +16,20 @@ from meruit.model.numbers import MICRO, Number, exact
 from meruit.model.threshold import LARGEST_MICROS, MONEY_PLACES, money
 from meruit.model.usage import UsageStatus
 from meruit.model.verdict import CriterionResult, Status, VerificationResult
-from meruit.registry import SettlementRule, settlement_rules
+from meruit.registry import SettlementContext, SettlementRule, settlement_rules
 
 GUARD = "guard"
-"""The rule of lines that no terms name: a price is never negative, and never above what is held."""
+"""The rule of lines that no terms name. A price is never negative, and never above what is in escrow."""
 FLOAT_NOISE = 1e-14
-"""By which part of itself a sum of floats may miss the amount that it stands for."""
+"""Largest relative error of a sum of floats."""
 MAX_LINES = 10_000
-"""That one rule may write."""
+"""Most lines of one rule."""
 LARGEST_LINE = 2**62
-"""In millionths; more is nobody's money, and no record could hold it."""
+"""In millionths; a record cannot hold more."""
 
 
 def hold_for(criteria: SuccessCriteria | None, terms: Terms) -> int:
-    """What is put aside at the award: the most that the contract can cost; raises TooMuch."""
+    """The escrow of a contract: the most that it can cost. Raises AmountTooLarge."""
     bonuses = sum(as_micros(one.bonus) for one in criteria.criteria if one.bonus) if criteria is not None else 0
     hold = _rate(terms) + (bonuses if terms.max_cpa_total is None else min(bonuses, as_micros(terms.max_cpa_total)))
     hold += as_micros(terms.max_token_cost or 0) if terms.prices_tokens else 0
@@ -41,7 +41,7 @@ def hold_for(criteria: SuccessCriteria | None, terms: Terms) -> int:
 
 
 def bill(result: VerificationResult, terms: Terms, hold: int, usage: Sequence[ContractTokenUse] = ()) -> Bill:
-    """What is owed for a result and the tokens that it took, rule by rule.
+    """Bill a result and its tokens, rule by rule.
 
     Raises UnknownName for a rule that is not installed, and RuleFailed.
     """
@@ -50,7 +50,7 @@ def bill(result: VerificationResult, terms: Terms, hold: int, usage: Sequence[Co
     lines: list[Line] = []
     for name in terms.rules:
         rule = settlement_rules.get(name)
-        added = _apply_rule(rule, result, terms, tuple(lines), *([used] if rule.by_usage else []))
+        added = _apply_rule(rule, SettlementContext(result, terms, tuple(lines), used))
         if not proven and any(line.part is PricePart.TOKENS for line in added):
             raise RuleFailed(f"the settlement rule {rule.name} bills tokens that are not verified")
         lines += added
@@ -72,44 +72,48 @@ def bill(result: VerificationResult, terms: Terms, hold: int, usage: Sequence[Co
     )
 
 
-# Any: what a rule takes.
-def _apply_rule(rule: SettlementRule, *what: Any) -> list[Line]:
-    """What a rule adds to the bill; somebody else's rule may do anything."""
+def _apply_rule(rule: SettlementRule, context: SettlementContext) -> list[Line]:
+    """The lines that a rule adds to the bill; raises RuleFailed for a rule that adds anything else."""
     try:
-        added = [*islice(rule.apply(*what), MAX_LINES + 1)]
-    except Exception as problem:  # noqa: BLE001 - whatever a stranger's rule raises, the work is recorded and waits
-        # Its own words may be anything, and this is shown and kept.
+        added = [*islice(rule.apply(context), MAX_LINES + 1)]
+    except Exception as problem:  # noqa: BLE001 - a plugin may raise anything; the work is recorded all the same
+        # The message is shown and stored, so it must not repeat what the plugin wrote.
         raise RuleFailed(f"the settlement rule {rule.name} raised {type(problem).__name__}") from None
     if len(added) > MAX_LINES:
         raise RuleFailed(f"the settlement rule {rule.name} wrote more than {MAX_LINES} lines")
     if not all(map(_is_line, added)):
-        raise RuleFailed(f"the settlement rule {rule.name} gave something that is no line of a bill")
+        raise RuleFailed(f"the settlement rule {rule.name} returned something that is not a line of a bill")
     return added
 
 
-# Any: it comes from whoever wrote the rule.
+# Any: a plugin may return anything.
 def _is_line(line: Any) -> bool:
-    """Whether it is a line just as a record holds one."""
+    """Whether it is a line that survives being recorded."""
     try:
-        whole = isinstance(line, Line) and Line.from_json(line.to_json()) == line
+        recordable = isinstance(line, Line) and Line.from_json(line.to_json()) == line
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         return False
-    return whole and type(line.micros) is int and isinstance(line.part, PricePart) and abs(line.micros) <= LARGEST_LINE
+    return (
+        recordable
+        and type(line.micros) is int
+        and isinstance(line.part, PricePart)
+        and abs(line.micros) <= LARGEST_LINE
+    )
 
 
 def sum_of(lines: Sequence[Line], part: PricePart) -> int:
-    """What the lines of one part add up to."""
+    """The sum of the lines of one part."""
     return sum(line.micros for line in lines if line.part is part)
 
 
 def fee_and_payout(price: int, rate: Number) -> tuple[int, int]:
-    """The platform's share, rounded half-even to a millionth, and the agent's: together the price exactly."""
+    """The platform's fee, rounded half-even to a millionth, and the agent's payout; they sum to the price."""
     fee = round(price * exact(rate))
     return fee, price - fee
 
 
 def largest_penalty(base: int, rate: Number) -> int:
-    """The most that penalties take off a price."""
+    """The most that penalties may take off a price."""
     return round(base * exact(rate))
 
 
@@ -124,15 +128,14 @@ def _guard_lines(lines: Sequence[Line], hold: int) -> list[Line]:
 
 def _rate(terms: Terms) -> int:
     if terms.cpc_rate is None:
-        raise MeruitError("the terms name no cpc_rate; give one with the work or the award")
+        raise MeruitError("the terms have no cpc_rate; give one with the work or the award")
     return as_micros(terms.cpc_rate)
 
 
 def calculate_cost(execution: Execution | Any, verification: VerificationResult | Any) -> Cost:
-    """CPC + bonus − penalty, as specified.
+    """CPC + bonus − penalty.
 
-    Unlike the printed code, a cap of 0 is a cap, and the penalty itself is clamped, so that the parts sum to the
-    total. It may be awaited.
+    A cap of 0 means no bonus. The penalty is limited, so that the parts sum to the total. The result may be awaited.
     """
     known = Execution.model_validate(execution)
     base = as_micros(known.agent.pricing.cpc_rate)
@@ -151,7 +154,7 @@ def calculate_cost(execution: Execution | Any, verification: VerificationResult 
 
 
 def _micros_of(verification: VerificationResult | Any, name: str) -> int:
-    """Of a result of ours the exact sum; of anyone else's the number as written."""
+    """The exact sum of a VerificationResult; of any other object, the number in its field."""
     micros = _part(verification, f"{name}_micros")
     if isinstance(micros, int) and micros > 0:
         return micros
@@ -162,13 +165,13 @@ def _micros_of(verification: VerificationResult | Any, name: str) -> int:
         raise MeruitError(f"the {name} of the verification: {problem}") from None
 
 
-# Any, here and below: whoever calls may have written anything.
+# Any, here and below: callers may pass any object.
 def _part(verification: Any, name: str) -> Any:
     return verification.get(name) if isinstance(verification, Mapping) else getattr(verification, name, None)
 
 
 def _round_float_noise(written: Any) -> Any:
-    """A float that comes of adding floats up is the amount it stands for: 0.1 + 0.2 is 0.3."""
+    """Round a float that is the sum of floats to the amount it stands for: 0.1 + 0.2 is 0.3."""
     if not isinstance(written, float) or not math.isfinite(written):
         return written
     nearest = round(written, MONEY_PLACES)
@@ -186,16 +189,16 @@ OF_CODE = frozenset(
         Cause.SANDBOX_UNAVAILABLE,
     }
 )
-"""How the author's own code ends when it gives no number."""
+"""Causes in the author's own code, when it returns no number."""
 
 
 OF_VALUES = frozenset({Cause.NOT_A_NUMBER, Cause.WRONG_TYPE, Cause.OUT_OF_DOMAIN})
 
 
 def chargeable_criteria(result: VerificationResult) -> list[CriterionResult]:
-    """Those not met; and those that could not be measured, where the criteria say that this costs too."""
+    """Criteria that were not met; also those that were not measured, where the criteria penalize missing values."""
     found = [one for one in result.criterion_results if one.status is Status.NOT_MET and one.penalty]
-    # The result's own sum is larger than theirs only where criteria penalize what is missing.
+    # The result's sum is larger than theirs only where the criteria penalize missing values.
     if result.penalty_micros > sum(as_micros(one.penalty or 0) for one in found):
         found += [
             one
@@ -206,5 +209,5 @@ def chargeable_criteria(result: VerificationResult) -> list[CriterionResult]:
 
 
 def _is_author_code_failure(judged: CriterionResult) -> bool:
-    """Whether it is the author's own code that gave nothing, or nothing that can be judged: nobody pays for that."""
+    """Whether the author's own code returned no valid value; the agent does not pay for that."""
     return judged.cause in OF_CODE or (judged.cause in OF_VALUES and judged.fault is Fault.AUTHOR)

@@ -40,9 +40,10 @@ from meruit.model.governance import (
 from meruit.model.outcome import Labels
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import PRIVATE_INPUTS, Work
-from meruit.outcomes.service import SMALL_BYTES, CompiledCriteria, JudgedWork, Registrar, Submission
+from meruit.outcomes.service import SMALL_BYTES, JudgedWork, Registrar, Submission
 from meruit.outcomes.store.write import IdempotentRequest
 from meruit.registry import settlement_rules
+from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.lint.criteria import AT_ONCE, null_agents
 
 NO_CRITERIA = SuccessCriteria(criteria=())
@@ -122,7 +123,7 @@ class Marketplace:
             name
             # Nobody echoes what no agent is shown.
             for name, output in null_agents(submission.input).items()
-            if _passes(engine.verify_sync("null", given, output, ready.prepared, AT_ONCE))
+            if _passes(engine.verify_sync("null", given, output, ready, AT_ONCE))
         ]
         found = govern(Dossier(null_passes=passes), Policy() if self.policy is None else self.policy)
         if "null_agent_pass" in found.names and submission.accept_null_agent is None:

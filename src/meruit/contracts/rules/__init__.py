@@ -1,1 +1,1 @@
-"""How a bill comes about, one rule a file; terms name the rules and their order."""
+"""Settlement rules, one per file: how a verdict becomes a bill. Terms name the rules and their order."""

@@ -1,32 +1,28 @@
-"""The most that all bonuses together may come to."""
+"""Limit the sum of all bonuses."""
 
 from collections.abc import Sequence
 
-from meruit.model.contract import CapSplit, Terms
+from meruit.model.contract import CapSplit
 from meruit.model.money import Line, PricePart, as_micros
 from meruit.model.numbers import in_units
-from meruit.model.verdict import VerificationResult
-from meruit.registry import settlement_rules
+from meruit.registry import SettlementContext, settlement_rules
 
 
 @settlement_rules.add("cap")
-def cap(result: VerificationResult, terms: Terms, lines: Sequence[Line]) -> list[Line]:  # noqa: ARG001 - one signature
+def cap(context: SettlementContext) -> list[Line]:
     """Bonuses are cut to `max_cpa_total`, in order or each by the same share."""
+    terms = context.terms
     if terms.max_cpa_total is None:
         return []
     limit = as_micros(terms.max_cpa_total)
-    earned: dict[str | None, int] = {}
-    for line in lines:
-        if line.part is PricePart.BONUS:
-            earned[line.criterion_id] = earned.get(line.criterion_id, 0) + line.micros
-    total = sum(earned.values())
-    if total <= limit:
+    earned = context.bonus_by_criterion()
+    if sum(earned.values()) <= limit:
         return []
-    kept = _split_cap([*earned.values()], limit, terms.cap_split)
+    capped = _split_cap([*earned.values()], limit, terms.cap_split)
     why = f"over the cap of {in_units(limit)}"
     return [
         Line("cap", PricePart.BONUS, left - micros, why, criterion_id)
-        for (criterion_id, micros), left in zip(earned.items(), kept, strict=True)
+        for (criterion_id, micros), left in zip(earned.items(), capped, strict=True)
         if left != micros
     ]
 
@@ -40,20 +36,20 @@ def _split_cap(amounts: Sequence[int], limit: int, split: CapSplit) -> list[int]
 
 
 def _in_order(amounts: Sequence[int], limit: int) -> list[int]:
-    kept = []
+    capped = []
     for micros in amounts:
-        kept.append(min(micros, limit))
-        limit -= kept[-1]
-    return kept
+        capped.append(min(micros, limit))
+        limit -= capped[-1]
+    return capped
 
 
 def _pro_rata(amounts: Sequence[int], limit: int) -> list[int]:
-    """Shares of the running total, so that what is rounded away from one falls to the next and nothing is lost."""
+    """Shares of the running total: what rounding takes from one amount goes to the next, so nothing is lost."""
     total = sum(amounts)
-    kept, before, running = [], 0, 0
+    capped, before, running = [], 0, 0
     for micros in amounts:
         running += micros
         reached = running * limit // total
-        kept.append(reached - before)
+        capped.append(reached - before)
         before = reached
-    return kept
+    return capped

@@ -1,20 +1,15 @@
-"""Cost per action: what met criteria earn."""
+"""Cost per action: pay the bonus of each met criterion."""
 
-from collections.abc import Sequence
-
-from meruit.model.contract import Terms
 from meruit.model.money import Line, PricePart, as_micros
-from meruit.model.verdict import Status, VerificationResult
-from meruit.registry import settlement_rules
+from meruit.model.verdict import Status
+from meruit.registry import SettlementContext, settlement_rules
 
 
 @settlement_rules.add("cpa_bonus")
-def cpa_bonus(result: VerificationResult, terms: Terms, lines: Sequence[Line]) -> list[Line]:  # noqa: ARG001 - one signature
+def cpa_bonus(context: SettlementContext) -> list[Line]:
     """Each met criterion earns its bonus."""
     return [
-        Line(
-            "cpa_bonus", PricePart.BONUS, as_micros(judged.bonus), f"{judged.criterion_id} is met", judged.criterion_id
-        )
-        for judged in result.criterion_results
-        if judged.status is Status.MET and judged.bonus
+        Line("cpa_bonus", PricePart.BONUS, as_micros(one.bonus), f"{one.criterion_id} is met", one.criterion_id)
+        for one in context.result.criterion_results
+        if one.status is Status.MET and one.bonus
     ]

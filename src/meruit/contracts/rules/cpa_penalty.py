@@ -1,32 +1,31 @@
-"""What criteria cost that were not met."""
+"""Charge the penalty of each criterion that was not met."""
 
-from collections.abc import Sequence
-
-from meruit.contracts.bill import chargeable_criteria
-from meruit.model.contract import Terms
+from meruit.contracts.bill import chargeable_criteria, largest_penalty
 from meruit.model.money import Line, PricePart, as_micros
-from meruit.model.numbers import exact, in_units
-from meruit.model.verdict import CriterionResult, Status, VerificationResult
-from meruit.registry import settlement_rules
+from meruit.model.numbers import in_units
+from meruit.model.verdict import CriterionResult, Status
+from meruit.registry import SettlementContext, settlement_rules
 
 
 @settlement_rules.add("cpa_penalty")
-def cpa_penalty(result: VerificationResult, terms: Terms, lines: Sequence[Line]) -> list[Line]:
+def cpa_penalty(context: SettlementContext) -> list[Line]:
     """Each criterion that is not met costs its penalty, up to `max_penalty_rate` of the CPC."""
     costs = [
         Line(
-            *("cpa_penalty", PricePart.PENALTY, -as_micros(one.penalty or 0), f"{one.criterion_id} is {_how(one)}"),
-            one.criterion_id,
+            rule="cpa_penalty",
+            part=PricePart.PENALTY,
+            micros=-as_micros(one.penalty or 0),
+            reason=f"{one.criterion_id} is {_status_text(one)}",
+            criterion_id=one.criterion_id,
         )
-        for one in chargeable_criteria(result)
+        for one in chargeable_criteria(context.result)
     ]
-    base = sum(line.micros for line in lines if line.part is PricePart.CPC)
-    limit = round(base * exact(terms.max_penalty_rate))
+    limit = largest_penalty(context.sum_of(PricePart.CPC), context.terms.max_penalty_rate)
     over = -sum(line.micros for line in costs) - limit
     if over > 0:
         costs.append(Line("cpa_penalty", PricePart.PENALTY, over, f"penalties take at most {in_units(limit)}"))
     return costs
 
 
-def _how(judged: CriterionResult) -> str:
+def _status_text(judged: CriterionResult) -> str:
     return "not met" if judged.status is Status.NOT_MET else "not measurable"
