@@ -124,19 +124,19 @@ def run(  # noqa: PLR0913 - one an option
     if len(found) != 1:
         names = ", ".join(one.name for one in found)
         raise AgentError(f"{named} holds {len(found)} agents ({names}); name one of them")
-    crew = AgentRoster(found)
+    roster = AgentRoster(found)
     store = open_store(location_of(data, database_url), make=True)
     try:
         elsewhere = wait and _is_driven_elsewhere(store, found[0].name)
         run_id = store.surroundings.new_id("run")
-        wish = QueueRun(actor.tenant, actor.by, run_id, found[0].name, request, found[0].limits(max_attempts))
-        store.recorder.write(wish)
+        request_run = QueueRun(actor.tenant, actor.by, run_id, found[0].name, request, found[0].limits(max_attempts))
+        store.recorder.write(request_run)
         watched = AgentRunWatch(store, tenant, run_id)
         if not wait:
             _print_status(watched.run(), as_json=as_json)
             return ExitCode.PASSED
         note(f"run {run_id}" + ("; another process runs it" if elsewhere else ""))
-        if not asyncio.run(drive_to_end(watched, None if elsewhere else crew)):
+        if not asyncio.run(drive_to_end(watched, None if elsewhere else roster)):
             note(f"{run_id} is queued again; `meruit worker {named}` continues it")
             return ExitCode.INTERRUPTED
         ended = watched.run()
@@ -173,7 +173,7 @@ def _payload(text: str) -> "dict[str, object]":
 
 
 def _is_driven_elsewhere(store: "Store", name: str) -> bool:
-    """Whether a worker of another process runs this agent; raises WorkerRefused if one has the store but not the agent."""
+    """Whether a worker elsewhere serves this agent; raises WorkerRefused if it has the store, but not the agent."""
     from meruit.cli.shared.agent_run import has_worker
     from meruit.cli.shared.load_agents import check_no_other_worker
     from meruit.errors import WorkerRefused

@@ -252,11 +252,11 @@ def show(  # noqa: PLR0913 - one an option
         elif run_id.startswith(RUN_PREFIX):
             if not as_json:
                 label(at.benchmarks.benchmark_run(at.scope, run_id))
-            told = load_and_print_run(at, run_id, as_json=as_json)
+            printed = load_and_print_run(at, run_id, as_json=as_json)
             if not as_json:
                 say()
-                print_task_runs(told.runs, told.agents)
-                suggest_next(at, told)
+                print_task_runs(printed.runs, printed.agents)
+                suggest_next(at, printed)
         else:
             found = load_task_run_details(at, at.benchmarks.run(at.scope, run_id))
             print_task_run(found, evidence=evidence, as_json=as_json)
@@ -343,10 +343,10 @@ def score(  # noqa: PLR0913 - one an option
             await judge_again(at, run_id, reason, None if meant is None else meant.name)
 
         run_until_interrupted(rejudge())
-        told = load_and_print_run(at, run_id, as_json=as_json)
+        printed = load_and_print_run(at, run_id, as_json=as_json)
         if not as_json:
-            suggest_next(at, told)
-        return exit_code(told.found)
+            suggest_next(at, printed)
+        return exit_code(printed.found)
 
 
 @benchmark.command()

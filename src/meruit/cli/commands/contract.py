@@ -80,13 +80,13 @@ def award(
         raise click.UsageError(f"--cpc-rate: {problem}") from None
     request = ContractRequest(command_line_actor(tenant))
     with open_records(data, database_url) as store:
-        standing = write_transition(
+        snapshot = write_transition(
             store, AwardContract(request, store.surroundings.new_id("con"), work_id, agent_id, rate)
         )
     if as_json:
-        print_contract(standing, as_json=True)
+        print_contract(snapshot, as_json=True)
         return ExitCode.PASSED
-    made = standing.contract
+    made = snapshot.contract
     expires = made.expires_at.isoformat(timespec="seconds")
     note(f"{amount(made.hold_micros, made.currency)} is held in escrow; the contract expires at {expires}")
     say(made.id)
@@ -168,18 +168,18 @@ def complete(  # noqa: PLR0913 - one an option
     )
     with open_marketplace(StoreAddress(data, database_url, tenant), settings, engine) as market:
         case = market.find_contract(actor, contract_id)
-        standing = write_transition(market.store, market.completion_sync(ContractRequest(actor), case, handed))
-    print_contract(standing, as_json=as_json, verdict=True)
-    if is_held(standing.contract):
+        snapshot = write_transition(market.store, market.completion_sync(ContractRequest(actor), case, handed))
+    print_contract(snapshot, as_json=as_json, verdict=True)
+    if is_held(snapshot.contract):
         note("nothing is paid until an operator decides: `meruit holds release` or `meruit holds void`")
         return ExitCode.COULD_NOT_VERIFY
-    if standing.bill is None and _is_success(standing):
+    if snapshot.bill is None and _is_success(snapshot):
         note("nothing is paid yet; `meruit contract settle` pays it")
-    return ExitCode.PASSED if _is_success(standing) else ExitCode.NOT_PASSED
+    return ExitCode.PASSED if _is_success(snapshot) else ExitCode.NOT_PASSED
 
 
-def _is_success(standing: "ContractSnapshot") -> bool:
-    judgement = standing.judgement
+def _is_success(snapshot: "ContractSnapshot") -> bool:
+    judgement = snapshot.judgement
     return judgement is not None and judgement.result is not None and judgement.result.success
 
 
@@ -303,8 +303,8 @@ def rejudge(  # noqa: PLR0913 - one an option
     actor, settings = command_line_actor(tenant), Settings.load(config)
     engine = build_engine(settings, allow_python_full=allow_python_full)
     with open_marketplace(StoreAddress(data, database_url, tenant), settings, engine) as market:
-        standing = judge_again(market, actor, contract_id, reason)
-    print_contract(standing, as_json=as_json, verdict=True)
+        snapshot = judge_again(market, actor, contract_id, reason)
+    print_contract(snapshot, as_json=as_json, verdict=True)
     return ExitCode.PASSED
 
 

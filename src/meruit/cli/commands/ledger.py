@@ -226,8 +226,8 @@ def check(*, tenant: str | None, data: str | None, database_url: str | None, as_
             found[one] = find_violations(kept)
     violations = [(one, what) for one, several in found.items() for what in several]
     if as_json:
-        told = [{"tenant": one, "what": what} for one, what in violations]
-        print_json(msgspec.json.encode({"sound": not told, "contracts": contracts, "violations": told}))
+        listed = [{"tenant": one, "what": what} for one, what in violations]
+        print_json(msgspec.json.encode({"sound": not listed, "contracts": contracts, "violations": listed}))
     else:
         for one, what in violations:
             say(escape_control_characters(f"{one}: {what}"))

@@ -82,12 +82,12 @@ def lint(  # noqa: PLR0913 - one an option
         from meruit.cli.shared.lint_benchmark import BenchmarkLintOptions, lint_tasks
 
         _refuse(_BRINGS, {"--input": input_file, "--metadata": metadata_file, "--allow-python-full": allow_python_full})
-        wish = BenchmarkLintOptions(
+        options = BenchmarkLintOptions(
             criteria, tasks, gold_file, gold_agent_id or "gold", tenant or USUAL_TENANT, config, allow_sources
         )
         if gold_file is None:
             _refuse("needs --gold FOLDER", {"--gold-agent-id": gold_agent_id, "--tenant": tenant})
-        return lint_tasks(wish, as_json=as_json)
+        return lint_tasks(options, as_json=as_json)
     of_tasks = {"--task": tasks, "--gold-agent-id": gold_agent_id, "--tenant": tenant, "--allow-sources": allow_sources}
     if any(of_tasks.values()) and criteria != "-":
         # For a benchmark that cannot be parsed, its problems are reported.

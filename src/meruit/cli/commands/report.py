@@ -175,18 +175,18 @@ def _build_report(
     from meruit.reports.runs_file import read_runs
     from meruit.usage.store.read import find_observations, iterate_all
 
-    told = {"question": question or QUESTION, "command": _reproduce_command(source, place, agents, cost, question)}
+    labels = {"question": question or QUESTION, "command": _reproduce_command(source, place, agents, cost, question)}
     if source is not None:
         content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
         file = read_runs(content, "standard input" if source == "-" else source)
-        return build_report(file.records, file.attempts, agents=agents, cost=CostKind(cost), **told)
+        return build_report(file.records, file.attempts, agents=agents, cost=CostKind(cost), **labels)
     with open_records(place.data, place.database_url) as store, store.database.reading() as connection:
         return build_report(
             iterate_all(connection, place.tenant, agents[0] if len(agents) == 1 else None),
             lambda run_id: find_observations(connection, place.tenant, run_id),
             agents=agents,
             cost=CostKind(cost),
-            **told,
+            **labels,
         )
 
 
@@ -238,19 +238,19 @@ def _row(one: "Comparison") -> tuple[str, ...]:
     from meruit.reports.compare import ComparisonScale
     from meruit.reports.number_format import format_difference, format_factor, format_number, format_p, format_share
 
-    told, value = (
+    shown, value = (
         (format_factor, format_number) if one.scale is ComparisonScale.RATIO else (format_difference, format_share)
     )
-    limits = f"{told(one.interval.low)} to {told(one.interval.high)}" if one.interval else f"none: {one.why_not}"
+    limits = f"{shown(one.interval.low)} to {shown(one.interval.high)}" if one.interval else f"none: {one.why_not}"
     return (
         str(one.measure),
         str(one.among),
         f"{one.tasks:,}",
         value(one.value_a),
         value(one.value_b),
-        told(one.estimate),
+        shown(one.estimate),
         limits,
         format_p(one.p),
         format_p(one.p_holm),
-        told(one.mde),
+        shown(one.mde),
     )

@@ -85,11 +85,11 @@ def serve(  # noqa: PLR0913 - one an option
     from meruit.store import keys
 
     settings = Settings.load(config)
-    crew = _load_worker_agents(agents)
+    roster = _load_worker_agents(agents)
     location = location_of(data, database_url)
     store = open_store(location, make=True)
     try:
-        _check_no_other_worker(store, crew)
+        _check_no_other_worker(store, roster)
         with store.database.reading() as connection:
             has_keys = keys.any_exists(connection)
         if not has_keys and not is_loopback(host):
@@ -102,7 +102,8 @@ def serve(  # noqa: PLR0913 - one an option
             note(f"records are in {location.display_name}")
             if not has_keys:
                 note(
-                    "no API keys: requests of this machine may do everything; `meruit keys create NAME --role admin` creates one"
+                    "no API keys exist, so requests of this machine may do everything; "
+                    "`meruit keys create NAME --role admin` creates one"
                 )
             note("testing the sandbox …")
             configure_logs()
@@ -119,7 +120,7 @@ def serve(  # noqa: PLR0913 - one an option
                 hosting.public_url = (public_url or url).rstrip("/")
                 _print_address(url, as_json=as_json)
 
-            with _run_worker(store, crew, stopping):
+            with _run_worker(store, roster, stopping):
                 run(
                     build_app(service),
                     host,
@@ -143,24 +144,24 @@ def _load_worker_agents(agents: tuple[str, ...]) -> "AgentRoster | None":
     return load_roster(agents)
 
 
-def _check_no_other_worker(store: "Store", crew: "AgentRoster | None") -> None:
+def _check_no_other_worker(store: "Store", roster: "AgentRoster | None") -> None:
     """Raise WorkerRefused before the service listens, if another worker has the SQLite file."""
-    if crew is not None:
+    if roster is not None:
         from meruit.cli.shared.load_agents import check_no_other_worker
 
         check_no_other_worker(store)
 
 
 @contextmanager
-def _run_worker(store: "Store", crew: "AgentRoster | None", stopping: "ShutdownSignal") -> Iterator[None]:
+def _run_worker(store: "Store", roster: "AgentRoster | None", stopping: "ShutdownSignal") -> Iterator[None]:
     """Run a worker in this process; if it fails, the service ends too."""
-    if crew is None:
+    if roster is None:
         yield
         return
     from meruit.cli.shared.load_agents import WorkerThread
 
-    note(f"working for {', '.join(crew.names)}")
-    worker = WorkerThread(store, crew, failed=stopping.begin)
+    note(f"working for {', '.join(roster.names)}")
+    worker = WorkerThread(store, roster, failed=stopping.begin)
     worker.start()
     try:
         yield

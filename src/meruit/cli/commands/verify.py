@@ -72,7 +72,7 @@ def verify(  # noqa: PLR0913 - one an option
         if label is not None and not (label.isprintable() and 0 < len(label) <= MAX_LABEL):
             raise click.UsageError(f"{option} must be 1 to {MAX_LABEL} printable characters")
     settings, engine, wanted = load_engine(criteria, config, allow_python_full=allow_python_full)
-    prepared = engine.compile_or_raise(wanted, "standard input" if criteria == "-" else criteria)
+    compiled = engine.compile_or_raise(wanted, "standard input" if criteria == "-" else criteria)
     work = (
         load_payload(input_file) if input_file is not None else {},
         load_payload(output_file),
@@ -82,9 +82,9 @@ def verify(  # noqa: PLR0913 - one an option
         from meruit.cli.shared.record_outcome import verify_and_record
 
         place = StoreAddress(data, database_url, tenant)
-        result = verify_and_record(engine, wanted, work, place, contract_id=contract_id, agent_id=agent_id)
+        result = verify_and_record(engine, compiled, work, place, contract_id=contract_id, agent_id=agent_id)
     else:
-        result = engine.verify_sync(contract_id or "local", work[0], work[1], prepared, work[2])
+        result = engine.verify_sync(contract_id or "local", work[0], work[1], compiled, work[2])
     if as_json:
         print_json(result.to_json())
     else:

@@ -51,7 +51,7 @@ def worker(
     from meruit.config import location_of
     from meruit.gate.runner.worker import run_worker
 
-    crew = load_roster(agents)
+    roster = load_roster(agents)
     location = location_of(data, database_url)
     store = open_store(location, make=True)
 
@@ -67,9 +67,9 @@ def worker(
     async def work_until_stopped() -> None:
         stopping = asyncio.Event()
         with stop_on_signals(stopping):
-            _print_started(crew.names, location.display_name, as_json=as_json)
+            _print_started(roster.names, location.display_name, as_json=as_json)
             await run_worker(
-                *(store, crew), concurrency=concurrency, until_idle=until_idle, stopping=stopping, watch=watch
+                *(store, roster), concurrency=concurrency, until_idle=until_idle, stopping=stopping, watch=watch
             )
 
     try:

@@ -1,4 +1,4 @@
-"""The demo's marketplace: one work, three agents, real records in a folder that is gone afterwards."""
+"""The demo's marketplace: one work, three agents, real records in a temporary folder."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -31,13 +31,13 @@ from meruit.store.store import ClockAndEntropy, Store
 from meruit.verify.engine import VerificationEngine
 
 AGENTS = {
-    "honest": "does what was asked; its bonuses reach the cap",
-    "weak": "quick, and says little of what matters: it costs a penalty, and earns the bonus for speed",
-    "cheating": "hands in the private reference, planted words and all: every criterion is met, nobody believes it",
+    "honest": "does the work well; its bonuses reach the cap",
+    "weak": "quick but incomplete: it pays a penalty and earns the bonus for speed",
+    "cheating": "submits the private reference, canary included: every criterion is met, but governance rejects it",
 }
-VOIDED = "it holds the words planted in the private reference"
+VOIDED = "the output contains the canary of the private reference"
 A_DAY = datetime(2026, 3, 20, 9, 0, tzinfo=UTC)
-"""When all of it happens, so that it is told the same every time."""
+"""A fixed clock, so that every demo prints the same."""
 ESCROW = "escrow:"
 
 
@@ -46,22 +46,22 @@ class Dealing(NamedTuple):
 
     agent: str
     completed: ContractSnapshot
-    """When the output had been judged."""
+    """After the output was judged."""
     ended: ContractSnapshot
-    """When a person had looked, where that was needed."""
+    """After the operator's decision, if one was needed."""
 
 
 class MarketDay(NamedTuple):
-    """What happened, and what the books say afterwards."""
+    """The contracts of the day, and the books at its end."""
 
     work: WorkSubmission
     dealings: Sequence[Dealing]
     balances: Sequence[Balance]
-    """All escrows as one account, their balances added up."""
+    """Balances; all escrow accounts are added up to one."""
     broken: Sequence[str]
 
     def sums(self) -> dict[str, int]:
-        """What the balances of each currency come to."""
+        """The sum of all balances, by currency."""
         sums: Counter[str] = Counter()
         for one in self.balances:
             sums[one.currency] += one.micros
@@ -69,7 +69,7 @@ class MarketDay(NamedTuple):
 
     # Any: JSON for programs.
     def to_dict(self) -> dict[str, Any]:
-        """The same for programs, without ids and moments."""
+        """The day as JSON, without ids and timestamps."""
         return {
             "work": self.work.title,
             "agents": [_dealing_to_dict(one) for one in self.dealings],
@@ -97,7 +97,7 @@ def _dealing_to_dict(dealing: Dealing) -> dict[str, Any]:
 
 
 def run_market_day(engine: VerificationEngine, read: Callable[[str], str]) -> MarketDay:
-    """Publish the work, let each agent do it, have a person look at what is held, and close the books."""
+    """Publish the work, let each agent do it, void what is held, and check the books."""
     work = parse_work(read("work.yaml"), "marketplace/work.yaml")
     with TemporaryDirectory(prefix="meruit-demo-") as folder:
         store = Store.open(Location(Path(folder)), ClockAndEntropy(clock=lambda: A_DAY))
@@ -107,10 +107,10 @@ def run_market_day(engine: VerificationEngine, read: Callable[[str], str]) -> Ma
             assert not isinstance(published, IdempotentReplay)  # noqa: S101 - nothing was asked before
             dealings = [_deal(market, actor, published.id, agent, read) for agent in AGENTS]
             with store.database.reading() as connection:
-                found, kept = balances(connection, actor.tenant, escrows=True), books(connection, actor.tenant)
+                found, recorded = balances(connection, actor.tenant, escrows=True), books(connection, actor.tenant)
         finally:
             store.close()
-    return MarketDay(work, dealings, _escrows_together(found), find_violations(kept))
+    return MarketDay(work, dealings, _escrows_together(found), find_violations(recorded))
 
 
 def _deal(market: Marketplace, actor: Actor, work_id: str, agent: str, read: Callable[[str], str]) -> Dealing:
@@ -135,7 +135,7 @@ def _escrows_together(found: Sequence[Balance]) -> list[Balance]:
 
 
 def print_market_day(day: MarketDay) -> None:
-    """What happened to each agent's work and why, then who has what."""
+    """Print the contract of each agent, then the balances."""
     terms = day.work.terms_in_force()
     fee = f"{float(exact(terms.platform_fee_rate) * 100):g} %"
     say(f"\n== marketplace: {day.work.title}, for {day.work.consumer_id}\n")
@@ -147,7 +147,7 @@ def print_market_day(day: MarketDay) -> None:
         say(f"\n== marketplace, the {dealing.agent} agent: {AGENTS[dealing.agent]}\n")
         print_contract_state(dealing.completed, verdict=True, called="the contract")
         if dealing.ended is not dealing.completed:
-            say(f"\na person looks, and calls it off: {VOIDED}")
+            say(f"\nthe operator voids it: {VOIDED}")
             print_contract_state(dealing.ended, called="the contract")
     say("\n== marketplace, the books\n")
     print_table(

@@ -1,4 +1,4 @@
-"""The demo's bill: three agents at a provider on this machine, looked at until their tokens may be claimed."""
+"""The demo's token usage: three agents at a local provider, observed until their counts are verified."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -20,29 +20,29 @@ from meruit.usage.reconcile.reconciler import Account, Reconciler
 from meruit.usage.store.read import iterate_all
 
 A_DAY = datetime(2026, 3, 20, 9, 0, tzinfo=UTC)
-"""When all of it happens, so that it is told the same every time."""
+"""A fixed clock, so that every demo prints the same."""
 ROUNDS = (15, 65, 24 * 60, 65)
-"""Minutes from one look to the next."""
+"""Minutes between observations."""
 MODEL = "gpt-4o-2024-08-06"
 LATER = timedelta(hours=2)
 ACCOUNT = "demo"
 AGENTS = {
-    "frugal": "counts every answer it gets; so does its provider",
-    "leaky": "forgets the answer that it broke off, and its provider does not",
-    "late": "breaks off an answer too, and says so; its provider bills for that two hours after the rest",
+    "frugal": "counts every response, as its provider does",
+    "leaky": "does not count a response that it aborted, but its provider does",
+    "late": "aborts a response too and reports it; its provider bills it two hours later",
 }
 STEPS = ("plan", "draft", "check")
 
 
 class MeteredDay(NamedTuple):
-    """What happened to each agent's count, look by look, and what may be claimed of it in the end."""
+    """The status of each agent's usage after each observation, and the final records."""
 
     records: dict[str, UsageRecord]
     statuses: dict[str, list[str]]
 
     # Any: JSON for programs.
     def to_dicts(self) -> list[dict[str, Any]]:
-        """The same for programs."""
+        """The day as JSON."""
         return [
             {
                 "agent": name,
@@ -57,7 +57,7 @@ class MeteredDay(NamedTuple):
 
 
 def run_metered_day() -> MeteredDay:
-    """Three runs, four looks, a day of a clock of their own; nothing leaves this machine."""
+    """Record three runs and observe them four times, by a simulated clock; nothing leaves this machine."""
     now = [A_DAY]
     with TemporaryDirectory() as folder, ProviderServer(clock=lambda: now[0]) as provider:
         store = Store.open(Location(Path(folder)), ClockAndEntropy(clock=lambda: now[0]))
@@ -70,20 +70,20 @@ def run_metered_day() -> MeteredDay:
 
 
 def print_metered_day(day: MeteredDay) -> None:
-    """What a reader should see of it."""
-    say("\n== the bill: what three agents say they used, and what their provider says\n")
+    """Print the agents with their statuses and costs."""
+    say("\n== token usage: what three agents report, and what their provider counts\n")
     rows = []
     for name, one in day.records.items():
         cost = "unknown" if one.ledger.quoted is None else f"{one.ledger.quoted} USD"
         withdrawn = f", withdrawn {one.verdict.withdrawn} time" if one.verdict.withdrawn else ""
         rows.append([name, " → ".join(day.statuses[name]), cost, one.verdict.message + withdrawn])
-    print_table(["agent", "after 15 min, 80 min, a day, and an hour", "cost", "in the end"], rows)
-    for name, told in AGENTS.items():
-        say(f"  - {name}: {told}")
+    print_table(["agent", "after 15 min, 80 min, a day, and an hour", "cost", "final message"], rows)
+    for name, description in AGENTS.items():
+        say(f"  - {name}: {description}")
 
 
 def _work(store: Store, provider: ProviderServer, name: str, now: list[datetime]) -> None:
-    """One agent's run, its calls counted by itself and by the provider."""
+    """Record one agent's run; its calls are counted by the agent and by the provider."""
     attribution_key = f"key_{name}"
     with metered_run(
         name,
@@ -119,7 +119,7 @@ def _response(tokens: Tokens) -> dict[str, Any]:
 
 async def _observe_in_rounds(store: Store, provider: ProviderServer, now: list[datetime]) -> MeteredDay:
     account = UsageAccount(provider="openai", base_url=provider.url, key_variable="KEY")
-    told: dict[str, list[str]] = {name: [] for name in AGENTS}
+    statuses: dict[str, list[str]] = {name: [] for name in AGENTS}
     records: dict[str, UsageRecord] = {}
     async with httpx.AsyncClient(trust_env=False) as client:
         source = open_source(account, client=client, environment={"KEY": ADMIN_KEY}, clock=lambda: now[0])
@@ -130,5 +130,5 @@ async def _observe_in_rounds(store: Store, provider: ProviderServer, now: list[d
             with store.database.reading() as connection:
                 for one in iterate_all(connection, "default"):
                     records[one.run.framework] = one
-                    told[one.run.framework].append(one.verdict.status)
-    return MeteredDay(records, told)
+                    statuses[one.run.framework].append(one.verdict.status)
+    return MeteredDay(records, statuses)

@@ -1,4 +1,4 @@
-"""A run of an agent on a terminal: driven here, watched, and shown."""
+"""An agent run on the command line: drive it, watch it and print it."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
@@ -25,50 +25,50 @@ from meruit.model.time import to_micros
 from meruit.store.store import Store
 
 POLL_S = 0.05
-"""Between two looks at what happened."""
+"""Seconds between two queries for new events."""
 TURN = "turn:"
-"""Steps that keep what a model answered begin with it."""
+"""Prefix of the journal steps that hold a model's answer."""
 SYSTEM_FAILURES = frozenset({VerificationEnding.SYSTEM_ERROR, RunFailureReason.ERROR, RunFailureReason.POISON})
-"""Ends of which nobody's output is the reason."""
+"""Endings that are not caused by an agent's output."""
 
 
 class AgentRunWatch(NamedTuple):
-    """A run and whoever belongs to it."""
+    """A run and the members of its team."""
 
     store: Store
     tenant: str
     run_id: str
 
     def run(self) -> AgentRun:
-        """As it stands; raises NotFound."""
+        """Read the run; raises NotFound."""
         with self.store.database.reading() as connection:
             return agent_reading.find(connection, self.tenant, self.run_id)
 
     def members(self) -> list[AgentRun]:
-        """Of a team run."""
+        """Members of a team run."""
         with self.store.database.reading() as connection:
             return agent_reading.members(connection, self.tenant, self.run_id)
 
     def submissions(self) -> list[GateSubmission]:
-        """What it handed in."""
+        """Submissions of the run."""
         with self.store.database.reading() as connection:
             return agent_reading.submissions(connection, self.tenant, self.run_id)
 
     def events(self, after: int, limit: int = 500) -> list[OutboxEvent]:
-        """What happened to it and to its members past a place."""
+        """Events of the run and its members after a cursor."""
         subjects = frozenset({self.run_id, *(one.id for one in self.members())})
         with self.store.database.reading() as connection:
             return outbox.events_after(connection, after, tenant=self.tenant, limit=limit, subjects=subjects)
 
     def all_events(self) -> Iterator[OutboxEvent]:
-        """What happened to it so far."""
+        """All events so far."""
         place = self.run().seq - 1
         while found := self.events(place):
             yield from found
             place = found[-1].seq
 
     def steps(self) -> dict[str, bytes]:
-        """Its journal."""
+        """The journal of the run."""
         with self.store.database.reading() as connection:
             return agent_reading.steps(connection, self.tenant, self.run_id)
 
@@ -79,10 +79,10 @@ class AgentRunWatch(NamedTuple):
         return said.message if isinstance(said, Rejection) else ""
 
     async def follow(self, tell: Callable[[OutboxEvent], None]) -> None:
-        """Tell what happens until the run is over."""
+        """Pass each event on until the run has ended."""
         place = self.run().seq - 1
         while True:
-            # Before its events: what happened by the time that it was over is told.
+            # Read before the events, so that no event before the end is missed.
             over = self.run().status in FINAL_STATES
             found = self.events(place)
             for one in found:
@@ -94,22 +94,22 @@ class AgentRunWatch(NamedTuple):
                 await asyncio.sleep(POLL_S)
 
 
-async def drive_to_end(watched: AgentRunWatch, crew: AgentRoster | None) -> bool:
-    """See a run to its end, with a worker in this process unless another has it; False where somebody interrupts."""
+async def drive_to_end(watched: AgentRunWatch, roster: AgentRoster | None) -> bool:
+    """Wait for the end of a run, with a worker in this process unless another has it; False if interrupted."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    # What a worker here does it tells itself, in order; of one elsewhere only its events are heard.
-    tell = _print_progress if crew is None else _note_waiting
+    # A worker in this process reports its progress in order; of one elsewhere only the events are known.
+    tell = _print_progress if roster is None else _note_waiting
     with stop_on_signals(stopping):
         watching = loop.create_task(watched.follow(lambda one: tell(watched, one)))
         halted = loop.create_task(stopping.wait())
         waited: set[asyncio.Task[Any]] = {watching, halted}
         working = None
-        if crew is not None:
+        if roster is not None:
             working = loop.create_task(
                 run_worker(
                     watched.store,
-                    crew,
+                    roster,
                     only=watched.run_id,
                     stopping=stopping,
                     watch=lambda run, text: _print_run_line(watched, run, text),
@@ -128,14 +128,14 @@ async def drive_to_end(watched: AgentRunWatch, crew: AgentRoster | None) -> bool
 
 
 def exit_code_of(run: AgentRun) -> ExitCode:
-    """How a command about a run that is over ends."""
+    """Exit code for a run that has ended."""
     if run.status is RunState.COMPLETED:
         return ExitCode.PASSED
     return ExitCode.COULD_NOT_VERIFY if run.ending in SYSTEM_FAILURES else ExitCode.NOT_PASSED
 
 
 def run_to_json(watched: AgentRunWatch, run: AgentRun) -> bytes:
-    """A run with what it handed in, for programs."""
+    """A run with its submissions, as JSON."""
     members = [{**one.to_dict(), "signal": signal_of(one)} for one in watched.members()]
     more = {
         "submissions": watched.submissions(),
@@ -146,12 +146,12 @@ def run_to_json(watched: AgentRunWatch, run: AgentRun) -> bytes:
 
 
 def has_worker(store: Store, agent: str) -> bool:
-    """Whether a worker works for an agent now."""
+    """Whether a worker serves an agent now."""
     return agent in _agents_with_worker(store)
 
 
 def agents_lacking_worker(store: Store, runs: Iterable[AgentRun]) -> list[str]:
-    """Agents of runs that are to go on, and that no worker works for."""
+    """Agents of unfinished runs that no worker serves."""
     return sorted({run.agent for run in runs if run.status not in FINAL_STATES} - _agents_with_worker(store))
 
 
@@ -162,24 +162,24 @@ def _agents_with_worker(store: Store) -> set[str]:
 
 
 def attempts_of(run: AgentRun) -> str:
-    """How much of its budget a run has used, if it has one: a team need not."""
+    """Attempts used, and the budget if the run has one; a team may have none."""
     used, most = run.verification.attempts_used, run.verification.limits.max_attempts
     return str(used) if most > MAX_ATTEMPTS else f"{used} of {most}"
 
 
 def describe_state(run: AgentRun, *, has_worker: bool) -> str:
-    """Why a run is where it is, in a few words."""
+    """Describe the state of a run in a few words."""
     if run.ending is not None:
         return run.ending
     if run.waiting_for is not None:
         return run.note or run.waiting_for
     if run.status not in FINAL_STATES and not has_worker:
-        return "no worker works for it"
+        return "no worker serves this agent"
     return run.error or ""
 
 
 def print_end(run: AgentRun) -> None:
-    """The result of a run on stdout, or on stderr why there is none."""
+    """Print the result of a run on stdout, or the error on stderr."""
     if run.status is RunState.COMPLETED:
         print_result(run)
     elif run.status is RunState.FAILED:
@@ -189,16 +189,16 @@ def print_end(run: AgentRun) -> None:
 
 
 def print_result(run: AgentRun) -> None:
-    """What a run gave."""
+    """Print the result of a run."""
     result = run.result
-    # What strangers' models wrote may hold anything; lines stay lines.
+    # The model's text is untrusted: control characters are escaped, lines stay lines.
     text = result if isinstance(result, str) else msgspec.json.format(msgspec.json.encode(result)).decode()
     for line in text.split("\n"):
         say(escape_control_characters(line))
 
 
 def print_run(watched: AgentRunWatch, run: AgentRun) -> None:
-    """All of a run for people."""
+    """Print a run with its turns."""
     for name, value in _facts(watched, run).items():
         if value is not None:
             say(f"{name:12}{escape_control_characters(value)}")
@@ -239,13 +239,13 @@ def _status(watched: AgentRunWatch, run: AgentRun) -> str:
         return f"{run.status}: {run.ending}"
     if run.status in FINAL_STATES or run.status is RunState.WAITING or has_worker(watched.store, run.agent):
         return str(run.status)
-    return f"{run.status}; no worker works for {run.agent!r}: `meruit worker MODULE:AGENT` starts one"
+    return f"{run.status}; no worker serves {run.agent!r}: `meruit worker MODULE:AGENT` starts one"
 
 
 def _describe_wait(run: AgentRun) -> str | None:
     if run.waiting_for is None or run.waiting_for == MEMBERS:
         return run.waiting_for
-    return f"{run.note or run.waiting_for}: `meruit agent resume {run.id} VALUE` hands it in"
+    return f"{run.note or run.waiting_for}: `meruit agent resume {run.id} VALUE` gives it the value"
 
 
 def _second(moment: datetime) -> str:
@@ -253,7 +253,7 @@ def _second(moment: datetime) -> str:
 
 
 def _error_line(run: AgentRun) -> str | None:
-    """What went wrong, in one line; the block that its model was told stands below the turn."""
+    """The first line of the error; the full feedback to the model is printed below its turn."""
     return None if run.error is None else " ".join(run.error.split())
 
 
@@ -274,14 +274,14 @@ def _print_turns(watched: AgentRunWatch) -> None:
 
 
 def _print_reply(steps: dict[str, bytes], key: str) -> None:
-    """What a tool replied, or what others handed in for it."""
+    """Print the reply of a tool, or the value that was given for it."""
     if f"tool:{key}" in steps:
-        kept = msgspec.json.decode(steps[f"tool:{key}"])
-        _print_reply_text(f"waits: {kept['reply']}" if kept.get("waits") else kept.get("reply", ""))
+        step = msgspec.json.decode(steps[f"tool:{key}"])
+        _print_reply_text(f"waits: {step['reply']}" if step.get("waits") else step.get("reply", ""))
     given = steps.get(f"{WAIT}{key}")
     if given is not None:
         value = msgspec.json.decode(given)
-        _print_reply_text(f"handed in: {value if isinstance(value, str) else given.decode()}")
+        _print_reply_text(f"given: {value if isinstance(value, str) else given.decode()}")
 
 
 def _print_reply_text(text: str) -> None:
@@ -299,9 +299,9 @@ def _print_submission(one: GateSubmission) -> None:
 
 
 def print_event(one: OutboxEvent) -> None:
-    """One event for people."""
-    told = one.event.data
-    more = [f"{name}={told[name]}" for name in _EVENT_FIELDS if told.get(name) is not None]
+    """Print one event."""
+    data = one.event.data
+    more = [f"{name}={data[name]}" for name in _EVENT_FIELDS if data.get(name) is not None]
     say(
         escape_control_characters(
             f"{one.event.timestamp}  {one.event.event_type}  {one.subject}  {' '.join(more)}"
@@ -323,7 +323,7 @@ _EVENT_FIELDS = (
 
 
 def _print_progress(watched: AgentRunWatch, one: OutboxEvent) -> None:
-    """What of an event a person wants to see at once."""
+    """Print the progress that an event means."""
     data: dict[str, Any] = one.event.data
     run_id = one.subject
     match one.event.event_type:
@@ -345,12 +345,12 @@ def _print_progress(watched: AgentRunWatch, one: OutboxEvent) -> None:
 
 
 def _note_waiting(_watched: AgentRunWatch, one: OutboxEvent) -> None:
-    """What a person must do for the run to go on."""
+    """Print what the operator must do for the run to continue."""
     if one.event.event_type == EventType.AGENT_RUN_WAITING and one.event.data["waiting_for"] != MEMBERS:
-        note(f"`meruit agent resume {one.subject} VALUE` hands it in")
+        note(f"`meruit agent resume {one.subject} VALUE` gives it the value")
 
 
 def _print_run_line(watched: AgentRunWatch, run_id: str, text: str) -> None:
-    """A line of progress, with the item where it is a team member's."""
+    """Print a line of progress, with the member's name if a team member made it."""
     name = "" if run_id == watched.run_id else f"{run_id.removeprefix(f'{watched.run_id}.')}: "
     say(escape_control_characters(f"{name}{text}"), err=True)

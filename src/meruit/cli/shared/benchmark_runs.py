@@ -1,4 +1,4 @@
-"""What the commands about benchmarks share: agents run at tasks, runs judged again, and how they are listed."""
+"""Work of the benchmark commands: run agents on tasks, judge runs again, list them."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ from meruit.playground.environment import seed_of
 
 _T = TypeVar("_T")
 MAX_UNJUDGED = 3
-"""Task runs of which it is told why they could not be judged."""
+"""Most task runs for which the reason is printed why they could not be judged."""
 
 
 class BenchmarkRunDetails(NamedTuple):
@@ -59,7 +59,7 @@ class BenchmarkRunDetails(NamedTuple):
 
 
 def select_tasks(found: Benchmark, tasks: Sequence[str]) -> list[str]:
-    """The tasks that are meant; raises UsageError for one that there is not, MeruitError for a seed that is none."""
+    """Find the named tasks; raises UsageError for an unknown task, MeruitError for a bad seed."""
     known = [task.id for task in found.tasks]
     for name in tasks:
         if name not in known:
@@ -79,7 +79,7 @@ async def run_rollouts(
     *,
     as_json: bool,
 ) -> int:
-    """Run agents at the runs given, and print what all of the benchmark run comes to."""
+    """Run agents on the task runs given, and print the whole benchmark run."""
     command, parallel, timeout = how
     progress = Progress(len(runs))
     async with at.open_playgrounds(at.home_of_run(run_id)) as benchmarks:
@@ -95,40 +95,41 @@ async def run_rollouts(
             raise
         finally:
             progress.clear()
-    told = load_and_print_run(at, run_id, as_json=as_json)
+    printed = load_and_print_run(at, run_id, as_json=as_json)
     if not as_json:
-        print_log_paths(told.runs, told.agents)
-        suggest_next(at, told)
+        print_log_paths(printed.runs, printed.agents)
+        suggest_next(at, printed)
     troubled = Counter(one.run.status for one in done if one.trouble is not None)
     if waiting := troubled[RunStatus.PENDING]:
-        note(f"{pluralize(waiting, 'task run')} could not be begun, and can be once that is mended")
+        note(f"{pluralize(waiting, 'task run')} could not be started; `meruit benchmark resume` tries again")
     if broken := troubled[RunStatus.CANCELLED]:
-        note(f"{pluralize(broken, 'task run')} could not be brought to an end, and {is_or_are(broken)} cancelled")
-    return ExitCode.COULD_NOT_VERIFY if troubled else exit_code(told.found)
+        note(f"{pluralize(broken, 'task run')} could not be completed and {is_or_are(broken)} cancelled")
+    return ExitCode.COULD_NOT_VERIFY if troubled else exit_code(printed.found)
 
 
 def _sources(at: BenchmarkSession, run: TaskRun) -> Iterator[TaskSource]:
-    """Every system that a run's benchmark reads, or that the operator has configured."""
+    """Systems that the benchmark of a run reads, or that the operator has configured."""
     yield from at.settings.benchmarks.sources.values()
     for task in at.benchmarks.find(at.tenant, f"{run.benchmark}@{run.version}").benchmark.tasks:
         yield from task.sources.values()
 
 
 def _note_unfinished(at: BenchmarkSession, run_id: str, *, interrupted: bool) -> None:
-    """Say what became of a benchmark run that ended early, and how it goes on."""
+    """Print the state of a benchmark run that ended early, and how to continue it."""
     counts = at.benchmarks.benchmark_run(at.scope, run_id).counts
     pending, cancelled = (counts.get(status, 0) for status in (RunStatus.PENDING, RunStatus.CANCELLED))
     ended = sum(counts.values()) - pending - cancelled
+    total = pluralize(sum(counts.values()), "task run")
     note(
-        f"{'interrupted' if interrupted else 'ended early'}: {ended:,} of {pluralize(sum(counts.values()), 'task run')} "
-        f"ended and stay recorded, {cancelled:,} cancelled, {pending:,} not begun"
+        f"{'interrupted' if interrupted else 'ended early'}: {ended:,} of {total} ended and are recorded, "
+        f"{cancelled:,} cancelled, {pending:,} not begun"
     )
-    go_on = f"`meruit benchmark resume {run_id} --agent …` goes on with what has not begun"
-    note(go_on if pending else f"`meruit benchmark show {run_id}` shows them")
+    resume = f"`meruit benchmark resume {run_id} --agent …` starts the rest"
+    note(resume if pending else f"`meruit benchmark show {run_id}` shows them")
 
 
 def load_and_print_run(at: BenchmarkSession, run_id: str, *, as_json: bool) -> BenchmarkRunDetails:
-    """Print a benchmark run as it stands, and answer it."""
+    """Print a benchmark run and return it."""
     found = at.benchmarks.benchmark_run(at.scope, run_id)
     runs = at.benchmarks.task_runs(at.scope, run_id)
     agents = {one.id: at.logs.load_exit(one) for one in runs}
@@ -136,26 +137,26 @@ def load_and_print_run(at: BenchmarkSession, run_id: str, *, as_json: bool) -> B
     return BenchmarkRunDetails(found, runs, agents)
 
 
-def suggest_next(at: BenchmarkSession, told: BenchmarkRunDetails) -> None:
-    """Say what to do about a benchmark run that did not pass: what could not be judged, and where to look."""
-    result = told.found.result
+def suggest_next(at: BenchmarkSession, printed: BenchmarkRunDetails) -> None:
+    """Print the next steps for a benchmark run that did not pass."""
+    result = printed.found.result
     if result is None:
-        if told.found.counts.get(RunStatus.PENDING):
-            note(f"next: `meruit benchmark resume {told.found.id} --agent …` goes on with what has not begun")
+        if printed.found.counts.get(RunStatus.PENDING):
+            note(f"next: `meruit benchmark resume {printed.found.id} --agent …` starts the rest")
         return
-    unjudged = [run for run in told.runs if run.verdict in UNDECIDED_VERDICTS]
+    unjudged = [run for run in printed.runs if run.verdict in UNDECIDED_VERDICTS]
     for run in unjudged[:MAX_UNJUDGED]:
         _explain_unjudged(at, run)
     if len(unjudged) > MAX_UNJUDGED:
         note(f"and {pluralize(len(unjudged) - MAX_UNJUDGED, 'task run')} more that could not be judged")
-    lacking = result.verdict in UNDECIDED_VERDICTS and {run.task for run in told.runs} - {
+    lacking = result.verdict in UNDECIDED_VERDICTS and {run.task for run in printed.runs} - {
         one.task for one in result.tasks
     }
     if lacking:
         again = " ".join(f"--task {task}" for task in sorted(lacking)[:MAX_UNJUDGED])
-        name = f"{told.found.benchmark}@{told.found.version}"
-        note(f"next: `meruit benchmark run {name} {again} --agent …` tries again what has no run that counts")
-    elif not unjudged and result.verdict is not Verdict.PASS and (worst := worst_run(told.runs)) is not None:
+        name = f"{printed.found.benchmark}@{printed.found.version}"
+        note(f"next: `meruit benchmark run {name} {again} --agent …` runs the tasks again that have no counted run")
+    elif not unjudged and result.verdict is not Verdict.PASS and (worst := worst_run(printed.runs)) is not None:
         note(f"next: `meruit benchmark show {worst.id}` shows why {worst.task} did not pass")
 
 
@@ -166,13 +167,13 @@ def _explain_unjudged(at: BenchmarkSession, run: TaskRun) -> None:
     result = at.benchmarks.result(at.tenant, run)
     if result is not None and has_unreadable_source(result):
         how = f"{run.id} --allow-sources" if at.any_address else run.id
-        note(f"next: `meruit benchmark recheck {how} --reread` reads what could not be read, once that is mended")
+        note(f"next: `meruit benchmark recheck {how} --reread` reads it again once the system can be read")
     else:
         note(f"next: `meruit benchmark show {run.id}` shows its criteria")
 
 
 def runs_of_task(at: BenchmarkSession, run_id: str, task: str) -> list[TaskRun]:
-    """The runs of one task in a benchmark run; raises UsageError where it has none."""
+    """Find the runs of one task in a benchmark run; raises UsageError if there are none."""
     runs = at.benchmarks.task_runs(at.scope, run_id)
     found = [one for one in runs if one.task == task]
     if not found:
@@ -183,15 +184,15 @@ def runs_of_task(at: BenchmarkSession, run_id: str, task: str) -> list[TaskRun]:
 
 
 def load_task_run_details(at: BenchmarkSession, run: TaskRun) -> TaskRunDetails:
-    """A task run with all that is known of it."""
-    ground = run.playground_id
-    standing = ground is not None and (at.home_of(run) / ground).is_dir()
+    """Collect the details of a task run."""
+    playground = run.playground_id
+    exists = playground is not None and (at.home_of(run) / playground).is_dir()
     criteria = at.benchmarks.criterion_runs(at.tenant, run)
-    return TaskRunDetails(run, criteria, at.logs.load_exit(run), standing, _fields_required(at, run))
+    return TaskRunDetails(run, criteria, at.logs.load_exit(run), exists, _fields_required(at, run))
 
 
 def _fields_required(at: BenchmarkSession, run: TaskRun) -> dict[int, set[str]]:
-    """By the criterion's position the fields without which it is worth nothing, as its author wrote them."""
+    """Required fields of each criterion, by its position."""
     by = version_judged_by(run) or run.version
     task = at.benchmarks.find(at.tenant, f"{run.benchmark}@{by}").benchmark.task(run.task)
     found: dict[int, set[str]] = {}
@@ -208,11 +209,11 @@ def _is_required(written: Any) -> bool:
 
 
 def run_until_interrupted(doing: Coroutine[Any, Any, _T]) -> _T:
-    """Run something that cleans up behind itself when it is interrupted, or asked to end."""
+    """Run a coroutine that SIGINT and SIGTERM cancel, so that it can clean up."""
 
     async def cancel_on_sigterm() -> _T:
         task = asyncio.current_task()
-        # Only there a signal can be heard.
+        # Only the main thread can handle signals.
         if task is not None and threading.current_thread() is threading.main_thread():
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         return await doing
@@ -224,7 +225,7 @@ def run_until_interrupted(doing: Coroutine[Any, Any, _T]) -> _T:
 
 
 async def judge_again(at: BenchmarkSession, run_id: str, reason: str, name: str | None) -> None:
-    """Judge every completed task run of a benchmark run by its own criteria, or by those of the version named."""
+    """Judge every completed task run again by its own criteria, or by those of the named version."""
     runs = at.benchmarks.task_runs(at.scope, run_id)
     completed = [one for one in runs if one.status is RunStatus.COMPLETED]
     alone, turned = Counter[str](), 0
@@ -234,20 +235,20 @@ async def judge_again(at: BenchmarkSession, run_id: str, reason: str, name: str 
                 again = await at.benchmarks.rejudge(at.tenant, one.id, reason, name)
                 turned += again.verdict != one.verdict
             except (NotFound, StoreError) as problem:
-                # The version has no such task any more, or the evidence was erased.
+                # The version does not have the task, or the evidence was erased.
                 alone[str(problem)] += 1
             progress(number, len(completed))
     by = "their own criteria" if name is None else name
     note(
         f"{len(completed) - alone.total():,} of {pluralize(len(runs), 'task run')} judged again by {by}; "
-        f"{turned:,} end otherwise"
+        f"{turned:,} changed"
     )
     for why, times in alone.items():
-        note(f"{times:,} left alone: {why}")
+        note(f"{times:,} skipped: {why}")
 
 
 def label(found: BenchmarkRun) -> None:
-    """Say which run it is."""
+    """Print the labels of a benchmark run."""
     labels = {
         "run": found.id,
         "benchmark": f"{found.benchmark}@{found.version}",
@@ -262,7 +263,7 @@ def label(found: BenchmarkRun) -> None:
 
 
 def list_published(at: BenchmarkSession, before: int | None, limit: int, *, as_json: bool) -> None:
-    """List benchmarks, the newest first."""
+    """List benchmarks, newest first."""
     with at.store.database.reading() as connection:
         found = kept_benchmarks.page(connection, at.tenant, before=before, limit=limit)
     rows = [
@@ -281,7 +282,7 @@ def list_published(at: BenchmarkSession, before: int | None, limit: int, *, as_j
 def list_benchmark_runs(
     at: BenchmarkSession, slug: str | None, before: int | None, limit: int, *, as_json: bool
 ) -> None:
-    """List benchmark runs, the newest first, of one benchmark or all."""
+    """List benchmark runs of one benchmark or all, newest first."""
     with at.store.database.reading() as connection:
         page = kept_runs.benchmark_run_page(connection, at.scope, slug=slug, before=before, limit=limit)
     found = [at.benchmarks.benchmark_run(at.scope, one.id) for one in page]
@@ -316,4 +317,4 @@ def _print_page(
         return
     print_table(*shown_as)
     if following is not None:
-        note(f"there may be more: --before {following}")
+        note(f"next page: --before {following}")

@@ -1,4 +1,4 @@
-"""What the commands about benchmarks open: the records, the playgrounds beside them, and the engine over both."""
+"""What the benchmark commands open: the store, its playgrounds, and the engine over both."""
 
 import os
 import shutil
@@ -24,13 +24,13 @@ from meruit.store.store import Store
 LOGS = "logs"
 FILE_ENDINGS = (".yaml", ".yml", ".json")
 RUN_PREFIX = "brn_"
-"""What ids of benchmark runs begin with."""
+"""Prefix of benchmark run ids."""
 OUTCOME_PREFIX = "out_"
-"""What ids of outcomes begin with, which are easily taken for those of runs."""
+"""Prefix of outcome ids, which are easily confused with run ids."""
 
 
 class BenchmarkSession(NamedTuple):
-    """Benchmarks and runs in the records, with no playground open."""
+    """Benchmarks and runs in the store, with no playground open."""
 
     store: Store
     settings: Settings
@@ -38,16 +38,16 @@ class BenchmarkSession(NamedTuple):
     tenant: str
     benchmarks: Benchmarks
     any_address: bool = False
-    """Whether tasks may name systems of their own, wherever those are."""
+    """Whether tasks may name systems of their own, at any address."""
 
     @property
     def scope(self) -> Scope:
-        """All that the tenant has."""
+        """Access to all records of the tenant."""
         return Scope(self.tenant)
 
     @property
     def logs(self) -> AgentLogs:
-        """What agents said."""
+        """Folder of the agents' logs."""
         return AgentLogs(self.folder / LOGS)
 
     @property
@@ -56,9 +56,9 @@ class BenchmarkSession(NamedTuple):
 
     @asynccontextmanager
     async def open_playgrounds(self, home: Path) -> AsyncIterator[Benchmarks]:
-        """The same with the playgrounds of a folder open; a run's own folder goes with the last of them.
+        """Open the playgrounds of a folder; the folder of a run is removed with its last playground.
 
-        Raises Served where another process has them.
+        Raises AlreadyServed if another process serves them.
         """
         with lock_directory(home):
             try:
@@ -73,7 +73,7 @@ class BenchmarkSession(NamedTuple):
                 _remove_if_empty(home)
 
     async def _discard_orphans(self, host: Host) -> None:
-        """Take down what a process that was killed left: worlds of a benchmark run that none of its runs needs."""
+        """Remove playgrounds that a killed process left and that no task run needs."""
         run_id = host.directory.name
         if not run_id.startswith(RUN_PREFIX):
             return
@@ -83,11 +83,11 @@ class BenchmarkSession(NamedTuple):
                 await host.remove(left.id)
 
     def home_of_run(self, run_id: str) -> Path:
-        """Where the playgrounds of a benchmark run are: apart, so that no other host serves them too."""
+        """Folder of a benchmark run's playgrounds: a folder of its own, so that no other host serves them."""
         return self.folder / FOLDER / run_id
 
     def home_of(self, run: TaskRun) -> Path:
-        """Where the playground of a task run is."""
+        """Folder of a task run's playground."""
         own = self.home_of_run(run.benchmark_run_id or "")
         together = self.folder / FOLDER
         return together if (together / (run.playground_id or "")).is_dir() and run.playground_id else own
@@ -102,33 +102,33 @@ def _remove_if_empty(home: Path) -> None:
 def open_session(
     place: StoreAddress, config: str | None, *, make: bool = False, any_address: bool = False
 ) -> Iterator[BenchmarkSession]:
-    """Benchmarks and runs in the records there, closed in the end."""
+    """Open benchmarks and runs in the store for a while."""
     settings = Settings.load(config)
     location = location_of(place.data, place.database_url)
     store = open_store(location, make=make)
     try:
-        # Neither the host, which is never entered, nor the client reaches anything.
-        nowhere = Host(location.folder / FOLDER)
-        nobody = httpx.AsyncClient(transport=httpx.AsyncBaseTransport(), trust_env=False)
-        ground = build_environments(nowhere, settings, nobody, {}, for_others=False)
-        benchmarks = build_benchmarks(settings, store, ground)
+        # The host is never entered, so neither it nor the client connects to anything.
+        host = Host(location.folder / FOLDER)
+        client = httpx.AsyncClient(transport=httpx.AsyncBaseTransport(), trust_env=False)
+        environments = build_environments(host, settings, client, {}, for_others=False)
+        benchmarks = build_benchmarks(settings, store, environments)
         yield BenchmarkSession(store, settings, location.folder, place.tenant, benchmarks, any_address)
     finally:
         store.close()
 
 
 def is_file_name(name: str) -> bool:
-    """Whether somebody means a file, rather than a benchmark that was published."""
+    """Whether the argument names a file rather than a published benchmark."""
     return name == "-" or name.endswith(FILE_ENDINGS) or os.sep in name or split_name(name) is None
 
 
 def read_benchmark_file(name: str) -> Benchmark | None:
-    """The benchmark in a file, whole and sound; None where a published one is meant. Raises DocumentError."""
+    """Load and validate the benchmark of a file; None for a published one. Raises DocumentError."""
     return load_benchmark(name) if is_file_name(name) else None
 
 
 async def find_or_publish(at: BenchmarkSession, by: str, name: str, found: Benchmark | None) -> Benchmark:
-    """The benchmark under its name, published where it comes from a file; MeruitError for one that has changed."""
+    """Find the benchmark by name; one from a file is published first. Raises MeruitError if it has changed."""
     if found is None:
         return at.benchmarks.find(at.tenant, name).benchmark
     try:
@@ -136,7 +136,7 @@ async def find_or_publish(at: BenchmarkSession, by: str, name: str, found: Bench
     except BenchmarkTaken:
         newest = at.benchmarks.find(at.tenant, found.benchmark).view.version
         raise MeruitError(
-            f"{'standard input' if name == '-' else name}: {found.name} was published before and says something else; "
-            f"write `version: {newest + 1}`, so that earlier runs keep what they were measured by"
+            f"{'standard input' if name == '-' else name}: {found.name} was published with other content; "
+            f"write `version: {newest + 1}`, so that earlier runs keep their version"
         ) from None
     return found

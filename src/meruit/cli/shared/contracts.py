@@ -1,4 +1,4 @@
-"""What the commands about contracts share: who acts, the marketplace over a store, and a move made in it."""
+"""Work of the contract commands: the actor, the marketplace, transitions, and printing."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,22 +27,22 @@ from meruit.store.store import Store
 from meruit.verify.engine import VerificationEngine
 
 COMMAND_LINE = "command line"
-"""Who did it, in the records."""
+"""Actor of the command line in the records."""
 
 TransitionWrite = Write[ContractReply]
 
 
 def command_line_actor(tenant: str) -> Actor:
-    """Whoever types; raises MeruitError for what is no tenant."""
+    """The actor of the command line; raises MeruitError for a bad tenant name."""
     if not TENANT.fullmatch(tenant):
-        raise MeruitError(f"{tenant!r} is no tenant: write a-z, 0-9, - and _, at most 63 characters")
+        raise MeruitError(f"{tenant!r} is not a valid tenant: use a-z, 0-9, - and _, at most 63 characters")
     return Actor(Scope(tenant), COMMAND_LINE)
 
 
 def check_line(option: str, text: str) -> str:
-    """A reason or an id as somebody typed it; raises UsageError for one that could not be read later."""
+    """Check a reason or an id; raises UsageError if it is empty, too long or not printable."""
     if not (text.strip() and text.isprintable() and len(text) <= MAX_LABEL):
-        raise click.UsageError(f"{option} is a line of 1 to {MAX_LABEL} printable characters")
+        raise click.UsageError(f"{option} must be one line of 1 to {MAX_LABEL} printable characters")
     return text
 
 
@@ -50,7 +50,7 @@ def check_line(option: str, text: str) -> str:
 def open_marketplace(
     place: StoreAddress, settings: Settings, engine: VerificationEngine, *, make: bool = False
 ) -> Iterator[Marketplace]:
-    """The marketplace over the records there, closed in the end."""
+    """Open the marketplace over the store for a while."""
     store = open_store(location_of(place.data, place.database_url), make=make)
     try:
         registrar = Registrar(engine, store, max_criteria=settings.verification.max_criteria_per_task)
@@ -60,9 +60,9 @@ def open_marketplace(
 
 
 def write_transition(store: Store, move: TransitionWrite) -> ContractSnapshot:
-    """The contract after a move; raises WrongState and NotFound."""
+    """Apply a transition and return the contract; raises WrongState and NotFound."""
     answer = store.recorder.write(move)
-    # Only a request with a key of its own is answered from what was answered before.
+    # Only a request with an idempotency key can be a replay.
     assert isinstance(answer, ContractSnapshot)  # noqa: S101
     return answer
 
@@ -70,32 +70,32 @@ def write_transition(store: Store, move: TransitionWrite) -> ContractSnapshot:
 def run_transition(
     place: StoreAddress, move: Callable[[ContractRequest, Store], TransitionWrite], *, as_json: bool
 ) -> int:
-    """Make one move and print how the contract stands."""
+    """Apply one transition and print the contract."""
     request = ContractRequest(command_line_actor(place.tenant))
     with open_records(place.data, place.database_url) as store:
-        standing = write_transition(store, move(request, store))
-    print_contract(standing, as_json=as_json)
+        snapshot = write_transition(store, move(request, store))
+    print_contract(snapshot, as_json=as_json)
     return ExitCode.PASSED
 
 
-def print_contract(standing: ContractSnapshot, *, as_json: bool, verdict: bool = False) -> None:
-    """A contract for people; or for programs, all of it with the result that it was judged by."""
+def print_contract(snapshot: ContractSnapshot, *, as_json: bool, verdict: bool = False) -> None:
+    """Print a contract; as JSON, with the whole result."""
     if not as_json:
-        print_contract_state(standing, verdict=verdict)
+        print_contract_state(snapshot, verdict=verdict)
         return
-    result = None if standing.judgement is None else standing.judgement.result
-    print_json(msgspec.json.encode(msgspec.structs.asdict(view(standing)) | {"verification": result}))
+    result = None if snapshot.judgement is None else snapshot.judgement.result
+    print_json(msgspec.json.encode(msgspec.structs.asdict(view(snapshot)) | {"verification": result}))
 
 
 def void_contract(place: StoreAddress, contract_id: str, reason: str, *, as_json: bool) -> int:
-    """Call a contract off, for a reason."""
+    """Void a contract and print it."""
     check_line("--reason", reason)
     return run_transition(place, lambda request, _: VoidContract(request, contract_id, reason), as_json=as_json)
 
 
-# Any: the file has not been looked at yet.
+# Any: the file is not validated yet.
 def parse_claims(file: str, claimed: Mapping[str, Any]) -> dict[str, float]:
-    """What an agent claims, each of it a number; raises UsageError."""
+    """Read the metrics that an agent claims, each a number; raises UsageError."""
     for name, value in claimed.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise click.UsageError(
@@ -107,14 +107,14 @@ def parse_claims(file: str, claimed: Mapping[str, Any]) -> dict[str, float]:
 def page_of(
     place: StoreAddress, wanted: ContractFilterValue | None, before: int | None, limit: int
 ) -> list[ContractSnapshot]:
-    """Contracts with their verdicts and bills, the newest first."""
+    """Contracts with their verdicts and bills, newest first."""
     with open_records(place.data, place.database_url) as store, store.database.reading() as connection:
         found = page(connection, Scope(place.tenant), wanted=wanted, before=before, limit=limit)
         return load_snapshots(connection, place.tenant, found)
 
 
 def print_page(found: Sequence[ContractSnapshot], limit: int, *, as_json: bool) -> None:
-    """A list of contracts."""
+    """Print a list of contracts."""
     headings = ("contract", "awarded (UTC)", "agent", "consumer", "state", "verdict", "paid")
     rows = [
         (
@@ -132,7 +132,7 @@ def print_page(found: Sequence[ContractSnapshot], limit: int, *, as_json: bool) 
 
 
 def print_holds(found: Sequence[ContractSnapshot], limit: int, *, as_json: bool) -> None:
-    """A list of contracts that wait for a person."""
+    """Print a list of held contracts."""
     headings = ("contract", "completed (UTC)", "agent", "held", "why")
     rows = [
         (
@@ -160,4 +160,4 @@ def _print_contract_page(
         return
     print_table(*shown)
     if following is not None:
-        note(f"there may be more: --before {following}")
+        note(f"next page: --before {following}")

@@ -1,4 +1,4 @@
-"""What the commands that judge read first: the settings, the engine they describe, and the criteria."""
+"""Load the settings, the engine and the criteria for commands that judge."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from meruit.verify.engine import VerificationEngine
 
 
 class EngineWithCriteria(NamedTuple):
-    """Settings, the engine that they describe, and criteria that it can read."""
+    """Settings, the engine that they configure, and criteria."""
 
     settings: Settings
     engine: VerificationEngine
@@ -17,7 +17,7 @@ class EngineWithCriteria(NamedTuple):
 
 
 def load_engine(criteria: str, config: str | None, *, allow_python_full: bool = False) -> EngineWithCriteria:
-    """Read the settings and the criteria; raises with every problem of the file that is wrong."""
+    """Read the settings and the criteria; raises DocumentError with every problem of a bad file."""
     settings = Settings.load(config)
     engine = build_engine(settings, allow_python_full=allow_python_full)
     wanted = load_criteria(

@@ -1,4 +1,4 @@
-"""`meruit lint` on a benchmark: prove its tasks before any agent is measured by them."""
+"""`meruit lint` on a benchmark: test its tasks before agents run on them."""
 
 import asyncio
 import os
@@ -31,18 +31,18 @@ from meruit.verify.lint.criteria import LintFinding, Severity
 
 PAGE = 500
 MAX_PAGES = 200
-"""Of an agent's runs that are looked through for a gold one."""
+"""Most runs of an agent that are searched for a gold run."""
 
 
 class BenchmarkReport(Record, frozen=True):
-    """What was tried on each task, and what was found."""
+    """Findings for each task."""
 
     ok: bool
     tasks: list[TaskReport]
 
 
 class BenchmarkLintOptions(NamedTuple):
-    """What somebody wants to know."""
+    """What to test, as the options say."""
 
     file: str
     tasks: Sequence[str]
@@ -55,19 +55,19 @@ class BenchmarkLintOptions(NamedTuple):
 
 
 class GoldRun(NamedTuple):
-    """A recorded run that did well: the world before it, and after."""
+    """A recorded run that passed: the environment before and after it."""
 
     before: EnvironmentState
     after: EnvironmentState
 
 
-def lint_tasks(wish: BenchmarkLintOptions, *, as_json: bool) -> int:
-    """Try the tasks and print what was found."""
-    benchmark = load_benchmark(wish.file)
-    settings = Settings.load(wish.config)
-    chosen = _select_tasks(benchmark, wish.tasks)
-    gold = {} if wish.gold is None else _gold_runs(wish.gold, wish, benchmark, chosen)
-    reports = asyncio.run(_lint_all(settings, benchmark, chosen, gold, wish))
+def lint_tasks(options: BenchmarkLintOptions, *, as_json: bool) -> int:
+    """Test the tasks and print the findings."""
+    benchmark = load_benchmark(options.file)
+    settings = Settings.load(options.config)
+    chosen = _select_tasks(benchmark, options.tasks)
+    gold = {} if options.gold is None else _gold_runs(options.gold, options, benchmark, chosen)
+    reports = asyncio.run(_lint_all(settings, benchmark, chosen, gold, options))
     report = BenchmarkReport(all(one.ok for one in reports), reports)
     if as_json:
         print_json(report.to_json())
@@ -85,13 +85,13 @@ def _select_tasks(benchmark: Benchmark, wanted: Sequence[str]) -> list[Task]:
 
 
 async def _lint_all(
-    settings: Settings, benchmark: Benchmark, tasks: list[Task], gold: dict[str, GoldRun], wish: BenchmarkLintOptions
+    settings: Settings, benchmark: Benchmark, tasks: list[Task], gold: dict[str, GoldRun], options: BenchmarkLintOptions
 ) -> list[TaskReport]:
     engine = build_task_engine(settings)
     reports = []
     with tempfile.TemporaryDirectory(prefix="meruit-lint-") as folder:
         async with httpx.AsyncClient() as client, Host(Path(folder)) as host:
-            worlds = build_environments(host, settings, client, os.environ, for_others=not wish.any_address)
+            worlds = build_environments(host, settings, client, os.environ, for_others=not options.any_address)
             for task in tasks:
                 place = await worlds.prepare(benchmark, task)
                 before = await worlds.read(task, place.id)
@@ -100,41 +100,45 @@ async def _lint_all(
                 good = gold.get(task.id)
                 known = (None, None) if good is None else (good.after, good.before)
                 report = await asyncio.to_thread(lint_task, engine, task, before, place.facts, *known)
-                reports.append(_without_gold(report) if wish.gold is not None and good is None else report)
+                reports.append(_without_gold(report) if options.gold is not None and good is None else report)
     return reports
 
 
 def _without_gold(report: TaskReport) -> TaskReport:
-    lacking = LintFinding(Severity.WARNING, "no_gold_run", "no gold run of it is recorded, so no mutants were tried")
+    lacking = LintFinding(
+        Severity.WARNING, "no_gold_run", "no gold run of this task is recorded, so no mutants were tested"
+    )
     return msgspec.structs.replace(report, findings=[*report.findings, lacking])
 
 
-def _gold_runs(folder: str, wish: BenchmarkLintOptions, benchmark: Benchmark, tasks: list[Task]) -> dict[str, GoldRun]:
-    """By task the newest run that passed; raises MeruitError where there is none at all."""
+def _gold_runs(
+    folder: str, options: BenchmarkLintOptions, benchmark: Benchmark, tasks: list[Task]
+) -> dict[str, GoldRun]:
+    """The newest passing run of each task; raises MeruitError if there is none at all."""
     try:
         store = open_store(Location(Path(folder)))
     except StoreError as problem:
         if (Path(folder) / FILE).exists():
             raise
-        raise MeruitError(f"{folder} holds no records yet; {_how_to_record(wish)}") from problem
+        raise MeruitError(f"{folder} has no records yet; {_how_to_record(options)}") from problem
     try:
-        found = _newest_passing_runs(store, wish, benchmark, {task.id for task in tasks})
-        gold = {task: _load_gold_run(store, wish.tenant, run) for task, run in found.items()}
+        found = _newest_passing_runs(store, options, benchmark, {task.id for task in tasks})
+        gold = {task: _load_gold_run(store, options.tenant, run) for task, run in found.items()}
     finally:
         store.close()
     if not gold:
-        agent = f"by {wish.gold_agent_id!r}; --gold-agent-id names whose runs are gold"
-        lacking = f"{folder} holds no run of these tasks of {benchmark.benchmark} that passed {agent}"
-        raise MeruitError(f"{lacking}; {_how_to_record(wish)}")
+        agent = f"by {options.gold_agent_id!r}; --gold-agent-id names another agent"
+        lacking = f"{folder} has no passing run of these tasks of {benchmark.benchmark} {agent}"
+        raise MeruitError(f"{lacking}; {_how_to_record(options)}")
     return gold
 
 
-def _how_to_record(wish: BenchmarkLintOptions) -> str:
-    return f"`meruit benchmark run {wish.file} --agent … --agent-id {wish.gold_agent_id}` makes them"
+def _how_to_record(options: BenchmarkLintOptions) -> str:
+    return f"`meruit benchmark run {options.file} --agent … --agent-id {options.gold_agent_id}` records them"
 
 
 def _newest_passing_runs(
-    store: Store, wish: BenchmarkLintOptions, benchmark: Benchmark, wanted: set[str]
+    store: Store, options: BenchmarkLintOptions, benchmark: Benchmark, wanted: set[str]
 ) -> dict[str, TaskRun]:
     found: dict[str, TaskRun] = {}
     before = None
@@ -142,8 +146,8 @@ def _newest_passing_runs(
         with store.database.reading() as connection:
             several = runs.page(
                 connection,
-                Scope(wish.tenant),
-                by=(RunFilter.AGENT, wish.gold_agent_id),
+                Scope(options.tenant),
+                by=(RunFilter.AGENT, options.gold_agent_id),
                 before=before,
                 limit=PAGE,
             )
@@ -161,7 +165,9 @@ def _load_gold_run(store: Store, tenant: str, run: TaskRun) -> GoldRun:
     with store.database.reading() as connection:
         found = outcomes.evidence(connection, Scope(tenant), run.outcome_id or "", store.blobs)
     if found.input is None or found.output is None:
-        raise MeruitError(f"the evidence of the gold run {run.id} was erased; record another, or leave out its task")
+        raise MeruitError(
+            f"the evidence of the gold run {run.id} was erased; record another run, or leave out its task"
+        )
     # Any: work is JSON.
     given, done = (msgspec.json.decode(part, type=dict[str, Any]) for part in (found.input, found.output))
     before = environment_in(given)
@@ -186,9 +192,8 @@ def _print(report: BenchmarkReport) -> None:
             say(f"\n{escape_control_characters(one.task)}:")
         for finding in one.findings:
             where = f"{finding.criterion_id}: " if finding.criterion_id else ""
-            say(
-                f"  {paint(str(finding.severity))}: {escape_control_characters(where + finding.message)} [{finding.code}]"
-            )
+            text = escape_control_characters(where + finding.message)
+            say(f"  {paint(str(finding.severity))}: {text} [{finding.code}]")
     say(f"\n{_conclusion(report)}")
 
 
@@ -197,4 +202,4 @@ def _conclusion(report: BenchmarkReport) -> str:
         return "the tasks do not hold"
     if any(one.gold is not None for one in report.tasks):
         return "the tasks hold"
-    return "only an agent that does nothing was tried, and it does not pass; `--gold FOLDER` tries more"
+    return "an agent that does nothing does not pass; `--gold FOLDER` tests more"

@@ -1,4 +1,4 @@
-"""Agents that a command line names, and a worker for them in this process."""
+"""Load the agents that a command names, and run a worker for them in this process."""
 
 import asyncio
 import os
@@ -30,15 +30,15 @@ Agents = list[AgentDefinition | Team]
 
 
 def load_roster(several: Iterable[str]) -> AgentRoster:
-    """All agents that were named; raises AgentError."""
+    """Load all named agents; raises AgentError."""
     return AgentRoster(agent for named in several for agent in load_agents(named))
 
 
 def load_agents(named: str) -> Agents:
-    """What `module:name`, `file.py:name` or a module alone stands for; raises AgentError."""
+    """Load the agents of `module:name`, `file.py:name` or a whole module; raises AgentError."""
     place, _, name = named.rpartition(":") if ":" in named else (named, "", "")
     if not place:
-        raise AgentError(f"{named!r} names no module; write MODULE:NAME or FILE.py:NAME")
+        raise AgentError(f"{named!r} does not name a module; write MODULE:NAME or FILE.py:NAME")
     module = _import_agents_module(place)
     if not name:
         found = find_agents({str(id(one)): one for one in vars(module).values()})
@@ -51,7 +51,7 @@ def load_agents(named: str) -> Agents:
     return _agents_in(named, getattr(module, name))
 
 
-# Any: whatever stands under that name.
+# Any: the author's module may hold any value under that name.
 def _agents_in(named: str, thing: Any) -> Agents:
     match thing:
         case AgentDefinition() | Team():
@@ -83,8 +83,8 @@ def _import_agents_module(place: str) -> ModuleType:
         raise AgentError(f"{place}: {refused}{_author_frame(refused)}") from None
     except SystemExit as leaving:
         raise AgentError(
-            f"{place} cannot be imported: it ends the program, with sys.exit({leaving.code!r}){_author_frame(leaving)}; "
-            "have it do so only `if __name__ == '__main__'`"
+            f"{place} cannot be imported: it calls sys.exit({leaving.code!r}){_author_frame(leaving)}; "
+            "guard the call with `if __name__ == '__main__'`"
         ) from None
     except Exception as crash:  # noqa: BLE001 - whatever an author's module raises is theirs to read
         raise AgentError(f"{place} cannot be imported: {describe(crash)}{_author_frame(crash)}") from None
@@ -93,19 +93,19 @@ def _import_agents_module(place: str) -> ModuleType:
 def _from_file(file: Path) -> ModuleType:
     file = file.resolve()
     if not file.is_file():
-        raise AgentError("there is no such file")
+        raise AgentError("the file does not exist")
     known = sys.modules.get(file.stem)
     if known is not None and getattr(known, "__file__", None) == str(file):
         return known
-    # Its neighbours are imported as if it had been run; a name that is taken stays whose it is.
+    # Its folder is on the import path, as if the file were run; a module name that is in use is not replaced.
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))
     name = file.stem if known is None else f"{file.stem} of {file.parent}"
     spec = spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise AgentError("this is no Python file")
+        raise AgentError("not a Python file")
     module = module_from_spec(spec)
-    # Annotations that are text are looked up there.
+    # Text annotations are resolved in sys.modules.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -116,7 +116,7 @@ def _from_file(file: Path) -> ModuleType:
 
 
 def _author_frame(crash: BaseException) -> str:
-    """The last line of the author's own that it went through."""
+    """The last frame of the traceback in the author's code."""
     if isinstance(crash, SyntaxError):
         return ""
     ours = str(Path(__file__).parents[2])
@@ -127,7 +127,7 @@ def _author_frame(crash: BaseException) -> str:
 
 @contextmanager
 def stop_on_signals(stopping: asyncio.Event) -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C end the work in good order; the second of them ends it at once."""
+    """Let the first SIGTERM or Ctrl-C end the work in order, and the second at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -150,19 +150,19 @@ def stop_on_signals(stopping: asyncio.Event) -> Iterator[None]:
 
 
 def check_no_other_worker(store: Store) -> None:
-    """Go on only where no other worker has the file; raises WorkerRefused."""
+    """Raise WorkerRefused if another worker has the SQLite file."""
     if store.database.location.url is None:
         with hold_worker_lock(store.database.location.folder):
             pass
 
 
 class WorkerThread:
-    """A worker beside a server, in a thread and an event loop of its own: an agent that blocks holds up no request."""
+    """A worker beside a server, in its own thread and event loop, so that a blocking agent delays no request."""
 
     def __init__(
-        self, store: Store, crew: AgentRoster, *, failed: Callable[[], None], concurrency: int = CONCURRENCY
+        self, store: Store, roster: AgentRoster, *, failed: Callable[[], None], concurrency: int = CONCURRENCY
     ) -> None:
-        self._store, self._crew, self._failed, self._concurrency = store, crew, failed, concurrency
+        self._store, self._roster, self._failed, self._concurrency = store, roster, failed, concurrency
         self._begun = threading.Event()
         self._thread = threading.Thread(target=self._run, name="meruit-worker", daemon=True)
         self._problem: Exception | None = None
@@ -170,12 +170,12 @@ class WorkerThread:
         self._stopping: asyncio.Event | None = None
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the worker."""
         self._thread.start()
         self._begun.wait()
 
     def stop(self) -> None:
-        """Let go of what runs, and end; raises what ended it before."""
+        """Release the runs and stop; raises the error that ended the worker."""
         if self._loop is not None and self._stopping is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
@@ -185,11 +185,11 @@ class WorkerThread:
     def _run(self) -> None:
         try:
             asyncio.run(self._work())
-        except Exception as problem:  # noqa: BLE001 - told to whoever stops it
+        except Exception as problem:  # noqa: BLE001 - `stop` raises it
             self._problem = problem
             self._failed()
 
     async def _work(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         self._begun.set()
-        await run_worker(self._store, self._crew, concurrency=self._concurrency, stopping=self._stopping)
+        await run_worker(self._store, self._roster, concurrency=self._concurrency, stopping=self._stopping)

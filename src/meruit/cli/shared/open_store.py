@@ -1,4 +1,4 @@
-"""Open the records that a command reads or writes."""
+"""Open the store that a command reads or writes."""
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_records(data: str | None, database_url: str | None) -> "Iterator[Store]":
-    """The records there, closed in the end."""
+    """Open the store for a while; raises StoreError if there is none."""
     from meruit.app import open_store
     from meruit.config import location_of
 

@@ -1,4 +1,4 @@
-"""Playgrounds in a data folder, as whoever has the folder sees them: found, copied and removed without being served."""
+"""Playgrounds in a data folder: find, copy and remove them without serving them."""
 
 import os
 import re
@@ -18,12 +18,12 @@ _FOLDER_PATTERNS = ("", "brn_*/")
 
 
 class PlaygroundSummary(Record, frozen=True):
-    """One playground, as a list shows it."""
+    """One playground in a list."""
 
     id: str
     created_at: str
     benchmark_run_id: str | None
-    """Where it is the world of one of its task runs."""
+    """The benchmark run whose task uses the playground as its environment, if any."""
     items: dict[str, int]
     """How many of each kind it holds."""
     checkpoints: list[str]
@@ -36,11 +36,11 @@ class PlaygroundFolder(NamedTuple):
 
     @property
     def directory(self) -> Path:
-        """Where they are."""
+        """The folder of the playgrounds."""
         return self.folder / FOLDER
 
     def states(self) -> Iterator[PlaygroundState]:
-        """Each of them, oldest first; one that goes meanwhile is left out."""
+        """Open each playground, oldest first; one that is removed meanwhile is skipped."""
         found = [path for place in _FOLDER_PATTERNS for path in self.directory.glob(f"{place}pg_*/{FILE}")]
         for path in sorted(found, key=lambda one: one.parent.name):
             if path.is_file():
@@ -49,7 +49,7 @@ class PlaygroundFolder(NamedTuple):
 
     @contextmanager
     def open_state(self, playground_id: str) -> Iterator[PlaygroundState]:
-        """One of them; raises UnknownPlayground."""
+        """Open one playground; raises UnknownPlayground."""
         found = [*self._state_files(playground_id)]
         if not found:
             where = "; `meruit playground list` lists all" if self.directory.is_dir() else f" in {self.folder}"
@@ -63,24 +63,24 @@ class PlaygroundFolder(NamedTuple):
                 yield from self.directory.glob(f"{place}{playground_id}/{FILE}")
 
     def branch(self, playground_id: str) -> str:
-        """Make another that goes on from where one is, under a secret of its own; answers its id."""
+        """Copy a playground under a new secret and return the id of the copy."""
         name = new_id(utc_now, os.urandom)
         with self.open_state(playground_id) as state, staging_file(self.directory, name) as path:
             state.branch(path, secret=new_secret(os.urandom), mllp_port=None, task=None).close()
         return name
 
     def remove(self, playground_id: str) -> None:
-        """Forget all that one held."""
+        """Remove a playground and its content."""
         with self.open_state(playground_id) as state:
             place = state.path.parent
-        # A name that nobody serves, so that half of one is never found.
+        # Renamed first, so that no host serves a half-removed playground.
         going = place.with_name(f".{place.name}")
         place.rename(going)
         shutil.rmtree(going)
 
 
 def summarize_playground(state: PlaygroundState) -> PlaygroundSummary:
-    """A playground as a list shows it."""
+    """Count what a playground holds."""
     home = state.path.parent.parent.name
     counts = {str(kind): len(state.items(kind)) for kind in SourceKind}
     return PlaygroundSummary(

@@ -1,4 +1,4 @@
-"""Usage files on the disk: found, judged, and put back whole."""
+"""Usage files on the disk: read them, judge them and write the verdicts back."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -35,11 +35,11 @@ from meruit.usage.files import (
 
 METRICS = "metrics.json"
 MAX_AHEAD = timedelta(hours=1)
-"""By how much the clock of whoever wrote a file may be ahead of ours."""
+"""How far the clock of a file's author may be ahead of ours."""
 
 
 class UsageManifest(NamedTuple):
-    """A manifest as it was read."""
+    """A runs_manifest.json and its content."""
 
     path: str
     content: bytes
@@ -47,13 +47,13 @@ class UsageManifest(NamedTuple):
 
 
 def load_json(path: str) -> tuple[bytes, Document]:
-    """A JSON file, or standard input for `-`; raises DocumentError."""
+    """Read a JSON file, or standard input for `-`; raises DocumentError."""
     content = read_bytes(path)
     return content, parse_json(content, "standard input" if path == "-" else path)
 
 
 def judge_files(path: str, policy: UsagePolicy) -> tuple[list[UsageFileVerdict], UsageManifest | None]:
-    """The run of a metrics file, or each run that a manifest names; raises DocumentError with all that is wrong."""
+    """Judge the run of a metrics file, or each run of a manifest; raises DocumentError with every problem."""
     content, document = load_json(path)
     if not is_manifest(document):
         return [_judge_file(path, content, document, policy)], None
@@ -80,19 +80,19 @@ def _judge_file(path: str, content: bytes, document: Document, policy: UsagePoli
 
 
 def future_observations(file: MetricsFile) -> list[Observation]:
-    """The looks that are still to come, by our clock."""
+    """Observations with a timestamp in the future, by our clock."""
     latest = datetime.now(UTC) + MAX_AHEAD
     return [one for one in file.observations if one.at > latest]
 
 
 def load_manifest(path: str) -> UsageManifest:
-    """A manifest; raises DocumentError."""
+    """Read a manifest; raises DocumentError."""
     content, document = load_json(path)
     return UsageManifest(path, content, read_manifest(document))
 
 
 def runs_of(manifest: UsageManifest) -> list[tuple[ManifestEntry, Path]]:
-    """The metrics file of each run; raises DocumentError that names every run that has none."""
+    """Find the metrics file of each run; raises DocumentError that names every run without one."""
     found, problems = list[tuple[ManifestEntry, Path]](), list[Problem]()
     for entry in manifest.file.runs:
         places = _candidate_paths(Path(manifest.path).parent, entry)
@@ -100,16 +100,15 @@ def runs_of(manifest: UsageManifest) -> list[tuple[ManifestEntry, Path]]:
         if file is not None:
             found.append((entry, file))
         else:
-            looked = " or ".join(map(str, places)) or "no folder can have that name"
-            said = f"run {entry.run_id!r} is not there: {looked}"
-            problems.append(Problem("runs", said, entry.line))
+            searched = " or ".join(map(str, places)) or "no folder can have that name"
+            problems.append(Problem("runs", f"run {entry.run_id!r} has no metrics file: {searched}", entry.line))
     if problems:
         raise DocumentError(manifest.path, problems)
     return found
 
 
 def _candidate_paths(folder: Path, entry: ManifestEntry) -> list[Path]:
-    """Where a run's file may be, and nowhere outside of the manifest's folder."""
+    """Paths where a run's file may be, all inside the manifest's folder."""
     names = [entry.run_id] if entry.framework is None else [entry.framework, entry.run_id]
     if any(name == ".." or Path(name).name != name for name in names):
         return []
@@ -121,20 +120,22 @@ def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except OSError:
-        # A name too long for the disk names nothing on it.
+        # A name that is too long for the file system does not exist on it.
         return False
 
 
 def write_verdicts(judged: list[UsageFileVerdict], manifest: UsageManifest | None) -> None:
-    """Write the verdicts into the files that they are about; raises MeruitError where one was changed meanwhile."""
+    """Write the verdicts into their files; raises MeruitError if a file was changed meanwhile."""
     contents = {one.path: (one.content, with_verdict(one.file, one.verdict)) for one in judged}
     if manifest is not None:
         verdicts = {one.run_id: one.verdict for one in judged if one.run_id is not None}
         contents[manifest.path] = (manifest.content, manifest_with(manifest.file, verdicts))
     for path, (before, _) in contents.items():
         if read_bytes(path) != before:
-            raise MeruitError(f"{path} was changed by somebody else meanwhile; nothing was written, try again")
-    # What cannot be written is found out before the first file takes its name.
+            raise MeruitError(
+                f"{path} was changed by another program meanwhile; nothing was written, run the command again"
+            )
+    # Every file is written under a temporary name before the first is renamed.
     with ExitStack() as files:
         for path, (before, after) in contents.items():
             if after != before:
@@ -145,14 +146,14 @@ def write_verdicts(judged: list[UsageFileVerdict], manifest: UsageManifest | Non
 
 
 class RecordableRun(NamedTuple):
-    """A run that a file holds, and the looks at it that the file knows of."""
+    """A run of a file, and its observations."""
 
     run: MeteredRun
     attempts: tuple[Observation, ...] = ()
 
 
 def read_recordable(paths: Sequence[str]) -> list[RecordableRun]:
-    """The runs in metrics files, manifests, and files with a run as it is recorded; DocumentError with all problems."""
+    """Read the runs of metrics files, manifests and API run files; raises MeruitError with every problem."""
     found, problems = list[RecordableRun](), list[str]()
     for path in paths:
         try:
@@ -160,16 +161,18 @@ def read_recordable(paths: Sequence[str]) -> list[RecordableRun]:
         except DocumentError as refused:
             problems.append(str(refused))
     ids = Counter(one.run.id for one in found)
-    problems += [f"run {name!r} is in {count} of the files; each run once" for name, count in ids.items() if count > 1]
+    problems += [
+        f"run {name!r} is in {count} of the files; give each run once" for name, count in ids.items() if count > 1
+    ]
     if problems:
         raise MeruitError("\n".join(problems))
     return found
 
 
 def new_observations(found: RecordableRun, known: Sequence[Observation]) -> list[Observation]:
-    """The looks that a file adds to those that are recorded: the echo of one that was exported is no second look."""
-    heard = {one.id: mark_imported(one) for one in known}
-    return [one for one in found.attempts if heard.get(one.id) != one]
+    """Observations of a file that are not recorded yet; an exported one that comes back is not a second observation."""
+    imported = {one.id: mark_imported(one) for one in known}
+    return [one for one in found.attempts if imported.get(one.id) != one]
 
 
 def _read_runs(path: str) -> list[RecordableRun]:
@@ -181,7 +184,7 @@ def _read_runs(path: str) -> list[RecordableRun]:
         return [RecordableRun(_parse_api_run(places, path))]
     file = read_metrics(document, looked=False)
     problems = [
-        Problem(f"attempt {one.id!r}", f"was at {one.at.isoformat()}, which is still to come")
+        Problem(f"attempt {one.id!r}", f"has a timestamp in the future ({one.at.isoformat()})")
         for one in future_observations(file)
     ]
     if problems:
@@ -190,24 +193,24 @@ def _read_runs(path: str) -> list[RecordableRun]:
 
 
 def _parse_api_run(places: DocumentReader, path: str) -> MeteredRun:
-    """A run in the shape that the HTTP API takes, read as strictly; raises DocumentError."""
-    # Only this shape needs what the service is made of.
+    """Read a run as the HTTP API takes it, as strictly; raises DocumentError."""
+    # Only this format needs the modules of the service.
     from meruit.api.routes.usage_requests import parse_run
     from meruit.api.routes.usage_wire import UsageRunRequest
     from meruit.errors import InvalidUsageReport
 
-    told = places.record((), UsageRunRequest)
+    request = places.record((), UsageRunRequest)
     places.raise_if_invalid()
-    # Where nothing is wrong, there is one, and it has an id.
-    assert told is not None and told.id is not None  # noqa: S101, PT018
+    # A valid document has a request with an id.
+    assert request is not None and request.id is not None  # noqa: S101, PT018
     try:
-        return parse_run(told, told.id)
+        return parse_run(request, request.id)
     except InvalidUsageReport as wrong:
         raise DocumentError(path, [Problem(wrong.where, wrong.message)]) from None
 
 
 def _read_manifest_runs(manifest: UsageManifest) -> list[RecordableRun]:
-    """The runs of a manifest, each as its own file tells of it; where the two differ, nobody knows whose it is."""
+    """Read the runs of a manifest from their own files; raises DocumentError if file and manifest differ."""
     named = runs_of(manifest)
     found = read_recordable([str(file) for _, file in named])
     problems = [

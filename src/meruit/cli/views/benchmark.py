@@ -1,4 +1,4 @@
-"""How runs of benchmarks are told: while they go on, and when they have ended."""
+"""Benchmark runs as text: progress while they run, results when they have ended."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,21 +23,21 @@ from meruit.model.task_run import BenchmarkRun, BenchmarkScore, CriterionRun, Cr
 from meruit.model.verdict import Verdict
 
 MAX_NAMED = 3
-"""Tasks under way that the live line names."""
+"""Most tasks that the progress line names."""
 MAX_LOGS = 10
-"""Logs that are named when a run has ended."""
+"""Most logs that are listed after a run."""
 _CLEAR = "\r\x1b[K"
 MAX_FIELDS = 10
-"""Failing fields of one criterion that are shown."""
+"""Most failing fields shown of one criterion."""
 MAX_CELL = 60
-"""Characters of a value in a table of them."""
+"""Most characters of a value in a table."""
 UNDECIDED_VERDICTS = (Verdict.INCONCLUSIVE, Verdict.ERROR)
 _COUNTED_STATUSES = (RunStatus.COMPLETED, RunStatus.TIMED_OUT)
 _FIELDS = ("fieldResults", "field_results", "assertionResults", "phraseResults")
 
 
 class TaskRunDetails(NamedTuple):
-    """A task run with all that is told of it."""
+    """A task run with everything that is printed about it."""
 
     run: TaskRun
     criteria: Sequence[CriterionRun]
@@ -45,32 +45,32 @@ class TaskRunDetails(NamedTuple):
     has_playground: bool
     """Whether its playground still exists."""
     required_fields: Mapping[int, set[str]]
-    """By the criterion's position the fields without which it is worth nothing."""
+    """Required fields of each criterion, by its position."""
 
 
 def pluralize(number: int, thing: str) -> str:
-    """So many of a thing, in words."""
+    """A number and its noun."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def is_or_are(number: int) -> str:
-    """The verb for so many."""
+    """The verb for a number of things."""
     return "is" if number == 1 else "are"
 
 
 def version_judged_by(run: TaskRun) -> int | None:
-    """The version of the benchmark that gave the verdict, where that is not the run's own."""
+    """The benchmark version that judged, if it is not the run's own."""
     return None if run.judged_version == run.version else run.judged_version
 
 
 def worst_run(runs: Sequence[TaskRun]) -> TaskRun | None:
-    """Of those that count and did not pass, the first with the lowest score."""
+    """The counted run with the lowest score that did not pass."""
     counting = [run for run in runs if run.status in _COUNTED_STATUSES and run.verdict is not Verdict.PASS]
     return min(counting, key=lambda run: run.score or 0.0, default=None)
 
 
 class Progress:
-    """A line for each task run that has ended, on stderr, and below them on a terminal what is under way."""
+    """Progress on stderr: a line for each task run that ended, and on a terminal a live line of running tasks."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -79,7 +79,7 @@ class Progress:
         self._live = sys.stderr is not None and sys.stderr.isatty()
 
     def observer(self) -> Observer:
-        """Whom to tell."""
+        """Callbacks for the runner."""
         return Observer(self._on_begin, self._on_end)
 
     def _on_begin(self, run: TaskRun) -> None:
@@ -95,7 +95,7 @@ class Progress:
         self._draw()
 
     def clear(self) -> None:
-        """Take the live line away."""
+        """Clear the live line."""
         if self._live:
             sys.stderr.write(_CLEAR)
             sys.stderr.flush()
@@ -106,7 +106,7 @@ class Progress:
         names = [*self._going.values()]
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
         named = ", ".join(names[:MAX_NAMED]) + more
-        sys.stderr.write(f"{_CLEAR}{self.done} of {self.total} done; under way: {escape_control_characters(named)}")
+        sys.stderr.write(f"{_CLEAR}{self.done} of {self.total} done; running: {escape_control_characters(named)}")
         sys.stderr.flush()
 
 
@@ -119,8 +119,8 @@ def _describe_rollout(rollout: Rollout) -> str:
     ended = f"{_attempt_label(run)}: {run.verdict or run.status}"
     ended += f" {format_cell(run.score)}" if run.score is not None else ""
     if rollout.trouble is not None:
-        what = "begun" if run.started_at is None else "brought to an end"
-        return f"{ended}; it could not be {what}: {rollout.trouble}"
+        what = "started" if run.started_at is None else "completed"
+        return f"{ended}; could not be {what}: {rollout.trouble}"
     return f"{ended} ({_describe_agent(rollout.agent)})" if rollout.agent is not None else ended
 
 
@@ -131,7 +131,7 @@ def _describe_agent(agent: AgentExit) -> str:
 
 
 def exit_code(found: BenchmarkRun) -> int:
-    """What a benchmark run comes to for a shell."""
+    """Exit code for a benchmark run."""
     if found.result is None or found.result.verdict in UNDECIDED_VERDICTS:
         return ExitCode.COULD_NOT_VERIFY
     return ExitCode.PASSED if found.result.verdict is Verdict.PASS else ExitCode.NOT_PASSED
@@ -144,7 +144,7 @@ def print_run(
     *,
     as_json: bool,
 ) -> None:
-    """A benchmark run with its task runs; agents by the task run's id."""
+    """Print a benchmark run with its task runs; agents by the task run's id."""
     if as_json:
         several = [msgspec.to_builtins(run) | {"agent": msgspec.to_builtins(agents.get(run.id))} for run in runs]
         print_json(msgspec.json.encode({"benchmark_run": found, "task_runs": several}))
@@ -153,24 +153,24 @@ def print_run(
     print_table(("task", "attempts", "verdict", "score", "axes"), rows)
     say()
     if found.result is None:
-        standing = ", ".join(f"{number:,} {status}" for status, number in sorted(found.counts.items()))
-        say(f"not ended, so there is no score: {standing}")
+        counts = ", ".join(f"{number:,} {status}" for status, number in sorted(found.counts.items()))
+        say(f"not ended, no score yet: {counts}")
     else:
         for line in _result_lines(found.result, found.repeats):
             say(line)
 
 
 def print_log_paths(runs: Sequence[TaskRun], agents: Mapping[str, AgentExit | None]) -> None:
-    """Say where to look for what agents said that did not end by themselves, or not well."""
+    """Print the log paths of agents that were stopped or failed."""
     found = [(run, agent) for run in runs if (agent := agents.get(run.id)) is not None and agent.exit_code != 0]
     for run, agent in found[:MAX_LOGS]:
-        note(f"{_attempt_label(run)}: {_describe_agent(agent)}; what it said: {agent.log}")
+        note(f"{_attempt_label(run)}: {_describe_agent(agent)}; log: {agent.log}")
     if len(found) > MAX_LOGS:
         note(f"and {len(found) - MAX_LOGS:,} more")
 
 
 def print_task_runs(runs: Sequence[TaskRun], agents: Mapping[str, AgentExit | None]) -> None:
-    """Each task run of a benchmark run, by its id."""
+    """Print each task run of a benchmark run, by its id."""
     rows = [
         (
             run.id,
@@ -244,20 +244,20 @@ def _by_k(chances: Mapping[str, float]) -> str:
     return ", ".join(f"{k}: {chance:.2f}" for k, chance in chances.items())
 
 
-def print_task_run(told: TaskRunDetails, *, evidence: bool, as_json: bool) -> None:
-    """A task run with its criteria and what fails them, and all the evidence where that is wanted."""
+def print_task_run(details: TaskRunDetails, *, evidence: bool, as_json: bool) -> None:
+    """Print a task run with its criteria and failing fields, and on request all evidence."""
     if as_json:
-        print_json(msgspec.json.encode(_to_dict(told)))
+        print_json(msgspec.json.encode(_to_dict(details)))
         return
-    run, criteria = told.run, told.criteria
-    _print_labels(told)
+    run, criteria = details.run, details.criteria
+    _print_labels(details)
     if run.verdict is None:
         return
     say()
     _print_criteria(criteria)
     for one in criteria:
         if one.status is CriterionStatus.FAILED:
-            _print_failing(one, told.required_fields.get(one.position, set()))
+            _print_failing(one, details.required_fields.get(one.position, set()))
     if evidence:
         for one in criteria:
             say(f"\n{escape_control_characters(one.label)} ({one.id}):")
@@ -268,23 +268,23 @@ def print_task_run(told: TaskRunDetails, *, evidence: bool, as_json: bool) -> No
 
 
 def print_attempts(several: Sequence[TaskRunDetails], *, evidence: bool, as_json: bool) -> None:
-    """All runs of one task in a benchmark run."""
+    """Print all runs of one task in a benchmark run."""
     if as_json:
-        print_json(msgspec.json.encode({"task_runs": [_to_dict(told) for told in several]}))
+        print_json(msgspec.json.encode({"task_runs": [_to_dict(details) for details in several]}))
         return
-    for number, told in enumerate(several):
+    for number, details in enumerate(several):
         if number:
             say()
-        print_task_run(told, evidence=evidence, as_json=False)
+        print_task_run(details, evidence=evidence, as_json=False)
 
 
 # Any: it becomes JSON.
-def _to_dict(told: TaskRunDetails) -> dict[str, Any]:
-    return {"task_run": told.run, "agent": told.agent, "criteria": told.criteria}
+def _to_dict(details: TaskRunDetails) -> dict[str, Any]:
+    return {"task_run": details.run, "agent": details.agent, "criteria": details.criteria}
 
 
-def _print_labels(told: TaskRunDetails) -> None:
-    run, agent = told.run, told.agent
+def _print_labels(details: TaskRunDetails) -> None:
+    run, agent = details.run, details.agent
     by = version_judged_by(run)
     labels: dict[str, str | None] = {
         "task run": run.id,
@@ -297,7 +297,7 @@ def _print_labels(told: TaskRunDetails) -> None:
         "ended": None if run.ended_at is None else run.ended_at.isoformat(timespec="seconds"),
         "command": None if agent is None else _describe_agent(agent),
         "log": None if agent is None else agent.log,
-        "playground": run.playground_id if told.has_playground else None,
+        "playground": run.playground_id if details.has_playground else None,
         "outcome": None if run.outcome_id is None else f"{run.outcome_id}, version {run.outcome_version}",
     }
     for name, value in labels.items():
@@ -306,7 +306,7 @@ def _print_labels(told: TaskRunDetails) -> None:
 
 
 def _print_criteria(criteria: Sequence[CriterionRun]) -> None:
-    # Where no criterion names an axis, a column of them says nothing.
+    # The column is left out if no criterion names an axis.
     with_axes = any(one.axis != DEFAULT_AXIS for one in criteria)
     rows = [
         (
@@ -325,7 +325,7 @@ def _print_criteria(criteria: Sequence[CriterionRun]) -> None:
 
 
 def _print_failing(one: CriterionRun, musts: set[str]) -> None:
-    """What of a criterion does not fit."""
+    """Print the failing fields of a criterion."""
     name = next((name for name in _FIELDS if name in one.evidence), None)
     failing = [] if name is None else [field for field in one.evidence[name] if not field.get("passed", True)]
     if not failing:
@@ -353,8 +353,8 @@ def _path(field: Mapping[str, Any], musts: set[str]) -> str:
 
 
 def _format_phrase_result(field: Mapping[str, Any]) -> str:
-    told = format_cell(bool(field.get("found")))
-    return f"{told}: {field['why']}" if field.get("why") else told
+    found = format_cell(bool(field.get("found")))
+    return f"{found}: {field['why']}" if field.get("why") else found
 
 
 def _format_expected(field: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A contract, what was paid on it and why, as a person reads it."""
+"""A contract and its bill as text."""
 
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ def amount(micros: int, currency: str) -> str:
 
 
 def print_bill(bill: "Bill", contract: "Contract") -> None:
-    """Each line with the rule that made it, their sum, and where it goes."""
+    """Print each line of the bill with its rule, the total, and where the money goes."""
     rows = [(line.rule, in_units(line.micros), _line_reason(line)) for line in bill.lines]
     held = f"of {in_units(bill.total + bill.released)} held"
     print_table(("rule", "amount", "why"), [*rows, ("total", in_units(bill.total), held)])
@@ -27,18 +27,18 @@ def print_bill(bill: "Bill", contract: "Contract") -> None:
         (bill.fee, "to the platform"),
         (bill.released, f"back to {contract.consumer_id}"),
     )
-    told = [f"{amount(micros, bill.currency)} {where}" for micros, where in shares if micros]
-    say(f"paid: {escape_control_characters(', '.join(told) or 'nothing')}")
+    parts = [f"{amount(micros, bill.currency)} {where}" for micros, where in shares if micros]
+    say(f"paid: {escape_control_characters(', '.join(parts) or 'nothing')}")
 
 
 def _line_reason(line: "Line") -> str:
-    """The reason, with the criterion where it does not name it."""
+    """The reason, with the criterion if the reason does not name it."""
     named = line.criterion_id is None or line.criterion_id in line.reason
     return line.reason if named else f"{line.reason} ({line.criterion_id})"
 
 
 def describe_contract_state(contract: "Contract", called: str | None = None) -> str:
-    """One sentence on how far a contract has come, and on its money."""
+    """Describe the state of a contract and its money in one sentence."""
     state = str(contract.state).replace("_", " ")
     return f"{called or contract.id} is {state}: {_describe_escrow(contract)}"
 
@@ -53,30 +53,30 @@ def _describe_escrow(contract: "Contract") -> str:
         case Escrow.PAID:
             return f"{amount(contract.total_micros, contract.currency)} paid"
         case Escrow.RELEASED:
-            return f"called off, {held} back with {contract.consumer_id}"
+            return f"{held} returned to {contract.consumer_id}"
 
 
 def is_held(contract: "Contract") -> bool:
-    """Whether its output is here, and a person must look before money moves."""
+    """Whether the contract has an output and waits for an operator."""
     return contract.state is ContractState.VERIFICATION_PENDING
 
 
-def print_contract_state(standing: "ContractSnapshot", *, verdict: bool = False, called: str | None = None) -> None:
-    """How a contract stands, by its id or as it is called, with its bill; on request, with the verdict on it."""
-    if verdict and standing.judgement is not None:
-        # What reads verdicts for people is needed here alone.
+def print_contract_state(snapshot: "ContractSnapshot", *, verdict: bool = False, called: str | None = None) -> None:
+    """Print the state of a contract with its bill, and on request its verdict."""
+    if verdict and snapshot.judgement is not None:
+        # Only a contract with a verdict needs this import.
         from meruit.cli.views.verdict import print_verification
 
-        if standing.judgement.result is None:
+        if snapshot.judgement.result is None:
             say("the result was erased")
         else:
-            print_verification(standing.judgement.result)
+            print_verification(snapshot.judgement.result)
         say()
-    if standing.bill is not None:
-        print_bill(standing.bill, standing.contract)
-    say(escape_control_characters(describe_contract_state(standing.contract, called)))
+    if snapshot.bill is not None:
+        print_bill(snapshot.bill, snapshot.contract)
+    say(escape_control_characters(describe_contract_state(snapshot.contract, called)))
 
 
 def describe_violations(violations: int) -> str:
-    """The conclusion in words."""
+    """The conclusion of the check of the books."""
     return f"{violations:,} violations" if violations else "the books are sound"

@@ -1,4 +1,4 @@
-"""Usage as the command line shows it: a verdict, a run, and why it stands where it does."""
+"""Token usage as text: a verdict, a run, and the explanation of its status."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ UNKNOWN = "–"
 
 
 class UsageFileVerdict(NamedTuple):
-    """A file, and what may be claimed of the run in it."""
+    """A file and the verdict on the run in it."""
 
     path: str
     content: bytes
@@ -28,7 +28,7 @@ class UsageFileVerdict(NamedTuple):
 
 
 def exit_code_of(statuses: Iterable[UsageStatus]) -> ExitCode:
-    """How a command ends: 0 where all is verified, 1 where something is wrong, 3 where it is too early to say."""
+    """Exit code: 0 all verified, 1 a warning, 3 pending or no data."""
     seen = {*statuses}
     if seen <= {UsageStatus.VERIFIED}:
         return ExitCode.PASSED
@@ -37,20 +37,20 @@ def exit_code_of(statuses: Iterable[UsageStatus]) -> ExitCode:
 
 # Any, here and below: JSON.
 def verdict_to_dict(run_id: str | None, verdict: UsageVerdict) -> dict[str, Any]:
-    """A verdict for programs, its first two fields as files call them."""
+    """A verdict as JSON, its first two fields named as in the files."""
     rest = verdict.to_dict()
     status, message = rest.pop("status"), rest.pop("message")
     return {"run_id": run_id, "verification_status": status, "verification_message": message, **rest}
 
 
 def verdicts_to_json(judged: Sequence[UsageFileVerdict], *, several: bool) -> bytes:
-    """The verdicts on files, for programs."""
+    """The verdicts on files, as JSON."""
     each = [verdict_to_dict(one.run_id, one.verdict) for one in judged]
     return msgspec.json.encode({"runs": each} if several else each[0])
 
 
 def print_file_verdicts(judged: Sequence[UsageFileVerdict]) -> None:
-    """Several verdicts on files, a line each."""
+    """Print several verdicts on files, a line each."""
     rows = [
         (
             one.run_id or one.path,
@@ -61,11 +61,11 @@ def print_file_verdicts(judged: Sequence[UsageFileVerdict]) -> None:
         )
         for one in judged
     ]
-    print_table(("run", "framework", "status", "told by", "why"), rows, painted=2)
+    print_table(("run", "framework", "status", "reported by", "why"), rows, painted=2)
 
 
 def print_verdict(verdict: UsageVerdict) -> None:
-    """A verdict, for people: first as files tell it, then what it rests on."""
+    """Print a verdict: status and message as in the files, then the basis."""
     _print_labels(
         {
             "verification_status": verdict.status,
@@ -74,16 +74,18 @@ def print_verdict(verdict: UsageVerdict) -> None:
             "explanation": verdict.explanation,
             "tokens": None if verdict.tokens is None else format_tokens(verdict.tokens),
             "steps": f"{verdict.steps_with_tokens} of {verdict.total_steps} have tokens",
-            # What rests on no observation is as sure as none.
+            # Without observations, the assurance is none.
             "assurance": verdict.assurance if verdict.compared else None,
-            "evidence": f"told by a {verdict.reported_by}; nobody asked the provider" if verdict.reported_by else None,
+            "evidence": f"reported by a {verdict.reported_by}; the provider was not asked"
+            if verdict.reported_by
+            else None,
             "withdrawn": f"{verdict.withdrawn} ×" if verdict.withdrawn else None,
         }
     )
 
 
 def print_runs(found: Sequence[UsageRecord]) -> None:
-    """Recorded runs, a line each."""
+    """Print recorded runs, a line each."""
     rows = [
         (
             one.run.id,
@@ -100,7 +102,7 @@ def print_runs(found: Sequence[UsageRecord]) -> None:
 
 
 def print_run(record: UsageRecord, attempts: Sequence[Observation]) -> None:
-    """All that is recorded of a run."""
+    """Print everything recorded about a run."""
     run = record.run
     _print_labels(
         {
@@ -146,45 +148,45 @@ def print_run(record: UsageRecord, attempts: Sequence[Observation]) -> None:
 
 
 def print_observations(attempts: Sequence[Observation]) -> None:
-    """Looks, a line each."""
+    """Print observations, a line each."""
     rows = [
         (
             _moment(one.at),
             *_in_and_out(one.total),
             format_cell(None if one.total is None else one.total.requests),
-            # A look that failed assures nobody of anything.
+            # A failed request has no assurance.
             UNKNOWN if one.total is None else str(one.assurance),
-            _truncate(one.id if one.error is None else f"{one.error}: {one.detail or 'nothing else was told'}"),
+            _truncate(one.id if one.error is None else f"{one.error}: {one.detail or 'no details'}"),
         )
         for one in attempts
     ]
-    print_table(("looked at (UTC)", "tokens in", "tokens out", "requests", "assurance", "attempt"), rows)
+    print_table(("observed (UTC)", "tokens in", "tokens out", "requests", "assurance", "attempt"), rows)
 
 
 class UsageExplanation(NamedTuple):
-    """Why a run stands where it does."""
+    """The status of a run and its basis."""
 
     record: UsageRecord
     compared: Sequence[Observation]
     next_observation: NextObservation
     now: datetime
     open_beside: Sequence[str]
-    """Some of the runs that share its attribution key and have not ended, or itself."""
+    """A few open runs that share its attribution key; the run itself if it is open."""
 
 
 def print_explanation(explained: UsageExplanation) -> None:
-    """Why a run stands where it does, and what would change it."""
-    record, compared, look = explained.record, explained.compared, explained.next_observation
+    """Print why a run has its status, and what would change it."""
+    record, compared, upcoming = explained.record, explained.compared, explained.next_observation
     verdict = record.verdict
     say(escape_control_characters(f"run {record.run.id} of {record.run.framework}"))
     print_verdict(verdict)
-    waits = f"; it waits for a {look.waits}" if look.waits else ""
-    say(escape_control_characters(f"next look: {_when(look.at, explained.now)} ({look.why}{waits})"))
+    waits = f"; it waits for a {upcoming.waits}" if upcoming.waits else ""
+    say(escape_control_characters(f"next observation: {_when(upcoming.at, explained.now)} ({upcoming.why}{waits})"))
     if explained.open_beside:
         several = ", ".join(explained.open_beside)
         say(
             escape_control_characters(
-                f"still open in its attribution key: {several}; end what is over with `meruit usage end RUN`"
+                f"open runs with its attribution key: {several}; end finished ones with `meruit usage end RUN`"
             )
         )
     if compared:
@@ -200,12 +202,12 @@ def print_explanation(explained: UsageExplanation) -> None:
 
 def _when(at: datetime | None, now: datetime) -> str:
     if at is None:
-        return "not by itself"
-    return f"{_moment(at)} UTC" + (", overdue: `meruit reconcile` looks at once" if at < now else "")
+        return "none planned"
+    return f"{_moment(at)} UTC" + (", overdue: run `meruit reconcile`" if at < now else "")
 
 
 def format_tokens(tokens: Tokens) -> str:
-    """`1,234 in, 56 out`, and what else is known."""
+    """`1,234 in, 56 out`, and other known counts."""
     known = {"requests": tokens.requests, "cached": tokens.cached, "reasoning": tokens.reasoning}
     more = [f"{count:,} {name}" for name, count in known.items() if count is not None]
     return ", ".join([f"{tokens.input:,} in", f"{tokens.output:,} out", *more])
@@ -214,8 +216,8 @@ def format_tokens(tokens: Tokens) -> str:
 def _costs(record: UsageRecord) -> str | None:
     ledger = record.ledger
     known = {"quoted": ledger.quoted, "billed": ledger.billed, "settled": ledger.settled}
-    told = [f"{name} {amount} {ledger.currency}" for name, amount in known.items() if amount is not None]
-    return ", ".join(told) or None
+    costs = [f"{name} {amount} {ledger.currency}" for name, amount in known.items() if amount is not None]
+    return ", ".join(costs) or None
 
 
 def _print_labels(lines: dict[str, str | None]) -> None:

@@ -1,4 +1,4 @@
-"""A verification as a person reads it."""
+"""A verification result as text."""
 
 from meruit.cli.terminal import escape_control_characters, format_cell, paint, print_table, say
 from meruit.model.numbers import exact, exact_decimal
@@ -21,7 +21,7 @@ LONGEST_WHY = 400
 
 
 def print_verification(result: VerificationResult) -> None:
-    """The table of criteria, then the verdict and what it rests on."""
+    """Print the table of criteria, then the verdict and its reasons."""
     if result.criterion_results:
         gated = any(judged.required for judged in result.criterion_results)
         print_table(HEADINGS, [_row(judged, gated=gated) for judged in result.criterion_results], painted=3)
@@ -41,14 +41,14 @@ def print_verification(result: VerificationResult) -> None:
     for reason in result.reasons:
         say(f"  - {escape_control_characters(_truncate(reason.message, LONGEST_WHY))}")
     if result.governance is GovernanceStatus.NOT_CHECKED:
-        say("plausibility: nobody was asked (no governance check)")
+        say("governance: not checked")
     else:
         flags = f" ({', '.join(result.governance_flags)})" if result.governance_flags else ""
-        say(f"plausibility: {result.governance}{escape_control_characters(flags)}")
+        say(f"governance: {result.governance}{escape_control_characters(flags)}")
 
 
 def _coverage(result: VerificationResult) -> int:
-    """Percent, cut and not rounded: 100 is said of nothing less, however little it lacks."""
+    """Percent, cut and not rounded, so that 99.9 is never printed as 100."""
     lacks = any(judged.status is Status.INDETERMINATE and judged.weight for judged in result.criterion_results)
     return min(int(exact(result.coverage) * 100), 99 if lacks else 100)
 
@@ -69,7 +69,7 @@ def _row(judged: CriterionResult, *, gated: bool) -> tuple[str, ...]:
 
 
 def _money(judged: CriterionResult) -> str:
-    """Earned, owed, or still open."""
+    """The money of a criterion: earned, owed or open."""
     match judged.status:
         case Status.MET:
             return f"+{format_full_amount(judged.bonus)}" if judged.bonus else "–"
@@ -80,7 +80,7 @@ def _money(judged: CriterionResult) -> str:
 
 
 def format_full_amount(amount: float) -> str:
-    """Write money down to its millionths, and never cut."""
+    """Format money to its millionths, never cut."""
     return f"{exact_decimal(amount):.6f}".rstrip("0").rstrip(".")
 
 
