@@ -17,11 +17,10 @@ import asyncssh
 import httpx
 import pytest
 
-from meruit.errors import AlreadyServed, MeruitError, PlaygroundFull, TooManyPlaygrounds, UnknownPlayground
+from meruit.errors import AlreadyServed, FhirRefusal, MeruitError, PlaygroundFull, TooManyPlaygrounds, UnknownPlayground
 from meruit.model.environment import SourceKind
 from meruit.playground import descriptors, mllp, sftp
 from meruit.playground import host as hosting
-from meruit.playground.fhir.resources import FhirRefusal
 from meruit.playground.host import Host, Playground
 from meruit.playground.portal import app as portal
 from meruit.playground.seed import Seed

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from meruit.checks.values.speech import follows, words
 from meruit.documents.tree import Path, format_path
-from meruit.errors import MeruitError, PlaygroundRefusal, nearest
+from meruit.errors import InvalidPhoneScript, PlaygroundRefusal, nearest
 from meruit.model.environment import Item, SourceKind
 from meruit.model.record import Record
 from meruit.playground.http import Find, PlaygroundRequest, answer, playground_of, serve
@@ -87,16 +87,6 @@ class PhoneReply(Record, frozen=True):
     """Which line of the script answers, counted from 1."""
 
 
-class InvalidPhoneScript(MeruitError):
-    """A script that no call can go by."""
-
-    def __init__(self, place: Path, complaint: str) -> None:
-        self.place = place
-        """Where in the script."""
-        self.complaint = complaint
-        super().__init__(f"{format_path(('call', *place))}: {complaint}")
-
-
 _TEXT = f"text of 1 to {MAX_TEXT:,} characters"
 _WANTED = {
     "script": "a list of lines, each with what it hears and says",
@@ -127,7 +117,7 @@ def read_script(written: Mapping[str, Any] | None) -> PhoneScript:
     for place, speaker in speakers:
         if speaker == AGENT:
             wrong = f"the other side cannot speak as {AGENT!r}; give it another name"
-            raise InvalidPhoneScript((*place, "speaker"), wrong)
+            raise _invalid_script((*place, "speaker"), wrong)
     return script
 
 
@@ -137,18 +127,22 @@ def _reject_unknown_keys(written: Any, kind: type[Record], place: Path) -> None:
     for name in written if isinstance(written, Mapping) else ():
         if name not in known:
             close = nearest(str(name), known)
-            raise InvalidPhoneScript((*place, name), f"unknown key {name!r}{close}; there are {', '.join(known)}")
+            raise _invalid_script((*place, name), f"unknown key {name!r}{close}; there are {', '.join(known)}")
 
 
 def _explain_problem(problem: str) -> InvalidPhoneScript:
     """What the library found, as somebody who wrote a script would say it."""
     place = _place(problem)
     if (missing := _MISSING.search(problem)) is not None:
-        return InvalidPhoneScript(place, f"{missing[1]!r} is missing: {_WANTED[missing[1]]}")
+        return _invalid_script(place, f"{missing[1]!r} is missing: {_WANTED[missing[1]]}")
     named = [step for step in place if isinstance(step, str)]
     if not named or (named == ["script"] and len(place) > 1):
-        return InvalidPhoneScript(place, "expected a mapping")
-    return InvalidPhoneScript(place, f"expected {_WANTED[named[-1]]}")
+        return _invalid_script(place, "expected a mapping")
+    return _invalid_script(place, f"expected {_WANTED[named[-1]]}")
+
+
+def _invalid_script(path: Path, fault: str) -> InvalidPhoneScript:
+    return InvalidPhoneScript(path, format_path(("call", *path)), fault)
 
 
 def _place(problem: str) -> Path:

@@ -12,14 +12,23 @@ import msgspec
 from meruit.checks.fhir_types.search import compile_search
 from meruit.documents.document import Document, parse, sort_and_limit_problems
 from meruit.documents.tree import Path, format_path
-from meruit.errors import AuthorError, DocumentError, MeruitError, Problem, UnreadableContent, nearest
+from meruit.errors import (
+    AuthorError,
+    DocumentError,
+    FhirRefusal,
+    InvalidPhoneScript,
+    MeruitError,
+    Problem,
+    UnreadableContent,
+    nearest,
+)
 from meruit.model.environment import SourceKind
 from meruit.model.record import Record
 from meruit.playground.fhir.bundles import resolve_references
 from meruit.playground.fhir.endpoint import query_of
 from meruit.playground.fhir.json import Json, write
 from meruit.playground.fhir.json import parse as parse_json
-from meruit.playground.fhir.resources import IDENTITY, TYPES, FhirRefusal, store_resource
+from meruit.playground.fhir.resources import IDENTITY, TYPES, store_resource
 from meruit.playground.portal.payer import AUTH_RULE, DECISIONS, text
 from meruit.playground.state import PlaygroundState
 
@@ -137,13 +146,13 @@ class _Reader:
 
     def _call(self, path: Path, value: Any) -> Json:
         # Brings a web framework with it.
-        from meruit.playground.phone_call import InvalidPhoneScript, read_script
+        from meruit.playground.phone_call import read_script
 
         written = self._mapping(path, value)
         try:
             read_script(written)
         except InvalidPhoneScript as wrong:
-            self._complain((*path, *wrong.place), wrong.complaint)
+            self._complain((*path, *wrong.path), wrong.fault)
         return written
 
     def _list(self, path: Path, value: Any) -> list[Any]:

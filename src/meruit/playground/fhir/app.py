@@ -5,12 +5,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from meruit.errors import PlaygroundFull, Unreachable, UnreadableContent
+from meruit.errors import FhirRefusal, PlaygroundFull, Unreachable, UnreadableContent
 from meruit.playground.asgi import Application, Receive, Scope, Send, headers_of
 from meruit.playground.fhir.bundles import execute_bundle
 from meruit.playground.fhir.endpoint import FhirCall, FhirEndpoint, FhirReply, query_of
 from meruit.playground.fhir.json import parse, write
-from meruit.playground.fhir.resources import FhirRefusal, storage_refusal
+from meruit.playground.fhir.resources import refusal_outcome, storage_refusal
 from meruit.playground.state import PlaygroundState
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -68,7 +68,7 @@ def app(
 def refusal_reply(refused: FhirRefusal) -> FhirReply:
     """What an asker is answered whose request is not done."""
     headers = {"Allow": refused.allow} if refused.allow else {}
-    return FhirReply(refused.status, write(refused.outcome()), headers)
+    return FhirReply(refused.status, write(refusal_outcome(refused)), headers)
 
 
 async def respond(send: Send, reply: FhirReply, *, head_only: bool = False) -> None:

@@ -7,10 +7,10 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from meruit.errors import PlaygroundFull
+from meruit.errors import FhirRefusal, PlaygroundFull
 from meruit.playground.fhir.endpoint import FhirCall, FhirEndpoint, FhirReply, query_of
 from meruit.playground.fhir.json import Json, Verbatim
-from meruit.playground.fhir.resources import FhirRefusal, require_type, storage_refusal
+from meruit.playground.fhir.resources import refusal_outcome, require_type, storage_refusal
 from meruit.playground.fhir.search import only_match
 
 ORDER = {"DELETE": 0, "POST": 1, "PUT": 2, "PATCH": 2, "GET": 3, "HEAD": 3}
@@ -275,7 +275,7 @@ def _refuse_duplicates(planned: list[_BundleEntry]) -> None:
 def _response_entry(done: _EntryResult, *, with_resources: bool) -> Json:
     reply = done.reply
     if isinstance(reply, FhirRefusal):
-        return {"response": {"status": _status(reply.status), "outcome": reply.outcome()}}
+        return {"response": {"status": _status(reply.status), "outcome": refusal_outcome(reply)}}
     headers = {"location": reply.headers.get("Location"), "etag": reply.headers.get("ETag"), "lastModified": reply.at}
     response = {"status": _status(reply.status), **{name: said for name, said in headers.items() if said is not None}}
     if reply.content and (with_resources or done.method == "GET"):

@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from meruit.checks.fhir_types.search_parameters import parameters_by_name
-from meruit.errors import BadPatch
+from meruit.errors import BadPatch, FhirRefusal
 from meruit.playground.fhir.json import Json, decode_stored, write
 from meruit.playground.fhir.json_patch import apply_patch
 from meruit.playground.fhir.resources import (
     FHIR,
     TYPES,
-    FhirRefusal,
     StoredResource,
     delete,
     has_version,

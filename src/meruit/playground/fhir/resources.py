@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from meruit.errors import MeruitError, PlaygroundFull, TooDeep, nearest
+from meruit.errors import FhirRefusal, PlaygroundFull, TooDeep, nearest
 from meruit.model.environment import SourceKind
 from meruit.playground.fhir.json import Json, write
 from meruit.playground.state import ItemVersion, PlaygroundState
@@ -41,26 +41,6 @@ MAX_RESOURCE_BYTES = 16 * 1024 * 1024
 """Of one resource as it is kept, however it came to be."""
 
 
-class FhirRefusal(MeruitError):
-    """A request that is not done, with the status and the kind of issue that FHIR gives it."""
-
-    def __init__(
-        self, status: int, code: str, diagnostics: str, *, expression: str | None = None, allow: str | None = None
-    ) -> None:
-        self.status = status
-        self.code = code
-        self.diagnostics = diagnostics
-        self.expression = expression
-        """Where in the request."""
-        self.allow = allow
-        """The methods that can be asked for, where this one cannot."""
-        super().__init__(diagnostics)
-
-    def outcome(self) -> Json:
-        """What the asker is told."""
-        return outcome("error", self.code, self.diagnostics, expression=self.expression)
-
-
 class StoredResource(NamedTuple):
     """A resource, as it now stands."""
 
@@ -78,6 +58,11 @@ def outcome(severity: str, code: str, diagnostics: str, *, expression: str | Non
     if expression is not None:
         issue["expression"] = [expression]
     return {"resourceType": "OperationOutcome", "issue": [issue]}
+
+
+def refusal_outcome(refusal: FhirRefusal) -> Json:
+    """Build the OperationOutcome of a refused request."""
+    return outcome("error", refusal.code, refusal.diagnostics, expression=refusal.expression)
 
 
 def require_type(name: str) -> str:

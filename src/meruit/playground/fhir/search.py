@@ -13,9 +13,9 @@ from meruit.checks.fhir_types.search import compile_search
 from meruit.checks.fhir_types.search_parameters import SearchParameterType, parameters_by_name
 from meruit.checks.formats.json_path import JsonPath, compile_path, values
 from meruit.checks.values.dates import parse_date_or_time
-from meruit.errors import AuthorError, nearest
+from meruit.errors import AuthorError, FhirRefusal, nearest
 from meruit.playground.fhir.json import Json, Verbatim, decode_stored
-from meruit.playground.fhir.resources import FHIR, FhirRefusal, outcome
+from meruit.playground.fhir.resources import FHIR, outcome
 from meruit.playground.state import PlaygroundState, rfc3339
 
 PAGE = 50
