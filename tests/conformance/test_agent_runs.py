@@ -19,7 +19,7 @@ from tests.outcomes.making import together
 
 from meruit.errors import AgentRunConflict, MeruitError, NotFound, RunCancelled, RunFenced
 from meruit.events.store import outbox
-from meruit.gate.accounting import SubmissionResult
+from meruit.gate.accounting import AccountedSubmission, SubmissionResult
 from meruit.gate.limits import GateLimits
 from meruit.gate.run import AgentRun, RunRequest, RunState
 from meruit.gate.state import SchemaErrorFound, VerdictGiven, VerificationEnding, VerificationOutcome
@@ -30,7 +30,6 @@ from meruit.gate.store.runs import (
     CancelRun,
     ClaimRun,
     EndRun,
-    JournalWrite,
     ParkRun,
     QueueRun,
     RecordStep,
@@ -38,14 +37,15 @@ from meruit.gate.store.runs import (
     RunFailure,
     WakeRun,
 )
-from meruit.gate.store.submissions import GiveUp, HostSubmit, Submit, commitment_content
+from meruit.gate.store.submissions import GiveUp, Submit, commitment_content
 from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict
 from meruit.log.commitment import SALT_BYTES, commitment
 from meruit.log.entries import GateEntry, read_entry
 from meruit.model.chat import Usage
-from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
 from meruit.store import tables
+from meruit.store.idempotency import IdempotentReplay, IdempotentRequest, IdempotentWrite
 from meruit.store.location import Location
+from meruit.store.recorder import Write
 from meruit.store.store import ClockAndEntropy, Store
 
 ME, OTHER = "own-1", "own-2"
@@ -173,9 +173,7 @@ MOVES: dict[str, Callable[[Place], Any]] = {
     "wake": lambda here: WakeRun(here.tenant, "r", KEY, b'"nothing came"'),
     "cancel": lambda here: CancelRun(here.tenant, "r"),
     "keep": lambda here: RecordStep(here.tenant, "r", ME, "turn:1", b"{}"),
-    "once": lambda here: JournalWrite(
-        here.tenant, "r", ME, "account:1:0", here.submit("s", owner=ME), SubmissionResult
-    ),
+    "once": lambda here: here.submit("s", owner=ME)._replace(key="account:1:0"),
     "submit": lambda here: here.submit("s"),
     "give up": lambda here: GiveUp(here.tenant, "r", ME),
 }
@@ -297,11 +295,13 @@ def test_what_is_queued_is_found_as_it_was_asked_for_and_the_same_id_is_the_same
 
 
 def test_a_request_that_comes_twice_queues_one_run_and_is_answered_alike(here: Place) -> None:
-    once = IdempotentRequest("key", "same", 202, b"")
-    queue = here.queue(once=once, render=lambda run: run.id.encode())
-    first, second = together(here.store, [queue, queue._replace(id="other")])
+    def queue(run_id: str) -> Write[Any]:
+        request = IdempotentRequest("key", "same", 202)
+        return IdempotentWrite(here.tenant, request, here.queue(run_id), lambda run: run.id.encode())
+
+    first, second = together(here.store, [queue("r"), queue("other")])
     assert isinstance(first, AgentRun)
-    assert second == IdempotentReplay(202, b"r") == here.write(queue)
+    assert second == IdempotentReplay(202, b"r") == here.write(queue("r"))
     assert here.rows()["agent_runs"] == 1
 
 
@@ -375,8 +375,7 @@ def test_workers_that_die_after_a_step_was_done_did_not_die_of_what_came_before(
     here.running()
     for number in range(5):
         here.write(here.claim(f"own-{number}x", takeover=True))
-    submit = {"write": here.submit("s", owner="own-4x")} if kept == "once" else {}
-    here.write(MOVES[kept](here)._replace(owner="own-4x", **submit))
+    here.write(MOVES[kept](here)._replace(owner="own-4x"))
     assert here.run().takeovers == 0
     assert here.write(here.claim("next", takeover=True)).takeovers == 1
 
@@ -578,11 +577,14 @@ def test_what_a_step_gave_first_counts(here: Place) -> None:
 def test_a_write_that_happens_once_is_answered_alike_for_ever(here: Place) -> None:
     here.running()
 
-    def once(submission_id: str) -> JournalWrite[SubmissionResult]:
-        return JournalWrite(here.tenant, "r", ME, "account:1:0", here.submit(submission_id), SubmissionResult)
+    def once(submission_id: str) -> Submit:
+        return here.submit(submission_id)._replace(key="account:1:0")
 
     first, second = together(here.store, [once("s1"), once("s2")])
-    assert first == second == here.write(once("s3"))
+    third = here.write(once("s3"))
+    assert first.result == second.result == third.result
+    assert first.state == second.state == third.state
+    assert (first.is_new, second.is_new, third.is_new) == (True, False, False)
     assert here.rows()["submissions"] == 1
     assert here.run().verification.attempts_used == 1
 
@@ -660,9 +662,13 @@ def test_a_submission_is_found_as_it_was_answered(here: Place) -> None:
         assert agent_reading.find_verdict(connection, here.tenant, "r", "3") == Rejection(
             "never", "final", retryable=False
         )
+        answer = agent_reading.find_answer(connection, here.tenant, "r", "3")
+        assert answer is not None
+        assert answer.said == agent_reading.find_verdict(connection, here.tenant, "r", "3")
+        assert (answer.done.submission_id, answer.done.ending) == ("3", VerificationEnding.REJECTED_FINAL)
         assert agent_reading.find_verdict(connection, here.tenant, "r", "2") is None
         assert agent_reading.find_verdict(connection, here.tenant, "r", "nothing") is None
-        assert agent_reading.find_submission_result(connection, here.tenant, "r", "nothing") is None
+        assert agent_reading.find_answer(connection, here.tenant, "r", "nothing") is None
         with pytest.raises(NotFound, match="no submission 'nothing'"):
             agent_reading.candidate(connection, here.tenant, "r", "nothing")
 
@@ -678,7 +684,7 @@ def test_a_submission_that_is_counted_and_gone_is_no_replay_of_anything(here: Pl
 
 def test_a_system_error_costs_nothing_and_leaves_no_submission(here: Place) -> None:
     here.running(limits=GateLimits(5, system_errors=3))
-    pauses = [here.write(here.submit("1", "X")).pause_s for _ in range(3)]
+    pauses = [here.write(here.submit("1", "X")).result.pause_s for _ in range(3)]
     assert pauses == [1.0, 2.0, None]
     run = here.run()
     assert (run.verification.attempts_used, run.verification.ended) == (0, VerificationEnding.SYSTEM_ERROR)
@@ -700,7 +706,7 @@ def test_who_has_no_turn_left_gives_up_once(here: Place) -> None:
     first, second = (here.write(MOVES["give up"](here)) for _ in range(2))
     assert (first.ending, first.attempts_used) == (second.ending, second.attempts_used) == (VerificationEnding.TURNS, 1)
     assert here.types().count("verification_exhausted") == 1
-    late = here.write(here.submit("2", "B"))
+    late = here.write(here.submit("2", "B")).result
     assert (late.replayed, late.ending) == (True, VerificationEnding.TURNS)
     assert here.rows()["submissions"] == 1
 
@@ -711,14 +717,14 @@ def test_who_has_no_turn_left_gives_up_once(here: Place) -> None:
 @pytest.mark.parametrize("budget", [1, 5])
 def test_the_last_rejection_of_a_budget_ends_the_run_and_none_before(here: Place, budget: int) -> None:
     here.running(limits=GateLimits(budget))
-    done = [here.write(here.submit(str(number), f"A{number}")) for number in range(budget)]
+    done = [here.write(here.submit(str(number), f"A{number}")).result for number in range(budget)]
     assert [one.ending for one in done] == [None] * (budget - 1) + [VerificationEnding.ATTEMPTS]
     assert here.run().verification.attempts_used == budget
 
 
 def test_a_b_a_counts_three(here: Place) -> None:
     here.running()
-    done = [here.write(here.submit(str(number), candidate)) for number, candidate in enumerate("ABA")]
+    done = [here.write(here.submit(str(number), candidate)).result for number, candidate in enumerate("ABA")]
     assert [one.counted for one in done] == [True] * 3
     assert "The same candidate was rejected at attempt 1." in done[2].feedback
 
@@ -726,7 +732,7 @@ def test_a_b_a_counts_three(here: Place) -> None:
 def test_two_hundred_identical_resubmissions_end_as_no_progress(here: Place) -> None:
     here.running()
     done = together(here.store, [here.submit(str(number)) for number in range(200)])
-    assert [one.ending for one in done] == [None] * 3 + [VerificationEnding.NO_PROGRESS] * 197
+    assert [one.result.ending for one in done] == [None] * 3 + [VerificationEnding.NO_PROGRESS] * 197
     assert (here.rows()["submissions"], here.run().verification.attempts_used) == (4, 1)
     assert here.types().count("verification_exhausted") == 1
 
@@ -810,8 +816,8 @@ def _expected(model: Model, step: Step) -> Any:
 
 
 def _seen(answer: Any) -> Any:
-    if isinstance(answer, SubmissionResult):
-        return answer.outcome, answer.attempts_used, answer.ending
+    if isinstance(answer, AccountedSubmission):
+        return answer.result.outcome, answer.result.attempts_used, answer.result.ending
     return type(answer)
 
 
@@ -847,9 +853,9 @@ def test_submissions_replays_and_takeovers_in_any_order_and_company_count_as_a_p
     assert grouped.told() == alone.told()
 
 
-def _host(here: Place) -> Callable[[Submit], HostSubmit]:
+def _host(here: Place) -> Callable[[Submit], Submit]:
     opened = here.queue(owner="host:r", limits=GateLimits(40))
-    return lambda submit: HostSubmit(here.tenant, "r", submit._replace(open=opened))
+    return lambda submit: submit._replace(open=opened)
 
 
 def test_two_recorders_that_race_on_one_run_count_each_submission_once(
@@ -859,8 +865,8 @@ def test_two_recorders_that_race_on_one_run_count_each_submission_once(
     host = _host(here)
     writes = [host(here.submit(str(number), f"A{number}", None)) for number in range(30)]
 
-    def race(store: Store, order: Sequence[HostSubmit]) -> list[SubmissionResult]:
-        return [store.recorder.write(write)[0] for write in order]
+    def race(store: Store, order: Sequence[Submit]) -> list[SubmissionResult]:
+        return [store.recorder.write(write).result for write in order]
 
     try:
         with ThreadPoolExecutor(2) as threads:
@@ -887,8 +893,8 @@ def test_a_loop_of_a_host_cannot_submit_to_a_run_that_a_worker_has(here: Place) 
 def test_a_host_is_told_where_its_run_stands_also_after_others_wrote(here: Place) -> None:
     host = _host(here)
     first, second = together(here.store, [host(here.submit("1", "A", None)), host(here.submit("2", "B", None))])
-    assert [answer[1].attempts_used for answer in (first, second)] == [1, 2]
-    done, state = here.write(host(here.submit("1", "A", None)))
+    assert [answer.state.attempts_used for answer in (first, second)] == [1, 2]
+    done, state, _ = here.write(host(here.submit("1", "A", None)))
     assert (done.replayed, done.attempts_used, state.attempts_used) == (True, 1, 2)
     assert state == here.run().verification
 
@@ -931,13 +937,13 @@ def test_rejections_of_all_members_use_the_budget_of_their_team(here: Place) -> 
         here.write(here.claim(item, f"r.{item}"))
     x = [here.submit(str(number), f"A{number}", "x", "r.x") for number in range(3)]
     y = [here.submit(str(number), f"A{number}", "y", "r.y") for number in range(3)]
-    endings = [here.write(write).ending for write in (x[0], x[0], y[0], x[1])]
+    endings = [here.write(write).result.ending for write in (x[0], x[0], y[0], x[1])]
     assert endings == [None, None, None, VerificationEnding.TEAM_BUDGET]
-    assert here.write(x[1]).ending is VerificationEnding.TEAM_BUDGET
-    assert here.write(x[2]).ending is VerificationEnding.TEAM_BUDGET
+    assert here.write(x[1]).result.ending is VerificationEnding.TEAM_BUDGET
+    assert here.write(x[2]).result.ending is VerificationEnding.TEAM_BUDGET
     assert here.run().verification.attempts_used == 3
     # What the other member still has passes as ever; rejected, it is over as well.
-    assert here.write(y[1]).ending is VerificationEnding.TEAM_BUDGET
+    assert here.write(y[1]).result.ending is VerificationEnding.TEAM_BUDGET
     # It was verified while there was something left; nothing is used up twice.
     assert here.run().verification.attempts_used == 3
     assert [one["reason"] for kind, _, one in here.told() if kind == "verification_exhausted"] == ["team_budget"] * 2
@@ -1011,8 +1017,8 @@ def test_many_callers_at_once_are_each_answered_about_their_own_run(here: Place)
         await record(here.queue(run_id))
         await record(here.claim(owner, run_id))
         kept = await record(RecordStep(here.tenant, run_id, owner, "turn:1", str(number).encode()))
-        submit = here.submit("1", f"A{number}", owner, run_id)
-        return kept, await record(JournalWrite(here.tenant, run_id, owner, "account:1", submit, SubmissionResult))
+        submit = here.submit("1", f"A{number}", owner, run_id)._replace(key="account:1")
+        return kept, (await record(submit)).result
 
     async def all_at_once() -> list[tuple[bytes, SubmissionResult]]:
         return await asyncio.gather(*map(each, range(50)))

@@ -13,13 +13,13 @@ from meruit.gate.store.runs import (
     CancelRun,
     ClaimRun,
     EndRun,
-    JournalWrite,
     ParkRun,
     QueueRun,
     RecordStep,
     ResumeRun,
     WakeRun,
 )
+from meruit.gate.store.submissions import GiveUp, Submit
 from meruit.store.store import Store
 
 Say = Callable[..., None]
@@ -60,8 +60,8 @@ def step_of(write: Any) -> Step | None:
         case RecordStep():
             kind, _, place = write.key.partition(":")
             return Step(f"keep {'model' if kind == 'turn' else kind}", write.id, place.partition(":")[0])
-        case JournalWrite():
-            what = write.key.partition(":")[0]
+        case Submit() | GiveUp():
+            return Step(write.key.partition(":")[0], write.run_id) if write.key else None
         case ClaimRun():
             what = "take over" if write.takeover else "claim"
         case ParkRun():

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from meruit.gate import journal
-from meruit.gate.accounting import SubmissionResult, account
+from meruit.gate.accounting import AccountedSubmission, AnsweredSubmission, account
 from meruit.gate.state import SchemaErrorFound, VerdictGiven, VerificationState
 from meruit.gate.store import runs as agent_runs
 from meruit.gate.store import submissions
@@ -33,14 +33,14 @@ class Count(NamedTuple):
 
 def count_apart() -> None:
     """Count an attempt first, and write down for which submission afterwards."""
-    kept = journal.StoreJournal.account
+    kept = journal.StoreJournal.submit
 
     async def counted(
-        self: journal.StoreJournal, key: str, answered: journal.AnsweredSubmission
-    ) -> tuple[SubmissionResult, bool]:
-        if self.find_step(key) is None:
-            await self._store.recorder.record(Count(self._tenant, self.run.id, answered.event))
-        return await kept(self, key, answered)
+        self: journal.StoreJournal, state: VerificationState, answered: AnsweredSubmission, key: str | None = None
+    ) -> AccountedSubmission:
+        if key is None or self.find_step(key) is None:
+            await self._store.recorder.record(Count(self._tenant, self._run_id, answered.event))
+        return await kept(self, state, answered, key)
 
     # Any: as it is called, and handed on.
     def uncounted(before: VerificationState, happening: Any, **more: Any) -> Any:
@@ -49,7 +49,7 @@ def count_apart() -> None:
             return after, done
         return account(msgspec.structs.replace(before, attempts_used=before.attempts_used - 1), happening, **more)
 
-    setattr(journal.StoreJournal, "account", counted)  # noqa: B010 - mypy takes no method's place otherwise
+    setattr(journal.StoreJournal, "submit", counted)  # noqa: B010 - mypy takes no method's place otherwise
     setattr(submissions, "account", uncounted)  # noqa: B010
 
 

@@ -20,7 +20,7 @@ from meruit.errors import (
 )
 from meruit.events.store import outbox
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.gate.gate import Gate, Passed, Rejected
+from meruit.gate.gate import SCHEMA_ERROR, Gate, Passed, Rejected
 from meruit.gate.run import RunRequest
 from meruit.gate.state import VerificationOutcome
 from meruit.gate.store import read as agent_reading
@@ -450,7 +450,7 @@ def test_a_gate_without_a_verifier_or_with_a_wrong_budget_is_refused() -> None:
 
 def test_payloads_of_the_wrong_shape_end_a_run_in_plain_words(gate: Callable[..., Gate]) -> None:
     here = gate(schema_error_limit=1)
-    for told in ("n: Input should be a valid integer", "the output is not of its shape"):
+    for told in ("n: Input should be a valid integer", SCHEMA_ERROR):
         with pytest.raises(VerificationExhausted) as over:
             asyncio.run(here.submit({"n": "x"}, submission_id="s"))
         assert over.value.message.startswith(told)

@@ -16,20 +16,12 @@ from tests.outcomes.making import CRITERIA, ENGINE, body_of
 
 from meruit.errors import MeruitError, RunFenced, VerificationRejected
 from meruit.events.store import outbox
-from meruit.gate.accounting import SubmissionResult
+from meruit.gate.accounting import AccountedSubmission, AnsweredSubmission, PriorAnswer, SubmissionResult
 from meruit.gate.agent import Agent
 from meruit.gate.ask_verifier import ask_verifier
 from meruit.gate.context import AgentContext, CriteriaJudgement, ExecutionContext
 from meruit.gate.definition import OUTPUT_TOOL, Candidate, OutputType
-from meruit.gate.journal import (
-    AnsweredSubmission,
-    DescribeStart,
-    Journal,
-    MemoryJournal,
-    StepFunction,
-    StoreJournal,
-    outcome_of,
-)
+from meruit.gate.journal import DescribeStart, Journal, MemoryJournal, StepFunction, StoreJournal, outcome_of
 from meruit.gate.loop import DriveResult, RunDone, RunFailed, RunSuspended, drive
 from meruit.gate.run import AgentRun, RunRequest, RunState
 from meruit.gate.state import SchemaErrorFound, VerificationState
@@ -131,13 +123,17 @@ def seen(scene: Scene, end: RunDone | RunFailed) -> Seen:
 async def in_memory(scene: Scene) -> Seen:
     state = VerificationState(limits=scene.limits())
     run = AgentRun("r", 0, "scene", RunState.RUNNING, RunRequest("q"), from_micros(0), "", verification=state)
-    journal = MemoryJournal(run, lambda: 0.0)
+    journal = MemoryJournal(lambda: 0.0)
+
+    async def given() -> bytes:
+        return GIVEN
+
     while True:
-        end = await drive(scene, journal, ExecutionContext())
+        end = await drive(scene, run, journal, ExecutionContext())
         if not isinstance(end, RunSuspended):
             return seen(scene, end)
         if end.waiting_for is not None:
-            journal.hand_in(f"{WAIT}{end.waiting_for}", GIVEN)
+            await journal.step(f"{WAIT}{end.waiting_for}", given)
 
 
 class Died(Exception):
@@ -148,8 +144,10 @@ class Dying:
     """A journal whose worker dies at some step: when it is kept, or just before."""
 
     def __init__(self, journal: StoreJournal, steps: int, *, kept: bool) -> None:
-        self.run, self.has_new_steps = journal.run, False
         self._journal, self._left, self._kept = journal, steps, kept
+
+    async def load_state(self) -> VerificationState | None:
+        return await self._journal.load_state()
 
     def find_step(self, key: str) -> bytes | None:
         return self._journal.find_step(key)
@@ -161,16 +159,21 @@ class Dying:
         gave = await self._journal.step(key, work, started)
         return self._lives(gave)
 
-    async def account(self, key: str, answered: AnsweredSubmission) -> tuple[SubmissionResult, bool]:
-        if self.find_step(key) is None and self._dies() and not self._kept:
+    async def submit(
+        self, state: VerificationState, submission: AnsweredSubmission, key: str | None = None
+    ) -> AccountedSubmission:
+        if self.find_step(key or "") is None and self._dies() and not self._kept:
             raise Died
-        return self._lives(await self._journal.account(key, answered))
+        return self._lives(await self._journal.submit(state, submission, key))
 
-    async def give_up(self) -> SubmissionResult:
-        return await self._journal.give_up()
+    async def give_up(self, state: VerificationState) -> SubmissionResult:
+        return await self._journal.give_up(state)
 
-    async def find_verdict(self, submission_id: str) -> VerifierVerdict | None:
-        return await self._journal.find_verdict(submission_id)
+    async def find_answer(self, submission_id: str) -> PriorAnswer | None:
+        return await self._journal.find_answer(submission_id)
+
+    def new_submission_id(self, state: VerificationState) -> str:
+        return self._journal.new_submission_id(state)
 
     def _dies(self) -> bool:
         self._left -= 1
@@ -192,17 +195,17 @@ class Kept(NamedTuple):
     def begin(self) -> None:
         self.store.recorder.write(QueueRun(self.tenant, "me", "r", "scene", RunRequest("q"), self.scene.limits()))
 
-    def journal(self) -> tuple[StoreJournal, str]:
+    def journal(self) -> tuple[AgentRun, StoreJournal, str]:
         owner = f"own{next(_NUMBERS)}"
-        claim = ClaimRun(self.tenant, "r", owner, "w", takeover=True, most_takeovers=1000)
-        return StoreJournal(self.store, self.tenant, self.store.recorder.write(claim), owner), owner
+        run = self.store.recorder.write(ClaimRun(self.tenant, "r", owner, "w", takeover=True, most_takeovers=1000))
+        return run, StoreJournal.for_worker(self.store, self.tenant, "r", owner), owner
 
     async def whole(self, dies: Callable[[StoreJournal], Journal] = lambda journal: journal) -> Seen:
         """Drive it to its end; the first worker is as the test wants it."""
         while True:
-            journal, owner = self.journal()
+            run, journal, owner = self.journal()
             try:
-                end = await drive(self.scene, dies(journal), ExecutionContext())
+                end = await drive(self.scene, run, dies(journal), ExecutionContext())
             except Died:
                 dies = _lives
                 continue
@@ -342,8 +345,8 @@ def test_equal_candidates_are_recalled_where_the_verifier_says_that_it_is_determ
     model = ScriptedModel([submits(n=n) for n in (1, 2, 1, 10)])
     agent = Agent("scene", "", model, output_type=Out, verify=verify)
     if where == "kept":
-        journal, _ = kept(shared, [says()]).journal()
-        assert isinstance(asyncio.run(drive(agent, journal, ExecutionContext())), RunDone)
+        run, journal, _ = kept(shared, [says()]).journal()
+        assert isinstance(asyncio.run(drive(agent, run, journal, ExecutionContext())), RunDone)
     else:
         assert agent.run_sync("q").attempts_used == 3
     assert asked == [1, 2, 10]
@@ -361,7 +364,7 @@ def test_a_pass_that_is_kept_is_never_verified_again(shared: Store) -> None:
 
 def test_a_worker_that_was_taken_over_from_keeps_nothing(shared: Store) -> None:
     here = kept(shared, [submits(n=1), submits(n=10)])
-    late, _ = here.journal()
+    run, late, _ = here.journal()
     asyncio.run(here.whole())
     before = here.steps(), here.state(), here.told()
 
@@ -371,9 +374,9 @@ def test_a_worker_that_was_taken_over_from_keeps_nothing(shared: Store) -> None:
     with pytest.raises(RunFenced):
         asyncio.run(late.step("turn:9", work))
     with pytest.raises(RunFenced):
-        asyncio.run(late.account("account:9:0", AnsweredSubmission(SchemaErrorFound("9:x"), 9)))
+        asyncio.run(late.submit(run.verification, AnsweredSubmission(SchemaErrorFound("9:x"), 9), "account:9:0"))
     with pytest.raises(RunFenced):
-        asyncio.run(late.give_up())
+        asyncio.run(late.give_up(run.verification))
     # Not even what is kept already is done again.
     with pytest.raises(RunFenced):
         asyncio.run(late.step("turn:1", work))
@@ -391,8 +394,8 @@ def test_what_criteria_said_becomes_an_outcome_in_the_same_breath(shared: Store)
         return 1
 
     agent = Agent("scene", "", here.scene.asked, output_type=Out, verify=verify)
-    journal, _ = here.journal()
-    asyncio.run(drive(agent, journal, ExecutionContext()))
+    run, journal, _ = here.journal()
+    asyncio.run(drive(agent, run, journal, ExecutionContext()))
     with shared.database.reading() as connection:
         (submission,) = agent_reading.submissions(connection, here.tenant, "r")
     assert (submission.outcome_id or "").startswith("out_")
@@ -401,17 +404,50 @@ def test_what_criteria_said_becomes_an_outcome_in_the_same_breath(shared: Store)
         outcome_of(shared, here.tenant, unwritable)
 
 
-def test_a_journal_in_memory_answers_a_submission_once() -> None:
-    run = AgentRun("r", 0, "a", RunState.RUNNING, RunRequest("q"), from_micros(0), "")
-    journal = MemoryJournal(run, Clock().now.timestamp)
+def test_a_journal_accounts_for_a_step_once(shared: Store) -> None:
+    here = kept(shared, [says()])
+    run, stored, owner = here.journal()
 
-    async def twice() -> list[tuple[SubmissionResult, bool]]:
+    async def twice(journal: Journal, again: Journal) -> list[AccountedSubmission]:
         answered = AnsweredSubmission(SchemaErrorFound("1:x"), 1, problems="no")
-        return [await journal.account("account:1", answered) for _ in range(2)]
+        return [await one.submit(run.verification, answered, "account:1") for one in (journal, journal, again)]
 
-    (first, now), (again, later) = asyncio.run(twice())
-    assert (first, now, later) == (again, True, False)
-    assert journal.has_new_steps
+    memory = MemoryJournal(Clock().now.timestamp)
+    # A journal that was opened before the step was recorded finds it in the store.
+    for journal, again in ((memory, memory), (stored, StoreJournal.for_worker(shared, here.tenant, "r", owner))):
+        first, second, third = asyncio.run(twice(journal, again))
+        assert first.result == second.result == third.result
+        assert first.state == second.state == third.state
+        assert (first.is_new, second.is_new, third.is_new) == (True, False, False)
+    assert stored.has_new_steps
+
+
+def test_a_step_is_made_once(shared: Store) -> None:
+    here = kept(shared, [says()])
+    _, stored, owner = here.journal()
+    made: list[bytes] = []
+
+    async def work() -> bytes:
+        made.append(b"%d" % len(made))
+        return made[-1]
+
+    async def all_of(*journals: Journal) -> list[bytes]:
+        return [await one.step("mine", work) for one in journals]
+
+    assert asyncio.run(all_of(stored, stored)) == [b"0"] * 2
+    assert asyncio.run(all_of(StoreJournal.for_worker(shared, here.tenant, "r", owner))) == [b"0"]
+    memory = MemoryJournal()
+    assert asyncio.run(all_of(memory, memory)) == [b"1"] * 2
+    assert made == [b"0", b"1"]
+
+
+def test_a_worker_gives_up_once(shared: Store) -> None:
+    here = kept(shared, [says()])
+    run, journal, owner = here.journal()
+    again = StoreJournal.for_worker(shared, here.tenant, "r", owner)
+    first, second = (asyncio.run(one.give_up(run.verification)) for one in (journal, again))
+    assert first == second
+    assert [kind for kind, _ in here.told()] == ["verification_exhausted"]
 
 
 def test_a_tool_keeps_the_context_only_where_it_has_changed() -> None:
@@ -432,8 +468,8 @@ def test_a_tool_keeps_the_context_only_where_it_has_changed() -> None:
     script = [*(says("", calls("look", at=at)) for at in (0, 1, 0, 0, 2)), says("done")]
     agent = Agent("a", "", ScriptedModel(script), [look], context_type=Bag)
     run = AgentRun("r", 0, "a", RunState.RUNNING, RunRequest("go"), from_micros(0), "")
-    journal = Seeing(run, lambda: 0.0)
-    assert isinstance(asyncio.run(drive(agent, journal, ExecutionContext("r"))), RunDone)
+    journal = Seeing(lambda: 0.0)
+    assert isinstance(asyncio.run(drive(agent, run, journal, ExecutionContext("r"))), RunDone)
     assert [b"xxx" in body for body in journal.tools()] == [False, True, False, False, True]
     # Replayed, the context is the same.
     contexts: list[Any] = []
@@ -444,7 +480,8 @@ def test_a_tool_keeps_the_context_only_where_it_has_changed() -> None:
             contexts.append(made)
             return made
 
-    asyncio.run(drive(Seen("a", "", ScriptedModel([]), [look], context_type=Bag), journal, ExecutionContext("r")))
+    again = Seen("a", "", ScriptedModel([]), [look], context_type=Bag)
+    asyncio.run(drive(again, run, journal, ExecutionContext("r")))
     assert contexts[0].seen == [1, 2]
 
 
@@ -452,7 +489,7 @@ def test_an_answer_with_very_many_calls_is_gone_through_in_their_time() -> None:
     agent = Agent("a", "", ScriptedModel([says("", *[calls(OUTPUT_TOOL, n=1)] * 20_000)]), [], Out)
     run = AgentRun("r", 0, "a", RunState.RUNNING, RunRequest("go"), from_micros(0), "")
     before = time.process_time()
-    assert isinstance(asyncio.run(drive(agent, MemoryJournal(run, lambda: 0.0), ExecutionContext("r"))), RunDone)
+    assert isinstance(asyncio.run(drive(agent, run, MemoryJournal(), ExecutionContext("r"))), RunDone)
     # Compared each with each, it takes half a minute.
     assert time.process_time() - before < 5
 

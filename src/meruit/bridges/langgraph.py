@@ -1,7 +1,6 @@
 """LangGraph behind the gate: `graph.add_node("gate", gate_node(AgentOutput, back="model"))`."""
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, NamedTuple, TypedDict
 
@@ -9,11 +8,10 @@ import msgspec
 
 from meruit.bridges.function import call_off_event_loop
 from meruit.errors import AgentError, VerificationExhausted
-from meruit.gate.accounting import SubmissionResult, account
-from meruit.gate.gate import Gate, Passed, PriorAnswer
-from meruit.gate.journal import AnsweredSubmission
-from meruit.gate.state import VerdictGiven, VerificationEnding, VerificationState
-from meruit.gate.verdict import SystemErrorVerdict
+from meruit.gate.accounting import PriorAnswer
+from meruit.gate.gate import Gate, Passed
+from meruit.gate.journal import MemoryJournal
+from meruit.gate.state import VerificationEnding, VerificationState
 from meruit.model.record import Record
 
 try:
@@ -90,7 +88,7 @@ class _GateNode(NamedTuple):
         said: list[BaseMessage] = [*(_get_value(state, "messages") or ())]
         before = _load_progress(state, said)
         named = said[-1].id if said else None
-        submission_id = f"{len(said)}:{named}" if named else _GraphSubmissionLog(before).new_submission_id()
+        submission_id = f"{len(said)}:{named}" if named else f"visit:{1 + before.visits}"
         if before.state.ended is VerificationEnding.PASSED and submission_id not in before.state.submission_ids:
             # What comes after a pass is another piece of work.
             before = GateProgress(visits=before.visits)
@@ -110,46 +108,20 @@ class _GateNode(NamedTuple):
 
 
 class _GraphGate(Gate):
-    """A gate that goes on from what a graph's state carries, which is its ledger unless it has a store."""
+    """A gate that continues from the progress in a graph's state; without a store, that progress is its record."""
 
-    def __init__(self, output_type: Any, settings: dict[str, Any], before: GateProgress, fresh_id: str) -> None:
-        super().__init__(output_type, **{"agent": "langgraph", **settings, "run_id": before.run_id or fresh_id})
-        fresh = msgspec.structs.replace(before, run_id=self.run_id, state=self.state)
-        self.graph_log = _GraphSubmissionLog(before if before.run_id else fresh)
+    def __init__(self, output_type: Any, settings: dict[str, Any], before: GateProgress, new_run_id: str) -> None:
+        super().__init__(output_type, **{"agent": "langgraph", **settings, "run_id": before.run_id or new_run_id})
+        self._before = before
+        self._journal = MemoryJournal(answers=before.answers)
         if settings.get("store") is None:
-            self._submission_log, self._shared = self.graph_log, True
+            self._submitter.journal = self._journal
+            if before.run_id:
+                self._submitter.state = before.state
 
     def update(self) -> dict[str, Any]:
-        visits = self.graph_log.progress.visits + 1
-        kept = msgspec.structs.replace(self.graph_log.progress, state=self.state, visits=visits)
-        return {"verification": msgspec.json.decode(kept.to_json())}
-
-
-class _GraphSubmissionLog:
-    def __init__(self, carried: GateProgress) -> None:
-        self.progress = carried
-
-    async def state(self) -> VerificationState:
-        return self.progress.state
-
-    async def find_answer(self, submission_id: str) -> PriorAnswer | None:
-        return self.progress.answers.get(submission_id)
-
-    async def submit(self, answered: AnsweredSubmission) -> tuple[SubmissionResult, VerificationState]:
-        happening, said = answered.event, None
-        if isinstance(happening, VerdictGiven):
-            happening, said = happening._replace(at=time.time()), happening.said
-        state, done = account(self.progress.state, happening, problems=answered.problems)
-        # The gate has looked for an earlier answer before it asked.
-        assert done is not None  # noqa: S101
-        answers = self.progress.answers
-        if not isinstance(said, SystemErrorVerdict):
-            answers = {**answers, done.submission_id: PriorAnswer(done, said)}
-        self.progress = msgspec.structs.replace(self.progress, state=state, answers=answers)
-        return done, state
-
-    def new_submission_id(self) -> str:
-        return f"visit:{1 + self.progress.visits}"
+        progress = GateProgress(self.run_id, self.state, self._journal.answers, self._before.visits + 1)
+        return {"verification": msgspec.json.decode(progress.to_json())}
 
 
 def _load_progress(state: Any, said: list[BaseMessage]) -> GateProgress:

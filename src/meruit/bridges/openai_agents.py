@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK behind the gate: `await run_with_gate(agent, input)` where `await Runner.run(agent, input)` was."""
+"""The OpenAI Agents SDK behind the gate: `await run_with_gate(agent, input)` replaces `Runner.run(agent, input)`."""
 
 from typing import Any, NamedTuple
 

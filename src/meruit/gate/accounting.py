@@ -1,7 +1,10 @@
-"""What becomes of a submission: the rules of the gate, in the words that the model and its host are answered in."""
+"""Account for a submission: apply the rules of the gate and phrase the answer for the model and its host."""
+
+from typing import NamedTuple
 
 import msgspec
 
+from meruit.gate.context import CriteriaJudgement
 from meruit.gate.feedback import feedback, schema_error_feedback
 from meruit.gate.run import SubmissionOutcome
 from meruit.gate.state import (
@@ -20,14 +23,28 @@ from meruit.gate.state import (
     VerificationState,
     advance,
 )
-from meruit.gate.verdict import Rejection
+from meruit.gate.verdict import Rejection, VerifierVerdict
 from meruit.model.record import Record
 
 SYSTEM_ERROR = VerificationOutcome.SYSTEM_ERROR.value
 
 
+class AnsweredSubmission(NamedTuple):
+    """A submission with the verifier's answer, ready to be accounted for."""
+
+    event: VerdictGiven | SchemaErrorFound
+    turn: int = 0
+    candidate: bytes = b"null"
+    """As JSON."""
+    verifier_version: str | None = None
+    problems: str = ""
+    """Schema problems of a payload that is not a valid candidate."""
+    judgement: CriteriaJudgement | None = None
+    """Result of the criteria that verified it; recorded as an outcome."""
+
+
 class SubmissionResult(Record, frozen=True):
-    """What became of a submission."""
+    """The outcome of a submission, with the feedback for the model."""
 
     submission_id: str
     outcome: str
@@ -38,44 +55,66 @@ class SubmissionResult(Record, frozen=True):
     counted: bool = False
     """Whether it used an attempt of the budget."""
     feedback: str | None = None
-    """What the model is told."""
+    """Text for the model."""
     ending: VerificationEnding | None = None
-    """Where it ended the run without a result."""
+    """Set where it ended the run without a result."""
     pause_s: float | None = None
-    """How long to wait before the verifier is asked again, where it broke."""
+    """Seconds to wait before the next call of the verifier, after a system error."""
     replayed: bool = False
-    """Whether it was answered before, or came too late, and nothing was counted now."""
+    """Whether it was answered before, or came after the end of the run; nothing was counted now."""
 
     @property
     def is_pass(self) -> bool:
-        """Whether the run is done."""
+        """Whether the candidate passed."""
         return self.outcome == SubmissionOutcome.PASSED
 
 
+class AccountedSubmission(NamedTuple):
+    """The result of a submission and the state of its run afterwards."""
+
+    result: SubmissionResult
+    state: VerificationState
+    is_new: bool = True
+    """Whether it was accounted for just now; false where a journal replays it."""
+
+
+class PriorAnswer(NamedTuple):
+    """The recorded answer to an earlier submission."""
+
+    done: SubmissionResult
+    said: VerifierVerdict | None
+    """None for a payload that was not a valid candidate: the verifier was not called."""
+
+
 def account(
-    state: VerificationState, happening: VerdictGiven | SchemaErrorFound, *, problems: str = ""
+    state: VerificationState, event: VerdictGiven | SchemaErrorFound, *, problems: str = ""
 ) -> tuple[VerificationState, SubmissionResult | None]:
-    """The state after a submission and its answer; None where it was answered before, and counts no more."""
-    moment = happening.at if isinstance(happening, VerdictGiven) else state.last_attempt_at or 0.0
-    over = state.ended
-    state, actions = advance(state, happening)
+    """Return the state after a submission and its result; None where the submission was answered before."""
+    at = event.at if isinstance(event, VerdictGiven) else state.last_attempt_at or 0.0
+    ended_before = state.ended
+    state, actions = advance(state, event)
     if isinstance(actions[0], ReplayAnswer):
         return state, None
     used = state.attempts_used
-    if over is not None:
-        late = SubmissionResult(happening.submission_id, SubmissionOutcome.REJECTED, used, used, moment, replayed=True)
-        return state, msgspec.structs.replace(late, ending=over)
-    if isinstance(happening, SchemaErrorFound):
-        told = schema_error_feedback(problems, _repairs_left(actions))
+    if ended_before is not None:
+        late = SubmissionResult(event.submission_id, SubmissionOutcome.REJECTED, used, used, at, replayed=True)
+        return state, msgspec.structs.replace(late, ending=ended_before)
+    if isinstance(event, SchemaErrorFound):
+        text = schema_error_feedback(problems, _repairs_left(actions))
         outcome = SubmissionOutcome.SCHEMA_ERROR.value
-        return state, SubmissionResult(
-            *(happening.submission_id, outcome, used, used, moment), feedback=told, ending=state.ended
-        )
-    return state, _account_for_verdict(state, happening, actions)
+        return state, SubmissionResult(event.submission_id, outcome, used, used, at, feedback=text, ending=state.ended)
+    return state, _account_for_verdict(state, event, actions)
+
+
+def replay(
+    state: VerificationState, event: VerdictGiven | SchemaErrorFound, result: SubmissionResult
+) -> VerificationState:
+    """Return the state after a submission that was accounted for earlier, with that result."""
+    return account(state, event.with_time(result.at) if isinstance(event, VerdictGiven) else event)[0]
 
 
 def give_up(state: VerificationState, at: float) -> tuple[VerificationState, SubmissionResult]:
-    """The host has no turn left for another submission."""
+    """End a verification whose host has no turn left for another submission."""
     state, _ = advance(state, OutOfTurns())
     used = state.attempts_used
     return state, SubmissionResult("", SubmissionOutcome.REJECTED, used, used, at, ending=state.ended)
@@ -85,20 +124,20 @@ def _account_for_verdict(
     state: VerificationState, verdict: VerdictGiven, actions: tuple[GateAction, ...]
 ) -> SubmissionResult:
     used = state.attempts_used
-    done = SubmissionResult(verdict.submission_id, SYSTEM_ERROR, used + 1, used, verdict.at, ending=state.ended)
+    result = SubmissionResult(verdict.submission_id, SYSTEM_ERROR, used + 1, used, verdict.at, ending=state.ended)
     if isinstance(verdict.said, Rejection):
         revise = [one for one in actions if isinstance(one, RequestRevision)]
         return msgspec.structs.replace(
-            done,
+            result,
             outcome=SubmissionOutcome.REJECTED.value,
             attempt=used,
             counted=any(isinstance(one, CountAttempt) for one in actions),
             feedback=feedback(verdict.said, revise[0] if revise else None).text,
         )
     if any(isinstance(one, CompleteVerification) for one in actions):
-        return msgspec.structs.replace(done, outcome=SubmissionOutcome.PASSED.value, ending=None)
+        return msgspec.structs.replace(result, outcome=SubmissionOutcome.PASSED.value, ending=None)
     pauses = [one.after_s for one in actions if isinstance(one, RetryVerifier)]
-    return msgspec.structs.replace(done, pause_s=pauses[0] if pauses else None)
+    return msgspec.structs.replace(result, pause_s=pauses[0] if pauses else None)
 
 
 def _repairs_left(actions: tuple[GateAction, ...]) -> int:

@@ -1,7 +1,6 @@
 """`Agent`: what an author defines, and how to run it in this process; workers run it durably."""
 
 import asyncio
-import time
 from typing import Any, NamedTuple
 
 import msgspec
@@ -44,14 +43,14 @@ class Agent(AgentDefinition):
         request = RunRequest(query, payload or {}, verify_max_attempts)
         state = VerificationState(limits=self.limits(verify_max_attempts))
         run = AgentRun("run", 0, self.name, RunState.RUNNING, request, from_micros(0), "", verification=state)
-        journal = MemoryJournal(run, time.time)
+        journal = MemoryJournal()
         while True:
-            end = await drive(self, journal, ExecutionContext(run_id=run.id, deps=deps))
+            end = await drive(self, run, journal, ExecutionContext(run_id=run.id, deps=deps))
             match end:
                 case RunDone():
-                    return self._result(end, journal)
+                    return self._result(end)
                 case RunFailed():
-                    raise _failure(end, journal.state.attempts_used)
+                    raise _failure(end)
                 case _ if end.waiting_for is not None:
                     raise AgentError(f"a tool of {self.name!r} waits for others: run it with a worker, which can wait")
                 case _:
@@ -65,15 +64,15 @@ class Agent(AgentDefinition):
             return asyncio.run(self.run(query, **named))
         raise AgentError("an event loop runs here: write `await agent.run(…)`")
 
-    def _result(self, end: RunDone, journal: MemoryJournal) -> RunResult:
+    def _result(self, end: RunDone) -> RunResult:
         output = end.returned
         if end.result is not None:
             plain = msgspec.json.decode(end.result)
             output = plain if self.output is None else self.output.restore(plain)
-        return RunResult(output, journal.state.attempts_used, end.usage, end.turn)
+        return RunResult(output, end.attempts_used, end.usage, end.turn)
 
 
-def _failure(end: RunFailed, attempts_used: int) -> Exception:
+def _failure(end: RunFailed) -> Exception:
     if end.ending == VerificationEnding.SYSTEM_ERROR:
         return CouldNotVerify(end.error)
-    return VerificationExhausted(end.ending, attempts_used, end.error, end.code)
+    return VerificationExhausted(end.ending, end.attempts_used, end.error, end.code)

@@ -1,18 +1,33 @@
-"""The journal of a run: each step once, each answer kept before anything is built on it."""
+"""The journal of a run: what the gate decided about its submissions, and the steps of a run that a worker drives.
 
+There is one protocol with two implementations: `MemoryJournal` for a run that need not outlive its process, and
+`StoreJournal` for a run in a store. A host's own loop (`Gate`) records submissions only. A driven run (`loop.py`)
+also records each step under a key, so that a later worker repeats none of them.
+"""
+
+import time
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from meruit.gate.accounting import SubmissionResult, account, give_up
+from meruit.errors import NotFound
+from meruit.gate.accounting import (
+    AccountedSubmission,
+    AnsweredSubmission,
+    PriorAnswer,
+    SubmissionResult,
+    account,
+    give_up,
+    replay,
+)
 from meruit.gate.context import CriteriaJudgement
 from meruit.gate.run import AgentRun
-from meruit.gate.state import SchemaErrorFound, VerdictGiven
+from meruit.gate.state import VerdictGiven, VerificationState
 from meruit.gate.store import read as agent_reading
-from meruit.gate.store.runs import JournalWrite, RecordStep
+from meruit.gate.store.runs import QueueRun, RecordStep
 from meruit.gate.store.submissions import GiveUp, Submit
-from meruit.gate.verdict import VerifierVerdict
+from meruit.gate.verdict import SystemErrorVerdict
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.canonical import canonical
 from meruit.model.chat import ModelAnswer, Usage
@@ -22,173 +37,224 @@ from meruit.store.store import Store
 
 StepFunction = Callable[[], Awaitable[bytes]]
 DescribeStart = Callable[[bytes], dict[str, Any] | None]
-"""Of what a step gave, the verification that begins with it; None where none does."""
-
-
-class AnsweredSubmission(NamedTuple):
-    """A submission with what was said of it."""
-
-    event: VerdictGiven | SchemaErrorFound
-    turn: int
-    candidate: bytes = b"null"
-    verifier_version: str | None = None
-    problems: str = ""
-    judgement: CriteriaJudgement | None = None
+"""Given the result of a step, describe the verification that starts with it; None where none does."""
+GIVE_UP = "give_up"
+"""Key of the step that ends a verification for lack of turns."""
 
 
 class Journal(Protocol):
-    """Where the steps of one run are kept."""
+    """Storage of one run's submissions and steps."""
 
-    run: AgentRun
-    has_new_steps: bool
-    """Whether anything was kept that was not before."""
+    async def load_state(self) -> VerificationState | None:
+        """Read the state where another process may have changed it; None where the caller's own is current."""
+        ...
+
+    async def find_answer(self, submission_id: str) -> PriorAnswer | None:
+        """Find the answer to an earlier submission."""
+        ...
+
+    async def submit(
+        self, state: VerificationState, submission: AnsweredSubmission, key: str | None = None
+    ) -> AccountedSubmission:
+        """Account for a submission exactly once.
+
+        `state` is the caller's state before it. With a key, the result is a step: submitted again under the same key,
+        it is replayed.
+        """
+        ...
+
+    async def give_up(self, state: VerificationState) -> SubmissionResult:
+        """End the verification of a run that has no turn left."""
+        ...
+
+    def new_submission_id(self, state: VerificationState) -> str:
+        """Make an id for a submission that its host does not name."""
+        ...
 
     def find_step(self, key: str) -> bytes | None:
-        """What a step gave, where it is kept."""
+        """Find the recorded result of a step."""
         ...
 
     async def step(self, key: str, work: StepFunction, started: DescribeStart | None = None) -> bytes:
-        """What the step gave, now or before; it may be done again only where nobody knows what it gave."""
+        """Return the result of a step: recorded earlier, or made and recorded now."""
         ...
-
-    async def account(self, key: str, answered: AnsweredSubmission) -> tuple[SubmissionResult, bool]:
-        """What becomes of a submission, and whether that was decided just now."""
-        ...
-
-    async def give_up(self) -> SubmissionResult:
-        """No turn is left."""
-        ...
-
-    async def find_verdict(self, submission_id: str) -> VerifierVerdict | None:
-        """What the verifier said of an earlier submission."""
-        ...
-
-
-class StoreJournal:
-    """The journal in our own tables, whichever engine drives the run."""
-
-    def __init__(self, store: Store, tenant: str, run: AgentRun, owner: str) -> None:
-        self.run = run
-        self.has_new_steps = False
-        self._store, self._tenant, self._owner = store, tenant, owner
-        with store.database.reading() as connection:
-            self._steps = agent_reading.steps(connection, tenant, run.id)
-
-    def find_step(self, key: str) -> bytes | None:
-        """What a step gave, where it is kept."""
-        return self._steps.get(key)
-
-    async def step(self, key: str, work: StepFunction, started: DescribeStart | None = None) -> bytes:
-        """What the step gave; raises RunFenced where somebody else drives the run by now."""
-        known = self._steps.get(key)
-        if known is None:
-            gave = await work()
-            begun = None if started is None else started(gave)
-            keep = RecordStep(self._tenant, self.run.id, self._owner, key, gave, begun)
-            known = self._steps[key] = await self._store.recorder.record(keep)
-            self.has_new_steps = True
-        return known
-
-    def run_so_far(self) -> AgentRun:
-        """The run with what the answers of its model have cost by now, also where it is left in the middle."""
-        answers = [ModelAnswer.from_json(body) for key, body in self._steps.items() if key.startswith("turn:")]
-        if not answers:
-            return self.run
-        usage = sum((one.usage for one in answers), Usage())
-        return msgspec.structs.replace(self.run, usage=usage, turn=len(answers))
-
-    async def account(self, key: str, answered: AnsweredSubmission) -> tuple[SubmissionResult, bool]:
-        """Submission, budget, feedback, events and outcome in one transaction, once."""
-        known = self._steps.get(key)
-        if known is not None:
-            return SubmissionResult.from_json(known), False
-        drawn = None
-        if answered.judgement is not None:
-            drawn = outcome_of(self._store, self._tenant, answered.judgement)
-        submit = Submit(
-            *(self._tenant, self.run.id, answered.event, self._store.surroundings.entropy(SALT_BYTES)),
-            owner=self._owner,
-            turn=answered.turn,
-            candidate=answered.candidate,
-            verifier_version=answered.verifier_version,
-            problems=answered.problems,
-            outcome=drawn,
-        )
-        done = await self._once(key, submit)
-        return done, True
-
-    async def give_up(self) -> SubmissionResult:
-        """No turn is left."""
-        return await self._once("give_up", GiveUp(self._tenant, self.run.id, self._owner))
-
-    async def find_verdict(self, submission_id: str) -> VerifierVerdict | None:
-        """What the verifier said of an earlier submission."""
-        with self._store.database.reading() as connection:
-            return agent_reading.find_verdict(connection, self._tenant, self.run.id, submission_id)
-
-    async def _once(self, key: str, write: Submit | GiveUp) -> SubmissionResult:
-        once = JournalWrite(self._tenant, self.run.id, self._owner, key, write, SubmissionResult)
-        done = await self._store.recorder.record(once)
-        self._steps[key] = done.to_json()
-        self.has_new_steps = True
-        return done
 
 
 class MemoryJournal:
     """A journal for a run that need not outlive its process."""
 
-    def __init__(self, run: AgentRun, clock: Callable[[], float]) -> None:
-        self.run = run
-        self.has_new_steps = False
+    def __init__(self, clock: Callable[[], float] = time.time, answers: dict[str, PriorAnswer] | None = None) -> None:
+        self.answers: dict[str, PriorAnswer] = {} if answers is None else {**answers}
+        """By submission id."""
         self._clock = clock
-        self.state = run.verification
         self._steps: dict[str, bytes] = {}
-        self._said: dict[str, VerifierVerdict] = {}
-        self._done: dict[str, SubmissionResult] = {}
+        self._accounted: dict[str, AccountedSubmission] = {}
+
+    async def load_state(self) -> VerificationState | None:
+        """Return None: no other process submits to this run."""
+        return None
+
+    async def find_answer(self, submission_id: str) -> PriorAnswer | None:
+        """Find the answer to an earlier submission."""
+        return self.answers.get(submission_id)
+
+    async def submit(
+        self, state: VerificationState, submission: AnsweredSubmission, key: str | None = None
+    ) -> AccountedSubmission:
+        """Account for a submission, without a record."""
+        known = None if key is None else self._accounted.get(key)
+        if known is not None:
+            return known._replace(is_new=False)
+        event, said = submission.event, None
+        if isinstance(event, VerdictGiven):
+            event, said = event.with_time(self._clock()), event.said
+        state, result = account(state, event, problems=submission.problems)
+        # The caller has looked for an earlier answer before it called the verifier.
+        assert result is not None  # noqa: S101
+        if not isinstance(said, SystemErrorVerdict):
+            self.answers[result.submission_id] = PriorAnswer(result, said)
+        accounted = AccountedSubmission(result, state)
+        if key is not None:
+            self._accounted[key] = accounted
+        return accounted
+
+    async def give_up(self, state: VerificationState) -> SubmissionResult:
+        """End the verification of a run that has no turn left."""
+        return give_up(state, self._clock())[1]
+
+    def new_submission_id(self, state: VerificationState) -> str:
+        """Number the submissions of the run."""
+        return f"#{len(state.submission_ids) + 1}"
 
     def find_step(self, key: str) -> bytes | None:
-        """What a step gave, where it is kept."""
+        """Find the result of a step."""
         return self._steps.get(key)
 
-    def hand_in(self, key: str, value: bytes) -> None:
-        """What others hand in."""
-        self._steps[key] = value
-
-    async def step(self, key: str, work: StepFunction, started: DescribeStart | None = None) -> bytes:  # noqa: ARG002 - nobody listens
-        """What the step gave."""
+    async def step(self, key: str, work: StepFunction, started: DescribeStart | None = None) -> bytes:  # noqa: ARG002 - memory emits no events
+        """Return the result of a step, made once."""
         if key not in self._steps:
             self._steps[key] = await work()
-            self.has_new_steps = True
         return self._steps[key]
 
-    async def account(self, key: str, answered: AnsweredSubmission) -> tuple[SubmissionResult, bool]:
-        """The same rules, without the record."""
-        known = self._done.get(key)
+
+class StoreJournal:
+    """A journal in our own tables, for a host's own loop or for a worker that drives the run."""
+
+    def __init__(
+        self, store: Store, tenant: str, run_id: str, *, owner: str | None = None, opens: QueueRun | None = None
+    ) -> None:
+        self.has_new_steps = False
+        """Whether a step was recorded through this journal."""
+        self.is_shared = False
+        """Whether other processes may submit to the run as well."""
+        self._store, self._tenant, self._run_id = store, tenant, run_id
+        self._owner, self._opens = owner, opens
+        self._steps: dict[str, bytes] = {}
+
+    @classmethod
+    def for_host(cls, store: Store, opens: QueueRun, *, is_shared: bool) -> "StoreJournal":
+        """Open the journal of a run that a host's own loop begins with its first submission."""
+        journal = cls(store, opens.tenant, opens.id, opens=opens)
+        journal.is_shared = is_shared
+        return journal
+
+    @classmethod
+    def for_worker(cls, store: Store, tenant: str, run_id: str, owner: str) -> "StoreJournal":
+        """Read the journal of a run that a worker has claimed with the token `owner`."""
+        journal = cls(store, tenant, run_id, owner=owner)
+        with store.database.reading() as connection:
+            journal._steps = agent_reading.steps(connection, tenant, run_id)
+        return journal
+
+    async def load_state(self) -> VerificationState | None:
+        """Read the state of a run that other processes may submit to."""
+        if not self.is_shared:
+            return None
+        with self._store.database.reading() as connection:
+            try:
+                return agent_reading.find(connection, self._tenant, self._run_id).verification
+            except NotFound:
+                return None
+
+    async def find_answer(self, submission_id: str) -> PriorAnswer | None:
+        """Find the answer to an earlier submission."""
+        with self._store.database.reading() as connection:
+            return agent_reading.find_answer(connection, self._tenant, self._run_id, submission_id)
+
+    async def submit(
+        self, state: VerificationState, submission: AnsweredSubmission, key: str | None = None
+    ) -> AccountedSubmission:
+        """Record submission, budget, feedback, events and outcome in one transaction, exactly once."""
+        known = None if key is None else self._steps.get(key)
         if known is not None:
-            return known, False
-        happening = answered.event
-        if isinstance(happening, VerdictGiven):
-            happening = happening.with_time(self._clock())
-            self._said[happening.submission_id] = happening.said
-        self.state, done = account(self.state, happening, problems=answered.problems)
-        # A run hands in each submission under a key of its own, so none comes a second time.
-        assert done is not None  # noqa: S101
-        self._done[key] = done
+            result = SubmissionResult.from_json(known)
+            return AccountedSubmission(result, replay(state, submission.event, result), is_new=False)
+        judgement = submission.judgement
+        write = Submit(
+            self._tenant,
+            self._run_id,
+            submission.event,
+            self._store.surroundings.entropy(SALT_BYTES),
+            owner=self._owner,
+            key=key,
+            turn=submission.turn,
+            candidate=submission.candidate,
+            verifier_version=submission.verifier_version,
+            problems=submission.problems,
+            # The step that recorded the model's answer has emitted it for a driven run.
+            emit_started=self._owner is None,
+            outcome=None if judgement is None else outcome_of(self._store, self._tenant, judgement),
+            open=self._opens,
+        )
+        accounted = await self._store.recorder.record(write)
+        if key is not None:
+            self._remember(key, accounted.result.to_json())
+        return accounted
+
+    async def give_up(self, state: VerificationState) -> SubmissionResult:  # noqa: ARG002 - the row has it
+        """End the verification of a run that has no turn left."""
+        result = await self._store.recorder.record(GiveUp(self._tenant, self._run_id, self._owner, GIVE_UP))
+        self._remember(GIVE_UP, result.to_json())
+        return result
+
+    def new_submission_id(self, state: VerificationState) -> str:  # noqa: ARG002 - see below
+        """Make an id that no other process makes."""
+        # Not the next number: another process on the same run would use it for a candidate of its own.
+        return self._store.surroundings.new_id("sub")
+
+    def find_step(self, key: str) -> bytes | None:
+        """Find the recorded result of a step."""
+        return self._steps.get(key)
+
+    async def step(self, key: str, work: StepFunction, started: DescribeStart | None = None) -> bytes:
+        """Return the result of a step; raises RunFenced where another worker drives the run by now."""
+        known = self._steps.get(key)
+        if known is not None:
+            return known
+        # Only a worker records steps, and it has a token.
+        assert self._owner is not None  # noqa: S101
+        made = await work()
+        start = None if started is None else started(made)
+        write = RecordStep(self._tenant, self._run_id, self._owner, key, made, start)
+        recorded = await self._store.recorder.record(write)
+        self._remember(key, recorded)
+        return recorded
+
+    def usage_so_far(self, run: AgentRun) -> AgentRun:
+        """Return the run with the usage and turns of the recorded answers of its model."""
+        answers = [ModelAnswer.from_json(body) for key, body in self._steps.items() if key.startswith("turn:")]
+        if not answers:
+            return run
+        usage = sum((one.usage for one in answers), Usage())
+        return msgspec.structs.replace(run, usage=usage, turn=len(answers))
+
+    def _remember(self, key: str, body: bytes) -> None:
+        self._steps[key] = body
         self.has_new_steps = True
-        return done, True
-
-    async def give_up(self) -> SubmissionResult:
-        """No turn is left."""
-        self.state, done = give_up(self.state, self._clock())
-        return done
-
-    async def find_verdict(self, submission_id: str) -> VerifierVerdict | None:
-        """What the verifier said of an earlier submission."""
-        return self._said.get(submission_id)
 
 
 def outcome_of(store: Store, tenant: str, judgement: CriteriaJudgement) -> NewOutcome:
-    """An outcome of a gate's criteria, as the recorder takes it."""
+    """Draft the outcome of a gate's criteria for the recorder."""
     work = (judgement.input, judgement.output, judgement.metadata)
     outcome_id = store.surroundings.new_id("out")
     return draft_outcome(store, tenant, outcome_id, work, judgement.result, canonical(judgement.criteria))

@@ -1,4 +1,4 @@
-"""One run from its first turn to its end or its next rest: the same steps, however often it crashes."""
+"""Drive one run from its first turn to its end or its next pause; recorded steps are not repeated after a crash."""
 
 from collections.abc import Callable
 from itertools import count
@@ -8,18 +8,16 @@ import msgspec
 
 from meruit.documents.sanitize import escape_unencodable
 from meruit.errors import AgentError, MeruitError, Unreachable
-from meruit.gate.accounting import SubmissionResult, account
-from meruit.gate.ask_verifier import VerifierReport, ask_verifier
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.gate.definition import OUTPUT_TOOL, AgentDefinition, Candidate, OutputType, SchemaMismatch, dump_context
-from meruit.gate.journal import AnsweredSubmission, Journal
-from meruit.gate.run import RunFailureReason
-from meruit.gate.state import CandidateSubmitted, RecallRejection, SchemaErrorFound, VerdictGiven, VerificationState
-from meruit.gate.state import advance as after
+from meruit.gate.definition import OUTPUT_TOOL, AgentDefinition, Candidate, OutputType, dump_context
+from meruit.gate.journal import Journal
+from meruit.gate.run import AgentRun, RunFailureReason
+from meruit.gate.state import VerificationState
 from meruit.gate.store.runs import WAIT
-from meruit.gate.store.submissions import describe_verification_start, failure_message
+from meruit.gate.store.submissions import describe_verification_start
+from meruit.gate.submission import Decision, Submission, Submitter
 from meruit.gate.tools import Deferred, Pause
-from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict, VerifierVerdict
+from meruit.gate.verdict import Acceptance, Rejection
 from meruit.model.chat import ModelAnswer, ToolCall, Usage
 from meruit.model.record import Record
 
@@ -39,8 +37,9 @@ class RunDone(NamedTuple):
     """As JSON; None where it is kept with the submission that passed."""
     usage: Usage
     turn: int
+    attempts_used: int = 0
     returned: Any = None
-    """What the verifier returned as it is, where it was asked in this process."""
+    """The verifier's return value itself, where it was called in this process."""
 
 
 class RunFailed(NamedTuple):
@@ -50,6 +49,7 @@ class RunFailed(NamedTuple):
     error: str
     usage: Usage
     turn: int
+    attempts_used: int = 0
     code: str | None = None
     """Of the rejection that ended it."""
 
@@ -95,26 +95,50 @@ class _SuspendRun(Exception):
 
 async def drive(
     agent: AgentDefinition,
+    run: AgentRun,
     journal: Journal,
     execution: ExecutionContext,
     watch: Callable[[str], None] = lambda _text: None,
 ) -> DriveResult:
-    """Take the run as far as it goes; what is kept in its journal is not done again."""
-    return await _RunDriver(agent, journal, execution, watch).drive()
+    """Take the run as far as it goes; steps that its journal holds are not repeated."""
+    return await _RunDriver(agent, run, journal, execution, watch).drive()
 
 
 class _RunDriver:
     def __init__(
-        self, agent: AgentDefinition, journal: Journal, execution: ExecutionContext, watch: Callable[[str], None]
+        self,
+        agent: AgentDefinition,
+        run: AgentRun,
+        journal: Journal,
+        execution: ExecutionContext,
+        watch: Callable[[str], None],
     ) -> None:
         self.agent, self.journal, self.execution, self.watch = agent, journal, execution, watch
-        self.context: AgentContext = agent.context(journal.run)
+        self.context: AgentContext = agent.context(run)
         self.carried = _encode_sorted(dump_context(self.context))
-        """The context as a replay of what is kept leaves it."""
-        # From the start: the state that the row holds is where all these steps will have led.
-        self._set_state(VerificationState(limits=journal.run.verification.limits))
+        """The context as a replay of the recorded steps leaves it."""
+        # From the start: the state in the row of the run is where the recorded steps will have led.
+        self.context.verification = VerificationState(limits=run.verification.limits)
+        self.submitter = None if agent.output is None else self._submitter(agent.output)
         self.usage = Usage()
-        self.returned: Any = None
+
+    @property
+    def state(self) -> VerificationState:
+        return self.context.verification
+
+    def _submitter(self, output: OutputType) -> Submitter:
+        async def pause(seconds: float, error: str | None) -> None:
+            raise _SuspendRun(seconds, error=error)
+
+        return Submitter(
+            self.journal,
+            output,
+            self.state,
+            self.execution,
+            timeout_s=self.agent.verify_timeout_s,
+            pause=pause,
+            watch=self.watch,
+        )
 
     async def drive(self) -> DriveResult:
         for turn in count(1):
@@ -184,8 +208,9 @@ class _RunDriver:
         read = output.read(calls[0].arguments) if calls else None
         if not isinstance(read, Candidate):
             return None
-        happening = VerdictGiven(_submission_id(turn, calls[0]), read.hash, SystemErrorVerdict(""), 0.0)
-        return describe_verification_start(happening, self.state.attempts_used + 1, self.state.limits.max_attempts)
+        return describe_verification_start(
+            _submission_id(turn, calls[0]), read.hash, self.state.attempts_used + 1, self.state.limits.max_attempts
+        )
 
     async def _tool(self, turn: int, place: int, call: ToolCall) -> str:
         found = self.agent.tools.get(call.name)
@@ -233,100 +258,48 @@ class _RunDriver:
             setattr(self.context, name, getattr(restored, name))
 
     async def _submit(self, turn: int, call: ToolCall) -> DriveResult | None:
-        output = self.agent.output
-        assert output is not None  # noqa: S101 - only then is a call taken for a submission
+        assert self.submitter is not None  # noqa: S101 - only then is a call taken for a submission
+        output = self.submitter.output
         read = output.read(call.arguments)
-        if isinstance(read, SchemaMismatch):
-            return await self._handle_schema_error(turn, call, read)
-        if output.verifier is None:
+        if isinstance(read, Candidate) and output.verifier is None:
             self._reply(call, "accepted")
             return RunDone(msgspec.json.encode(read.plain), self.usage, turn)
-        return await self._verify(turn, call, output, read)
-
-    async def _verify(self, turn: int, call: ToolCall, output: OutputType, read: Candidate) -> DriveResult | None:
-        verifier = output.verifier
-        assert verifier is not None  # noqa: S101 - the caller has looked
-        submission_id = _submission_id(turn, call)
-        new = CandidateSubmitted(
-            submission_id, read.hash, verifier.version, verifier.deterministic and read.is_lossless
+        payload = msgspec.json.encode(call.arguments)
+        decision = await self.submitter.submit(
+            Submission(_submission_id(turn, call), read, self.context, payload, turn, str(turn))
         )
-        state, actions = after(self.state, new)
-        self._set_state(state)
-        written = msgspec.json.encode(read.plain)
-        for again in count():
-
-            async def verify() -> bytes:
-                self.watch(f"turn {turn}: verify, attempt {self.state.attempts_used + 1}")
-                if isinstance(actions[0], RecallRejection):
-                    before = await self.journal.find_verdict(actions[0].submission_id)
-                    if isinstance(before, Rejection):
-                        return VerifierReport(before).to_json()
-                supply = {
-                    "agent_ctx": self.context,
-                    "execution_ctx": self.execution,
-                    "attempt": self.state.attempts_used + 1,
-                    "max_attempts": self.state.limits.max_attempts,
-                    "submission_id": f"{self.context.run_id}:{submission_id}",
-                    "deps": self.execution.deps,
-                }
-                told = await ask_verifier(read, verifier, supply, self.agent.verify_timeout_s)
-                self.returned = told.returned
-                return told.verdict.to_json()
-
-            verdict = VerifierReport.from_json(await self.journal.step(f"verify:{turn}:{again}", verify))
-            happening = VerdictGiven(submission_id, read.hash, verdict.said, 0.0, verifier.version)
-            answered = AnsweredSubmission(happening, turn, written, verifier.version, judgement=verdict.judgement)
-            done, now = await self.journal.account(f"account:{turn}:{again}", answered)
-            self._set_state(account(self.state, happening._replace(at=done.at))[0])
-            error = failure_message(verdict.said)
-            if now:
-                self._report_verdict(verdict.said, done)
-            if done.pause_s is None:
-                code = verdict.said.code if isinstance(verdict.said, Rejection) else None
-                return self._finish_submission(turn, call, done, error, code)
-            if now:
-                raise _SuspendRun(done.pause_s, error=error)
-        raise AssertionError  # pragma: no cover - the count has no end
-
-    async def _handle_schema_error(self, turn: int, call: ToolCall, misfit: SchemaMismatch) -> DriveResult | None:
-        happening = SchemaErrorFound(_submission_id(turn, call))
-        answered = AnsweredSubmission(happening, turn, msgspec.json.encode(call.arguments), problems=misfit.problems)
-        done, now = await self.journal.account(f"account:{turn}", answered)
-        self._set_state(account(self.state, happening, problems=misfit.problems)[0])
-        if now:
-            left = max(0, self.state.limits.schema_errors - self.state.schema_errors)
-            self.watch(f"turn {turn}: not of the output's shape, {_tries(left)} left: {_to_one_line(misfit.problems)}")
-        return self._finish_submission(turn, call, done, misfit.problems)
-
-    def _report_verdict(self, said: VerifierVerdict, done: SubmissionResult) -> None:
-        if isinstance(said, Acceptance):
-            self.watch(f"verified, at attempt {done.attempt}")
-        elif isinstance(said, Rejection):
-            code = f" [{said.code}]" if said.code else ""
-            used = f"{done.attempts_used} of {self.state.limits.max_attempts} attempts used"
-            self.watch(f"rejected, {used}{code}: {_to_one_line(said.message)}")
-
-    def _set_state(self, state: VerificationState) -> None:
-        self.state = self.context.verification = state
-
-    def _finish_submission(
-        self, turn: int, call: ToolCall, done: SubmissionResult, error: str | None, code: str | None = None
-    ) -> DriveResult | None:
-        if done.is_pass:
+        if decision.is_new:
+            self._report(turn, decision)
+        result, used = decision.result, self.state.attempts_used
+        if result.is_pass:
             self._reply(call, "verified")
-            return RunDone(None, self.usage, turn, self.returned)
-        if done.ending is not None:
-            said = error or f"verification ended: {done.ending}"
-            return RunFailed(done.ending.value, said, self.usage, turn, code)
-        self._reply(call, done.feedback or "")
+            return RunDone(None, self.usage, turn, used, decision.returned)
+        if result.ending is not None:
+            error = decision.error or f"verification ended: {result.ending}"
+            return RunFailed(result.ending.value, error, self.usage, turn, used, decision.code)
+        self._reply(call, result.feedback or "")
         return None
 
+    def _report(self, turn: int, decision: Decision) -> None:
+        said, limits = decision.verdict, self.state.limits
+        if said is None:
+            left = max(0, limits.schema_errors - self.state.schema_errors)
+            problems = _to_one_line(decision.problems)
+            self.watch(f"turn {turn}: not of the output's shape, {_tries(left)} left: {problems}")
+        elif isinstance(said, Acceptance):
+            self.watch(f"verified, at attempt {decision.result.attempt}")
+        elif isinstance(said, Rejection):
+            code = f" [{said.code}]" if said.code else ""
+            used = f"{decision.result.attempts_used} of {limits.max_attempts} attempts used"
+            self.watch(f"rejected, {used}{code}: {_to_one_line(said.message)}")
+
     async def _out_of_turns(self, turn: int) -> RunFailed:
-        used = f"all {self.agent.max_turns} turns are used"
+        error = f"all {self.agent.max_turns} turns are used"
         if self.agent.output is None or self.agent.output.verifier is None:
-            return RunFailed(RunFailureReason.TURNS.value, used, self.usage, turn)
-        done = await self.journal.give_up()
-        return RunFailed((done.ending or RunFailureReason.TURNS).value, used, self.usage, turn)
+            return RunFailed(RunFailureReason.TURNS.value, error, self.usage, turn)
+        result = await self.journal.give_up(self.state)
+        ending = (result.ending or RunFailureReason.TURNS).value
+        return RunFailed(ending, error, self.usage, turn, self.state.attempts_used)
 
     def _reply(self, call: ToolCall, text: str) -> None:
         """Every call is answered: a chat endpoint refuses a conversation in which one is not."""

@@ -1,4 +1,4 @@
-"""What a verifier says: an exception where people write it, a value wherever it is kept."""
+"""The verdict of a verifier as a value; authors of verifiers raise an exception instead."""
 
 from typing import Any, TypeAlias
 
@@ -10,14 +10,14 @@ MAX_CODE = 100
 
 
 class Acceptance(Record, frozen=True, tag_field="outcome", tag="passed"):
-    """Good enough."""
+    """The candidate passes."""
 
-    # Any: whatever the verifier returned, as JSON has it.
+    # Any: the return value of the verifier, as JSON.
     result: Any = None
 
 
 class Rejection(Record, frozen=True, tag_field="outcome", tag="rejected"):
-    """Not good enough, and why."""
+    """The candidate does not pass, and why."""
 
     message: str
     code: str | None = None
@@ -26,11 +26,11 @@ class Rejection(Record, frozen=True, tag_field="outcome", tag="rejected"):
 
 
 class SystemErrorVerdict(Record, frozen=True, tag_field="outcome", tag="system_error"):
-    """Nobody could tell."""
+    """The verifier broke; the candidate is not judged."""
 
     error: str
     permanent: bool = False
-    """Whether asking again cannot help."""
+    """Whether a retry cannot help."""
 
 
 VerifierVerdict: TypeAlias = Acceptance | Rejection | SystemErrorVerdict
@@ -38,5 +38,16 @@ _READER: msgspec.json.Decoder[VerifierVerdict] = msgspec.json.Decoder(VerifierVe
 
 
 def parse_verdict(written: bytes) -> VerifierVerdict:
-    """What a verifier said, from where it was kept."""
+    """Parse a stored verdict."""
     return _READER.decode(written)
+
+
+def failure_message(said: VerifierVerdict) -> str | None:
+    """Say in words for people why a verdict is not a pass; None for a pass."""
+    match said:
+        case Acceptance():
+            return None
+        case Rejection():
+            return said.message
+        case SystemErrorVerdict():
+            return said.error

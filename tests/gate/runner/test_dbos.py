@@ -21,7 +21,7 @@ from meruit.errors import StoreUnavailable, WorkerRefused
 from meruit.gate.run import RunState
 from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.polling import PollingIntervals
-from meruit.gate.runner.worker import work
+from meruit.gate.runner.worker import run_worker
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.read import DueRun, RecordHeartbeat
 from meruit.gate.store.runs import ClaimRun
@@ -134,7 +134,7 @@ class Said:
 
     async def work(self, stopping: asyncio.Event | None = None, only: str | None = None) -> str:
         """Until there is nothing to do, or it is told to stop."""
-        await work(
+        await run_worker(
             *(self.client.store, AgentRoster(agents())),
             deps=Effects(self.client.store.database.location.folder),
             stopping=stopping,
@@ -290,11 +290,11 @@ def test_a_dbos_that_cannot_be_started_is_told_with_where(client: Client, monkey
 def test_a_missing_or_old_dbos_is_told_with_what_to_install(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda _name: "3.2.9")
     with pytest.raises(WorkerRefused, match=r"DBOS 3\.2\.9 is too old; .*meruit\[cluster\]"):
-        asyncio.run(work(client.store, AgentRoster(agents())))
+        asyncio.run(run_worker(client.store, AgentRoster(agents())))
     monkeypatch.delitem(sys.modules, "meruit.gate.runner.dbos", raising=False)
     monkeypatch.setitem(sys.modules, "dbos", None)
     with pytest.raises(WorkerRefused, match=r"pip install 'meruit\[cluster\]'"):
-        asyncio.run(work(client.store, AgentRoster(agents())))
+        asyncio.run(run_worker(client.store, AgentRoster(agents())))
 
 
 def test_each_holding_of_a_run_that_was_lost_is_put_into_the_queue_once(

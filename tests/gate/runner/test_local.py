@@ -24,20 +24,18 @@ from meruit.errors import (
     VerificationRejected,
     WorkerRefused,
 )
-from meruit.gate.accounting import SubmissionResult
 from meruit.gate.agent import Agent
 from meruit.gate.context import ExecutionContext
 from meruit.gate.journal import StoreJournal
 from meruit.gate.loop import drive
 from meruit.gate.run import AgentRun, RunRequest, RunState
-from meruit.gate.runner.engine import MAX_ERRORS, AgentRoster, RunLease
+from meruit.gate.runner.engine import MAX_ERRORS, AgentRoster
 from meruit.gate.runner.local import InlineEngine, hold_worker_lock
 from meruit.gate.runner.polling import NOTHING_CAME, PollingIntervals
-from meruit.gate.runner.worker import work
+from meruit.gate.runner.worker import run_worker
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.read import DueRun
 from meruit.gate.store.runs import CancelRun, ClaimRun, EndRun, ParkRun, QueueRun, ResumeRun
-from meruit.gate.store.submissions import GiveUp
 from meruit.gate.team import Team, WorkItem
 from meruit.gate.tools import Deferred, call_author_function
 from meruit.model.chat import MOST_TOKENS, ModelAnswer, Usage
@@ -112,9 +110,9 @@ def test_a_second_worker_on_the_same_file_is_refused_with_who_has_it(desk: Desk,
         hold_worker_lock(tmp_path),
         pytest.raises(WorkerRefused, match=r"process \d+ works on .* already.*--database-url"),
     ):
-        done(work(desk.store, AgentRoster([agent()]), until_idle=True))
+        done(run_worker(desk.store, AgentRoster([agent()]), until_idle=True))
     desk.queue("one")
-    done(work(desk.store, AgentRoster([agent()]), until_idle=True))
+    done(run_worker(desk.store, AgentRoster([agent()]), until_idle=True))
     assert desk.run("one").status is RunState.COMPLETED
 
 
@@ -330,26 +328,6 @@ def test_a_crew_has_one_agent_of_a_name_and_at_least_one() -> None:
         AgentRoster([])
 
 
-def test_a_step_is_done_once_and_so_is_a_write(desk: Desk) -> None:
-    desk.queue("one")
-    engine, done_so_far = desk.engine(), []
-
-    async def twice() -> tuple[set[bytes], set[SubmissionResult]]:
-        run = await desk.store.recorder.record(ClaimRun(TENANT, "one", "mine", engine.worker))
-        hold = RunLease(TENANT, run, "mine")
-
-        async def work() -> bytes:
-            done_so_far.append("step")
-            return b"%d" % len(done_so_far)
-
-        steps = {await engine.step(hold, "mine", work) for _ in range(2)}
-        give_up = GiveUp(TENANT, "one", "mine")
-        return steps, {await engine.tx(hold, "given up", give_up, SubmissionResult) for _ in range(2)}
-
-    steps, answers = done(twice())
-    assert (steps, len(answers), done_so_far) == ({b"1"}, 1, ["step"])
-
-
 class Blocking:
     """A plain verifier that does not answer until it is let go."""
 
@@ -545,7 +523,7 @@ def test_a_worker_for_one_run_drives_that_and_its_members_only(desk: Desk, name:
     desk.store.recorder.write(QueueRun(TENANT, "me", "left", "writer", RunRequest("go")))
     desk.store.recorder.write(ClaimRun(TENANT, "left", "theirs", "dead"))
     crew = AgentRoster([Team("pair", [WorkItem("a", writer, "go"), WorkItem("b", writer, "go", ("a",))])])
-    done(work(desk.store, crew, until_idle=True, only=name, pace=QUICK))
+    done(run_worker(desk.store, crew, until_idle=True, only=name, pace=QUICK))
     assert desk.run(name).status is RunState.COMPLETED
     others = {"one", "other", "team", "left"} - {name}
     assert {one: desk.run(one).status for one in others if one != "left"} == dict.fromkeys(
@@ -723,8 +701,8 @@ def test_a_pass_outlives_the_deadline_that_falls_before_the_run_is_completed(des
 
     async def lost() -> None:
         run = await desk.store.recorder.record(ClaimRun(TENANT, "one", "theirs", "dead"))
-        journal = StoreJournal(desk.store, TENANT, run, "theirs")
-        await drive(agent(), journal, ExecutionContext("one"))
+        journal = StoreJournal.for_worker(desk.store, TENANT, "one", "theirs")
+        await drive(agent(), run, journal, ExecutionContext("one"))
         await asyncio.sleep(0.06)
 
     done(lost())

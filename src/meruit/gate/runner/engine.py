@@ -5,20 +5,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from meruit.documents.sanitize import describe
 from meruit.errors import AgentError, AgentRunConflict, RunCancelled, RunFenced, StoreUnavailable, nearest
 from meruit.gate.context import ExecutionContext
 from meruit.gate.definition import AgentDefinition
-from meruit.gate.journal import StepFunction, StoreJournal
+from meruit.gate.journal import StoreJournal
 from meruit.gate.loop import DriveResult, RunDone, RunFailed, RunSuspended, drive
 from meruit.gate.run import FINAL_STATES, AgentRun, RunFailureReason, RunState
 from meruit.gate.state import pause_s
 from meruit.gate.store.read import DueRun
-from meruit.gate.store.runs import ClaimRun, EndRun, JournalWrite, ParkRun, RecordWrite, RunFailure, remaining_s
+from meruit.gate.store.runs import ClaimRun, EndRun, ParkRun, RunFailure, remaining_s
 from meruit.gate.team import Team, drive_team
-from meruit.model.record import Record
 from meruit.model.time import to_micros
 from meruit.store.store import Store
 
@@ -26,7 +25,6 @@ MAX_ERRORS = 5
 """Errors in a row after which a run is given up."""
 STORE_PAUSE_S = 1.0
 """The rest before a database that did not answer is asked again."""
-R = TypeVar("R", bound=Record)
 
 
 class AgentRoster:
@@ -81,8 +79,6 @@ class DurableEngine(ABC):
         """Runs that somebody wants stopped, as `tenant/id`."""
         self._running: dict[str, asyncio.Task[Any]] = {}
 
-    # The six calls.
-
     async def run(self, due: DueRun, *, takeover: bool = False) -> AgentRun | None:
         """Drive a run to its end or its next rest; None where it was not to be had, or is somebody else's by now."""
         try:
@@ -107,14 +103,6 @@ class DurableEngine(ABC):
         finally:
             self._running.pop(name, None)
             self.stopped.discard(name)
-
-    async def step(self, hold: RunLease, key: str, work: StepFunction) -> bytes:
-        """What a step gave; it is done again only where nobody knows what it gave."""
-        return await StoreJournal(self.store, hold.tenant, hold.run, hold.owner).step(key, work)
-
-    async def tx(self, hold: RunLease, key: str, write: RecordWrite[R], kind: type[R]) -> R:
-        """A write to our own tables that happens once, with its answer kept in the same transaction."""
-        return await self.store.recorder.record(JournalWrite(hold.tenant, hold.run.id, hold.owner, key, write, kind))
 
     async def suspend(
         self, hold: RunLease, rest: RunSuspended, members: tuple[str, ...] = (), retries: int | None = None
@@ -145,8 +133,6 @@ class DurableEngine(ABC):
     async def resume(self, due: DueRun) -> None:
         """Have a run driven on whose worker is gone."""
 
-    # What they are made of.
-
     def stop(self, due: DueRun) -> None:
         """End a run that this worker drives, because somebody wants it stopped."""
         name = f"{due.tenant}/{due.id}"
@@ -156,7 +142,7 @@ class DurableEngine(ABC):
             task.cancel()
 
     async def _claim(self, due: DueRun, *, takeover: bool) -> RunLease:
-        """The run in our hands; raises AgentRunConflict. Who is cancelled meanwhile lets go of what is claimed by then."""
+        """Claim the run; raises AgentRunConflict. A caller that is cancelled meanwhile lets go of what was claimed."""
         owner = self.store.surroundings.new_id("own")
         found = self.agents.by_name.get(due.agent)
         claim = ClaimRun(
@@ -179,10 +165,10 @@ class DurableEngine(ABC):
         limit = asyncio.timeout(left_s)
 
         def lease_so_far() -> RunLease:
-            return hold if journal is None else hold._replace(run=journal.run_so_far())
+            return hold if journal is None else hold._replace(run=journal.usage_so_far(hold.run))
 
         try:
-            journal = await asyncio.to_thread(StoreJournal, self.store, hold.tenant, hold.run, hold.owner)
+            journal = await asyncio.to_thread(StoreJournal.for_worker, self.store, hold.tenant, hold.run.id, hold.owner)
             if left_s == 0.0:
                 return await self._fail_at_deadline(lease_so_far())
             async with limit:
@@ -213,7 +199,7 @@ class DurableEngine(ABC):
             self.watch(hold.run.id, text)
 
         execution = ExecutionContext(hold.run.id, hold.owner, hold.run.retries, self.deps, watch)
-        return await drive(found, journal, execution, watch), ()
+        return await drive(found, hold.run, journal, execution, watch), ()
 
     async def _let_go(self, hold: RunLease) -> AgentRun:
         """Let somebody else go on, at once: this worker stops."""

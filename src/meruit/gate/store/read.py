@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, select, update
 
 from meruit.errors import NotFound
-from meruit.gate.accounting import SubmissionResult
+from meruit.gate.accounting import PriorAnswer
 from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, RunState
 from meruit.gate.store.rows import run_of
 from meruit.gate.store.submissions import submission_of, submission_result_of
@@ -113,13 +113,14 @@ def find_verdict(connection: Connection, tenant: str, run_id: str, submission_id
     return None if row is None or row.candidate_hash is None else parse_verdict(row.said)
 
 
-def find_submission_result(
-    connection: Connection, tenant: str, run_id: str, submission_id: str
-) -> SubmissionResult | None:
-    """What a submission was answered; None where there is none."""
+def find_answer(connection: Connection, tenant: str, run_id: str, submission_id: str) -> PriorAnswer | None:
+    """Find the answer to a submission; None where there is no such submission."""
     query = _submissions_query(tenant, run_id).where(_submissions.c.submission_id == submission_id)
     row = connection.execute(query).first()
-    return None if row is None else submission_result_of(row)
+    if row is None:
+        return None
+    said = None if row.candidate_hash is None else parse_verdict(row.said)
+    return PriorAnswer(submission_result_of(row), said)
 
 
 def candidate(connection: Connection, tenant: str, run_id: str, submission_id: str) -> Any:
@@ -233,7 +234,14 @@ class RecordHeartbeat(NamedTuple):
             writing.change(_EXTEND_LEASE, of_id=self.id, new_until=until)
         else:
             agents = msgspec.json.encode(self.agents).decode()
-            writing.merge(tables.workers, MergeRule.REPLACED, self.id, agents, writing.now.micros, until)
+            writing.merge(
+                tables.workers,
+                MergeRule.REPLACED,
+                id=self.id,
+                agents=agents,
+                started_at=writing.now.micros,
+                until=until,
+            )
 
 
 class ForgetWorker(NamedTuple):

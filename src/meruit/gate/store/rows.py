@@ -14,6 +14,7 @@ from meruit.model.chat import Usage
 from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
 from meruit.store.recorder import PREFETCH
+from meruit.store.rows import RowMarks, Rows
 from meruit.store.transaction import WriteTransaction
 
 K = TypeVar("K")
@@ -28,6 +29,13 @@ class AgentRunRow(NamedTuple):
     cancel: bool
 
 
+RUN_ROWS = Rows[AgentRunRow]("agent_run")
+_STEP_BODIES = Rows[bytes]("agent_step")
+_SAVED_RUNS = RowMarks("saved_agent_run")
+"""Runs of which this transaction writes every column."""
+_PASS_RESULTS = Rows[bytes]("passed_submission")
+
+
 # Any: writes of several kinds, each about one run.
 def prefetch_runs(writing: WriteTransaction, several: Sequence[Any]) -> None:
     """Read the runs of a group with one question, and the steps that it means to keep with another."""
@@ -36,18 +44,18 @@ def prefetch_runs(writing: WriteTransaction, several: Sequence[Any]) -> None:
         run_id = getattr(write, "run_id", None) or write.id
         runs, steps = by_tenant.setdefault(write.tenant, ({}, {}))
         runs[run_id] = None
-        if hasattr(write, "key"):
-            steps[run_id, write.key] = None
+        key = getattr(write, "key", None)
+        if key is not None:
+            steps[run_id, key] = None
     for tenant, (runs, steps) in by_tenant.items():
-        writing.prefetch_results |= {run_key(tenant, run_id): None for run_id in runs}
-        for values in writing.fetch(_RUNS.format(_placeholders(runs)), tenant, *runs):
-            held = _run_row_of(values)
-            writing.prefetch_results[run_key(tenant, held.run.id)] = held
+        found = map(_run_row_of, writing.fetch(_RUNS.format(_placeholders(runs)), tenant, *runs))
+        by_key = {RUN_ROWS.key(tenant, held.run.id): held for held in found}
+        RUN_ROWS.load(writing, by_key, wanted=(RUN_ROWS.key(tenant, run_id) for run_id in runs))
         if steps:
-            writing.prefetch_results |= {_step_key(tenant, *step): None for step in steps}
             keys = {key: None for _, key in steps}
-            found = writing.fetch(_STEPS.format(_placeholders(runs), _placeholders(keys)), tenant, *runs, *keys)
-            writing.prefetch_results |= {_step_key(tenant, run_id, key): bytes(body) for run_id, key, body in found}
+            rows = writing.fetch(_STEPS.format(_placeholders(runs), _placeholders(keys)), tenant, *runs, *keys)
+            bodies = {_STEP_BODIES.key(tenant, run_id, key): bytes(body) for run_id, key, body in rows}
+            _STEP_BODIES.load(writing, bodies, wanted=(_STEP_BODIES.key(tenant, *step) for step in steps))
 
 
 def batch_reads(kind: type[K]) -> type[K]:
@@ -58,37 +66,29 @@ def batch_reads(kind: type[K]) -> type[K]:
 
 def find_step(writing: WriteTransaction, tenant: str, run_id: str, key: str) -> bytes | None:
     """What a step gave, where it is kept."""
-    here = _step_key(tenant, run_id, key)
-    known: bytes | None = writing.fresh.get(here)
-    if known is not None:
-        return known
-    if here in writing.prefetch_results:
-        found: bytes | None = writing.prefetch_results[here]
-        return found
+    if _STEP_BODIES.is_known(writing, tenant, run_id, key):
+        return _STEP_BODIES.get(writing, tenant, run_id, key)
     rows = writing.fetch(_STEP, tenant, run_id, key)
     return bytes(rows[0][0]) if rows else None
 
 
 def insert_step(writing: WriteTransaction, tenant: str, run_id: str, key: str, body: bytes) -> None:
     """Keep what a step gave."""
-    writing.insert(tables.agent_steps, tenant, run_id, key, writing.now.micros, body)
-    writing.remember(_step_key(tenant, run_id, key), body)
-
-
-def run_key(tenant: str, run_id: str) -> tuple[str, ...]:
-    """Under which a transaction remembers a run."""
-    return ("agent_run", tenant, run_id)
+    writing.insert(
+        tables.agent_steps,
+        tenant=tenant,
+        run_id=run_id,
+        key=key,
+        at=writing.now.micros,
+        body=body,
+    )
+    _STEP_BODIES.put(writing, body, tenant, run_id, key)
 
 
 def find_run_row(writing: WriteTransaction, tenant: str, run_id: str) -> AgentRunRow | None:
     """A run as this transaction finds it."""
-    # Only what this group has taught: another process may have moved the run since an earlier one.
-    known: AgentRunRow | None = writing.fresh.get(run_key(tenant, run_id))
-    if known is not None:
-        return known
-    if run_key(tenant, run_id) in writing.prefetch_results:
-        found: AgentRunRow | None = writing.prefetch_results[run_key(tenant, run_id)]
-        return found
+    if RUN_ROWS.is_known(writing, tenant, run_id):
+        return RUN_ROWS.get(writing, tenant, run_id)
     rows = writing.fetch(_RUN, tenant, run_id)
     if not rows:
         return None
@@ -103,10 +103,6 @@ def _run_row_of(values: tuple[Any, ...]) -> AgentRunRow:
 
 def _placeholders(values: Sized) -> str:
     return ", ".join("?" * len(values))
-
-
-def _step_key(tenant: str, run_id: str, key: str) -> tuple[str, ...]:
-    return ("agent_step", tenant, run_id, key)
 
 
 def load_run_row(writing: WriteTransaction, tenant: str, run_id: str) -> AgentRunRow:
@@ -141,26 +137,22 @@ def save(writing: WriteTransaction, tenant: str, held: AgentRunRow, result: byte
         run.note,
         tenant,
         run.id,
-        row=run_key(tenant, run.id),
+        row=RUN_ROWS.key(tenant, run.id),
     )
-    writing.remember(run_key(tenant, run.id), held)
-    writing.remember(_save_marker_key(tenant, run.id), True)  # noqa: FBT003 - that it was
+    RUN_ROWS.put(writing, held, tenant, run.id)
+    _SAVED_RUNS.add(writing, tenant, run.id)
 
 
 def save_verification(writing: WriteTransaction, tenant: str, held: AgentRunRow) -> None:
     """The same where only its verification has moved: nothing that the tables' indexes look at."""
     run = held.run
-    if writing.fresh.get(_save_marker_key(tenant, run.id)):
+    if _SAVED_RUNS.has(writing, tenant, run.id):
         # What else has changed must be written with it: of one row, a transaction writes the last word only.
         save(writing, tenant, held)
         return
-    key = run_key(tenant, run.id)
+    key = RUN_ROWS.key(tenant, run.id)
     writing.rewrite(_SAVE_VERIFICATION, run.turn, run.verification.to_json(), tenant, run.id, row=key)
-    writing.remember(key, held)
-
-
-def _save_marker_key(tenant: str, run_id: str) -> tuple[str, ...]:
-    return ("agent_run_saved", tenant, run_id)
+    RUN_ROWS.put(writing, held, tenant, run.id)
 
 
 # Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
@@ -194,16 +186,12 @@ def run_of(row: Any) -> AgentRun:
 
 def learn_pass(writing: WriteTransaction, tenant: str, run_id: str, result: bytes) -> None:
     """Whoever ends the run in the same transaction cannot read the submission yet."""
-    writing.remember(_pass_key(tenant, run_id), result)
-
-
-def _pass_key(tenant: str, run_id: str) -> tuple[str, ...]:
-    return ("passed", tenant, run_id)
+    _PASS_RESULTS.put(writing, result, tenant, run_id)
 
 
 def result_of_pass(writing: WriteTransaction, tenant: str, run_id: str) -> bytes | None:
     """What the verifier returned for the submission that passed, as JSON."""
-    known: bytes | None = writing.fresh.get(_pass_key(tenant, run_id))
+    known = _PASS_RESULTS.get(writing, tenant, run_id)
     if known is not None:
         return known
     rows = writing.fetch(_PASSED, tenant, run_id)

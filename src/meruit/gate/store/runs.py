@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import select
@@ -12,6 +12,7 @@ from meruit.gate.limits import GateLimits
 from meruit.gate.run import FINAL_STATES, AgentRun, RunRequest, RunState
 from meruit.gate.state import VerificationEnding, VerificationState
 from meruit.gate.store.rows import (
+    RUN_ROWS,
     AgentRunRow,
     batch_reads,
     find_run_row,
@@ -20,15 +21,13 @@ from meruit.gate.store.rows import (
     load_run_row,
     micros_of,
     result_of_pass,
-    run_key,
     save,
 )
 from meruit.model.chat import Usage
 from meruit.model.events import EventType
-from meruit.model.record import Record
 from meruit.model.time import from_micros
-from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, find_reply, keep_reply
 from meruit.store import tables
+from meruit.store.rows import RowMarks
 from meruit.store.transaction import WriteTransaction
 
 MAX_TAKEOVERS = 5
@@ -37,8 +36,6 @@ WAIT = "wait:"
 """Steps that others hand in begin with it."""
 MEMBERS = "members"
 """What a team run waits for."""
-R = TypeVar("R", bound=Record)
-R_co = TypeVar("R_co", bound=Record, covariant=True)
 
 
 @batch_reads
@@ -55,22 +52,13 @@ class QueueRun(NamedTuple):
     item: str | None = None
     owner: str | None = None
     """Of a run that begins at once, in the hands of whoever asks for it."""
-    once: IdempotentRequest | None = None
-    render: Callable[[AgentRun], bytes] = lambda _run: b""
 
-    def __call__(self, writing: WriteTransaction) -> AgentRun | IdempotentReplay:
+    def __call__(self, writing: WriteTransaction) -> AgentRun:
         """Write it down; the same id a second time is the run that is there."""
-        if self.once is not None:
-            before = find_reply(writing, self.tenant, self.once)
-            if before is not None:
-                return before
         known = find_run_row(writing, self.tenant, self.id)
         if known is not None:
             return known.run
-        run = self.write(writing)
-        if self.once is not None:
-            keep_reply(writing, self.tenant, self.once._replace(reply=self.render(run)))
-        return run
+        return self.write(writing)
 
     def write(self, writing: WriteTransaction) -> AgentRun:
         """The run, new; raises RunCancelled for a member of a team that nobody wants any more."""
@@ -99,11 +87,35 @@ class QueueRun(NamedTuple):
         )
         started, wake = (None, now) if self.owner is None else (now, None)
         writing.insert(
-            *(tables.agent_runs, self.tenant, run.id, seq, run.agent, status.value, run.parent_id, run.item),
-            *(now, self.by, self.request.to_json(), started, None, wake, self.owner, None, 0, 0, 0, 0),
-            *(state.to_json(), run.usage.to_json(), None, None, None, None, None),
+            tables.agent_runs,
+            tenant=self.tenant,
+            id=run.id,
+            seq=seq,
+            agent=run.agent,
+            status=status.value,
+            parent_id=run.parent_id,
+            item=run.item,
+            created_at=now,
+            created_by=self.by,
+            request=self.request.to_json(),
+            started_at=started,
+            ended_at=None,
+            wake_at=wake,
+            owner=self.owner,
+            worker=None,
+            cancel=0,
+            turn=0,
+            retries=0,
+            takeovers=0,
+            state=state.to_json(),
+            usage=run.usage.to_json(),
+            result=None,
+            ending=None,
+            error=None,
+            waiting_for=None,
+            note=None,
         )
-        writing.remember(run_key(self.tenant, run.id), AgentRunRow(run, self.owner, None, cancel=False))
+        RUN_ROWS.put(writing, AgentRunRow(run, self.owner, None, cancel=False), self.tenant, run.id)
         return run
 
 
@@ -344,41 +356,10 @@ class RecordStep(NamedTuple):
         if known is not None:
             return known
         insert_step(writing, self.tenant, self.id, self.key, self.body)
-        _clear_errors(writing, self.tenant, held)
+        clear_errors(writing, self.tenant, held)
         if self.started is not None:
             emit_verification_started(writing, self.tenant, held.run, self.started)
         return self.body
-
-
-class RecordWrite(Protocol[R_co]):
-    """A write whose answer can be kept."""
-
-    def __call__(self, writing: WriteTransaction, /) -> R_co:
-        """Gather rows, answer what became of it."""
-        ...
-
-
-@batch_reads
-class JournalWrite(NamedTuple, Generic[R]):
-    """A write that happens once, whoever replays it: its answer is kept with it."""
-
-    tenant: str
-    id: str
-    owner: str
-    key: str
-    write: RecordWrite[R]
-    kind: type[R]
-
-    def __call__(self, writing: WriteTransaction) -> R:
-        """Do it, or answer what it answered; raises RunFenced also then, where the run is somebody else's by now."""
-        check_owner(load_run_row(writing, self.tenant, self.id), self.owner)
-        known = find_step(writing, self.tenant, self.id, self.key)
-        if known is not None:
-            return self.kind.from_json(known)
-        answer = self.write(writing)
-        insert_step(writing, self.tenant, self.id, self.key, answer.to_json())
-        _clear_errors(writing, self.tenant, load_run_row(writing, self.tenant, self.id))
-        return answer
 
 
 def end_run(
@@ -441,7 +422,7 @@ def remaining_s(run: AgentRun, now: datetime) -> float | None:
     return None if deadline is None else max(0.0, (deadline - now).total_seconds())
 
 
-def _clear_errors(writing: WriteTransaction, tenant: str, held: AgentRunRow) -> None:
+def clear_errors(writing: WriteTransaction, tenant: str, held: AgentRunRow) -> None:
     """What went wrong before is over, and whoever died of the run did not die of what is done now."""
     if held.run.error is not None or held.run.takeovers:
         save(writing, tenant, held._replace(run=msgspec.structs.replace(held.run, error=None, takeovers=0)))
@@ -472,18 +453,21 @@ def emit_run_event(writing: WriteTransaction, tenant: str, event: EventType, run
     )
 
 
+_START_EVENTS = RowMarks("verification_started")
+
+
 def emit_verification_started(writing: WriteTransaction, tenant: str, run: AgentRun, about: dict[str, Any]) -> None:
     """A verification begins."""
     key = _start_event_key(run.id, about["submission_id"])
     data = {"run_id": run.id, "agent": run.agent, **about}
     writing.emit(tenant, EventType.VERIFICATION_STARTED, run.id, key, data)
-    writing.remember((tenant, key), True)  # noqa: FBT003 - that it was
+    _START_EVENTS.add(writing, tenant, key)
 
 
 def has_start_event(writing: WriteTransaction, tenant: str, run_id: str, submission_id: str) -> bool:
     """Whether others know of the beginning of that verification."""
     of, key = tables.events, _start_event_key(run_id, submission_id)
-    if writing.fresh.get((tenant, key)):
+    if _START_EVENTS.has(writing, tenant, key):
         return True
     known = select(of.c.seq).where(of.c.tenant == tenant, of.c.subject == run_id, of.c.idempotency_key == key)
     return bool(writing.read(known.limit(1)))
@@ -504,9 +488,9 @@ def _children(writing: WriteTransaction, tenant: str, run_id: str) -> list[str]:
     known = {
         row.id: None for row in writing.read(select(of.c.id).where(of.c.tenant == tenant, of.c.parent_id == run_id))
     }
-    for held in writing.fresh.values():
-        if isinstance(held, AgentRunRow) and held.run.parent_id == run_id:
-            known[held.run.id] = None
+    for row in RUN_ROWS.written(writing):
+        if row.run.parent_id == run_id:
+            known[row.run.id] = None
     return [*known]
 
 

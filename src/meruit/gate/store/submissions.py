@@ -1,102 +1,128 @@
-"""The accounting of submissions: what was said, what it cost, what the model is told, all of it or nothing."""
+"""The writes of a submission: its row, the budget, feedback, events and audit log, in one transaction."""
 
 from typing import Any, NamedTuple
 
 import msgspec
 
 from meruit.errors import AgentRunConflict, MeruitError, RunCancelled, RunFenced
-from meruit.gate.accounting import SubmissionResult, account, give_up
+from meruit.gate.accounting import AccountedSubmission, SubmissionResult, account, give_up
 from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, RunState, SubmissionOutcome
 from meruit.gate.state import SchemaErrorFound, VerdictGiven, VerificationEnding, VerificationState
-from meruit.gate.store.rows import AgentRunRow, batch_reads, find_run_row, learn_pass, load_run_row, save_verification
+from meruit.gate.store.rows import (
+    AgentRunRow,
+    batch_reads,
+    find_run_row,
+    find_step,
+    insert_step,
+    learn_pass,
+    load_run_row,
+    save_verification,
+)
 from meruit.gate.store.runs import (
     QueueRun,
     RunFailure,
     check_owner,
+    clear_errors,
     emit_verification_started,
     end_run,
     has_start_event,
 )
-from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict, VerifierVerdict
+from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict, failure_message
 from meruit.log.commitment import commitment
 from meruit.log.entries import GateEntry
 from meruit.model.events import EventType
 from meruit.model.time import from_micros
 from meruit.outcomes.store.write import NewOutcome
 from meruit.store import tables
+from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
 
 
 @batch_reads
 class Submit(NamedTuple):
-    """A submission with what was said of it, to be accounted for."""
+    """Account for a submission and the verifier's answer to it."""
 
     tenant: str
     run_id: str
     event: VerdictGiven | SchemaErrorFound
     salt: bytes
     owner: str | None = None
-    """None where the host's own loop owns the run."""
+    """Token of the worker that drives the run; None for a host's own loop."""
     turn: int = 0
     candidate: bytes = b"null"
     """As JSON."""
     verifier_version: str | None = None
     problems: str = ""
-    """What is wrong with a payload that is not of the output's shape."""
+    """Schema problems of a payload that is not a valid candidate."""
     emit_started: bool = False
-    """Whether nobody was told of its beginning yet."""
+    """Whether the event that its verification started is still to be emitted."""
     outcome: NewOutcome | None = None
-    """What the criteria that verified it have to say for the record."""
+    """Result of the criteria that verified it, to be recorded with it."""
     open: QueueRun | None = None
-    """The run, where the host's loop begins it with its first submission."""
+    """The run, where a host's own loop begins it with its first submission."""
+    key: str | None = None
+    """Step of the journal under which the result is recorded; None for a host's own loop."""
 
-    def __call__(self, writing: WriteTransaction) -> SubmissionResult:
-        """Count it once, by the rules of the gate, and tell whoever listens."""
-        held = self._load_run(writing)
+    def __call__(self, writing: WriteTransaction) -> AccountedSubmission:
+        """Count it once by the rules of the gate and emit its events; return also the state of the run afterwards.
+
+        Other processes may submit to the run of a host, so only this transaction knows that state.
+        """
+        row = self._load_run(writing)
         if self.owner is not None:
-            check_owner(held, self.owner)
+            check_owner(row, self.owner)
         else:
-            _check_host(held)
-        happening = self.event
-        if isinstance(happening, VerdictGiven):
-            happening = happening.with_time(writing.now.micros / 1_000_000)
-        before = held.run.verification
+            _check_host(row)
+        recorded = None if self.key is None else find_step(writing, self.tenant, self.run_id, self.key)
+        if recorded is not None:
+            return AccountedSubmission(SubmissionResult.from_json(recorded), row.run.verification, is_new=False)
+        result = self._account(writing, row)
+        if self.key is not None:
+            record_result(writing, self.tenant, self.run_id, self.key, result)
+        return AccountedSubmission(result, load_run_row(writing, self.tenant, self.run_id).run.verification)
+
+    def _account(self, writing: WriteTransaction, row: AgentRunRow) -> SubmissionResult:
+        event = self.event
+        if isinstance(event, VerdictGiven):
+            event = event.with_time(writing.now.micros / 1_000_000)
+        before = row.run.verification
         if self.verifier_version is not None:
             before = msgspec.structs.replace(before, verifier_version=self.verifier_version)
-        state, done = account(before, happening, problems=self.problems)
-        if done is None:
-            return _first_result(writing, self.tenant, held, happening.submission_id)
-        if done.replayed:
-            return done
-        run = msgspec.structs.replace(held.run, verification=state, turn=max(held.run.turn, self.turn))
-        if done.counted and run.parent_id is not None:
-            run, done = _charge_team(writing, self.tenant, run, done)
-        if self.emit_started and isinstance(happening, VerdictGiven) and not self._has_start_event(writing, before):
-            about = describe_verification_start(happening, before.attempts_used + 1, before.limits.max_attempts)
-            emit_verification_started(writing, self.tenant, held.run, about)
-        answered = not (isinstance(happening, VerdictGiven) and isinstance(happening.said, SystemErrorVerdict))
-        held = held._replace(run=run)
-        save_verification(writing, self.tenant, held)
-        if answered:
-            self._write(writing, len(state.submission_ids), happening, done)
-            _emit_events(writing, self.tenant, run, happening, done)
-            writing.remember(_row_key(self.tenant, self.run_id, done.submission_id), done)
+        state, result = account(before, event, problems=self.problems)
+        if result is None:
+            return _first_result(writing, self.tenant, row, event.submission_id)
+        if result.replayed:
+            return result
+        run = msgspec.structs.replace(row.run, verification=state, turn=max(row.run.turn, self.turn))
+        if result.counted and run.parent_id is not None:
+            run, result = _charge_team(writing, self.tenant, run, result)
+        if self.emit_started and isinstance(event, VerdictGiven) and not self._has_start_event(writing, before):
+            about = describe_verification_start(
+                event.submission_id, event.candidate_hash, before.attempts_used + 1, before.limits.max_attempts
+            )
+            emit_verification_started(writing, self.tenant, row.run, about)
+        row = row._replace(run=run)
+        save_verification(writing, self.tenant, row)
+        if not (isinstance(event, VerdictGiven) and isinstance(event.said, SystemErrorVerdict)):
+            self._write(writing, len(state.submission_ids), event, result)
+            _emit_events(writing, self.tenant, run, event, result)
+            _RESULTS.put(writing, result, self.tenant, self.run_id, result.submission_id)
         if self.owner is None and state.ended is not None:
-            self._end(writing, held, happening)
-        return done
+            self._end(writing, row, event)
+        return result
 
-    def _end(self, writing: WriteTransaction, held: AgentRunRow, happening: VerdictGiven | SchemaErrorFound) -> None:
-        """The host's loop has no step of its own in which the run would be completed."""
-        said = happening.said if isinstance(happening, VerdictGiven) else None
+    def _end(self, writing: WriteTransaction, row: AgentRunRow, event: VerdictGiven | SchemaErrorFound) -> None:
+        """End the run: a host's own loop has no later step that would do it."""
+        said = event.said if isinstance(event, VerdictGiven) else None
         if isinstance(said, Acceptance):
-            end_run(writing, self.tenant, held, RunState.COMPLETED, None, msgspec.json.encode(said.result))
+            end_run(writing, self.tenant, row, RunState.COMPLETED, None, msgspec.json.encode(said.result))
             return
-        told = self.problems if said is None else failure_message(said) or ""
-        failure = RunFailure(str(held.run.verification.ended), told)
-        end_run(writing, self.tenant, held, RunState.FAILED, failure)
+        error = self.problems if said is None else failure_message(said) or ""
+        failure = RunFailure(str(row.run.verification.ended), error)
+        end_run(writing, self.tenant, row, RunState.FAILED, failure)
 
     def _has_start_event(self, writing: WriteTransaction, before: VerificationState) -> bool:
-        """Whether its verifier has begun before, and broke."""
+        """Whether an earlier call of the verifier, which broke, has emitted the event."""
         about = (self.tenant, self.run_id, self.event.submission_id)
         return before.system_errors > 0 and has_start_event(writing, *about)
 
@@ -106,66 +132,83 @@ class Submit(NamedTuple):
         return load_run_row(writing, self.tenant, self.run_id)
 
     def _write(
-        self, writing: WriteTransaction, number: int, happening: VerdictGiven | SchemaErrorFound, done: SubmissionResult
+        self, writing: WriteTransaction, number: int, event: VerdictGiven | SchemaErrorFound, result: SubmissionResult
     ) -> None:
-        hashed, code, retryable = None, None, True
+        candidate_hash, code, retryable = None, None, True
         said = msgspec.json.encode(self.problems)
-        if isinstance(happening, VerdictGiven):
-            hashed, said = happening.candidate_hash, happening.said.to_json()
-            if isinstance(happening.said, Rejection):
-                code, retryable = happening.said.code, happening.said.retryable
-            if isinstance(happening.said, Acceptance):
-                learn_pass(writing, self.tenant, self.run_id, msgspec.json.encode(happening.said.result))
+        if isinstance(event, VerdictGiven):
+            candidate_hash, said = event.candidate_hash, event.said.to_json()
+            if isinstance(event.said, Rejection):
+                code, retryable = event.said.code, event.said.retryable
+            if isinstance(event.said, Acceptance):
+                learn_pass(writing, self.tenant, self.run_id, msgspec.json.encode(event.said.result))
         leaf = writing.append(
             GateEntry(
-                *(writing.now.written, self.tenant, self.run_id, number, done.outcome, done.counted),
-                attempts_used=done.attempts_used,
+                *(writing.now.written, self.tenant, self.run_id, number, result.outcome, result.counted),
+                attempts_used=result.attempts_used,
                 submission=commitment(self.salt, commitment_content(self.candidate, said)),
             ),
             *(self.tenant, self.run_id, number),
         )
-        recorded = None if self.outcome is None else self.outcome.write(writing).outcome_id
+        outcome_id = None if self.outcome is None else self.outcome.write(writing).outcome_id
         writing.insert(
-            *(tables.submissions, self.tenant, self.run_id, done.submission_id, number, self.turn, hashed),
-            *(self.candidate, done.outcome, int(done.counted), done.attempt, code, int(retryable)),
-            *(None if done.ending is None else done.ending.value, said, done.feedback, self.verifier_version),
-            *(recorded, self.salt, leaf, writing.now.micros),
+            tables.submissions,
+            tenant=self.tenant,
+            run_id=self.run_id,
+            submission_id=result.submission_id,
+            number=number,
+            turn=self.turn,
+            candidate_hash=candidate_hash,
+            candidate=self.candidate,
+            outcome=result.outcome,
+            counted=int(result.counted),
+            attempt=result.attempt,
+            code=code,
+            retryable=int(retryable),
+            ending=None if result.ending is None else result.ending.value,
+            said=said,
+            feedback=result.feedback,
+            verifier_version=self.verifier_version,
+            outcome_id=outcome_id,
+            salt=self.salt,
+            leaf=leaf,
+            at=writing.now.micros,
         )
 
 
 @batch_reads
-class HostSubmit(NamedTuple):
-    """A submission of a loop that is not ours, answered also with where its run stands now."""
-
-    tenant: str
-    run_id: str
-    submit: Submit
-
-    def __call__(self, writing: WriteTransaction) -> tuple[SubmissionResult, VerificationState]:
-        """Account for it; others may have submitted to the same run, so only this transaction knows its state."""
-        done = self.submit(writing)
-        return done, load_run_row(writing, self.tenant, self.run_id).run.verification
-
-
 class GiveUp(NamedTuple):
-    """The host has no turn left for another submission."""
+    """End the verification of a run that has no turn left for another submission."""
 
     tenant: str
     run_id: str
     owner: str | None
+    key: str | None = None
+    """Step of the journal under which the result is recorded."""
 
     def __call__(self, writing: WriteTransaction) -> SubmissionResult:
-        """End the verification for that reason, once."""
-        held = load_run_row(writing, self.tenant, self.run_id)
+        """End it once, for that reason."""
+        row = load_run_row(writing, self.tenant, self.run_id)
         if self.owner is not None:
-            check_owner(held, self.owner)
-        fresh = held.run.verification.ended is None
-        state, done = give_up(held.run.verification, writing.now.micros / 1_000_000)
-        if fresh:
-            run = msgspec.structs.replace(held.run, verification=state)
-            save_verification(writing, self.tenant, held._replace(run=run))
-            _emit_exhausted(writing, self.tenant, run, _event_body(done), done)
-        return done
+            check_owner(row, self.owner)
+        recorded = None if self.key is None else find_step(writing, self.tenant, self.run_id, self.key)
+        if recorded is not None:
+            return SubmissionResult.from_json(recorded)
+        is_open = row.run.verification.ended is None
+        state, result = give_up(row.run.verification, writing.now.micros / 1_000_000)
+        if is_open:
+            run = msgspec.structs.replace(row.run, verification=state)
+            save_verification(writing, self.tenant, row._replace(run=run))
+            _emit_exhausted(writing, self.tenant, run, _event_body(result), result)
+        if self.key is not None:
+            record_result(writing, self.tenant, self.run_id, self.key, result)
+        return result
+
+
+def record_result(writing: WriteTransaction, tenant: str, run_id: str, key: str, result: SubmissionResult) -> None:
+    """Record a result as a step of the journal: whoever drives the run again reads it there."""
+    insert_step(writing, tenant, run_id, key, result.to_json())
+    clear_errors(writing, tenant, load_run_row(writing, tenant, run_id))
 
 
 def _check_host(held: AgentRunRow) -> None:
@@ -183,22 +226,13 @@ def commitment_content(candidate: bytes, said: bytes) -> bytes:
     return b"\n".join((candidate, said))
 
 
-def failure_message(said: VerifierVerdict) -> str | None:
-    """In plain words why it is no pass, for whoever is no model."""
-    match said:
-        case Acceptance():
-            return None
-        case Rejection():
-            return said.message
-        case SystemErrorVerdict():
-            return said.error
-
-
-def describe_verification_start(happening: VerdictGiven, attempt: int, max_attempts: int) -> dict[str, Any]:
-    """What is told of a verification that begins."""
+def describe_verification_start(
+    submission_id: str, candidate_hash: str, attempt: int, max_attempts: int
+) -> dict[str, Any]:
+    """Build the body of the event that a verification starts."""
     return {
-        "submission_id": happening.submission_id,
-        "candidate_hash": happening.candidate_hash,
+        "submission_id": submission_id,
+        "candidate_hash": candidate_hash,
         "attempt": attempt,
         "max_attempts": max_attempts,
     }
@@ -224,7 +258,7 @@ def _charge_team(
 
 def _first_result(writing: WriteTransaction, tenant: str, held: AgentRunRow, submission_id: str) -> SubmissionResult:
     """What the submission was answered the first time."""
-    known: SubmissionResult | None = writing.fresh.get(_row_key(tenant, held.run.id, submission_id))
+    known = _RESULTS.get(writing, tenant, held.run.id, submission_id)
     if known is None:
         rows = writing.ask(_SUBMISSION_ROW, tenant, held.run.id, submission_id)
         if not rows:
@@ -277,8 +311,7 @@ def _emit(writing: WriteTransaction, tenant: str, kind: EventType, run: AgentRun
     writing.emit(tenant, kind, run.id, f"{run.id}:{about['submission_id']}:{kind.removeprefix('verification_')}", data)
 
 
-def _row_key(tenant: str, run_id: str, submission_id: str) -> tuple[str, ...]:
-    return ("submission", tenant, run_id, submission_id)
+_RESULTS = Rows[SubmissionResult]("submission")
 
 
 # Any, here and below: a row of SQLAlchemy's has its columns as attributes, which no type says.
