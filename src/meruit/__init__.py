@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from meruit.store.store import Store
     from meruit.usage.decision import decide
     from meruit.usage.meter import RunMeter, metered_run
-    from meruit.verify.catalogue import Prepared
+    from meruit.verify.catalogue import CompiledCriteria
     from meruit.verify.custom_code import CustomCode
     from meruit.verify.engine import VerificationEngine
 
@@ -91,7 +91,7 @@ _HOMES = {
     "contracts.client": ("Market",),
     "config": ("Settings", "load_criteria"),
     "documents.authoring": ("parse_criteria",),
-    "verify.catalogue": ("Prepared",),
+    "verify.catalogue": ("CompiledCriteria",),
     "verify.custom_code": ("CustomCode",),
     "governance.dossier": ("HandedIn",),
     "usage.meter": ("RunMeter", "metered_run"),
@@ -169,6 +169,7 @@ __all__ = [
     "Checked",
     "ClassificationExtractor",
     "ComparisonOperator",
+    "CompiledCriteria",
     "ConfigError",
     "ContainsExtractor",
     "Contract",
@@ -212,7 +213,6 @@ __all__ = [
     "Passed",
     "Pause",
     "Policy",
-    "Prepared",
     "Provenance",
     "Reason",
     "ReasonCode",

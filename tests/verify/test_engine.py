@@ -470,7 +470,7 @@ def test_an_engine_remembers_criteria_it_has_compiled_and_forgets_the_oldest() -
     sets = [criteria({"metric": "word_count", "threshold": number}) for number in range(300)]
     for asked in [*sets, *sets[:3]]:
         engine.verify_sync("c", {}, {"text": "a"}, asked)
-    assert len(engine._prepared) == 256
+    assert len(engine._compiled) == 256
 
 
 def test_the_synchronous_twin_works_inside_a_running_loop() -> None:

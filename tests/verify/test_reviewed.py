@@ -510,13 +510,14 @@ def test_criteria_in_use_are_not_forgotten_for_others() -> None:
     engine = VerificationEngine()
     hot = SuccessCriteria.model_validate({"criteria": [WORDS]})
     engine.verify_sync("c", {}, {"text": "a"}, hot)
-    kept = engine._prepared[id(hot)][1]
+    kept = engine._compiled.get(id(hot))
     for number in range(300):
         engine.verify_sync(
             "c", {}, {"text": "a"}, SuccessCriteria.model_validate({"criteria": [{**WORDS, "threshold": number}]})
         )
         engine.verify_sync("c", {}, {"text": "a"}, hot)
-    assert engine._prepared[id(hot)][1] is kept
+    assert kept is not None
+    assert engine._compiled.get(id(hot)) is kept
 
 
 def test_what_cannot_be_copied_is_handed_over_as_it_is() -> None:

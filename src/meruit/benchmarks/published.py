@@ -11,9 +11,10 @@ from meruit.model.canonical import canonical, digest
 from meruit.model.lru import LruCache
 from meruit.model.task import Benchmark, Task, split_name
 from meruit.model.task_run import TaskRun
-from meruit.outcomes.service import CompiledCriteria, Registrar
+from meruit.outcomes.service import Registrar
 from meruit.registry import faults_of
 from meruit.store.store import Store
+from meruit.verify.catalogue import CompiledCriteria
 
 MAX_KNOWN = 256
 """Tasks that are kept compiled."""

@@ -42,12 +42,12 @@ from meruit.model.task_run import ENDED, BenchmarkRun, CriterionStatus, RunStatu
 from meruit.model.time import to_micros
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import Work
-from meruit.outcomes.service import CompiledCriteria, JudgedWork, Registrar, Submission
+from meruit.outcomes.service import JudgedWork, Registrar, Submission
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import Discard
 from meruit.outcomes.store.write import AddVersions, NewVersion
 from meruit.store.blobs import EvidencePart
-from meruit.verify.catalogue import Prepared, Slot
+from meruit.verify.catalogue import CompiledCriteria, Slot
 
 MAX_REPEATS = 100
 MAX_RUNS = 10_000
@@ -97,13 +97,14 @@ class _JudgingLocks:
         return (tenant, run_id) in self._locks
 
 
-class Benchmarks(RunReader):
-    """Everything that can be done with benchmarks and runs."""
+class Benchmarks:
+    """Publishes benchmarks, and takes their runs from creation to a verdict. `reader` reads them."""
 
     def __init__(
         self, registrar: Registrar, ground: EnvironmentProvider, timer: Callable[[], int] = time.perf_counter_ns
     ) -> None:
-        super().__init__(registrar.store)
+        self.store = registrar.store
+        self.reader = RunReader(registrar.store)
         self.registrar = registrar
         self.library = BenchmarkLibrary(registrar)
         self.environments = ground
@@ -134,7 +135,7 @@ class Benchmarks(RunReader):
         """A benchmark run with all its task runs, not begun; raises NotFound, MeruitError."""
         wish = self.plan(tenant, by, name, tasks=tasks, repeats=repeats, scored=scored, agent_id=agent_id)
         created = await self.store.recorder.record(wish)
-        return self.benchmark_run(Scope(tenant), wish.benchmark_run_id or ""), created
+        return self.reader.benchmark_run(Scope(tenant), wish.benchmark_run_id or ""), created
 
     def plan(
         self,
@@ -163,13 +164,6 @@ class Benchmarks(RunReader):
             *(scored, agent_id, run_id, repeats),
         )
 
-    async def create_one(
-        self, tenant: str, by: str, name: str, task_id: str, *, scored: bool, agent_id: str | None
-    ) -> TaskRun:
-        """One task run on its own."""
-        wish = self.plan_one(tenant, by, name, task_id, scored=scored, agent_id=agent_id)
-        return (await self.store.recorder.record(wish))[0]
-
     def plan_one(
         self, tenant: str, by: str, name: str, task_id: str, *, scored: bool, agent_id: str | None
     ) -> CreateRuns:
@@ -185,7 +179,7 @@ class Benchmarks(RunReader):
         Raises RunMoved for a run that has begun, and Unreachable where some of its world cannot be read: the run stays
         pending then, and can be started again.
         """
-        run = await asyncio.to_thread(self.run, scope, run_id)
+        run = await asyncio.to_thread(self.reader.run, scope, run_id)
         if run.status is not RunStatus.PENDING:
             raise TaskRunStateError(f"task run {run_id} is {run.status}; only a pending one can be started")
         benchmark, task, _ = await asyncio.to_thread(self.library.task_of, scope.tenant, run)
@@ -228,7 +222,7 @@ class Benchmarks(RunReader):
 
     async def access(self, scope: Scope, run_id: str) -> TaskRunStart:
         """The same again for an agent that lost what it was told; raises RunMoved unless the run is under way."""
-        run = await asyncio.to_thread(self.run, scope, run_id)
+        run = await asyncio.to_thread(self.reader.run, scope, run_id)
         if run.status is not RunStatus.RUNNING:
             raise TaskRunStateError(f"task run {run_id} is {run.status}; it has no world to get into")
         _, task, _ = await asyncio.to_thread(self.library.task_of, scope.tenant, run)
@@ -246,7 +240,7 @@ class Benchmarks(RunReader):
         # The agent's time ends here; how long we take to look is not its fault.
         asked_at = to_micros(self.store.surroundings.clock())
         async with self._judging.exclusive(scope.tenant, run_id):
-            run = await asyncio.to_thread(self.run, scope, run_id)
+            run = await asyncio.to_thread(self.reader.run, scope, run_id)
             if run.status in ENDED:
                 return run
             kept = await self.store.recorder.record(BeginJudging(scope.tenant, run_id, asked_at))
@@ -261,7 +255,7 @@ class Benchmarks(RunReader):
                 # So that whoever asks too early, or where the world is not, wins no time by it.
                 await self.store.recorder.record(GiveUpJudging(scope.tenant, run_id, asked_at))
                 # Somebody who gave the run up may have taken its world down meanwhile.
-                run = await asyncio.to_thread(self.run, scope, run_id)
+                run = await asyncio.to_thread(self.reader.run, scope, run_id)
                 if run.status in ENDED and isinstance(problem, Exception):
                     return run
                 raise
@@ -281,8 +275,8 @@ class Benchmarks(RunReader):
         ended; the record says that, and when. What could be read then stays as it was.
         """
         async with self._judging.exclusive(tenant, run_id):
-            run = (await asyncio.to_thread(self._find, Scope(tenant), run_id)).run
-            result = await asyncio.to_thread(self.result, tenant, run)
+            run = await asyncio.to_thread(self.reader.run, Scope(tenant), run_id)
+            result = await asyncio.to_thread(self.reader.result, tenant, run)
             undecided = run.status is RunStatus.COMPLETED and needs_environment(run)
             if not undecided or result is None or not has_unreadable_source(result):
                 raise TaskRunStateError(f"task run {run_id}: nothing is left that checking it again could decide")
@@ -335,7 +329,7 @@ class Benchmarks(RunReader):
         return ended
 
     def _build_rejudge(self, tenant: str, run_id: str, reason: str, benchmark: str | None) -> RejudgeRun:
-        run = self._find(Scope(tenant), run_id).run
+        run = self.reader.run(Scope(tenant), run_id)
         if run.status is not RunStatus.COMPLETED or run.outcome_id is None:
             raise TaskRunStateError(f"task run {run_id} is {run.status}; only a completed one can be judged again")
         named = run if benchmark is None else _of_version(run, self.find(tenant, benchmark).benchmark)
@@ -348,7 +342,7 @@ class Benchmarks(RunReader):
         if any(recorded.get(name) != value for name, value in known.task.facts.items()):
             # They are part of what the verdict rests on, and a stranger who checks it has only the record.
             raise MeruitError(f"task run {run.id} was recorded with other facts; run the task again instead")
-        result = self.registrar.engine.verify_sync(run.id, given, done, ready.prepared, {})
+        result = self.registrar.engine.verify_sync(run.id, given, done, ready, {})
         new = NewVersion(outcome_id, version, result, self.store.surroundings.entropy(SALT_BYTES))
         rows = self._criterion_rows(result, ready, {})
         return RejudgeRun(tenant, run.id, AddVersions(tenant, ready.body, (new,), reason), rows, named.version)
@@ -409,7 +403,7 @@ class Benchmarks(RunReader):
         hidden = run.scored and run.reveal is Reveal.NONE
         labels = Labels(run.id, None if hidden else run.agent_id, None, f"{run.benchmark}@{run.version}/{run.task}")
         took: dict[int, int] = {}
-        timed = ready._replace(prepared=_with_timing(ready.prepared, took, self._timer))
+        timed = _with_timing(ready, took, self._timer)
         judged = await asyncio.to_thread(self.registrar.judge_sync, timed, Submission(given, done, {}, labels))
         return judged, self._criterion_rows(judged.result, timed, took)
 
@@ -431,7 +425,7 @@ class Benchmarks(RunReader):
                 position,
                 status_of(one),
                 one.score if status_of(one) in (CriterionStatus.PASSED, CriterionStatus.FAILED) else None,
-                took.get(ready.prepared.slot_of[position]),
+                took.get(ready.slot_of[position]),
             )
             for position, one in enumerate(result.criterion_results)
         )
@@ -454,7 +448,7 @@ def _of_version(run: TaskRun, benchmark: Benchmark) -> TaskRun:
     return msgspec.structs.replace(run, version=benchmark.version)
 
 
-def _with_timing(prepared: Prepared, took: dict[int, int], timer: Callable[[], int]) -> Prepared:
+def _with_timing(compiled: CompiledCriteria, took: dict[int, int], timer: Callable[[], int]) -> CompiledCriteria:
     """The same criteria, noting how many microseconds each question took."""
 
     def with_timer(number: int, slot: Slot) -> Slot:
@@ -471,4 +465,4 @@ def _with_timing(prepared: Prepared, took: dict[int, int], timer: Callable[[], i
 
         return slot._replace(measure=noting)
 
-    return prepared._replace(slots=tuple(with_timer(number, slot) for number, slot in enumerate(prepared.slots)))
+    return compiled._replace(slots=tuple(with_timer(number, slot) for number, slot in enumerate(compiled.slots)))

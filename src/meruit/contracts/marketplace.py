@@ -1,7 +1,7 @@
-"""Work given out, contracts completed: judged here, believed, billed and recorded where the store writes it at once."""
+"""Publish work and judge completed contracts; other transitions are writes of their own."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -41,20 +41,19 @@ from meruit.model.outcome import Labels
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import PRIVATE_INPUTS, Work
 from meruit.outcomes.service import SMALL_BYTES, JudgedWork, Registrar, Submission
-from meruit.outcomes.store.write import IdempotentRequest
 from meruit.registry import settlement_rules
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.lint.criteria import AT_ONCE, null_agents
 
 NO_CRITERIA = SuccessCriteria(criteria=())
 MAX_KNOWN = 256
-"""Works that are kept at hand."""
+"""How many works are cached."""
 PATIENCE_S = 10.0
-"""How long somebody else's governance may take to answer; then a person must look."""
+"""How long a remote governance service may take to answer before the contract is held."""
 
 
 class ContractWithWork(NamedTuple):
-    """A contract about to be completed, with the work that it is on."""
+    """A contract with its work and the input of the work."""
 
     contract: Contract
     work: WorkRow
@@ -62,7 +61,7 @@ class ContractWithWork(NamedTuple):
 
 
 class Marketplace:
-    """Publishes work and completes contracts; every other move is a write of its own."""
+    """Publishes work and judges what agents submit."""
 
     def __init__(
         self,
@@ -75,21 +74,15 @@ class Marketplace:
         self.registrar = registrar
         self.store = registrar.store
         self.policy = policy
-        """None where nobody asks whether outcomes can be believed."""
+        """None where governance is off."""
         self._remote = remote
         self._patience_s = patience_s
         self._known: dict[tuple[str, str], tuple[WorkRow, dict[str, Any]]] = {}
 
-    def publish(
-        self,
-        actor: Actor,
-        submission: WorkSubmission,
-        once: IdempotentRequest | None = None,
-        render: Callable[[WorkRow], bytes] = lambda _work: b"",
-    ) -> SubmitWork:
-        """Work ready to be recorded; raises CriteriaError, NullAgentPasses, CanaryShown, UnknownName and TooMuch.
+    def publish(self, actor: Actor, submission: WorkSubmission) -> SubmitWork:
+        """Work ready to be recorded; raises CriteriaError, NullAgentPasses, CanaryShown, UnknownName, AmountTooLarge.
 
-        Criteria that an agent passes by doing nothing are refused, unless the work says why they are meant.
+        Criteria that an idle agent meets are refused, unless the work says why it accepts them.
         """
         for name in submission.terms_in_force().rules:
             settlement_rules.get(name)
@@ -101,7 +94,7 @@ class Marketplace:
             hold_for(criteria, submission.terms_in_force())
         content = payload_bytes(submission.input_for_judge())
         if content is None:
-            raise MeruitError("the input is no plain JSON")
+            raise MeruitError("the input is not valid JSON; use objects, lists, text, numbers, booleans and null")
         return SubmitWork(
             tenant=actor.tenant,
             by=actor.by,
@@ -111,8 +104,6 @@ class Marketplace:
             criteria=None if ready is None else ready.body,
             digest=None if ready is None else ready.digest,
             has_cpa=criteria is not None and any(one.bonus or one.penalty for one in criteria.criteria),
-            once=once,
-            render=render,
         )
 
     def _compile_and_check(self, submission: WorkSubmission, criteria: SuccessCriteria) -> CompiledCriteria:
@@ -121,15 +112,15 @@ class Marketplace:
         engine, given = self.registrar.engine, submission.input_for_judge()
         passes = [
             name
-            # Nobody echoes what no agent is shown.
+            # An agent can echo only the public part of the input.
             for name, output in null_agents(submission.input).items()
             if _passes(engine.verify_sync("null", given, output, ready, AT_ONCE))
         ]
         found = govern(Dossier(null_passes=passes), Policy() if self.policy is None else self.policy)
         if "null_agent_pass" in found.names and submission.accept_null_agent is None:
             raise NullAgentPasses(
-                f"an agent that returns {' or '.join(passes)} would pass: add a criterion that it fails, or say in "
-                "accept_null_agent why this is meant"
+                f"an agent that returns {' or '.join(passes)} would pass: add a criterion that it fails, or give the "
+                "reason in accept_null_agent"
             )
         return ready
 
@@ -143,18 +134,18 @@ class Marketplace:
             work = works.find(connection, actor.tenant, contract.work_id)
             case = ContractWithWork(contract, work, works.input_of(connection, actor.tenant, work, self.store.blobs))
         if len(payload_bytes(case.input) or b"") <= SMALL_BYTES:
-            # Work never changes; what is asked for often is small.
-            self._known[actor.tenant, work.id] = case[1:]
+            # Work never changes. Only small works are cached.
+            self._known[actor.tenant, work.id] = (case.work, case.input)
             if len(self._known) > MAX_KNOWN:
                 self._known.pop(next(iter(self._known)), None)
         return case
 
     async def completion(self, request: ContractRequest, case: ContractWithWork, handed: HandedIn) -> CompleteContract:
-        """The verdict on an output, ready to be recorded, settled or held; raises Unavailable."""
+        """Judge an output; the result is ready to be recorded, and settled or held. Raises Unavailable."""
         ready, submission, metadata = self._prepare_submission(case, handed)
         judged = await self.registrar.judge(ready, submission)
         if handed.size > SMALL_BYTES:
-            # Comparing long texts takes long enough to hold up everybody else.
+            # Comparing long texts would block the event loop.
             dossier = await asyncio.to_thread(self._dossier, case, handed, metadata, judged.result)
         else:
             dossier = self._dossier(case, handed, metadata, judged.result)
@@ -166,7 +157,7 @@ class Marketplace:
         return self._draft(request, case, handed, judged, dossier, remote)
 
     def completion_sync(self, request: ContractRequest, case: ContractWithWork, handed: HandedIn) -> CompleteContract:
-        """The same for callers without an event loop."""
+        """The same as `completion`, for callers without an event loop."""
         ready, submission, metadata = self._prepare_submission(case, handed)
         judged = self.registrar.judge_sync(ready, submission)
         dossier = self._dossier(case, handed, metadata, judged.result)
@@ -229,7 +220,7 @@ class Marketplace:
     async def _ask_remote_governance(
         self, client: GovernanceClient, result: VerificationResult, dossier: Dossier
     ) -> GovernanceResult:
-        """What somebody else's governance makes of it; no answer means that a person must look."""
+        """The result of a remote governance service; no valid answer holds the contract for review."""
         context = {
             "agent_id": dossier.agent_id,
             "work_id": dossier.work_id,
@@ -240,48 +231,48 @@ class Marketplace:
         }
         try:
             async with asyncio.timeout(self._patience_s):
-                # Any: a stranger may answer anything.
+                # Any: a third party may answer anything.
                 answer: Any = await client.validate_outcome(
                     contract_id=result.contract_id, claimed_metrics=dict(result.metrics), execution_context=context
                 )
             if isinstance(answer, GovernanceResult):
-                # Nothing has looked at its fields yet: a validity of "no" would count as true.
+                # Its fields are not validated yet: `valid="no"` would count as true.
                 return GovernanceResult.from_json(answer.to_json())
             why = f"it answered {type(answer).__name__}"
         except TimeoutError:
             why = f"no answer within {self._patience_s:g} s"
-        except Exception as problem:  # noqa: BLE001 - whatever a stranger does, nobody is paid by mistake
+        except Exception as problem:  # noqa: BLE001 - any failure of a third party holds the contract
             why = describe(problem)
-        silent = Flag(UNAVAILABLE, "1", Action.HOLD, evidence={"why": why})
-        return GovernanceResult(valid=True, flags=[silent], disposition=Disposition.HOLD, confidence=0.0)
+        no_answer = Flag(UNAVAILABLE, "1", Action.HOLD, evidence={"why": why})
+        return GovernanceResult(valid=True, flags=[no_answer], disposition=Disposition.HOLD, confidence=0.0)
 
 
 def _refuse_visible_canaries(submission: WorkSubmission) -> None:
-    """Raise CanaryShown for a canary that an agent could quote without having seen a reference."""
+    """Raise CanaryShown for a canary that agents can see, because quoting it would prove nothing."""
     public = {name: value for name, value in submission.input.items() if name not in PRIVATE_INPUTS}
     shown = {"said": [submission.title, submission.description, submission.domain or ""], "input": public}
     for canary in submission.canaries:
         if find_leaked_canaries((canary,), shown):
-            raise CanaryShown(f"agents are shown the canary {canary!r}, and whoever quotes it would be caught; hide it")
+            raise CanaryShown(f"agents can see the canary {canary!r}; move it to a private input or a reference")
 
 
 def _metadata_to_judge(contract: Contract, handed: HandedIn, now: datetime) -> dict[str, Any]:
-    """The metadata that is judged; an agent that never said when it began is timed from the award."""
+    """The metadata to judge by; without a recorded start, the time counts from the award."""
     begun = contract.started_at or contract.awarded_at
     metadata = metadata_to_judge(handed, (now - begun).total_seconds() * 1000, now)
     if handed.by_agent and contract.started_at is None:
-        # Nobody saw it begin: to tell of less time than since the award is no lie, and earns nothing.
+        # The start was not observed, so a shorter claimed duration is not a contradiction.
         del metadata["observed_ms"]
     return metadata
 
 
 def _task(submission: WorkSubmission) -> tuple[str | None, ...]:
-    """What is asked about the input."""
+    """The parts of the work that say what to do with its input."""
     return submission.title, submission.description, submission.domain
 
 
 def completion_fingerprint(handed: HandedIn) -> str:
-    """What makes two completions of one contract the same."""
+    """A fingerprint that is equal for equal completions of a contract."""
     return digest([payload_digest(handed.output), payload_digest(handed.metadata), dict(handed.claims)])
 
 

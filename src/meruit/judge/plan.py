@@ -3,10 +3,11 @@
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from meruit.judge.compare import Bracket, Test, bracket, compile_test
-from meruit.model.canonical import digest
+from meruit.model.canonical import canonical
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
 from meruit.model.evidence import Fault, Provenance
 from meruit.model.kinds import DEFAULT_AXIS, Aggregation, ComparisonOperator, MetricType, MissingPolicy
@@ -93,8 +94,10 @@ class Plan(NamedTuple):
     partial_credit: bool
     """Whether some criterion may be met in part, as assertions may."""
     slots: tuple[str, ...]
+    body: bytes
+    """The criteria in canonical form."""
     digest: str
-    """SHA-256 of the criteria's canonical form."""
+    """SHA-256 of the canonical form."""
     outcome_cache: dict[tuple[Status, ...], object]
     """Outcomes already computed, by how each criterion ended; a memory, not a part of the plan's meaning."""
 
@@ -120,6 +123,7 @@ def compile_plan(
         for index, criterion in enumerate(criteria.criteria)
     )
     minimum = criteria.minimum_weighted_score
+    body = canonical(criteria.model_dump(exclude_defaults=True))
     return Plan(
         criteria=criteria,
         rules=rules,
@@ -132,7 +136,8 @@ def compile_plan(
         partial_credit=any(rule.test is None for rule in rules),
         slots=tuple(rule.slot for rule in rules),
         outcome_cache={},
-        digest=digest(criteria.model_dump(exclude_defaults=True)),
+        body=body,
+        digest=sha256(body).hexdigest(),
     )
 
 

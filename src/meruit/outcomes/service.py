@@ -1,4 +1,4 @@
-"""Verifying for the record: criteria made ready once, work judged, and the outcome handed to the store."""
+"""Verifying for the record: criteria compiled once, work judged, and the outcome handed to the store."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from meruit.governance.dossier import public_input_fingerprint, text_of
 from meruit.governance.history import sketch
 from meruit.governance.store import OutputAttempt
 from meruit.log.commitment import SALT_BYTES
-from meruit.model.canonical import canonical, payload_bytes, payload_digest
+from meruit.model.canonical import payload_bytes, payload_digest
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.lru import LruCache
 from meruit.model.outcome import Labels
@@ -21,8 +21,6 @@ from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.criteria import NamedCriteria
 from meruit.outcomes.store.write import (
     SALTS,
-    IdempotentReplay,
-    IdempotentRequest,
     NewOutcome,
     RecordAll,
     RecordedVersion,
@@ -30,27 +28,14 @@ from meruit.outcomes.store.write import (
 from meruit.registry import faults_of
 from meruit.store.blobs import EvidencePart
 from meruit.store.store import Store
-from meruit.verify.catalogue import Prepared
+from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine
 from meruit.verify.lint.custom_code import CustomCodeProblem, try_out
 
-MAX_READY, MAX_READY_BYTES = 256, 16 * 1024 * 1024
+MAX_COMPILED, MAX_COMPILED_BYTES = 256, 16 * 1024 * 1024
 """Sets of criteria that are kept compiled, and how large all of them together may be as they are written."""
 SMALL_BYTES = 64 * 1024
 """Work up to this size is judged where it arrives; larger work must not hold up everybody else."""
-
-
-class CompiledCriteria(NamedTuple):
-    """Criteria compiled, and in the form in which they are kept."""
-
-    prepared: Prepared
-    body: bytes
-    """Canonical; its SHA-256 is the criteria's digest."""
-
-    @property
-    def digest(self) -> str:
-        """The criteria's name for all time."""
-        return self.prepared.plan.digest
 
 
 class Submission(NamedTuple):
@@ -82,7 +67,7 @@ class Registrar:
         self.store = store
         self._max_criteria = max_criteria
         self._compiled = LruCache[str, CompiledCriteria](
-            MAX_READY, max_weight=MAX_READY_BYTES, weigh=lambda one: len(one.body)
+            MAX_COMPILED, max_weight=MAX_COMPILED_BYTES, weigh=lambda one: len(one.body)
         )
 
     def compile(self, written: Mapping[str, Any] | SuccessCriteria) -> CompiledCriteria:
@@ -119,49 +104,48 @@ class Registrar:
             raise Unavailable("criteria", [Problem("criteria", str(refused))]) from None
 
     def _compile(self, criteria: SuccessCriteria, key: str | None) -> CompiledCriteria:
-        body = canonical(criteria.model_dump(exclude_defaults=True))
-        made = CompiledCriteria(self.engine.compile_or_raise(criteria), body)
+        made = self.engine.compile_or_raise(criteria)
         if key is not None:
             self._compiled.put(key, made)
         return made
 
-    def validate(self, ready: CompiledCriteria) -> None:
+    def validate(self, compiled: CompiledCriteria) -> None:
         """Raise Unsupported where an assertion is unknown, or the criteria's own code does not run."""
         problems = [
             Problem(f"criteria[{place}].{'.'.join(map(str, where))}", why)
-            for place, criterion in enumerate(ready.prepared.plan.criteria.criteria)
+            for place, criterion in enumerate(compiled.plan.criteria.criteria)
             if criterion.assertion is not None
             for where, why in faults_of(criterion.assertion)
         ]
-        troubles: list[CustomCodeProblem] = try_out(ready.prepared, Work(), good=False)
+        troubles: list[CustomCodeProblem] = try_out(compiled, Work(), good=False)
         problems += [Problem(trouble.owner, trouble.message) for trouble in troubles]
         if problems:
             raise UnsupportedCriteria("criteria", problems)
 
-    async def judge(self, ready: CompiledCriteria, submission: Submission) -> JudgedWork:
+    async def judge(self, compiled: CompiledCriteria, submission: Submission) -> JudgedWork:
         """The verdict on the work; whatever is wrong with the work is in it."""
         outcome_id = self.store.surroundings.new_id("out")
         arguments = (
             submission.labels.contract_id or outcome_id,
             submission.input,
             submission.output,
-            ready.prepared,
+            compiled,
             submission.metadata,
         )
         if submission.size > SMALL_BYTES:
             result = await asyncio.to_thread(self.engine.verify_sync, *arguments)
         else:
             result = await self.engine.verify(*arguments)
-        return JudgedWork(outcome_id, submission, ready, result, result.to_json())
+        return JudgedWork(outcome_id, submission, compiled, result, result.to_json())
 
-    def judge_sync(self, ready: CompiledCriteria, submission: Submission) -> JudgedWork:
+    def judge_sync(self, compiled: CompiledCriteria, submission: Submission) -> JudgedWork:
         """The same for callers without an event loop."""
         outcome_id = self.store.surroundings.new_id("out")
         contract_id = submission.labels.contract_id or outcome_id
         result = self.engine.verify_sync(
-            contract_id, submission.input, submission.output, ready.prepared, submission.metadata
+            contract_id, submission.input, submission.output, compiled, submission.metadata
         )
-        return JudgedWork(outcome_id, submission, ready, result, result.to_json())
+        return JudgedWork(outcome_id, submission, compiled, result, result.to_json())
 
     def draft(self, tenant: str, judged: JudgedWork) -> NewOutcome:
         """The outcome as the recorder takes it; large evidence is on disk when this returns."""
@@ -170,15 +154,15 @@ class Registrar:
         draft = draft_outcome(self.store, tenant, judged.outcome_id, parts, judged.result, judged.criteria.body)
         return draft._replace(labels=work.labels, result_json=judged.result_json)
 
-    async def record(
+    async def draft_all(
         self,
         tenant: str,
         judged: Sequence[JudgedWork],
-        once: IdempotentRequest | None = None,
         *,
         by_agent: bool = False,
-    ) -> list[RecordedVersion] | IdempotentReplay:
-        """Keep what was decided; answers when it is durable. What agents hand in themselves counts as an attempt."""
+        idempotency_key: str | None = None,
+    ) -> RecordAll:
+        """The write that records several outcomes. Work that agents submit themselves counts as an attempt."""
 
         def prepare_drafts() -> tuple[tuple[NewOutcome, ...], tuple[OutputAttempt, ...]]:
             drafts = tuple(self.draft(tenant, one) for one in judged)
@@ -188,14 +172,11 @@ class Registrar:
             drafts, attempts = await asyncio.to_thread(prepare_drafts)
         else:
             drafts, attempts = prepare_drafts()
-        return await self.store.recorder.record(RecordAll(drafts, once, tenant, attempts))
+        return RecordAll(tenant, drafts, attempts, idempotency_key)
 
     def record_sync(self, tenant: str, judged: JudgedWork) -> RecordedVersion:
-        """The same for callers without an event loop."""
-        recorded = self.store.recorder.write(RecordAll((self.draft(tenant, judged),), None, tenant))
-        # Without an idempotency key there is nothing to replay.
-        assert not isinstance(recorded, IdempotentReplay)  # noqa: S101
-        return recorded[0]
+        """Record one outcome, without an event loop; returns when it is durable."""
+        return self.store.recorder.write(RecordAll(tenant, (self.draft(tenant, judged),)))[0]
 
 
 def draft_outcome(

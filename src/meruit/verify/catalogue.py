@@ -45,8 +45,8 @@ class Slot(NamedTuple):
     """Whether it is measured after all others."""
 
 
-class Prepared(NamedTuple):
-    """Criteria compiled for one engine: keep it and judge any number of works with it."""
+class CompiledCriteria(NamedTuple):
+    """Criteria compiled for one engine: keep them and judge any number of works with them."""
 
     plan: Plan
     slots: tuple[Slot, ...]
@@ -60,7 +60,17 @@ class Prepared(NamedTuple):
     custom: Mapping[str, CustomExtractor]
     """The code that the criteria bring along, by the owner that slots name."""
     sandboxes: Sandboxes
-    """Where the engine that compiled it lets such code run."""
+    """Where the engine that compiled them lets such code run."""
+
+    @property
+    def body(self) -> bytes:
+        """The canonical form of the criteria, as it is recorded."""
+        return self.plan.body
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical form: the name of the criteria for all time."""
+        return self.plan.digest
 
 
 class Catalogue:
@@ -105,7 +115,7 @@ class Catalogue:
         owner = self._theirs.get(metric)
         return Trait(None, self.extractors[owner].provenance if owner is not None else None)
 
-    def prepare(self, criteria: SuccessCriteria) -> Prepared:
+    def compile(self, criteria: SuccessCriteria) -> CompiledCriteria:
         """Compile the criteria: each distinct question becomes one slot."""
         # A copy of our own: what happens to the author's lists and mappings later changes nothing here.
         criteria = criteria.model_copy(deep=True)
@@ -130,7 +140,7 @@ class Catalogue:
                     slots[key] = self._slot(subject, ask, label, key[1], own)
             keys.append(key)
         order = {key: index for index, key in enumerate(slots)}
-        return Prepared(
+        return CompiledCriteria(
             plan=compile_plan(
                 criteria,
                 lambda metric: COMPUTED_HERE if metric in own.owner_of else self.trait(metric),

@@ -33,7 +33,7 @@ from meruit.model.verdict import (
 )
 from meruit.model.work import Work
 from meruit.verify.cache import ResultCache
-from meruit.verify.catalogue import ENGINE_VERSION, Catalogue, Prepared
+from meruit.verify.catalogue import ENGINE_VERSION, Catalogue, CompiledCriteria
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.measure import Digests, fill_in, is_complete, measure, missing_answer
 
@@ -42,7 +42,7 @@ DEFAULT_PATIENCE_S = 60.0
 """How long an extractor or governance may take to answer."""
 GRACE_S = 15.0
 """How long custom code may take beyond its own limit, for a worker to become free and start."""
-MAX_PREPARED = 256
+MAX_COMPILED = 256
 """How many sets of criteria an engine remembers compiled."""
 
 
@@ -77,14 +77,14 @@ class VerificationEngine:
         self._clock = clock
         self._patience_s = patience_s
         self._cache: ResultCache[Any] = ResultCache(cache_ttl_s, timer)
-        self._prepared = LruCache[int, tuple[SuccessCriteria, Prepared]](MAX_PREPARED)
+        self._compiled = LruCache[int, tuple[SuccessCriteria, CompiledCriteria]](MAX_COMPILED)
 
     @property
     def extractors(self) -> dict[str, MetricExtractor]:
         """The extractors it was given."""
         return self.catalogue.extractors
 
-    def compile(self, success_criteria: SuccessCriteria | Mapping[str, Any]) -> Prepared:
+    def compile(self, success_criteria: SuccessCriteria | Mapping[str, Any]) -> CompiledCriteria:
         """Criteria made ready once, to be passed to `verify` any number of times.
 
         Raises `CriteriaError` for what is no criteria and `Refusal` for more than this engine allows.
@@ -97,17 +97,17 @@ class VerificationEngine:
                 ReasonCode.TOO_MANY_CRITERIA,
                 f"{len(criteria.criteria)} criteria; verification.max_criteria_per_task allows {self._max_criteria}",
             )
-        return self.catalogue.prepare(criteria)
+        return self.catalogue.compile(criteria)
 
-    def compile_or_raise(self, criteria: SuccessCriteria, name: str = "criteria") -> Prepared:
+    def compile_or_raise(self, criteria: SuccessCriteria, name: str = "criteria") -> CompiledCriteria:
         """Compile the criteria; raise CriteriaError naming each criterion that asks what its metric cannot answer.
 
         Where the criteria are right, but this installation cannot do what they ask, raise Unavailable.
         """
-        prepared = self.compile(criteria)
+        compiled = self.compile(criteria)
         problems: dict[Problem, Fault] = {}
-        slots = (prepared.slots[number] for number in prepared.slot_of)
-        for rule, slot in zip(prepared.plan.rules, slots, strict=True):
+        slots = (compiled.slots[number] for number in compiled.slot_of)
+        for rule, slot in zip(compiled.plan.rules, slots, strict=True):
             if slot.flaw is not None:
                 # Without params, only what the threshold lists can be at fault.
                 part = "params" if rule.criterion.params else "threshold"
@@ -119,28 +119,28 @@ class VerificationEngine:
         if problems:
             kind = Unavailable if {*problems.values()} == {Fault.SYSTEM} else CriteriaError
             raise kind(name, sort_and_limit_problems(problems))
-        return prepared
+        return compiled
 
     async def verify(
         self,
         contract_id: str,
         work_input: Mapping[str, Any],
         work_output: Mapping[str, Any],
-        success_criteria: SuccessCriteria | Mapping[str, Any] | Prepared,
+        success_criteria: SuccessCriteria | Mapping[str, Any] | CompiledCriteria,
         execution_metadata: Mapping[str, Any] | None = None,
     ) -> VerificationResult:
         """Judge one piece of work. Whatever is wrong with it is in the result; nothing is raised."""
         try:
-            prepared = self._compile_once(success_criteria)
+            compiled = self._compile_once(success_criteria)
             work = _work(work_input, work_output, execution_metadata)
             digests = _digests(work)
-            evidence = measure(prepared, work, digests, self._cache)
-            if prepared.owners:
-                evidence = fill_in(prepared, evidence, await self._answers(prepared, work, digests))
-            result = self._conclude(contract_id, prepared, evidence, digests)
+            evidence = measure(compiled, work, digests, self._cache)
+            if compiled.owners:
+                evidence = fill_in(compiled, evidence, await self._answers(compiled, work, digests))
+            result = self._conclude(contract_id, compiled, evidence, digests)
             if self.governance is None:
                 return result
-            return await self._apply_governance(self.governance, prepared.plan.slots, result, work)
+            return await self._apply_governance(self.governance, compiled.plan.slots, result, work)
         except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
             return self._error_result(contract_id, crash)
 
@@ -149,23 +149,23 @@ class VerificationEngine:
         contract_id: str,
         work_input: Mapping[str, Any],
         work_output: Mapping[str, Any],
-        success_criteria: SuccessCriteria | Mapping[str, Any] | Prepared,
+        success_criteria: SuccessCriteria | Mapping[str, Any] | CompiledCriteria,
         execution_metadata: Mapping[str, Any] | None = None,
     ) -> VerificationResult:
         """The same for callers without an event loop, or inside one that must not be left."""
         try:
-            prepared = self._compile_once(success_criteria)
-            if not prepared.owners and self.governance is None:
+            compiled = self._compile_once(success_criteria)
+            if not compiled.owners and self.governance is None:
                 work = _work(work_input, work_output, execution_metadata)
                 digests = _digests(work)
-                return self._conclude(contract_id, prepared, measure(prepared, work, digests, self._cache), digests)
+                return self._conclude(contract_id, compiled, measure(compiled, work, digests, self._cache), digests)
         except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
             return self._error_result(contract_id, crash)
-        return _run_in_own_loop(lambda: self.verify(contract_id, work_input, work_output, prepared, execution_metadata))
+        return _run_in_own_loop(lambda: self.verify(contract_id, work_input, work_output, compiled, execution_metadata))
 
-    def _compile_once(self, criteria: SuccessCriteria | Mapping[str, Any] | Prepared) -> Prepared:
+    def _compile_once(self, criteria: SuccessCriteria | Mapping[str, Any] | CompiledCriteria) -> CompiledCriteria:
         """Compiled criteria; a set that was seen before is not compiled again."""
-        if isinstance(criteria, Prepared):
+        if isinstance(criteria, CompiledCriteria):
             strange = not self.extractors.keys() >= {*criteria.owners} - criteria.custom.keys()
             # Another engine may allow other code, and more of it.
             barred = criteria.custom and criteria.sandboxes.policy != self.catalogue.sandboxes.policy
@@ -176,32 +176,32 @@ class VerificationEngine:
             return criteria
         if not isinstance(criteria, SuccessCriteria):
             return self.compile(criteria)
-        known = self._prepared.get(id(criteria))
+        known = self._compiled.get(id(criteria))
         # Another object may take over the id once the first is gone; holding the object rules that out.
         if known is not None and known[0] is criteria:
             return known[1]
-        prepared = self.compile(criteria)
-        self._prepared.put(id(criteria), (criteria, prepared))
-        return prepared
+        compiled = self.compile(criteria)
+        self._compiled.put(id(criteria), (criteria, compiled))
+        return compiled
 
-    async def _answers(self, prepared: Prepared, work: Work, digests: Digests) -> dict[str, Any]:
+    async def _answers(self, compiled: CompiledCriteria, work: Work, digests: Digests) -> dict[str, Any]:
         """What the extractors that must be awaited say, each for itself."""
-        asked = (self._answer(prepared, owner, work, digests) for owner in prepared.owners)
-        return dict(zip(prepared.owners, await asyncio.gather(*asked), strict=True))
+        asked = (self._answer(compiled, owner, work, digests) for owner in compiled.owners)
+        return dict(zip(compiled.owners, await asyncio.gather(*asked), strict=True))
 
-    async def _answer(self, prepared: Prepared, owner: str, work: Work, digests: Digests) -> Any:
-        extractor = prepared.custom.get(owner) or self.extractors[owner]
+    async def _answer(self, compiled: CompiledCriteria, owner: str, work: Work, digests: Digests) -> Any:
+        extractor = compiled.custom.get(owner) or self.extractors[owner]
         key = None if None in digests else (owner, type(extractor).__qualname__, extractor.version, digests)
         kept = None if key is None else self._cache.get(key)
         if kept is not None:
             return kept
         # Work crosses into a sandbox as JSON, so no copy protects it any better.
         given = _parts if type(extractor) is CustomExtractor else _copies
-        patience_s = self._patience_with(extractor, len(prepared.owners))
+        patience_s = self._patience_with(extractor, len(compiled.owners))
         answer = await self._await_within(lambda: extractor.extract(*given(work)), patience_s)
         if isinstance(answer, BaseException):
             return missing_answer(owner, answer)
-        if key is not None and is_complete(prepared, owner, answer):
+        if key is not None and is_complete(compiled, owner, answer):
             # A copy: the extractor may go on using its own.
             self._cache.put(key, dict(answer))
         return answer
@@ -231,10 +231,10 @@ class VerificationEngine:
             return crash
 
     def _conclude(
-        self, contract_id: str, prepared: Prepared, evidence: list[Evidence], digests: Digests
+        self, contract_id: str, compiled: CompiledCriteria, evidence: list[Evidence], digests: Digests
     ) -> VerificationResult:
         return conclude(
-            prepared.plan,
+            compiled.plan,
             evidence,
             Circumstances(
                 _identifier(contract_id),
@@ -242,7 +242,7 @@ class VerificationEngine:
                 digests.input,
                 digests.output,
                 digests.metadata,
-                prepared.versions.copy(),
+                compiled.versions.copy(),
             ),
         )
 

@@ -10,7 +10,7 @@ from meruit.documents.sanitize import describe, sanitize
 from meruit.model.evidence import Cause, Evidence, Fault, Missing
 from meruit.model.work import Work
 from meruit.verify.cache import ResultCache
-from meruit.verify.catalogue import Prepared, Slot
+from meruit.verify.catalogue import CompiledCriteria, Slot
 
 
 class Digests(NamedTuple):
@@ -24,25 +24,25 @@ class Digests(NamedTuple):
 AWAITED = Missing("a stranger's extractor has not answered yet", Cause.EXTRACTOR_ERROR, Fault.SYSTEM)
 
 
-def measure(prepared: Prepared, work: Work, digests: Digests, cache: ResultCache[Any]) -> list[Evidence]:
+def measure(compiled: CompiledCriteria, work: Work, digests: Digests, cache: ResultCache[Any]) -> list[Evidence]:
     """One piece of evidence for each criterion, AWAITED where somebody else must be asked.
 
     Done before anyone is awaited, so that nobody can change the work between its digest and our measuring.
     """
-    found = [AWAITED if slot.last else _measure_slot(slot, work, digests, cache) for slot in prepared.slots]
-    for place, slot in enumerate(prepared.slots):
+    found = [AWAITED if slot.last else _measure_slot(slot, work, digests, cache) for slot in compiled.slots]
+    for place, slot in enumerate(compiled.slots):
         if slot.last:
             found[place] = _measure_slot(slot, work, digests, cache)
-    if prepared.in_order:
+    if compiled.in_order:
         return found
-    return [found[slot] for slot in prepared.slot_of]
+    return [found[slot] for slot in compiled.slot_of]
 
 
-def fill_in(prepared: Prepared, evidence: list[Evidence], answers: Mapping[str, Any]) -> list[Evidence]:
+def fill_in(compiled: CompiledCriteria, evidence: list[Evidence], answers: Mapping[str, Any]) -> list[Evidence]:
     """The evidence with what the awaited extractors said."""
     return [
-        _answer(prepared.slots[slot], answers) if found is AWAITED else found
-        for slot, found in zip(prepared.slot_of, evidence, strict=True)
+        _answer(compiled.slots[slot], answers) if found is AWAITED else found
+        for slot, found in zip(compiled.slot_of, evidence, strict=True)
     ]
 
 
@@ -84,9 +84,9 @@ def _answer(slot: Slot, answers: Mapping[str, Any]) -> Evidence:
         return missing_answer(slot.owner or "", crash)
 
 
-def is_complete(prepared: Prepared, owner: str, answer: Any) -> bool:
+def is_complete(compiled: CompiledCriteria, owner: str, answer: Any) -> bool:
     """Whether an extractor's answer holds all that was asked of it, so that it is worth keeping."""
-    asked = [slot.subject for slot in prepared.slots if slot.owner == owner]
+    asked = [slot.subject for slot in compiled.slots if slot.owner == owner]
     return isinstance(answer, Mapping) and not any(isinstance(answer.get(name), Missing | None) for name in asked)
 
 

@@ -20,7 +20,6 @@ from meruit import SuccessCriteria, VerificationEngine
 from meruit.errors import VerificationRefusal
 from meruit.metrics.support.extractor import MetricExtractor
 from meruit.model.access import Scope
-from meruit.model.canonical import canonical
 from meruit.model.evidence import Cause, Checked, Measured, Missing, Provenance, Skipped
 from meruit.model.governance import GovernanceClient
 from meruit.model.outcome import Labels
@@ -394,9 +393,7 @@ def test_records_are_rescored_to_what_a_fresh_verification_gives(
     try:
         registrar = Registrar(engine, store)
         # Criteria that cannot be answered are refused where work is handed in, and may still be on record.
-        ready = registrar.compile(criteria_of(WORDS))._replace(
-            prepared=engine.compile(old), body=canonical(old.model_dump(exclude_defaults=True))
-        )
+        ready = engine.compile(old)
         ids = [
             registrar.record_sync("default", registrar.judge_sync(ready, Submission(*work))).outcome_id
             for work in works
@@ -573,7 +570,7 @@ def test_whoever_is_quicker_keeps_the_version(store: Store) -> None:
     one = put(store, {"text": "two words"})
 
     class Slow(LocalRunner):
-        def judged(self, task: RescoreTask, waiting: Any) -> Any:
+        def judge(self, task: RescoreTask, waiting: Any) -> Any:
             for pair in super().judge(task, waiting):
                 again(store, OTHER)
                 yield pair

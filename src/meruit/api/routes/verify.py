@@ -1,4 +1,4 @@
-"""`/v1/verify`: work in, verdict out; recorded unless the caller wants none of that."""
+"""`/v1/verify`: judge work by criteria; the outcome is recorded unless the request says otherwise."""
 
 import asyncio
 from collections import Counter
@@ -20,15 +20,16 @@ from meruit.model.outcome import Labels
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import PRIVATE_INPUTS
-from meruit.outcomes.service import CompiledCriteria, JudgedWork, Submission
-from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
+from meruit.outcomes.service import JudgedWork, Submission
+from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
+from meruit.verify.catalogue import CompiledCriteria
 
 MAX_BATCH = 100
 SMALL_BYTES = 16 * 1024
-"""Requests up to this size are compiled where they arrive."""
+"""Criteria of requests up to this size are compiled in the event loop."""
 SUBMITTERS = allow(Role.AGENT, Role.OPERATOR, Role.ADMIN)
 
-# Any: work is whatever JSON the agent was given and gave back.
+# Any: input and output are any JSON objects.
 Payload = Annotated[dict[str, Any], Meta(description="A JSON object.")]
 CriteriaReference = Annotated[
     str,
@@ -45,9 +46,9 @@ class VerifyItem(Body, frozen=True):
     output: Payload
     """What the agent returned."""
     input: Payload = msgspec.field(default_factory=dict)
-    """What it was given, references included."""
+    """What the agent got, references included."""
     metadata: Payload = msgspec.field(default_factory=dict)
-    """How the run went: `duration_ms` and so on, as whoever ran it measured."""
+    """Measurements of the run by the operator: `duration_ms` and so on."""
     contract_id: Label | None = None
     agent_id: Label | None = None
     consumer_id: Label | None = None
@@ -55,12 +56,12 @@ class VerifyItem(Body, frozen=True):
 
 
 class VerifyRequest(VerifyItem, frozen=True, kw_only=True):
-    """One piece of work and what it is judged by."""
+    """One piece of work and its criteria."""
 
     criteria: CriteriaReference | dict[str, Any]
-    """Registered criteria by name, or criteria as a file holds them."""
+    """Registered criteria by name, or criteria as in a file."""
     record: bool | None = None
-    """Whether to keep the outcome; as the service is configured when not given."""
+    """Whether to record the outcome (default: as configured)."""
 
 
 class BatchRequest(Body, frozen=True):
@@ -72,17 +73,17 @@ class BatchRequest(Body, frozen=True):
 
 
 class VerifyReply(Record, frozen=True):
-    """The verdict, and where it is kept."""
+    """The verdict, and where it is recorded."""
 
     outcome_id: str | None
-    """None when it was not recorded."""
+    """Null when it was not recorded."""
     version: int | None
     recorded: bool
     result: VerificationResult
 
 
 class AgentReply(Record, frozen=True):
-    """What an agent learns: how it ended. It has no field for anything else."""
+    """What an agent sees: how its work ended, and nothing else."""
 
     outcome_id: str | None
     version: int | None
@@ -93,7 +94,7 @@ class AgentReply(Record, frozen=True):
 
 
 class BatchSummary(Record, frozen=True):
-    """How many ended how."""
+    """Number of items by verdict."""
 
     total: int
     succeeded: int
@@ -108,7 +109,7 @@ class BatchReply(Record, frozen=True):
 
 
 class AgentBatchReply(Record, frozen=True):
-    """What an agent learns of its items, in their order."""
+    """What an agent sees of its items, in their order."""
 
     summary: BatchSummary
     results: list[AgentReply]
@@ -118,15 +119,15 @@ class AgentBatchReply(Record, frozen=True):
 async def verify_work(
     data: JSONBody[VerifyRequest], request: ApiRequest, key: Key = None
 ) -> Response[VerifyReply | AgentReply]:
-    """Judge work by criteria; a recorded outcome is durable before this answers."""
+    """Judge work by criteria. A recorded outcome is durable before the reply."""
     return await _answer(data, [data], request, key)
 
 
-@post("/v1/verify/batch", status_code=200, guards=[SUBMITTERS], summary="Judge up to 100 pieces", tags=["verify"])
+@post("/v1/verify/batch", status_code=200, guards=[SUBMITTERS], summary="Judge a batch of work", tags=["verify"])
 async def verify_batch(
     data: JSONBody[BatchRequest], request: ApiRequest, key: Key = None
 ) -> Response[BatchReply | AgentBatchReply]:
-    """Judge several pieces of work by the same criteria; all are recorded together, or none."""
+    """Judge up to 100 pieces of work by the same criteria; all are recorded together, or none."""
     return await _answer(data, data.items, request, key)
 
 
@@ -139,8 +140,8 @@ async def _answer(
     caller, service = request.caller, request.service
     recording = service.record_by_default if data.record is None else data.record
     if caller.role is Role.AGENT and not recording:
-        # Else it could search for a threshold without leaving a trace.
-        raise ApiProblem(403, "forbidden", "what an agent hands in is recorded; leave record out")
+        # Otherwise it could search for a threshold without leaving a record.
+        raise ApiProblem(403, "forbidden", "the work of an agent is always recorded; leave record out")
     size = len(await request.body())
     labels = [_labels(caller, item) for item in items]
 
@@ -153,42 +154,39 @@ async def _answer(
         for one in judged:
             service.instruments.verdicts_total.labels(one.result.verdict.value).inc()
         reply = _reply(caller, judged, recorded=recording, single=isinstance(data, VerifyRequest))
-        return (await _record(caller, judged, once, reply, service) if recording else None) or reply
+        if not recording:
+            return reply
+        key_used = None if once is None else once.key
+        write = await service.registrar.draft_all(
+            caller.tenant, judged, by_agent=caller.role is Role.AGENT, idempotency_key=key_used
+        )
+        answer = await request.write_once(once, write, lambda _: reply)
+        if not isinstance(answer, IdempotentReplay):
+            service.instruments.recorded_total.inc(len(judged))
+        return answer
 
     return await request.answer_once(key if recording else None, 200, act)
 
 
-async def _record(
-    caller: Caller, judged: Sequence[JudgedWork], once: IdempotentRequest | None, reply: bytes, service: Service
-) -> IdempotentReplay | None:
-    if once is not None:
-        once = once._replace(reply=reply)
-    done = await service.registrar.record(caller.tenant, judged, once, by_agent=caller.role is Role.AGENT)
-    if isinstance(done, IdempotentReplay):
-        return done
-    service.instruments.recorded_total.inc(len(judged))
-    return None
-
-
 def _labels(caller: Caller, item: VerifyItem) -> Labels:
-    """Whose work it is; an agent speaks for itself only, and not about how it was measured."""
+    """The labels of an item. An agent may label only its own work, and may not send measurements."""
     agent_id = item.agent_id
     if caller.role is Role.AGENT:
         if agent_id not in (None, caller.agent_id):
-            raise ApiProblem(403, "forbidden", "an agent's key hands in that agent's work; leave agent_id out")
+            raise ApiProblem(403, "forbidden", "an agent may submit only its own work; leave agent_id out")
         if item.contract_id is not None or item.consumer_id is not None:
-            why = "whose contract it is says whoever gave the work out; leave contract_id and consumer_id out"
+            why = "only operators may set contract_id and consumer_id; leave them out"
             raise ApiProblem(403, "forbidden", why)
         if item.metadata:
-            why = "how a run went is told by whoever ran it, not by the agent; leave metadata out"
+            why = "only operators may send metadata; leave it out"
             raise ApiProblem(403, "forbidden", why)
         private = sorted(PRIVATE_INPUTS & item.input.keys())
         if private:
-            raise ApiProblem(403, "forbidden", f"an agent does not say what it is compared with: {', '.join(private)}")
+            raise ApiProblem(403, "forbidden", f"an agent may not send references; leave out {', '.join(private)}")
         agent_id = caller.agent_id
     if item.contract_id is not None and OUR_CONTRACT.fullmatch(item.contract_id):
-        # A verdict under its name that pays nothing would be mistaken for the one that does.
-        why = "that is a contract of this service: hand the output in with POST /v1/contracts/ID/complete"
+        # Such a verdict would be mistaken for the one that pays.
+        why = "contract_id is a contract of this service; use POST /v1/contracts/ID/complete instead"
         raise ApiProblem(422, "complete_the_contract", why)
     return Labels(item.contract_id, agent_id, item.consumer_id, item.domain)
 
@@ -199,7 +197,7 @@ async def _load_criteria(
     if isinstance(wanted, str):
         name, _, version = wanted.partition("@")
         if version and caller.role is Role.AGENT:
-            raise ApiProblem(403, "forbidden", "an agent is judged by the latest version; leave @version out")
+            raise ApiProblem(403, "forbidden", "an agent is judged by the latest criteria; leave @version out")
         try:
             found = await asyncio.to_thread(
                 service.registrar.load_named, caller.tenant, name, int(version or 0) or None
@@ -207,16 +205,14 @@ async def _load_criteria(
         except Unavailable:
             if caller.role is not Role.AGENT:
                 raise
-            # Every single problem names a metric or a threshold.
-            why = "what these criteria ask for does not run here; tell whoever registered them"
+            # Each problem names a metric or a threshold.
+            why = "these criteria do not run here; report it to the operator"
             raise ApiProblem(422, "unavailable_here", why) from None
         return found[1]
     if caller.role is Role.AGENT:
-        raise ApiProblem(
-            403, "forbidden", "an agent is judged by registered criteria; name them, as in `criteria: name`"
-        )
+        raise ApiProblem(403, "forbidden", "an agent is judged by registered criteria; send their name as criteria")
     if size > SMALL_BYTES:
-        # Compiling large criteria takes long enough to hold up everybody else.
+        # Compiling large criteria would block the event loop.
         return await asyncio.to_thread(service.registrar.compile, wanted)
     return service.registrar.compile(wanted)
 
@@ -232,7 +228,7 @@ def _reply(caller: Caller, judged: Sequence[JudgedWork], *, recorded: bool, sing
 
 
 class _EncodedReply(msgspec.Struct, frozen=True):
-    """A VerifyReply whose result is written already."""
+    """A VerifyReply whose result is encoded already."""
 
     outcome_id: str | None
     version: int | None

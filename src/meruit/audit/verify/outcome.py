@@ -155,21 +155,21 @@ def _remeasure(
     engine: VerificationEngine, one: _VerdictRecord, work: Mapping[str, dict[str, Any]], *, run_code: bool
 ) -> list[str]:
     """Why some values were not measured again, a line each; raises Flaw for one that comes out otherwise."""
-    prepared = engine.compile(one.criteria)
-    found = engine.verify_sync(one.result.contract_id, work["input"], work["output"], prepared, work["metadata"])
-    if not len(prepared.plan.rules) == len(one.result.criterion_results) == len(found.criterion_results):
+    compiled = engine.compile(one.criteria)
+    found = engine.verify_sync(one.result.contract_id, work["input"], work["output"], compiled, work["metadata"])
+    if not len(compiled.plan.rules) == len(one.result.criterion_results) == len(found.criterion_results):
         raise BundleFlaw(AuditStep.METRICS, f"{one.name}: the result is not one of these criteria")
     not_rerun = []
     own_names = {name for custom in one.criteria.custom_metrics for name in custom.metrics}
     for rule, number, stored, here in zip(
-        prepared.plan.rules, prepared.slot_of, one.result.criterion_results, found.criterion_results, strict=True
+        compiled.plan.rules, compiled.slot_of, one.result.criterion_results, found.criterion_results, strict=True
     ):
         own = rule.criterion.expr is not None or rule.criterion.metric in own_names
-        slot = prepared.slots[number]
+        slot = compiled.slots[number]
         if own and not run_code:
             why = "the criteria's own code, which --run-code runs"
         else:
-            why = _why_incomparable(slot, one.result, prepared.versions) or _why_may_differ(stored, here, own=own)
+            why = _why_incomparable(slot, one.result, compiled.versions) or _why_may_differ(stored, here, own=own)
         if why:
             not_rerun.append(f"not rerun: {one.name}, {rule.id}: {why}")
         elif _amount(stored) != _amount(here):

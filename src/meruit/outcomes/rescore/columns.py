@@ -39,7 +39,7 @@ from meruit.outcomes.rescore.run import (
 )
 from meruit.outcomes.store.read import OutcomeFilter
 from meruit.store.store import Store
-from meruit.verify.catalogue import Prepared
+from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine
 
 BLOCK_ROWS = 65_536
@@ -141,8 +141,8 @@ def preview_outcomes(
     task = RescoreTask(engine, criteria, now)
     reading = OutcomeScan(store, tenant, task, narrowed)
     for batch in reading.batches():
-        columns, single = _split_numeric(task.prepared, batch.lines)
-        _tally_columns(task.prepared.plan, columns, reading.tally)
+        columns, single = _split_numeric(task.compiled, batch.lines)
+        _tally_columns(task.compiled.plan, columns, reading.tally)
         for line, result in zip(single, judge_rows(task, [line.row for line in single]), strict=True):
             if reading.tally.is_fit(result):
                 reading.tally.add(line.row, result, recorded=True)
@@ -157,11 +157,11 @@ class _Values(NamedTuple):
     numbers: list[float | None]
 
 
-def _split_numeric(prepared: Prepared, lines: Sequence[RescoreLine]) -> tuple[list[_Values], list[RescoreLine]]:
+def _split_numeric(compiled: CompiledCriteria, lines: Sequence[RescoreLine]) -> tuple[list[_Values], list[RescoreLine]]:
     """What can be judged as columns, and what cannot."""
     columns: list[_Values] = []
     single: list[RescoreLine] = []
-    numeric = bool(prepared.plan.rules) and all(rule.bracket is not None for rule in prepared.plan.rules)
+    numeric = bool(compiled.plan.rules) and all(rule.bracket is not None for rule in compiled.plan.rules)
     for line in lines:
         values = _values(line) if numeric else None
         if values is None:
@@ -221,7 +221,7 @@ def _tally_columns(plan: Plan, rows: Sequence[_Values], tally: RescoreTally) -> 
 
 
 def judge_file(
-    source: Path, engine: VerificationEngine, prepared: Prepared, target: Path | None, progress: Progress
+    source: Path, engine: VerificationEngine, compiled: CompiledCriteria, target: Path | None, progress: Progress
 ) -> FileSummary:
     """Judge a Parquet file of metrics, a block at a time; the verdicts go to another, if one is named.
 
@@ -231,11 +231,11 @@ def judge_file(
     if target is not None and target.exists() and target.samefile(source):
         raise MeruitError(f"{source} is what is read; write the verdicts to another file")
     started = time.monotonic()
-    plan = prepared.plan
+    plan = compiled.plan
     total = _Total(plan)
     try:
         with _open_parquet(source) as file, nullcontext() if target is None else atomic_file(target) as opened:
-            columns = _Columns(file.schema_arrow, engine, prepared)
+            columns = _Columns(file.schema_arrow, engine, compiled)
             shape = _shape(plan, with_id="id" in columns.needed)
             with nullcontext() if opened is None else pq.ParquetWriter(opened, shape, compression="zstd") as writer:
                 for block in file.iter_batches(BLOCK_ROWS, columns=columns.needed):
@@ -278,16 +278,16 @@ def _shape(plan: Plan, *, with_id: bool) -> Any:
 class _Columns:
     """Which column of a file answers which criterion."""
 
-    def __init__(self, schema: Any, engine: VerificationEngine, prepared: Prepared) -> None:
+    def __init__(self, schema: Any, engine: VerificationEngine, compiled: CompiledCriteria) -> None:
         self._names = {*schema.names}
         self._mixed = {*msgspec.json.decode((schema.metadata or {}).get(MIXED, b"[]"))}
-        self._engine, self._prepared = engine, prepared
+        self._engine, self._compiled = engine, compiled
         self._exported = {*_CRITERIA} <= self._names
         self._known = LruCache[str, tuple[str | None, ...]](MAX_SETS)
         if self._exported:
             self.needed = [*_CRITERIA, *(name for name in schema.names if name.startswith(METRIC))]
         else:
-            self._plain = tuple(self._column(rule.slot) for rule in prepared.plan.rules)
+            self._plain = tuple(self._column(rule.slot) for rule in compiled.plan.rules)
             self.needed = sorted({*self._plain})
         if "id" in self._names:
             self.needed.append("id")
@@ -301,7 +301,7 @@ class _Columns:
     def judge(self, frame: pl.DataFrame) -> BatchResult:
         """Each row of the frame judged by the columns that answer the criteria for it."""
         if not self._exported:
-            return _judge_series(self._prepared.plan, [frame[name] for name in self._plain])
+            return _judge_series(self._compiled.plan, [frame[name] for name in self._plain])
         parts = frame.with_row_index("place").partition_by("criteria_digest", maintain_order=True)
         found = [self._judge_partition(part) for part in parts]
         if len(found) == 1:
@@ -317,13 +317,13 @@ class _Columns:
         names = [None if label is None else f"{METRIC}{label}" for label in labels]
         empty = pl.Series(dtype=pl.Null).extend_constant(None, len(part))
         return _judge_series(
-            self._prepared.plan,
+            self._compiled.plan,
             [part[name] if name is not None and name in self._names else empty for name in names],
         )
 
     def _labels(self, written: str) -> tuple[str | None, ...]:
-        old = self._engine.catalogue.prepare(SuccessCriteria.model_validate_json(written))
-        labels = EvidenceSources(self._prepared, old).labels
+        old = self._engine.catalogue.compile(SuccessCriteria.model_validate_json(written))
+        labels = EvidenceSources(self._compiled, old).labels
         mixed = next((label for label in labels if label in self._mixed), None)
         if mixed is not None:
             raise BatchUnsupported(

@@ -8,7 +8,7 @@ from meruit.model.canonical import digest
 from meruit.model.evidence import Cause
 from meruit.model.kinds import CONTAINMENT
 from meruit.model.verdict import CriterionResult, VerificationResult
-from meruit.verify.catalogue import ENGINE_VERSION, Prepared, Slot
+from meruit.verify.catalogue import ENGINE_VERSION, CompiledCriteria, Slot
 
 OWN_FLAW = -1
 """In place of an old criterion: nobody can answer the new one, and its author learns why without any work."""
@@ -19,7 +19,7 @@ LASTING = frozenset({Cause.METRIC_MISSING, Cause.TOO_COSTLY})
 class EvidenceSources:
     """Which of some old criteria ask what the new ones ask, so that their evidence can be judged again."""
 
-    def __init__(self, new: Prepared, old: Prepared) -> None:
+    def __init__(self, new: CompiledCriteria, old: CompiledCriteria) -> None:
         self._rules = new.plan.rules
         self._count = len(old.slot_of)
         asked, slots = _questions(old), [old.slots[number] for number in old.slot_of]
@@ -67,31 +67,31 @@ def _answers(rule: CriterionRule, judged: CriterionResult) -> bool:
     return judged.natural is rule.natural and judged.provenance is rule.provenance
 
 
-def _questions(prepared: Prepared) -> list[tuple[str, ...] | None]:
+def _questions(compiled: CompiledCriteria) -> list[tuple[str, ...] | None]:
     """What each criterion asks of the work, whatever it then compares the answer with; None when nobody knows."""
     return [
-        _question(rule, prepared.slots[number], prepared)
-        for rule, number in zip(prepared.plan.rules, prepared.slot_of, strict=True)
+        _question(rule, compiled.slots[number], compiled)
+        for rule, number in zip(compiled.plan.rules, compiled.slot_of, strict=True)
     ]
 
 
-def _assertions(prepared: Prepared) -> str:
-    several = (criterion.assertion for criterion in prepared.plan.criteria.criteria)
+def _assertions(compiled: CompiledCriteria) -> str:
+    several = (criterion.assertion for criterion in compiled.plan.criteria.criteria)
     return digest([one.model_dump() for one in several if one is not None])
 
 
-def _question(rule: CriterionRule, slot: Slot, prepared: Prepared) -> tuple[str, ...] | None:
+def _question(rule: CriterionRule, slot: Slot, compiled: CompiledCriteria) -> tuple[str, ...] | None:
     criterion = rule.criterion
     if slot.flaw is not None or not slot.version:
         return None
     if criterion.assertion is not None:
         asked = criterion.assertion.model_dump()
         # What such a check says hangs on what the others looked at, or captured.
-        beside = _assertions(prepared) if slot.last or "when" in asked or "${" in str(asked) else ""
+        beside = _assertions(compiled) if slot.last or "when" in asked or "${" in str(asked) else ""
         return ("check", slot.version, digest(asked), beside)
     if slot.owner is None:
         looked_for = items_to_contain(criterion) if criterion.comparison in CONTAINMENT else ()
         return ("metric", slot.version, slot.subject, digest([criterion.params, looked_for]))
     # The version of custom code is a digest of the code, its limits and the names that it computes.
-    owner = "" if slot.owner in prepared.custom else slot.owner
+    owner = "" if slot.owner in compiled.custom else slot.owner
     return ("extractor", slot.version, slot.subject, owner)

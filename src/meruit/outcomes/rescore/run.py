@@ -29,7 +29,7 @@ from meruit.outcomes.store.read import OutcomeFilter, criteria_body, criteria_fr
 from meruit.outcomes.store.read import OutcomeWork as StoredWork
 from meruit.outcomes.store.write import AddVersions, NewVersion
 from meruit.store.store import Store
-from meruit.verify.catalogue import Prepared
+from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine
 
 MAX_SETS = 256
@@ -113,13 +113,13 @@ class RescoreTask:
         # What governance said of the work is carried over; it is not asked again about the past.
         self.engine = copy.copy(engine)
         self.engine.governance = None
-        self.prepared = self.engine.compile(criteria)
+        self.compiled = self.engine.compile(criteria)
         self.now = now
 
     @property
     def criteria(self) -> SuccessCriteria:
         """The criteria as they are recorded."""
-        return self.prepared.plan.criteria
+        return self.compiled.plan.criteria
 
 
 JudgedBatches = Generator[tuple[RescoreBatch, Sequence[VerificationResult]], None, None]
@@ -210,11 +210,11 @@ def _judge_row(task: RescoreTask, row: RescoreRow) -> VerificationResult:
 
 
 def _from_evidence(task: RescoreTask, old: VerificationResult, sources: Sequence[int]) -> VerificationResult:
-    prepared, judged = task.prepared, old.criterion_results
+    compiled, judged = task.compiled, old.criterion_results
     return conclude(
-        prepared.plan,
+        compiled.plan,
         [
-            evidence_of(judged[source]) if source != OWN_FLAW else _flaw(prepared, position)
+            evidence_of(judged[source]) if source != OWN_FLAW else _flaw(compiled, position)
             for position, source in enumerate(sources)
         ],
         Circumstances(
@@ -223,20 +223,20 @@ def _from_evidence(task: RescoreTask, old: VerificationResult, sources: Sequence
             old.input_digest,
             old.output_digest,
             old.metadata_digest,
-            prepared.versions.copy(),
+            compiled.versions.copy(),
         ),
     )
 
 
-def _flaw(prepared: Prepared, position: int) -> Evidence:
+def _flaw(compiled: CompiledCriteria, position: int) -> Evidence:
     # Only a criterion that has a flaw is without a source.
-    return cast("Missing", prepared.slots[prepared.slot_of[position]].flaw)
+    return cast("Missing", compiled.slots[compiled.slot_of[position]].flaw)
 
 
 def _measure_again(task: RescoreTask, old: VerificationResult, work: StoredWork) -> VerificationResult:
     # msgspec keeps every digit of an integer, where orjson makes a float of a long one.
     given, done, run = (msgspec.json.decode(part or b"{}") for part in work)
-    result = task.engine.verify_sync(old.contract_id, given, done, task.prepared, run)
+    result = task.engine.verify_sync(old.contract_id, given, done, task.compiled, run)
     return msgspec.structs.replace(result, verified_at=task.now)
 
 
@@ -275,7 +275,7 @@ class OutcomeScan:
             yield from self._with_work(asking)
 
     def _lines(self, connection: Connection, page: Sequence[OutcomeSummary]) -> Iterator[RescoreLine]:
-        known = self._task.prepared.plan.digest
+        known = self._task.compiled.plan.digest
         fresh = [one for one in page if self._again or one.criteria_digest != known]
         self.tally.skip(Skip.ALREADY, len(page) - len(fresh))
         results = latest_results(connection, self._scope.tenant, [one.id for one in fresh]) if fresh else {}
@@ -310,7 +310,7 @@ class OutcomeScan:
         def find() -> EvidenceSources | None:
             try:
                 old = criteria_from(criteria_body(connection, self._scope.tenant, digest))
-                return EvidenceSources(self._task.prepared, self._task.engine.catalogue.prepare(old))
+                return EvidenceSources(self._task.compiled, self._task.engine.catalogue.compile(old))
             except (MeruitError, ValueError):
                 # Another version accepted these criteria and this one refuses them; the work can still be judged.
                 return None
@@ -371,7 +371,7 @@ class RescoreTally:
         """All of it, in an order that depends on nothing but the counts."""
         turns = [VerdictChange(*pair, count) for pair, count in sorted(self._turns.items())]
         return RescoreSummary(
-            criteria_digest=task.prepared.plan.digest,
+            criteria_digest=task.compiled.plan.digest,
             dry_run=dry_run,
             examined=examined,
             rescored=sum(self._turns.values()),

@@ -19,7 +19,7 @@ from meruit.model.record import Record
 from meruit.model.verdict import Status, Verdict, VerificationResult
 from meruit.model.work import PRIVATE_INPUTS, Work
 from meruit.registry import Metric, checks, metrics
-from meruit.verify.catalogue import Prepared
+from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.custom_code import expr_owner
 from meruit.verify.engine import VerificationEngine
 from meruit.verify.lint.custom_code import OF_CODE, CustomCodeProblem, try_out
@@ -78,32 +78,32 @@ def lint(
     # Nothing here is claimed to have happened, so nobody is asked whether it is plausible.
     engine = copy.copy(engine)
     engine.governance = None
-    prepared = engine.compile(criteria)
+    compiled = engine.compile(criteria)
     given = work_input or {}
-    findings = [*_on_paper(prepared), *_about_names(prepared.plan.criteria)]
+    findings = [*_on_paper(compiled), *_about_names(compiled.plan.criteria)]
     verdicts: dict[str, str] = {}
     metadata = AT_ONCE if gold is None else gold.metadata
     tried_on = Work(input=given, output={} if gold is None else gold.output, metadata=metadata)
-    troubles = try_out(prepared, tried_on, good=gold is not None)
-    findings.extend(_custom_code_findings(prepared.plan, troubles))
+    troubles = try_out(compiled, tried_on, good=gold is not None)
+    findings.extend(_custom_code_findings(compiled.plan, troubles))
     for name, output in null_agents(given).items():
-        result = engine.verify_sync("lint", given, output, prepared, metadata)
+        result = engine.verify_sync("lint", given, output, compiled, metadata)
         verdicts[name] = str(result.verdict)
         if result.success or result.verdict is Verdict.PASS:
             message = f"an agent that returns {name} passes; add a criterion that it fails"
             findings.append(LintFinding(Severity.ERROR, "null_agent_passes", message))
     if gold is None:
         return LintReport(_has_no_errors(findings), findings, verdicts)
-    result = engine.verify_sync("lint", given, gold.output, prepared, gold.metadata)
+    result = engine.verify_sync("lint", given, gold.output, compiled, gold.metadata)
     findings.extend(_gold_findings(result))
     if any(trouble.cause is Cause.TIMEOUT for trouble in troubles):
         # Hundreds of mutants would each take as long, and prove nothing.
         return LintReport(_has_no_errors(findings), findings, verdicts, str(result.verdict))
-    aimed = mutants(gold.output, gold.metadata, words=_words(prepared.plan, result), sizes=_sizes(prepared.plan))
-    tried, failed_by = _try_mutants(engine, prepared, given, aimed)
+    aimed = mutants(gold.output, gold.metadata, words=_words(compiled.plan, result), sizes=_sizes(compiled.plan))
+    tried, failed_by = _try_mutants(engine, compiled, given, aimed)
     # What broke on the gold output has been told, and was not put to the test.
     broken = {judged.criterion_id for judged in result.criterion_results if judged.cause in OF_CODE}
-    findings.extend(_survivors(prepared.plan, {*failed_by, *broken}))
+    findings.extend(_survivors(compiled.plan, {*failed_by, *broken}))
     return LintReport(_has_no_errors(findings), findings, verdicts, str(result.verdict), tried, failed_by)
 
 
@@ -118,11 +118,11 @@ def _has_no_errors(findings: Iterable[LintFinding]) -> bool:
     return not any(finding.severity is Severity.ERROR for finding in findings)
 
 
-def _on_paper(prepared: Prepared) -> Iterator[LintFinding]:
+def _on_paper(compiled: CompiledCriteria) -> Iterator[LintFinding]:
     """What shows without running anything."""
-    plan = prepared.plan
-    for rule, slot in zip(plan.rules, prepared.slot_of, strict=True):
-        flaw = prepared.slots[slot].flaw
+    plan = compiled.plan
+    for rule, slot in zip(plan.rules, compiled.slot_of, strict=True):
+        flaw = compiled.slots[slot].flaw
         if flaw is not None:
             yield LintFinding(Severity.ERROR, str(flaw.cause), flaw.why, rule.id)
         elif rule.criterion.assertion is not None and checks.find(rule.subject) is None:
@@ -130,7 +130,7 @@ def _on_paper(prepared: Prepared) -> Iterator[LintFinding]:
             message = f"no check is named {rule.subject!r}{known}, so this assertion always fails"
             yield LintFinding(Severity.ERROR, "unsupported_assertion", message, rule.id)
         else:
-            ours = prepared.slots[slot].owner is None
+            ours = compiled.slots[slot].owner is None
             metric = metrics.find(rule.subject) if ours else None
             yield from _type_findings(rule, metric)
             yield from _range_findings(rule, metric)
@@ -282,18 +282,18 @@ def _sizes(plan: Plan) -> list[int]:
 
 
 def _try_mutants(
-    engine: VerificationEngine, prepared: Prepared, work_input: Mapping[str, Any], tried_on: Iterable[Mutant]
+    engine: VerificationEngine, compiled: CompiledCriteria, work_input: Mapping[str, Any], tried_on: Iterable[Mutant]
 ) -> tuple[int, dict[str, str]]:
     """Which mutant first fails each criterion; stops once every criterion has failed."""
     failed_by: dict[str, str] = {}
     tried = 0
     for mutant in tried_on:
         tried += 1
-        result = engine.verify_sync("lint", work_input, mutant.output, prepared, mutant.metadata)
+        result = engine.verify_sync("lint", work_input, mutant.output, compiled, mutant.metadata)
         for judged in result.criterion_results:
             if judged.status is Status.NOT_MET:
                 failed_by.setdefault(judged.criterion_id, mutant.name)
-        if len(failed_by) == len(prepared.plan.rules):
+        if len(failed_by) == len(compiled.plan.rules):
             break
     return tried, failed_by
 

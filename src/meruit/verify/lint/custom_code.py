@@ -9,7 +9,7 @@ from meruit.model.evidence import Cause, Measured, Missing
 from meruit.model.kinds import Tier
 from meruit.model.work import Work
 from meruit.sandbox.contract import Failure
-from meruit.verify.catalogue import Prepared
+from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.custom_code import Sandboxes
 
 ALWAYS_REPORTED = frozenset({Cause.UNSUPPORTED_CONSTRUCT, Cause.SANDBOX_UNAVAILABLE, Cause.NONDETERMINISTIC})
@@ -29,15 +29,15 @@ class CustomCodeProblem(NamedTuple):
     message: str
 
 
-def try_out(prepared: Prepared, work: Work, *, good: bool) -> list[CustomCodeProblem]:
+def try_out(compiled: CompiledCriteria, work: Work, *, good: bool) -> list[CustomCodeProblem]:
     """Run each piece of the criteria's code twice on the work, past every cache.
 
     On work that is known to be good it must not fail; on any other, its author cannot foresee what it meets.
     """
     return [
         trouble
-        for owner, extractor in prepared.custom.items()
-        for trouble in _try_code(owner, extractor, work, prepared.sandboxes, good=good)
+        for owner, extractor in compiled.custom.items()
+        for trouble in _try_code(owner, extractor, work, compiled.sandboxes, good=good)
     ]
 
 
