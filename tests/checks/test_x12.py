@@ -346,7 +346,7 @@ def test_an_answer_that_follows_its_guide_is_valid() -> None:
         ("AK1*HC", "NM1*IL|AK1*HC", "NM1*IL not found"),
     ],
 )
-def test_what_a_guide_does_not_allow_is_told(was: str, sent: str, told: str) -> None:
+def test_a_violation_of_the_guide_is_reported(was: str, sent: str, told: str) -> None:
     assert was in ACKNOWLEDGED
     done = work(answer(ACKNOWLEDGED.replace(was, sent), "999"))
     score, details = found(done, **VALID)
@@ -392,7 +392,7 @@ def test_a_long_answer_is_held_against_its_guide_only_so_far(monkeypatch: pytest
     )
 
 
-def test_without_the_library_an_author_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_names_the_extra_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def without(name: str, *rest: Any, **more: Any) -> Any:
@@ -476,7 +476,7 @@ def test_an_outcome_may_be_known_only_when_the_check_runs() -> None:
     guided = Work(input={**done.input, "facts": {"version": "005010X279A1"}}, output=done.output)
     finding = held(guided, set="271", version="${version}", valid=True)
     assert isinstance(finding, Missing)
-    assert "no guide of 271 in 005010X279A1" in finding.why
+    assert "271 in 005010X279A1" in finding.why
 
 
 def test_an_answer_can_be_walked_through_as_a_mapping() -> None:
@@ -514,32 +514,32 @@ def test_hidden_evidence_shows_digests_and_no_reason_that_quotes() -> None:
     [
         ({"fields": {"NM109": "1"}}, "NM109"),
         ({"fields": {"ST.0": "1"}}, "number 0"),
-        ({"fields": {"ST.1": False}}, "everything is text"),
-        ({"fields": {"version": "1"}}, "is not understood"),
+        ({"fields": {"ST.1": False}}, "is text"),
+        ({"fields": {"version": "1"}}, "'version'"),
         ({"set": "27"}, "set"),
         ({"set": True}, "set"),
-        ({"set": "271", "correlate_by": {"ST.1": "271"}}, "say it once"),
-        ({"correlate_by": {"TRN.2": "1"}, "where": {"TRN.2": "1"}}, "say it once"),
-        ({"outcome": "active"}, "outcome is known of the sets 271, 278, 997, 999"),
-        ({"set": "835", "outcome": "paid"}, "outcome is known of the sets"),
-        ({"set": "271", "outcome": "certified"}, "a 271 has no outcome 'certified'"),
-        ({"set": "278", "outcome": "certifed"}, "did you mean 'certified'"),
+        ({"set": "271", "correlate_by": {"ST.1": "271"}}, "correlate_by"),
+        ({"correlate_by": {"TRN.2": "1"}, "where": {"TRN.2": "1"}}, "correlate_by"),
+        ({"outcome": "active"}, "271, 278, 997, 999"),
+        ({"set": "835", "outcome": "paid"}, "outcome"),
+        ({"set": "271", "outcome": "certified"}, "'certified'"),
+        ({"set": "278", "outcome": "certifed"}, "'certified'"),
         ({"set": "271", "envelope": "fine"}, "envelope"),
-        ({"set": "999", "valid": True}, "valid needs set and version"),
-        ({"set": "271", "version": "005010X279A1", "valid": True}, "no guide of 271 in 005010X279A1 is at hand"),
+        ({"set": "999", "valid": True}, "and version"),
+        ({"set": "271", "version": "005010X279A1", "valid": True}, "271 in 005010X279A1"),
         ({"set": "999", "version": "005010X231A1", "valid": False}, "valid"),
         ({"set": "999", "version": {"in": []}}, "version"),
-        ({"count": [0, 2], "envelope": "ok"}, "drop one"),
-        ({"sett": "271"}, "did you mean 'set'"),
+        ({"count": [0, 2], "envelope": "ok"}, "envelope"),
+        ({"sett": "271"}, "'set'"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_when_it_is_written(asked: dict[str, Any], told: str) -> None:
+def test_an_invalid_assertion_is_refused(asked: dict[str, Any], told: str) -> None:
     with pytest.raises(AuthorError, match=r".") as refused:
         held(work(), **asked)
     assert told in str(refused.value)
 
 
-def test_a_fault_is_told_with_its_line() -> None:
+def test_a_fault_is_reported_with_its_line() -> None:
     with pytest.raises(CriteriaError, match=r"line 4, criteria\[0\]\.fields"):
         parse_criteria("criteria:\n- assert: x12-response\n  set: 271\n  fields: {NM109: x}\n", assertions_too=True)
 

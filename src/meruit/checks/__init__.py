@@ -1,1 +1,10 @@
-"""State checks: what an agent left behind in the world, held against what should be there."""
+"""State checks: compare what an agent left in its environment with what must be there. One file is one check.
+
+Read in this order:
+    fhir.py, hl7.py, x12.py, files.py, portal.py, voice.py, unchanged.py  the checks, as authors use them
+    framework/   what they share: assertions, compiling, context, selecting items, batches
+    matching/    what a value must be: matchers, equality, order, formulas
+    fhir_types/  FHIR search, references, periods and quantities
+    formats/     parsers of HL7 v2, X12 and JSON paths
+    values/      exact numbers, dates, globs, speech, look-alike characters
+"""

@@ -1,4 +1,4 @@
-"""Resources of a FHIR store: which there must be, and what they must say."""
+"""Check `fhir-resource-state`: which resources a FHIR store must have, and what they must hold."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
@@ -48,7 +48,7 @@ class FhirResourceState(SelectionAssertion):
     )
     search: dict[str, Any] = Field(
         default_factory=dict,
-        description="Search parameters of that type; applied here, whatever a server makes of them.",
+        description="Search parameters of that type; applied by the check, not by the server.",
     )
     # Named as the file has them; each path is one expression.
     fhirpath: dict[str, Any] = Field(
@@ -62,7 +62,7 @@ class FhirResourceState(SelectionAssertion):
     @classmethod
     def _check_resource_type(cls, name: str) -> str:
         if "${" not in name and name not in RESOURCE_TYPES:
-            raise ValueError(f"no resource type is called {name!r}{nearest(name, RESOURCE_TYPES)}")
+            raise ValueError(f"{name!r} is not a FHIR resource type{nearest(name, RESOURCE_TYPES)}")
         return name
 
     @field_validator("where", "fields")
@@ -104,13 +104,13 @@ def _evaluator(text: str) -> Callable[..., list[Any]]:
         from fhirpathpy import compile as compile_expression  # an extra, and half a second to load
         from fhirpathpy.models import models
     except ImportError:
-        raise AuthorError(f"FHIRPath needs a library of its own{_EXTRA}") from None
+        raise AuthorError(f"FHIRPath needs another library{_EXTRA}") from None
     try:
         compiled: Callable[..., list[Any]] = compile_expression(text, models["r4"])
-        # Only when it is evaluated does the library say what it does not know.
+        # The library reports unknown functions only when it evaluates.
         compiled({"resourceType": "Patient"})
-    except Exception as problem:  # noqa: BLE001 - its parser raises whatever it likes
-        raise AuthorError(f"{text!r} is no FHIRPath expression that can be evaluated: {problem}") from None
+    except Exception as problem:  # noqa: BLE001 - its parser raises many types
+        raise AuthorError(f"{text!r} is not a valid FHIRPath expression: {problem}") from None
     return compiled
 
 
@@ -119,12 +119,12 @@ def _validator() -> Callable[[str], Any]:
     try:
         from fhir.resources.R4B import get_fhir_model_class  # an extra, and 0.4 seconds to load
     except ImportError:
-        raise AuthorError(f"valid: r4 needs a library of its own{_EXTRA}") from None
+        raise AuthorError(f"valid: r4 needs another library{_EXTRA}") from None
     return get_fhir_model_class
 
 
 def _search(resource: str, parameters: Mapping[str, Any]) -> Search:
-    """The parameters as a test; what YAML read as a number or a truth value is text again."""
+    """Compile the parameters; a number or truth value that YAML made of text becomes text again."""
     return compile_search(resource, {name: _search_texts(value) for name, value in parameters.items()})
 
 
@@ -138,14 +138,14 @@ def _search_texts(value: Any) -> Any:
 
 
 class ResourceReader:
-    """How resources are read."""
+    """Reads resources."""
 
     def parse(self, item: Item) -> Any:
-        """The resource."""
+        """Parse a resource."""
         content = item.content()
         document = dotted.read_json(content)
         if not isinstance(document, dict):
-            raise UnreadableContent.at("no resource: a FHIR resource is a JSON object", content, 0)
+            raise UnreadableContent.at("is not a FHIR resource: it must be a JSON object", content, 0)
         why = cardinality_error(document)
         if why is not None:
             raise UnreadableContent.at(why, content, 0)
@@ -205,8 +205,8 @@ _ASKED = {"resource": "Appointment", "changed": "created", "count": 1}
         _example({**_ASKED, "search": {"status": "cancelled"}}, _BOOKED, "0"),
     ],
 )
-def fhir_resource_state(asked: FhirResourceState, scene: CheckContext) -> Checked | Missing:
-    """Resources of a FHIR store are there, as many as asked for, and hold what they must."""
+def fhir_resource_state(asked: FhirResourceState, context: CheckContext) -> Checked | Missing:
+    """The FHIR store has the resources, as many as required, with the required fields."""
 
     def more(document: Any) -> Iterator[FieldResult]:
         for text, rule in asked.fhirpath.items():
@@ -214,13 +214,13 @@ def fhir_resource_state(asked: FhirResourceState, scene: CheckContext) -> Checke
         if asked.valid is not None:
             yield _validity_result(document)
 
-    return decide(asked, scene, RESOURCES, {"resource": asked.resource, "search": asked.search}, more)
+    return decide(asked, context, RESOURCES, {"resource": asked.resource, "search": asked.search}, more)
 
 
 def _expression_result(text: str, rule: FieldRule, document: Any, asked: FhirResourceState) -> FieldResult:
     try:
         found = tuple(_evaluator(text)(document))
-    except Exception as problem:  # noqa: BLE001 - what it cannot do it says by raising, of any kind
+    except Exception as problem:  # noqa: BLE001 - the library raises many types
         why = f"cannot be evaluated: {problem}"
         return FieldResult(text, "fhirpath", rule.matcher.expected, None, why[:200], rule.weight, rule.must)
     return field_result(text, rule, found, asked.evidence)
@@ -230,7 +230,7 @@ def _validity_result(document: Any) -> FieldResult:
     name = document.get("resourceType")
     try:
         _validator()(name).model_validate(document)
-    except Exception as problem:  # noqa: BLE001 - an unknown type and an invalid one are told alike
+    except Exception as problem:  # noqa: BLE001 - an unknown type and an invalid resource have the same result
         first = str(problem).partition("\n")
         return FieldResult("valid", "valid", R4, None, f"{first[0]} {first[2][:300]}".strip())
     return FieldResult("valid", "valid", R4, R4, None)

@@ -1,4 +1,4 @@
-"""Files that must be there: by path, size and digest, and what they hold."""
+"""Check `sftp-file-present`: files that must exist, by path, size, digest and content."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -29,18 +29,18 @@ _RULES: Mapping[FileFormat, TypeAdapter[dict[str, FieldRule]]] = {
 
 
 class FileParseSettings(BaseModel):
-    """As what a file is read; the first of all settings, because the paths of the others hang on it."""
+    """The format of a file; validated first, because the paths in the other settings depend on it."""
 
-    parse: FileFormat = Field(default=FileFormat.NONE, description="As what the file is read.")
+    parse: FileFormat = Field(default=FileFormat.NONE, description="The format in which the file is read.")
 
 
 class SftpFilePresent(SelectionAssertion, FileParseSettings):
     """Which files, and what they must hold."""
 
     path: str = Field(
-        description="Where the file is: * and ? stand for characters but not for a slash, ** for whole folders, too."
+        description="Path of the file: * and ? match characters except a slash, ** matches whole folders too."
     )
-    size: Any = Field(default=None, description="Its bytes: a number or a matcher.")
+    size: Any = Field(default=None, description="Its size in bytes: a number or a matcher.")
     sha256: Any = Field(default=None, description="The digest of its content: a text or a matcher.")
 
     @field_validator("path", mode="before")
@@ -59,7 +59,7 @@ class SftpFilePresent(SelectionAssertion, FileParseSettings):
     @classmethod
     def _rules(cls, written: Any, so_far: ValidationInfo) -> Any:
         parse = so_far.data.get("parse")
-        # Where parse itself is wrong there is nothing to hold the paths against.
+        # Without a valid format the paths cannot be checked.
         return written if parse is None else _RULES[parse].validate_python(written)
 
     @field_validator("size")
@@ -75,18 +75,20 @@ class SftpFilePresent(SelectionAssertion, FileParseSettings):
         plain = isinstance(written, str) and "${" not in written
         rule = _translate_author_error(lambda: as_rule(written.lower() if plain else written, Dialect.TEXT))
         if rule.matcher.op == "equals" and not _DIGEST.fullmatch(str(rule.matcher.expected)):
-            raise ValueError(f"{rule.matcher.expected!r} is no SHA-256 digest; it has 64 of 0 to 9 and a to f")
+            raise ValueError(
+                f"{rule.matcher.expected!r} is not a SHA-256 digest; it must have 64 characters of 0 to 9 and a to f"
+            )
         return rule
 
     @model_validator(mode="after")
     def _some_file(self) -> Self:
         if self.count.high == 0 and (self.size or self.sha256):
-            raise ValueError("count: 0 leaves no file that could have a size or digest; drop one of the two")
+            raise ValueError("count: 0 allows no file, so size and sha256 cannot apply; remove one of them")
         return self
 
 
 def _as_literal_glob(written: Any) -> Any:
-    """Whoever wrote what is filled in may have written a wildcard, which then stands for itself."""
+    """Escape wildcards in a value that was filled in, because it comes from untrusted data."""
     return literal(written.pattern) if isinstance(written, TemplateText) else written
 
 
@@ -103,10 +105,10 @@ def _compile_path(parse: FileFormat, path: str) -> Any:
 
 
 class FileReader(NamedTuple):
-    """How files are read."""
+    """Reads files."""
 
     parse_as: FileFormat | None = None
-    """None goes by the file's ending."""
+    """None chooses by the file's extension."""
 
     def parse(self, item: Item) -> Any:
         """The file: `path`, `size`, `sha256`, `modified`, and its `content` as it was parsed."""
@@ -129,7 +131,7 @@ class FileReader(NamedTuple):
         return FORMATS[parse].values(document["content"], _compile_path(parse, path))
 
     def check_path(self, path: str, selector: Mapping[str, Any]) -> object:
-        """A path of the format that the file's ending tells; of any where it tells none."""
+        """Validate a path for the format of the file's extension, or for any format where that is unknown."""
         file = str(selector.get("file", "*"))
         known = self.parse_as or (None if file[-1:] in "*?]" else format_by_ending(file))
         if known is not None:
@@ -143,7 +145,7 @@ class FileReader(NamedTuple):
         raise AuthorError("; ".join(whys))
 
     def narrow(self, selector: Mapping[str, Any]) -> Callable[[Item, Any], bool]:
-        """Files by `file`, which is what `path` is to the check; `path` says where in them a value stands."""
+        """Select files by `file`, a glob like the check's `path`; in `let`, `path` is that of a value in the file."""
         for name in selector.keys() - {"file"}:
             raise AuthorError(f"files are not found by {name!r}{nearest(str(name), ['file'])}, but by file")
         fits = glob(str(_as_literal_glob(selector.get("file", "**"))))
@@ -174,10 +176,10 @@ _ROSTER = {"path": "outbound/roster_*.json", "changed": "created", "count": 1, "
         _example({"path": "claims/*.tmp", "count": 0}, "claims/77.837", b"", "1"),
     ],
 )
-def sftp_file_present(asked: SftpFilePresent, scene: CheckContext) -> Checked | Missing:
-    """A file is there, and holds what it should."""
+def sftp_file_present(asked: SftpFilePresent, context: CheckContext) -> Checked | Missing:
+    """A file exists and holds what it must."""
     fits = glob(asked.path)
-    files = scene.filter_items(lambda one: fits(one.key))
+    files = context.filter_items(lambda one: fits(one.key))
     found = decide(asked, files, FileReader(asked.parse), {}, lambda document: _attribute_results(asked, document))
     if isinstance(found, Missing) or found.details is None:
         return found
@@ -186,7 +188,7 @@ def sftp_file_present(asked: SftpFilePresent, scene: CheckContext) -> Checked | 
 
 
 def _attribute_results(asked: SftpFilePresent, document: Mapping[str, Any]) -> Iterator[FieldResult]:
-    """What can be said of a file without reading it."""
+    """The facts about a file that need no parsing."""
     for name, rule in (("size", asked.size), ("sha256", asked.sha256)):
         if rule is not None:
             value = document[name]

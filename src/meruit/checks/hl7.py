@@ -1,4 +1,4 @@
-"""HL7 v2 messages that were sent: which segments, in which order, with which fields."""
+"""Check `hl7-structural`: HL7 v2 messages that must have been sent, with their segments, order and fields."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -19,7 +19,7 @@ from meruit.model.work import Work
 from meruit.registry import CheckExample
 
 NEGATIVE_ACKS = frozenset({"AE", "AR", "CE", "CR"})
-"""What a receiver answers that does not take a message."""
+"""Acknowledgement codes of a receiver that refuses a message."""
 MAX_SEGMENTS = 100
 """Segments that one assertion may name."""
 
@@ -56,7 +56,7 @@ def _split(content: bytes) -> list[Hl7Document]:
 
 
 class Hl7Selector(BaseModel):
-    """How a message is found in the state before."""
+    """The selector of messages for `let`."""
 
     model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
@@ -64,7 +64,7 @@ class Hl7Selector(BaseModel):
     where: Er7Fields = Field(default_factory=dict)
 
     def selection_rules(self) -> Fields:
-        """All that a message must be."""
+        """The rules that select a message."""
         return {**self.correlate_by, **self.where}
 
 
@@ -75,27 +75,29 @@ class Hl7Structural(SelectionAssertion):
     """Which message must have been sent, and what it must hold."""
 
     correlate_by: Er7Fields = Field(default_factory=dict, description="Which messages are meant: path to matcher.")
-    where: Er7Fields = Field(default_factory=dict, description="What a message must be to be selected besides.")
+    where: Er7Fields = Field(
+        default_factory=dict, description="Further conditions that select messages: path to matcher."
+    )
     segments: dict[SegmentName, Count] = Field(
-        default_factory=dict, max_length=MAX_SEGMENTS, description="How often each segment must stand in it."
+        default_factory=dict, max_length=MAX_SEGMENTS, description="How often each segment must occur."
     )
     order: tuple[SegmentName, ...] = Field(
-        default=(), max_length=MAX_SEGMENTS, description="Segments that must stand in it, first ones in this order."
+        default=(), max_length=MAX_SEGMENTS, description="Segments that must occur, the first of each in this order."
     )
     fields: Er7Fields = Field(default_factory=dict, description="What it must hold: path to matcher.")
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
         if twice := self.correlate_by.keys() & self.where.keys():
-            raise ValueError(f"{min(twice)} stands in correlate_by and in where; say it once")
+            raise ValueError(f"{min(twice)} is in correlate_by and in where; write it once")
         if len({*self.order}) < len(self.order):
-            raise ValueError("order names a segment twice; it is about the first of each")
+            raise ValueError("order names a segment twice; name each once")
         if self.count.low == 0 and (self.segments or self.order):
-            raise ValueError("count allows for no message, and none has segments; drop one of the two")
+            raise ValueError("count allows no message, so segments and order cannot apply; remove one of them")
         return self
 
     def selection_rules(self) -> Fields:
-        """All that a message must be."""
+        """The rules that select a message."""
         return {**self.correlate_by, **self.where}
 
 
@@ -120,8 +122,8 @@ def _example(expect: str, **asked: Any) -> CheckExample:
         _example("0", correlate_by={"MSH-9.2": "S12"}),
     ],
 )
-def hl7_structural(asked: Hl7Structural, scene: CheckContext) -> Checked | Missing:
-    """An HL7 v2 message was sent that has these segments and fields."""
+def hl7_structural(asked: Hl7Structural, context: CheckContext) -> Checked | Missing:
+    """An HL7 v2 message with these segments and fields was sent."""
 
     def structure(document: Hl7Document) -> Iterator[FieldResult]:
         for name, wanted in asked.segments.items():
@@ -129,15 +131,15 @@ def hl7_structural(asked: Hl7Structural, scene: CheckContext) -> Checked | Missi
         if asked.order:
             yield _segment_order_result(asked.order, document.message)
 
-    refused = [one.key for one in scene.after.items if one.facts.get("ack") in NEGATIVE_ACKS]
-    # What the receiver refused was never there for it: neither sent, nor any harm.
-    scene.work_context.select(scene.source, refused)
-    accepted = scene.filter_items(lambda one: one.key not in refused)
+    refused = [one.key for one in context.after.items if one.facts.get("ack") in NEGATIVE_ACKS]
+    # A message that the receiver refused counts neither as sent nor as collateral.
+    context.work_context.select(context.source, refused)
+    accepted = context.filter_items(lambda one: one.key not in refused)
     return decide_each(asked, asked.selection_rules(), accepted, READER, structure)
 
 
 def _segment_count_result(name: str, wanted: Range, found: int) -> FieldResult:
-    return FieldResult(name, "segments", str(wanted), found, None if found in wanted else f"stands there {found} times")
+    return FieldResult(name, "segments", str(wanted), found, None if found in wanted else f"occurs {found} times")
 
 
 def _segment_order_result(wanted: Sequence[str], message: Hl7Message) -> FieldResult:

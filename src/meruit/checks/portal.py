@@ -1,4 +1,4 @@
-"""What an application holds: rows that are selected and looked at, or a query over all of them."""
+"""Check `portal-state-match`: an application's rows, selected and compared, or a query over all of them."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -41,24 +41,24 @@ from meruit.registry import CheckExample
 MAX_QUERY = 2_000
 """Characters of a query."""
 MAX_QUERY_DEPTH = 50
-"""How deep the parts of a query may stand inside each other."""
+"""The deepest nesting of a query."""
 MAX_COPIES = 1_024
-"""How often a query may copy what it is given: selecting twice from the same, again and again, would fill memory."""
+"""How often a query may copy its input: repeated multi-selects would fill memory."""
 MAX_WHY = 300
-"""Characters of what JMESPath has to say."""
+"""Characters of JMESPath's error message."""
 
 RESOURCE = "resource"
-"""The part of a row's key before the slash; everything else that rows are correlated by is a field of theirs."""
+"""The part of a row's key before the slash; the other keys of `correlate_by` are fields of the row."""
 
 _path = lru_cache(maxsize=4_096)(dotted.compile_path)
 _RULES: TypeAdapter[dict[str, FieldRule]] = TypeAdapter(fields_of(Dialect.JSON, _path), config=DEFER_BUILD)
 
 
 class PortalStateMatch(SelectionAssertion):
-    """Rows by what they are correlated by, and their fields; or a query and what it must come to."""
+    """Rows by what they are correlated by, and their fields; or a query and its expected result."""
 
     correlate_by: Any = Field(
-        default=None, description="Which rows are meant: their resource, and fields with the values they must have."
+        default=None, description="Which rows: their resource, and the values of fields that identify them."
     )
     query: str | None = Field(
         default=None,
@@ -66,7 +66,7 @@ class PortalStateMatch(SelectionAssertion):
         description="A JMESPath expression over {resource: [rows]}, instead of rows.",
     )
     expected: Any = Field(
-        default="exists", validate_default=True, description="What the query must come to: a value or a matcher."
+        default="exists", validate_default=True, description="The expected result of the query: a value or a matcher."
     )
 
     @field_validator("correlate_by", "where", "fields")
@@ -80,8 +80,8 @@ class PortalStateMatch(SelectionAssertion):
         if written is None:
             return None
         if "${" in written:
-            # Whoever wrote the text that is filled in could write more than a text.
-            raise ValueError("a query takes no ${…}; put it into expected, or select rows with correlate_by")
+            # A filled-in text comes from untrusted data and could change the query.
+            raise ValueError("a query must not have ${…}; use it in expected, or select rows with correlate_by")
         _translate_author_error(lambda: compile_query(written))
         return written
 
@@ -97,9 +97,9 @@ class PortalStateMatch(SelectionAssertion):
             if self.correlate_by is None or RESOURCE not in self.correlate_by:
                 raise ValueError("say which rows: correlate_by: {resource: prior_auth, member: MEM88771}, or a query")
             if "expected" in given:
-                raise ValueError("expected goes with query; what rows must hold stands under fields")
-        elif strange := given & {"correlate_by", "where", "changed", "count", "match", "fields"}:
-            raise ValueError(f"{', '.join(sorted(strange))} does not go with query, which is compared with expected")
+                raise ValueError("expected needs query; put what rows must hold under fields")
+        elif extra := given & {"correlate_by", "where", "changed", "count", "match", "fields"}:
+            raise ValueError(f"{', '.join(sorted(extra))} cannot be used with query; use expected")
         return self
 
 
@@ -181,15 +181,15 @@ _BY_MEMBER = {"correlate_by": {"resource": "prior_auth", "member": "M1"}, "chang
         _example({"query": "prior_auth[?member=='M1'].cpt", "expected": "72148"}, b'{"member": "M2"}', "0"),
     ],
 )
-def portal_state_match(asked: PortalStateMatch, scene: CheckContext) -> Checked | Missing:
-    """An application's rows hold what they should, or a query over them comes to what it should."""
+def portal_state_match(asked: PortalStateMatch, context: CheckContext) -> Checked | Missing:
+    """An application's rows hold what they must, or a query over them gives what it must."""
     if asked.query is not None:
-        return _decide_query(asked, asked.query, scene)
+        return _decide_query(asked, asked.query, context)
     resource = asked.correlate_by[RESOURCE]
-    rows = scene.filter_items(lambda one: _is_of(resource, one))
+    rows = context.filter_items(lambda one: _is_of(resource, one))
     found = decide(asked, rows, ROWS, {"correlate_by": asked.correlate_by}, lambda _row: ())
     if isinstance(found, Checked) and found.details is not None and not found.details["considered"]:
-        known = sorted({resource_of(one.key) for one in scene.after.items})
+        known = sorted({resource_of(one.key) for one in context.after.items})
         return Checked(found.score, {**found.details, "resources": known[:MAX_LISTED]}, found.fault)
     return found
 
@@ -197,25 +197,25 @@ def portal_state_match(asked: PortalStateMatch, scene: CheckContext) -> Checked 
 # The query form
 
 
-def _decide_query(asked: PortalStateMatch, query: str, scene: CheckContext) -> Checked | Missing:
-    trouble = missing_if_unread(scene.source, scene.after, "after")
+def _decide_query(asked: PortalStateMatch, query: str, context: CheckContext) -> Checked | Missing:
+    trouble = missing_if_unread(context.source, context.after, "after")
     if trouble is not None:
         return trouble
-    changes = scene.changes()
-    seen, unreadable = parse_items(scene, ROWS, changes, deleted_too=False)
+    changes = context.changes()
+    seen, unreadable = parse_items(context, ROWS, changes, deleted_too=False)
     agents, others = split_by_fault(unreadable, changes)
-    if trouble := missing_if_not_kept(scene.source, others):
+    if trouble := missing_if_not_kept(context.source, others):
         return trouble
     garbled = [describe_unreadable(one, asked.evidence) for one in agents]
-    evidence = base_evidence(scene, len(seen), garbled)
+    evidence = base_evidence(context, len(seen), garbled)
     if garbled:
-        evidence["why"] = f"{len(garbled):,} unreadable, so nobody can say what the query comes to"
+        evidence["why"] = f"{len(garbled):,} unreadable, so the query cannot be computed"
         return Checked("0", evidence, Fault.AGENT)
     state, rows = _state(seen)
     try:
         answer = compile_query(query).search(state)
     except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, RecursionError) as problem:
-        # Most often a function of something that is not there.
+        # Most often a function was applied to an absent value.
         why = "the query cannot be computed"
         if asked.evidence is EvidenceDisplay.PLAIN:
             why += f": {str(problem)[:MAX_WHY]}"
@@ -223,14 +223,14 @@ def _decide_query(asked: PortalStateMatch, query: str, scene: CheckContext) -> C
         failed = FieldResult(query, wanted.op, wanted.expected, None, why)
         return Checked("0", evidence | {"fields": [failed.to_dict()]}, Fault.AGENT)
     several = answer if isinstance(answer, list) else [] if answer is None else [answer]
-    # Rows that it gives back whole, and documents that it starts from, are what it looks for.
+    # The query expects the rows that it returns whole, and the documents that it starts from.
     named = _resources_in_query(compile_query(query).parsed)
     chosen = [one for one in seen if one.item.key in named]
     chosen += [rows[id(one)] for one in several if id(one) in rows]
     keys = {one.item.key: one.item.version for one in chosen}
-    scene.work_context.select(scene.source, list(keys))
+    context.work_context.select(context.source, list(keys))
     if asked.capture is not None and answer is not None:
-        scene.work_context.names[asked.capture] = _to_decimals(answer)
+        context.work_context.names[asked.capture] = _to_decimals(answer)
     result = field_result(query, asked.expected, tuple(map(_to_decimals, several)), asked.evidence)
     evidence["selected"] = [{"key": key, "version": version} for key, version in list(keys.items())[:MAX_LISTED]]
     evidence["fields"] = [result.to_dict()]
@@ -251,12 +251,12 @@ def _state(seen: list[ParsedItem]) -> tuple[dict[str, Any], dict[int, ParsedItem
             listed.setdefault(resource, []).append(row)
         else:
             bare[resource] = row
-    # Where a resource has both, its document comes first, so that nothing goes unseen.
+    # Where a resource has both, its document comes first, so that none is lost.
     return listed | {name: [row, *listed[name]] if name in listed else row for name, row in bare.items()}, rows
 
 
 def _to_floats(value: Any) -> Any:
-    """A document with the numbers that JMESPath reckons with."""
+    """Convert a document's numbers to floats, which JMESPath needs."""
     match value:
         case Decimal():
             return float(value)
@@ -269,7 +269,7 @@ def _to_floats(value: Any) -> Any:
 
 
 def _to_decimals(value: Any) -> Any:
-    """The same with the numbers that matchers compare."""
+    """Convert the numbers back to decimals, which matchers compare."""
     match value:
         case float() if math.isfinite(value):
             return Decimal(repr(value))
@@ -283,20 +283,20 @@ def _to_decimals(value: Any) -> Any:
 
 @lru_cache(maxsize=1_024)
 def compile_query(query: str) -> Any:
-    """A query, ready to be asked; AuthorError for one that cannot be."""
-    import jmespath  # only those who write queries need it
+    """Compile a query; raises AuthorError for an invalid one."""
+    import jmespath  # needed only for queries
 
     try:
         expression = jmespath.compile(query)
     except (ValueError, RecursionError) as problem:
         why = str(problem).partition("\n")[0] if isinstance(problem, ValueError) else "it is nested too deep"
-        raise AuthorError(f"{query!r} is no JMESPath expression: {why}") from None
+        raise AuthorError(f"{query!r} is not a valid JMESPath expression: {why}") from None
     _check_query(query, expression.parsed)
     return expression
 
 
 def _check_query(query: str, parsed: Mapping[str, Any]) -> None:
-    """Refuse what JMESPath would only complain about when asked, and what would cost too much."""
+    """Refuse what JMESPath would report only when it runs, and what would cost too much."""
     from jmespath.functions import Functions
 
     parts, copies = [(parsed, 1)], 1
@@ -304,7 +304,7 @@ def _check_query(query: str, parsed: Mapping[str, Any]) -> None:
         part, depth = parts.pop()
         kind, inside, name = part["type"], part["children"], part.get("value")
         if depth > MAX_QUERY_DEPTH:
-            raise AuthorError(f"{query!r} is no query that is taken: its parts stand more than {MAX_QUERY_DEPTH} deep")
+            raise AuthorError(f"{query!r} is nested more than {MAX_QUERY_DEPTH} deep")
         if kind == "function_expression":
             _check_function_call(query, str(name), len(inside), Functions.FUNCTION_TABLE)
         if kind == "slice" and inside[2] == 0:
@@ -313,7 +313,7 @@ def _check_query(query: str, parsed: Mapping[str, Any]) -> None:
             copies *= max(len(inside), 2)
         parts += [(one, depth + 1) for one in inside if isinstance(one, Mapping)]
     if copies > MAX_COPIES:
-        raise AuthorError(f"{query!r} is no query that is taken: it could copy what it finds {copies:,} times")
+        raise AuthorError(f"{query!r} could copy its input {copies:,} times; at most {MAX_COPIES:,} are allowed")
 
 
 def _check_function_call(query: str, name: str, given: int, known: Mapping[str, Any]) -> None:
@@ -323,7 +323,7 @@ def _check_function_call(query: str, name: str, given: int, known: Mapping[str, 
     more = bool(signature) and bool(signature[-1].get("variadic"))
     if given < len(signature) or (given > len(signature) and not more):
         least = "at least " if more else ""
-        raise AuthorError(f"{query!r}: {name} takes {least}{len(signature)} arguments, and is given {given}")
+        raise AuthorError(f"{query!r}: {name} takes {least}{len(signature)} arguments, not {given}")
 
 
 _BRANCHES = frozenset(
@@ -332,7 +332,7 @@ _BRANCHES = frozenset(
         *("multi_select_list", "multi_select_dict", "key_val_pair"),
     }
 )
-"""Parts of a query whose every part is asked of the same."""
+"""Parts of a query whose children all read the same input."""
 
 
 def _resources_in_query(part: Mapping[str, Any]) -> set[str]:

@@ -1,4 +1,4 @@
-"""Nothing else was touched: whatever no other check looked for stands as it stood."""
+"""Check `state-unchanged`: everything that no other check expects is unchanged."""
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -20,7 +20,7 @@ MAX_SHOWN = 20
 
 
 class StateUnchanged(StateAssertion):
-    """Which sources must stand as they stood; all of them unless `from` names one."""
+    """Which sources must be unchanged; all of them unless `from` names one."""
 
     allow: tuple[str, ...] = Field(
         default=(),
@@ -51,78 +51,84 @@ def _example(after: bytes, allowed: tuple[str, ...] = ()) -> CheckExample:
         _example(b'{"active": false}', ("Patient/*",)),
     ],
 )
-def state_unchanged(asked: StateUnchanged, scene: CheckContext) -> Checked | Missing:
-    """Everything that no other check of the task selected is as it was before."""
-    book = scene.work_context
-    names = [asked.source] if asked.source is not None else book.sources()
+def state_unchanged(asked: StateUnchanged, context: CheckContext) -> Checked | Missing:
+    """Everything that no other check of the task selected is unchanged."""
+    work_context = context.work_context
+    names = [asked.source] if asked.source is not None else work_context.sources()
     for name in names:
-        trouble = missing_if_unread(name, book.after.get(name), "after") or missing_if_unread(
-            name, book.before.get(name), "before"
+        trouble = missing_if_unread(name, work_context.after.get(name), "after") or missing_if_unread(
+            name, work_context.before.get(name), "before"
         )
         if trouble is not None:
             return trouble
-    touched = [one for name in names for one in _collateral(name, book, asked.allow, alone=len(names) == 1)]
+    touched = [one for name in names for one in _collateral(name, work_context, asked.allow, alone=len(names) == 1)]
     evidence: dict[str, Any] = {
         "sources": names,
-        "looked_for": {name: sorted(book.selected[name])[:MAX_SHOWN] for name in names if book.selected.get(name)},
+        "looked_for": {
+            name: sorted(work_context.selected[name])[:MAX_SHOWN] for name in names if work_context.selected.get(name)
+        },
         "fields": [one.to_dict() for one in touched[:MAX_SHOWN]],
     }
     if not touched:
         return Checked("1", evidence)
-    evidence["why"] = f"{len(touched):,} changed that no check looks for"
-    evidence["collateral"] = [one.in_detail(book, asked.evidence) for one in touched[:MAX_SHOWN]]
+    evidence["why"] = f"{len(touched):,} items changed that no check expects"
+    evidence["collateral"] = [one.in_detail(work_context, asked.evidence) for one in touched[:MAX_SHOWN]]
     return Checked("0", evidence, Fault.AGENT)
 
 
 class CollateralChange(NamedTuple):
-    """An item that is not as it was."""
+    """An item that changed unexpectedly."""
 
     source: str
     key: str
     change: ItemChange
 
     def to_dict(self) -> dict[str, Any]:
-        """As a field that does not fit."""
+        """The change as a failed field."""
         path = f"{self.source}:{self.key}"
         kept = str(ItemChange.NONE)
         return {"path": path, "op": "changed", "expected": kept, "actual": str(self.change), "passed": False}
 
-    def in_detail(self, book: WorkContext, shown: EvidenceDisplay) -> dict[str, Any]:
-        """What happened to it, field by field where it can be read."""
+    def in_detail(self, work_context: WorkContext, shown: EvidenceDisplay) -> dict[str, Any]:
+        """How it changed, field by field where it can be read."""
         found: dict[str, Any] = {"source": self.source, "key": self.key, "change": str(self.change)}
-        found |= self._type_facts(book)
+        found |= self._type_facts(work_context)
         if self.change is ItemChange.UPDATED:
-            was, now = (self._document(world[self.source], book) for world in (book.before, book.after))
+            was, now = (
+                self._document(world[self.source], work_context) for world in (work_context.before, work_context.after)
+            )
             found["differences"] = _differences(was, now, shown)
         return found
 
-    def _type_facts(self, book: WorkContext) -> dict[str, Any]:
-        """What kind of thing it is, where its system says so: a message's type, an answer's set, a turn's speaker."""
-        sides = (world.get(self.source) for world in (book.after, book.before))
+    def _type_facts(self, work_context: WorkContext) -> dict[str, Any]:
+        """Facts about its type, where the source has them: a message's type, a response's set, a turn's speaker."""
+        sides = (world.get(self.source) for world in (work_context.after, work_context.before))
         one = next((one for side in sides if side is not None for one in side.items if one.key == self.key), None)
         return (
             {} if one is None else {name: one.facts[name] for name in ("type", "set", "speaker") if name in one.facts}
         )
 
-    def _document(self, snapshot: Snapshot, book: WorkContext) -> Any:
+    def _document(self, snapshot: Snapshot, work_context: WorkContext) -> Any:
         item = next(one for one in snapshot.items if one.key == self.key)
         try:
-            return book.document(self.source, item, reader_of(snapshot.kind))
+            return work_context.document(self.source, item, reader_of(snapshot.kind))
         except AuthorError:
-            return None  # No check that is installed reads such items.
+            return None  # No installed check reads such items.
 
 
-def _collateral(name: str, book: WorkContext, allow: tuple[str, ...], *, alone: bool) -> Iterator[CollateralChange]:
-    changes = CheckContext(name, book.before[name], book.after[name], {}, book).changes() or {}
-    looked_for = book.selected.get(name, set())
+def _collateral(
+    name: str, work_context: WorkContext, allow: tuple[str, ...], *, alone: bool
+) -> Iterator[CollateralChange]:
+    changes = CheckContext(name, work_context.before[name], work_context.after[name], {}, work_context).changes() or {}
+    looked_for = work_context.selected.get(name, set())
     for key, change in sorted(changes.items()):
         if change is not ItemChange.NONE and key not in looked_for and not _is_allowed(name, key, allow, alone=alone):
             yield CollateralChange(name, key, change)
 
 
 def _is_allowed(name: str, key: str, allow: tuple[str, ...], *, alone: bool) -> bool:
-    """By `source:key`; a bare key is enough where one source is looked at, and would say too much where several are."""
-    # A bracket stands for itself: files are called so.
+    """Match `source:key`; a bare key is enough with one source, and would allow too much with several."""
+    # A bracket is literal: file names have them.
     globs = [pattern.replace("[", "[[]") for pattern in allow]
     qualified = f"{name}:{key}"
     return any(fnmatchcase(qualified, glob) or (alone and fnmatchcase(key, glob)) for glob in globs)

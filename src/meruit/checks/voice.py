@@ -1,4 +1,4 @@
-"""What was said in a call: phrases that must be heard, in what order, and those that must not."""
+"""Check `voice-transcript`: phrases that must be said in a call, their order, and phrases that must not be said."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -46,32 +46,32 @@ MAX_PHRASES = 200
 MAX_PHRASE = 500
 """Characters of one phrase."""
 MAX_NEAR = 10
-"""Words that may stand between two words of a phrase."""
+"""The most words between two words of a phrase."""
 MAX_TURNS = 20
-"""Turns over which a phrase may go."""
+"""The most turns that a phrase may span."""
 MAX_COMPARED = 50
-"""Stretches of a call that are compared to find the one that came closest."""
+"""Parts of a call that are compared to find the closest one."""
 MAX_HEARD = 2_000
-"""Words of a speaker among which they are looked for."""
+"""Words of a speaker in which they are searched."""
 CLOSE = 0.6
-"""How much of a phrase must be alike to be told as a near miss."""
+"""The similarity from which a near miss is shown."""
 
 
 def _check_sayable(text: str) -> str:
     if "${" not in text and not units(text):
-        raise ValueError(f"{text!r} holds no word that could be said")
+        raise ValueError(f"{text!r} has no words")
     return text
 
 
 def _check_digits(text: str) -> str:
     if "${" not in text and not digits_of(text):
-        raise ValueError(f"{text!r} holds no digit")
+        raise ValueError(f"{text!r} has no digits")
     return text
 
 
 # Any: authors may write anything there.
 def _as_text(written: Any, understand: Callable[[Any], str]) -> str:
-    """Also of a number; and what was filled in stays known as such, because it comes from the world."""
+    """Accept a number too; a value that was filled in stays marked, because it comes from untrusted data."""
     number = numeral(written) if isinstance(written, int | Decimal) else None
     text = understand(written if number is None else format_decimal(number))
     return TemplateText(text) if isinstance(written, TemplateValue | Decimal) else text
@@ -82,26 +82,26 @@ Countable = Annotated[str, Field(max_length=MAX_PHRASE), AfterValidator(_check_d
 
 
 class Phrase(BaseModel):
-    """Something that may be said: the words, one of several ways to say it, or digits however they are said."""
+    """A phrase: its words, several ways to say it, or digits in any form."""
 
     model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     say: Sayable | None = Field(default=None, description="The words.")
     any_of: tuple[Sayable, ...] = Field(default=(), max_length=MAX_PHRASES, description="Several ways to say it.")
     digits: Countable | None = Field(
-        default=None, description="Digits, said one by one, in pairs or as a number; letters and signs are left out."
+        default=None, description="Digits, said one by one, in pairs or as a number; letters and signs are ignored."
     )
-    speaker: str | None = Field(default=None, description="Who; the assertion's speaker otherwise.")
-    not_negated: bool = Field(default=False, description="Whether `not approved` does not count as `approved`.")
+    speaker: str | None = Field(default=None, description="The speaker; default: the assertion's.")
+    not_negated: bool = Field(default=False, description="Whether a negated phrase, as `not approved`, does not count.")
     within_turns: int = Field(
-        default=1, ge=1, le=MAX_TURNS, description="Successive turns of the speaker over which it may go."
+        default=1, ge=1, le=MAX_TURNS, description="Successive turns of the speaker that it may span."
     )
-    near: int = Field(default=0, ge=0, le=MAX_NEAR, description="Other words that may stand between two of its words.")
+    near: int = Field(default=0, ge=0, le=MAX_NEAR, description="Other words allowed between two of its words.")
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if (self.say is not None) + bool(self.any_of) + (self.digits is not None) != 1:
-            raise ValueError("a phrase has one of say, any_of and digits")
+            raise ValueError("a phrase needs exactly one of say, any_of and digits")
         return self
 
     @property
@@ -127,17 +127,17 @@ Phrases = Annotated[tuple[Annotated[Phrase, BeforeValidator(_as_phrase)], ...], 
 
 
 class VoiceTranscript(StateAssertion):
-    """What a speaker must say and must not say; with nothing of that, only that somebody speaks."""
+    """What a speaker must say and must not say; without phrases, the speaker must say anything at all."""
 
-    speaker: str | None = Field(default=None, min_length=1, description="Whose turns are looked at; all otherwise.")
+    speaker: str | None = Field(default=None, min_length=1, description="Whose turns are read; default: all.")
     contains: Phrases = Field(default=(), description="Phrases that must be said.")
-    phrases: Phrases = Field(default=(), description="The same, with all that can be said about a phrase.")
+    phrases: Phrases = Field(default=(), description="Phrases that must be said, with all settings of a phrase.")
     order: Phrases = Field(default=(), description="Phrases that must be said one after the other.")
     forbidden: Phrases = Field(default=(), description="Phrases that must not be said.")
 
 
 class TurnReader:
-    """How turns are read."""
+    """Reads turns."""
 
     def parse(self, item: Item) -> Any:
         """The turn: `speaker`, `text`, `at`."""
@@ -187,7 +187,7 @@ class Voice(NamedTuple):
     turns: Sequence[int]
     """Which of the speaker's turns each token is in."""
     places: Sequence[int]
-    """Where each of these turns stands in the call, from 0."""
+    """The position of each of these turns in the call, from 0."""
 
 
 class CallTranscript(NamedTuple):
@@ -201,17 +201,17 @@ class CallTranscript(NamedTuple):
     """Speakers of whom some turns cannot be read."""
 
     def by(self, speaker: str | None, *, as_read: bool = False) -> list[Voice]:
-        """Who speaks of those that are meant."""
+        """The voices of the speaker, or all voices."""
         voices = self.as_read if as_read else self.voices
         return [one for one in voices if speaker is None or one.speaker == _name(speaker)]
 
     @property
     def is_masked(self) -> bool:
-        """Whether something is written otherwise than it is read."""
+        """Whether the text has look-alike or invisible characters."""
         return self.as_read is not self.voices
 
     def is_whole(self, speaker: str | None) -> bool:
-        """Whether all that they say can be read."""
+        """Whether all of the speaker's turns can be read."""
         return not self.garbled if speaker is None else _name(speaker) not in self.garbled
 
 
@@ -289,7 +289,7 @@ def _mentions(
 
 
 def _is_whole(tokens: Sequence[SpeechToken], span: SpeechSpan) -> bool:
-    """Whether no more digits stand around these: 4471 is not read out by who says 44719."""
+    """Whether no other digits are next to these: 44719 does not say 4471."""
     begins = span.start == 0 or not tokens[span.start - 1].is_number or tokens[span.start].pause is SpeechPause.LONG
     at_end = span.end == len(tokens) or not tokens[span.end].is_number or tokens[span.end].pause is SpeechPause.LONG
     return begins and at_end
@@ -419,7 +419,7 @@ def _judge_forbidden(phrase: Phrase, call: CallTranscript, asked: VoiceTranscrip
     if meant:
         why = "was said"
     elif not call.is_whole(speaker):
-        why = "a turn cannot be read, so nobody can say that it was not said"
+        why = "a turn cannot be read, so it may have been said"
     elif not voices:
         # Who says nothing earns nothing.
         why = _silence_reason(speaker)
@@ -427,7 +427,7 @@ def _judge_forbidden(phrase: Phrase, call: CallTranscript, asked: VoiceTranscrip
 
 
 def _silence_reason(speaker: str | None) -> str:
-    return "nobody said anything" if speaker is None else f"{speaker} said nothing"
+    return "no speaker said anything" if speaker is None else f"{speaker} said nothing"
 
 
 def _closest(voices: Sequence[Voice], phrase: Phrase) -> str:
@@ -472,20 +472,20 @@ def _example(asked: Mapping[str, Any], said: str, expect: str) -> CheckExample:
         _example({"phrases": [{"say": "approved", "not_negated": True}]}, "It was not approved.", "0"),
     ],
 )
-def voice_transcript(asked: VoiceTranscript, scene: CheckContext) -> Checked | Missing:
+def voice_transcript(asked: VoiceTranscript, context: CheckContext) -> Checked | Missing:
     """A speaker says what must be said, in order, and nothing that must not be."""
-    trouble = missing_if_unread(scene.source, scene.after, "after")
+    trouble = missing_if_unread(context.source, context.after, "after")
     if trouble is not None:
         return trouble
-    changes = scene.changes()
-    turns, unreadable = parse_items(scene, TURNS, changes, deleted_too=False)
-    if trouble := missing_if_not_kept(scene.source, split_by_fault(unreadable, changes)[1]):
+    changes = context.changes()
+    turns, unreadable = parse_items(context, TURNS, changes, deleted_too=False)
+    if trouble := missing_if_not_kept(context.source, split_by_fault(unreadable, changes)[1]):
         return trouble
     # Calling is the task itself, so no turn of the call is collateral.
-    scene.work_context.select(scene.source, [one.key for one in scene.after.items])
+    context.work_context.select(context.source, [one.key for one in context.after.items])
     call = _build_transcript(turns, unreadable)
     considered = [one for one in turns if _is_by(one.document, asked.speaker)]
-    evidence = base_evidence(scene, len(considered), [describe_unreadable(one, asked.evidence) for one in unreadable])
+    evidence = base_evidence(context, len(considered), [describe_unreadable(one, asked.evidence) for one in unreadable])
     results = list(_judge_phrases(asked, call))
     evidence["fields"] = [one.to_dict(call, asked.evidence) for one in results]
     if results:
@@ -495,7 +495,7 @@ def voice_transcript(asked: VoiceTranscript, scene: CheckContext) -> Checked | M
         evidence["why"] = "something was said, and no more is asked" if score else _silence_reason(asked.speaker)
     said = [one.mention.first[0] for one in results if one.mention is not None and one.why is None]
     if asked.capture is not None and said:
-        scene.work_context.names[asked.capture] = turns[said[0]].document
+        context.work_context.names[asked.capture] = turns[said[0]].document
     if asked.credit is Credit.ALL and score < 1:
         score = Fraction(0)
     return Checked(str(score), evidence, Fault.AGENT)

@@ -23,7 +23,7 @@ from meruit.registry import CheckExample
 MAX_LISTED = 10
 """Flaws, and complaints of a guide, in the evidence."""
 VERSION = "version"
-"""What stands for a path in the evidence where the guide's version is asked for, which has two places."""
+"""The path shown in the evidence for the guide's version, which has two places."""
 
 
 @lru_cache(maxsize=4096)
@@ -61,7 +61,7 @@ class OutcomeCodes(NamedTuple):
 
     codes: frozenset[str]
     paths: tuple[str, ...]
-    """The first at which something stands decides; all that stand there must agree."""
+    """Paths in order: the first that has values decides, and all of its values must agree."""
     among: frozenset[str] | None = None
     """Codes beside which others say something else; None where every code is about the outcome."""
 
@@ -220,7 +220,7 @@ class X12Response(SelectionAssertion):
         return words[word]
 
     def outcome_codes(self) -> OutcomeCodes | None:
-        """By which codes the outcome is told."""
+        """The codes of the outcome."""
         return None if self.outcome is None else self._outcome_of(self.outcome)
 
     def guides(self) -> list[X12ImplementationGuide]:
@@ -265,7 +265,7 @@ def _example(expect: str, **asked: Any) -> CheckExample:
         _example("0", set="271", correlate_by={"TRN.2": "93175-012548"}),
     ],
 )
-def x12_response(asked: X12Response, scene: CheckContext) -> Checked | Missing:
+def x12_response(asked: X12Response, context: CheckContext) -> Checked | Missing:
     """An X12 answer came that has this outcome and these fields."""
     outcome = asked.outcome_codes()
     guides = asked.guides() if asked.valid else []
@@ -278,7 +278,7 @@ def x12_response(asked: X12Response, scene: CheckContext) -> Checked | Missing:
         if asked.valid:
             yield _flaws_result("valid", "valid", guide_violations(document.transaction, guides))
 
-    return decide_each(asked, asked.selection_rules(), scene, READER, besides)
+    return decide_each(asked, asked.selection_rules(), context, READER, besides)
 
 
 def _outcome_result(word: str, outcome: OutcomeCodes, document: X12Document) -> FieldResult:

@@ -327,18 +327,18 @@ def test_null_is_one_thing_wherever_it_travels() -> None:
     ],
 )
 def test_what_is_no_path_is_refused_with_an_example(path: str) -> None:
-    with pytest.raises(AuthorError, match=r"is no HL7 path: .*; for example PID-3\.1"):
+    with pytest.raises(AuthorError, match=r"HL7 path: .*PID-3\.1"):
         compile_path(path)
 
 
 @pytest.mark.parametrize(
     ("path", "hint"),
     [
-        ("PID.3.1", "a hyphen stands before the field"),
-        ("PID-3-1", "dots within it"),
+        ("PID.3.1", "hyphen"),
+        ("PID-3-1", "dots inside"),
         ("PID-3.0", "counted from 1"),
         ("MSH-2.1", "delimiters themselves"),
-        ("pid-3", "three capital letters"),
+        ("pid-3", "capital letters"),
         ("PID-3.1.2.4", r"'\.4' cannot follow 'PID-3\.1\.2'"),
     ],
 )
@@ -469,12 +469,12 @@ def test_one_message_may_come_in_an_envelope() -> None:
     [
         (b"", "is empty", 0),
         (b"\x0b\x1c\r", "is empty", 0),
-        (b"hello", "does not begin with MSH", 0),
-        (b"\r\n  hello", "does not begin with MSH", 4),
-        (b'{"MSH": 1}', "does not begin with MSH", 0),
-        (b"PID|1\rMSH|^~\\&|", "does not begin with MSH", 0),
-        (b"MSHello", "does not begin with MSH", 0),
-        ("MSH|^~\\&|".encode("utf-16"), "does not begin with MSH", 0),
+        (b"hello", "with MSH", 0),
+        (b"\r\n  hello", "with MSH", 4),
+        (b'{"MSH": 1}', "with MSH", 0),
+        (b"PID|1\rMSH|^~\\&|", "with MSH", 0),
+        (b"MSHello", "with MSH", 0),
+        ("MSH|^~\\&|".encode("utf-16"), "with MSH", 0),
         (b"MSH", "declares 0 delimiters", 3),
         (b"MSH\rPID|1", "declares 0 delimiters", 3),
         (b"MSH|", "declares 1 delimiters", 3),
@@ -483,16 +483,16 @@ def test_one_message_may_come_in_an_envelope() -> None:
         (b"MSH|^^\\&|", "declares '^'", 5),
         (b"MSH|^~a&|", "declares 'a'", 6),
         (b"MSH|^~\xc3|", "declares 'Ã'", 6),
-        (b"\x0bMSH|^~\\&|\rPID|\xff\r", "is not in its character set, utf-8", 15),
-        (b"MSH|^~\\&|" + b"|" * 15 + b"ASCII\rPID|\xc3\xbc", "is not in its character set, ascii", 34),
+        (b"\x0bMSH|^~\\&|\rPID|\xff\r", "set, utf-8", 15),
+        (b"MSH|^~\\&|" + b"|" * 15 + b"ASCII\rPID|\xc3\xbc", "set, ascii", 34),
         (b"MSH|^~\\&|" + b"|" * 15 + b"ISO IR87\r", "'ISO IR87' in MSH-18", 24),
-        ("MSH|^~\\&|ü\r\n\nhello\r".encode(), "begins with no segment's name", 14),
-        (b"MSH|^~\\&|\rPID^1\r", "begins with no segment's name", 10),
-        (b"MSH|^~\\&|\nmore\nPID|1", "begins with no segment's name", 10),
+        ("MSH|^~\\&|ü\r\n\nhello\r".encode(), "segment's name", 14),
+        (b"MSH|^~\\&|\rPID^1\r", "segment's name", 10),
+        (b"MSH|^~\\&|\nmore\nPID|1", "segment's name", 10),
         (b"MSH|^~\\&|\rMSH|^~\\&|\r", "holds 2 messages", 10),
-        (b"BHS|^~\\&|\rBTS|0", "holds no message", 0),
-        (b"BHS|^~\\&|\rPID|1\rMSH|^~\\&|\r", "outside any message", 10),
-        (b"MSH|^~\\&|\rBTS|1\r\nPID|1\r", "outside any message", 17),
+        (b"BHS|^~\\&|\rBTS|0", "no message", 0),
+        (b"BHS|^~\\&|\rPID|1\rMSH|^~\\&|\r", "outside", 10),
+        (b"MSH|^~\\&|\rBTS|1\r\nPID|1\r", "outside", 17),
     ],
 )
 def test_what_is_no_hl7_is_said_to_be_none_and_where(content: bytes, why: str, offset: int) -> None:

@@ -24,7 +24,7 @@ ANYTHING = st.recursive(
 )
 
 
-def told(**written: Any) -> dict[str, str]:
+def faults(**written: Any) -> dict[str, str]:
     with pytest.raises(AssertionFaults) as refused:
         validate_settings(Shelf, written)
     return {".".join(map(str, place)): why for place, why in refused.value.faults}
@@ -86,7 +86,7 @@ def test_how_many_there_may_be(written: Any, low: int, high: int | None, text: s
     ],
 )
 def test_what_is_no_number_of_items_is_refused(written: Any) -> None:
-    with pytest.raises(ValueError, match="expected a number of items"):
+    with pytest.raises(ValueError, match="number of"):
         as_range(written)
 
 
@@ -167,21 +167,21 @@ def test_what_is_filled_into_a_list_stands_for_itself() -> None:
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        (["status"], "has a path"),
-        ([{"expected": 1}], "has a path"),
-        ([{"path": 5, "expected": 1}], "has a path"),
+        (["status"], "a path"),
+        ([{"expected": 1}], "a path"),
+        ([{"path": 5, "expected": 1}], "a path"),
         ([{"path": "a", "expected": 1}, {"path": "a"}], "twice"),
-        ([{"path": "a", "expected": 1, "gte": 2}], "only weight and must"),
-        ("status", "expected a mapping"),
+        ([{"path": "a", "expected": 1, "gte": 2}], "weight"),
+        ("status", "a mapping"),
         ({f"a{number}": 1 for number in range(MAX_FIELDS + 1)}, "500"),
     ],
 )
-def test_a_list_that_is_none_of_fields_is_refused(fields: Any, why: str) -> None:
-    assert why in told(fields=fields)["fields"]
+def test_an_invalid_list_of_fields_is_refused(fields: Any, why: str) -> None:
+    assert why in faults(fields=fields)["fields"]
 
 
-def test_every_fault_is_told_at_its_place() -> None:
-    assert told(
+def test_every_fault_is_reported_at_its_path() -> None:
+    assert faults(
         fields={"a..b": 1, "c": {"equal": 1}, "d": {"gte": "much"}, "${e}": 1},
         where={"f": {"matches": "("}},
         feilds={},
@@ -201,19 +201,19 @@ def test_every_fault_is_told_at_its_place() -> None:
     }
 
 
-def test_faults_are_told_in_plain_words() -> None:
-    found = told(feilds={}, changed="create", fields={"a": {"equal": 1}, "${b}": 1}, capture="min")
-    assert found["feilds"] == "unknown key 'feilds' (did you mean 'fields'?)"
-    assert found["changed"].startswith("expected one of 'created', 'updated'")
-    assert "did you mean 'equals'" in found["fields.a"]
-    assert found["fields.${b}"] == "a path holds no ${…}; where: takes one beside a path"
-    assert "means something else in a formula" in found["capture"]
-    assert "is no name" in told(capture="an order")["capture"]
+def test_faults_name_what_is_wrong() -> None:
+    found = faults(feilds={}, changed="create", fields={"a": {"equal": 1}, "${b}": 1}, capture="min")
+    assert "'fields'" in found["feilds"]
+    assert "'created', 'updated'" in found["changed"]
+    assert "'equals'" in found["fields.a"]
+    assert "${…}" in found["fields.${b}"]
+    assert "'min'" in found["capture"]
+    assert "'an order'" in faults(capture="an order")["capture"]
 
 
 @pytest.mark.parametrize("more", [{"fields": {"a": 1}}, {"capture": "book"}])
-def test_none_of_which_something_is_asked_is_refused(more: Any) -> None:
-    assert "count: 0 leaves nothing" in told(count=0, **more)[""]
+def test_count_zero_with_fields_is_refused(more: Any) -> None:
+    assert "count: 0" in faults(count=0, **more)[""]
 
 
 def test_no_time_at_all_is_a_time() -> None:
@@ -223,11 +223,11 @@ def test_no_time_at_all_is_a_time() -> None:
 
 
 @pytest.mark.parametrize("name", ["source", "validate", "allow"])
-def test_names_of_ours_are_no_names_of_the_authors(name: str) -> None:
-    assert "unknown key" in told(**{name: "a"})[name]
+def test_internal_names_are_unknown_keys(name: str) -> None:
+    assert "unknown key" in faults(**{name: "a"})[name]
 
 
 def test_a_path_is_checked_by_the_check() -> None:
     with pytest.raises(AuthorError):
         dotted.compile_path("a..b")
-    assert "is no path" in told(where={"a..b": 1})["where.a..b"]
+    assert "'a..b'" in faults(where={"a..b": 1})["where.a..b"]

@@ -140,15 +140,12 @@ def test_a_condition_may_use_facts() -> None:
 # Which source
 
 
-def test_the_one_source_of_its_kind_is_meant_unless_the_author_says_which() -> None:
+def test_the_only_source_of_a_kind_is_the_default() -> None:
     both = {"a": snapshot(ORDER), "b": snapshot({})}
     on = Work(input=as_work_part(both), output=as_work_part(both))
     finding = run(on)
     assert isinstance(finding, Missing)
-    assert (finding.cause, finding.why) == (
-        Cause.AUTHOR_ERROR,
-        "this check reads rows, of which the task has a, b; say which with from",
-    )
+    assert (finding.cause, "a, b; " in finding.why) == (Cause.AUTHOR_ERROR, True)
     assert score(run(on, **{"from": "a"})) == "1"
     assert score(run(on, **{"from": "b"})) == "0"
 
@@ -156,28 +153,28 @@ def test_the_one_source_of_its_kind_is_meant_unless_the_author_says_which() -> N
 @pytest.mark.parametrize(
     ("world", "asked", "why"),
     [
-        ({}, {}, "of which the task has none"),
-        ({}, {"from": "a"}, "no source is called 'a'; the task has none"),
-        ({"b": Snapshot(SourceKind.FHIR)}, {"from": "b"}, "the source 'b' is fhir; this check reads rows"),
-        ({"b": Snapshot(SourceKind.FHIR)}, {}, "of which the task has none"),
+        ({}, {}, "task has none"),
+        ({}, {"from": "a"}, "'a'"),
+        ({"b": Snapshot(SourceKind.FHIR)}, {"from": "b"}, "'b' is fhir"),
+        ({"b": Snapshot(SourceKind.FHIR)}, {}, "task has none"),
     ],
 )
-def test_a_source_that_is_not_there_is_the_authors(world: Any, asked: Any, why: str) -> None:
+def test_an_unknown_source_is_the_authors_fault(world: Any, asked: Any, why: str) -> None:
     finding = run(Work(input=as_work_part(world), output=as_work_part(world)), **asked)
     assert isinstance(finding, Missing)
     assert finding.fault is Fault.AUTHOR
     assert why in finding.why
 
 
-def test_a_source_that_was_read_before_and_not_after_is_nobodys_failure() -> None:
+def test_a_source_not_read_after_the_run_is_a_system_fault() -> None:
     for asked in ({}, {"from": "a"}):
         finding = run(Work(input=as_work_part({"a": snapshot({})}), output={}), **asked)
         assert isinstance(finding, Missing)
-        assert (finding.fault, finding.why) == (Fault.SYSTEM, "a could not be read: nobody read it after the run")
+        assert (finding.fault, "after" in finding.why) == (Fault.SYSTEM, True)
 
 
 @pytest.mark.parametrize("world", [5, [], "", {"a": 5}, {"a": {"kind": "attic"}}, {"a": {"kind": "rows", "items": {}}}])
-def test_a_world_that_is_none_is_nobodys_failure(world: Any) -> None:
+def test_an_invalid_state_is_a_system_fault(world: Any) -> None:
     for on in (Work(input={"world": world}), Work(output={"world": world})):
         assert blamed(run(on)) == (Missing, Fault.SYSTEM)
 
@@ -197,7 +194,7 @@ def test_what_one_check_matched_lends_its_values_to_later_ones() -> None:
     assert [score(one) for one in chain(done(), CAPTURE, later)] == ["1", "1"]
 
 
-def test_a_name_that_nobody_captured_yet_is_the_authors() -> None:
+def test_a_name_that_is_not_captured_yet_is_the_authors_fault() -> None:
     later = {"book": "patient", "fields": {"id": "${order['for']}"}}
     assert blamed(chain(done(), later, CAPTURE)[0]) == (Missing, Fault.AUTHOR)
 
@@ -216,7 +213,7 @@ def test_where_the_agent_left_nothing_to_capture_it_answers_for_later_checks_too
     assert score(first) == "0"
     assert blamed(second) == (Checked, Fault.AGENT)
     assert isinstance(second, Checked)
-    assert (second.score, (second.details or {})["why"]) == ("0", "nothing was captured as order")
+    assert (second.score, (second.details or {})["why"][-5:]) == ("0", "order")
 
 
 @pytest.mark.parametrize("later", LATER)
@@ -304,18 +301,18 @@ def test_an_assertion_is_compiled_once_and_run_on_any_number_of_works() -> None:
     assert score(ready(work(BEFORE, {"lab/9": '{"k": 1}'}))) == "0"
 
 
-def test_what_is_nested_without_end_is_the_authors() -> None:
+def test_endless_nesting_is_the_authors_fault() -> None:
     deep: Any = "a"
     for _ in range(100):
         deep = [deep]
-    with pytest.raises(AuthorError, match="deep inside each other"):
+    with pytest.raises(AuthorError, match="deep"):
         run(done(), fields={"a": {"equals": deep}})
 
 
-def test_a_kind_of_source_that_no_check_reads_is_the_authors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kind_that_no_check_reads_is_the_authors_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reader_of(SourceKind.ROWS) is SHELF.reader
     monkeypatch.setattr(checks, "_found", {SHELF.name: SHELF._replace(reader=None)})
-    with pytest.raises(AuthorError, match="no check reads rows"):
+    with pytest.raises(AuthorError, match="reads rows"):
         reader_of(SourceKind.ROWS)
 
 

@@ -38,7 +38,7 @@ WILD = st.recursive(
 
 
 @given(WILD)
-def test_whatever_was_found_is_shown_as_json_and_its_size_is_bounded(value: Any) -> None:
+def test_any_value_is_shown_as_json_of_bounded_size(value: Any) -> None:
     for one in (sanitize_value(value), for_evidence((value, value)), for_evidence((value,), EvidenceDisplay.HASH)):
         written = json.dumps(one, allow_nan=False)
         assert json.loads(written) == one

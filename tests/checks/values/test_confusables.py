@@ -37,7 +37,7 @@ def test_plain_text_is_what_it_is(text: str) -> None:
 
 
 @given(st.text("secrt xyz", max_size=12), st.lists(st.tuples(st.integers(0, 12), st.sampled_from(INVISIBLE))))
-def test_what_nobody_sees_changes_nothing(text: str, hidden: list[tuple[int, str]]) -> None:
+def test_invisible_characters_change_nothing(text: str, hidden: list[tuple[int, str]]) -> None:
     masked = text
     for place, one in hidden:
         masked = masked[:place] + one + masked[place:]
@@ -82,10 +82,8 @@ def test_a_negation_is_not_passed_by_who_writes_the_word_otherwise(forbidding: d
     assert judge(("harmless",)) is None
 
 
-def test_the_reason_says_that_it_only_looks_so() -> None:
-    assert matcher({"not": "secret"}).judge(("s\u0435cret",)) == (
-        "is 's\u0435cret', which reads so without its look-alike and invisible characters"
-    )
+def test_the_reason_names_look_alike_characters() -> None:
+    assert "look-alike" in str(matcher({"not": "secret"}).judge(("s\u0435cret",)))
     assert matcher({"not": "secret"}).judge(("secret",)) == "is 'secret'"
 
 
@@ -95,7 +93,7 @@ def test_the_reason_says_that_it_only_looks_so() -> None:
     ["secret", {"contains": "secret"}, {"matches": "secret"}, {"in": ["secret"]}, {"not": {"not": "secret"}}],
     ids=str,
 )
-def test_nobody_is_given_a_word_that_only_looks_like_it(asking: Any, written: str) -> None:
+def test_a_look_alike_word_does_not_match(asking: Any, written: str) -> None:
     assert matcher(asking).judge((written,)) is not None
     assert matcher(asking).judge(("secret",)) is None
 
@@ -147,17 +145,15 @@ def test_a_guard_counts_what_looks_like_what_it_forbids(written: str) -> None:
     assert scored(work({}, shelf), where={"text": {"says": "novel"}}, count=0)[0] == "1"
 
 
-def test_a_guard_says_what_it_saw_through() -> None:
+def test_a_guard_lists_look_alike_items() -> None:
     shelf = {"book/1": '{"text": "s\\u0435cret"}'}
     score, evidence = scored(work({}, shelf), where={"text": "secret"}, count=0)
     assert (score, evidence["selected"]) == ("0", [])
     assert [one["key"] for one in evidence["lookalikes"]] == ["book/1"]
-    assert evidence["why"] == (
-        "0 found, and 1 that reads so without look-alike and invisible characters; exactly 0 asked for"
-    )
+    assert evidence["why"].startswith("0 found, and 1 more ")
 
 
-def test_who_asks_is_not_given_what_only_looks_like_it() -> None:
+def test_a_look_alike_item_is_not_selected() -> None:
     shelf = {"book/1": '{"text": "s\\u0435cret", "n": 1}'}
     assert scored(work({}, shelf), where={"text": "secret"})[0] == "0"
     assert scored(work({}, shelf), where={"text": "secret"}, count=1)[0] == "0"

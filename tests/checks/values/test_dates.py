@@ -103,8 +103,8 @@ def test_the_ends_of_time_have_a_day_in_every_zone(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["Mars/Olympus", "", "../etc/passwd", "+25:00", "+05:75", 5, [], "\0", "x" * 5000])
-def test_what_is_no_zone_is_the_authors_error(name: Any) -> None:
-    with pytest.raises(AuthorError, match="no time zone"):
+def test_an_unknown_zone_is_the_authors_error(name: Any) -> None:
+    with pytest.raises(AuthorError, match="time zone"):
         zone(name)
 
 

@@ -37,7 +37,7 @@ def test_a_float_stands_for_its_shortest_text(number: float) -> None:
 
 
 @given(ANYTHING)
-def test_whatever_is_asked_about_it_answers(value: Any) -> None:
+def test_every_value_has_an_answer(value: Any) -> None:
     found = numeral(value)
     assert found is None or found.is_finite()
 
@@ -46,7 +46,7 @@ def test_whatever_is_asked_about_it_answers(value: Any) -> None:
     "value",
     [True, False, None, "", " ", "1_000", "1,000", "five", "٣", "nan", "Infinity", float("nan"), float("inf"), [], {}],
 )
-def test_what_is_no_number_is_none(value: Any) -> None:
+def test_a_value_that_is_not_a_number_is_none(value: Any) -> None:
     assert numeral(value) is None
 
 

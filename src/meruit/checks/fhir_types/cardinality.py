@@ -32,7 +32,7 @@ VARIANTS = frozenset(base + kind for base in CHOICES for kind in CHOICE_TYPES)
 
 
 def cardinality_error(resource: Mapping[str, Any]) -> str | None:
-    """What stands there several times though R4 has it once; None where nothing does."""
+    """Which element occurs several times although R4 allows one; None where none does."""
     kind = resource.get("resourceType")
     for name, value in resource.items():
         if isinstance(value, list) and name in SINGLE and kind not in SEVERAL.get(name, ()):
@@ -54,7 +54,7 @@ def _duplicate_choice_error(part: Any) -> str | None:
     for base in CHOICES if variants else ():
         several = [name for name in variants if name.startswith(base) and name[len(base) :] in CHOICE_TYPES]
         if len(several) > 1:
-            return f"{' and '.join(sorted(several)[:3])} stand side by side, and R4 has one of them"
+            return f"{' and '.join(sorted(several)[:3])} occur together, and R4 allows one of them"
         if several and isinstance(part[several[0]], list):
             return f"{several[0]} is a list, and R4 has one value there"
     return next((why for one in part.values() if (why := _duplicate_choice_error(one)) is not None), None)

@@ -44,7 +44,7 @@ COMPARE: dict[str, Callable[[FhirTimeSpan, FhirTimeSpan], bool]] = {
 
 
 def parse_time_span(text: str, zone: tzinfo = UTC) -> FhirTimeSpan | None:
-    """What a FHIR date or time covers, in `zone` where it names none; None for what is no date."""
+    """What a FHIR date or time covers, in `zone` where it names none; None for anything else."""
     found = _WRITTEN.fullmatch(text)
     if found is None:
         return None
@@ -68,7 +68,7 @@ def parse_time_span(text: str, zone: tzinfo = UTC) -> FhirTimeSpan | None:
 
 
 def time_span_of(value: Any, zone: tzinfo = UTC) -> FhirTimeSpan | None:
-    """What a FHIR date, time, Period or Timing covers, from its first moment to its last; None for what is no such."""
+    """What a FHIR date, time, Period or Timing covers, from its first moment to its last; None for anything else."""
     match value:
         case str():
             return parse_time_span(value, zone)

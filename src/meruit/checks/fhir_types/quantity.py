@@ -29,7 +29,7 @@ class Amount(NamedTuple):
 
 # Any is JSON as it was parsed.
 def amount_of(value: Any) -> Amount | None:
-    """What a FHIR Quantity, Money or Range says; None for what is no such."""
+    """The amount of a FHIR Quantity, Money or Range; None for anything else."""
     match value:
         case {"value": int() | float() | Decimal() as number}:
             point = numeral(number)

@@ -1,7 +1,7 @@
-"""FHIR references: which forms mean the same resource, and which one only another server has.
+"""FHIR references: which forms refer to the same resource.
 
-`Patient/1` is the source's own. `http://elsewhere/Patient/1` is not, whatever its id: only where it is known at which
-address the source was read is an absolute reference to that address one to the source's own resource.
+`Patient/1` is the source's own resource. `http://elsewhere/Patient/1` is not: an absolute reference refers to the
+source's own resource only if it begins with the address at which the source was read.
 """
 
 import re
@@ -31,7 +31,7 @@ class OwnReference(str):
 
 
 def normal_reference(text: str) -> str:
-    """The reference without a version; what is no address of a resource stays as it is."""
+    """The reference without a version; a text that is not the address of a resource stays as it is."""
     found = REFERENCE.fullmatch(text)
     return f"{found[1] or ''}{found[2]}" if found else text
 
@@ -42,7 +42,7 @@ def forms(text: str) -> tuple[str, ...]:
 
 
 def base_of(reads: Iterable[Read]) -> str | None:
-    """The address of a FHIR server, with its last slash, by what was asked of it; None where nobody can tell."""
+    """The address of a FHIR server with its last slash, derived from the requests; None where it is unknown."""
     for one in reads:
         found = _ASKED.fullmatch(one.what)
         if found and (found[2] in RESOURCE_TYPES or found[2] == "metadata"):

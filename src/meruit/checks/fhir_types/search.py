@@ -58,7 +58,7 @@ def compile_search(resource_type: str, parameters: Mapping[str, str | Sequence[s
     A comma means or; a parameter with several values means and. What has no time zone is taken to be in `zone`.
     """
     if not _TYPE.fullmatch(resource_type):
-        raise AuthorError(f"{resource_type!r} is no type of resource; for example Appointment")
+        raise AuthorError(f"{resource_type!r} is not a FHIR resource type; for example Appointment")
     tests = [
         _compile_term(_SearchTerm(resource_type, name, text, zone))
         for name, given in parameters.items()
@@ -121,12 +121,12 @@ def _parameter(asked: _SearchTerm, name: str) -> SearchParameter:
     if name in known:
         return known[name]
     if name in SHAPING:
-        raise asked.author_error(f"{name} says how a server's reply looks and selects nothing; leave it away")
+        raise asked.author_error(f"{name} changes a server's reply and selects nothing; remove it")
     if "." in name or name == "_has":
         raise asked.author_error("other resources are not looked into; search for each type by itself")
     element = next((one.name for one in known.values() if name in one.paths), None)
     close = f" (did you mean {element!r}?)" if element else nearest(name, known)
-    raise asked.author_error(f"there is no search parameter {name!r}{close}; {_WHERE}")
+    raise asked.author_error(f"unknown search parameter {name!r}{close}; {_WHERE}")
 
 
 def _values_of(resource: Mapping[str, Any], parameter: SearchParameter, paths: list[JsonPath]) -> list[Any]:
@@ -150,7 +150,7 @@ def _may_be_to(target: str, value: Any) -> bool:
 
 def _compile_alternative(asked: _SearchTerm, parameter: SearchParameter, modifier: str, text: str) -> _Fits:
     if not text:
-        raise asked.author_error("nothing stands before or after a comma; a comma that is meant is written \\,")
+        raise asked.author_error("there is nothing before or after a comma; write \\, for a literal comma")
     match parameter.kind:
         case SearchParameterType.TOKEN:
             return _token_text(text) if modifier == "text" else _token(asked, text)
@@ -167,7 +167,7 @@ def _compile_alternative(asked: _SearchTerm, parameter: SearchParameter, modifie
 
 
 def _split(text: str, sign: str) -> list[str]:
-    """The parts between signs that no backslash stands before; backslashes stay."""
+    """Split at signs that are not escaped by a backslash; backslashes stay."""
     parts, start = [], 0
     for found in re.finditer(r"\\.|[,|]", text):
         if found[0] == sign:
@@ -303,7 +303,7 @@ def _prefix(asked: _SearchTerm, text: str) -> tuple[str, str]:
     if found is None:
         return "eq", text
     if found[1] not in COMPARE:
-        raise asked.author_error(f"there is no prefix {found[1]} here; write {', '.join(COMPARE)}, or none")
+        raise asked.author_error(f"the prefix {found[1]} is not supported; write {', '.join(COMPARE)}, or none")
     return found[1], found[2]
 
 
@@ -312,7 +312,7 @@ def _date(asked: _SearchTerm, text: str) -> _Fits:
     wanted = parse_time_span(written, asked.zone)
     if wanted is None:
         raise asked.author_error(
-            f"{written!r} is no date; write 2026, 2026-03, 2026-03-06 or 2026-03-06T10:00:00-06:00, and before it "
+            f"{written!r} is not a date; write 2026, 2026-03, 2026-03-06 or 2026-03-06T10:00:00-06:00, and before it "
             f"one of {', '.join(COMPARE)}, or nothing"
         )
     compare = COMPARE[prefix]
@@ -335,7 +335,7 @@ def _quantity(asked: _SearchTerm, text: str) -> _Fits:
     prefix, written = _prefix(asked, number)
     point = numeral(written) if WRITTEN.fullmatch(written) else None
     if point is None:
-        raise asked.author_error(f"{written!r} is no number; for example gt5.4")
+        raise asked.author_error(f"{written!r} is not a number; for example gt5.4")
     compare = comparison(prefix, point)
 
     def fits(value: Any) -> bool:

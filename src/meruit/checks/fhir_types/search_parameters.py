@@ -24,15 +24,15 @@ class SearchParameter(NamedTuple):
     name: str
     kind: SearchParameterType
     paths: tuple[str, ...]
-    """Dotted, with choices of types; whatever stands at any of them counts."""
+    """Dotted paths, with choices of types; the values at all of them count."""
     target: str | None = None
     """The only type of resource that a reference counts for."""
     is_flag: bool = False
-    """Whether it asks only if something stands there that is not false."""
+    """Whether it only tests that a value exists and is not false."""
 
 
 # A line is a kind and its parameters. `name` alone looks at the element of that name, `based-on` at `basedOn`;
-# `name=a.b|c` looks elsewhere; `:Type` keeps only references to that type; `?` asks whether something stands there.
+# `name=a.b|c` reads other paths; `:Type` keeps only references to that type; `?` tests whether a value exists.
 _EVERY = """
     token _id=id _tag=meta.tag _security=meta.security
     date _lastUpdated=meta.lastUpdated

@@ -15,7 +15,7 @@ from meruit.errors import AuthorError, UnreadableContent
 
 BOM = b"\xef\xbb\xbf"
 EDGES = "\n\x0b\x1c"
-"""What may stand around a segment without being part of it: half of CRLF, and the frame that MLLP puts on."""
+"""Characters around a segment that are not part of it: half of CRLF, and the MLLP frame."""
 NEVER = "\r"
 """Stands for a delimiter that was not declared: it ends segments, so none holds it."""
 DELIMITERS = 6
@@ -114,7 +114,7 @@ def _spans(content: bytes) -> list[tuple[int, int]]:
     starts = [head.start() for head in islice(_HEAD.finditer(content), MAX_MESSAGES + 1)]
     if len(starts) > MAX_MESSAGES:
         raise UnreadableContent.at(f"holds more than {MAX_MESSAGES:,} messages", content, starts[-1])
-    # Every line end is counted, those in text of the sender's as well: it is cheap, and far from what anybody sends.
+    # Every line end is counted, also those inside text: that is cheap, and real messages are far below the limit.
     if max(content.count(b"\r"), content.count(b"\n")) > MAX_SEGMENTS:
         raise UnreadableContent.at(f"holds more than {MAX_SEGMENTS:,} segments", content, 0)
     _check_blank(content, 0, starts[0] if starts else len(content), "does not begin with MSH, FHS or BHS")
@@ -180,7 +180,7 @@ def _lines(text: str, field: str) -> list[str]:
 
 def _notation(content: bytes, start: int) -> Notation:
     line = _LINE.match(content, start)
-    # What is wanted here is ASCII; in Latin-1 every byte is one character, whatever it turns out to be.
+    # Only ASCII matters here; in Latin-1 every byte is one character.
     header = line.group().decode("latin-1") if line else ""
     fields = header.split(header[3:4] or NEVER)
     declared = "".join([header[3:4], *fields[1:2]])
@@ -189,7 +189,7 @@ def _notation(content: bytes, start: int) -> Notation:
         raise UnreadableContent.at(why, content, start + 3)
     for position, character in enumerate(declared):
         if character not in string.punctuation or character in declared[:position]:
-            why = f"declares {character!r} as a delimiter, which is no punctuation or is one already"
+            why = f"declares {character!r} as a delimiter, which is not punctuation or is already used"
             raise UnreadableContent.at(why, content, start + 3 + position)
     delimiters = declared.ljust(DELIMITERS, NEVER)
     # MSH-1 is the separator itself, so MSH-18 is the seventeenth after the name; its first repetition is in force.
@@ -221,7 +221,7 @@ class FieldPosition(NamedTuple):
 
 
 class Hl7Path(NamedTuple):
-    """Where values stand in a message."""
+    """The place of values in a message."""
 
     text: str
     """As its author wrote it."""
@@ -285,16 +285,17 @@ def _hint(rest: str, *, within_segment: bool) -> str:
     if re.match(r"[-.[]0", rest):
         return ", because everything is counted from 1"
     if rest[0] in "-." and within_segment is (rest[0] == "-"):
-        return ", because a hyphen stands before the field and dots within it"
+        return ", because a hyphen comes before the field and dots inside it"
     return ""
 
 
 def _no_path(text: str, why: str) -> AuthorError:
-    return AuthorError(f"{text!r} is no HL7 path: {why}; for example PID-3.1, PID-3[5=MR].1 or OBX[3.1=8480-6]-5")
+    example = "PID-3.1, PID-3[5=MR].1 or OBX[3.1=8480-6]-5"
+    return AuthorError(f"{text!r} is not a valid HL7 path: {why}; for example {example}")
 
 
 def values(message: Hl7Message, path: Hl7Path) -> tuple[Value, ...]:
-    """What stands at a path, a value for each segment and repetition that it selects; nothing where all lack it.
+    """The values at a path, one for each segment and repetition that it selects; empty where all lack it.
 
     Where one has the place and another ends before it, the other's value is "": senders may leave off what is empty at
     an end, and a result without a status must not go unseen among those that have one.
@@ -357,7 +358,7 @@ def _plain(text: str, notation: Notation) -> str:
     """The text with its escapes replaced; those that are unknown, or not closed, stay as they are."""
     escape = notation.escape
     parts = text.split(escape)
-    # Escape characters come in pairs: every second part stands between two of them, and a last one may lack its end.
+    # Escape characters come in pairs: every second part is between two of them, and the last may lack its end.
     for position in range(1, len(parts) - 1, 2):
         meant = _meaning(parts[position], notation)
         parts[position] = f"{escape}{parts[position]}{escape}" if meant is None else meant
@@ -367,7 +368,7 @@ def _plain(text: str, notation: Notation) -> str:
 
 
 def _meaning(escaped: str, notation: Notation) -> str | None:
-    """What stands for the name between two escape characters; None where it is unknown."""
+    """The character for the name between two escape characters; None where it is unknown."""
     if escaped in ("H", "N"):
         return ""
     if len(escaped) == 1 and escaped in ESCAPED:

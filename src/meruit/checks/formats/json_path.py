@@ -19,7 +19,7 @@ from meruit.model.numbers import MAX_DIGITS
 MAX_PATH = 500
 """Characters of a path."""
 MAX_NESTING = 200
-"""How deep a document's objects and lists may stand inside each other."""
+"""The deepest nesting of a document's objects and lists."""
 
 _FHIR_TYPES = (
     "Base64Binary Boolean Canonical Code Date DateTime Decimal Id Instant Integer Integer64 Markdown Oid PositiveInt "
@@ -33,7 +33,7 @@ CHOICE_TYPES = frozenset(_FHIR_TYPES.split())
 
 # Any below is JSON as it was parsed: a dict, list, str, int, Decimal, bool or None.
 _Step = Callable[[list[Any]], list[Any]]
-"""From what stands before a step to what stands after it; lists still closed."""
+"""Maps the values before a step to the values after it, without opening lists."""
 
 _EXAMPLES = 'for example name.given, participant[0].actor, telecom[system=phone].value or extension["a.b"]'
 _NAME = re.compile(r"[^.\[\]\"'=()*]+")
@@ -53,7 +53,7 @@ _BRACKET = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """Where values stand in a document."""
+    """The place of values in a document."""
 
     text: str
     """As it was written."""
@@ -67,11 +67,11 @@ def compile_path(text: str, *, choices: bool = False) -> JsonPath:
     if not text or len(text) > MAX_PATH:
         _refuse(text[:40], "it is empty" if not text else f"it is longer than {MAX_PATH} characters")
     if choices and text[0].isupper():
-        _refuse(text, "it starts below the resource, so leave the resource's type away")
+        _refuse(text, "a path starts below the resource; remove the resource's type")
     steps: list[_Step] = []
     at = 0
     while at < len(text):
-        # A dot stands between two steps, and not before a bracket.
+        # A dot separates two steps, but does not come before a bracket.
         starts_name = at == 0 or text[at] == "."
         at += at > 0 and starts_name
         if text[at : at + 1] == "[" and (at == 0 or not starts_name):
@@ -88,12 +88,12 @@ def compile_path(text: str, *, choices: bool = False) -> JsonPath:
 
 
 def values(document: Any, path: JsonPath) -> tuple[Any, ...]:
-    """Every value at the path; of a list that stands there, its elements."""
+    """Every value at the path; a list there gives its elements."""
     return tuple(_walk(raw(document, path)))
 
 
 def raw(document: Any, path: JsonPath) -> list[Any]:
-    """What stands at the path, with lists left closed: an empty list is there, and what is absent is not."""
+    """The values at the path, without opening lists: an empty list is a value, an absent field is not."""
     nodes = [document]
     for step in path.steps:
         nodes = step(nodes)
@@ -102,7 +102,7 @@ def raw(document: Any, path: JsonPath) -> list[Any]:
 
 def _refuse(text: str, why: str, at: int | None = None) -> NoReturn:
     place = "" if at is None else f" at character {at + 1}"
-    raise AuthorError(f"{text!r} is no path: {why}{place}; {_EXAMPLES}")
+    raise AuthorError(f"{text!r} is not a valid path: {why}{place}; {_EXAMPLES}")
 
 
 def _parse_name(text: str, at: int, *, choices: bool) -> tuple[list[_Step], int]:
@@ -125,7 +125,7 @@ def _why_no_name(sign: str) -> str:
         case "*":
             return "lists are walked through without *"
         case "=":
-            return "an equality stands in brackets"
+            return "an equality must be in brackets"
         case _:
             return "a name is missing"
 
@@ -213,7 +213,7 @@ def _filter(child: JsonPath, wanted: str) -> _Step:
 
 
 def read_json(content: bytes) -> Any:
-    """The document in some bytes, decimals as written; Unreadable for what is no JSON, or none that anybody means."""
+    """Parse JSON with exact decimals; raises UnreadableContent for anything that is not valid or is ambiguous."""
     body = content.removeprefix(_BYTE_ORDER_MARK)
     skipped = len(content) - len(body)
     try:

@@ -1,7 +1,7 @@
-"""X12 interchanges: read with the delimiters they declare, checked as envelopes, asked by path.
+"""X12 interchanges: parsed with the delimiters they declare, validated as envelopes, read by path.
 
-Reading is lenient and looking for flaws is strict: what can be told apart is read, so that a check may say more of it
-than "broken", and `flaws` lists all that a trading partner would send it back for.
+Parsing is lenient, so that a check can say more than "broken". `flaws` is strict: it lists everything that a trading
+partner would reject.
 """
 
 import re
@@ -22,7 +22,7 @@ MAX_INTERCHANGES = 10_000
 REPETITION_SINCE = "00402"
 """Before this version ISA11 says which standard applies, and elements do not repeat."""
 SHOWN_CHARS = 32
-"""So much of a stranger's text is repeated in a flaw."""
+"""Characters of untrusted text that a flaw repeats."""
 
 # Byte order marks survive when files are joined; old systems end files with 0x1A, and fill blocks up with zeros.
 _BETWEEN = re.compile(rb"(?:[\s\x00\x1a]|\xef\xbb\xbf)*")
@@ -49,7 +49,7 @@ class Segment(NamedTuple):
     """Of its first byte in the content that was read."""
     text: str
     elements: list[str]
-    """The identifier stands at 0, so that NM109 is at 9."""
+    """The identifier is at 0, so that NM109 is at 9."""
 
     @property
     def name(self) -> str:
@@ -69,7 +69,7 @@ class Loop(NamedTuple):
     level: str
     """HL03, as `22` for a subscriber."""
     parent: int | None
-    """Where its parent stands among the set's loops: always earlier, so following parents comes to an end."""
+    """The index of its parent among the set's loops: always lower, so that following parents ends."""
     segments: Sequence[Segment]
 
 
@@ -184,7 +184,7 @@ def _marks(content: bytes, start: int) -> X12Delimiters:
         )
     if element == component or terminator in head[: -len(parts[-1])] + component:
         raise UnreadableContent.at(
-            f"the ISA's terminator {terminator!r} stands in its midst, or its separators are one", content, start
+            f"the ISA's terminator {terminator!r} occurs inside it, or its separators are equal", content, start
         )
     repetition = parts[11] if parts[12] >= REPETITION_SINCE else ""
     usable = len(repetition) == 1 and _can_separate(repetition) and repetition != component
@@ -228,13 +228,13 @@ def _build_interchange(segments: list[Segment], marks: X12Delimiters, noticed: l
     inside, iea = _split_trailer(segments, "IEA")
     groups: list[Group] = []
     runs, outside = _runs(inside[1:], "GS", "GE")
-    # An acknowledgement of another interchange stands outside groups by right.
-    noticed += [_flaw(one, f"{one.name} stands outside any group") for one in outside if one.name != "TA1"]
+    # An acknowledgement of another interchange belongs outside of groups.
+    noticed += [_flaw(one, f"{one.name} is outside of any group") for one in outside if one.name != "TA1"]
     for run in runs:
         gs = run[0]
         body, ge = _split_trailer(run, "GE")
         sets, outside = _runs(body[1:], "ST", "SE")
-        noticed += [_flaw(one, f"{one.name} stands outside any transaction set") for one in outside]
+        noticed += [_flaw(one, f"{one.name} is outside of any transaction set") for one in outside]
         groups.append(Group(gs, [TransactionSet(isa, gs, marks, one, _loops(one)) for one in sets], ge))
     return Interchange(isa, marks, groups, iea, noticed)
 
@@ -321,7 +321,7 @@ def _loop_flaws(loops: Iterable[Loop]) -> Iterator[X12Flaw]:
     for loop in loops:
         hl = loop.segments[0]
         if not loop.number or loop.number in known:
-            yield _flaw(hl, f"HL01 is {_quote(loop.number)}, which is no number of its own")
+            yield _flaw(hl, f"HL01 is {_quote(loop.number)}, which is not a unique number")
         if hl.get(2) and loop.parent is None:
             yield _flaw(hl, f"HL02 is {_quote(hl.get(2))}, and no HL before this one has that number")
         known.add(loop.number)
@@ -384,7 +384,7 @@ def _position(text: str, element: str, component: str | None) -> ElementPosition
 
 
 def values(transaction: TransactionSet, path: X12Path) -> tuple[str, ...]:
-    """All that stands at a path, in order: an empty element is an empty text, one that was left out is no value.
+    """All values at a path, in order: an empty element is an empty text, an omitted one gives no value.
 
     ISA and GS are those above the set. An element that repeats has as many values; a composite asked for whole is its
     text. A segment asked for whole is its text too.

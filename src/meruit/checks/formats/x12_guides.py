@@ -9,7 +9,7 @@ from meruit.errors import AuthorError
 MAX_SEGMENTS = 20_000
 """Of one transaction set that are held against its guide, at about a tenth of a millisecond each."""
 MAX_COMPLAINTS = 50
-"""After so many nobody reads on."""
+"""The most that are listed."""
 
 
 class X12ImplementationGuide(NamedTuple):

@@ -1,4 +1,4 @@
-"""What every assertion about the world may say, whichever check reads it."""
+"""The settings that assertions of all checks share."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -28,19 +28,19 @@ from meruit.errors import AuthorError
 T = TypeVar("T")
 
 DEFER_BUILD = ConfigDict(defer_build=True)
-"""Validators are built when first used: whoever only lists the checks need not wait for them."""
+"""Builds validators on first use, so that listing the checks stays fast."""
 MAX_FIELDS = 500
 """Fields of one assertion."""
 _SIGNED = re.compile(r"(>=|<=|==?|>|<)\s*([0-9]{1,9})")
 
 
 class Credit(StrEnum):
-    """What an assertion earns that holds in part."""
+    """The score of an assertion that holds in part."""
 
     FIELDS = "fields"
     """The share of its fields that fit."""
     ALL = "all"
-    """Nothing, unless all of it holds."""
+    """0 unless all of it holds."""
 
 
 class ItemChange(StrEnum):
@@ -54,34 +54,34 @@ class ItemChange(StrEnum):
 
 
 class MatchMode(StrEnum):
-    """Which of several that were selected is held against the fields."""
+    """Which of several selected items is compared with the fields."""
 
     BEST = "best"
-    """The one of which most fits; of equals the first by key."""
+    """The one that fits best; of equals the first by key."""
     ANY = "any"
-    """Another word for best: one that fits is enough, and which that is needs not be said."""
+    """The same as best: one item that fits is enough."""
     ALL = "all"
     """Each of them: the score is their mean."""
     FIRST = "first"
-    """The first by key, whatever the others are."""
+    """The first by key."""
 
 
 class EvidenceDisplay(StrEnum):
-    """How much of what was found stands in the evidence."""
+    """How values are shown in the evidence."""
 
     PLAIN = "plain"
     HASH = "hash"
-    """Only digests of it, where it is about patients."""
+    """Only their digests, for data about patients."""
 
 
 class Range(NamedTuple):
-    """How many there may be."""
+    """An allowed number of items."""
 
     low: int
     high: int | None
 
     def __contains__(self, number: object) -> bool:
-        """Whether that many are right."""
+        """Whether the number is in the range."""
         return isinstance(number, int) and self.low <= number and (self.high is None or number <= self.high)
 
     def __str__(self) -> str:
@@ -94,9 +94,9 @@ class Range(NamedTuple):
 AT_LEAST_ONE = Range(1, None)
 
 
-# Any, here and below: whatever an author wrote.
+# Any, here and below: what an author wrote.
 def as_range(written: Any) -> Range:
-    """`1`, `">=1"`, `[1, 3]`, `{min: 1, max: 3}`."""
+    """Parse `1`, `">=1"`, `[1, 3]` or `{min: 1, max: 3}`."""
     if isinstance(written, Range):
         return written
     found = _ends(written)
@@ -128,12 +128,12 @@ def _is_number(end: Any) -> bool:
 
 
 class FieldRule(NamedTuple):
-    """What one field must be, and what it counts for."""
+    """What one field must be, and its weight."""
 
     matcher: Matcher
     weight: Fraction = Fraction(1)
     must: bool = False
-    """Whether everything is lost without it."""
+    """Whether the score is 0 when this field does not fit."""
 
 
 _OF_RULES = {"weight", "must"}
@@ -142,11 +142,11 @@ Fields = Mapping[str, FieldRule]
 
 
 def fields_of(dialect: Dialect, check_path: Callable[[str], object]) -> Any:
-    """The type of a `fields:` or `where:` whose paths and values are of one kind; faults are told at their path."""
+    """The type of `fields:` or `where:` for one dialect of values; faults are reported at their path."""
 
     def path(written: str) -> str:
         if "${" in written:
-            raise ValueError("a path holds no ${…}; where: takes one beside a path")
+            raise ValueError("a path must not have ${…}; use it in the value, as in where")
         _translate_author_error(lambda: check_path(written))
         return written
 
@@ -161,16 +161,16 @@ def fields_of(dialect: Dialect, check_path: Callable[[str], object]) -> Any:
 
 
 def compile_rules(rules: TypeAdapter[dict[str, FieldRule]], written: Any) -> dict[str, FieldRule]:
-    """What a selector says beside paths; AuthorError with every problem."""
+    """Compile the rules of a selector; raises AuthorError with every problem."""
     try:
         return rules.validate_python(written or {})
     except ValidationError as problem:
         why = "; ".join(one["msg"].removeprefix("Value error, ") for one in problem.errors(include_url=False))
-        raise AuthorError(f"nothing can be found so: {why}") from None
+        raise AuthorError(f"the selector is not valid: {why}") from None
 
 
 def _translate_author_error(compute: Callable[[], T]) -> T:
-    """Pydantic gathers ValueErrors; whatever an author wrote wrong becomes one."""
+    """Turn an AuthorError into a ValueError, which pydantic collects."""
     try:
         return compute()
     except AuthorError as problem:
@@ -178,43 +178,43 @@ def _translate_author_error(compute: Callable[[], T]) -> T:
 
 
 def as_rule(written: Any, dialect: Dialect) -> FieldRule:
-    """What stands beside a path: a matcher, perhaps with a weight and `must`."""
+    """Compile the value of a path: a matcher, optionally with `weight` and `must`."""
     weight, must = Fraction(1), False
     if isinstance(written, FieldRule):
         return written
     if isinstance(written, Mapping) and not isinstance(written, TemplateValue) and written.keys() & _OF_RULES:
         number = numeral(written.get("weight", 1))
         if number is None or number <= 0:
-            raise AuthorError("weight is a number above 0")
+            raise AuthorError("weight must be a number above 0")
         weight, must = Fraction(number), written.get("must", False)
         if not isinstance(must, bool):
-            raise AuthorError("must is true or false")
+            raise AuthorError("must takes true or false")
         written = {name: value for name, value in written.items() if name not in _OF_RULES}
     check_templates(written)
     return FieldRule(matcher(written, dialect), weight, must)
 
 
 def _list_to_mapping(written: Any) -> Any:
-    """The list form, `[{path, expected}]`, as a mapping."""
+    """Turn the list form, `[{path, expected}]`, into a mapping."""
     if not isinstance(written, list):
         return written
     found: dict[str, Any] = {}
     for one in written:
         path = one.get("path") if isinstance(one, Mapping) else None
         if not isinstance(path, str):
-            raise ValueError("each field of a list has a path, as {path: status, expected: booked}")  # noqa: TRY004 - pydantic gathers ValueErrors
+            raise ValueError("each field of a list needs a path, as {path: status, expected: booked}")  # noqa: TRY004 - pydantic gathers ValueErrors
         if path in found:
-            raise ValueError(f"the path {path!r} stands there twice")
+            raise ValueError(f"the path {path!r} is listed twice")
         found[path] = _list_entry_to_rule(path, {name: value for name, value in one.items() if name != "path"})
     return found
 
 
 def _list_entry_to_rule(path: str, field: dict[str, Any]) -> dict[str, Any]:
-    """What stands beside a path in a list, as it would stand in a mapping."""
+    """Turn an entry of the list form into the value that the mapping form has."""
     if "expected" not in field:
         return field if field.keys() - _OF_RULES else field | {"exists": True}
     if not field.keys() <= {"expected", *_OF_RULES}:
-        raise ValueError(f"{path}: beside expected only weight and must may stand")
+        raise ValueError(f"{path}: only weight and must may be used with expected")
     wanted = field.pop("expected")
     if isinstance(wanted, Mapping) and not isinstance(wanted, TemplateValue):
         return field | dict(wanted)
@@ -229,7 +229,7 @@ def _check_duration(text: str) -> str:
 
 
 class SettleSettings(BaseModel):
-    """How long a source is read again until it stands still."""
+    """How long a source is read again until it is stable."""
 
     model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
@@ -238,7 +238,7 @@ class SettleSettings(BaseModel):
 
     @property
     def within_s(self) -> float:
-        """The same in seconds."""
+        """`within` in seconds."""
         return duration(self.within).total_seconds()
 
 
@@ -249,17 +249,19 @@ def _check_pick(text: str) -> str:
 
 
 class Let(BaseModel):
-    """A value read from the state before; besides these keys it takes those by which its check selects."""
+    """A value read from the state before the run; it also takes the selector keys of the source's check."""
 
     model_config = ConfigDict(defer_build=True, frozen=True, extra="allow", validate_by_name=False)
 
-    source: str | None = Field(default=None, alias="from", description="The source; the assertion's own otherwise.")
-    pick: Annotated[str, AfterValidator(_check_pick)] = Field(default="only", description="Which of several.")
-    path: str = Field(min_length=1, description="Where the value stands.")
+    source: str | None = Field(default=None, alias="from", description="The source; default: the assertion's own.")
+    pick: Annotated[str, AfterValidator(_check_pick)] = Field(
+        default="only", description="Which of several items: only, first, last, latest PATH or earliest PATH."
+    )
+    path: str = Field(min_length=1, description="The path of the value.")
 
     @property
     def selector(self) -> Mapping[str, Any]:
-        """How the item is found."""
+        """The keys that select the item."""
         return self.__pydantic_extra__ or {}
 
 
@@ -270,13 +272,13 @@ def _check_formula(text: str) -> str:
 
 def _check_name(text: str) -> str:
     if not re.fullmatch("[A-Za-z][A-Za-z0-9_]{0,63}", text):
-        raise ValueError(f"{text!r:.80} is no name: a letter, and letters, digits and _ after it")
+        raise ValueError(f"{text!r:.80} is not a valid name: use a letter, then letters, digits and _")
     try:
         means_itself = Formula(text).names == {text}
     except AuthorError:
         means_itself = False
     if not means_itself:
-        raise ValueError(f"{text!r} means something else in a formula; choose another name")
+        raise ValueError(f"{text!r} has another meaning in formulas; choose another name")
     return text
 
 
@@ -284,22 +286,24 @@ Name = Annotated[str, AfterValidator(_check_name)]
 
 
 class StateAssertion(BaseModel):
-    """What every check understands."""
+    """Settings of every check."""
 
     model_config = ConfigDict(
         defer_build=True, frozen=True, extra="forbid", validate_by_name=False, arbitrary_types_allowed=True
     )
 
     source: str | None = Field(default=None, alias="from", min_length=1, description="The source that is read.")
-    credit: Credit = Field(default=Credit.FIELDS, description="What a partial match earns.")
-    settle: SettleSettings | None = Field(default=None, description="Read until the source stands still.")
-    let: dict[Name, Let] = Field(default_factory=dict, description="Values read from the state before.")
+    credit: Credit = Field(
+        default=Credit.FIELDS, description="The score of a partial match: the share of its fields, or all or nothing."
+    )
+    settle: SettleSettings | None = Field(default=None, description="Read the source again until it is stable.")
+    let: dict[Name, Let] = Field(default_factory=dict, description="Values read from the state before the run.")
     when: Annotated[str, AfterValidator(_check_formula)] | None = Field(
         default=None, description="A condition on those values; the assertion is skipped where it is false."
     )
-    capture: Name | None = Field(default=None, description="The name under which later checks find what was matched.")
+    capture: Name | None = Field(default=None, description="Name by which later checks refer to the matched item.")
     evidence: EvidenceDisplay = Field(
-        default=EvidenceDisplay.PLAIN, description="Whether the evidence shows what was found."
+        default=EvidenceDisplay.PLAIN, description="Whether the evidence shows values or only their digests."
     )
 
 
@@ -315,19 +319,19 @@ def _normalize_match(match: MatchMode) -> MatchMode:
 
 
 class SelectionAssertion(StateAssertion):
-    """What every check understands that selects items and looks at their fields; subclasses type `where`, `fields`."""
+    """Settings of every check that selects items and compares fields; subclasses define the types of the paths."""
 
-    where: Any = Field(default_factory=dict, description="What an item must be to be selected.")
-    changed: ItemChange | None = Field(default=None, description="What must have happened to it since the run began.")
+    where: Any = Field(default_factory=dict, description="Conditions that select items: path to matcher.")
+    changed: ItemChange | None = Field(default=None, description="How the item must have changed during the run.")
     count: Count = Field(default=AT_LEAST_ONE, description="How many there must be.")
     match: Annotated[MatchMode, AfterValidator(_normalize_match)] = Field(
-        default=MatchMode.BEST, description="Which of several is looked at; any is another word for best."
+        default=MatchMode.BEST, description="Which of several items is compared; any is the same as best."
     )
     fields: Any = Field(default_factory=dict, description="What it must hold: path to matcher.")
 
     @model_validator(mode="after")
     def _check_count(self) -> Self:
         if self.count.high == 0 and (self.fields or self.capture is not None):
-            kept = "have fields" if self.fields else "be captured"
-            raise ValueError(f"count: 0 leaves nothing that could {kept}; drop one of the two")
+            other = "fields" if self.fields else "capture"
+            raise ValueError(f"count: 0 allows no item, so {other} cannot apply; remove one of them")
         return self

@@ -1,4 +1,4 @@
-"""Items that hold several documents, as a batch of messages does: each document is a candidate by itself."""
+"""Items that hold several documents, such as a batch of messages: each document is a candidate of its own."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from meruit.model.evidence import Checked, Missing
 
 # Any, in this file: a value in a document.
 class PathDocument(Mapping[str, Any]):
-    """A document whose values have paths; where it was captured, a formula names them so: `${sent["MSH-10"]}`."""
+    """A document whose values have paths; when captured, formulas read them as `${sent["MSH-10"]}`."""
 
     @abstractmethod
     def at(self, path: str) -> tuple[Any, ...]:
@@ -44,10 +44,10 @@ class PathDocument(Mapping[str, Any]):
 
 
 class DocumentSelector(Protocol):
-    """How authors say which documents they mean."""
+    """Settings that select documents."""
 
     def selection_rules(self) -> Fields:
-        """All that a document must be to be meant, whichever setting says so."""
+        """The rules of all settings that select documents."""
 
 
 class DocumentBatch:
@@ -58,7 +58,7 @@ class DocumentBatch:
 
 
 class BatchReader:
-    """How items are read that may hold several documents."""
+    """Reads items that may hold several documents."""
 
     def __init__(
         self,
@@ -66,21 +66,23 @@ class BatchReader:
         selector: type[Any],
         compile_path: Callable[[str], object],
     ) -> None:
-        # A type with Any: a model that is Correlated too, which no type can say.
+        # Any: a model that is also a DocumentSelector, which the type system cannot express.
         self._split = split
         self._compile_path = compile_path
         self._selector = selector
 
     def parse(self, item: Item) -> PathDocument | DocumentBatch:
-        """The one document in an item, or the batch that it is; raises Unreadable."""
+        """The document of an item, or its batch; raises UnreadableContent."""
         documents = self._split(item.content())
         return documents[0] if len(documents) == 1 else DocumentBatch(documents)
 
     def values(self, document: PathDocument | DocumentBatch, path: str) -> tuple[Any, ...]:
         """Everything at a path."""
         if isinstance(document, DocumentBatch):
-            # Only `let` comes here: a check looks at each by itself. Which one is meant would be a guess.
-            raise AuthorError(f"{path} stands in a batch of {len(document.documents)}; let reads items that hold one")
+            # Only `let` comes here: a check reads each document by itself. Choosing one would be a guess.
+            raise AuthorError(
+                f"{path} is in a batch of {len(document.documents)}; let reads only items with one document"
+            )
         return document.at(path)
 
     def check_path(self, path: str, _selector: Mapping[str, Any]) -> object:
@@ -103,20 +105,20 @@ class BatchReader:
 
 
 def decide_each(
-    asked: SelectionAssertion, meant: Fields, scene: CheckContext, reader: BatchReader, more: More
+    asked: SelectionAssertion, meant: Fields, context: CheckContext, reader: BatchReader, more: More
 ) -> Checked | Missing:
-    """Select, count, match and score, each document of a batch by itself: `000001#2` is the second of `000001`.
+    """Select, count, match and score each document of a batch by itself: `000001#2` is the second of `000001`.
 
-    What is meant is looked for as `where` is, so that the evidence shows what keeps the nearest from being meant.
+    The selection rules are applied as `where` is, so that the evidence shows why the nearest candidates do not fit.
     """
-    apart = _BatchSplitter(scene, reader)
-    before = None if scene.before is None else apart.split(scene.before)
-    parted = scene._replace(before=before, after=apart.split(scene.after))
+    apart = _BatchSplitter(context, reader)
+    before = None if context.before is None else apart.split(context.before)
+    parted = context._replace(before=before, after=apart.split(context.after))
     finding = decide(asked.model_copy(update={"where": meant}), parted, apart, {}, more)
-    looked_for = scene.work_context.selected.get(scene.source, set())
-    # A batch is as expected only if all of it is: one message that nobody looks for is collateral.
-    scene.work_context.select(
-        scene.source, [whole for whole, parts in apart.parts.items() if looked_for.issuperset(parts)]
+    looked_for = context.work_context.selected.get(context.source, set())
+    # A batch is expected only if all of its messages are: one unexpected message is collateral.
+    context.work_context.select(
+        context.source, [whole for whole, parts in apart.parts.items() if looked_for.issuperset(parts)]
     )
     return finding
 
@@ -124,10 +126,10 @@ def decide_each(
 class _BatchSplitter:
     """Reads the parts of items as if they were items."""
 
-    def __init__(self, scene: CheckContext, reader: ItemReader) -> None:
+    def __init__(self, context: CheckContext, reader: ItemReader) -> None:
         self.parts: dict[str, list[str]] = {}
         """The keys of the documents of each batch."""
-        self._scene = scene
+        self._context = context
         self._reader = reader
         self._documents: dict[tuple[str, str], PathDocument | UnreadableContent] = {}
 
@@ -136,7 +138,7 @@ class _BatchSplitter:
         return msgspec.structs.replace(snapshot, items=[part for one in snapshot.items for part in self._items(one)])
 
     def _items(self, item: Item) -> Iterator[Item]:
-        document = self._scene.work_context.document(self._scene.source, item, self._reader)
+        document = self._context.work_context.document(self._context.source, item, self._reader)
         if not isinstance(document, DocumentBatch):
             self._documents[item.key, item.version] = document
             yield item
@@ -150,7 +152,7 @@ class _BatchSplitter:
             yield msgspec.structs.replace(item, key=key)
 
     def parse(self, item: Item) -> PathDocument:
-        """The document of a part; raises Unreadable."""
+        """The document of a part; raises UnreadableContent."""
         document = self._documents[item.key, item.version]
         if isinstance(document, UnreadableContent):
             raise document
@@ -161,5 +163,5 @@ class _BatchSplitter:
         return document.at(path)
 
     def narrow(self, _selector: Mapping[str, Any]) -> Callable[[Item, Any], bool]:
-        """All of them."""
+        """Accept all items."""
         return lambda _item, _document: True

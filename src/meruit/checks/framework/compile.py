@@ -1,4 +1,4 @@
-"""How an assertion is compiled once and run on any number of works; the decorator by which a check is added."""
+"""Compiles an assertion once, to run it on any number of works; `state_check` registers a check."""
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -50,9 +50,9 @@ def state_check(  # noqa: PLR0913 - one a property of a check
 ) -> Callable[[Callable[[A, CheckContext], Finding]], Callable[[A, CheckContext], Finding]]:
     """Register the function below as the check that `assert: name` asks for.
 
-    It gets the assertion, validated as `settings` and with every `${…}` filled in, and the scene of its source.
-    `evidence` is the specification's name for its field results. A check with `last` runs after all others; one that
-    reads `several` sources at once needs not be told which.
+    It gets the assertion, validated as `settings` and with every `${…}` filled in, and the context of its source.
+    `evidence` is the name of its field results in the evidence. A check with `last` runs after all others; one that
+    reads `several` sources needs no `from`.
     """
     kinds = frozenset(reads)
 
@@ -85,31 +85,31 @@ def prepare(
     *,
     several: bool = False,
 ) -> Callable[[Work], Finding]:
-    """Compile an assertion; AuthorError with all that is wrong with it."""
+    """Compile an assertion; raises AuthorError with every problem."""
     asked = validate_settings(settings, assertion.settings)
     _check_lets(asked, kinds)
     prepared = _CompiledAssertion(assertion, asked, settings, kinds, decide, several)
 
     def run(work: Work) -> Finding:
         try:
-            book = work.derive(build_work_context)
+            work_context = work.derive(build_work_context)
         except msgspec.ValidationError as problem:
-            return Missing(f"the work holds no world that could be read: {problem}", Cause.CHECK_ERROR, Fault.SYSTEM)
-        known = book.names.get(asked.capture or "")
-        finding = prepared.finding(book)
+            return Missing(f"the work has no readable environment state: {problem}", Cause.CHECK_ERROR, Fault.SYSTEM)
+        known = work_context.names.get(asked.capture or "")
+        finding = prepared.finding(work_context)
         if asked.capture is not None:
-            if book.names.get(asked.capture) is not known:
-                book.captured.add(asked.capture)
-                book.uncaptured.pop(asked.capture, None)
-            elif asked.capture not in book.captured:
-                book.uncaptured[asked.capture] = finding
+            if work_context.names.get(asked.capture) is not known:
+                work_context.captured.add(asked.capture)
+                work_context.uncaptured.pop(asked.capture, None)
+            elif asked.capture not in work_context.captured:
+                work_context.uncaptured[asked.capture] = finding
         return finding
 
     return run
 
 
 class _CompiledAssertion(Generic[A]):
-    """An assertion, understood, and what its formulas need."""
+    """A compiled assertion, and the names that its formulas use."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class _CompiledAssertion(Generic[A]):
         settings: type[A],
         kinds: frozenset[SourceKind],
         decide: Callable[[A, CheckContext], Finding],
-        several: bool,  # noqa: FBT001 - as it was given
+        several: bool,  # noqa: FBT001 - passed through
     ) -> None:
         self.asked = asked
         self._settings = settings
@@ -131,61 +131,68 @@ class _CompiledAssertion(Generic[A]):
         formulas = [*formulas_in(dict(assertion.settings)), *([] if self._when is None else [self._when])]
         self._uses = frozenset(name for one in formulas for name in one.names)
 
-    def finding(self, book: WorkContext) -> Finding:
-        """What the check has to say."""
-        wanted = self.asked.source or (next(iter(book.sources()), None) if self._several else None)
-        source = find_source(book, wanted, self._kinds)
+    def finding(self, work_context: WorkContext) -> Finding:
+        """Run the check."""
+        wanted = self.asked.source or (next(iter(work_context.sources()), None) if self._several else None)
+        source = find_source(work_context, wanted, self._kinds)
         if isinstance(source, Missing):
             return source
         try:
-            names = self._names(source, book)
-            aside = self._finding_when_skipped(names, book) or _finding_without_capture(self._uses, book)
+            names = self._names(source, work_context)
+            aside = self._finding_when_skipped(names, work_context) or _finding_without_capture(
+                self._uses, work_context
+            )
             if aside is not None:
                 return aside
             meant = self._fill_assertion(names) if self._waits else self.asked
-            return self._decide(meant, CheckContext(source, book.before.get(source), book.after[source], names, book))
+            return self._decide(
+                meant,
+                CheckContext(source, work_context.before.get(source), work_context.after[source], names, work_context),
+            )
         except _SourceNotRead as problem:
             return problem.missing
         except (UnknownFormulaValue, AuthorError) as problem:
-            return _finding_without_capture(self._uses, book) or self._finding_when_uncomputable(problem, book)
+            return _finding_without_capture(self._uses, work_context) or self._finding_when_uncomputable(
+                problem, work_context
+            )
 
-    def _finding_when_uncomputable(self, problem: Exception, book: WorkContext) -> Finding:
-        """The agent answers for what cannot be computed from what it left, and the author for the rest."""
-        if self._uses & book.captured:
+    def _finding_when_uncomputable(self, problem: Exception, work_context: WorkContext) -> Finding:
+        """A formula that fails on captured data is the agent's fault; any other failure is the author's."""
+        if self._uses & work_context.captured:
             why = str(problem) if self.asked.evidence is EvidenceDisplay.PLAIN else REDACTED_REASON
             return Checked("0", {"why": why, "fields": []}, Fault.AGENT)
         return Missing(str(problem), Cause.AUTHOR_ERROR, Fault.AUTHOR)
 
-    def _finding_when_skipped(self, names: Mapping[str, Any], book: WorkContext) -> Finding | None:
+    def _finding_when_skipped(self, names: Mapping[str, Any], work_context: WorkContext) -> Finding | None:
         if self._when is None:
             return None
-        lost = _finding_without_capture(self._when.names, book)
+        lost = _finding_without_capture(self._when.names, work_context)
         return lost or (None if self._when.value(names) else Skipped(f"{self._when.text} does not hold"))
 
-    def _names(self, source: str, book: WorkContext) -> dict[str, Any]:
-        names = dict(book.names)
+    def _names(self, source: str, work_context: WorkContext) -> dict[str, Any]:
+        names = dict(work_context.names)
         for name, let in self.asked.let.items():
-            names[name] = _read_let(let, source, book, names)
+            names[name] = _read_let(let, source, work_context, names)
         return names
 
     def _fill_assertion(self, names: Mapping[str, Any]) -> A:
         meant = validate_settings(self._settings, fill_templates(self._written, names))
         if meant.evidence is EvidenceDisplay.PLAIN:
             return meant
-        # What was filled in comes from the world, and is not shown either.
+        # Values that were filled in come from the environment, so they must not be shown either.
         rules = {
             name: _as_written(getattr(self.asked, name), getattr(meant, name)) for name in self._settings.model_fields
         }
         return meant.model_copy(update=rules)
 
 
-def _finding_without_capture(uses: AbstractSet[str], book: WorkContext) -> Finding | None:
-    """What follows for a check that uses what an earlier one was to capture and did not."""
-    name = min(uses & book.uncaptured.keys(), default=None)
+def _finding_without_capture(uses: AbstractSet[str], work_context: WorkContext) -> Finding | None:
+    """The finding of a check that uses a name which an earlier check failed to capture."""
+    name = min(uses & work_context.uncaptured.keys(), default=None)
     if name is None:
         return None
     why = f"nothing was captured as {name}"
-    match book.uncaptured[name]:
+    match work_context.uncaptured[name]:
         case Checked():
             return Checked("0", {"why": why, "fields": []}, Fault.AGENT)
         case Missing() as earlier:
@@ -194,9 +201,9 @@ def _finding_without_capture(uses: AbstractSet[str], book: WorkContext) -> Findi
             return Skipped(f"{why}: {earlier.why}")
 
 
-# Any: whatever a setting holds.
+# Any: the value of a setting.
 def _as_written(written: Any, meant: Any) -> Any:
-    """The rules of a setting, each shown as its author wrote it."""
+    """The rules of a setting, displayed as the author wrote them."""
     if isinstance(written, FieldRule) and isinstance(meant, FieldRule):
         return meant._replace(matcher=meant.matcher._replace(written=written.matcher.expected))
     if isinstance(written, dict) and isinstance(meant, dict):
@@ -205,7 +212,7 @@ def _as_written(written: Any, meant: Any) -> Any:
 
 
 def validate_settings(settings: type[M], written: Mapping[str, Any]) -> M:
-    """The assertion as its check understands it; AuthorError with every problem."""
+    """Validate the settings of an assertion; raises AssertionFaults with every problem."""
     check_templates(dict(written))
     try:
         return settings.model_validate(dict(written))
@@ -216,18 +223,18 @@ def validate_settings(settings: type[M], written: Mapping[str, Any]) -> M:
 
 
 def _location_of(detail: ErrorDetails) -> tuple[str | int, ...]:
-    """Where in the assertion; pydantic marks the key of a mapping with a step of its own."""
+    """The path inside the assertion, without the extra step that pydantic adds for the key of a mapping."""
     return tuple(step for step in detail["loc"] if step != "[key]")
 
 
 MAX_FAULTS = 20
-"""Of one assertion that are told."""
+"""The most faults reported for one assertion."""
 MAX_KINDS_CHARS = 300
-"""Characters of what each kind of source would have to say against a `let`."""
+"""Characters of the reasons why no kind of source fits a `let`."""
 
 
 def _check_lets(asked: StateAssertion, kinds: frozenset[SourceKind]) -> None:
-    """Refuse values of the state before that no source which may be meant can be asked for."""
+    """Refuse a `let` that no source of a possible kind can answer."""
     faults = []
     for name, let in asked.let.items():
         is_own = len(kinds) == 1 and let.source in (None, asked.source)
@@ -239,7 +246,7 @@ def _check_lets(asked: StateAssertion, kinds: frozenset[SourceKind]) -> None:
 
 
 def _why_unreadable(let: Let, kinds: frozenset[SourceKind]) -> str | None:
-    """Why a value can be read from no source of these kinds; None where it may be."""
+    """Why no source of these kinds can give the value; None where one may."""
     whys: dict[SourceKind, str] = {}
     for kind in sorted(kinds):
         try:
@@ -256,13 +263,11 @@ def _why_unreadable(let: Let, kinds: frozenset[SourceKind]) -> str | None:
             return None
     if len(whys) == 1:
         return next(iter(whys.values()))
-    return (
-        f"no kind of source is read so: {'; '.join(f'{kind}: {why}' for kind, why in whys.items())[:MAX_KINDS_CHARS]}"
-    )
+    return f"no kind of source fits: {'; '.join(f'{kind}: {why}' for kind, why in whys.items())[:MAX_KINDS_CHARS]}"
 
 
 def _static_selector(selector: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """A selector without what is filled in when the check runs; None where the rest says too little."""
+    """The selector without its templates, which are filled in later; None where the rest is not enough."""
     if any(isinstance(value, str) and holds_template(value) for value in selector.values()):
         return None
     return {
@@ -280,12 +285,12 @@ class _SourceNotRead(Exception):
         self.missing = missing
 
 
-def _read_let(let: Let, source: str, book: WorkContext, names: Mapping[str, Any]) -> Any:
-    """A value of the state before."""
+def _read_let(let: Let, source: str, work_context: WorkContext, names: Mapping[str, Any]) -> Any:
+    """Read a value from the state before the run."""
     where = let.source or source
-    if where not in book.sources():
-        raise AuthorError(f"let: no source is called {where!r}; the task has {', '.join(book.sources())}")
-    snapshot = book.before.get(where)
+    if where not in work_context.sources():
+        raise AuthorError(f"let: unknown source {where!r}; the task has {', '.join(work_context.sources())}")
+    snapshot = work_context.before.get(where)
     missing = missing_if_unread(where, snapshot, "before")
     if missing is not None or snapshot is None:
         raise _SourceNotRead(missing or Missing(f"{where} was not read", Cause.CHECK_ERROR, Fault.SYSTEM))
@@ -294,18 +299,21 @@ def _read_let(let: Let, source: str, book: WorkContext, names: Mapping[str, Any]
     found = [
         document
         for one in sorted(snapshot.items, key=lambda item: item.key)
-        if not isinstance(document := book.document(where, one, reader), UnreadableContent) and fits(one, document)
+        if not isinstance(document := work_context.document(where, one, reader), UnreadableContent)
+        and fits(one, document)
     ]
     values = reader.values(_pick_document(found, let, reader), let.path)
     if len(values) != 1:
-        raise UnknownFormulaValue(f"{let.path} has {len(values):,} values in the state before")
+        raise UnknownFormulaValue(
+            f"{let.path} has {len(values):,} values in the state before the run; exactly one is needed"
+        )
     return values[0]
 
 
 def _pick_document(found: list[Any], let: Let, reader: ItemReader) -> Any:
     how, _, path = let.pick.partition(" ")
     if not found or (how == "only" and len(found) > 1):
-        raise UnknownFormulaValue(f"{len(found):,} items of the state before fit; pick says {let.pick}")
+        raise UnknownFormulaValue(f"{len(found):,} items of the state before the run fit; pick is {let.pick}")
     if how in ("only", "first", "last"):
         return found[-1 if how == "last" else 0]
     dated = [(reader.values(document, path), document) for document in found]
@@ -320,9 +328,9 @@ def _pick_document(found: list[Any], let: Let, reader: ItemReader) -> Any:
 
 
 def reader_of(kind: SourceKind) -> PublicReader:
-    """How items of that kind are read."""
+    """The reader of items of that kind."""
     for check in checks:
         if kind in check.kinds and check.reader is not None:
-            # The registry knows of readers only that they are objects.
+            # The registry types readers as Any.
             return check.reader  # type: ignore[no-any-return]
-    raise AuthorError(f"no check reads {kind}, so no value can be taken from it")
+    raise AuthorError(f"no installed check reads {kind}")

@@ -1,4 +1,4 @@
-"""What a check sees: one source before and after, the names it may use, and what other checks have found."""
+"""What a check reads: one source before and after the run, the names it may use, and the results of other checks."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -27,37 +27,37 @@ from meruit.model.work import Work
 MAX_ACTUAL = 2_000
 """Characters of one value in the evidence."""
 MAX_READS = 50
-"""Readings of a source that one piece of evidence repeats."""
+"""Reads of a source that the evidence lists."""
 BASE = "base"
-"""The fact that says at which address a resource was read."""
+"""The fact with the address at which a resource was read."""
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 REDACTED_REASON = "does not fit"
-"""Every reason, where the evidence shows no values."""
+"""The reason where the evidence must not show values."""
 
 
 # Any, in this file: a document, or a part of one.
 class ItemReader(Protocol):
-    """How the items of one kind of source are read."""
+    """Reads the items of one kind of source."""
 
     def parse(self, item: Item) -> Any:
-        """The document in an item; raises Unreadable."""
+        """Parse the document of an item; raises UnreadableContent."""
 
     def values(self, document: Any, path: str) -> tuple[Any, ...]:
         """Everything at a path."""
 
     def narrow(self, selector: Mapping[str, Any]) -> Callable[[Item, Any], bool]:
-        """Which items a selector means, as authors write it; raises AuthorError for one that is none."""
+        """Compile a selector as authors write it; raises AuthorError for an invalid one."""
 
 
 class PublicReader(ItemReader, Protocol):
-    """How the items of one kind of source are read by whoever wants a value out of them, as `let` does."""
+    """A reader that `let` can use too."""
 
     def check_path(self, path: str, selector: Mapping[str, Any]) -> object:
-        """Whether there can be such a path in what a selector means; raises AuthorError where there cannot."""
+        """Raise AuthorError for a path that cannot exist in the selected items."""
 
 
 class WorkContext:
-    """What the checks of one work share, in the order in which they ran."""
+    """The state that the checks of one work share while they run in order."""
 
     def __init__(self, work: Work) -> None:
         self.before: EnvironmentState = environment_in(work.input)
@@ -65,11 +65,11 @@ class WorkContext:
         facts = work.input.get(FACTS_KEY)
         self.names: dict[str, Any] = dict(facts) if isinstance(facts, Mapping) else {}
         self.captured: set[str] = set()
-        """Names that stand for what a check matched, so that the agent answers for what they lack."""
+        """Names of matched items; a value that they lack is the agent's fault."""
         self.uncaptured: dict[str, Checked | Missing | Skipped] = {}
-        """Names that a check was to capture and did not, with what it found instead."""
+        """Names that a check failed to capture, with its finding."""
         self.selected: dict[str, set[str]] = {}
-        """By source, the keys of the items that some check has looked for."""
+        """By source, the keys of the items that a check expects."""
         self._documents: dict[tuple[int, str, str, str], tuple[ItemReader, Any]] = {}
         self._bases = {name: base_of(one.reads) for name, one in (self.before | self.after).items()}
 
@@ -78,19 +78,19 @@ class WorkContext:
         return sorted({*self.before, *self.after})
 
     def select(self, source: str, keys: list[str]) -> None:
-        """Remember that these were looked for, so that nobody calls them collateral."""
+        """Record that a check expects these items, so that they are not reported as collateral."""
         self.selected.setdefault(source, set()).update(keys)
 
     def document(self, source: str, item: Item, reader: ItemReader) -> Any:
-        """An item's document, parsed once a reader; an Unreadable where it cannot be."""
-        # Readers differ in what they make of the same bytes; kept here, none gives its id to another.
+        """An item's document, parsed once per reader; an UnreadableContent where it cannot be parsed."""
+        # Readers parse the same bytes differently. Keeping the reader alive keeps its id unique.
         key = (id(reader), source, item.key, item.version)
         if key not in self._documents:
             self._documents[key] = reader, _parse_or_fault(self._with_base_fact(source, item), reader)
         return self._documents[key][1]
 
     def _with_base_fact(self, source: str, item: Item) -> Item:
-        """The item with the address of its server among its facts, where it names that."""
+        """The item with its server's address among its facts, where its body names that address."""
         base = self._bases.get(source)
         if base is None or item.body is None or base not in item.body:
             return item
@@ -105,7 +105,7 @@ def _parse_or_fault(item: Item, reader: ItemReader) -> Any:
 
 
 def build_work_context(work: Work) -> WorkContext:
-    """The book of a work; use `work.derive(open_book)`."""
+    """The context of a work; use `work.derive(build_work_context)`."""
     return WorkContext(work)
 
 
@@ -118,7 +118,7 @@ class ParsedItem(NamedTuple):
 
 
 class CheckContext(NamedTuple):
-    """One source, as a check sees it."""
+    """One source, before and after the run, for one check."""
 
     source: str
     before: Snapshot | None
@@ -127,13 +127,13 @@ class CheckContext(NamedTuple):
     work_context: WorkContext
 
     def filter_items(self, keep: Callable[[Item], bool]) -> "CheckContext":
-        """The same with fewer items, before any is parsed: what nobody asks for need not be readable."""
+        """The same context with fewer items, before any is parsed: items that no check needs may be unreadable."""
         before = self.before and msgspec.structs.replace(self.before, items=list(filter(keep, self.before.items)))
         after = msgspec.structs.replace(self.after, items=list(filter(keep, self.after.items)))
         return self._replace(before=before, after=after)
 
     def changes(self) -> dict[str, ItemChange] | None:
-        """What happened to each item; None when nobody looked before, or not at all of it."""
+        """How each item changed; None when the source was not read before the run, or not completely."""
         if self.before is None or self.before.trouble is not None:
             return None
         was, now = self.before.manifest(), self.after.manifest()
@@ -144,28 +144,28 @@ class CheckContext(NamedTuple):
         return changes | dict.fromkeys(was.keys() - now.keys(), ItemChange.DELETED)
 
 
-def find_source(book: WorkContext, name: str | None, kinds: frozenset[SourceKind]) -> str | Missing:
-    """The source that an assertion means."""
-    worlds = book.before | book.after
+def find_source(work_context: WorkContext, name: str | None, kinds: frozenset[SourceKind]) -> str | Missing:
+    """Find the source of an assertion."""
+    snapshots = work_context.before | work_context.after
     if name is None:
-        fitting = [one for one, snapshot in worlds.items() if snapshot.kind in kinds]
+        fitting = [one for one, snapshot in snapshots.items() if snapshot.kind in kinds]
         if len(fitting) != 1:
-            many = f"{', '.join(sorted(fitting))}; say which with from" if fitting else "none"
+            many = f"{', '.join(sorted(fitting))}; choose one with from" if fitting else "none"
             return _author_fault(f"this check reads {_join_kinds(kinds)}, of which the task has {many}")
         name = fitting[0]
-    if name not in worlds:
-        return _author_fault(f"no source is called {name!r}; the task has {', '.join(sorted(worlds)) or 'none'}")
-    if kinds and worlds[name].kind not in kinds:
-        return _author_fault(f"the source {name!r} is {worlds[name].kind}; this check reads {_join_kinds(kinds)}")
-    missing = None if name in book.after else missing_if_unread(name, None, "after")
+    if name not in snapshots:
+        return _author_fault(f"unknown source {name!r}; the task has {', '.join(sorted(snapshots)) or 'none'}")
+    if kinds and snapshots[name].kind not in kinds:
+        return _author_fault(f"the source {name!r} is {snapshots[name].kind}; this check reads {_join_kinds(kinds)}")
+    missing = None if name in work_context.after else missing_if_unread(name, None, "after")
     return missing or name
 
 
 def missing_if_unread(source: str, snapshot: Snapshot | None, which: str) -> Missing | None:
-    """Why nothing can be concluded from a snapshot."""
+    """The finding where a snapshot is absent or incomplete; None where it is complete."""
     if snapshot is not None and snapshot.trouble is None:
         return None
-    why = f"nobody read it {which} the run" if snapshot is None else str(snapshot.trouble)
+    why = f"it was not read {which} the run" if snapshot is None else str(snapshot.trouble)
     reads = [] if snapshot is None else [one.to_dict() for one in snapshot.reads[:MAX_READS]]
     return Missing(f"{source} could not be read: {why}", Cause.CHECK_ERROR, Fault.SYSTEM, {"reads": reads})
 
@@ -179,13 +179,13 @@ def _join_kinds(kinds: frozenset[SourceKind]) -> str:
 
 
 def for_evidence(values: tuple[Any, ...], shown: EvidenceDisplay = EvidenceDisplay.PLAIN) -> Any:
-    """What was found at a path, as JSON: the value, a list of several, null for nothing."""
+    """The values at a path as JSON: one value, a list of several, or null."""
     plain = [digest_of(value) if shown is EvidenceDisplay.HASH else sanitize_value(value) for value in values]
     return None if not plain else plain[0] if len(plain) == 1 else _truncate(plain)
 
 
 def redact_value(actual: Any) -> Any:
-    """What was to be shown of some values, as digests; what is hidden already stays as it is."""
+    """Replace values by their digests; digests stay as they are."""
     if actual is None or (isinstance(actual, str) and _DIGEST.fullmatch(actual)):
         return actual
     if isinstance(actual, list) and all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in actual):
@@ -194,12 +194,12 @@ def redact_value(actual: Any) -> Any:
 
 
 def digest_of(value: Any) -> str:
-    """What stands for a value that must not be shown: equal for equal values."""
+    """The digest shown instead of a value: equal for equal values."""
     return f"sha256:{digest(_as_json(value))}"
 
 
 def sanitize_value(value: Any) -> Any:
-    """A value as JSON, its numbers as they are read and its size bounded."""
+    """A value as JSON, with exact numbers and bounded size."""
     match value:
         case Mapping():
             return _truncate({_text(str(key)): sanitize_value(one) for key, one in value.items()})
@@ -228,7 +228,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _text(value: str) -> str:
-    """The text, with what no JSON can hold spelled out."""
+    """Escape the characters that JSON cannot hold."""
     return str(value) if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,4 +1,4 @@
-"""The formats that a file may be read as: what each holds, and how a path finds it."""
+"""The formats of files: how each is parsed, and how paths read it."""
 
 import csv
 import io
@@ -15,14 +15,14 @@ from meruit.checks.matching.matchers import Dialect
 from meruit.errors import AuthorError, UnreadableContent
 
 MAX_ROWS = 100_000
-"""Rows of a CSV file, or lines of another; nobody who is asked for a file means one of millions."""
+"""The most rows of a CSV file, or lines of another file."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class FileFormat(StrEnum):
-    """As what a file is read."""
+    """The format of a file."""
 
     NONE = "none"
     """Only path, size and digest are looked at."""
@@ -69,7 +69,7 @@ def _as_text(content: bytes) -> dict[str, Any]:
     _check_row_count(max(content.count(b"\r"), content.count(b"\n")), content)
     text = _decode(content)
     lines = _LINE_END.split(text)
-    # A line end at the very end ends the last line and begins none.
+    # A line end at the end of the file does not begin another line.
     return {"text": text, "lines": lines[:-1] if lines[-1] == "" else lines}
 
 
@@ -92,14 +92,14 @@ def _as_csv(content: bytes) -> dict[str, Any]:
     except csv.Error as fault:
         raise _no_csv(f"is not CSV: {fault}", content, begins) from None
     if not header:
-        raise UnreadableContent.at("is not CSV: there is no header", content, 0)
+        raise UnreadableContent.at("is not CSV: the header is missing", content, 0)
     if len(set(header)) < len(header):
         raise UnreadableContent.at("is not CSV: its header names a column twice", content, 0)
     return {"header": header, "rows": rows}
 
 
 def _no_csv(why: str, content: bytes, lines: int) -> UnreadableContent:
-    """What is wrong with the row that begins after so many lines."""
+    """The error of the row that begins after that many lines."""
     ends = [found.end() for found in islice(re.finditer(rb"\r\n|\r|\n", content), lines)]
     return UnreadableContent.at(why, content, ends[-1] if ends else 0)
 
@@ -127,11 +127,11 @@ def _compile_rooted_path(path: str, names: tuple[str, ...], otherwise: str) -> d
 
 def _refuse_path(path: str) -> NoReturn:
     known = ", ".join(one for one in FileFormat if one is not FileFormat.NONE)
-    raise AuthorError(f"to look at {path!r} say as what the file is read, with parse: {known}")
+    raise AuthorError(f"to read {path!r}, set the file's format with parse: {known}")
 
 
 class FormatReader(NamedTuple):
-    """How files of one format are read, and asked by path."""
+    """Parses files of one format and reads them by path."""
 
     read: Callable[[bytes], Any]
     path: Callable[[str], Any]
@@ -170,6 +170,6 @@ _X12_ENDING = re.compile(r"x12|edi|[2-9][0-9]{2}")
 
 
 def format_by_ending(path: str) -> FileFormat:
-    """As what a file is read when nobody says."""
+    """The format of a file by its extension, where `parse` is not set."""
     ending = path.rpartition("/")[2].rpartition(".")[2].lower()
     return _ENDINGS.get(ending, FileFormat.X12 if _X12_ENDING.fullmatch(ending) else FileFormat.TEXT)

@@ -1,4 +1,4 @@
-"""Items are selected, counted, and held against fields: what all checks of items have in common."""
+"""Selects items, counts them and compares their fields: the common part of all checks of items."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
@@ -74,7 +74,7 @@ class ItemResult(NamedTuple):
 
     @property
     def score(self) -> Fraction:
-        """The share of the weight that fits; 1 where nothing was asked but presence."""
+        """The share of the weight that fits; 1 where there are no fields."""
         if not self.results:
             return Fraction(1)
         if any(one.must and one.why is not None for one in self.results):
@@ -84,51 +84,51 @@ class ItemResult(NamedTuple):
 
     @property
     def rank(self) -> tuple[Fraction, int]:
-        """What makes it better than another; of two that are worth nothing, the one of which more fits."""
+        """Sort key of the best item: the score, then the number of fields that fit."""
         return self.score, sum(one.why is None for one in self.results)
 
 
 class ItemSelection(NamedTuple):
-    """What a source holds of what an assertion asks for."""
+    """The items of a source, sorted by how they fit an assertion."""
 
     narrowed: list[ParsedItem]
-    """Those that the selector means."""
+    """Items that the selector accepts."""
     chosen: list[ParsedItem]
-    """Those of them that are as they should be to be selected."""
+    """Those of them that also fulfil `where` and `changed`."""
     unknown: list[ParsedItem]
-    """Those that cannot be read, so that nobody can say whether they are meant."""
+    """Items that cannot be read, not by the agent's fault, so that it is unknown whether they are selected."""
     garbled: list[ParsedItem]
-    """Those that cannot be read because the agent left them so."""
+    """Items that the agent left unreadable."""
     lookalikes: list[ParsedItem]
-    """Those that are not selected and yet read like it, where they could be too many."""
+    """Items that would be selected without look-alike characters, where they could be too many."""
 
 
 def decide(
     asked: SelectionAssertion,
-    scene: CheckContext,
+    context: CheckContext,
     reader: ItemReader,
     selector: Mapping[str, Any],
     more: More = lambda _document: (),
 ) -> Checked | Missing:
     """Select, count, match and score."""
-    trouble = missing_if_unread(scene.source, scene.after, "after")
+    trouble = missing_if_unread(context.source, context.after, "after")
     if trouble is None and asked.changed is not None:
-        trouble = missing_if_unread(scene.source, scene.before, "before")
+        trouble = missing_if_unread(context.source, context.before, "before")
     if trouble is not None:
         return trouble
-    found = _select_items(asked, scene, reader, selector)
-    finding = _judge_selection(asked, scene, reader, found, more)
-    # One match that holds is enough, whatever else there may be; all else may hang on what was not kept.
+    found = _select_items(asked, context, reader, selector)
+    finding = _judge_selection(asked, context, reader, found, more)
+    # One match that holds is enough; any other result may depend on items that were not kept.
     is_enough = asked.count.high is None and asked.match is MatchMode.BEST and finding.score == "1"
-    return finding if is_enough else missing_if_not_kept(scene.source, found.unknown) or finding
+    return finding if is_enough else missing_if_not_kept(context.source, found.unknown) or finding
 
 
 def _select_items(
-    asked: SelectionAssertion, scene: CheckContext, reader: ItemReader, selector: Mapping[str, Any]
+    asked: SelectionAssertion, context: CheckContext, reader: ItemReader, selector: Mapping[str, Any]
 ) -> ItemSelection:
-    changes = scene.changes()
+    changes = context.changes()
     seen, unreadable = parse_items(
-        scene, reader, changes, deleted_too=asked.changed in (ItemChange.DELETED, ItemChange.ANY)
+        context, reader, changes, deleted_too=asked.changed in (ItemChange.DELETED, ItemChange.ANY)
     )
     garbled, unknown = split_by_fault([one for one in unreadable if _has_change(one, asked.changed)], changes)
     fits = reader.narrow(selector)
@@ -147,7 +147,7 @@ def _select_items(
 
 
 def _is_ascii(one: Item) -> bool:
-    """Whether nothing in an item can look like something else, which is told at a glance of nearly all of them."""
+    """Whether an item has no look-alike characters; a quick test that nearly all items pass."""
     plain = one.encoding is Encoding.TEXT and one.body is not None and is_plain(one.body)
     return plain and "\\u" not in str(one.body)
 
@@ -161,7 +161,7 @@ def _is_lookalike(where: Fields, one: ParsedItem, reader: ItemReader, fits: Call
 def split_by_fault(
     unreadable: Sequence[ParsedItem], changes: Mapping[str, ItemChange] | None
 ) -> tuple[list[ParsedItem], list[ParsedItem]]:
-    """What cannot be read by the agent's fault, and what cannot by nobody's."""
+    """Split unreadable items into those that are the agent's fault and the others."""
     agents, others = list[ParsedItem](), list[ParsedItem]()
     for one in unreadable:
         (agents if _is_fault_of_agent(one, changes) else others).append(one)
@@ -169,21 +169,23 @@ def split_by_fault(
 
 
 def _is_fault_of_agent(unreadable: ParsedItem, changes: Mapping[str, ItemChange] | None) -> bool:
-    """Whether the agent garbled it, or made it too large to keep."""
+    """Whether the agent wrote invalid content, or made the item too large to keep."""
     if unreadable.item.body is not None:
         return unreadable.change is not ItemChange.NONE or changes is None
-    # Nobody who did not look before can say who made it so large.
+    # Without a read before the run it is unknown who made it so large.
     return unreadable.item.encoding is Encoding.LEFT and unreadable.change in (ItemChange.CREATED, ItemChange.UPDATED)
 
 
 def _judge_selection(
-    asked: SelectionAssertion, scene: CheckContext, reader: ItemReader, found: ItemSelection, more: More
+    asked: SelectionAssertion, context: CheckContext, reader: ItemReader, found: ItemSelection, more: More
 ) -> Checked:
     chosen, garbled = found.chosen, found.garbled
-    evidence = base_evidence(scene, len(found.narrowed), [describe_unreadable(one, asked.evidence) for one in garbled])
+    evidence = base_evidence(
+        context, len(found.narrowed), [describe_unreadable(one, asked.evidence) for one in garbled]
+    )
     evidence["selected"] = _ids(chosen)
     if why := _count_mismatch(asked, found):
-        _record_selected(asked, scene, chosen)
+        _record_selected(asked, context, chosen)
         evidence["why"] = why
         if found.lookalikes:
             evidence["lookalikes"] = _ids(found.lookalikes)
@@ -191,69 +193,69 @@ def _judge_selection(
             evidence["nearest"] = _nearest(asked, found.narrowed, reader)
         return Checked("0", evidence, Fault.AGENT)
     if not chosen:
-        # No credit for nothing: fields that nobody has are not fields that fit.
-        evidence["why"] = "none that could have these fields" if asked.fields else "none, as asked"
+        # No item means no credit for fields.
+        evidence["why"] = "no item has these fields" if asked.fields else "no item, as required"
         return Checked("0" if asked.fields else "1", evidence)
-    return _score_selection(asked, scene, reader, found, more, evidence)
+    return _score_selection(asked, context, reader, found, more, evidence)
 
 
 def _count_mismatch(asked: SelectionAssertion, found: ItemSelection) -> str | None:
-    """Why there are not as many as were asked for, or nobody can say that there are."""
+    """Why the number of items is wrong or cannot be known; None where it is right."""
     number, garbled, alike = len(found.chosen), found.garbled, len(found.lookalikes)
     if number not in asked.count:
-        return f"{number:,} found; {asked.count} asked for"
+        return f"{number:,} found; {asked.count} required"
     if asked.count.high is not None and number + alike > asked.count.high:
-        seen = f"{alike:,} that {'reads' if alike == 1 else 'read'} so without look-alike and invisible characters"
-        return f"{number:,} found, and {seen}; {asked.count} asked for"
+        seen = f"{alike:,} more without look-alike and invisible characters"
+        return f"{number:,} found, and {seen}; {asked.count} required"
     if garbled and asked.count.high is not None:
-        # What nobody can read may be the one too many.
-        return f"{len(garbled):,} unreadable, so nobody can say that there are no more than were found"
+        # An unreadable item may be one too many.
+        return f"{len(garbled):,} unreadable, so there may be more than were found"
     if asked.match is MatchMode.FIRST and found.chosen:
         before = [one for one in garbled if one.item.key < found.chosen[0].item.key]
-        return f"{len(before):,} unreadable, so nobody can say which is the first" if before else None
+        return f"{len(before):,} unreadable, so the first is unknown" if before else None
     return None
 
 
-def _record_selected(asked: SelectionAssertion, scene: CheckContext, several: Iterable[ParsedItem]) -> None:
-    """Remember what was asked for: what was made, and what was changed where the author asks for a change.
+def _record_selected(asked: SelectionAssertion, context: CheckContext, several: Iterable[ParsedItem]) -> None:
+    """Record the items that the assertion expects: created ones, and changed ones where it requires a change.
 
-    A guard, content with none of it, asks for nothing; nor does whoever looks at what was there before.
+    An assertion that accepts no item expects none; one about items from before the run expects none either.
     """
     if asked.count.low == 0:
         return
     is_asked = asked.changed not in (None, ItemChange.NONE)
     keys = [one.item.key for one in several if is_asked or one.change in (ItemChange.CREATED, ItemChange.NONE)]
-    scene.work_context.select(scene.source, keys)
+    context.work_context.select(context.source, keys)
 
 
-def base_evidence(scene: CheckContext, considered: int, garbled: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """What a finding rests on, as evidence; no fields yet."""
-    evidence: dict[str, Any] = {"source": scene.source, "considered": considered, "fields": []}
-    if scene.after.settled_after_ms is not None:
-        evidence["settled_after_ms"] = scene.after.settled_after_ms
-    if scene.after.reads:
-        evidence["reads"] = [one.to_dict() for one in scene.after.reads[:MAX_READS]]
+def base_evidence(context: CheckContext, considered: int, garbled: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """The evidence of a finding, without fields."""
+    evidence: dict[str, Any] = {"source": context.source, "considered": considered, "fields": []}
+    if context.after.settled_after_ms is not None:
+        evidence["settled_after_ms"] = context.after.settled_after_ms
+    if context.after.reads:
+        evidence["reads"] = [one.to_dict() for one in context.after.reads[:MAX_READS]]
     if garbled:
         evidence["unreadable"] = list(garbled[:MAX_LISTED])
     return evidence
 
 
 def parse_items(
-    scene: CheckContext, reader: ItemReader, changes: Mapping[str, ItemChange] | None, *, deleted_too: bool
+    context: CheckContext, reader: ItemReader, changes: Mapping[str, ItemChange] | None, *, deleted_too: bool
 ) -> tuple[list[ParsedItem], list[ParsedItem]]:
-    """Every item in the order of its key: those that can be read, and those that cannot."""
+    """Parse every item in the order of the keys; returns the readable and the unreadable ones."""
     seen, unreadable = list[ParsedItem](), list[ParsedItem]()
-    gone = [] if scene.before is None or not deleted_too else scene.before.items
-    kept = {one.key for one in scene.after.items}
-    for one in sorted([*scene.after.items, *(old for old in gone if old.key not in kept)], key=lambda item: item.key):
+    gone = [] if context.before is None or not deleted_too else context.before.items
+    kept = {one.key for one in context.after.items}
+    for one in sorted([*context.after.items, *(old for old in gone if old.key not in kept)], key=lambda item: item.key):
         change = ItemChange.NONE if changes is None else changes[one.key]
-        document = scene.work_context.document(scene.source, one, reader)
+        document = context.work_context.document(context.source, one, reader)
         (unreadable if isinstance(document, UnreadableContent) else seen).append(ParsedItem(one, document, change))
     return seen, unreadable
 
 
 def missing_if_not_kept(source: str, unreadable: Sequence[ParsedItem]) -> Missing | None:
-    """Why nothing can be said where an item is not here that the agent did not make so: that is nobody's failure."""
+    """The finding where an item was not kept and that is not the agent's fault; None where all were kept."""
     left = [one.item for one in unreadable if one.item.body is None]
     if not left:
         return None
@@ -293,7 +295,7 @@ def _results(fields: Fields, document: Any, reader: ItemReader, shown: EvidenceD
 def field_result(
     path: str, rule: FieldRule, values: tuple[Any, ...], shown: EvidenceDisplay = EvidenceDisplay.PLAIN
 ) -> FieldResult:
-    """Values held against a rule."""
+    """Compare values with a rule."""
     why = rule.matcher.judge(values)
     if why is not None and shown is EvidenceDisplay.HASH:
         why = REDACTED_REASON
@@ -303,14 +305,16 @@ def field_result(
 
 
 def _nearest(asked: SelectionAssertion, narrowed: Sequence[ParsedItem], reader: ItemReader) -> list[dict[str, Any]]:
-    """The candidates that came closest, with what keeps each from being it."""
+    """The candidates that came closest, with the rules that each fails."""
 
     def lacking(one: ParsedItem) -> list[tuple[str, FieldRule]]:
         wanted = [*asked.where.items(), *asked.fields.items()]
         return [(path, rule) for path, rule in wanted if not _is_match({path: rule}, one.document, reader)]
 
     failing = [(not _has_change(one, asked.changed), lacking(one), one) for one in narrowed]
-    failing.sort(key=lambda candidate: (candidate[0], len(candidate[1])))  # The rest stands in the order of its keys.
+    failing.sort(
+        key=lambda candidate: (candidate[0], len(candidate[1]))
+    )  # Sorting is stable, so equals stay in the order of their keys.
     return [
         {
             "key": one.item.key,
@@ -326,7 +330,7 @@ def _nearest(asked: SelectionAssertion, narrowed: Sequence[ParsedItem], reader: 
 
 def _score_selection(
     asked: SelectionAssertion,
-    scene: CheckContext,
+    context: CheckContext,
     reader: ItemReader,
     found: ItemSelection,
     more: More,
@@ -342,14 +346,14 @@ def _score_selection(
         )
         for one in (found.chosen[:1] if asked.match is MatchMode.FIRST else found.chosen)
     ]
-    best = max(judged, key=lambda one: one.rank)  # The first of equals: they stand in the order of their keys.
+    best = max(judged, key=lambda one: one.rank)  # The first of equals: they are in the order of their keys.
     is_all = asked.match is MatchMode.ALL
     looked_at = judged if is_all else [best]
     if asked.capture is not None:
-        scene.work_context.names[asked.capture] = best.seen.document
-    # Whoever says how many there may be has asked for each of them; whoever asks for one at least, for that one.
+        context.work_context.names[asked.capture] = best.seen.document
+    # With an upper limit on the count, each item is expected; otherwise only the one that was compared.
     expected = found.chosen if asked.count.high is not None else [one.seen for one in looked_at]
-    _record_selected(asked, scene, expected)
+    _record_selected(asked, context, expected)
     results = [(one.seen.item.key, result) for one in looked_at for result in one.results]
     evidence |= {
         "selected": _ids([one.seen for one in looked_at]),
@@ -358,7 +362,7 @@ def _score_selection(
     others = [one for one in found.chosen if one is not best.seen]
     if others and not is_all:
         evidence["also_selected"] = _ids(others)
-    # Of all that were left, those that nobody can read, and those that hide from being looked at, do not hold.
+    # With `all`, unreadable items and look-alikes count as failed.
     hidden_ones = len(found.garbled) + len(found.lookalikes) if is_all else 0
     if is_all and found.lookalikes:
         evidence["lookalikes"] = _ids(found.lookalikes)

@@ -1,4 +1,4 @@
-"""What FHIR says with more than a word: codings, references, quantities."""
+"""Matchers of FHIR codings, references and quantities."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,9 +10,9 @@ from meruit.checks.values.decimals import numeral
 from meruit.errors import AuthorError
 
 
-# Any, in this file: what stands in a document, or whatever an author wrote.
+# Any, in this file: a value of a document, or what an author wrote.
 def words_of(value: Any) -> list[str]:
-    """The words by which a value may go: a text, or what a FHIR concept, coding or reference shows."""
+    """The texts of a value: itself, or the display texts of a FHIR concept, coding or reference."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, Mapping):
@@ -24,10 +24,10 @@ def words_of(value: Any) -> list[str]:
 
 
 def coding(given: Any) -> Judge:
-    """Any coding of a concept; without a system any system, and with an empty one none."""
+    """Match any coding of a concept; without `system|` any system, with an empty system none."""
     system, bar, code = text_of("coding", given).rpartition("|")
     if not code:
-        raise AuthorError(f"coding {given!r:.80} names no code; write system|code")
+        raise AuthorError(f"coding {given!r:.80} has no code; write system|code")
 
     def fits(one: Any) -> bool:
         if isinstance(one, str):
@@ -45,7 +45,7 @@ def coding(given: Any) -> Judge:
 
 
 def reference(given: Any) -> Judge:
-    """A reference to that resource, in whichever form; one to another server is to another resource."""
+    """Match a reference to that resource in any form; a reference to another server is another resource."""
     wanted = normal_reference(text_of("ref", given))
 
     def test(value: Any) -> str | None:
@@ -66,14 +66,14 @@ def quantity(given: Any) -> Judge:
 
     def test(value: Any) -> str | None:
         found = value.get("value") if isinstance(value, Mapping) else None
-        # Written as text it is no FHIR quantity, whatever it reads like.
+        # A text is not a FHIR quantity, even if it looks like one.
         number = None if isinstance(found, str) else numeral(found)
         if number is None:
-            return WrongKindReason(f"is {format_value(value)}, which is no quantity")
+            return WrongKindReason(f"is {format_value(value)}, which is not a quantity")
         if value.get("comparator") is not None:
-            return WrongKindReason(f"is {format_value(value)}, which is no one amount")
+            return WrongKindReason(f"is {format_value(value)}, which is not a single amount")
         if unit is not None and unit not in (value.get("unit"), value.get("code")):
-            # Converting would be guessing; both are shown.
+            # Units are not converted; both are shown.
             return WrongKindReason(f"is {format_value(number)} {_unit_of(value)}, not in {unit}")
         return None if within(number, wanted, reach) else f"is {format_value(number)} {_unit_of(value)}"
 

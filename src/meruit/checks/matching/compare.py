@@ -1,4 +1,4 @@
-"""How values are held against one thing that is asked of them, and why they do not fit."""
+"""Compares values with one expectation, and gives the reason when they do not fit."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from meruit.checks.values.decimals import TOO_LONG_NUMBER, format_decimal, json_number
 from meruit.errors import AuthorError
 
-# Any, in this file: what stands in a document, or whatever an author wrote.
+# Any, in this file: a value of a document, or what an author wrote.
 Values = tuple[Any, ...]
 """Everything that was found at a path."""
 Judge = Callable[[Values], str | None]
@@ -21,26 +21,26 @@ NOTHING = "there is nothing at this path"
 MAX_SHOWN = 120
 """Characters of a value in a reason."""
 MAX_DEPTH = 64
-"""How deep mappings and lists of an assertion may stand inside each other."""
+"""The deepest nesting of mappings and lists in an assertion."""
 MAX_PARTS = 200_000
 """Keys and values of one assertion."""
 
 
 class TemplateValue:
-    """Marks what a `${…}` stood for: it stands for itself, and whatever it says is never read as a matcher."""
+    """Marks a value that replaced a `${…}`: it is literal, and never read as a matcher."""
 
     __slots__ = ()
 
 
 class WrongKindReason(str):
-    """A reason that says that a value is of the wrong kind: of such a value the opposite does not hold either."""
+    """A reason that says that a value has the wrong type: then a negation does not hold either."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AnyValueJudge:
-    """A judge for whom one value that fits is enough; the reason is the first one's."""
+    """A judge that needs one value that fits; otherwise the reason is that of the first value."""
 
     test: Test
 
@@ -62,7 +62,7 @@ class AnyValueJudge:
 
 @dataclass(frozen=True, slots=True)
 class AllJudges:
-    """A judge who asks several; each must be content, with the whole of what was found."""
+    """A judge that combines several; each must accept all the values."""
 
     judges: Sequence[Judge]
 
@@ -72,7 +72,7 @@ class AllJudges:
 
 
 def combine_judges(judges: Sequence[Judge]) -> Judge:
-    """All of them, where those that look at single values look at the same one: 0 and 9 are not between 1 and 5."""
+    """Combine judges; those of single values must accept the same value: 0 and 9 are not between 1 and 5."""
     tests = [judge.test for judge in judges if isinstance(judge, AnyValueJudge)]
     whole = [judge for judge in judges if not isinstance(judge, AnyValueJudge)]
 
@@ -90,7 +90,7 @@ def format_value(value: Any) -> str:
     elif isinstance(value, Mapping | list | tuple):
         text = _outline(value)
     else:
-        # A long text is cut before it is spelled, and a number that Python will not spell is named.
+        # Long text is cut before it is formatted. A number that Python refuses to format gets a name.
         text = repr(value[: MAX_SHOWN + 1]) if isinstance(value, str) else _format_scalar(value)
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
@@ -103,7 +103,7 @@ def _format_scalar(value: Any) -> str:
 
 
 def _outline(value: Any) -> str:
-    """As much of a document as is shown, as JSON; the rest is never written."""
+    """The beginning of a document as JSON; the rest is never formatted."""
     text = ""
     try:
         for piece in json.JSONEncoder(ensure_ascii=False, default=_as_json).iterencode(value):
@@ -126,7 +126,7 @@ def _as_json(value: Any) -> Any:
 
 
 def parts_of(written: Any) -> Iterator[Any]:
-    """Everything that an author wrote, keys included and what was filled in whole; AuthorError where it has no end."""
+    """Every part that an author wrote, keys included, templates' values whole; raises AuthorError beyond the limits."""
     waiting = [(written, 0)]
     for _ in range(MAX_PARTS):
         if not waiting:
@@ -135,7 +135,7 @@ def parts_of(written: Any) -> Iterator[Any]:
         yield part
         inner = () if isinstance(part, TemplateValue) else _inside(part)
         if inner and depth == MAX_DEPTH:
-            raise AuthorError(f"lists and mappings stand more than {MAX_DEPTH} deep inside each other")
+            raise AuthorError(f"lists and mappings are nested more than {MAX_DEPTH} deep")
         waiting += [(one, depth + 1) for one in inner]
     raise AuthorError(f"an assertion has at most {MAX_PARTS:,} keys and values")
 
@@ -147,25 +147,26 @@ def _inside(part: Any) -> Sequence[Any]:
 
 
 def text_of(name: str, given: Any) -> str:
-    """The text that an operator takes; AuthorError for anything else."""
+    """The text that an operator takes; raises AuthorError for anything else."""
     if not isinstance(given, str) or not given:
         raise AuthorError(f"{name} takes a text")
     return given
 
 
 def list_of(name: str, given: Any) -> list[Any]:
-    """The list that an operator takes; AuthorError for anything else."""
+    """The list that an operator takes; raises AuthorError for anything else."""
     if not isinstance(given, list) or not given:
         raise AuthorError(f"{name} takes a list with at least one entry")
     return given
 
 
 def settings_of(name: str, given: Any, needed: set[str], more: set[str]) -> Mapping[str, Any]:
-    """The mapping that an operator takes; AuthorError for anything else."""
+    """The mapping that an operator takes; raises AuthorError for anything else."""
     if not isinstance(given, Mapping):
         raise AuthorError(f"{name} takes a mapping with {', '.join(sorted(needed | more))}")
-    lacking, strange = needed - given.keys(), given.keys() - needed - more
-    if lacking or strange:
-        what = f"lacks {', '.join(sorted(lacking))}" if lacking else f"knows no {', '.join(sorted(map(str, strange)))}"
+    lacking, unknown = needed - given.keys(), given.keys() - needed - more
+    if lacking or unknown:
+        names = ", ".join(sorted(lacking) if lacking else sorted(map(str, unknown)))
+        what = f"lacks {names}" if lacking else f"has no setting {names}"
         raise AuthorError(f"{name} {what}; it takes {', '.join(sorted(needed | more))}")
     return given

@@ -1,4 +1,4 @@
-"""When two values are the same: numbers as numbers, texts to the letter, and nothing else as either."""
+"""Compares two values for equality: numbers by value, texts exactly."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -12,17 +12,17 @@ from meruit.errors import AuthorError
 
 
 class Dialect(StrEnum):
-    """How values are typed where they come from."""
+    """How the values of a source are typed."""
 
     JSON = "json"
     """By type: 1 is not "1", true is not 1."""
     TEXT = "text"
-    """Everything is text, as in HL7 v2 and X12; a number that an author writes stands for its text."""
+    """Everything is text, as in HL7 v2 and X12; a number that an author writes means its text."""
 
 
-# Any, in this file: what stands in a document, or whatever an author wrote.
+# Any, in this file: a value of a document, or what an author wrote.
 def check_literal(given: Any, dialect: Dialect) -> None:
-    """Refuse what nothing found can ever be the same as; null is for those to judge who know what it means there."""
+    """Refuse a value that nothing can equal; the callers decide about null."""
     for part in parts_of(given):
         match part:
             case None if part is given:
@@ -37,17 +37,17 @@ def check_literal(given: Any, dialect: Dialect) -> None:
                 pass
             case int() | float() | Decimal() if not isinstance(part, bool):
                 if numeral(part) is None:
-                    raise AuthorError(f"a number is finite and has at most {MAX_DIGITS} digits and places")
+                    raise AuthorError(f"a number must be finite, with at most {MAX_DIGITS} digits and places")
             case _ if dialect is Dialect.TEXT:
                 raise AuthorError(
-                    f"{format_value(part)} can never stand there: everything is text; quote it, or write exists"
+                    f"{format_value(part)} can never match: everything is text; quote it, or write exists"
                 )
             case _:
-                raise AuthorError(f"{type(part).__name__} can never stand there")
+                raise AuthorError(f"a {type(part).__name__} can never match")
 
 
 def same(expected: Any, actual: Any, dialect: Dialect) -> bool:
-    """Whether two values are equal, numbers as numbers and nothing else as them."""
+    """Whether two values are equal; numbers are compared by value."""
     match expected:
         case None:
             return actual is None or actual is HL7_NULL
@@ -75,7 +75,7 @@ def _same_scalar(expected: Any, actual: Any, dialect: Dialect) -> bool:
 
 
 def equals(given: Any, dialect: Dialect, _depth: int = 0) -> Judge:
-    """A literal: some value is the same; null is also the same as nothing."""
+    """Match a literal: one value is equal to it; null also matches absence."""
     check_literal(given, dialect)
     if given is None:
         return _null
@@ -86,7 +86,7 @@ def equals(given: Any, dialect: Dialect, _depth: int = 0) -> Judge:
     one = AnyValueJudge(test)
     if not isinstance(given, list):
         return one
-    # A path walks into lists by itself, so a list is held against all that was found.
+    # A path opens lists, so a list is compared with all the values.
     return lambda values: None if same(given, list(values), dialect) else one(values)
 
 

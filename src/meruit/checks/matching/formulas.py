@@ -1,4 +1,4 @@
-"""What an author computes from the state before: a little arithmetic, read from its syntax and never run as code."""
+"""Formulas over the state before the run: simple arithmetic, interpreted from its syntax tree and never run as code."""
 
 import ast
 import operator
@@ -17,13 +17,13 @@ MAX_FORMULA = 500
 MAX_NODES = 200
 """Parts of one formula."""
 MAX_BITS = 4_000
-"""Of a numerator or denominator on the way; a formula about the world stays far below."""
+"""The longest numerator or denominator while computing; real formulas stay far below."""
 MAX_PLACES = 100
 """Decimal places to which a number can be rounded."""
 _RESULT = Context(prec=60)
 _TEMPLATE = re.compile(r"\$\{([^{}]*)\}")
 
-# Any, in this file: what stands in a document, or whatever an author wrote.
+# Any, in this file: a value of a document, or what an author wrote.
 _ARITHMETIC: dict[type[ast.AST], Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -49,20 +49,20 @@ _FINE = (*_SIGNS, *_PARTS, *_ARITHMETIC, *_ORDER)
 
 
 class UnknownFormulaValue(Exception):
-    """Something that a formula names and this state does not hold."""
+    """A formula names a value that this state does not have."""
 
 
 class Formula:
-    """One expression, compiled; raises AuthorError for what cannot be computed."""
+    """A compiled expression; raises AuthorError for one that is not valid."""
 
     def __init__(self, text: str) -> None:
         self.text = text.strip()
         if not self.text or len(self.text) > MAX_FORMULA:
-            raise AuthorError(f"a formula has 1 to {MAX_FORMULA} characters")
+            raise AuthorError(f"a formula must have 1 to {MAX_FORMULA} characters")
         try:
             self._tree = ast.parse(self.text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            raise AuthorError(f"{self.text!r} is no formula; for example (3.5 - k) / 0.1 * 10") from None
+            raise AuthorError(f"{self.text!r} is not a valid formula; for example (3.5 - k) / 0.1 * 10") from None
         parts = list(ast.walk(self._tree))
         if len(parts) > MAX_NODES or "\\" in self.text:
             raise AuthorError(f"{self.text!r} has too many parts, or a backslash")
@@ -71,16 +71,16 @@ class Formula:
             self._allow(part)
         named = {part.id for part in parts if isinstance(part, ast.Name)}
         self.names = frozenset(named - _WORDS.keys() - _FUNCTIONS.keys())
-        """What it needs to know."""
+        """The names that it uses."""
 
     def value(self, names: Mapping[str, Any]) -> Any:
-        """What it comes to: a Decimal, a text, true or false, or a part of a document. Raises Unknown, AuthorError."""
+        """Compute a Decimal, text, truth value or part of a document; raises UnknownFormulaValue or AuthorError."""
         try:
             found = self._value(self._tree, names)
         except ZeroDivisionError:
             raise AuthorError(f"{self.text}: division by zero") from None
         except (TypeError, ValueError, ArithmeticError):
-            raise AuthorError(f"{self.text} cannot be computed from what was found") from None
+            raise AuthorError(f"{self.text} cannot be computed from these values") from None
         if isinstance(found, Fraction):
             return _RESULT.divide(Decimal(found.numerator), Decimal(found.denominator))
         return found
@@ -92,7 +92,9 @@ class Formula:
             case ast.Constant(value=int() | float()):
                 self._numbers[part] = self._literal(part)
             case ast.Attribute(attr=name) | ast.Name(id=name) if name.startswith("_"):
-                raise AuthorError(f'{self.text!r}: no name begins with an underscore; a member may, as in a["{name}"]')
+                raise AuthorError(
+                    f'{self.text!r}: a name must not begin with an underscore; a member may, as in a["{name}"]'
+                )
             case ast.BinOp(left=one, right=other):
                 self._check_numbers(one, other)
             case ast.Call(func=ast.Name(id=name), args=given, keywords=[]) if name in _FUNCTIONS:
@@ -101,21 +103,21 @@ class Formula:
                 pass
             case _:
                 raise AuthorError(
-                    f"{self.text!r} holds what a formula cannot ({type(part).__name__}); "
-                    "it takes numbers, names, + - * /, comparisons, and, or, not, min, max, abs, round"
+                    f"{self.text!r} uses {type(part).__name__}, which formulas do not support; "
+                    "use numbers, names, + - * /, comparisons, and, or, not, min, max, abs, round"
                 )
 
     def _literal(self, part: ast.Constant) -> Fraction:
         """The number as written: 0.1 is a tenth."""
         number = numeral(part.value if isinstance(part.value, int) else self._source_of(part))
         if number is None:
-            raise AuthorError(f"{self.text!r}: {self._source_of(part)} is no usable number")
+            raise AuthorError(f"{self.text!r}: {self._source_of(part)} is not a usable number")
         return Fraction(number)
 
     def _check_numbers(self, *several: ast.expr) -> None:
         for one in several:
             if isinstance(one, ast.List) or (isinstance(one, ast.Constant) and isinstance(one.value, str)):
-                raise AuthorError(f"{self.text!r} reckons with {self._source_of(one)}, which is no number")
+                raise AuthorError(f"{self.text!r} calculates with {self._source_of(one)}, which is not a number")
 
     def _source_of(self, part: ast.expr) -> str:
         return ast.get_source_segment(self.text, part) or self.text
@@ -128,7 +130,7 @@ class Formula:
                 return _WORDS[name]
             case ast.Name(id=name):
                 if name not in names:
-                    raise UnknownFormulaValue(f"nothing is known as {name}")
+                    raise UnknownFormulaValue(f"unknown name {name}")
                 return _to_exact(names[name])
             case ast.Attribute(value=inner, attr=name):
                 return self._member(self._value(inner, names), name, part)
@@ -156,13 +158,13 @@ class Formula:
             case ast.Call(func=ast.Name(id=name), args=given):
                 return _limit_size(_FUNCTIONS[name](*(self._number(one, names) for one in given)))
             case _:
-                raise AuthorError(f"{self._source_of(part)} is no part of a formula")
+                raise AuthorError(f"{self._source_of(part)} is not part of a formula")
 
     def _number(self, part: ast.expr, names: Mapping[str, Any]) -> Fraction:
         found = self._value(part, names)
         number = found if isinstance(found, Fraction) else _read(found)
         if number is None:
-            raise UnknownFormulaValue(f"{self._source_of(part)} is no number")
+            raise UnknownFormulaValue(f"{self._source_of(part)} is not a number")
         return number
 
     def _member(self, found: Any, name: Any, part: ast.expr) -> Any:
@@ -170,16 +172,16 @@ class Formula:
             return _to_exact(found[name])
         if isinstance(found, list) and isinstance(name, Fraction) and name.denominator == 1 and 0 <= name < len(found):
             return _to_exact(found[int(name)])
-        raise UnknownFormulaValue(f"there is no {self._source_of(part)}")
+        raise UnknownFormulaValue(f"{self._source_of(part)} does not exist")
 
 
 def _to_exact(found: Any) -> Any:
-    """Numbers become exact; a text that is a number stays a text until somebody counts with it."""
+    """Make numbers exact; text stays text until a formula calculates with it."""
     if isinstance(found, bool) or not isinstance(found, int | float | Decimal):
         return found
     number = _read(found)
     if number is None:
-        raise UnknownFormulaValue("there is a number that nobody can reckon with")
+        raise UnknownFormulaValue("a value is a number that cannot be calculated with")
     return number
 
 
@@ -196,7 +198,7 @@ def _round_to_places(number: Fraction, places: Fraction) -> Fraction:
 
 def _limit_size(found: Fraction) -> Fraction:
     if max(found.numerator.bit_length(), found.denominator.bit_length()) > MAX_BITS:
-        raise AuthorError("the formula comes to a number that is too long")
+        raise AuthorError("the formula gives a number that is too long")
     return found
 
 
@@ -216,12 +218,12 @@ def _compare(sign: ast.cmpop, left: Any, right: Any) -> bool:
 def _require_number(found: Any) -> Fraction:
     number = _read(found)
     if number is None:
-        raise UnknownFormulaValue(f"{found!r:.80} is no number")
+        raise UnknownFormulaValue(f"{found!r:.80} is not a number")
     return number
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """HL7 and X12 write numbers as texts, so a number is also compared with what a text says."""
+    """Compare values; HL7 and X12 write numbers as text, so a number is also compared with the number in a text."""
     left, right = _to_exact(left), _to_exact(right)
     if isinstance(left, bool) or isinstance(right, bool):
         return left is right
@@ -231,7 +233,7 @@ def _equal(left: Any, right: Any) -> bool:
 
 
 def formulas_in(written: Any) -> Iterator[Formula]:
-    """Every `${…}`, wherever it stands; AuthorError for one that is no formula."""
+    """Every `${…}` at any depth; raises AuthorError for one that is not a valid formula."""
     for text in parts_of(written):
         if isinstance(text, str) and not isinstance(text, TemplateValue) and "${" in text:
             yield from map(Formula, _TEMPLATE.findall(text))
@@ -240,7 +242,7 @@ def formulas_in(written: Any) -> Iterator[Formula]:
 
 
 def check_templates(written: Any) -> None:
-    """Refuse a `${…}` that is no formula, wherever it stands."""
+    """Refuse a `${…}` at any depth that is not a valid formula."""
     for _ in formulas_in(written):
         pass
 
@@ -250,7 +252,7 @@ class TemplateText(TemplateValue, str):
 
     __slots__ = ("pattern",)
     pattern: str
-    """The same as a regular expression, in which what was filled in stands for itself."""
+    """The same as a regular expression, with the filled-in part escaped."""
 
 
 class TemplateMapping(TemplateValue, dict[str, Any]):
@@ -262,7 +264,7 @@ class TemplateList(TemplateValue, list[Any]):
 
 
 def fill_templates(written: Any, names: Mapping[str, Any]) -> Any:
-    """The same with every `${…}` computed: a whole text becomes the value itself, a part of one its text."""
+    """Replace every `${…}`: alone it becomes the value itself, inside a text it becomes text."""
     match written:
         case str():
             return _fill_text(written, names) if "${" in written else written

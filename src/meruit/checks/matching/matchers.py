@@ -1,10 +1,10 @@
 """Matchers: what a value must be, as an author writes it, compiled once.
 
-A matcher looks at every value that its path found. One that fits is enough, unless the author says `all`, `none` or a
-negation; and a path that found nothing satisfies only those that ask for absence.
+A matcher reads every value at its path. One that fits is enough, unless the author writes `all`, `none` or a
+negation. A path without values satisfies only matchers that ask for absence.
 
-What is asked for must stand there as it is written; what is denied must not even seem to stand there, whatever
-look-alike or invisible characters it is written with. So each matcher has two judges, and a negation takes the other.
+A required value must match exactly. A forbidden value must not even seem to match, with look-alike and invisible
+characters replaced. So each matcher has two judges, and a negation uses the other one.
 """
 
 import operator
@@ -55,10 +55,10 @@ __all__ = [
 MAX_PATTERN = 2_000
 """Characters of a regular expression."""
 MAX_DEPTH = 20
-"""How deep matchers may stand inside matchers."""
+"""The deepest nesting of matchers."""
 
 
-# Any, in this file: what stands in a document, or whatever an author wrote.
+# Any, in this file: a value of a document, or what an author wrote.
 class Matcher(NamedTuple):
     """What the values at a path must be."""
 
@@ -66,26 +66,26 @@ class Matcher(NamedTuple):
     expected: Any
     """As the author wrote it, every `${…}` filled in."""
     judge: Judge
-    """Whether they are that."""
+    """Whether the values match."""
     seems: Judge
-    """Whether somebody who reads them might take them for that."""
+    """Whether the values seem to match to a person who reads them."""
     later: bool = False
-    """Whether it holds a `${…}` that is only known when the check runs."""
+    """Whether it has a `${…}` that is filled in when the check runs."""
     written: Any = None
-    """How it is shown, where what was filled in must not be."""
+    """What the evidence shows, where the filled-in value must not be shown."""
 
 
 class Judges(NamedTuple):
-    """Who says whether values are what is asked for, and who says whether they seem so."""
+    """Two judges: whether values match, and whether they seem to."""
 
     judge: Judge
     seems: Judge
 
 
 def matcher(written: Any, dialect: Dialect = Dialect.JSON, depth: int = 0) -> Matcher:
-    """Compile what an author wrote; AuthorError for what cannot be meant."""
+    """Compile what an author wrote; raises AuthorError when it is not valid."""
     if depth > MAX_DEPTH:
-        raise AuthorError(f"matchers stand more than {MAX_DEPTH} deep inside each other")
+        raise AuthorError(f"matchers are nested more than {MAX_DEPTH} deep")
     if holds_template(written):
         return Matcher("later", written, _not_yet, _not_yet, later=True)
     if isinstance(written, str) and not isinstance(written, TemplateValue) and written in _BARE:
@@ -93,9 +93,9 @@ def matcher(written: Any, dialect: Dialect = Dialect.JSON, depth: int = 0) -> Ma
     if isinstance(written, TemplateValue) or not isinstance(written, list | tuple | Mapping):
         return Matcher("equals", written, *_operator("equals", written, dialect, depth))
     if not isinstance(written, Mapping):
-        raise AuthorError("a list is no matcher: write {in: […]}, {set: […]} or {equals: […]}")
+        raise AuthorError("a list is not a matcher: write {in: […]}, {set: […]} or {equals: […]}")
     if not written:
-        raise AuthorError("an empty mapping is no matcher; for example {equals: …} or {exists: true}")
+        raise AuthorError("an empty mapping is not a matcher; for example {equals: …} or {exists: true}")
     several = [_operator(name, given, dialect, depth + 1) for name, given in written.items()]
     if len(several) > 1:
         return Matcher("all_of", dict(written), *_combine(several))
@@ -104,7 +104,7 @@ def matcher(written: Any, dialect: Dialect = Dialect.JSON, depth: int = 0) -> Ma
 
 
 def holds_template(written: Any) -> bool:
-    """Whether a `${…}` stands somewhere in it."""
+    """Whether it has a `${…}` at any depth."""
     return any(
         isinstance(part, str) and not isinstance(part, TemplateValue) and "${" in part for part in parts_of(written)
     )
@@ -114,7 +114,7 @@ def _operator(name: Any, given: Any, dialect: Dialect, depth: int) -> Judges:
     compile_it = OPERATORS.get(name) if isinstance(name, str) else None
     if compile_it is None:
         known = nearest(str(name), OPERATORS)
-        raise AuthorError(f"no matcher is called {name!r:.80}{known}; to compare with a mapping write {{equals: …}}")
+        raise AuthorError(f"unknown matcher {name!r:.80}{known}; to compare with a mapping write {{equals: …}}")
     made = compile_it(given, dialect, depth)
     if isinstance(made, Judges):
         return made
@@ -122,12 +122,12 @@ def _operator(name: Any, given: Any, dialect: Dialect, depth: int) -> Judges:
 
 
 def _lookalike_judge(compile_it: "Compile", judge: Judge, given: Any, dialect: Dialect, depth: int) -> Judge:
-    """The judge who takes a text for what is read there."""
+    """The judge that reads text without look-alike and invisible characters."""
     read = unmask_value(given)
     try:
         of_read = judge if read == given else compile_it(read, dialect, depth)
     except AuthorError:
-        of_read = judge  # A pattern need not be one without its full-width brackets.
+        of_read = judge  # A pattern may be invalid once its full-width brackets are replaced.
     if isinstance(judge, AnyValueJudge) and isinstance(of_read, AnyValueJudge):
         test, test_read = judge.test, of_read.test
 
@@ -160,21 +160,21 @@ def _matches(given: Any, _dialect: Dialect, _depth: int) -> Judge:
     options = re2.Options()
     options.log_errors = False
     try:
-        # Linear in the text, whatever the pattern: nobody's message can keep it busy.
+        # RE2 takes linear time, so untrusted text cannot keep it busy.
         pattern = re2.compile(given.pattern if isinstance(given, TemplateText) else given, options)
     except re2.error as problem:
-        # It explains itself in bytes.
+        # The library's message is bytes.
         why = b"".join(problem.args).decode("utf-8", "replace")
-        raise AuthorError(f"{given!r:.80} is no regular expression: {why}") from None
+        raise AuthorError(f"{given!r:.80} is not a valid regular expression: {why}") from None
     except UnicodeEncodeError:
-        raise AuthorError(f"{given!r:.80} holds half a character") from None
+        raise AuthorError(f"{given!r:.80} has half of a surrogate pair") from None
 
     def test(value: Any) -> str | None:
         number = None if isinstance(value, str) else numeral(value)
         text = value if number is None else format_decimal(number)
         if not isinstance(text, str):
-            return WrongKindReason(f"is {format_value(value)}, which is no text")
-        # Half a character, which no pattern can name, becomes a question mark.
+            return WrongKindReason(f"is {format_value(value)}, which is not text")
+        # Half of a surrogate pair, which no pattern can match, becomes a question mark.
         whole = text if text.isascii() else text.encode("utf-8", "replace").decode()
         return None if pattern.fullmatch(whole) else f"is {format_value(value)}"
 
@@ -191,7 +191,7 @@ def _contains(given: Any, _dialect: Dialect, _depth: int) -> Judge:
 def _says(given: Any, _dialect: Dialect, _depth: int) -> Judge:
     wanted = words(text_of("says", given))
     if not wanted:
-        raise AuthorError(f"{given!r:.80} holds no word that could be said")
+        raise AuthorError(f"{given!r:.80} has no words")
 
     def test(value: Any) -> str | None:
         said = any(follows(words(text), wanted) for text in concepts.words_of(value))
@@ -210,7 +210,7 @@ def _says_something(value: Any) -> str | None:
 def _absent(values: Values) -> str | None:
     if not values:
         return None
-    return f"is {format_value(values[0])}" + ("; where null is fine too, write null" if values[0] is None else "")
+    return f"is {format_value(values[0])}" + ("; to allow null too, write null" if values[0] is None else "")
 
 
 def _empty(values: Values) -> str | None:
@@ -261,18 +261,18 @@ def _count(given: Any, _dialect: Dialect, depth: int) -> Judge:
 
 
 def _negate(judges: Judges) -> Judges:
-    """The opposite of what others say of all that was found; nothing is not something else."""
+    """Negate the judges; absence does not fulfil a negation."""
     return Judges(_negate_judge(judges.seems, judges.judge), _negate_judge(judges.judge, judges.judge))
 
 
 def _negate_judge(judge: Judge, plain: Judge) -> Judge:
     def deny(values: Values) -> str | None:
         if not values:
-            return f"{NOTHING}; where that is fine too, write one_of: [absent, …]"
+            return f"{NOTHING}; to allow that too, write one_of: [absent, …]"
         why = judge(values)
         if why is None:
-            looks = "" if plain(values) is None else ", which reads so without its look-alike and invisible characters"
-            return f"is {format_value(values[0] if len(values) == 1 else values)}{looks}"
+            hint = "" if plain(values) is None else ", which matches without its look-alike and invisible characters"
+            return f"is {format_value(values[0] if len(values) == 1 else values)}{hint}"
         return why if isinstance(why, WrongKindReason) else None
 
     return deny
@@ -281,7 +281,7 @@ def _negate_judge(judge: Judge, plain: Judge) -> Judge:
 def _not(given: Any, dialect: Dialect, depth: int) -> Judges:
     denied = matcher(given, dialect, depth)
     if denied.judge is _BARE["exists"]:
-        raise AuthorError("not exists is written absent")
+        raise AuthorError("write absent instead of not exists")
     return _negate(_judges(denied))
 
 
@@ -315,7 +315,7 @@ def _each(judge: Judge) -> Judge:
 
 def _none(given: Any, dialect: Dialect, depth: int) -> Judges:
     def no(denied: Judge) -> Judge:
-        # Unlike `not`, it is content with nothing: that is what it asks for.
+        # Unlike `not`, it accepts absence.
         return lambda values: next((why for value in values if (why := denied((value,))) is not None), None)
 
     return Judges(*map(no, _negate(_judges(matcher(given, dialect, depth)))))
@@ -343,7 +343,7 @@ def _all_of(given: Any, dialect: Dialect, depth: int) -> Judges:
 
 
 Compile = Callable[[Any, Dialect, int], Judge | Judges]
-"""How what stands beside an operator becomes who judges by it."""
+"""Compiles the value of an operator into a judge."""
 OPERATORS: dict[str, Compile] = {
     "equals": equals,
     "in": lambda given, dialect, _: among("in", given, dialect),
@@ -376,4 +376,4 @@ OPERATORS: dict[str, Compile] = {
 }
 """Every matcher that an author can write."""
 _OF_TEXT = frozenset({"equals", "in", "matches", "contains", "says", "coding", "ref", "set"})
-"""Those that look at texts; numbers, dates and presence have no look-alikes."""
+"""Matchers of text; numbers, dates and presence need no test for look-alike characters."""

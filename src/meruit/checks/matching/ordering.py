@@ -1,4 +1,4 @@
-"""More, less, near, before, after: numbers and moments in their order."""
+"""Matchers that order numbers and times: gt, lt, between, near, before, after."""
 
 import operator
 from collections.abc import Callable, Mapping
@@ -19,9 +19,9 @@ from meruit.checks.values.dates import DateOrTime, Precision, duration, parse_da
 from meruit.checks.values.decimals import EXACTLY, numeral
 from meruit.errors import AuthorError
 
-# Any, in this file: what stands in a document, or whatever an author wrote.
+# Any, in this file: a value of a document, or what an author wrote.
 Holds = Callable[[Any, Any], bool]
-"""Whether what was found, first, stands to what was asked for, second, as it should."""
+"""Whether the found value, first, is in the right order to the expected one, second."""
 OF_A_DAY = 8
 """Digits of a quoted number that are a date, as 20260306."""
 
@@ -41,7 +41,7 @@ def between(given: Any) -> Judge:
     low, high = map(_number, given)
     if low is not None and high is not None:
         if low > high:
-            raise AuthorError(f"between {format_value(low)} and {format_value(high)} there is nothing; turn them round")
+            raise AuthorError(f"between {format_value(low)} and {format_value(high)} there is nothing; swap them")
         return AnyValueJudge(partial(_compare_number, lambda number: low <= number <= high))
     _check_order(*(_parse_expected_moment("between", end)[0] for end in given))
     return combine_judges([time_judge("between", operator.ge, given[0]), time_judge("between", operator.le, given[1])])
@@ -53,7 +53,7 @@ def _check_order(start: DateOrTime, end: DateOrTime) -> None:
     precision = min(start.precision, end.precision)
     turned = start.at > end.at if start.has_time else _date(start, precision) > _date(end, precision)
     if turned:
-        raise AuthorError(f"between {start.text} and {end.text} there is nothing; turn them round")
+        raise AuthorError(f"between {start.text} and {end.text} there is nothing; swap them")
 
 
 def _date(found: DateOrTime, precision: Precision, place: tzinfo | None = None) -> tuple[int, ...]:
@@ -70,19 +70,19 @@ def _number(given: Any) -> Decimal | None:
 def _compare_number(holds: Callable[[Decimal], bool], value: Any) -> str | None:
     number = numeral(value)
     if number is None:
-        return WrongKindReason(f"is {format_value(value)}, which is no number")
+        return WrongKindReason(f"is {format_value(value)}, which is not a number")
     return None if holds(number) else f"is {format_value(number)}"
 
 
 def near(given: Any) -> Judge:
-    """A number that differs by no more than so much, or so many percent."""
+    """Match a number that differs at most by an amount or by a percentage."""
     settings = settings_of("near", given, {"value"}, {"by", "pct"})
     value, by, pct = (numeral(settings.get(name)) for name in ("value", "by", "pct"))
     if value is None or (by is None) == (pct is None) or len(settings) != len(("value", "reach")):
         raise AuthorError("near takes {value, by} or {value, pct}, all numbers")
     reach = by if by is not None else EXACTLY.multiply(value.copy_abs(), EXACTLY.scaleb(pct or Decimal(0), -2))
     if reach < 0:
-        raise AuthorError("near: by and pct are not negative")
+        raise AuthorError("near: by and pct must not be negative")
     return AnyValueJudge(partial(_compare_number, lambda number: within(number, value, reach)))
 
 
@@ -104,7 +104,7 @@ def _moment_judge(compare: Callable[[DateOrTime], str | None], place: tzinfo | N
     def test(value: Any) -> str | None:
         found = parse_date_or_time(value) if isinstance(value, str) else None
         if found is None:
-            return WrongKindReason(f"is {format_value(value)}, which is no date or time")
+            return WrongKindReason(f"is {format_value(value)}, which is not a date or time")
         return compare(found.with_default_zone(place))
 
     return AnyValueJudge(test)
@@ -117,10 +117,10 @@ def _parse_expected_moment(name: str, given: Any) -> tuple[DateOrTime, tzinfo | 
     expected = None if text is None else parse_date_or_time(text)
     if expected is None:
         what = format_value(settings["value"])
-        raise AuthorError(f"{name}: {what} is no date or time; for example 2026-03-06T10:00:00-06:00")
+        raise AuthorError(f"{name}: {what} is not a date or time; for example 2026-03-06T10:00:00-06:00")
     expected = expected.with_default_zone(place)
     if expected.has_time and not expected.has_zone:
-        raise AuthorError(f"{name}: {expected.text} has a time and no zone; add one, or tz")
+        raise AuthorError(f"{name}: {expected.text} has a time but no zone; add one, or tz")
     return expected, place
 
 
@@ -135,7 +135,7 @@ def _instants(holds: Holds, expected: DateOrTime) -> Callable[[DateOrTime], str 
         if not found.has_time:
             return WrongKindReason(f"is {found.text}, a date without a time")
         if not found.has_zone:
-            return WrongKindReason(f"is {found.text}, which names no zone; give the matcher a tz")
+            return WrongKindReason(f"is {found.text}, which has no zone; give the matcher a tz")
         return None if holds(found.at, expected.at) else f"is {found.text}"
 
     return compare
@@ -155,7 +155,7 @@ def same_day(given: Any) -> Judge:
     """A date, or a time on it: in the zone that the author names, or as it was written."""
     expected, place = _parse_expected_moment("same_day", given)
     if expected.precision < Precision.DAY:
-        raise AuthorError(f"same_day: {expected.text} is no day")
+        raise AuthorError(f"same_day: {expected.text} is not a day")
     if place is None and expected.has_time:
         place = expected.at.tzinfo
     day = expected.day(place)
@@ -169,7 +169,7 @@ def same_day(given: Any) -> Judge:
 
 
 def around(given: Any) -> Judge:
-    """An instant that is no further away than so long."""
+    """Match an instant at most that far away."""
     settings = settings_of("around", given, {"value", "by"}, {"tz"})
     reach = duration(settings["by"])
     asked = {name: value for name, value in settings.items() if name != "by"}

@@ -1,7 +1,7 @@
-"""What a reader sees of a text: look-alike letters as the letters they look like, invisible characters not at all.
+"""Text as a person reads it: look-alike letters are replaced, invisible characters removed.
 
-Who forbids a word means what people read, so nobody gets round it by a Cyrillic letter. What is asked for is compared
-as it is written: a word that only looks right is not the word.
+A forbidden word is compared with the text as people read it, so that a Cyrillic letter does not hide it. A required
+word is compared exactly: a word that only looks right is not the word.
 """
 
 import re
@@ -9,7 +9,7 @@ import unicodedata
 from typing import Any
 
 MAX_DEPTH = 64
-"""How deep a value is seen through."""
+"""The deepest nesting that is converted."""
 
 LETTERS = {
     # Cyrillic
@@ -21,7 +21,7 @@ LETTERS = {
     # Latin letters that are drawn a little otherwise
     **dict(zip("ıɑɡ", "iag", strict=True)),
 }
-"""Letters, and the Latin ones they look like; those of other scripts stand for themselves."""
+"""Letters and the Latin letters they look like; other letters stay as they are."""
 
 _TO_LATIN = str.maketrans(LETTERS)
 _BLANK = str.maketrans(dict.fromkeys("\u115f\u1160\u2800\u3164\uffa0", " "))

@@ -72,7 +72,7 @@ class DateOrTime(NamedTuple):
         try:
             return self.at.astimezone(zone).date()
         except OverflowError:
-            # The first and the last day of all time have no neighbours that a zone could move them to.
+            # A zone cannot move the first and the last representable day.
             return self.at.date()
 
     def instant(self) -> datetime:
@@ -109,7 +109,7 @@ def _offset(written: str | None) -> tzinfo | None:
     return timezone(sign * timedelta(hours=int(written[1:3]), minutes=int(written[-2:])))
 
 
-# Any, here and below: whatever an author wrote.
+# Any, here and below: what an author wrote.
 def zone(name: Any) -> tzinfo | None:
     """A time zone by its name or offset; None for none."""
     if name is None:
@@ -117,14 +117,14 @@ def zone(name: Any) -> tzinfo | None:
     try:
         return _offset(name) if re.fullmatch(_ZONE, name, re.ASCII) else ZoneInfo(name)
     except (TypeError, ValueError, KeyError, OSError):
-        raise AuthorError(f"no time zone is called {name!r:.80}; for example America/Chicago or -06:00") from None
+        raise AuthorError(f"unknown time zone {name!r:.80}; for example America/Chicago or -06:00") from None
 
 
 def duration(written: Any) -> timedelta:
     """`15m`, `0m`, `30s`, `2h`, `1d`."""
     found = _DURATION.fullmatch(written.strip()) if isinstance(written, str) else None
     if found is None:
-        raise AuthorError(f"{written!r:.80} is no duration; write 30s, 15m, 2h or 1d")
+        raise AuthorError(f"{written!r:.80} is not a duration; write 30s, 15m, 2h or 1d")
     try:
         length = timedelta(**{_UNITS[found[2]]: float(Decimal(found[1]))})
     except OverflowError:

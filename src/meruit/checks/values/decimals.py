@@ -1,19 +1,19 @@
-"""Numbers as the systems of the world write them, exactly, and never so large that they cost anything."""
+"""Exact numbers as other systems write them, bounded in size."""
 
 import math
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 MAX_DIGITS = 200
-"""Digits, and places of the decimal point, beyond which nothing is taken for a number."""
+"""The most digits and decimal places of a number."""
 EXACTLY = Context(prec=4 * MAX_DIGITS)
 """Wide enough that adding, multiplying and comparing two such numbers never rounds."""
 TOO_LONG_NUMBER = "a number of thousands of digits"
-"""Python does not spell such numbers, and nobody means them."""
+"""Shown for a number that Python refuses to format."""
 _TOO_LARGE = 10**MAX_DIGITS
 
 
-# Any: whatever stands in a document.
+# Any: a value of a document.
 def numeral(value: Any) -> Decimal | None:
     """The value as a number, also where it is written as text; None when it is none."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):

@@ -17,18 +17,18 @@ _GLOB = re.compile(
 @lru_cache(maxsize=1_024)
 def glob(pattern: str) -> Callable[[str], bool]:
     """Whether a path is meant: `*` and `?` do not cross a slash, `**` does, `[abc]` is one of these characters."""
-    import re2  # a library of its own; linear, whatever an agent calls its files
+    import re2  # slow to load; takes linear time on any file name
 
     relative = pattern.removeprefix("/")
     if not relative or len(relative) > MAX_GLOB or relative.endswith("/") or ".." in relative.split("/"):
-        raise AuthorError(f"{pattern!r} is no path of a file; for example outbound/roster_*.json")
+        raise AuthorError(f"{pattern!r} is not a valid file path; for example outbound/roster_*.json")
     options = re2.Options()
     options.log_errors = False
     options.dot_nl = True
     try:
         whole = re2.compile("".join(_expression(found, relative) for found in _GLOB.finditer(relative)), options)
     except re2.error as problem:
-        raise AuthorError(f"{pattern!r} is no path: {problem}") from None
+        raise AuthorError(f"{pattern!r} is not a valid file path: {problem}") from None
     return lambda path: whole.fullmatch(path) is not None
 
 

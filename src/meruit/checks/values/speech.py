@@ -92,7 +92,7 @@ def units(text: str) -> tuple[str, ...]:
 
 
 def digits_of(text: str) -> tuple[str, ...]:
-    """The digits in a text, without whatever else stands there."""
+    """The digits in a text."""
     return tuple(str(unicodedata.digit(one)) for one in unicodedata.normalize("NFKC", text) if one.isdecimal())
 
 
@@ -143,7 +143,7 @@ def _digit(pieces: list[_SpeechPiece], at: int) -> str | None:
 
 
 def _is_zero(pieces: list[_SpeechPiece], at: int, *, after_number: bool) -> bool:
-    """Whether somebody who says "oh" reads out digits, and is not surprised."""
+    """Whether "oh" is the digit 0 here, and not an exclamation."""
     if after_number and pieces[at].pause is not SpeechPause.LONG:
         following = _adjacent_word(pieces, at + 1)
         return not following or _digit(pieces, at + 1) is not None or _small(pieces, at + 1) is not None
