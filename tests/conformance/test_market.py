@@ -43,8 +43,8 @@ from meruit.errors import IdempotencyConflict, MeruitError, NotFound, WrongState
 from meruit.model.contract import ContractState, Escrow
 from meruit.model.verdict import GovernanceStatus
 from meruit.outcomes.store.erase import Erase, erase
-from meruit.outcomes.store.write import IdempotentReplay
 from meruit.store import tables
+from meruit.store.idempotency import IdempotentReplay
 from meruit.store.location import Location
 from meruit.store.recorder import Write
 from meruit.store.store import ClockAndEntropy, Store
@@ -248,11 +248,7 @@ def test_a_move_with_a_key_is_answered_alike_however_often_it_comes(
         before = everything(party.store, party.tenant)
         again = [party.store.recorder.write(asked()), *together(party.store, [asked(), asked()])]
         assert again == [IdempotentReplay(200, contracts.encode(contracts.to_contract_view(first)))] * 3
-        request = party.request(key)
-        assert request.once is not None
-        other = party.move("void", contract_id)._replace(  # type: ignore[attr-defined]  # every move is a tuple
-            request=request._replace(once=request.once._replace(fingerprint="another"))
-        )
+        other = party.once(party.move("void", contract_id), key, "another")
         with pytest.raises(IdempotencyConflict):
             party.store.recorder.write(other)
         assert everything(party.store, party.tenant) == before
@@ -352,8 +348,9 @@ def test_terms_stay_as_they_were_when_the_contract_was_awarded(party: Trading) -
         assert str(terms_of(standing.contract).cpc_rate) == rate
         assert standing.bill is not None
         assert standing.bill.total == int(float(rate) * 1_000_000) + CAP
-    with pytest.raises(WrongState, match=r"pays at most 0\.05"):
+    with pytest.raises(WrongState, match=r"0\.05") as refused:
         party.award(work.id, "a3", cpc_rate=0.06)
+    assert refused.value.code == "above_budget"
 
 
 def test_a_dispute_comes_in_time_and_once_for_a_settlement(party: Trading, hands: Hands) -> None:
@@ -646,7 +643,7 @@ def test_one_run_is_paid_under_one_contract(party: Trading, in_one_group: bool) 
     answers = together(party.store, writes) if in_one_group else [party.done(write) for write in writes]
     assert [state_of(answer) for answer in answers] == [SETTLED, PENDING]
     assert "duplicate_claim" in answers[1].contract.hold_reason
-    assert "governance invalid" in answers[1].contract.hold_reason
+    assert answers[1].judgement.result.governance is GovernanceStatus.INVALID
 
 
 @pytest.mark.parametrize("in_one_group", [True, False])

@@ -90,7 +90,7 @@ def refused(move: Callable[[], Any]) -> str:
 
 
 @given(st.lists(st.sampled_from([*MOVES, Operation.REVERSE, Operation.VOID]), max_size=12))
-def test_whatever_is_tried_in_whatever_order_the_state_and_the_money_agree(tried: list[Operation]) -> None:
+def test_in_any_order_of_operations_state_and_money_agree(tried: list[Operation]) -> None:
     contract = AWARDED
     for operation in tried:
         before = contract
@@ -127,20 +127,20 @@ def test_the_table_is_the_one_in_force() -> None:
 
 @pytest.mark.parametrize("state", [*S])
 @pytest.mark.parametrize("operation", [*POSSIBLE])
-def test_each_move_is_possible_from_its_states_only(operation: Operation, state: S) -> None:
+def test_each_operation_is_allowed_from_its_states_only(operation: Operation, state: S) -> None:
     contract = IN[state]
     assert contract.state is state
     if state in POSSIBLE[operation]:
         check(contract, operation)
     else:
-        with pytest.raises(WrongState, match=f"contract c is {state}; {operation} needs it to be ") as caught:
+        with pytest.raises(WrongState, match=rf"contract c .*{state}.*{operation}") as caught:
             check(contract, operation)
         assert caught.value.code == "wrong_state"
 
 
 @pytest.mark.parametrize("state", [*S])
 @pytest.mark.parametrize("operation", [*MOVES])
-def test_each_move_leads_where_it_should_or_nowhere(operation: Operation, state: S) -> None:
+def test_each_operation_leads_to_its_state_or_is_refused(operation: Operation, state: S) -> None:
     if state in POSSIBLE[operation]:
         assert MOVES[operation](IN[state]).state is LEADS_TO[operation]
     else:
@@ -149,29 +149,29 @@ def test_each_move_leads_where_it_should_or_nowhere(operation: Operation, state:
 
 @pytest.mark.parametrize("operation", [Operation.SETTLE, Operation.VOID, Operation.RELEASE])
 @pytest.mark.parametrize("escrow", [Escrow.FROZEN, Escrow.PAID, Escrow.RELEASED])
-def test_money_that_is_not_held_is_not_paid_or_given_back(operation: Operation, escrow: Escrow) -> None:
+def test_only_a_held_escrow_is_paid_or_returned(operation: Operation, escrow: Escrow) -> None:
     contract = msgspec.structs.replace(IN[S.VERIFICATION_PENDING], escrow=escrow)
-    with pytest.raises(WrongState, match=f"the escrow of contract c is {escrow}"):
+    with pytest.raises(WrongState, match=escrow) as caught:
         check(contract, operation)
+    assert caught.value.code == "wrong_state"
 
 
 @pytest.mark.parametrize("state", [one for one, contract in IN.items() if contract.escrow is Escrow.HELD])
-def test_no_money_is_stuck_as_long_as_it_is_held(state: S) -> None:
+def test_a_held_escrow_can_always_be_voided(state: S) -> None:
     check(IN[state], Operation.VOID)
     assert lifecycle.void(IN[state]).escrow is Escrow.RELEASED
 
 
-def test_what_was_called_off_stays_so() -> None:
+def test_a_voided_contract_stays_voided() -> None:
     assert (VOIDED.state, VOIDED.escrow) == (S.FAILED, Escrow.RELEASED)
     assert refused(lambda: lifecycle.settle(VOIDED, NOW, 1, 1)) == "wrong_state"
     assert refused(lambda: lifecycle.void(VOIDED)) == "wrong_state"
     assert refused(lambda: lifecycle.reverse(VOIDED, "")) == "wrong_state"
-    with pytest.raises(WrongState, match="called off; there is nothing to dispute"):
-        lifecycle.dispute(VOIDED, NOW, TERMS)
+    assert refused(lambda: lifecycle.dispute(VOIDED, NOW, TERMS)) == "wrong_state"
 
 
 @pytest.mark.parametrize("escrow", [*Escrow])
-def test_only_an_open_escrow_can_be_given_back_and_only_what_was_paid_reversed(escrow: Escrow) -> None:
+def test_only_open_escrow_is_voided_and_only_paid_escrow_reversed(escrow: Escrow) -> None:
     contract = msgspec.structs.replace(PENDING, escrow=escrow)
     if escrow in OPEN:
         assert lifecycle.void(contract).escrow is Escrow.RELEASED
@@ -183,10 +183,10 @@ def test_only_an_open_escrow_can_be_given_back_and_only_what_was_paid_reversed(e
         refused(lambda: lifecycle.reverse(contract, ""))
 
 
-# What each move writes down.
+# What each operation records.
 
 
-def test_a_contract_remembers_how_it_went() -> None:
+def test_each_operation_records_its_facts() -> None:
     begun = lifecycle.start(AWARDED, NOW)
     assert (begun.state, begun.started_at) == (S.EXECUTING, NOW)
     done = lifecycle.complete(begun, NOW + INSTANT, "o", "mark", "run")
@@ -208,7 +208,7 @@ def test_a_verdict_is_paid_once_and_a_later_one_after_a_reversal() -> None:
     assert (back.settled_at, back.hold_reason) == (None, "a mistake")
     assert (back.version, back.settlements) == (1, 1)
     for version in (0, 1):
-        with pytest.raises(WrongState, match="a later one is needed") as caught:
+        with pytest.raises(WrongState, match=f"version {version} ") as caught:
             lifecycle.settle(back, NOW, version, 1)
         assert caught.value.code == "already_settled"
     again = lifecycle.settle(back, NOW, 3, 5)
@@ -227,15 +227,15 @@ def test_the_deadline_itself_is_in_time_and_an_instant_later_is_not(move: Operat
         return lifecycle.complete(AWARDED, now, "o", "mark")
 
     assert at(DEADLINE).state is LEADS_TO[move]
-    with pytest.raises(WrongState, match="contract c ran until 2026-03-08T12:00:00") as caught:
+    with pytest.raises(WrongState, match="2026-03-08T12:00:00") as caught:
         at(DEADLINE + INSTANT)
     assert caught.value.code == "deadline_passed"
 
 
-def test_what_may_still_be_handed_in_does_not_expire() -> None:
+def test_a_contract_does_not_expire_before_its_deadline() -> None:
     for contract in (AWARDED, IN[S.EXECUTING]):
         for early in (START, DEADLINE - INSTANT, DEADLINE):
-            with pytest.raises(WrongState, match="contract c runs until 2026-03-08T12:00:00") as caught:
+            with pytest.raises(WrongState, match="2026-03-08T12:00:00") as caught:
                 lifecycle.expire(contract, early)
             assert caught.value.code == "not_due"
         over = lifecycle.expire(contract, DEADLINE + INSTANT)
@@ -243,7 +243,7 @@ def test_what_may_still_be_handed_in_does_not_expire() -> None:
 
 
 @given(st.integers(-10, 10).map(lambda micros: DEADLINE + micros * INSTANT))
-def test_at_any_moment_a_contract_either_can_be_completed_or_expires(now: datetime) -> None:
+def test_a_contract_can_be_completed_or_expires_never_both(now: datetime) -> None:
     def possible(move: Callable[[], Contract]) -> bool:
         try:
             move()
@@ -256,11 +256,11 @@ def test_at_any_moment_a_contract_either_can_be_completed_or_expires(now: dateti
 
 
 @pytest.mark.parametrize("hours", [1, 24, 168])
-def test_what_was_paid_can_be_disputed_to_the_last_instant_of_the_window(hours: int) -> None:
+def test_a_payment_can_be_disputed_to_the_end_of_its_window(hours: int) -> None:
     terms = Terms(cpc_rate=10, dispute_window_hours=hours)
     closes = NOW + timedelta(hours=hours)
     assert lifecycle.dispute(SETTLED, closes, terms).state is S.DISPUTED
-    with pytest.raises(WrongState, match="could be disputed until") as caught:
+    with pytest.raises(WrongState, match=closes.date().isoformat()) as caught:
         lifecycle.dispute(SETTLED, closes + INSTANT, terms)
     assert caught.value.code == "dispute_window_closed"
 
@@ -272,7 +272,7 @@ def test_a_later_settlement_has_a_window_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("state", [S.VERIFICATION_PENDING, S.VERIFIED, S.FAILED])
-def test_what_was_not_paid_yet_can_be_disputed_at_any_time(state: S) -> None:
+def test_an_unpaid_contract_can_be_disputed_at_any_time(state: S) -> None:
     frozen = lifecycle.dispute(IN[state], NOW + timedelta(days=900), TERMS)
     assert (frozen.escrow, frozen.disputed_from) == (Escrow.FROZEN, state)
     back = lifecycle.uphold(frozen)
@@ -282,14 +282,14 @@ def test_what_was_not_paid_yet_can_be_disputed_at_any_time(state: S) -> None:
 # Disputes.
 
 
-def test_a_dispute_about_what_was_paid_leaves_it_paid() -> None:
+def test_a_dispute_of_a_payment_leaves_it_paid() -> None:
     disputed = IN[S.DISPUTED]
     assert (disputed.escrow, disputed.disputed_from, disputed.disputes) == (Escrow.PAID, S.SETTLED, 2)
     upheld = lifecycle.uphold(disputed)
     assert (upheld.state, upheld.escrow, upheld.total_micros) == (S.SETTLED, Escrow.PAID, 12_000_000)
 
 
-def test_a_verdict_is_disputed_once_before_it_is_paid_and_once_after() -> None:
+def test_a_verdict_is_disputed_once_before_payment_and_once_after() -> None:
     before = lifecycle.uphold(lifecycle.dispute(IN[S.VERIFIED], NOW, TERMS))
     assert before.disputes == 1
     assert refused(lambda: lifecycle.dispute(before, NOW, TERMS)) == "already_disputed"
@@ -303,7 +303,7 @@ def test_a_verdict_is_disputed_once_before_it_is_paid_and_once_after() -> None:
     assert lifecycle.dispute(second, NOW, TERMS).disputes == 3
 
 
-def test_what_is_disputed_is_neither_settled_nor_voided_nor_disputed_again() -> None:
+def test_a_disputed_contract_is_not_settled_or_disputed_again() -> None:
     frozen = lifecycle.dispute(IN[S.VERIFIED], NOW, TERMS)
     for move in (Operation.SETTLE, Operation.DISPUTE, Operation.COMPLETE, Operation.EXPIRE):
         assert refused(lambda move=move: MOVES[move](frozen)) == "wrong_state"  # type: ignore[misc]

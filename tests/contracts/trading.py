@@ -17,7 +17,6 @@ from meruit.contracts.store.transaction import Actor, ContractRequest
 from meruit.contracts.store.work import WorkRow
 from meruit.contracts.transitions import (
     AwardContract,
-    CompleteContract,
     DisputeContract,
     ReleaseContract,
     ResolveDispute,
@@ -32,8 +31,9 @@ from meruit.model.access import Scope
 from meruit.model.contract import Contract
 from meruit.outcomes.service import Registrar
 from meruit.outcomes.store.read import criteria_body
-from meruit.outcomes.store.write import AddVersions, IdempotentReplay, IdempotentRequest, NewVersion, result_from
+from meruit.outcomes.store.write import AddVersions, NewVersion, result_from
 from meruit.store import tables
+from meruit.store.idempotency import IdempotentRequest, IdempotentWrite
 from meruit.store.recorder import Write
 from meruit.store.store import Store
 
@@ -126,14 +126,17 @@ class Trading:
         self.actor = Actor(Scope(tenant, agent, only_own=agent is not None), by)
 
     def request(self, key: str | None = None) -> ContractRequest:
+        return ContractRequest(self.actor, key)
+
+    # Any: what it returns depends on whether the key was used before.
+    def once(self, write: Write[Any], key: str | None, fingerprint: str = "same") -> Write[Any]:
+        """The write with an idempotency key, if one is given."""
         if key is None:
-            return ContractRequest(self.actor)
-        return ContractRequest(self.actor, IdempotentRequest(key, "same", 200, b""), sent)
+            return write
+        return IdempotentWrite(self.tenant, IdempotentRequest(key, fingerprint, 200), write, sent)
 
     def publish(self, kind: str = "usual", **more: Any) -> WorkRow:
-        found = self.store.recorder.write(self.market.publish(self.actor, parse_work(written(kind, **more))))
-        assert not isinstance(found, IdempotentReplay)
-        return found
+        return self.store.recorder.write(self.market.publish(self.actor, parse_work(written(kind, **more))))
 
     def award(self, work_id: str, agent: str = "a1", contract_id: str | None = None, **more: Any) -> Contract:
         chosen = contract_id or self.store.surroundings.new_id("con")
@@ -143,6 +146,7 @@ class Trading:
         """A contract on new work."""
         return self.award(self.publish(kind, **more).id, agent)
 
+    # Any: a CompleteContract, or one with an idempotency key.
     def handed_in(
         self,
         contract_id: str,
@@ -150,11 +154,11 @@ class Trading:
         metadata: Mapping[str, Any] | None = None,
         key: str | None = None,
         **more: Any,
-    ) -> CompleteContract:
+    ) -> Any:
         """An output, judged and ready to be written."""
         case = self.market.find_contract(self.actor, contract_id)
         handed = HandedIn({"text": text}, metadata or {}, **more)
-        return self.market.completion_sync(self.request(key), case, handed)
+        return self.once(self.market.completion_sync(self.request(key), case, handed), key)
 
     def complete(
         self, contract_id: str, text: str = GOOD, metadata: Mapping[str, Any] | None = None
@@ -174,7 +178,7 @@ class Trading:
             "take back": lambda: ResolveDispute(self.request(key), contract_id, Decision.REVERSE, reason),
             "undo": lambda: ResolveDispute(self.request(key), contract_id, Decision.VOID, reason),
         }
-        return made[name]()
+        return self.once(made[name](), key)
 
     def do(self, name: str, contract_id: str, reason: str = "because") -> ContractSnapshot:
         return self.done(self.move(name, contract_id, reason))

@@ -101,7 +101,7 @@ def test_a_result_names_its_flags_and_survives_json() -> None:
         assert GovernanceResult.from_json(result.to_json()).names == result.names
 
 
-def test_whoever_has_the_dossier_comes_to_the_same_flags() -> None:
+def test_the_same_dossier_gives_the_same_flags() -> None:
     finite = [dossier for dossier in EXAMPLES if all(abs(claim) < 1e308 for claim in dossier.claims.values())]
     assert all(govern(Dossier.from_json(dossier.to_json())) == govern(dossier) for dossier in finite)
 
@@ -121,7 +121,7 @@ def test_limits_can_be_others_one_by_one() -> None:
     assert govern(dossier, Policy(limits={"reference_copy": {"chars_min": 3}})).names == []
 
 
-def test_confidence_is_the_share_of_the_rules_that_could_look() -> None:
+def test_confidence_is_the_share_of_rules_with_enough_facts() -> None:
     only = Policy(off=[name for name in NAMES if name not in ("canary_leak", "clock_order")])
     assert govern(Dossier(), only).confidence == 0.0
     assert govern(Dossier(canaries=1), only).confidence == 0.5
@@ -137,17 +137,17 @@ def test_of_two_answers_the_worse_counts(one: GovernanceResult, other: Governanc
     assert both.confidence == min(one.confidence, other.confidence)
 
 
-def test_what_a_policy_says_that_no_rule_understands_is_told() -> None:
+def test_unknown_rules_and_limits_of_a_policy_are_named() -> None:
     policy = Policy(
         off=["clock_order", "clocks"],
         limits={"retry_farming": {"attempts_max": 3}, "canary_leak": {"n": 1}, "anomaly": {"hihg": 1}, "zzz": {}},
     )
-    assert [*unknown_rules(policy)] == [
-        "no rule is named 'clocks'",
-        "the rule canary_leak has no limit 'n'; it has none",
-        "the rule anomaly has no limit 'hihg'; it has high, medium, n_min, spread_min",
-        "no rule is named 'zzz'",
-    ]
+    clocks, leak, anomaly, last = unknown_rules(policy)
+    assert "'clocks'" in clocks
+    assert "canary_leak" in leak
+    assert "'n'" in leak
+    assert all(name in anomaly for name in ("anomaly", "'hihg'", "high", "medium", "n_min", "spread_min"))
+    assert "'zzz'" in last
     assert not [*unknown_rules(Policy())]
 
 
@@ -177,7 +177,7 @@ def raising(_dossier: Dossier, _limits: Mapping[str, float]) -> Any:
         (lambda _dossier, _limits: [Suspicion({}, action="whatever")], "ValidationError"),  # type: ignore[arg-type]
     ],
 )
-def test_a_rule_that_breaks_holds_the_outcome_and_the_others_are_asked(judge: Any, error: str) -> None:
+def test_a_rule_that_raises_holds_the_outcome_and_others_apply(judge: Any, error: str) -> None:
     dossier = Dossier(agent_id="a", canaries=1, history=History(near_duplicates=9))
     found, usual = with_rule(judge, dossier), govern(dossier)
     assert found.flags == [
@@ -189,11 +189,11 @@ def test_a_rule_that_breaks_holds_the_outcome_and_the_others_are_asked(judge: An
     assert GovernanceResult.from_json(found.to_json()) == found
 
 
-def test_a_rule_that_breaks_changes_no_proof() -> None:
+def test_a_rule_that_raises_does_not_overrule_proof() -> None:
     assert with_rule(raising, Dossier(canaries=1, leaked=["aa"])).conclusion is Disposition.INVALID
 
 
-# What a stranger's dossier may hold.
+# What the dossier of a client may hold.
 
 
 def fact(**more: Any) -> list[MetricFact]:
@@ -227,56 +227,56 @@ def test_the_rules_own_examples_are_within_bounds(dossier: Dossier) -> None:
         dealt(3, 2, 5, 2, 4, 3, 0, 0),
     ],
 )
-def test_what_an_outcome_may_have_is_no_excess(known: dict[str, Any]) -> None:
+def test_values_within_their_limits_are_accepted(known: dict[str, Any]) -> None:
     assert [*find_excesses(Dossier(**known))] == []
 
 
 @pytest.mark.parametrize(
-    ("known", "where", "why"),
+    ("known", "where", "limit"),
     [
-        ({"canaries": -1}, "canaries", "is no count from 0 to 1,000,000,000"),
-        ({"output_chars": 10**399}, "output_chars", "is no count"),
-        ({"claimed_ms": 1.1e15}, "claimed_ms", "is no number from -1e+15 to 1e+15"),
-        ({"claimed_tokens": 10**399}, "claimed_tokens", "is no number"),
-        ({"provider_tokens": -1e308}, "provider_tokens", "is no number"),
-        ({"started_at": math.nan}, "started_at", "is no number"),
-        ({"claims": {"a\nb": math.inf}}, "claims.a\\nb", "is no number"),
-        ({"claims": {"m" * 4097: 1.0}}, "claims." + "m" * 60, "has more than 4,096 characters"),
-        ({"claims": {str(n): 1.0 for n in range(1001)}}, "claims", "holds more than 1,000 entries"),
-        ({"agent_id": "a" * 201}, "agent_id", "has more than 200 characters"),
-        ({"leaked": ["a"] * 1001}, "leaked", "holds more than 1,000 entries"),
-        ({"leaked": ["a", "a" * 201]}, "leaked[1]", "has more than 200 characters"),
-        ({"evaluator_before": {"tests": "a" * 201}}, "evaluator_before.tests", "has more than 200 characters"),
-        ({"metrics": fact() * 1001}, "metrics", "holds more than 1,000 entries"),
-        ({"metrics": fact(value=-math.inf)}, "metrics[0].value", "is no number"),
-        ({"metrics": fact(bonus_micros=-1)}, "metrics[0].bonus_micros", "is no count from 0 to 1,000,000,000,000,000"),
-        (past(margins=[0.1] * 61), "history.margins", "holds more than 60 entries"),
-        (past(accuracies=[0.1] * 61), "history.accuracies", "holds more than 60 entries"),
-        (past(near_duplicates=10**399), "history.near_duplicates", "is no count"),
-        (past(baselines={"m": Baseline(-1, 0.0, 0.0)}), "history.baselines.m.n", "is no count"),
-        (past(baselines={"m": Baseline(1, 0.0, math.inf)}), "history.baselines.m.deviation", "is no number"),
-        (dealt(10**399, 0, 10**399, 0, 10**399), "history.dealings.pair", "is no count"),
-        (dealt(-1, 0, -1), "history.dealings.pair", "is no count"),
-        (dealt(20, 0, -1, 0, 20), "history.dealings.agent", "is no count"),
-        (dealt(5, 0, 4, 0, 5), "history.dealings.pair", "is more than agent"),
-        (dealt(5, 0, 5, 0, 4), "history.dealings.pair", "is more than consumer"),
-        (dealt(5, 5, 5, 4, 5, 5), "history.dealings.pair_bonus", "is more than agent_bonus"),
-        (dealt(0, 0, 0, 0, 0, 0, 3, 4), "history.dealings.market_bonus", "is more than market"),
+        ({"canaries": -1}, "canaries", "1,000,000,000"),
+        ({"output_chars": 10**399}, "output_chars", "1,000,000,000"),
+        ({"claimed_ms": 1.1e15}, "claimed_ms", "1e+15"),
+        ({"claimed_tokens": 10**399}, "claimed_tokens", "1e+15"),
+        ({"provider_tokens": -1e308}, "provider_tokens", "1e+15"),
+        ({"started_at": math.nan}, "started_at", "1e+15"),
+        ({"claims": {"a\nb": math.inf}}, "claims.a\\nb", "1e+15"),
+        ({"claims": {"m" * 4097: 1.0}}, "claims." + "m" * 60, "4,096 characters"),
+        ({"claims": {str(n): 1.0 for n in range(1001)}}, "claims", "1,000 entries"),
+        ({"agent_id": "a" * 201}, "agent_id", "200 characters"),
+        ({"leaked": ["a"] * 1001}, "leaked", "1,000 entries"),
+        ({"leaked": ["a", "a" * 201]}, "leaked[1]", "200 characters"),
+        ({"evaluator_before": {"tests": "a" * 201}}, "evaluator_before.tests", "200 characters"),
+        ({"metrics": fact() * 1001}, "metrics", "1,000 entries"),
+        ({"metrics": fact(value=-math.inf)}, "metrics[0].value", "1e+15"),
+        ({"metrics": fact(bonus_micros=-1)}, "metrics[0].bonus_micros", "1,000,000,000,000,000"),
+        (past(margins=[0.1] * 61), "history.margins", "60 entries"),
+        (past(accuracies=[0.1] * 61), "history.accuracies", "60 entries"),
+        (past(near_duplicates=10**399), "history.near_duplicates", "1,000,000,000"),
+        (past(baselines={"m": Baseline(-1, 0.0, 0.0)}), "history.baselines.m.n", "1,000,000,000"),
+        (past(baselines={"m": Baseline(1, 0.0, math.inf)}), "history.baselines.m.deviation", "1e+15"),
+        (dealt(10**399, 0, 10**399, 0, 10**399), "history.dealings.pair", "1,000,000,000"),
+        (dealt(-1, 0, -1), "history.dealings.pair", "1,000,000,000"),
+        (dealt(20, 0, -1, 0, 20), "history.dealings.agent", "1,000,000,000"),
+        (dealt(5, 0, 4, 0, 5), "history.dealings.pair", " agent"),
+        (dealt(5, 0, 5, 0, 4), "history.dealings.pair", " consumer"),
+        (dealt(5, 5, 5, 4, 5, 5), "history.dealings.pair_bonus", " agent_bonus"),
+        (dealt(0, 0, 0, 0, 0, 0, 3, 4), "history.dealings.market_bonus", " market"),
     ],
 )
-def test_an_excess_is_told_by_its_field(known: dict[str, Any], where: str, why: str) -> None:
+def test_a_value_beyond_its_limit_is_named(known: dict[str, Any], where: str, limit: str) -> None:
     found = next(find_excesses(Dossier(**known)))
     assert found.where == where
-    assert found.message.startswith(why)
+    assert found.message.endswith(limit)
 
 
-def test_however_much_a_dossier_holds_only_so_much_is_looked_at() -> None:
+def test_a_huge_dossier_is_checked_up_to_a_limit() -> None:
     huge = Dossier(leaked=["a" * 201] * 100_000, claims={str(n): math.nan for n in range(100_000)})
     assert len([*find_excesses(huge)]) == 2 * MAX_ENTRIES + 2
 
 
 @given(st.builds(Dealings, *[st.integers()] * 8), st.integers(), st.floats(), st.floats())
-def test_what_is_within_bounds_is_judged_by_every_rule(
+def test_every_rule_judges_a_dossier_within_its_limits(
     dealings: Dealings, attempts: int, claimed: float, counted: float
 ) -> None:
     history = History(dealings=dealings, near_duplicates=attempts, latency_mismatches=attempts)

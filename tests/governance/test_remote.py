@@ -156,8 +156,8 @@ def test_without_a_token_none_is_sent(server: Server) -> None:
 
 
 @pytest.mark.parametrize(("path", "status"), [("broken", 500), ("moved", 307), ("created", 201)])
-def test_an_answer_of_another_status_is_none(server: Server, path: str, status: int) -> None:
-    with pytest.raises(Unreachable, match=f"governance answered with status {status}"):
+def test_an_answer_of_another_status_is_refused(server: Server, path: str, status: int) -> None:
+    with pytest.raises(Unreachable, match=rf"\b{status}\b"):
         ask(server, path)
     assert len(server.seen) == 1
 
@@ -169,32 +169,34 @@ def test_an_answer_of_another_status_is_none(server: Server, path: str, status: 
         *("huge", "deep"),
     ],
 )
-def test_an_answer_that_cannot_be_read_is_none(server: Server, path: str) -> None:
-    with pytest.raises(Unreachable, match="governance gave an answer that cannot be read"):
+def test_an_answer_that_is_not_valid_is_refused(server: Server, path: str) -> None:
+    with pytest.raises(Unreachable) as refused:
         ask(server, path)
+    assert refused.value.code == "unreachable"
+    assert len(server.seen) == 1
 
 
-def test_no_answer_in_time_is_none(server: Server) -> None:
-    with pytest.raises(Unreachable, match="governance could not be asked"):
+def test_no_answer_in_time_is_refused(server: Server) -> None:
+    with pytest.raises(Unreachable):
         ask(server, "slow", timeout_s=0.1)
 
 
 def test_a_network_that_is_not_public_is_not_asked(server: Server) -> None:
-    with pytest.raises(Unreachable, match="leads to an address that is not public"):
+    with pytest.raises(Unreachable):
         ask(server, "clear", allowed_networks=())
     assert server.seen == []
 
 
-def test_nobody_there_is_no_answer(server: Server) -> None:
+def test_no_server_is_no_answer(server: Server) -> None:
     client = RemoteGovernance("http://127.0.0.1:1/", allowed_networks=LOOPBACK, timeout_s=2)
-    with pytest.raises(Unreachable, match="governance could not be asked"):
+    with pytest.raises(Unreachable):
         asyncio.run(client.validate_outcome(contract_id="c", claimed_metrics={}, execution_context={}))
 
 
 @pytest.mark.parametrize("context", [{"n": object()}, {"text": "\ud800"}])
 def test_a_question_that_cannot_be_written_is_not_asked(server: Server, context: dict[str, Any]) -> None:
     client = RemoteGovernance(f"http://127.0.0.1:{server.server_port}/clear", allowed_networks=LOOPBACK)
-    with pytest.raises(Unreachable, match="governance could not be asked"):
+    with pytest.raises(Unreachable):
         asyncio.run(client.validate_outcome(contract_id="c", claimed_metrics={}, execution_context=context))
     assert server.seen == []
 
@@ -206,7 +208,7 @@ def test_one_client_can_be_asked_from_one_loop_after_another(server: Server) -> 
         assert answer.valid
 
 
-def test_a_flag_that_acts_counts_whatever_else_is_said(server: Server) -> None:
+def test_a_flag_that_acts_decides_the_conclusion(server: Server) -> None:
     assert ask(server, "waved%20through").conclusion is Disposition.INVALID
 
 

@@ -1,4 +1,21 @@
-"""Contracts: offer, award, settlement, ledger."""
+"""Contracts: publish work, award it, judge the output, decide the payment, and move the money.
+
+Read in this order:
+
+- lifecycle.py - the states of a contract, and what each allows
+- payment_decision.py - decide whether a contract may be paid
+- bill.py, rules/ - compute the bill of a verdict, rule by rule
+- rule_order.py - check the order of the rules against the terms
+- token_terms.py - price the tokens of a contract's runs
+- settlement.py - pay, hold, reverse, release
+- transitions.py - every transition, as one transaction each
+- marketplace.py - publish work, judge what agents submit
+- rejudge.py - judge an output again
+- postings.py, invariants.py, replay.py - double entry, what must always hold, and the ledger from the log
+- usage_followers/ - what happens when the usage of a run is recorded
+- store/ - tables and SQL
+- client.py - all of it for Python programs
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What must hold of the books after every step: one function each, for tests, crash harness and auditors alike."""
+"""The invariants of the ledger, one function each; tests, fault tests and auditors use the same ones."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,21 +11,21 @@ from meruit.model.money import Bill
 
 
 class Transfer(NamedTuple):
-    """Money that moved, as it is recorded."""
+    """A recorded movement of money."""
 
     leaf: int
-    """Its entry in the audit log, hence its place among all."""
+    """Its index in the audit log, which orders all transfers."""
     contract_id: str
     operation: str
     """hold, settle, release or reverse."""
     number: int
-    """Of the settlement that it makes or reverses; 0 for others."""
+    """The settlement that it makes or reverses; 0 for other operations."""
     currency: str
     postings: tuple[Posting, ...]
 
 
 class Settlement(NamedTuple):
-    """A bill that was paid."""
+    """A paid bill."""
 
     contract_id: str
     number: int
@@ -34,11 +34,11 @@ class Settlement(NamedTuple):
     bill: Bill
     leaf: int
     digest: str
-    """SHA-256 of the bill as it is kept."""
+    """SHA-256 of the stored bill."""
 
 
 class Books(NamedTuple):
-    """All that is recorded about money, of one tenant or one contract."""
+    """Everything that is recorded about the money of one tenant or one contract."""
 
     balances: Mapping[tuple[str, str], int]
     """By currency and account."""
@@ -49,13 +49,13 @@ class Books(NamedTuple):
     verdicts: frozenset[tuple[str, int]]
     """Outcome and version of every verdict in the log."""
     operations: frozenset[tuple[str, str, int]]
-    """Contract, operation and number of what was done, each of which answers a second request."""
+    """Contract, operation and number of each recorded operation; a repeated request is answered from them."""
     logged: Sequence[Transfer]
-    """The transfers as the audit log tells them."""
+    """The transfers as the audit log records them."""
     terms: Mapping[str, str]
-    """By contract, the digest of its terms that the log tells."""
+    """By contract: the digest of its terms in the log."""
     bills: Mapping[tuple[str, int], str]
-    """By contract and number of the settlement, the digest of its bill that the log tells."""
+    """By contract and number of the settlement: the digest of its bill in the log."""
 
 
 def amounts_are_whole(books: Books) -> Iterator[str]:
@@ -63,14 +63,16 @@ def amounts_are_whole(books: Books) -> Iterator[str]:
     amounts = [
         *((f"the balance of {account} in {currency}", found) for (currency, account), found in books.balances.items()),
         *((f"the hold of {one.id}", one.hold_micros) for one in books.contracts),
-        *((f"what {one.id} says that is paid", one.total_micros) for one in books.contracts),
+        *((f"the recorded total of {one.id}", one.total_micros) for one in books.contracts),
         *(
             (f"the {one.operation} of {one.contract_id} on {account}", micros)
             for one in books.transfers
             for account, micros in one.postings
         ),
     ]
-    yield from (f"{what} is {found!r}, no whole number" for what, found in amounts if type(found) is not int)
+    yield from (
+        f"{what} is {found!r}, which is not a whole number" for what, found in amounts if type(found) is not int
+    )
 
 
 def balances_sum_to_zero(books: Books) -> Iterator[str]:
@@ -82,28 +84,28 @@ def balances_sum_to_zero(books: Books) -> Iterator[str]:
 
 
 def transfers_sum_to_zero(books: Books) -> Iterator[str]:
-    """No transfer makes or loses money."""
+    """The postings of each transfer sum to zero."""
     for transfer in books.transfers:
         if rest := sum(posting.micros for posting in transfer.postings):
-            yield f"the {transfer.operation} of {transfer.contract_id} leaves {rest}"
+            yield f"the {transfer.operation} of {transfer.contract_id} sums to {rest}"
 
 
 def escrow_is_whole_or_empty(books: Books) -> Iterator[str]:
-    """Escrow is never negative, equal to the hold while the contract is open, and zero after."""
+    """The escrow of a contract is its whole hold while the contract is open, and zero afterwards."""
     for contract in books.contracts:
-        kept = books.balances.get((contract.currency, f"escrow:{contract.id}"), 0)
+        balance = books.balances.get((contract.currency, f"escrow:{contract.id}"), 0)
         expected = contract.hold_micros if contract.escrow in OPEN else 0
-        if kept < 0 or kept != expected:
-            yield f"the escrow of {contract.id}, {contract.escrow}, holds {kept}, not {expected}"
+        if balance < 0 or balance != expected:
+            yield f"the escrow of {contract.id} ({contract.escrow}) has {balance}, not {expected}"
 
 
 def payments_stay_within_hold(books: Books) -> Iterator[str]:
-    """Nobody is paid less than nothing, or more than was held; the rest is released, and the contract says so."""
+    """A payment is between zero and the hold; the rest is released, and the contract records the total."""
     holds = {contract.id: contract.hold_micros for contract in books.contracts}
     for one in books.settlements:
         bill, most = one.bill, holds.get(one.contract_id)
         if most is None:
-            yield f"settlement {one.number} of {one.contract_id} is of no contract"
+            yield f"settlement {one.number} of {one.contract_id} has no contract"
         elif not 0 <= bill.total <= most:
             yield f"settlement {one.number} of {one.contract_id} pays {bill.total}"
         elif bill.total + bill.released != most:
@@ -113,11 +115,11 @@ def payments_stay_within_hold(books: Books) -> Iterator[str]:
     for contract in books.contracts:
         paid = totals.get((contract.id, contract.settlement), 0)
         if contract.total_micros != paid:
-            yield f"{contract.id} says that {contract.total_micros} is paid, its settlements say {paid}"
+            yield f"{contract.id} records a total of {contract.total_micros}, its settlement pays {paid}"
 
 
 def one_live_settlement(books: Books) -> Iterator[str]:
-    """At most one settlement of a contract is live; each is reversed at most once, and by exactly what it paid."""
+    """At most one settlement of a contract is live; each is reversed at most once, and in full."""
     yield from _duplicate_settlements(books)
     settles, reverses = (
         {(one.contract_id, one.number): one for one in books.transfers if one.operation == operation}
@@ -125,7 +127,7 @@ def one_live_settlement(books: Books) -> Iterator[str]:
     )
     for key, one in reverses.items():
         if key not in settles or sorted(reverse(settles[key].postings)) != sorted(one.postings):
-            yield f"a reversal of {one.contract_id} is of something that was not paid"
+            yield f"a reversal of {one.contract_id} does not match a payment"
     live: dict[str, list[int]] = {}
     for contract_id, number in settles.keys() - reverses.keys():
         live.setdefault(contract_id, []).append(number)
@@ -133,14 +135,14 @@ def one_live_settlement(books: Books) -> Iterator[str]:
         found, paid = sorted(live.get(contract.id, [])), contract.escrow is Escrow.PAID
         if found != ([contract.settlement] if paid else []) or bool(contract.settlement) != paid:
             numbers = ", ".join(map(str, found)) or "none"
-            told = f"has the live settlements {numbers}, and goes by {contract.settlement}"
-            yield f"{contract.id}, {contract.escrow}, {told}"
+            live_ones = f"has the live settlements {numbers}, and records {contract.settlement}"
+            yield f"{contract.id} ({contract.escrow}) {live_ones}"
         if contract.state is ContractState.SETTLED and not paid:
-            yield f"{contract.id} is settled, and nothing is paid"
+            yield f"{contract.id} is settled without a payment"
 
 
 def _duplicate_settlements(books: Books) -> Iterator[str]:
-    """Settlements and reversals that stand there more than once."""
+    """Settlements and reversals that are recorded more than once."""
     words = {"settle": "made", "reverse": "reversed"}
     times = Counter((one.operation, one.contract_id, one.number) for one in books.transfers if one.operation in words)
     for (operation, contract_id, number), count in times.items():
@@ -149,24 +151,24 @@ def _duplicate_settlements(books: Books) -> Iterator[str]:
 
 
 def transfers_have_grounds(books: Books) -> Iterator[str]:
-    """Every transfer moves what its contract or bill says, and has its verdict and the row that answers a second."""
+    """Each transfer moves what its contract or bill says, and has its verdict and its recorded operation."""
     contracts = {contract.id: contract for contract in books.contracts}
     grounds = {(one.contract_id, one.number): one for one in books.settlements}
     for one in books.transfers:
         contract, ground = contracts.get(one.contract_id), grounds.get((one.contract_id, one.number))
         if contract is None:
-            yield f"the {one.operation} of {one.contract_id} is of no contract"
+            yield f"the {one.operation} of {one.contract_id} has no contract"
         elif one.operation == "settle":
             if ground is None or (ground.outcome_id, ground.version) not in books.verdicts:
                 yield f"settlement {one.number} of {one.contract_id} has no verdict"
             elif sorted(one.postings) != sorted(settle(_parties(contract), ground.bill)):
-                yield f"settlement {one.number} of {one.contract_id} moves something else than its bill"
+                yield f"settlement {one.number} of {one.contract_id} does not move what its bill says"
         elif one.operation != "reverse":
             agreed = hold if one.operation == "hold" else release
             if sorted(one.postings) != sorted(agreed(_parties(contract), contract.hold_micros)):
-                yield f"the {one.operation} of {one.contract_id} moves something else than was held"
+                yield f"the {one.operation} of {one.contract_id} does not move the amount of the hold"
         if not any((one.contract_id, move, number) in books.operations for move, number in _operations_behind(one)):
-            yield f"the {one.operation} of {one.contract_id} has no row that answers a second request"
+            yield f"the {one.operation} of {one.contract_id} has no recorded operation"
 
 
 def _parties(contract: Contract) -> Parties:
@@ -174,7 +176,7 @@ def _parties(contract: Contract) -> Parties:
 
 
 def _operations_behind(transfer: Transfer) -> list[tuple[str, int]]:
-    """What may have moved the money."""
+    """The operations that may have made the transfer."""
     number = transfer.number
     match transfer.operation:
         case "hold":
@@ -188,7 +190,7 @@ def _operations_behind(transfer: Transfer) -> list[tuple[str, int]]:
 
 
 def lines_sum_to_total(books: Books) -> Iterator[str]:
-    """The lines of a bill sum to its total, and so do its parts, and where the money goes."""
+    """The lines of a bill sum to its total; so do its parts, and fee and payout."""
     for one in books.settlements:
         bill = one.bill
         sums = {
@@ -202,12 +204,12 @@ def lines_sum_to_total(books: Books) -> Iterator[str]:
 
 
 def replaying_gives_the_balances(books: Books) -> Iterator[str]:
-    """What the log tells, replayed, gives the transfers and the balances that are recorded."""
-    for told, recorded in zip(books.logged, books.transfers, strict=False):
-        if told != recorded._replace(postings=tuple(sorted(recorded.postings))):
-            yield f"the log tells another {told.operation} of {told.contract_id} at {told.leaf}"
+    """Replaying the log gives the recorded transfers and balances."""
+    for logged, recorded in zip(books.logged, books.transfers, strict=False):
+        if logged != recorded._replace(postings=tuple(sorted(recorded.postings))):
+            yield f"the log has another {logged.operation} of {logged.contract_id} at {logged.leaf}"
     if len(books.logged) != len(books.transfers):
-        yield f"the log tells of {len(books.logged)} transfers, there are {len(books.transfers)}"
+        yield f"the log has {len(books.logged)} transfers, {len(books.transfers)} are recorded"
     replayed: Counter[tuple[str, str]] = Counter()
     for transfer in books.logged:
         for account, micros in transfer.postings:
@@ -218,33 +220,33 @@ def replaying_gives_the_balances(books: Books) -> Iterator[str]:
 
 
 def documents_are_those_logged(books: Books) -> Iterator[str]:
-    """Terms and bills are, to the byte, those that the log commits to."""
+    """Terms and bills are exactly those that the log commits to."""
     for contract in books.contracts:
         if books.terms.get(contract.id) != sha256(contract.terms).hexdigest():
-            yield f"the terms of {contract.id} are not those that the log tells"
+            yield f"the terms of {contract.id} are not those in the log"
     for one in books.settlements:
         if books.bills.get((one.contract_id, one.number)) != one.digest:
-            yield f"the bill of settlement {one.number} of {one.contract_id} is not the one that the log tells"
+            yield f"the bill of settlement {one.number} of {one.contract_id} is not the one in the log"
 
 
 def states_fit_the_money(books: Books) -> Iterator[str]:
-    """A contract's state says of its money and its outcome what is recorded of them."""
+    """The state of a contract matches its escrow and its outcome."""
     for contract in books.contracts:
-        handed_in = contract.outcome_id is not None
-        if (contract.escrow, handed_in) not in _consistent_escrows(contract):
-            told = f"its escrow is {contract.escrow}, {'with an' if handed_in else 'without an'} outcome"
-            yield f"{contract.id} is {contract.state}, and {told}"
+        has_outcome = contract.outcome_id is not None
+        if (contract.escrow, has_outcome) not in _consistent_escrows(contract):
+            outcome = "with an outcome" if has_outcome else "without an outcome"
+            yield f"{contract.id} is {contract.state}, its escrow {contract.escrow}, {outcome}"
 
 
 def _consistent_escrows(contract: Contract) -> set[tuple[Escrow, bool]]:
-    """Where the money may be, and whether there is an outcome."""
+    """The states of the escrow that fit, each with whether there is an outcome."""
     match contract.state:
         case ContractState.AWARDED | ContractState.EXECUTING:
             return {(Escrow.HELD, False)}
         case ContractState.VERIFICATION_PENDING | ContractState.VERIFIED:
             return {(Escrow.HELD, True)}
         case ContractState.FAILED:
-            # Called off, with an output or before there was one; or judged, and not paid yet.
+            # Voided, with an output or before there was one; or judged, and not paid yet.
             return {(Escrow.HELD, True), (Escrow.RELEASED, True), (Escrow.RELEASED, False)}
         case ContractState.SETTLED:
             return {(Escrow.PAID, True)}
@@ -270,11 +272,11 @@ INVARIANTS: tuple[Callable[[Books], Iterator[str]], ...] = (
 
 
 def find_violations(books: Books) -> list[str]:
-    """Every violation, a sentence each; none in sound books."""
+    """Every violation, each after the name of its invariant; empty for a consistent ledger."""
     found: list[str] = []
     for rule in INVARIANTS:
         found += [f"{rule.__name__}: {what}" for what in rule(books)]
         if found and rule is amounts_are_whole:
-            # With what is no number nothing else can be computed.
+            # Other invariants cannot be computed with values that are not numbers.
             break
     return found

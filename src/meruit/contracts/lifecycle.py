@@ -1,4 +1,4 @@
-"""What may be done with a contract, and from which state: each move once, from the right one only."""
+"""The states of a contract, and the operations that each state allows."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -12,7 +12,7 @@ S = ContractState
 
 
 class Operation(StrEnum):
-    """What can be done."""
+    """An operation on a contract."""
 
     AWARD = "award"
     START = "start"
@@ -21,9 +21,9 @@ class Operation(StrEnum):
     DISPUTE = "dispute"
     RESOLVE = "resolve"
     RELEASE = "release"
-    """Settle although governance held it, or something could not be measured."""
+    """Settle although a review was asked for."""
     VOID = "void"
-    """Pay nothing; the escrow goes back. Possible as long as it is held."""
+    """Pay nothing and return the escrow; possible while the escrow is held."""
     REVERSE = "reverse"
     EXPIRE = "expire"
 
@@ -32,11 +32,11 @@ class Decision(StrEnum):
     """How a dispute ends."""
 
     UPHOLD = "uphold"
-    """The verdict stands."""
+    """The verdict stays."""
     REVERSE = "reverse"
-    """What was paid comes back into escrow, to be settled by a later verdict."""
+    """The payment goes back into escrow; a later verdict can be settled."""
     VOID = "void"
-    """Nobody is paid; what was paid comes back."""
+    """The payment is reversed and the contract cancelled."""
 
 
 ALLOWED: dict[Operation, frozenset[ContractState]] = {
@@ -53,18 +53,19 @@ ALLOWED: dict[Operation, frozenset[ContractState]] = {
 
 
 def check(contract: Contract, operation: Operation) -> None:
-    """Raise WrongState for a move that is not possible from here."""
+    """Raise WrongState for an operation that the contract's state does not allow."""
     if contract.state not in ALLOWED[operation]:
         states = " or ".join(sorted(ALLOWED[operation]))
         raise WrongState(
-            "wrong_state", f"contract {contract.id} is {contract.state}; {operation} needs it to be {states}"
+            "wrong_state",
+            f"contract {contract.id} is {contract.state}; {operation} needs the state {states}",
         )
     if operation in (Operation.SETTLE, Operation.VOID, Operation.RELEASE) and contract.escrow is not Escrow.HELD:
         raise WrongState("wrong_state", f"the escrow of contract {contract.id} is {contract.escrow}")
 
 
 def start(contract: Contract, now: datetime) -> Contract:
-    """The agent has begun."""
+    """Mark the contract as started by its agent."""
     check(contract, Operation.START)
     _check_deadline(contract, now)
     return msgspec.structs.replace(contract, state=S.EXECUTING, started_at=now)
@@ -73,7 +74,7 @@ def start(contract: Contract, now: datetime) -> Contract:
 def complete(
     contract: Contract, now: datetime, outcome_id: str, completion: str, evidence: str | None = None
 ) -> Contract:
-    """The output is here and judged; what follows is settled or held."""
+    """Mark the contract as completed; it is settled or held next."""
     check(contract, Operation.COMPLETE)
     _check_deadline(contract, now)
     return msgspec.structs.replace(
@@ -87,23 +88,22 @@ def complete(
 
 
 def hold(contract: Contract, reason: str) -> Contract:
-    """A person must look before money moves."""
+    """Hold the contract for a reason."""
     return msgspec.structs.replace(contract, state=S.VERIFICATION_PENDING, hold_reason=reason)
 
 
 def apply_verdict(contract: Contract, *, success: bool) -> Contract:
-    """The verdict is clear, one way or the other."""
+    """Mark the contract as verified or failed."""
     return msgspec.structs.replace(contract, state=S.VERIFIED if success else S.FAILED, hold_reason="")
 
 
 def settle(contract: Contract, now: datetime, version: int, total: int) -> Contract:
-    """The verdict is paid; raises WrongState where this version was paid already."""
+    """Mark a version of the verdict as paid; raises WrongState where it was paid before."""
     check(contract, Operation.SETTLE)
     if version <= contract.version:
         raise WrongState(
             "already_settled",
-            f"version {version} of the verdict was settled and reversed; a later one is needed: judge it again, "
-            "or void the contract",
+            f"version {version} of the verdict was settled and reversed; judge the output again, or void the contract",
         )
     number = contract.settlements + 1
     return msgspec.structs.replace(
@@ -120,9 +120,9 @@ def settle(contract: Contract, now: datetime, version: int, total: int) -> Contr
 
 
 def reverse(contract: Contract, reason: str) -> Contract:
-    """What was paid is back in escrow, waiting for a later verdict."""
+    """Put the payment back into escrow."""
     if contract.escrow is not Escrow.PAID:
-        raise WrongState("wrong_state", f"nothing was paid on contract {contract.id} that could be reversed")
+        raise WrongState("wrong_state", f"contract {contract.id} has no payment to reverse")
     return msgspec.structs.replace(
         contract,
         state=S.VERIFICATION_PENDING,
@@ -135,14 +135,14 @@ def reverse(contract: Contract, reason: str) -> Contract:
 
 
 def void(contract: Contract, state: ContractState = S.FAILED) -> Contract:
-    """The escrow is back with the consumer, for good."""
+    """Return the escrow to the consumer, finally."""
     if contract.escrow not in OPEN:
         raise WrongState("wrong_state", f"the escrow of contract {contract.id} is {contract.escrow}")
     return msgspec.structs.replace(contract, state=state, escrow=Escrow.RELEASED, hold_reason="")
 
 
 def expire(contract: Contract, now: datetime) -> Contract:
-    """Nobody delivered in time."""
+    """End a contract whose deadline has passed; raises WrongState before it."""
     check(contract, Operation.EXPIRE)
     if now <= contract.expires_at:
         raise WrongState("not_due", f"contract {contract.id} runs until {contract.expires_at.isoformat()}")
@@ -150,14 +150,14 @@ def expire(contract: Contract, now: datetime) -> Contract:
 
 
 def dispute(contract: Contract, now: datetime, terms: Terms) -> Contract:
-    """Somebody objects, once a verdict and within the window: what is held is frozen, what was paid may come back."""
+    """Freeze the contract; possible once per settlement and within the window. Raises WrongState."""
     check(contract, Operation.DISPUTE)
     if contract.escrow is Escrow.RELEASED:
-        raise WrongState("wrong_state", f"contract {contract.id} was called off; there is nothing to dispute")
+        raise WrongState("wrong_state", f"contract {contract.id} was voided; it cannot be disputed")
     if contract.disputes > contract.settlements:
-        raise WrongState("already_disputed", f"contract {contract.id} was disputed already, and that was resolved")
+        raise WrongState("already_disputed", f"contract {contract.id} was already disputed; the dispute is resolved")
     since = contract.settled_at or contract.completed_at
-    # Whatever may be disputed was completed.
+    # A contract in a state that can be disputed was completed.
     assert since is not None  # noqa: S101
     closes = since + timedelta(hours=terms.dispute_window_hours)
     if contract.state is S.SETTLED and now > closes:
@@ -175,9 +175,9 @@ def dispute(contract: Contract, now: datetime, terms: Terms) -> Contract:
 
 
 def uphold(contract: Contract) -> Contract:
-    """The dispute changes nothing: back to where it stood."""
+    """End a dispute: the contract returns to its state before it."""
     check(contract, Operation.RESOLVE)
-    assert contract.disputed_from is not None  # noqa: S101 - set by whatever made it disputed
+    assert contract.disputed_from is not None  # noqa: S101 - set by every dispute
     return msgspec.structs.replace(
         contract,
         state=contract.disputed_from,

@@ -95,7 +95,7 @@ class Hold:
 
     @property
     def needs_person(self) -> bool:
-        """Whether it stays held until a person acts, whatever becomes of its tokens."""
+        """Whether it stays held until a person acts, even when its tokens change."""
         return any(reason.code in REVIEW or reason.code is HoldCode.ALREADY_SETTLED for reason in self.reasons)
 
 
@@ -145,7 +145,7 @@ def _reasons(facts: PaymentFacts, result: VerificationResult) -> Iterator[HoldRe
     if not facts.released:
         yield from review_reasons(result, facts.criteria, facts.terms)
     yield from usage_reasons(facts.usage, facts.terms)
-    # A person who releases a flagged output has read the flag. Of a later payment no flag tells.
+    # A person who releases a flagged output has seen the flag; a payment since then is not flagged.
     if facts.paid_under is not None and DUPLICATE_FLAG not in result.governance_flags:
         message = f"its run was already paid under contract {facts.paid_under}"
         yield HoldReason(HoldCode.DUPLICATE_CLAIM, message, (facts.paid_under,))

@@ -1,4 +1,4 @@
-"""Double entry: every movement of money as postings that sum to zero."""
+"""Double entry: each movement of money is a set of postings that sum to zero."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,7 +16,7 @@ class Posting(NamedTuple):
 
 
 class Parties(NamedTuple):
-    """Whose accounts a contract moves money between."""
+    """The accounts that a contract moves money between."""
 
     contract_id: str
     consumer_id: str
@@ -24,27 +24,27 @@ class Parties(NamedTuple):
 
     @property
     def consumer(self) -> str:
-        """Who pays; below zero by what it has put up."""
+        """The account that pays; negative by what it has put into escrow."""
         return f"consumer:{self.consumer_id}"
 
     @property
     def agent(self) -> str:
-        """Who is paid."""
+        """The account that is paid."""
         return f"agent:{self.agent_id}"
 
     @property
     def escrow(self) -> str:
-        """Where the money waits."""
+        """The account that holds the money until settlement."""
         return f"escrow:{self.contract_id}"
 
 
 def hold(parties: Parties, micros: int) -> tuple[Posting, ...]:
-    """At the award: the most that it can cost is put aside."""
+    """Put the most that a contract can cost into escrow, at its award."""
     return _without_zeros(Posting(parties.consumer, -micros), Posting(parties.escrow, micros))
 
 
 def settle(parties: Parties, bill: Bill) -> tuple[Posting, ...]:
-    """The escrow is emptied: the payout to the agent, the fee to the platform, the rest back."""
+    """Empty the escrow: the payout to the agent, the fee to the platform, the rest to the consumer."""
     return _without_zeros(
         Posting(parties.escrow, -(bill.total + bill.released)),
         Posting(parties.agent, bill.payout),
@@ -54,12 +54,12 @@ def settle(parties: Parties, bill: Bill) -> tuple[Posting, ...]:
 
 
 def release(parties: Parties, micros: int) -> tuple[Posting, ...]:
-    """Nobody is paid: all of it goes back."""
+    """Return the whole escrow to the consumer."""
     return _without_zeros(Posting(parties.escrow, -micros), Posting(parties.consumer, micros))
 
 
 def reverse(postings: Sequence[Posting]) -> tuple[Posting, ...]:
-    """The same transfer backwards."""
+    """The opposite transfer."""
     return tuple(Posting(account, -micros) for account, micros in postings)
 
 

@@ -1,4 +1,4 @@
-"""A contract's output judged once more by the contract's own criteria: what it takes to pay by a better verdict."""
+"""Judge a contract's output again by the contract's own criteria."""
 
 from meruit.contracts.marketplace import NO_CRITERIA, Marketplace
 from meruit.contracts.store import read as contracts
@@ -10,11 +10,11 @@ from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField, criter
 
 
 def rejudge(marketplace: Marketplace, actor: Actor, contract_id: str, reason: str) -> ContractSnapshot:
-    """Measure and judge the output anew, as one more version of its verdict; moves no money. Raises WrongState."""
+    """Measure and judge the output again, as a new version of its verdict; moves no money. Raises WrongState."""
     store = marketplace.store
     case = marketplace.find_contract(actor, contract_id)
     if case.contract.outcome_id is None:
-        raise WrongState("wrong_state", f"contract {contract_id} has no output yet that could be judged again")
+        raise WrongState("wrong_state", f"contract {contract_id} has no output yet; complete it first")
     criteria = NO_CRITERIA if case.work.criteria is None else criteria_from(case.work.criteria)
     summary = rescore(
         *(store, marketplace.registrar.engine, actor.tenant, criteria),

@@ -1,4 +1,4 @@
-"""What the audit log tells about money; needs no database, so that strangers can replay it."""
+"""Replay the transfers of money from the audit log; needs no database, so third parties can do it."""
 
 from meruit.contracts import postings as ledger
 from meruit.contracts.invariants import Transfer
@@ -10,7 +10,7 @@ from meruit.model.money import Bill
 def transfer_from_entry(
     index: int, entry: MoneyEntry, parties: Parties, settled: dict[tuple[str, int], tuple[Posting, ...]]
 ) -> Transfer:
-    """The transfer that an entry of the log tells; remembers settlements for those that reverse them."""
+    """The transfer that a log entry records; adds settlements to `settled` for later reversals."""
     operation, number, postings = _postings_from_entry(entry, parties, settled)
     return Transfer(index, entry.contract, operation, number, entry.currency, tuple(sorted(postings)))
 

@@ -1,4 +1,4 @@
-"""Which rules of settlement, in which order, keep what the terms promise."""
+"""Check that the settlement rules, in their order, keep what the terms promise."""
 
 from collections.abc import Iterator
 
@@ -6,11 +6,11 @@ from meruit.errors import RulesContradictTerms
 from meruit.model.contract import TOKENS_RULE, BonusOnFailure, Terms
 
 QUOTED_IN = "USD"
-"""In which providers' prices are."""
+"""The currency of providers' prices."""
 
 
 def check_rules(terms: Terms) -> None:
-    """Raise UnsoundRules for terms whose rules switch off one of their own protections."""
+    """Raise RulesContradictTerms for terms whose rules switch off one of their own protections."""
     for problem in _problems(terms):
         raise RulesContradictTerms(problem)
 

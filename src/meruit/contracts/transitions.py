@@ -1,4 +1,4 @@
-"""Every move of a contract, written with its log entry, its money and what it is told: all of it, or nothing."""
+"""The transitions of a contract; each writes its log entry, money, events and reply in one transaction."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -33,11 +33,9 @@ from meruit.contracts.store.read import ContractJudgement, ContractSnapshot, row
 from meruit.contracts.store.transaction import (
     CONTRACTS,
     Actor,
-    ContractReply,
     ContractRequest,
     ContractTransaction,
     fingerprint,
-    run_idempotently,
 )
 from meruit.contracts.store.work import WorkRow, find_for_writing
 from meruit.errors import NotFound, WrongState
@@ -63,18 +61,18 @@ UNAVAILABLE = "governance_unavailable"
 
 
 class AwardContract(NamedTuple):
-    """A contract on some work, and the money put aside for it."""
+    """Award a contract on published work, and put its price into escrow."""
 
     request: ContractRequest
     contract_id: str
     work_id: str
     agent_id: str
     cpc_rate: Any = None
-    """What this agent is paid for completion; what the work offers when not given."""
+    """The rate for completion; what the work offers when not given."""
 
-    def __call__(self, writing: WriteTransaction) -> ContractReply:
-        """Make it; raises NotFound, and WrongState for terms that cannot be."""
-        return run_idempotently(writing, self.request, self._act)
+    def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
+        """Write the award; raises NotFound, and WrongState for a rate that the work does not allow."""
+        return self._act(ContractTransaction(writing, self.request.actor))
 
     def _act(self, step: ContractTransaction) -> ContractSnapshot:
         work = find_for_writing(step.writing, step.tenant, self.work_id)
@@ -117,7 +115,7 @@ class AwardContract(NamedTuple):
         terms, ceiling = work.submission.terms_in_force(), work.submission.budget.max_cpc
         rate = terms.cpc_rate if self.cpc_rate is None else self.cpc_rate
         if rate is None:
-            raise WrongState("no_rate", f"work {work.id} names no terms.cpc_rate; give cpc_rate with the award")
+            raise WrongState("no_rate", f"work {work.id} has no terms.cpc_rate; give cpc_rate with the award")
         offered = [one for one in (terms.cpc_rate, ceiling) if one is not None]
         if offered and rate > min(offered):
             raise WrongState("above_budget", f"work {work.id} pays at most {min(offered)} for completion, not {rate}")
@@ -125,14 +123,14 @@ class AwardContract(NamedTuple):
 
 
 class StartContract(NamedTuple):
-    """The agent begins; from here on its time is taken."""
+    """Start a contract; the agent's time is measured from here."""
 
     request: ContractRequest
     contract_id: str
 
-    def __call__(self, writing: WriteTransaction) -> ContractReply:
-        """Mark the beginning; a second time changes nothing."""
-        return run_idempotently(writing, self.request, self._act)
+    def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
+        """Write the start; a repeated request changes nothing."""
+        return self._act(ContractTransaction(writing, self.request.actor))
 
     def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
@@ -148,7 +146,7 @@ class StartContract(NamedTuple):
 
 
 class CompleteContract(NamedTuple):
-    """An output with the verdict on it: believed or not, billed and settled, or held."""
+    """Complete a contract: record the output and its verdict, ask governance, and settle or hold."""
 
     request: ContractRequest
     contract_id: str
@@ -156,16 +154,16 @@ class CompleteContract(NamedTuple):
     dossier: Dossier
     fingerprints: SubmissionFingerprints
     completion: str
-    """What makes two completions the same."""
+    """A fingerprint that is equal for equal completions."""
     salt: bytes
     policy: Policy | None
     remote: GovernanceResult | None = None
     criteria: bytes | None = None
-    """Of the work, in canonical form; None for work that is paid by completion alone."""
+    """The criteria of the work in canonical form; None for work that is paid for completion alone."""
 
-    def __call__(self, writing: WriteTransaction) -> ContractReply:
-        """Do all of it at once; the same output a second time is told what the first was."""
-        return run_idempotently(writing, self.request, self._act)
+    def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
+        """Write the completion; a repeated request with the same output gets the same reply."""
+        return self._act(ContractTransaction(writing, self.request.actor))
 
     def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
@@ -174,15 +172,16 @@ class CompleteContract(NamedTuple):
                 return step.load_snapshot(contract)
             raise WrongState(
                 "already_completed",
-                f"contract {contract.id} was completed with another output, or with other metadata; that one counts",
+                f"contract {contract.id} was already completed with another output or other metadata",
             )
         contract = lifecycle.complete(contract, step.now, self.outcome.id, self.completion, self.fingerprints.evidence)
         step.record_operation(contract, Operation.COMPLETE, 0, self.completion)
         step.emit_event(contract, EventType.CONTRACT_COMPLETED)
         checked = self._check_governance(step, contract)
         result = self.outcome.result if checked is None else _apply_governance(self.outcome.result, checked.result)
-        key = None if self.request.once is None else self.request.once.key
-        self.outcome._replace(result=result, result_json=result.to_json(), idempotency_key=key).write(step.writing)
+        self.outcome._replace(
+            result=result, result_json=result.to_json(), idempotency_key=self.request.idempotency_key
+        ).write(step.writing)
         if checked is not None:
             _record_check(step, contract, 1, checked, self.salt)
         if checked is None:
@@ -216,7 +215,7 @@ class CompleteContract(NamedTuple):
 
 
 def _apply_governance(result: VerificationResult, said: GovernanceResult) -> VerificationResult:
-    """The result with what governance makes of it."""
+    """The result with the conclusion of governance."""
     named = ", ".join(said.names)
     match said.conclusion:
         case Disposition.CLEAR:
@@ -225,10 +224,12 @@ def _apply_governance(result: VerificationResult, said: GovernanceResult) -> Ver
             reason = Reason(ReasonCode.GOVERNANCE_INVALID, f"governance rejects the outcome: {named}")
             return apply_governance(result, GovernanceStatus.INVALID, said.names, reason)
         case Disposition.HOLD if UNAVAILABLE in said.names:
-            reason = Reason(ReasonCode.GOVERNANCE_UNAVAILABLE, "governance gave no clear answer; a person must look")
+            reason = Reason(
+                ReasonCode.GOVERNANCE_UNAVAILABLE, "governance gave no clear answer; a person must review the outcome"
+            )
             return apply_governance(result, GovernanceStatus.REVIEW, said.names, reason)
         case Disposition.HOLD:
-            reason = Reason(ReasonCode.GOVERNANCE_HOLD, f"a person must look: {named}")
+            reason = Reason(ReasonCode.GOVERNANCE_HOLD, f"a person must review the outcome: {named}")
             return apply_governance(result, GovernanceStatus.REVIEW, said.names, reason)
 
 
@@ -256,14 +257,14 @@ def _record_check(
 
 
 class SettleContract(NamedTuple):
-    """Pay what a clear verdict is worth."""
+    """Settle a contract: pay its clear verdict."""
 
     request: ContractRequest
     contract_id: str
 
-    def __call__(self, writing: WriteTransaction) -> ContractReply:
-        """Pay it; what is settled already is told as it was."""
-        return run_idempotently(writing, self.request, self._act)
+    def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
+        """Write the settlement; a settled contract is returned unchanged."""
+        return self._act(ContractTransaction(writing, self.request.actor))
 
     def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
@@ -282,16 +283,16 @@ class SettleContract(NamedTuple):
 
 
 class ReleaseContract(NamedTuple):
-    """A person has looked at what was held, and lets it be paid."""
+    """Release a held contract: a person overrules the review, and it is paid."""
 
     request: ContractRequest
     contract_id: str
     reason: str
     salt: bytes
 
-    def __call__(self, writing: WriteTransaction) -> ContractReply:
-        """Settle it; where governance objected, as a new version of the verdict that says who overruled it."""
-        return run_idempotently(writing, self.request, self._act)
+    def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
+        """Write the release and the settlement; over governance, as a new version of the verdict."""
+        return self._act(ContractTransaction(writing, self.request.actor))
 
     def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
@@ -316,7 +317,7 @@ class ReleaseContract(NamedTuple):
 
 
 def _overrule_governance(step: ContractTransaction, facts: PaymentFacts) -> PaymentFacts:
-    """The facts with a result that says it was released, where governance objects; else the same facts."""
+    """The facts with a released result where governance objects; else the same facts."""
     result = facts.result
     if result is None or result.governance in PAYABLE:
         return facts
@@ -327,15 +328,15 @@ def _overrule_governance(step: ContractTransaction, facts: PaymentFacts) -> Paym
 
 
 class VoidContract(NamedTuple):
-    """Nobody is paid: the escrow goes back."""
+    """Void a contract: the escrow goes back to the consumer."""
 
     request: ContractRequest
     contract_id: str
     reason: str
 
-    def __call__(self, writing: WriteTransaction) -> ContractReply:
-        """Give it back; a second time changes nothing."""
-        return run_idempotently(writing, self.request, self._act)
+    def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
+        """Write the release of the escrow; a repeated request changes nothing."""
+        return self._act(ContractTransaction(writing, self.request.actor))
 
     def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
@@ -358,15 +359,15 @@ def _void(step: ContractTransaction, contract: Contract, mark: str, reason: str)
 
 
 class ReverseContract(NamedTuple):
-    """What was paid comes back into escrow, to be settled by a later verdict or called off."""
+    """Reverse a payment into escrow; a later verdict can be settled, or the contract voided."""
 
     request: ContractRequest
     contract_id: str
     reason: str
 
-    def __call__(self, writing: WriteTransaction) -> ContractReply:
-        """Take it back; a second time changes nothing."""
-        return run_idempotently(writing, self.request, self._act)
+    def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
+        """Write the reversal; a repeated request changes nothing."""
+        return self._act(ContractTransaction(writing, self.request.actor))
 
     def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
@@ -381,13 +382,13 @@ class ReverseContract(NamedTuple):
 
 
 class FollowUsage(NamedTuple):
-    """A contract that is paid by tokens follows what is known of them: it is paid, waits on, or is taken back."""
+    """Pay, hold or reverse a contract that pays for tokens, by what is known of them now."""
 
     actor: Actor
     contract_id: str
 
     def __call__(self, writing: WriteTransaction) -> Contract | None:
-        """Do what follows, if anything does; None where there is no such contract: a run may name whatever it likes."""
+        """Write what changes; None where the run names a contract that does not exist."""
         step = ContractTransaction(writing, self.actor)
         try:
             contract = step.load(self.contract_id)
@@ -400,15 +401,15 @@ class FollowUsage(NamedTuple):
 
 
 class DisputeContract(NamedTuple):
-    """Somebody objects to how a contract was judged or paid."""
+    """Dispute how a contract was judged or paid."""
 
     request: ContractRequest
     contract_id: str
     reason: str
 
-    def __call__(self, writing: WriteTransaction) -> ContractReply:
-        """Freeze it; a second time changes nothing."""
-        return run_idempotently(writing, self.request, self._act)
+    def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
+        """Write the dispute; a repeated request changes nothing."""
+        return self._act(ContractTransaction(writing, self.request.actor))
 
     def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
@@ -425,16 +426,16 @@ class DisputeContract(NamedTuple):
 
 
 class ResolveDispute(NamedTuple):
-    """How a dispute ends."""
+    """Resolve a dispute."""
 
     request: ContractRequest
     contract_id: str
     decision: Decision
     reason: str
 
-    def __call__(self, writing: WriteTransaction) -> ContractReply:
-        """Let it stand, take it back, or call it off; a second time changes nothing."""
-        return run_idempotently(writing, self.request, self._act)
+    def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
+        """Write the decision and what follows from it; a repeated request changes nothing."""
+        return self._act(ContractTransaction(writing, self.request.actor))
 
     def _act(self, step: ContractTransaction) -> ContractSnapshot:
         contract = step.load(self.contract_id)
@@ -444,12 +445,12 @@ class ResolveDispute(NamedTuple):
         except WrongState as problem:
             return step.refuse_or_replay(contract, Operation.RESOLVE, contract.disputes, mark, problem)
         if self.decision is Decision.REVERSE and contract.escrow is not Escrow.PAID:
-            raise WrongState("nothing_paid", f"nothing was paid on contract {contract.id} yet; uphold it or void it")
+            raise WrongState("nothing_paid", f"contract {contract.id} has no payment to reverse; uphold it or void it")
         step.append(ResolutionEntry(*step.entry_header(contract), str(self.decision), step.actor.by, self.reason))
         step.record_operation(contract, Operation.RESOLVE, contract.disputes, mark, self.reason)
         match self.decision:
             case Decision.UPHOLD:
-                # Its tokens may have changed while nothing could move.
+                # Its tokens may have changed while it was frozen.
                 contract = follow_usage(step, contract)
             case Decision.REVERSE:
                 contract = reverse_payment(step, contract, mark, self.reason)
@@ -468,13 +469,13 @@ class ResolveDispute(NamedTuple):
 
 
 class ExpireContracts(NamedTuple):
-    """Contracts whose deadline has passed: their escrow goes back."""
+    """Expire contracts whose deadline has passed; their escrow goes back."""
 
     by: str
     limit: int = 100
 
     def __call__(self, writing: WriteTransaction) -> int:
-        """Those that are due, the earliest first; answers how many."""
+        """Write the expiry of those that are due, earliest first; returns their number."""
         return sum(self._expire_one(writing, tenant, contract_id) for tenant, contract_id in self._due(writing))
 
     def _due(self, writing: WriteTransaction) -> Iterator[tuple[str, str]]:
@@ -495,7 +496,7 @@ class ExpireContracts(NamedTuple):
         try:
             contract = lifecycle.expire(step.load(contract_id), step.now)
         except WrongState:
-            # A caller of the same group was quicker.
+            # Another request of the same group changed it first.
             return False
         release_escrow(step, contract, "expire", "the deadline passed")
         step.record_operation(contract, Operation.EXPIRE, 0, fingerprint("expire"))

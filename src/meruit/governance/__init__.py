@@ -1,1 +1,13 @@
-"""Whether an outcome can be believed: flags over a recorded dossier."""
+"""Governance: decide whether an outcome is plausible before it is paid.
+
+Read in this order:
+
+- dossier.py - collect the facts about an outcome, without the work itself
+- flags/ - the rules, one per file; each finds one kind of suspicion
+- evaluate.py - apply the rules to a dossier
+- history.py - the statistics and fingerprints that are remembered of each agent
+- store.py - the tables of that history
+- binomial.py - the statistics that some rules use
+- remote.py - ask a governance service over HTTP
+- simulation.py - measure the rules on a simulated market
+"""

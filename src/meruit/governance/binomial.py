@@ -1,21 +1,21 @@
-"""How likely it is that chance alone did it: the tail of the binomial distribution."""
+"""The tail of the binomial distribution: how likely a count is by chance alone."""
 
 import math
 
 NEGLIGIBLE = 1e-18
-"""A term this small beside the sum no longer changes it, nor do the smaller ones behind it."""
+"""Terms smaller than this share of the sum are ignored."""
 MAX_STEPS = 10_000
-"""Terms that are added up; a sum that needs more is so wide that the normal curve tells the same."""
+"""Most terms to add; a wider distribution is approximated by the normal curve."""
 MAX_BITS = 60
-"""Of so many trials, a share that is off by a hundred-millionth is no chance; more trials tell nothing new."""
+"""Larger counts are halved until they fit; with so many trials, the result does not change."""
 EXACT_FROM = 16
-"""From here on, the first terms of Stirling's series are as good as a float can tell."""
+"""From here on, the first terms of Stirling's series are exact to the precision of a float."""
 
 
 def binomial_tail(k: int, n: int, p: float) -> float:
     """P(X >= k) for n trials that succeed with probability p each.
 
-    Sums from k away from the middle, so that tiny tails keep their digits. The time it takes is bounded for any counts.
+    It sums from k away from the middle, so that tiny tails keep their digits. Its time is bounded for any counts.
     """
     if k <= 0 or (p >= 1 and k <= n):
         return 1.0
@@ -25,12 +25,12 @@ def binomial_tail(k: int, n: int, p: float) -> float:
     k, n = max(1, k >> halvings), n >> halvings
     if k > n * p:
         return _above(k, n, p, 1 - p)
-    # P(X <= k - 1) is the same question about failures; beside it the tail is large, so nothing is lost.
+    # The complement, P(X <= k - 1), is a tail of failures; it is small here, so no digits are lost.
     return max(0.0, 1.0 - _above(n - k + 1, n, 1 - p, p))
 
 
 def _above(k: int, n: int, p: float, q: float) -> float:
-    """P(X >= k), for k above the middle, where every term is smaller than the last."""
+    """P(X >= k) for k above the middle, where each term is smaller than the one before."""
     if k == n:
         return math.exp(n * math.log(p))
     odds = p / q
@@ -47,22 +47,22 @@ def _above(k: int, n: int, p: float, q: float) -> float:
 
 
 def _is_wide(k: int, n: int, odds: float) -> bool:
-    """Whether terms are still worth adding after so many steps, going by how fast they fall."""
+    """Whether terms after MAX_STEPS would still change the sum."""
     first = (n - k) / (k + 1) * odds
-    # Where a float holds no odds so small, the second term is nothing.
+    # The odds may underflow to 0; then the second term is 0.
     fall = math.log(first) if first > 0 else -math.inf
     return MAX_STEPS * fall - MAX_STEPS**2 / 2 * (1 / (k + 1) + 1 / (n - k)) > math.log(NEGLIGIBLE)
 
 
 def _mass(k: int, n: int, p: float, q: float) -> float:
-    """P(X = k), after Loader: differences of large logarithms, which would lose every digit, do not occur."""
+    """P(X = k) by Loader's method, which avoids differences of large logarithms."""
     less = _deviance(k, n * p) + _deviance(n - k, n * q)
     error = _stirling_error(n) - _stirling_error(k) - _stirling_error(n - k)
     return math.exp(error - less) * math.sqrt(n / (k * (n - k)) / math.tau)
 
 
 def _deviance(found: float, expected: float) -> float:
-    """What is found · ln(found / expected) + expected − found, exact also where the two are close."""
+    """The deviance found · ln(found / expected) + expected − found, exact also where the two are close."""
     apart = found - expected
     if abs(apart) < expected / 10:
         return found * math.log1p(apart / expected) - apart
@@ -70,7 +70,7 @@ def _deviance(found: float, expected: float) -> float:
 
 
 def _stirling_error(n: int) -> float:
-    """By how much ln n! exceeds Stirling's formula."""
+    """The difference between ln n! and Stirling's formula."""
     if n < EXACT_FROM:
         return math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - math.log(math.tau) / 2
     return (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * n * n)) / (n * n)) / (n * n)) / n

@@ -1,4 +1,4 @@
-"""What governance is told of an outcome: drawn from the work, the result and the metadata, without any of the work."""
+"""Build the dossier of an outcome from work, result and metadata; it holds no content of the work."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +18,13 @@ from meruit.model.verdict import CriterionResult, Status, VerificationResult
 from meruit.model.work import CLAIMED, PRIVATE_INPUTS, Work
 
 LONG_CHARS = 64
-"""From here on an output is somebody's own, and may be recognised."""
+"""The length from which an output is recognised when it occurs again."""
 MAX_COMPARED_WORDS = 20_000
 ONE_SIDED = frozenset({ComparisonOperator.GTE, ComparisonOperator.GT, ComparisonOperator.LTE, ComparisonOperator.LT})
 TIMES_MS = ("duration_ms", "ttfb_ms", "processing_ms")
 OF_AGENTS = frozenset({*TIMES_MS, "started_at", "ended_at", "output_tokens", "total_tokens", "run_id"})
-"""What an agent may say about its own run; all of it is taken for a claim."""
-# As the rule latency_mismatch has them: a claim is believed within what its measuring can err by.
+"""Metadata that an agent may give about its own run; all of it counts as a claim."""
+# The same limits as in the rule latency_mismatch: the error of a measurement.
 BELIEVED_SHARE, BELIEVED_MS = 0.9, 50.0
 
 AGENT = "agent"
@@ -32,38 +32,38 @@ _LARGEST = 10**MAX_DIGITS
 
 
 class CheatTraps(NamedTuple):
-    """What the buyer hid in the work to catch cheats."""
+    """What the consumer planted in the work to detect cheating."""
 
     canaries: tuple[str, ...] = ()
     impossible: bool = False
 
 
 class HandedIn(NamedTuple):
-    """What somebody hands in to complete a contract."""
+    """A submission that completes a contract."""
 
     output: Mapping[str, Any]
     metadata: Mapping[str, Any]
     claims: Mapping[str, float] = {}
-    """What the agent says that its metrics are."""
+    """Metric values that the agent claims."""
     by_agent: bool = False
-    """Whether the agent itself tells how its run went."""
+    """Whether the metadata comes from the agent itself."""
     size: int = 0
 
 
 def metadata_to_judge(handed: HandedIn, seen_ms: float | None, now: datetime) -> dict[str, Any]:
-    """The metadata that is judged and recorded: what was seen, and apart from it what the agent says."""
+    """The metadata to judge and record: observations, and apart from them the agent's claims."""
     received = {"received_at": now.astimezone(UTC).isoformat(timespec="microseconds")}
     claims = {"claimed_metrics": dict(handed.claims)} if handed.claims else {}
     if not handed.by_agent:
         return {**handed.metadata, **claims, **received, "reported_by": "operator"}
-    # Whatever else an agent writes could pass for what was seen here, or for what only an operator knows.
+    # Other metadata of an agent could be mistaken for an observation or for what only an operator knows.
     said = {name: value for name, value in handed.metadata.items() if name in OF_AGENTS}
     seen = {} if seen_ms is None else {"observed_ms": seen_ms, "duration_ms": _credible_duration_ms(said, seen_ms)}
     return {**seen, **claims, **received, "reported_by": AGENT, **({CLAIMED: said} if said else {})}
 
 
 def _credible_duration_ms(said: Mapping[str, Any], seen_ms: float) -> float:
-    """How long it took: the agent's word where it agrees with the clock here, which also saw what lies around it."""
+    """The duration: the agent's claim where it agrees with our clock, which includes overhead; else our clock."""
     claimed_ms = number(said.get("duration_ms"))
     if claimed_ms is None or claimed_ms < BELIEVED_SHARE * seen_ms - BELIEVED_MS:
         return seen_ms
@@ -71,7 +71,7 @@ def _credible_duration_ms(said: Mapping[str, Any], seen_ms: float) -> float:
 
 
 class OutcomeIdentity(NamedTuple):
-    """Whose outcome it is."""
+    """The parties of an outcome."""
 
     contract_id: str
     work_id: str
@@ -82,9 +82,9 @@ class OutcomeIdentity(NamedTuple):
 def dossier_of(
     about: OutcomeIdentity, work: Work, result: VerificationResult, planted: CheatTraps, *, claimed_may_earn: bool
 ) -> Dossier:
-    """All that can be said of the outcome by itself; what earlier ones say is added where it is recorded.
+    """The dossier of an outcome, without history, which is added when it is recorded.
 
-    It goes by what is recorded as evidence, so that a stranger can draw it up again.
+    It uses recorded evidence only, so that an auditor can build it again.
     """
     metadata, text = work.metadata, text_of(work.output)
     by_agent = metadata.get(CLAIMED) if metadata.get("reported_by") == AGENT else None
@@ -121,16 +121,16 @@ def dossier_of(
 
 
 def public_input_fingerprint(work_input: Mapping[str, Any]) -> str:
-    """What tells one input from another, going by what agents see of it."""
+    """A fingerprint of the part of an input that agents see."""
     return payload_digest({name: value for name, value in work_input.items() if name not in PRIVATE_INPUTS}) or ""
 
 
 def fingerprints_of(
     contract: Contract, work_input: Mapping[str, Any], handed: HandedIn, task: Sequence[str | None] = ()
 ) -> SubmissionFingerprints:
-    """What tells this output, its input and its run from others.
+    """Fingerprints of an output, its input and its run.
 
-    The task is what is asked about the input: title, description and domain.
+    `task` is the title, description and domain of the work.
     """
     text = text_of(handed.output)
     seen = normalise_text(text)
@@ -145,7 +145,7 @@ def fingerprints_of(
 
 
 def _run_fingerprint(agent_id: str, given: str, handed: HandedIn) -> str | None:
-    """Names of runs are often counted from one by each agent for itself, so that they are nobody else's."""
+    """A fingerprint of the run, by agent, because agents often number their runs from one."""
     run_id, start, end = (handed.metadata.get(name) for name in ("run_id", "started_at", "ended_at"))
     named = normalise_text(run_id) if isinstance(run_id, str) else _number_text(run_id)
     if named:
@@ -157,7 +157,7 @@ def _run_fingerprint(agent_id: str, given: str, handed: HandedIn) -> str | None:
 
 
 def text_of(output: Mapping[str, Any]) -> str:
-    """What an output says: its text, else all texts in it, else all of it as JSON."""
+    """The text of an output: its `text`, else all texts in it, else all of it as JSON."""
     text = output.get("text")
     if isinstance(text, str) and text.strip():
         return text
@@ -166,7 +166,7 @@ def text_of(output: Mapping[str, Any]) -> str:
 
 
 def find_leaked_canaries(canaries: tuple[str, ...], output: Mapping[str, Any]) -> list[str]:
-    """SHA-256 of the planted strings that occur anywhere in the output, however they are dressed up."""
+    """SHA-256 of the canaries that occur anywhere in the output, also with another case, spacing or dashes."""
     if not canaries:
         return []
     said = [*_texts_in(output)]
@@ -175,13 +175,13 @@ def find_leaked_canaries(canaries: tuple[str, ...], output: Mapping[str, Any]) -
 
 
 def _occurs(canary: str, plain: str, seen: str) -> bool:
-    undressed = normalise_text(canary)
-    # What hardly shows at all would be found everywhere.
-    return canary in plain or (len(undressed) >= MIN_CANARY and undressed in seen)
+    normalised = normalise_text(canary)
+    # A canary that is very short once normalised would occur everywhere.
+    return canary in plain or (len(normalised) >= MIN_CANARY and normalised in seen)
 
 
 def similarity(text: str, reference: Any) -> float | None:
-    """How much of two texts is the same in the same order, from 0 to 1; None without a reference."""
+    """How much of two texts is the same, in the same order: 0 to 1; None without a reference."""
     if not isinstance(reference, str) or not reference:
         return None
     wanted, given = normalise_text(reference), normalise_text(text)
@@ -189,20 +189,20 @@ def similarity(text: str, reference: Any) -> float | None:
     if not one or not other:
         return 1.0 if wanted == given else 0.0
     shared = 2 * (Counter(one) & Counter(other)).total() / (len(one) + len(other))
-    # Words in any order are an upper bound, and enough to say no; for very long texts they must do.
+    # Shared words in any order are an upper bound; for very long texts it is the result.
     if shared < 0.9 or max(len(one), len(other)) > MAX_COMPARED_WORDS:
         return shared
     return rouge_l(one, other)
 
 
 def _of_operator(metadata: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """What only whoever ran the agent can know; from an agent it says nothing."""
+    """Metadata that only an operator may give; empty where the agent gave it."""
     found = metadata.get(name)
     return found if isinstance(found, Mapping) and metadata.get("reported_by") != AGENT else {}
 
 
 def _texts_in(output: Mapping[str, Any]) -> Iterator[str]:
-    """Every text and number in an output, and what they are called."""
+    """Every text and number in an output, and the keys."""
     waiting: list[Any] = [output]
     while waiting:
         part = waiting.pop()
@@ -218,7 +218,7 @@ def _texts_in(output: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _leaves(output: Mapping[str, Any]) -> Iterator[Any]:
-    """What an output holds, in the order in which it is recorded: objects by their keys, lists as they are."""
+    """The values of an output in the order in which it is recorded: objects by key, lists in order."""
     waiting: list[Any] = [output]
     while waiting:
         part = waiting.pop()
@@ -231,7 +231,7 @@ def _leaves(output: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _number_text(number: Any) -> str | None:
-    """A number as text, 1.0 as 1; None for what is none, or has more digits than anybody means."""
+    """A number as text, 1.0 as 1; None for other values and for very large numbers."""
     if isinstance(number, bool) or not isinstance(number, int | float) or not -_LARGEST < number < _LARGEST:
         return None
     return str(int(number)) if number == int(number) else repr(number)
@@ -271,7 +271,7 @@ def number(value: Any) -> float | None:
 
 
 def numbers(value: Any) -> dict[str, float]:
-    """Those of the entries that are numbers."""
+    """The entries that are numbers."""
     found = {str(name): number(one) for name, one in value.items()} if isinstance(value, Mapping) else {}
     return {name: one for name, one in found.items() if one is not None}
 

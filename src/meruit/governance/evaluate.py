@@ -1,4 +1,4 @@
-"""Every rule asked about one outcome, and what their answers amount to."""
+"""Apply the governance rules to the dossier of one outcome."""
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
@@ -29,12 +29,12 @@ from meruit.registry import FlagRule, flags
 MAX_COUNT = 10**9
 MAX_MICROS = 10**15
 MAX_NUMBER = 1e15
-"""Beyond it, nobody means a number."""
+"""The largest number that a dossier may hold."""
 MAX_ENTRIES = 1_000
 MAX_KEY_SHOWN = 60
 _MOST: Mapping[str, int] = {"bonus_micros": MAX_MICROS}
 _LONGEST: Mapping[str, int] = {"metric": MAX_EXPRESSION, "criterion_id": MAX_EXPRESSION}
-"""An expression without a name is known by itself."""
+"""A metric or criterion without a name is identified by its expression."""
 _WINDOWS = frozenset({"margins", "accuracies"})
 _COUNTS = frozenset(
     {
@@ -59,9 +59,9 @@ def govern(
     policy: Policy = Policy(),  # noqa: B008 - frozen
     only: Collection[str] | None = None,
 ) -> GovernanceResult:
-    """Judge the plausibility of an outcome by all that is known about it; pure, so anyone can do it again.
+    """Judge whether an outcome is plausible; pure, so an auditor can repeat it.
 
-    With `only`, those rules are asked and no others that are installed here.
+    With `only`, apply just those rules.
     """
     names = rule_versions(policy).keys() if only is None else only
     answers = [_ask_rule(rule, dossier, policy) for rule in flags if rule.name in names]
@@ -76,12 +76,12 @@ def govern(
 
 
 def rule_versions(policy: Policy | None) -> dict[str, str]:
-    """The rules that a policy asks, with their versions."""
+    """The rules that a policy applies, with their versions."""
     return {} if policy is None else {rule.name: rule.version for rule in flags if rule.name not in policy.off}
 
 
 def combine_results(one: GovernanceResult, other: GovernanceResult) -> GovernanceResult:
-    """Two answers about one outcome: all flags, and the worse of the two dispositions."""
+    """Combine two results on one outcome: all flags, and the worse disposition."""
     worse = max(one.conclusion, other.conclusion, key=WORST.index)
     return GovernanceResult(
         valid=worse is not Disposition.INVALID,
@@ -96,9 +96,9 @@ def _ask_rule(rule: FlagRule, dossier: Dossier, policy: Policy) -> _Answer:
         suspect = rule.judge(dossier, {**rule.limits, **policy.limits.get(rule.name, {})})
         if suspect is None:
             return _Answer([], able=False)
-        # Written and read once, so that nothing which could not be recorded gets any further.
+        # Encoding and decoding each flag makes sure that it can be recorded.
         return _Answer([Flag.from_json(_flag(rule, one).to_json()) for one in suspect], able=True)
-    except Exception as problem:  # noqa: BLE001 - whatever a plugin does, the other rules are asked and nobody is paid
+    except Exception as problem:  # noqa: BLE001 - a plugin may raise anything; the outcome is held and the other rules apply
         evidence = {"rule": rule.name, "error": type(problem).__name__}
         return _Answer([Flag(UNAVAILABLE, rule.version, Action.HOLD, evidence=evidence)], able=False)
 
@@ -108,7 +108,7 @@ def _flag(rule: FlagRule, one: Suspicion) -> Flag:
 
 
 def find_excesses(dossier: Dossier) -> Iterator[Problem]:
-    """What of a dossier is more than any outcome has, or contradicts itself; a stranger's is not judged then."""
+    """Values of a dossier from a client that are too large or contradict each other."""
     for where, name, value in _parts(dossier):
         why = _too_much(name, value)
         if why is not None:
@@ -121,7 +121,7 @@ def find_excesses(dossier: Dossier) -> Iterator[Problem]:
 
 # Any: a dossier holds structs, lists and dicts of plain values.
 def _parts(value: Any, where: str = "", name: str = "") -> Iterator[tuple[str, str, Any]]:
-    """All that is in it, with the place and the name of its field; entries of a dict or list have no name."""
+    """Every value inside, with its path and the name of its field; entries of a dict or list have no name."""
     if where:
         yield where, name, value
     if isinstance(value, msgspec.Struct):
@@ -138,7 +138,7 @@ def _parts(value: Any, where: str = "", name: str = "") -> Iterator[tuple[str, s
 
 
 def _too_much(name: str, value: Any) -> str | None:
-    """Why one part is more than any outcome has; None where it is not."""
+    """Why a value is too large; None where it is not."""
     if isinstance(value, str):
         most = _LONGEST.get(name, MAX_LABEL)
         return f"has more than {most:,} characters" if len(value) > most else None
@@ -149,12 +149,12 @@ def _too_much(name: str, value: Any) -> str | None:
         return None
     if name in _COUNTS:
         most = _MOST.get(name, MAX_COUNT)
-        return None if 0 <= value <= most else f"is no count from 0 to {most:,}"
-    return None if abs(value) <= MAX_NUMBER else f"is no number from {-MAX_NUMBER:g} to {MAX_NUMBER:g}"
+        return None if 0 <= value <= most else f"is not a count from 0 to {most:,}"
+    return None if abs(value) <= MAX_NUMBER else f"is not a number from {-MAX_NUMBER:g} to {MAX_NUMBER:g}"
 
 
 def unknown_rules(policy: Policy) -> Iterator[str]:
-    """What a policy says that no rule understands, a sentence each."""
+    """The rules and limits of a policy that do not exist, one message each."""
     for name in policy.off:
         if flags.find(name) is None:
             yield f"no rule is named {name!r}"

@@ -1,4 +1,4 @@
-"""What is remembered of an agent: a few numbers, brought up to date with each outcome, never searched for."""
+"""What is remembered of an agent: statistics and fingerprints of bounded size, updated with each outcome."""
 
 import math
 import re
@@ -14,75 +14,75 @@ from meruit.model.kinds import MetricType
 from meruit.model.record import Record
 
 WINDOW = 60
-"""How many margins and accuracies are kept."""
+"""How many margins and accuracies are stored."""
 MAX_DAYS = 30
 MAX_METRICS = 64
 LARGEST = 1e100
-"""Beyond it, squares add up to infinity; such a value is not remembered."""
+"""Values beyond it are not stored, because their squares would overflow."""
 
 SHINGLE = 3
-"""Words in a row that are compared as one."""
+"""Words per shingle."""
 BLOCKS = 50
 BLOCK_WORDS = 100
-"""A long text is looked at in so many stretches of so many words, so that one word more or less shifts little."""
+"""A long text is sampled in BLOCKS blocks of BLOCK_WORDS words, so that one changed word shifts little."""
 SKETCH_BYTES = 8
 NEAR_BITS = 3
-"""In how many of their 64 bits the sketches of nearly equal texts differ, at most."""
+"""Sketches of nearly equal texts differ in at most so many of their 64 bits."""
 _BITS = [bytes(byte >> bit & 1 for byte in range(256)) for bit in range(7, -1, -1)]
 """For each bit of a byte, the table that maps a byte to it."""
 
 
 COPIES = frozenset({"replayed_output", "sybil_output"})
-"""Flags of outputs that were seen before; whoever gave them first is remembered for them."""
+"""Flags of outputs that were seen before; only their first agent is remembered."""
 
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800")
-"""Letters and marks that show nothing."""
+"""Characters that are not visible."""
 MAX_MARKS = 30
-"""Accents in a row on one letter; languages need fewer, and sorting more of them takes forever."""
+"""Most accents on one letter; languages need fewer, and sorting more of them is very slow."""
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
 
 
 class SubmissionFingerprints(NamedTuple):
-    """What tells an output, an input and a run from others, without telling what they are."""
+    """Fingerprints of an output, its input and its run, which do not reveal their content."""
 
     input: str
     output: str | None = None
-    """None for an output that is too short to be anybody's own."""
+    """None for an output that is too short to be recognised."""
     evidence: str | None = None
-    """Of the run itself; None where nothing names it."""
+    """Of the run; None where the run has no id and no times."""
     sketch: str = ""
-    """Of the output; nearly equal for outputs that are nearly equal."""
+    """Of the output; similar outputs have similar sketches."""
     task: str = ""
-    """Of the input and of what is asked about it; empty where nothing but the input is known."""
+    """Of the input and the task; empty where only the input is known."""
 
 
 class DailyStatistics(Record, frozen=True, array_like=True):
-    """One day's values of one metric, as far as their mean and their spread go."""
+    """The mean and spread of one metric's values on one day."""
 
     day: int
     """Counted from 1970."""
     n: int = 0
     mean: float = 0.0
     squares: float = 0.0
-    """The sum of the squared distances from the mean, which stays exact where a sum of squares would not."""
+    """The sum of the squared distances from the mean, which is more exact than a sum of squares."""
 
 
 class AgentHistory(Record, frozen=True):
-    """An agent's past, of bounded size."""
+    """The history of an agent, of bounded size."""
 
     margins: list[float] = msgspec.field(default_factory=list)
     """The last 60, the oldest first."""
     accuracies: list[float] = msgspec.field(default_factory=list)
     """The last 60, the oldest first."""
     mismatches: int = 0
-    """How often the agent claimed to be faster than it was seen to be."""
+    """How often the agent claimed to be faster than was observed."""
     days: dict[str, list[DailyStatistics]] = msgspec.field(default_factory=dict)
     """By metric, for at most 64 of them: those of the last 30 days that had values, the oldest first."""
 
 
 def baselines(memory: AgentHistory, metrics: Iterable[str], day: int) -> dict[str, Baseline]:
-    """What the values were like in the 30 days up to this one, for the metrics that had any."""
+    """The baseline of each metric with values in the 30 days up to `day`."""
     found = {}
     for metric in metrics:
         whole = DailyStatistics(day)
@@ -96,7 +96,7 @@ def baselines(memory: AgentHistory, metrics: Iterable[str], day: int) -> dict[st
 
 
 def update_history(memory: AgentHistory, facts: Sequence[MetricFact], day: int, *, mismatch: bool) -> AgentHistory:
-    """The memory after one more outcome."""
+    """The history after one more outcome."""
     margins, accuracies = recent(memory, facts)
     days = dict(memory.days)
     for fact in facts:
@@ -106,7 +106,7 @@ def update_history(memory: AgentHistory, facts: Sequence[MetricFact], day: int, 
 
 
 def recent(memory: AgentHistory, facts: Sequence[MetricFact]) -> tuple[list[float], list[float]]:
-    """The last margins and accuracies, this outcome's included."""
+    """The last margins and accuracies, including those of this outcome."""
     margins = [fact.margin for fact in facts if fact.margin is not None and math.isfinite(fact.margin)]
     accuracies = [fact.value for fact in facts if fact.value is not None and _is_accuracy(fact)]
     return [*memory.margins, *margins][-WINDOW:], [*memory.accuracies, *accuracies][-WINDOW:]
@@ -124,7 +124,7 @@ def _add_value(days: list[DailyStatistics], day: int, value: float) -> list[Dail
 
 
 def _merge_days(one: DailyStatistics, other: DailyStatistics) -> DailyStatistics:
-    """Both together, by Chan's formula; the other holds something."""
+    """Both days combined, by Chan's formula; the second must not be empty."""
     n = one.n + other.n
     apart = other.mean - one.mean
     squares = one.squares + other.squares + apart * apart * (one.n * other.n / n)
@@ -133,28 +133,28 @@ def _merge_days(one: DailyStatistics, other: DailyStatistics) -> DailyStatistics
 
 def _prune_days(days: Mapping[str, list[DailyStatistics]]) -> dict[str, list[DailyStatistics]]:
     newest = max((several[-1].day for several in days.values()), default=0)
-    kept = {metric: [one for one in several if one.day > newest - MAX_DAYS] for metric, several in days.items()}
-    kept = {metric: several for metric, several in kept.items() if several}
-    if len(kept) <= MAX_METRICS:
-        return kept
+    left = {metric: [one for one in several if one.day > newest - MAX_DAYS] for metric, several in days.items()}
+    left = {metric: several for metric, several in left.items() if several}
+    if len(left) <= MAX_METRICS:
+        return left
 
-    # What is in use and well known stays; the name makes the choice the same everywhere.
+    # Recent and frequent metrics stay; the name makes the choice deterministic.
     def worth(metric: str) -> tuple[int, int, str]:
-        return kept[metric][-1].day, sum(one.n for one in kept[metric]), metric
+        return left[metric][-1].day, sum(one.n for one in left[metric]), metric
 
-    return {metric: kept[metric] for metric in sorted(kept, key=worth)[-MAX_METRICS:]}
+    return {metric: left[metric] for metric in sorted(left, key=worth)[-MAX_METRICS:]}
 
 
 def is_first_output(said: GovernanceResult | None) -> bool:
-    """Whether an output is remembered as its agent's own: not one that is not believed, nor one seen before.
+    """Whether to remember an output as its agent's own; not if it is invalid or a copy.
 
-    Otherwise a copy that nobody is paid for would make a copy of what it was taken from.
+    Otherwise an unpaid copy would turn the original into a copy.
     """
     return said is None or (said.conclusion is not Disposition.INVALID and not COPIES & {*said.names})
 
 
 def normalise_text(text: str) -> str:
-    """A text as its readers see it: without case, hidden characters, kinds of dashes and of spaces."""
+    """A text as readers see it: without case, hidden characters, and kinds of dashes and spaces."""
     if text.isascii():
         seen = _CONTROLS.sub("", text).lower()
     else:
@@ -169,7 +169,7 @@ def _compose_unicode(text: str) -> str:
 
 
 def _strip_invisible(text: str) -> str:
-    """Without what is not seen, and without accents upon accents."""
+    """The text without invisible characters and excessive accents."""
     chars = {*text}
     hidden = "".join(char for char in chars if _is_hidden(char))
     if hidden:
@@ -179,7 +179,7 @@ def _strip_invisible(text: str) -> str:
 
 
 def _is_accent(char: str) -> bool:
-    """Whether it belongs to the letter before it, by itself or once it is taken apart."""
+    """Whether the character combines with the letter before it, also once it is decomposed."""
     if not unicodedata.decomposition(char):
         return unicodedata.combining(char) > 0
     return unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0
@@ -199,11 +199,11 @@ def sketch(text: str) -> str:
         for start in range(max(1, len(block) - SHINGLE + 1))
     ]
     digests = b"".join(
-        # Half of a surrogate pair can stand in a Python text, but not in UTF-8.
+        # A Python text may hold half of a surrogate pair, which UTF-8 cannot.
         blake2b(shingle.encode(errors="surrogatepass"), digest_size=SKETCH_BYTES).digest()
         for shingle in shingles
     )
-    # Each byte gives way to one of its bits, so that counting ones is a matter of the standard library.
+    # One plane per bit: bytes.count then counts the ones.
     planes = [digests.translate(ones) for ones in _BITS]
     votes = (plane[place::SKETCH_BYTES].count(1) for place in range(SKETCH_BYTES) for plane in planes)
     bits = "".join("1" if 2 * ones > len(shingles) else "0" for ones in votes)
@@ -211,7 +211,7 @@ def sketch(text: str) -> str:
 
 
 def _blocks(words: list[str]) -> list[list[str]]:
-    """All words as one block; of a very long text, stretches spread evenly from its first to its last word."""
+    """All words as one block; of a very long text, blocks spread evenly over it."""
     if len(words) <= BLOCKS * BLOCK_WORDS:
         return [words]
     starts = (number * (len(words) - BLOCK_WORDS) // (BLOCKS - 1) for number in range(BLOCKS))

@@ -1,4 +1,4 @@
-"""Somebody else's governance, asked over HTTP with the contract of our own."""
+"""Ask a governance service over HTTP."""
 
 import asyncio
 import ssl
@@ -39,7 +39,7 @@ class RemoteGovernance:
     async def validate_outcome(
         self, *, contract_id: str, claimed_metrics: Mapping[str, Any], execution_context: Mapping[str, Any]
     ) -> GovernanceResult:
-        """Its answer; raises Unreachable for none, and for one that cannot be read."""
+        """The service's result; raises Unreachable for no answer, or one that is not valid."""
         question = {
             "contract_id": contract_id,
             "claimed_metrics": dict(claimed_metrics),
@@ -47,22 +47,22 @@ class RemoteGovernance:
         }
         try:
             asked = msgspec.json.encode(question)
-            # Reading all certificates takes long enough to hold up everybody else.
+            # Loading certificates would block the event loop.
             tls = self._tls or await asyncio.to_thread(self._load_tls_context)
-            # A client for each question: it belongs to the event loop of whoever asks.
+            # One client per request: it belongs to the event loop of the caller.
             async with Outbound(allowed_networks=self._networks, timeout_s=self._timeout_s, tls=tls) as outbound:
                 reply = await outbound.post(self._url, asked, self._headers)
         except (OutboundFailed, OutboundRefused, TypeError, UnicodeEncodeError) as problem:
-            raise Unreachable(f"governance could not be asked: {problem}") from None
+            raise Unreachable(f"the governance service did not answer: {problem}") from None
         if reply.status != OK:
-            raise Unreachable(f"governance answered with status {reply.status}")
+            raise Unreachable(f"the governance service answered with status {reply.status}")
         try:
             return msgspec.json.decode(reply.body, type=GovernanceResult).limit_flags()
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-            raise Unreachable(f"governance gave an answer that cannot be read: {problem}") from None
+            raise Unreachable(f"the governance service gave an answer that is not valid: {problem}") from None
 
     def _load_tls_context(self) -> ssl.SSLContext:
-        """Whom we trust, read once."""
+        """The trusted certificates, loaded once."""
         with self._making:
             if self._tls is None:
                 self._tls = httpx.create_ssl_context(trust_env=False)

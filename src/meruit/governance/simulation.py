@@ -1,7 +1,7 @@
-"""The rules of governance on trial: a made-up market whose honest agents and cheats are known by name.
+"""Measure the governance rules on a simulated market whose honest and cheating agents are known.
 
-What it shows is how the rules do against these kinds of agents. It holds no honest work whose long answer is fully
-determined by its input, and no boilerplate that honest agents share: on such work, rules that compare texts do worse.
+The result holds for these kinds of agents. The market has no honest work whose long answer is fully determined by its
+input, and no boilerplate that honest agents share; on such work, rules that compare texts do worse.
 """
 
 import random
@@ -32,9 +32,9 @@ from meruit.registry import flags
 TEN_THOUSAND = 10_000
 OUTCOMES_PER_AGENT = 60
 CHEAT_SHARE = 0.014
-"""Of the agents, for each kind of cheat."""
+"""The share of agents of each kind of cheat."""
 DAYS = 45
-"""How long the market is open; longer than a baseline reaches back."""
+"""The duration of the simulation; longer than the window of a baseline."""
 FIRST_DAY = 20_000
 DAY_S = 86_400
 CONSUMERS = 40
@@ -65,22 +65,22 @@ HONEST = (
 
 
 class RuleTrial(Record, frozen=True):
-    """How one rule did."""
+    """The performance of one rule."""
 
     rule: str
     action: Action
-    """Its usual one."""
+    """Its default action."""
     cheats: int
     """Outcomes that cheat in the way the rule is about."""
     flagged: int
-    """Of all outcomes; those that are neither true nor false positives cheat in another way."""
+    """Outcomes that the rule flagged; those that are neither true nor false positives cheat in another way."""
     true_positives: int
     false_positives: int
     """Honest outcomes that were flagged."""
     precision: float | None
-    """Of true and false positives, the true ones; None without any."""
+    """True positives as a share of true and false positives; None without any."""
     recall: float | None
-    """Of its cheats, the flagged ones; None without any. What a rule must see first is counted as missed."""
+    """Flagged outcomes as a share of its cheats; None without any. First occurrences count as missed."""
     false_per_10k: float
     """False positives per 10,000 honest outcomes."""
     held_honest: int
@@ -89,7 +89,7 @@ class RuleTrial(Record, frozen=True):
 
 
 class KindTrial(Record, frozen=True):
-    """How one kind of honest agents fared."""
+    """The result for one kind of honest agents."""
 
     kind: str
     outcomes: int
@@ -99,7 +99,7 @@ class KindTrial(Record, frozen=True):
 
 
 class TrialReport(Record, frozen=True):
-    """How the rules did, each alone and all together."""
+    """The performance of the rules, each alone and all together."""
 
     seed: int
     outcomes: int
@@ -110,17 +110,17 @@ class TrialReport(Record, frozen=True):
     held_honest_per_10k: float
     invalidated_honest_per_10k: float
     cheating_clear: int
-    """Cheating outcomes that were neither held nor invalidated; rules that only flag let them through."""
+    """Cheating outcomes that were neither held nor invalid; rules that only flag do not stop them."""
     rules: list[RuleTrial]
     kinds: list[KindTrial]
 
 
 class SimulatedAgent(NamedTuple):
-    """One who offers work."""
+    """An agent of the market."""
 
     id: str
     kind: str
-    """One of the honest kinds, or the rule that it is a case for."""
+    """One of the honest kinds, or the rule that its cheating is about."""
     skill: float
     """Its usual accuracy."""
     favourite: str
@@ -130,11 +130,11 @@ class SimulatedAgent(NamedTuple):
 
 
 class SimulatedOutcome(NamedTuple):
-    """One outcome as it truly is."""
+    """One outcome, with the truth about it."""
 
     agent: SimulatedAgent
     dossier: Dossier
-    """Without a history, which the market knows."""
+    """The dossier without its history, which the market adds."""
     output: str
     input_id: str
     evidence_id: str
@@ -149,7 +149,7 @@ def trial(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> TrialReport:
-    """Let a market of honest agents and cheats make so many outcomes, and count what the rules say of each."""
+    """Simulate `outcomes` outcomes of honest and cheating agents, and count what the rules find."""
     rng = random.Random(seed)  # noqa: S311 - the same market for the same seed, nothing secret
     agents = [*_agents(rng, outcomes)]
     market = SimulatedMarket()
@@ -173,14 +173,14 @@ def _agents(rng: random.Random, outcomes: int) -> Iterator[SimulatedAgent]:
     kinds = [*cheats, *(HONEST[number % len(HONEST)] for number in range(rest))]
     for number, kind in enumerate(kinds):
         loyal = kind == "loyal customer"
-        # Customers are loyal to the excellent as well, who earn a bonus nearly every time.
+        # Consumers stay with excellent agents too, which earn a bonus nearly every time.
         skill = rng.choice((0.9, 1.0)) if loyal else min(0.96, rng.gauss(0.9, 0.03))
         loyalty = rng.uniform(0.6, 0.97) if loyal else 0.85 if kind == "concentrated_pair" else 0.0
         yield SimulatedAgent(f"agent-{number}", kind, skill, f"consumer-{rng.randrange(CONSUMERS)}", loyalty)
 
 
 class SimulatedMarket:
-    """What is remembered between outcomes: only what can be looked up, never a list to search."""
+    """The state between outcomes, each part looked up by key."""
 
     def __init__(self) -> None:
         self.memories: defaultdict[str, AgentHistory] = defaultdict(AgentHistory)
@@ -195,10 +195,10 @@ class SimulatedMarket:
         self.dealt: Counter[tuple[str, ...]] = Counter()
         self.earned: Counter[tuple[str, ...]] = Counter()
         self.last: dict[str, SimulatedOutcome] = {}
-        """By agent, what was settled last; a cheat may hand it in again."""
+        """By agent, what was settled last; a cheat may submit it again."""
 
     def add_history(self, deed: SimulatedOutcome) -> Dossier:
-        """The dossier with all that earlier outcomes say."""
+        """The dossier with its history."""
         agent, dossier = deed.agent, deed.dossier
         memory = self.memories[agent.id]
         margins, accuracies = recent(memory, dossier.metrics)
@@ -219,7 +219,7 @@ class SimulatedMarket:
         return replace(dossier, history=history)
 
     def remember(self, deed: SimulatedOutcome, dossier: Dossier, result: GovernanceResult) -> None:
-        """Bring all of it up to date with one more outcome."""
+        """Update the state with one more outcome."""
         agent = deed.agent.id
         mismatch = "latency_mismatch" in result.names
         self.memories[agent] = update_history(self.memories[agent], dossier.metrics, deed.day, mismatch=mismatch)
@@ -256,7 +256,7 @@ def _parties(agent: str, consumer: str) -> tuple[tuple[str, ...], ...]:
 
 
 class TrialCounts:
-    """What the rules said, outcome by outcome."""
+    """Counts of what the rules found."""
 
     def __init__(self) -> None:
         self.cheats: Counter[str] = Counter()
@@ -289,7 +289,7 @@ class TrialCounts:
         self.kinds_by_end[kind, end] += 1
 
     def report(self, seed: int) -> TrialReport:
-        """What it all comes to."""
+        """The report."""
         honest, cheating = self.honest_by_end.total(), self.cheats_by_end.total()
         held, invalidated = self.honest_by_end[Disposition.HOLD], self.honest_by_end[Disposition.INVALID]
         return TrialReport(
@@ -328,7 +328,7 @@ class TrialCounts:
 
 
 def _rule_of(name: str) -> str:
-    """The rule behind a flag's name; some say more than the rule."""
+    """The rule of a flag; some flags have longer names than their rule."""
     return next(part for part in name.split(":") if flags.find(part) is not None)
 
 
@@ -349,10 +349,10 @@ def _simulate_outcome(
 
 
 def _honest_outcome(rng: random.Random, agent: SimulatedAgent, number: int, day: int) -> SimulatedOutcome:
-    """One outcome of an agent that does what it says."""
+    """One outcome of an honest agent."""
     input_id, work = f"input-{number}", rng
     if agent.kind == "repeated inputs":
-        # A deterministic agent gives the same input the same output, in a run of its own.
+        # A deterministic agent gives the same output for the same input, in a new run.
         input_id = f"input-of-{agent.id}-{rng.randrange(12)}"
         work = random.Random(input_id)  # noqa: S311 - as above
     output = _output(work, agent)
@@ -442,11 +442,11 @@ def _facts(accuracy: float, latency_ms: float, words: int) -> list[MetricFact]:
 
 
 def _times(rng: random.Random, agent: SimulatedAgent, latency_ms: float, day: int) -> dict[str, float]:
-    """Durations and clocks: what is seen includes the way here, which stalls now and then."""
+    """Durations and clocks; the observed time includes the network, which stalls now and then."""
     way_ms = rng.expovariate(1 / 15) + (rng.uniform(200, 2000) if rng.random() < 0.005 else 0)
     start = day * DAY_S + rng.uniform(0, DAY_S)
     jitter_s, skew_s = (0.2, 4.0) if agent.kind == "jittery clock" else (0.02, 0.5)
-    # Where the clock is set back between start and end, short work seems to end before it began.
+    # If the clock is set back in between, short work seems to end before it started.
     took_s = rng.uniform(-jitter_s, 0.05) if agent.kind == "jittery clock" else latency_ms / 1000
     return {
         "claimed_ms": latency_ms,
@@ -480,7 +480,7 @@ def _with(deed: SimulatedOutcome, **changes: Any) -> SimulatedOutcome:
 
 
 def _with_accuracy(deed: SimulatedOutcome, accuracy: float) -> SimulatedOutcome:
-    """The same with another accuracy, measured and claimed."""
+    """The same outcome with another accuracy, measured and claimed."""
     latency_ms, words = deed.dossier.metrics[1].value or 0.0, len(deed.output.split())
     facts = _facts(accuracy, latency_ms, words)
     return _with(deed, metrics=facts, claims={"accuracy": accuracy}, success=all(fact.met for fact in facts))
@@ -491,7 +491,7 @@ def _with_output(deed: SimulatedOutcome, output: str) -> SimulatedOutcome:
 
 
 def _is_cheat_attempt(rng: random.Random, deed: SimulatedOutcome, market: SimulatedMarket) -> bool:
-    """Whether this is one of the outcomes at which the agent cheats."""
+    """Whether the agent cheats in this outcome."""
     agent, dossier = deed.agent, deed.dossier
     match agent.kind:
         case "retry_farming" | "threshold_bunching" | "perfect_accuracy_streak":
@@ -501,7 +501,7 @@ def _is_cheat_attempt(rng: random.Random, deed: SimulatedOutcome, market: Simula
         case "duplicate_claim":
             return agent.id in market.last and rng.random() < 0.7
         case "anomaly":
-            # First it earns itself a name.
+            # The first outcomes are honest.
             return len(market.memories[agent.id].accuracies) >= 15 and rng.random() < 0.4
         case _:
             return rng.random() < 0.7
@@ -545,7 +545,7 @@ def _cheat_evaluator_tamper(rng: random.Random, deed: SimulatedOutcome, _market:
 
 
 def _cheat_canary_leak(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
-    # Some rewrite what they copied.
+    # Some agents change the copy.
     return _with(deed, leaked=["c0ffee"] if rng.random() < 0.8 else [])
 
 
@@ -559,7 +559,7 @@ def _cheat_replayed_output(rng: random.Random, deed: SimulatedOutcome, market: S
 
 
 def _cheat_sybil_output(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
-    # One operator behind several names keeps a drawer of answers.
+    # One operator behind several agents reuses a set of answers.
     drawer = random.Random(f"drawer {rng.randrange(100)}")  # noqa: S311 - as above
     return _with_output(deed, _output(drawer, deed.agent))
 
@@ -587,7 +587,7 @@ def _cheat_claimed_only(_rng: random.Random, deed: SimulatedOutcome, _market: Si
 
 
 def _cheat_retry_farming(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
-    # A few inputs, each tried more than ten times with one word changed at most.
+    # A few inputs, each tried more than ten times with at most one word changed.
     input_id = f"farmed-{deed.agent.id}-{rng.randrange(4)}"
     words = _output(random.Random(input_id), deed.agent).split()  # noqa: S311 - as above
     if rng.random() < 0.5:
@@ -635,4 +635,4 @@ CHEATS: dict[str, Cheat] = {
     "anomaly": _cheat_anomaly,
     "perfect_accuracy_streak": _cheat_perfect_accuracy_streak,
 }
-"""How to cheat, by the rule that is about it."""
+"""How to cheat, by the rule that detects it."""

@@ -1,4 +1,4 @@
-"""What earlier outcomes say about a new one: a few rows read and written, whatever the number of outcomes."""
+"""The history that outcomes are compared with; reads and writes a few rows per outcome."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -23,9 +23,9 @@ from meruit.store.transaction import MergeRule, WriteTransaction
 
 DAY_MICROS = 86_400 * 1_000_000
 MAX_SKETCHES = 20
-"""Of an agent's last outputs to one input."""
-NOBODY = ""
-"""Whose evidence is that was settled once and no longer is."""
+"""How many of an agent's last outputs to one input are compared."""
+NO_CONTRACT = ""
+"""The contract of evidence whose payment was reversed."""
 
 
 class _Sighting(NamedTuple):
@@ -45,7 +45,7 @@ _PAID_EVIDENCE = Rows[str]("paid_evidence")
 def add_history(
     writing: WriteTransaction, tenant: str, contract: Contract, dossier: Dossier, marks: SubmissionFingerprints
 ) -> Dossier:
-    """The dossier with what is remembered of its agent, its output and its evidence."""
+    """The dossier with the history of its agent, its output and its run."""
     memory = _load_history(writing, tenant, contract.agent_id)
     margins, accuracies = recent(memory, dossier.metrics)
     replayed, shared = _earlier_outputs(writing, tenant, contract, marks)
@@ -68,7 +68,7 @@ def add_history(
     )
 
 
-def record_history(  # noqa: PLR0913 - all that there is to remember
+def record_history(  # noqa: PLR0913 - each is recorded
     writing: WriteTransaction,
     tenant: str,
     contract: Contract,
@@ -79,7 +79,7 @@ def record_history(  # noqa: PLR0913 - all that there is to remember
     bonus: bool,
     said: GovernanceResult | None = None,
 ) -> None:
-    """Keep what later outcomes are compared with; what governance said decides whether the output is the agent's."""
+    """Record what later outcomes are compared with; `said` decides whether the output counts as the agent's own."""
     agent, consumer = contract.agent_id, contract.consumer_id
     memory = update_history(
         *(_load_history(writing, tenant, agent), dossier.metrics, writing.now.micros // DAY_MICROS), mismatch=mismatch
@@ -118,7 +118,7 @@ def record_history(  # noqa: PLR0913 - all that there is to remember
 
 
 class OutputAttempt(NamedTuple):
-    """An agent's output to one input, by their marks; counted whether it is paid for or only tried."""
+    """The fingerprints of an agent's output to one input, whether it is paid or not."""
 
     agent_id: str
     input: str
@@ -126,7 +126,7 @@ class OutputAttempt(NamedTuple):
 
 
 def record_attempt(writing: WriteTransaction, tenant: str, attempt: OutputAttempt) -> None:
-    """Keep what an output looked like, so that many nearly equal ones are seen for what they are."""
+    """Record the sketch of an output, so that many nearly equal ones are noticed."""
     agent_id, given, sketch = attempt
     sketches = [*_sketches(writing, tenant, agent_id, given), sketch][-MAX_SKETCHES:]
     _OUTPUT_SKETCHES.put(writing, sketches, tenant, agent_id, given)
@@ -141,7 +141,7 @@ def record_attempt(writing: WriteTransaction, tenant: str, attempt: OutputAttemp
 
 
 def record_paid_evidence(writing: WriteTransaction, tenant: str, contract: Contract, evidence: str) -> None:
-    """Nobody else is paid for the same run."""
+    """Record that the contract was paid for this run."""
     writing.merge(
         tables.settled_evidence,
         MergeRule.KEPT,
@@ -150,21 +150,21 @@ def record_paid_evidence(writing: WriteTransaction, tenant: str, contract: Contr
         contract_id=contract.id,
     )
     known = _PAID_EVIDENCE.get(writing, tenant, evidence)
-    if known == NOBODY:
-        # Its row goes only when all of the group is written; whoever comes meanwhile takes it over.
+    if known == NO_CONTRACT:
+        # Its row is deleted at the end of the group; a payment before that takes the row over.
         writing.change(_TAKE_OVER, of_tenant=tenant, of_evidence=evidence, new_contract=contract.id)
     if not known:
         _PAID_EVIDENCE.put(writing, contract.id, tenant, evidence)
 
 
 def forget_paid_evidence(writing: WriteTransaction, tenant: str, contract: Contract) -> None:
-    """What this contract was paid for was taken back: its run may be paid for again, under whichever contract."""
+    """Record that the payment was reversed; the run may be paid again, under any contract."""
     evidence = contract.evidence
     if evidence is None or find_paid_contract(writing, tenant, contract, evidence) is not None:
         return
-    writing.change(_TAKE_OVER, of_tenant=tenant, of_evidence=evidence, new_contract=NOBODY)
+    writing.change(_TAKE_OVER, of_tenant=tenant, of_evidence=evidence, new_contract=NO_CONTRACT)
     writing.change(_FORGET, of_tenant=tenant, of_evidence=evidence)
-    _PAID_EVIDENCE.put(writing, NOBODY, tenant, evidence)
+    _PAID_EVIDENCE.put(writing, NO_CONTRACT, tenant, evidence)
 
 
 def _load_history(writing: WriteTransaction, tenant: str, agent_id: str) -> AgentHistory:
@@ -179,7 +179,7 @@ def _load_history(writing: WriteTransaction, tenant: str, agent_id: str) -> Agen
 def _earlier_outputs(
     writing: WriteTransaction, tenant: str, contract: Contract, marks: SubmissionFingerprints
 ) -> tuple[str | None, str | None]:
-    """The contract in which this agent gave the same output for another task, and another agent that did."""
+    """Where the output occurred for another task: this agent's contract, and another agent."""
     if marks.output is None:
         return None, None
     replayed = shared = None
@@ -199,19 +199,19 @@ def _earlier_outputs(
 
 
 def _task(marks: SubmissionFingerprints) -> str:
-    """What tells one task from another; the column of first_outputs is named after a part of it."""
+    """The fingerprint of the task; stored in the column `input_hash` of first_outputs."""
     return marks.task or marks.input
 
 
 def find_paid_contract(writing: WriteTransaction, tenant: str, contract: Contract, evidence: str | None) -> str | None:
-    """The other contract that was paid for the same run; None where there is none."""
+    """Another contract that was paid for the same run; None without one."""
     if evidence is None:
         return None
     found = _PAID_EVIDENCE.get(writing, tenant, evidence)
     if found is None:
         rows = writing.ask(_SETTLED, tenant, evidence)
         found = rows[0][0] if rows else None
-    return None if found in (contract.id, NOBODY) else found
+    return None if found in (contract.id, NO_CONTRACT) else found
 
 
 def _sketches(writing: WriteTransaction, tenant: str, agent_id: str, given: str) -> Sequence[str]:
@@ -224,7 +224,7 @@ def _sketches(writing: WriteTransaction, tenant: str, agent_id: str, given: str)
 
 
 def _dealings(writing: WriteTransaction, tenant: str, contract: Contract) -> Dealings:
-    """How often the two dealt before; those of the same group are not among them yet, which changes no statistic."""
+    """The earlier dealings of agent and consumer, without those of the same group."""
     agent, consumer = contract.agent_id, contract.consumer_id
     rows = writing.ask(_DEALINGS, tenant, agent, consumer, tenant, agent, tenant, consumer, tenant)
     found = {(row[0], row[1]): row[2:] for row in rows}
@@ -236,9 +236,9 @@ _OF_RUN = (
     tables.settled_evidence.c.tenant == bindparam("of_tenant"),
     tables.settled_evidence.c.evidence == bindparam("of_evidence"),
 )
-# The first is done before the second, however often each is asked for in a group.
+# In a group, all take-overs run before all deletions.
 _TAKE_OVER = update(tables.settled_evidence).where(*_OF_RUN).values(contract_id=bindparam("new_contract"))
-_FORGET = delete(tables.settled_evidence).where(*_OF_RUN, tables.settled_evidence.c.contract_id == NOBODY)
+_FORGET = delete(tables.settled_evidence).where(*_OF_RUN, tables.settled_evidence.c.contract_id == NO_CONTRACT)
 _MEMORY = "SELECT body FROM agent_histories WHERE tenant = ? AND agent_id = ?"
 _SIGHTED = "SELECT agent_id, contract_id FROM first_outputs WHERE tenant = ? AND output_hash = ? AND agent_id"
 _REPLAYED = f"{_SIGHTED} = ? AND input_hash <> ? LIMIT 1"
@@ -246,7 +246,7 @@ _SHARED = f"{_SIGHTED} <> ? AND input_hash <> ? LIMIT 1"
 _SETTLED = "SELECT contract_id FROM settled_evidence WHERE tenant = ? AND evidence = ?"
 _SKETCHES = "SELECT sketches FROM output_sketches WHERE tenant = ? AND agent_id = ? AND input_hash = ?"
 _DEALT = "SELECT agent_id, consumer_id, outcomes, with_bonus FROM dealings WHERE tenant = ? AND agent_id ="
-# Four looks by the whole key; a condition with OR would look at every row.
+# Four lookups by the whole key; a condition with OR would read every row.
 _DEALINGS = " UNION ALL ".join(
     f"{_DEALT} {agent} AND consumer_id = {consumer}"
     for agent, consumer in (("?", "?"), ("?", "''"), ("''", "?"), ("''", "''"))

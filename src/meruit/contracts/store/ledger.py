@@ -1,4 +1,4 @@
-"""The books: transfers written with what they rest on, balances kept as they change, statements and checks."""
+"""The ledger: write transfers and balances; read balances, statements and everything that invariants need."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -22,12 +22,12 @@ from meruit.store import tables
 from meruit.store.transaction import MergeRule, WriteTransaction
 
 MAX_LINES = 1_000_000
-"""Of one statement."""
+"""Most lines of one statement."""
 PAGE = 2_000
 
 
 class Movement(NamedTuple):
-    """Money that is about to move."""
+    """A movement of money to write."""
 
     tenant: str
     contract: Contract
@@ -37,7 +37,7 @@ class Movement(NamedTuple):
 
 
 class Balance(Record, frozen=True):
-    """What an account comes to."""
+    """The balance of an account."""
 
     account: str
     currency: str
@@ -45,20 +45,20 @@ class Balance(Record, frozen=True):
 
 
 class StatementLine(Record, frozen=True):
-    """One movement of an account."""
+    """One movement on an account."""
 
     at: datetime
     contract_id: str
     operation: str
     micros: int
     balance: int
-    """After it."""
+    """The balance after it."""
     leaf: int
     """Its entry in the audit log."""
 
 
 class Statement(Record, frozen=True):
-    """What moved on an account in a period."""
+    """The movements on an account in a period."""
 
     account: str
     currency: str
@@ -70,12 +70,12 @@ class Statement(Record, frozen=True):
 
 
 def parties_of(contract: Contract) -> Parties:
-    """Whose money it is."""
+    """The parties between whom the contract moves money."""
     return Parties(contract.id, contract.consumer_id, contract.agent_id)
 
 
 def move_money(writing: WriteTransaction, movement: Movement, leaf: int) -> None:
-    """The transfer under its log entry, its postings, and the balances that they change."""
+    """Write a transfer with its postings, and update the balances."""
     tenant, currency, at = movement.tenant, movement.contract.currency, writing.now.micros
     writing.insert(
         tables.transfers,
@@ -108,13 +108,13 @@ def move_money(writing: WriteTransaction, movement: Movement, leaf: int) -> None
 
 
 def tenants(connection: Connection) -> list[str]:
-    """Everybody who has contracts or whose money was moved, whichever of the two is still recorded."""
+    """Every tenant with contracts, transfers or balances."""
     of = (tables.balances, tables.contracts, tables.transfers)
     return sorted({row.tenant for table in of for row in connection.execute(select(table.c.tenant).distinct())})
 
 
 def balances(connection: Connection, tenant: str, *, escrows: bool = False) -> list[Balance]:
-    """Every account and what it comes to; those of single contracts only when asked for."""
+    """The balance of every account; the escrow accounts of single contracts only with `escrows`."""
     table = tables.balances
     query = select(table).where(table.c.tenant == tenant)
     if escrows:
@@ -123,7 +123,7 @@ def balances(connection: Connection, tenant: str, *, escrows: bool = False) -> l
     query = query.where(~table.c.account.like("escrow:%")).order_by(table.c.currency, table.c.account)
     rows = connection.execute(query)
     known = [Balance(row.account, row.currency, row.micros) for row in rows]
-    # Every transfer sums to zero, so what the others miss is in escrow.
+    # Transfers sum to zero, so what the other accounts lack is in escrow.
     sums: dict[str, int] = {}
     for one in known:
         sums[one.currency] = sums.get(one.currency, 0) - one.micros
@@ -138,14 +138,14 @@ def statement(
     since: datetime | None = None,
     until: datetime | None = None,
 ) -> Statement:
-    """What moved on an account from a moment to before another."""
+    """The movements on an account from `since` to before `until`."""
     table, transfers = tables.postings, tables.transfers
     mine = (table.c.tenant == tenant, table.c.account == account, table.c.currency == currency)
     inside = [table.c.at >= to_micros(since)] if since is not None else []
     inside += [table.c.at < to_micros(until)] if until is not None else []
     opening = 0
     if since is not None:
-        # From today backwards: most statements are about the recent past.
+        # Computed backwards from the current balance: most statements are about the recent past.
         of = tables.balances
         today = select(of.c.micros).where(of.c.tenant == tenant, of.c.currency == currency, of.c.account == account)
         later = select(func.sum(table.c.micros)).where(*mine, table.c.at >= to_micros(since))
@@ -165,7 +165,7 @@ def statement(
 
 
 def books(connection: Connection, tenant: str) -> Books:
-    """All that is recorded about a tenant's money, for the invariants; reads all of it."""
+    """Read everything that is recorded about a tenant's money, for the invariants."""
     of = tables.balances
     kept = {
         (row.currency, row.account): row.micros for row in connection.execute(select(of).where(of.c.tenant == tenant))
@@ -194,7 +194,7 @@ def books(connection: Connection, tenant: str) -> Books:
                 terms[entry.contract] = entry.terms
             elif isinstance(entry, SettlementEntry):
                 bills[entry.contract, entry.number] = entry.bill
-            # A contract's first entry is its award; nobody's money is moved by a log that lacks it.
+            # The first entry of a contract is its award; without it, the accounts are unknown.
             between = parties.get(entry.contract, Parties(entry.contract, "", ""))
             logged.append(transfer_from_entry(index, entry, between, settled))
     return Books(
@@ -253,4 +253,4 @@ def _bill(contract_id: str, kept: bytes) -> Bill:
     try:
         return Bill.from_json(kept)
     except msgspec.DecodeError:
-        raise StoreError(f"a bill of {contract_id} cannot be read: somebody changed the database") from None
+        raise StoreError(f"a bill of {contract_id} cannot be read: the database was changed from outside") from None

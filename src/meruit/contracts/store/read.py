@@ -1,4 +1,4 @@
-"""Reading contracts: one by its id, pages by their place, and how each is shown to whom."""
+"""Read contracts: one by id, pages by cursor, and the views for consumers and agents."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -25,13 +25,13 @@ from meruit.store.database import MAX_PAGE
 OPERATION_ORDER = (
     *("award", "start", "complete", "dispute", "resolve", "release", "reverse", "void", "settle", "expire"),
 )
-"""Moves as they follow each other where one request makes several."""
+"""The order of operations that one request makes at the same time."""
 TIMESTAMP_COLUMNS = frozenset({"awarded_at", "expires_at", "started_at", "completed_at", "settled_at"})
 COLUMNS = tuple(column.name for column in tables.contracts.columns if column.name != "tenant")
 
 
 class ContractFilter(StrEnum):
-    """By what a list can be narrowed; each has an index."""
+    """The fields by which a list can be filtered; each has an index."""
 
     AGENT = "agent_id"
     CONSUMER = "consumer_id"
@@ -47,7 +47,7 @@ class ContractFilterValue(NamedTuple):
 
 
 class ContractJudgement(NamedTuple):
-    """The latest verdict on what was handed in."""
+    """The latest verdict on a contract's output."""
 
     version: int
     result: VerificationResult | None
@@ -55,7 +55,7 @@ class ContractJudgement(NamedTuple):
 
 
 class ContractTransitionView(Record, frozen=True):
-    """Something that was done with a contract."""
+    """One operation in the history of a contract."""
 
     operation: str
     at: datetime
@@ -64,18 +64,18 @@ class ContractTransitionView(Record, frozen=True):
 
 
 class ContractSnapshot(NamedTuple):
-    """A contract with its verdict and what was paid."""
+    """A contract with its verdict and its bill."""
 
     contract: Contract
     judgement: ContractJudgement | None = None
     bill: Bill | None = None
-    """Of the live settlement."""
+    """The bill of the live settlement."""
     history: tuple[ContractTransitionView, ...] | None = None
-    """None where nobody asked."""
+    """None where it was not requested."""
 
 
 class JudgementView(Record, frozen=True):
-    """How the work ended."""
+    """The verdict on a contract's output."""
 
     outcome_id: str
     version: int
@@ -98,7 +98,7 @@ class LineView(Record, frozen=True):
 
 
 class SettlementView(Record, frozen=True):
-    """What was paid, in decimal text."""
+    """A settlement, with amounts as decimal text."""
 
     number: int
     version: int
@@ -114,7 +114,7 @@ class SettlementView(Record, frozen=True):
 
 
 class ContractView(Record, frozen=True):
-    """A contract as buyers and auditors see it."""
+    """A contract as consumers and auditors see it."""
 
     id: str
     seq: int
@@ -133,26 +133,26 @@ class ContractView(Record, frozen=True):
     completed_at: datetime | None
     settled_at: datetime | None
     hold_reason: str
-    """Why nothing was paid at once; empty when nothing waits."""
+    """Why the contract is held; empty when it is not."""
     outcome: JudgementView | None
     settlement: SettlementView | None
     history: list[ContractTransitionView] | None = None
-    """What was done with it, by whom and why, the oldest first; only where one contract is read."""
+    """Its operations, oldest first; only where one contract is read."""
 
 
 def terms_body(terms: Terms) -> bytes:
-    """Terms as they are kept and digested: every field, so that a later default changes nothing."""
+    """The stored and digested form of terms; it has every field, so a later default changes nothing."""
     return canonical(terms.model_dump())
 
 
 def terms_of(contract: Contract) -> Terms:
-    """The terms that a contract is paid by."""
+    """The terms of a contract."""
     return _terms(contract.terms)
 
 
 @lru_cache(maxsize=1024)
 def _terms(body: bytes) -> Terms:
-    """Terms from their canonical form; many contracts have the same, and they are frozen."""
+    """Terms from their canonical form; cached, because many contracts share them."""
     return Terms.model_validate(from_canonical(body))
 
 
@@ -172,9 +172,9 @@ def _format_amount(amount: Number | None) -> str | None:
     return None if amount is None else in_units(as_micros(amount))
 
 
-# Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
+# Any: SQLAlchemy rows have their columns as untyped attributes.
 def contract_from(row: Any) -> Contract:
-    """A contract as its row holds it."""
+    """The contract in a row."""
     return _contract([getattr(row, name) for name in COLUMNS])
 
 
@@ -199,9 +199,9 @@ def row_of(contract: Contract) -> dict[str, Any]:
 
 
 def visible(scope: Scope) -> Select[Any]:
-    """Contracts that the scope reaches."""
+    """The contracts that the scope may see."""
     query = select(tables.contracts).where(tables.contracts.c.tenant == scope.tenant)
-    # An agent without a name owns nothing: no recorded agent has an empty one.
+    # A scope without an agent id matches no contract: no recorded agent id is empty.
     return query.where(tables.contracts.c.agent_id == (scope.agent_id or "")) if scope.only_own else query
 
 
@@ -215,11 +215,11 @@ def find(connection: Connection, scope: Scope, contract_id: str) -> Contract:
 FIND = f"SELECT {', '.join(COLUMNS)} FROM contracts WHERE tenant = ? AND id = ?"  # noqa: S608 - our own names
 
 
-# Any: a row is a tuple of whatever the columns hold.
+# Any: the columns have several types.
 def contract_from_rows(rows: Sequence[Any], scope: Scope, contract_id: str) -> Contract:
-    """The contract that FIND found, if the scope reaches it; raises NotFound."""
+    """The contract in the rows of FIND, if the scope may see it; raises NotFound."""
     contract = _contract(rows[0]) if rows else None
-    # An agent without a name owns nothing.
+    # A scope without an agent id matches no contract.
     if contract is None or (scope.only_own and contract.agent_id != scope.agent_id):
         raise NotFound(f"no contract {contract_id!r}")
     return contract
@@ -233,7 +233,7 @@ def page(
     before: int | None = None,
     limit: int = 50,
 ) -> list[Contract]:
-    """The newest first; `before` is the place of the last one already seen."""
+    """A page of contracts, newest first; `before` is the cursor, the `seq` of the last one seen."""
     query = visible(scope)
     if wanted is not None:
         query = query.where(tables.contracts.c[wanted.by.value] == wanted.value)
@@ -244,7 +244,7 @@ def page(
 
 
 def load_snapshots(connection: Connection, tenant: str, contracts: Sequence[Contract]) -> list[ContractSnapshot]:
-    """Contracts with their latest verdicts and live settlements, in two queries whatever their number."""
+    """Contracts with their latest verdicts and live settlements; always two queries."""
     judged = _judgements(connection, tenant, [one.outcome_id for one in contracts if one.outcome_id is not None])
     bills = _bills(connection, tenant, [one.id for one in contracts if one.settlement])
     return [
@@ -259,7 +259,7 @@ def load_snapshot(connection: Connection, scope: Scope, contract_id: str) -> Con
 
 
 def load_snapshot_with_history(connection: Connection, scope: Scope, contract_id: str) -> ContractSnapshot:
-    """The same, with all that was done with it; raises NotFound."""
+    """One contract with its history; raises NotFound."""
     found = load_snapshot(connection, scope, contract_id)
     return found._replace(history=_history(connection, scope.tenant, contract_id))
 
@@ -267,7 +267,7 @@ def load_snapshot_with_history(connection: Connection, scope: Scope, contract_id
 def _history(connection: Connection, tenant: str, contract_id: str) -> tuple[ContractTransitionView, ...]:
     table = tables.contract_transitions
     rows = connection.execute(select(table).where(table.c.tenant == tenant, table.c.contract_id == contract_id)).all()
-    # What one request did has one moment.
+    # Operations of one request have the same time.
     in_order = sorted(rows, key=lambda row: (row.at, OPERATION_ORDER.index(row.operation), row.number))
     return tuple(ContractTransitionView(row.operation, from_micros(row.at), row.actor, row.reason) for row in in_order)
 
@@ -300,7 +300,7 @@ def _bills(connection: Connection, tenant: str, ids: Sequence[str]) -> dict[tupl
 
 
 def to_contract_view(standing: ContractSnapshot) -> ContractView:
-    """A contract for those who may see all of it."""
+    """The view for consumers and auditors."""
     contract = standing.contract
     return ContractView(
         id=contract.id,
@@ -329,7 +329,7 @@ def to_contract_view(standing: ContractSnapshot) -> ContractView:
 
 
 def to_agent_contract(standing: ContractSnapshot) -> AgentContract:
-    """What of a contract its agent may see."""
+    """The view for the agent."""
     contract, bill = standing.contract, standing.bill
     result = None if standing.judgement is None else standing.judgement.result
     return AgentContract(
@@ -367,7 +367,7 @@ def _to_judgement_view(standing: ContractSnapshot) -> JudgementView | None:
 
 
 def to_settlement_view(bill: Bill, number: int, version: int) -> SettlementView:
-    """A bill in decimal text."""
+    """The view of a bill."""
     base, bonus, penalty = map(in_units, (bill.base, bill.bonus, bill.penalty))
     tokens = {"tokens": in_units(bill.tokens)} if bill.usage else {}
     return SettlementView(
@@ -389,5 +389,5 @@ def to_settlement_view(bill: Bill, number: int, version: int) -> SettlementView:
 
 
 def encode(view: Record) -> bytes:
-    """A view as it is sent and kept."""
+    """A view as JSON."""
     return msgspec.json.encode(view, order="deterministic")

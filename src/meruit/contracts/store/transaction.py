@@ -1,4 +1,4 @@
-"""One contract in the middle of a write: who asks, what is read and written, how a second request is answered."""
+"""One contract inside a write transaction: load, save, log, emit events, and answer repeated requests."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -20,11 +20,7 @@ from meruit.model.time import from_micros
 from meruit.outcomes.store.write import (
     ERASED,
     LATEST_RESULTS,
-    IdempotentReplay,
-    IdempotentRequest,
     LatestResult,
-    find_reply,
-    keep_reply,
     result_from,
 )
 from meruit.store import tables
@@ -50,7 +46,7 @@ _FINGERPRINTS = Rows[str]("contract_transition")
 
 
 class Actor(NamedTuple):
-    """Who does it."""
+    """Who requests a transition."""
 
     scope: Scope
     by: str
@@ -58,50 +54,46 @@ class Actor(NamedTuple):
 
     @property
     def tenant(self) -> str:
-        """Whose contracts."""
+        """The tenant of the contracts."""
         return self.scope.tenant
 
 
 class ContractRequest(NamedTuple):
-    """Who asks, whether it may come twice, and how the answer is written."""
+    """The actor of a request, its idempotency key, and how its reply is rendered."""
 
     actor: Actor
-    once: IdempotentRequest | None = None
-    render: Callable[[ContractSnapshot], bytes] = lambda _standing: b""
-    """The reply that a second request of the same key is given."""
-
-
-ContractReply = ContractSnapshot | IdempotentReplay
+    idempotency_key: str | None = None
+    """Key of the HTTP request; the outcome remembers it, so that an erasure finds the stored reply."""
 
 
 def fingerprint(*parts: str) -> str:
-    """What makes two requests for one move the same."""
+    """A fingerprint that is equal for equal requests."""
     return sha256("\0".join(parts).encode()).hexdigest()
 
 
 def new_salt(entropy: Callable[[int], bytes]) -> bytes:
-    """Randomness for one commitment."""
+    """A random salt for one commitment."""
     return entropy(SALT_BYTES)
 
 
 class ContractTransaction(NamedTuple):
-    """One contract in the middle of a write."""
+    """One contract inside a write transaction."""
 
     writing: WriteTransaction
     actor: Actor
 
     @property
     def tenant(self) -> str:
-        """Whose contracts."""
+        """The tenant of the contracts."""
         return self.actor.tenant
 
     @property
     def now(self) -> datetime:
-        """When all of this is written."""
+        """The time of the transaction."""
         return from_micros(self.writing.now.micros)
 
     def load(self, contract_id: str) -> Contract:
-        """The contract as it stands, what earlier callers of the group did to it included; raises NotFound."""
+        """The contract, with changes by earlier requests of the same group; raises NotFound."""
         known = CONTRACTS.get(self.writing, self.tenant, contract_id)
         scope = self.actor.scope
         if known is not None:
@@ -111,7 +103,7 @@ class ContractTransaction(NamedTuple):
         return contract_from_rows(self.writing.ask(FIND, self.tenant, contract_id), scope, contract_id)
 
     def save(self, contract: Contract) -> None:
-        """Write it as it is now."""
+        """Write the contract."""
         row = row_of(contract)
         CONTRACTS.put(self.writing, contract, self.tenant, contract.id)
         self.writing.change(
@@ -124,7 +116,7 @@ class ContractTransaction(NamedTuple):
         return ContractSnapshot(contract, judgement, self.bill_of(contract) if contract.settlement else None)
 
     def judgement(self, outcome_id: str) -> ContractJudgement:
-        """The latest verdict on its outcome; without its result where that was erased."""
+        """The latest verdict on an outcome; without a result where it was erased."""
         known = LATEST_RESULTS.get(self.writing, self.tenant, outcome_id)
         if known is None:
             table = tables.verdicts
@@ -140,7 +132,7 @@ class ContractTransaction(NamedTuple):
         return ContractJudgement(known.version, None if erased else result_from(known.result))
 
     def bill_of(self, contract: Contract) -> Bill:
-        """What was paid last."""
+        """The bill of the live settlement."""
         known = BILLS.get(self.writing, self.tenant, contract.id, contract.settlement)
         if known is not None:
             return known
@@ -153,7 +145,7 @@ class ContractTransaction(NamedTuple):
         return Bill.from_json(self.writing.read(query)[0].bill)
 
     def usage(self, contract: Contract) -> tuple[ContractTokenUse, ...]:
-        """The tokens that the contract is paid by, as far as anybody knows them; none where it is not."""
+        """The tokens of the contract's runs as known now; empty where the terms do not price tokens."""
         if not terms_of(contract).prices_tokens:
             return ()
         return tuple(map(token_use, find_in_transaction(self.writing, self.tenant, contract.id)))
@@ -161,7 +153,7 @@ class ContractTransaction(NamedTuple):
     def record_operation(
         self, contract: Contract, operation: Operation, number: int, mark: str, reason: str = ""
     ) -> None:
-        """The row that answers a second request."""
+        """Record an operation, so that a repeated request can be answered."""
         _FINGERPRINTS.put(self.writing, mark, self.tenant, contract.id, str(operation), number)
         self.writing.insert(
             tables.contract_transitions,
@@ -176,7 +168,7 @@ class ContractTransaction(NamedTuple):
         )
 
     def has_operation(self, contract: Contract, operation: Operation, number: int, mark: str) -> bool:
-        """Whether just this was asked for, and done."""
+        """Whether exactly this operation was requested before, and done."""
         known = _FINGERPRINTS.get(self.writing, self.tenant, contract.id, str(operation), number)
         if known is None:
             table = tables.contract_transitions
@@ -192,16 +184,16 @@ class ContractTransaction(NamedTuple):
         return bool(known == mark)
 
     def entry_header(self, contract: Contract) -> tuple[str, str, str, str, int]:
-        """How every entry of the contract begins."""
+        """The fields with which every log entry of the contract starts."""
         number = self.writing.next_in_contract(self.tenant, contract.id)
         return (self.writing.now.written, self.tenant, contract.outcome_id or "", contract.id, number)
 
     def append(self, entry: Any) -> int:
-        """Add an entry to the log; answers its index."""
+        """Append an entry to the log; returns its index."""
         return self.writing.append(entry, self.tenant, entry.contract, entry.contract_seq)
 
     def emit_event(self, contract: Contract, kind: EventType, number: int = 0, **more: Any) -> None:
-        """Tell whoever listens, once this is durable."""
+        """Emit an event, delivered once the transaction is durable."""
         data = {
             "contract_id": contract.id,
             "work_id": contract.work_id,
@@ -216,22 +208,7 @@ class ContractTransaction(NamedTuple):
     def refuse_or_replay(
         self, contract: Contract, operation: Operation, number: int, mark: str, problem: WrongState
     ) -> ContractSnapshot:
-        """What was done already is answered as it was; anything else is refused."""
+        """Return the contract where the same operation was done before; otherwise raise the problem."""
         if self.has_operation(contract, operation, number, mark):
             return self.load_snapshot(contract)
         raise problem
-
-
-def run_idempotently(
-    writing: WriteTransaction, request: ContractRequest, act: Callable[[ContractTransaction], ContractSnapshot]
-) -> ContractReply:
-    """The first request of a key acts, later ones are told what it was told."""
-    once, tenant = request.once, request.actor.tenant
-    if once is not None:
-        before = find_reply(writing, tenant, once)
-        if before is not None:
-            return before
-    standing = act(ContractTransaction(writing, request.actor))
-    if once is not None:
-        keep_reply(writing, tenant, once._replace(reply=request.render(standing)))
-    return standing

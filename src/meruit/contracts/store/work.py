@@ -1,6 +1,6 @@
-"""Work that was given out: its terms and criteria, its input, and what an agent may see of it."""
+"""Published work: write and read it, and the views for consumers and agents."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from meruit.model.record import Record
 from meruit.model.time import from_micros
 from meruit.model.work import PRIVATE_INPUTS
 from meruit.outcomes.store.read import criteria_body
-from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, commit_criteria, find_reply, keep_reply
+from meruit.outcomes.store.write import commit_criteria
 from meruit.store import tables
 from meruit.store.blobs import BlobStore, EvidencePart
 from meruit.store.database import MAX_PAGE
@@ -28,7 +28,7 @@ from meruit.store.transaction import WriteTransaction
 
 
 class WorkRow(NamedTuple):
-    """Work as it is recorded."""
+    """Recorded work."""
 
     id: str
     seq: int
@@ -37,19 +37,19 @@ class WorkRow(NamedTuple):
     criteria: bytes | None
     """In canonical form."""
     has_cpa: bool
-    """Whether some criterion earns or costs; criteria alone, as the specification has it, do neither."""
+    """Whether some criterion has a bonus or a penalty."""
     input_address: str
     created_at: datetime
     created_by: str
     submission: WorkSubmission
     """Without criteria and input."""
     private: frozenset[str]
-    """Names of the input that no agent is shown, besides those that never are."""
+    """Further names of the input that agents are not shown."""
     body: bytes
-    """As it is kept, and as contracts on it commit to it."""
+    """The stored form, which contracts commit to."""
 
     def public(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What of the input agents see."""
+        """The part of the input that agents see."""
         hidden = PRIVATE_INPUTS | self.private
         return {name: value for name, value in given.items() if name not in hidden}
 
@@ -58,7 +58,7 @@ _WORKS = Rows[WorkRow]("work")
 
 
 class WorkView(Record, frozen=True):
-    """Work as buyers and auditors see it."""
+    """Work as consumers and auditors see it."""
 
     id: str
     seq: int
@@ -76,14 +76,14 @@ class WorkView(Record, frozen=True):
     canaries: list[str]
     accept_null_agent: str | None
     success_criteria: dict[str, Any] | None = None
-    """Of one work; a list leaves it out."""
+    """Only where one work is read; lists leave it out."""
     input: dict[str, Any] | None = None
     private: list[str] = msgspec.field(default_factory=list)
-    """Names of the input that no agent is shown, besides those that never are."""
+    """Further names of the input that agents are not shown."""
 
 
 class SubmitWork(NamedTuple):
-    """Work, to be given out."""
+    """Publish work."""
 
     tenant: str
     by: str
@@ -93,15 +93,9 @@ class SubmitWork(NamedTuple):
     criteria: bytes | None
     digest: str | None
     has_cpa: bool
-    once: IdempotentRequest | None = None
-    render: Callable[[WorkRow], bytes] = lambda _work: b""
 
-    def __call__(self, writing: WriteTransaction) -> WorkRow | IdempotentReplay:
-        """Record it, its criteria committed to in the log before anybody is judged by them."""
-        if self.once is not None:
-            before = find_reply(writing, self.tenant, self.once)
-            if before is not None:
-                return before
+    def __call__(self, writing: WriteTransaction) -> WorkRow:
+        """Record the work; its criteria are committed to in the log before any output is judged by them."""
         if self.criteria is not None:
             commit_criteria(writing, self.tenant, self.criteria, self.digest)
         writing.keep(self.input.blob(self.tenant))
@@ -136,8 +130,6 @@ class SubmitWork(NamedTuple):
             *(from_micros(writing.now.micros), self.by, self.submission, frozenset(self.submission.private), body),
         )
         _WORKS.put(writing, found, self.tenant, self.id)
-        if self.once is not None:
-            keep_reply(writing, self.tenant, self.once._replace(reply=self.render(found)))
         return found
 
 
@@ -153,7 +145,7 @@ def find(connection: Connection, tenant: str, work_id: str) -> WorkRow:
 
 
 def find_for_writing(writing: WriteTransaction, tenant: str, work_id: str) -> WorkRow:
-    """One work, given out by an earlier caller of the group perhaps; raises NotFound."""
+    """One work, also when an earlier request of the same group published it; raises NotFound."""
     known = _WORKS.get(writing, tenant, work_id)
     if known is not None:
         return known
@@ -168,7 +160,7 @@ def find_for_writing(writing: WriteTransaction, tenant: str, work_id: str) -> Wo
 
 
 def find_visible(connection: Connection, scope: Scope, work_id: str) -> WorkRow:
-    """One work that the scope reaches: an agent sees what it has a contract on; raises NotFound."""
+    """One work that the scope may see; an agent sees work that it has a contract on. Raises NotFound."""
     if scope.only_own:
         of = tables.contracts
         query = select(of.c.id).where(
@@ -189,13 +181,13 @@ def page(connection: Connection, tenant: str, *, before: int | None = None, limi
 
 
 def input_of(connection: Connection, tenant: str, work: WorkRow, shelf: BlobStore) -> dict[str, Any]:
-    """What the agent is given, private parts included."""
+    """The whole input, including its private parts."""
     content = shelf.content(connection, tenant, work.input_address)
     return msgspec.json.decode(content, type=dict[str, Any])
 
 
 def to_work_view(work: WorkRow, given: Mapping[str, Any] | None = None) -> WorkView:
-    """Work for those who may see all of it."""
+    """The view for consumers and auditors."""
     submission = work.submission
     criteria = None if work.criteria is None else from_canonical(work.criteria)
     return WorkView(
@@ -221,7 +213,7 @@ def to_work_view(work: WorkRow, given: Mapping[str, Any] | None = None) -> WorkV
 
 
 def to_agent_work(work: WorkRow, given: Mapping[str, Any]) -> AgentWork:
-    """What of work its agent may see."""
+    """The view for the agent."""
     submission = work.submission
     terms = submission.terms_in_force()
     return AgentWork(

@@ -1,1 +1,1 @@
-"""Reasons not to believe an outcome, one file each."""
+"""Governance rules, one per file: each finds one kind of suspicion in a dossier."""

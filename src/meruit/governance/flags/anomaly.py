@@ -1,4 +1,4 @@
-"""Values unlike the agent's own."""
+"""Flag values that are unusual for the agent."""
 
 import math
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ def _against(value: float, n: int) -> Dossier:
     ],
 )
 def anomaly(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
-    """A value lies more than three deviations from the agent's own of the last 30 days."""
+    """A value is more than three deviations from the agent's mean of the last 30 days."""
     furthest: dict[str, tuple[float, MetricFact, Baseline]] = {}
     for fact in dossier.metrics:
         usual = dossier.history.baselines.get(fact.metric)
@@ -52,8 +52,8 @@ def anomaly(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | 
 
 
 def _z(fact: MetricFact, usual: Baseline, spread_min: float) -> float | None:
-    """How many deviations away it is; None where there is nothing to measure by."""
-    # Equal values may differ in their last digit, which is no spread.
+    """The distance from the mean in deviations; None without a value or a spread."""
+    # Equal values may differ in their last digit; that does not count as spread.
     spread = max(usual.deviation, spread_min * abs(usual.mean))
     if fact.value is None or not math.isfinite(fact.value) or not spread:
         return None

@@ -1,4 +1,4 @@
-"""The output holds what only references and rubrics hold."""
+"""Flag outputs that contain a planted string."""
 
 from collections.abc import Mapping
 

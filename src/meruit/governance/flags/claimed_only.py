@@ -1,4 +1,4 @@
-"""A bonus that rests on the agent's word alone."""
+"""Flag bonuses that rest on the agent's claims alone."""
 
 from collections.abc import Mapping
 

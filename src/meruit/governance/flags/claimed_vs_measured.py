@@ -1,4 +1,4 @@
-"""Claims that the measurement does not bear out."""
+"""Flag claims that differ from the measurement."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from meruit.model.numbers import exact
 from meruit.registry import flags
 
 ROUNDED_PLACES = 2
-"""Nobody is expected to claim a share in more detail than whole percents."""
+"""Claims of a share may be rounded to whole percents."""
 
 
 def _accuracy(claim: float, measured: float) -> Dossier:
@@ -34,7 +34,7 @@ def _accuracy(claim: float, measured: float) -> Dossier:
     ],
 )
 def flag_claimed_vs_measured(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
-    """A claim deviates from what was measured: by more than 5 % it is flagged, by more than 20 % held."""
+    """A claim differs from the measurement: by more than 5 % it is flagged, by more than 20 % held."""
     measured = _facts_by_metric(dossier)
     compared = [
         (metric, claim, _nearest(measured[metric], claim))
@@ -63,12 +63,12 @@ def _facts_by_metric(dossier: Dossier) -> dict[str, list[MetricFact]]:
 
 
 def _nearest(measured: list[MetricFact], claim: float) -> MetricFact:
-    """Of the criteria that measured the metric, each in its own way, the one that bears the claim out best."""
+    """The criterion whose measurement is closest to the claim."""
     return min(measured, key=lambda fact: _deviation(claim, fact))
 
 
 def _deviation(claim: float, fact: MetricFact) -> Fraction:
-    """How far apart they are relative to the claim; to the measured value where 0 is claimed."""
+    """The difference relative to the claim, or to the measured value where the claim is 0."""
     claimed, measured = exact(claim), exact(fact.value or 0)
     if fact.kind in SHARES:
         claimed, measured = _share(claimed), _share(measured)
@@ -78,12 +78,12 @@ def _deviation(claim: float, fact: MetricFact) -> Fraction:
 
 
 def _share(number: Fraction) -> Fraction:
-    """On the scale of 1; what lies above the whole was written in percent."""
+    """A share on the scale of 1; larger values are read as percent."""
     return number / 100 if number > 1 else number
 
 
 def _rounding(claim: float) -> Fraction:
-    """Half a unit of the last place that the claim was written to, and at most half a percent."""
+    """Half a unit of the last digit of the claim, at most half a percent."""
     written = Decimal(repr(claim)) / (100 if claim > 1 else 1)
     exponent = written.normalize().as_tuple().exponent
     places = max(ROUNDED_PLACES, -exponent if isinstance(exponent, int) else 0)

@@ -1,4 +1,4 @@
-"""Work that ended before it began, or after it was handed in."""
+"""Flag work that ended before it started or after it was submitted."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ from meruit.registry import flags
     ],
 )
 def clock_order(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
-    """The work ended before it began, or after it arrived."""
+    """The work ended before it started, or after it was received."""
     started, ended, received = dossier.started_at, dossier.ended_at, dossier.received_at
     if ended is None or (started is None and received is None):
         return None

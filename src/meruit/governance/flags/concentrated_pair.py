@@ -1,4 +1,4 @@
-"""An agent and a consumer who get on suspiciously well."""
+"""Flag an agent and a consumer whose results are far better together than with others."""
 
 from collections.abc import Mapping
 
@@ -45,7 +45,7 @@ def flag_concentrated_pair(dossier: Dossier, limits: Mapping[str, float]) -> lis
 
 
 def _usual_rate(dealings: Dealings) -> float:
-    """The most favourable of the rates without this pair: the agent's, the consumer's and the market's."""
+    """The highest bonus rate without this pair: the agent's, the consumer's or the market's."""
     return max(
         _smooth_rate(dealings.agent - dealings.pair, dealings.agent_bonus - dealings.pair_bonus),
         _smooth_rate(dealings.consumer - dealings.pair, dealings.consumer_bonus - dealings.pair_bonus),
@@ -54,6 +54,6 @@ def _usual_rate(dealings: Dealings) -> float:
 
 
 def _smooth_rate(n: int, bonuses: int) -> float:
-    """A rate that a few cases cannot drive to 0 or 1."""
+    """A smoothed rate, which a few cases cannot move to 0 or 1."""
     bonuses = max(0, bonuses)
     return (bonuses + 1) / (max(n, bonuses) + 2)

@@ -1,4 +1,4 @@
-"""One piece of evidence, paid for twice."""
+"""Flag evidence that was paid before."""
 
 from collections.abc import Mapping
 

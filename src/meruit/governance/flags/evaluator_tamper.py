@@ -1,4 +1,4 @@
-"""Hands on the scales: tests, reference or evaluator are not what they were before the work."""
+"""Flag changes to tests, reference or evaluator during the run."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""A pass where nobody can pass."""
+"""Flag a pass of a task that cannot be passed."""
 
 from collections.abc import Mapping
 

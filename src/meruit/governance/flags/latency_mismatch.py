@@ -1,4 +1,4 @@
-"""Claims to have been faster than was seen."""
+"""Flag claimed durations that are shorter than observed."""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from meruit.registry import flags
     ],
 )
 def latency_mismatch(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
-    """The agent claims to have been faster than it was seen to be; the third time, the outcome is held."""
+    """The agent claims to be faster than observed; the third time, the outcome is held."""
     claimed, observed = dossier.claimed_ms, dossier.observed_ms
     if claimed is None or observed is None or not math.isfinite(claimed) or not math.isfinite(observed):
         return None

@@ -1,4 +1,4 @@
-"""Criteria that doing nothing meets."""
+"""Flag criteria that an idle agent meets."""
 
 from collections.abc import Mapping
 

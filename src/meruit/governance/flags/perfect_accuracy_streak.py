@@ -1,4 +1,4 @@
-"""Perfect, again and again."""
+"""Flag long series of perfect accuracies."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ from meruit.registry import flags
     ],
 )
 def perfect_accuracy_streak(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
-    """Too many of the last accuracies are perfect; honest specialists look the same, so it is a hint and no more."""
+    """Too many of the last accuracies are perfect; only a hint, because honest specialists look the same."""
     shares = [_share(accuracy) for accuracy in dossier.history.accuracies[-int(limits["window"]) :]]
     if not shares:
         return None
@@ -32,5 +32,5 @@ def perfect_accuracy_streak(dossier: Dossier, limits: Mapping[str, float]) -> li
 
 
 def _share(accuracy: float) -> float:
-    """On the scale of 1; what lies above the whole was written in percent."""
+    """A share on the scale of 1; larger values are read as percent."""
     return accuracy / 100 if accuracy > 1 else accuracy

@@ -1,4 +1,4 @@
-"""Numbers that cannot be: shares above the whole, negative times, more tokens a second than any model writes."""
+"""Flag impossible numbers: shares above 1, negative times, too many tokens per second."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ def _example_dossier(value: float, kind: MetricType) -> Dossier:
     ],
 )
 def range_impossible(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
-    """A value is impossible for its type, or more tokens were claimed than any model writes in the time."""
+    """A value is impossible for its type, or more tokens were claimed than a model can write in the time."""
     numbers = [*_numbers(dossier)]
     if not numbers:
         return None
@@ -50,7 +50,7 @@ def range_impossible(dossier: Dossier, limits: Mapping[str, float]) -> list[Susp
 
 
 def _numbers(dossier: Dossier) -> Iterator[tuple[str, str, float, list[MetricType | None]]]:
-    """Every number that has a domain: its name, who says it, itself, and the types it may be meant as."""
+    """Every number with a domain: its name, its origin, its value, and its possible types."""
     kinds: dict[str, list[MetricType | None]] = {}
     for fact in dossier.metrics:
         kinds.setdefault(fact.metric, []).append(fact.kind)
@@ -76,7 +76,7 @@ def _possible(value: float, kind: MetricType | None, share_max: float) -> bool:
 
 
 def _duration_ms(dossier: Dossier, limits: Mapping[str, float]) -> float | None:
-    """As the agent says, and as long as its clocks allow; what was observed may be shorter than the work."""
+    """The longest duration by the agent's claim or its clocks; the observed one may be shorter than the work."""
     claimed, started, ended = dossier.claimed_ms, dossier.started_at, dossier.ended_at
     took = None
     if claimed is not None and 0 <= claimed < math.inf:

@@ -1,4 +1,4 @@
-"""The output is the private reference."""
+"""Flag outputs that copy the private reference."""
 
 from collections.abc import Mapping
 

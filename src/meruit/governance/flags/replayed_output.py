@@ -1,4 +1,4 @@
-"""One answer for two questions."""
+"""Flag outputs that the agent gave for another task before."""
 
 from collections.abc import Mapping
 

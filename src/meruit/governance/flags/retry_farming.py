@@ -1,4 +1,4 @@
-"""The same answer again and again until one is taken."""
+"""Flag many nearly equal outputs to one input."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Several agents with one voice."""
+"""Flag outputs that another agent gave for another task."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Results that lie just past the threshold more often than luck would have it."""
+"""Flag results that are just past the threshold more often than by chance."""
 
 from collections.abc import Mapping
 
@@ -26,6 +26,6 @@ def threshold_bunching(dossier: Dossier, limits: Mapping[str, float]) -> list[Su
     n = sum(0 <= margin < far for margin in margins)
     if n < limits["n_min"]:
         return None
-    # So close to a threshold, results are spread evenly unless someone aims at it.
+    # So close to a threshold, honest results are spread evenly.
     chance = binomial_tail(k, n, near / far)
     return [Suspicion({"near": k, "n": n}, statistic=chance)] if chance < limits["p_max"] else []

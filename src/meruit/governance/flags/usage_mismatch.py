@@ -1,4 +1,4 @@
-"""Claims of tokens that the provider did not count."""
+"""Flag claimed tokens that differ from the provider's count."""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from meruit.registry import flags
     ],
 )
 def usage_mismatch(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion] | None:
-    """The agent claims other usage than the provider counted; once the count is final, that is proof."""
+    """The agent claims other usage than the provider counted; with a final count, the outcome is invalid."""
     claimed, counted = dossier.claimed_tokens, dossier.provider_tokens
     if claimed is None or counted is None or not math.isfinite(claimed) or not math.isfinite(counted):
         return None
