@@ -9,6 +9,8 @@ import msgspec
 
 from meruit.app import build_benchmarks
 from meruit.benchmarks.service import Benchmarks
+from meruit.benchmarks.store import read as stored_runs
+from meruit.benchmarks.store.read import TaskRunRow
 from meruit.config import Settings
 from meruit.model.access import Scope
 from meruit.model.environment import EnvironmentState, Snapshot, SourceKind, make_item
@@ -129,7 +131,7 @@ class Bench(NamedTuple):
 
     async def created(self, scored: bool = True, agent_id: str | None = "a1", task_id: str = "t1") -> TaskRun:
         """A run of one task that nobody has begun."""
-        return await self.benchmarks.create_one(self.tenant, "me", "demo", task_id, scored=scored, agent_id=agent_id)
+        return await create_one(self.benchmarks, self.tenant, "me", "demo", task_id, scored=scored, agent_id=agent_id)
 
     async def started(self, **more: Any) -> TaskRun:
         """A run under way."""
@@ -147,3 +149,17 @@ def bench(store: Store, tenant: str = "acme") -> Bench:
     """Benchmarks in a store, over worlds in memory."""
     ground = MemoryGround()
     return Bench(build_benchmarks(Settings(), store, ground), ground, tenant)
+
+
+async def create_one(
+    benchmarks: Benchmarks, tenant: str, by: str, name: str, task_id: str, *, scored: bool, agent_id: str | None
+) -> TaskRun:
+    """Create one task run on its own."""
+    plan = benchmarks.plan_one(tenant, by, name, task_id, scored=scored, agent_id=agent_id)
+    return (await benchmarks.store.recorder.record(plan))[0]
+
+
+def find_row(benchmarks: Benchmarks, scope: Scope, run_id: str) -> TaskRunRow:
+    """Return a task run as it is stored."""
+    with benchmarks.store.database.reading() as connection:
+        return stored_runs.find(connection, scope, run_id)

@@ -224,7 +224,7 @@ def test_whatever_breaks_in_one_run_costs_that_run(
     assert (first.trouble, last.trouble) == (None, None)
     assert broken.trouble == "OSError: [Errno 28] No space left on device"
     # It was begun, so that nobody can say how it would have ended.
-    found = here.benchmarks.benchmark_run(here.scope, broken.run.benchmark_run_id or "")
+    found = here.benchmarks.reader.benchmark_run(here.scope, broken.run.benchmark_run_id or "")
     assert found.result is not None
     assert (found.ended, found.result.cancelled) == (True, [broken.run.id])
     assert here.ground.rows == {}

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from tests.benchmarks.benching import create_one, find_row
 
 from meruit.app import build_benchmarks, build_environments
 from meruit.benchmarks.service import Benchmarks, TaskRunStart
@@ -103,7 +104,7 @@ class Playing:
     async def started(self, *tasks: dict[str, Any], scored: bool = False, **more: Any) -> TaskRunStart:
         written = {"benchmark": "demo", "tasks": list(tasks or (task(),)), **more}
         await self.benchmarks.publish(self.tenant, "author", Benchmark.model_validate(written))
-        run = await self.benchmarks.create_one(self.tenant, "me", "demo", "t1", scored=scored, agent_id="a1")
+        run = await create_one(self.benchmarks, self.tenant, "me", "demo", "t1", scored=scored, agent_id="a1")
         return await self.benchmarks.start(self.scope, run.id)
 
     def state(self, run: TaskRun) -> PlaygroundState:
@@ -119,11 +120,11 @@ class Playing:
         return await self.benchmarks.complete(self.scope, begun.run.id)
 
     def criteria(self, run: TaskRun) -> dict[str, CriterionRun]:
-        return {one.label: one for one in self.benchmarks.criterion_runs(self.tenant, run)}
+        return {one.label: one for one in self.benchmarks.reader.criterion_runs(self.tenant, run)}
 
     # Any: JSON.
     def told(self, run: TaskRun) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.benchmarks.completion(self.tenant, run).to_json())
+        found: dict[str, Any] = json.loads(self.benchmarks.reader.completion(self.tenant, run).to_json())
         return found
 
 
@@ -352,7 +353,7 @@ def test_seeds_are_merged_in_their_order_and_the_tasks_facts_come_last(play: Pla
 def test_the_facts_of_a_task_stand_over_those_of_its_seed(play: Play) -> None:
     async def story(here: Playing) -> None:
         begun = await here.started()
-        given = here.benchmarks._input(here.tenant, here.benchmarks._find(here.scope, begun.run.id))
+        given = here.benchmarks._input(here.tenant, find_row(here.benchmarks, here.scope, begun.run.id))
         assert given["facts"] == {"member": "M1", "seeded": 1}
         assert (given["task"], given["instruction"]) == ("demo@1/t1", "book it")
         assert begun.instruction == "book it"
@@ -371,12 +372,12 @@ def test_a_seed_that_is_none_starts_nothing(play: Play) -> None:
         for number, (wrong, words) in enumerate(cases):
             written = Benchmark.model_validate({"benchmark": f"d{number}", "tasks": [task(seed=wrong)]})
             await here.benchmarks.publish(here.tenant, "author", written)
-            run = await here.benchmarks.create_one(
-                here.tenant, "me", written.benchmark, "t1", scored=True, agent_id=None
+            run = await create_one(
+                here.benchmarks, here.tenant, "me", written.benchmark, "t1", scored=True, agent_id=None
             )
             with pytest.raises(MeruitError, match=words):
                 await here.benchmarks.start(here.scope, run.id)
-            assert here.benchmarks.run(here.scope, run.id).status is RunStatus.PENDING
+            assert here.benchmarks.reader.run(here.scope, run.id).status is RunStatus.PENDING
         assert here.host.listing() == []
 
     play(story)
@@ -422,7 +423,7 @@ def test_an_agent_that_stops_waiting_keeps_the_world_that_it_was_given(
     async def story(here: Playing) -> None:
         written = Benchmark.model_validate({"benchmark": "demo", "tasks": [task()]})
         await here.benchmarks.publish(here.tenant, "author", written)
-        run = await here.benchmarks.create_one(here.tenant, "me", "demo", "t1", scored=False, agent_id="a1")
+        run = await create_one(here.benchmarks, here.tenant, "me", "demo", "t1", scored=False, agent_id="a1")
         record = here.benchmarks.store.recorder.record
 
         async def given_up(write: Any) -> Any:
@@ -434,7 +435,7 @@ def test_an_agent_that_stops_waiting_keeps_the_world_that_it_was_given(
             patched.setattr(here.benchmarks.store.recorder, "record", given_up)
             with pytest.raises(asyncio.CancelledError):
                 await here.benchmarks.start(here.scope, run.id)
-        begun = here.benchmarks.run(here.scope, run.id)
+        begun = here.benchmarks.reader.run(here.scope, run.id)
         assert begun.status is RunStatus.RUNNING
         all_done(here.state(begun))
         assert (await here.benchmarks.complete(here.scope, run.id)).verdict is Verdict.PASS
@@ -470,7 +471,7 @@ def test_a_run_whose_world_breaks_while_it_is_judged_stays_under_way(
         monkeypatch.setattr(here.benchmarks.environments, "read", broken)
         with pytest.raises(Unreachable, match="gone"):
             await here.benchmarks.complete(here.scope, begun.run.id)
-        assert here.benchmarks.run(here.scope, begun.run.id).status is RunStatus.RUNNING
+        assert here.benchmarks.reader.run(here.scope, begun.run.id).status is RunStatus.RUNNING
         gives_up = True
         ended = await here.benchmarks.complete(here.scope, begun.run.id)
         assert ended.status is RunStatus.CANCELLED
@@ -619,13 +620,13 @@ def test_a_reading_that_knows_less_than_the_one_before_is_not_recorded(
         all_done(here.state(begun.run))
         chart.up = False
         run = await here.benchmarks.complete(here.scope, begun.run.id)
-        result = here.benchmarks.result(here.tenant, run)
+        result = here.benchmarks.reader.result(here.tenant, run)
         assert result is not None
         fuller = msgspec.structs.replace(result, coverage=1.0)
-        monkeypatch.setattr(here.benchmarks, "result", lambda *_: fuller)
+        monkeypatch.setattr(here.benchmarks.reader, "result", lambda *_: fuller)
         with pytest.raises(Unreachable, match="less of its world can be read"):
             await here.benchmarks.recheck(here.tenant, run.id, reread=True)
-        assert here.benchmarks.run(here.scope, run.id) == run
+        assert here.benchmarks.reader.run(here.scope, run.id) == run
 
     charted(story)
 
@@ -635,14 +636,14 @@ def test_a_run_whose_world_cannot_be_read_before_its_agent_acts_is_not_started(c
         created = ON_CHART | {"label": "created", "changed": "created"} | QUICK
         written = {"benchmark": "demo", "tasks": [task(created, ON_PORTAL, sources=OWN)]}
         await here.benchmarks.publish(here.tenant, "author", Benchmark.model_validate(written))
-        run = await here.benchmarks.create_one(here.tenant, "me", "demo", "t1", scored=False, agent_id="a1")
+        run = await create_one(here.benchmarks, here.tenant, "me", "demo", "t1", scored=False, agent_id="a1")
         chart.up = False
         for _ in range(2):
             with pytest.raises(
                 Unreachable, match=r"task t1 was not started, as its world cannot be read: chart: .*403"
             ):
                 await here.benchmarks.start(here.scope, run.id)
-            assert here.benchmarks.run(here.scope, run.id) == run
+            assert here.benchmarks.reader.run(here.scope, run.id) == run
             assert here.host.listing() == []
         chart.up = True
         begun = await here.benchmarks.start(here.scope, run.id)

@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
-from tests.benchmarks.benching import DONE, RUBRIC, UNTOUCHED, Bench, asked, bench, benchmark, task
+from tests.benchmarks.benching import (
+    DONE,
+    RUBRIC,
+    UNTOUCHED,
+    Bench,
+    asked,
+    bench,
+    benchmark,
+    create_one,
+    find_row,
+    task,
+)
 from tests.conformance.counting import rows_of
 from tests.events.telling import Clock
 from tests.outcomes.making import together
@@ -84,7 +95,7 @@ EVERYTHING = (
 
 
 def found(here: Bench, run_id: str) -> TaskRun:
-    return here.benchmarks.run(here.scope, run_id)
+    return here.benchmarks.reader.run(here.scope, run_id)
 
 
 # Publishing
@@ -314,11 +325,11 @@ def test_a_completion_is_one_outcome_and_a_criterion_run_each(here: Bench) -> No
     assert counted == {"outcomes": 1, "verdicts": 1, "criterion_runs": 3}
     # Its criteria when published; evidence and verdict when completed.
     assert rows(here, "log_leaves") == {"log_leaves": 3}
-    criteria = here.benchmarks.criterion_runs(here.tenant, run)
+    criteria = here.benchmarks.reader.criterion_runs(here.tenant, run)
     assert [one.label for one in criteria] == ["requested", "untouched", "other"]
     assert [one.position for one in criteria] == [0, 1, 2]
     assert all(one.status is CriterionStatus.PASSED and one.took_ms is not None for one in criteria)
-    assert [here.benchmarks.criterion_run(here.tenant, one.id) for one in criteria] == criteria
+    assert [here.benchmarks.reader.criterion_run(here.tenant, one.id) for one in criteria] == criteria
     assert here.ground.discarded == [run.playground_id]
 
 
@@ -429,9 +440,9 @@ def test_a_run_that_is_not_completed_in_time_counts_nothing(here: Bench, clock: 
         assert here.ground.rows == {}
         # Whoever has not begun has all the time of the world.
         assert found(here, waiting.id).status is RunStatus.PENDING
-        assert not here.benchmarks.benchmark_run(here.scope, benchmark_run.id).ended
+        assert not here.benchmarks.reader.benchmark_run(here.scope, benchmark_run.id).ended
         await here.benchmarks.cancel(here.tenant, [waiting.id])
-        result = here.benchmarks.benchmark_run(here.scope, benchmark_run.id).result
+        result = here.benchmarks.reader.benchmark_run(here.scope, benchmark_run.id).result
         assert result is not None
         assert (result.exact, result.timed_out, result.cancelled) == ("1/2", 1, [waiting.id])
 
@@ -539,7 +550,7 @@ def test_the_end_of_a_benchmark_run_is_told_once_however_its_last_runs_end(here:
     run_id = asyncio.run(moves())
     ends = [subject for kind, subject, _ in told(here) if kind == "benchmark_run.ended"]
     assert ends == [run_id]
-    ended = here.benchmarks.benchmark_run(here.scope, run_id)
+    ended = here.benchmarks.reader.benchmark_run(here.scope, run_id)
     assert ended.counts == {"completed": 2, "timed_out": 2, "cancelled": 2}
     assert ended.result is not None
     assert (ended.result.runs, ended.result.timed_out, len(ended.result.cancelled)) == (4, 2, 2)
@@ -573,14 +584,14 @@ def test_a_benchmark_run_has_no_result_before_its_last_run_ends(here: Bench) -> 
         benchmark_run, (first, second) = await here.benchmarks.create(here.tenant, "me", "demo", agent_id="a1")
         assert (benchmark_run.counts, benchmark_run.ended, benchmark_run.result) == ({"pending": 2}, False, None)
         for run, does in ((first, DONE), (second, WEAK)):
-            assert here.benchmarks.benchmark_run(here.scope, benchmark_run.id).result is None
+            assert here.benchmarks.reader.benchmark_run(here.scope, benchmark_run.id).result is None
             here.ground.act((await here.benchmarks.start(here.scope, run.id)).run, does)
             await here.benchmarks.complete(here.scope, run.id)
-        ended = here.benchmarks.benchmark_run(here.scope, benchmark_run.id)
+        ended = here.benchmarks.reader.benchmark_run(here.scope, benchmark_run.id)
         assert ended.result is not None
         # The weak one still left everything else alone: one of two.
         assert (ended.result.exact, ended.result.verdict, ended.result.worst_task) == ("3/4", Verdict.PARTIAL, "t2")
-        assert [run.task for run in here.benchmarks.task_runs(here.scope, benchmark_run.id)] == ["t1", "t2"]
+        assert [run.task for run in here.benchmarks.reader.task_runs(here.scope, benchmark_run.id)] == ["t1", "t2"]
 
     asyncio.run(moves())
 
@@ -630,15 +641,18 @@ def test_a_recheck_decides_what_a_source_in_trouble_left_open(here: Bench) -> No
         assert here.ground.discarded == [run.playground_id]
         # What was found first stays on record, with its own criterion runs.
         assert rows(here, "outcomes", "criterion_runs") == {"outcomes": 2, "criterion_runs": 4}
-        assert [one.status for one in here.benchmarks.criterion_runs(here.tenant, first)] == ["error", "error"]
-        assert [one.status for one in here.benchmarks.criterion_runs(here.tenant, second)] == ["passed", "passed"]
+        assert [one.status for one in here.benchmarks.reader.criterion_runs(here.tenant, first)] == ["error", "error"]
+        assert [one.status for one in here.benchmarks.reader.criterion_runs(here.tenant, second)] == [
+            "passed",
+            "passed",
+        ]
 
     asyncio.run(moves())
 
 
 async def judged(here: Bench, run_id: str) -> tuple[NewOutcome, tuple[run_moves.NewCriterionRun, ...]]:
     """What would be recorded of a run as its world stands."""
-    kept = here.benchmarks._find(here.scope, run_id)
+    kept = find_row(here.benchmarks, here.scope, run_id)
     given = here.benchmarks._input(here.tenant, kept)
     after = await here.benchmarks._read_after(here.tenant, kept.run, given)
     found, criteria = await here.benchmarks._judge(here.tenant, kept.run, given, as_work_part(after))
@@ -677,11 +691,11 @@ def test_judging_anew_adds_a_version_by_the_criteria_of_another(here: Bench) -> 
         assert (again.verdict, again.outcome_id, again.outcome_version) == (first.verdict, first.outcome_id, 2)
         other = await here.benchmarks.rejudge(here.tenant, first.id, "stricter", "demo@2")
         assert (again.judged_version, other.judged_version) == (None, 2)
-        assert here.benchmarks.run(Scope(here.tenant), first.id).judged_version == 2
+        assert here.benchmarks.reader.run(Scope(here.tenant), first.id).judged_version == 2
         assert (other.verdict, other.outcome_version, other.version) == (Verdict.FAIL, 3, 1)
         assert found(here, first.id) == other
         for version, statuses in ((first, ["passed"] * 2), (again, ["passed"] * 2), (other, ["failed"])):
-            assert [one.status for one in here.benchmarks.criterion_runs(here.tenant, version)] == statuses
+            assert [one.status for one in here.benchmarks.reader.criterion_runs(here.tenant, version)] == statuses
         assert rows(here, "outcomes", "verdicts", "criterion_runs") == {
             "outcomes": 1,
             "verdicts": 3,
@@ -695,7 +709,7 @@ def test_judging_anew_adds_a_version_by_the_criteria_of_another(here: Bench) -> 
 
 
 async def _acted(here: Bench, name: str) -> TaskRun:
-    run = await here.benchmarks.create_one(here.tenant, "me", name, "t1", scored=True, agent_id=None)
+    run = await create_one(here.benchmarks, here.tenant, "me", name, "t1", scored=True, agent_id=None)
     begun = (await here.benchmarks.start(here.scope, run.id)).run
     here.ground.act(begun)
     return begun
@@ -733,16 +747,16 @@ def test_what_was_erased_is_judged_no_more_and_the_run_keeps_its_verdict(here: B
     async def moves() -> None:
         await here.publish()
         run = await here.completed(scored=False)
-        (first, _) = here.benchmarks.criterion_runs(here.tenant, run)
+        (first, _) = here.benchmarks.reader.criterion_runs(here.tenant, run)
         erase(here.store, here.tenant, run.outcome_id or "", "asked to")
         assert rows(here, "blobs") == {"blobs": 0}
         with pytest.raises(StoreError, match="erased"):
             await here.benchmarks.rejudge(here.tenant, run.id, "again")
         with pytest.raises(NotFound, match="erased"):
-            here.benchmarks.criterion_run(here.tenant, first.id)
+            here.benchmarks.reader.criterion_run(here.tenant, first.id)
         assert found(here, run.id) == run
-        assert here.benchmarks.criterion_runs(here.tenant, run) == []
-        told = here.benchmarks.completion(here.tenant, run)
+        assert here.benchmarks.reader.criterion_runs(here.tenant, run) == []
+        told = here.benchmarks.reader.completion(here.tenant, run)
         assert (told.verdict, told.criteria) == (Verdict.PASS, [])
 
     asyncio.run(moves())
@@ -862,18 +876,18 @@ def test_tenants_and_agents_are_apart(here: Bench, store: Store) -> None:
     mine, benchmark_run = asyncio.run(moves())
     own, others = Scope(here.tenant, "a1", only_own=True), Scope(here.tenant, "a2", only_own=True)
     nameless, stranger = Scope(here.tenant, None, only_own=True), Scope("stranger")
-    assert here.benchmarks.run(own, mine.id) == mine
-    assert here.benchmarks.benchmark_run(own, benchmark_run).id == benchmark_run
-    (criterion, _) = here.benchmarks.criterion_runs(here.tenant, mine)
+    assert here.benchmarks.reader.run(own, mine.id) == mine
+    assert here.benchmarks.reader.benchmark_run(own, benchmark_run).id == benchmark_run
+    (criterion, _) = here.benchmarks.reader.criterion_runs(here.tenant, mine)
     with pytest.raises(NotFound):
-        here.benchmarks.criterion_run("stranger", criterion.id)
+        here.benchmarks.reader.criterion_run("stranger", criterion.id)
     for scope in (others, nameless, stranger):
         with pytest.raises(NotFound):
-            here.benchmarks.run(scope, mine.id)
+            here.benchmarks.reader.run(scope, mine.id)
         for move in (here.benchmarks.start, here.benchmarks.complete, here.benchmarks.access):
             with pytest.raises(NotFound):
                 asyncio.run(move(scope, mine.id))
-        for ask in (here.benchmarks.benchmark_run, here.benchmarks.task_runs):
+        for ask in (here.benchmarks.reader.benchmark_run, here.benchmarks.reader.task_runs):
             with pytest.raises(NotFound):
                 ask(scope, benchmark_run)
         with store.database.reading() as connection:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import asyncssh
 import httpx
 import pytest
+from tests.benchmarks.benching import create_one
 from tests.servers.lying import BASE, Answer, LyingFhir, behind, bundle, fhir, is_list, resource
 from tests.servers.running import Emulator, FhirServer, SshServer
 
@@ -85,7 +86,7 @@ class Judged(NamedTuple):
 
 
 def judged(benchmarks: Benchmarks, run: TaskRun) -> Judged:
-    return Judged(run, {one.label: one for one in benchmarks.criterion_runs(TENANT, run)})
+    return Judged(run, {one.label: one for one in benchmarks.reader.criterion_runs(TENANT, run)})
 
 
 # A benchmark is whatever its author writes.
@@ -98,7 +99,7 @@ async def created(benchmarks: Benchmarks, text: str | Mapping[str, Any]) -> Task
     written = parse_benchmark(text).model_copy(update={"version": next(_numbers) + 1})
     await benchmarks.publish(TENANT, "author", written)
     (task,) = written.tasks
-    return await benchmarks.create_one(TENANT, "author", written.name, task.id, scored=False, agent_id="agent")
+    return await create_one(benchmarks, TENANT, "author", written.name, task.id, scored=False, agent_id="agent")
 
 
 # Potassium: an order with a computed dose, a lab to follow up, and two copies of the order.
@@ -753,7 +754,7 @@ def test_a_service_for_others_refuses_what_its_operator_did_not_name(
             run = await created(benchmarks, naming(address, kind))
             with pytest.raises(AuthorError, match=why):
                 await benchmarks.start(SCOPE, run.id)
-            assert benchmarks.run(SCOPE, run.id).status is RunStatus.PENDING
+            assert benchmarks.reader.run(SCOPE, run.id).status is RunStatus.PENDING
         assert server.asked == []
 
     asyncio.run(run())

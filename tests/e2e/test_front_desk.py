@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 import yaml
+from tests.benchmarks.benching import create_one
 
 from meruit.app import build_benchmarks, build_engine, build_environments, open_store
 from meruit.benchmarks.lint import TaskReport, lint_task
 from meruit.benchmarks.service import Benchmarks, TaskRunStart
-from meruit.config import Settings, load_benchmark
+from meruit.config import Settings
 from meruit.model.access import Scope
 from meruit.model.environment import EnvironmentState
 from meruit.model.task import Benchmark, Task
@@ -27,6 +28,7 @@ from meruit.model.task_run import CriterionRun, CriterionStatus, TaskRun
 from meruit.model.verdict import Verdict
 from meruit.playground.environment import seed_of
 from meruit.playground.host import Host
+from meruit.playground.load import load_benchmark
 from meruit.store.location import Location
 from meruit.verify.engine import VerificationEngine
 from meruit.verify.lint.criteria import Severity
@@ -116,13 +118,13 @@ class Clinic:
 
     async def _run(self, task_id: str, act: Callable[[TaskRunStart], object]) -> Run:
         scope = Scope(TENANT)
-        made = await self._benchmarks.create_one(TENANT, "test", "front-desk", task_id, scored=False, agent_id=None)
+        made = await create_one(self._benchmarks, TENANT, "test", "front-desk", task_id, scored=False, agent_id=None)
         started = await self._benchmarks.start(scope, made.id)
         before = await self.host.snapshots(started.access["id"])
         await asyncio.get_running_loop().run_in_executor(self._agents, act, started)
         after = await self.host.snapshots(started.access["id"])
         ended = await self._benchmarks.complete(scope, made.id)
-        return Run(ended, self._benchmarks.criterion_runs(TENANT, ended), before, after)
+        return Run(ended, self._benchmarks.reader.criterion_runs(TENANT, ended), before, after)
 
 
 @asynccontextmanager

@@ -65,7 +65,7 @@ async def move(benchmarks: Benchmarks, run_id: str | None) -> None:
     if run_id is None:
         await benchmarks.create(TENANT, "me", "demo", repeats=REPEATS, agent_id="a1")
         return
-    run = benchmarks.run(scope, run_id)
+    run = benchmarks.reader.run(scope, run_id)
     if run.status is RunStatus.PENDING:
         await benchmarks.start(scope, run_id)
     else:

@@ -1,8 +1,9 @@
-"""Where task runs happen, as the engine sees it: somebody makes a world for a task, and reads it."""
+"""The environments of task runs, as the runner of benchmarks uses them: prepared, read and discarded."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from meruit.errors import Unreachable
 from meruit.model.environment import EnvironmentState
 from meruit.model.task import Benchmark, Task
 
@@ -39,4 +40,28 @@ class EnvironmentProvider(Protocol):
         """How an agent gets into a world that was made before."""
 
     async def discard(self, place_id: str) -> None:
-        """Take a world down; one that is gone already is fine."""
+        """Remove an environment; one that is gone already is fine."""
+
+
+class NoEnvironments:
+    """For a process that serves no environments: it creates, judges again and cancels runs, but starts none."""
+
+    async def prepare(self, benchmark: Benchmark, task: Task) -> TaskEnvironment:
+        """Raise Unreachable."""
+        raise Unreachable(f"no playgrounds are served here, so task {task.id} of {benchmark.name} cannot start")
+
+    async def read(
+        self,
+        task: Task,
+        place_id: str | None,  # noqa: ARG002 - the protocol's name
+        before: EnvironmentState | None = None,  # noqa: ARG002 - the protocol's name
+    ) -> EnvironmentState:
+        """Raise Unreachable."""
+        raise Unreachable(f"no playgrounds are served here, so the environment of task {task.id} cannot be read")
+
+    async def access(self, place_id: str) -> dict[str, Any]:
+        """Raise Unreachable."""
+        raise Unreachable(f"playground {place_id} is not served here")
+
+    async def discard(self, place_id: str) -> None:
+        """Leave the environment to the process that serves it."""

@@ -109,10 +109,10 @@ class Rollouts(NamedTuple):
             started = await self._start(run)
         except TaskRunStateError:
             # Somebody has given it up, or begun it elsewhere.
-            return Rollout(self.benchmarks.run(self._scope, run.id))
+            return Rollout(self.benchmarks.reader.run(self._scope, run.id))
         except Unreachable as problem:
             # Nothing was begun, so that it can still be, once the world answers.
-            return Rollout(self.benchmarks.run(self._scope, run.id), trouble=str(problem))
+            return Rollout(self.benchmarks.reader.run(self._scope, run.id), trouble=str(problem))
         except Exception as problem:  # noqa: BLE001 - a world may break in any way
             return await self._cancel_run(run, problem)
         try:

@@ -7,7 +7,6 @@ import msgspec
 from meruit.benchmarks.evidence import completion, criterion_run
 from meruit.benchmarks.score import TaskRunOutcome, benchmark_score
 from meruit.benchmarks.store import read as runs
-from meruit.benchmarks.store.read import TaskRunRow
 from meruit.errors import NotFound
 from meruit.model.access import Scope
 from meruit.model.task_run import BenchmarkRun, Completion, CriterionRun, TaskRun
@@ -22,13 +21,10 @@ class RunReader:
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def _find(self, scope: Scope, run_id: str) -> TaskRunRow:
-        with self.store.database.reading() as connection:
-            return runs.find(connection, scope, run_id)
-
     def run(self, scope: Scope, run_id: str) -> TaskRun:
-        """One task run; raises NotFound."""
-        return self._find(scope, run_id).run
+        """Return one task run; raises NotFound."""
+        with self.store.database.reading() as connection:
+            return runs.find(connection, scope, run_id).run
 
     def result(self, tenant: str, run: TaskRun) -> VerificationResult | None:
         """The verdict on a run with all the evidence; None where it has none, or it was erased."""
