@@ -1,7 +1,6 @@
 """Errors under `--json`: nothing on stdout, one line of JSON on stderr, the same exit codes as in text."""
 
 import errno
-import json
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import click
 import pytest
 from tests.cli.conftest import Run
+from tests.cli.refusals import error_of
 
 from meruit.cli.error_report import is_json_wanted, report_of
 from meruit.cli.terminal import ExitCode
@@ -35,16 +35,6 @@ VERIFY = ("verify", "c.yaml", "--output", "o.json")
 def _work(write: Write) -> None:
     write("c.yaml", CRITERIA)
     write("o.json", {"text": "two words"})
-
-
-def error_of(run: Run, *arguments: str, exit_code: int) -> dict[str, Any]:
-    """The error that the command reports as JSON, which is all that it prints."""
-    ended = run(*arguments, "--json")
-    assert (ended.returncode, ended.stdout) == (exit_code, "")
-    assert ended.stderr.count("\n") == 1
-    error: dict[str, Any] = json.loads(ended.stderr)["error"]
-    assert {"code", "message", "where", "hint"} <= error.keys()
-    return error
 
 
 def raise_in_verify(monkeypatch: pytest.MonkeyPatch, fault: BaseException) -> None:

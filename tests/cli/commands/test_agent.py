@@ -1,12 +1,14 @@
 """`meruit agent`: run, listed, shown, followed, cancelled and resumed."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.refusals import error_of
 from tests.cli.scripted_agents import EVIDENCE
 
 from meruit.gate.runner.local import hold_worker_lock
@@ -41,23 +43,16 @@ def shown(run: Run, run_id: str) -> Any:
 # Running
 
 
-def test_a_run_shows_each_rejection_and_ends_with_the_verifiers_result(run: Run) -> None:
+def test_a_run_shows_each_rejection_and_the_verified_result(run: Run) -> None:
     ended = run("agent", "run", f"{HERE}:writer", "--query", "count")
     assert ended.returncode == 0
     assert json.loads(ended.stdout) == {"number": 3, "checked_against": EVIDENCE}
-    told = ended.stderr.splitlines()
-    assert told[0].startswith("note: this is run_")
-    assert "turn 1: verify, attempt 1" in told
-    assert "rejected, 1 of 5 attempts used [small]: 1 is too small" in told
-    assert "rejected, 2 of 5 attempts used [small]: 2 is too small" in told
-    assert [line for line in told if "verify" in line or "rejected" in line or "verified" in line] == [
-        "turn 1: verify, attempt 1",
-        "rejected, 1 of 5 attempts used [small]: 1 is too small",
-        "turn 2: verify, attempt 2",
-        "rejected, 2 of 5 attempts used [small]: 2 is too small",
-        "turn 3: verify, attempt 3",
-        "verified, at attempt 3",
-    ]
+    lines = ended.stderr.splitlines()
+    assert re.match(r"note: .*run_", lines[0])
+    progress = [line for line in lines if re.match(r"turn|rejected|verified", line)]
+    assert [line.split()[0] for line in progress if "turn" not in line] == ["rejected,", "rejected,", "verified,"]
+    assert [line.split(":")[0] for line in progress if "verify" in line] == ["turn 1", "turn 2", "turn 3"]
+    assert [re.search(r"(\d) of 5 .*\[small\]", line)[1] for line in progress if "[small]" in line] == ["1", "2"]  # type: ignore[index]
 
 
 def test_a_result_that_is_text_is_printed_as_it_is(run: Run) -> None:
@@ -65,30 +60,32 @@ def test_a_result_that_is_text_is_printed_as_it_is(run: Run) -> None:
     assert (ended.returncode, ended.stdout) == (0, "two\nlines\n")
 
 
-def test_a_run_that_waits_says_how_to_hand_in_what_it_waits_for(run: Run) -> None:
+def test_a_run_that_waits_says_how_to_resume_it(run: Run) -> None:
     ended = run("agent", "run", f"{HERE}:patient", "--query", "count", "--json")
     found = json.loads(ended.stdout)
     assert (ended.returncode, found["status"]) == (0, "completed")
     assert "nobody's word" in ended.stderr
-    assert f"note: `meruit agent resume {found['id']} VALUE` hands it in" in ended.stderr
+    assert f"`meruit agent resume {found['id']} VALUE`" in ended.stderr
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "code", "said"),
+    ("name", "options", "code", "ending"),
     [
-        ("hasty", (), 1, "failed (attempts, 2 of 2 attempts used)"),
-        ("writer", ("--max-attempts", "1"), 1, "failed (attempts, 1 of 1 attempts used)"),
-        ("unlucky", (), 3, "the oracle is away"),
-        ("endless", ("--max-seconds", "0.05"), 1, "not done in 0.05 s"),
-        ("lost", (), 1, "failed (member"),
+        ("hasty", (), 1, "attempts"),
+        ("writer", ("--max-attempts", "1"), 1, "attempts"),
+        ("unlucky", (), 3, "system_error"),
+        ("endless", ("--max-seconds", "0.05"), 1, "deadline"),
+        ("lost", (), 1, "member"),
     ],
 )
-def test_the_exit_code_tells_what_is_the_outputs_fault_from_what_broke(
-    run: Run, name: str, options: tuple[str, ...], code: int, said: str
+def test_the_exit_code_tells_a_bad_output_from_an_error(
+    run: Run, name: str, options: tuple[str, ...], code: int, ending: str
 ) -> None:
     ended = run("agent", "run", f"{HERE}:{name}", "--query", "count", *options)
     assert (ended.returncode, ended.stdout) == (code, "")
-    assert said in ended.stderr
+    (found,) = [one for one in json.loads(run("agent", "list", "--json").stdout)["agent_runs"] if one["agent"] == name]
+    assert found["ending"].startswith(ending)
+    assert found["id"] in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -141,18 +138,18 @@ def test_a_teams_members_are_told_apart(run: Run) -> None:
 def test_what_cannot_be_asked_is_refused_before_anything_is_made(run: Run, write: Write) -> None:
     place = f"{HERE}:writer"
     for arguments, said in (
-        ((place,), "give one of --query and --input"),
-        ((place, "--query", "a", "--input", "b"), "give one of --query and --input"),
-        ((place, "--query", " "), "asked nothing"),
-        ((place, "--input", "nowhere.txt"), "nowhere.txt: cannot be read"),
-        ((place, "--input", write("bytes", b"\xff\xfe")), "bytes is not UTF-8"),
-        ((place, "--query", "a", "--payload", "[1]"), "--payload must be a JSON object"),
+        ((place,), "--query"),
+        ((place, "--query", "a", "--input", "b"), "--query"),
+        ((place, "--query", " "), "empty"),
+        ((place, "--input", "nowhere.txt"), "nowhere.txt"),
+        ((place, "--input", write("bytes", b"\xff\xfe")), "UTF-8"),
+        ((place, "--query", "a", "--payload", "[1]"), "--payload"),
         ((place, "--query", "a", "--max-attempts", "0"), "--max-attempts"),
         *(((place, "--query", "a", "--max-seconds", wrong), "--max-seconds") for wrong in ("nan", "inf", "-1", "0")),
-        ((place, "--query", "a", "--tenant", "No Tenant"), "is no tenant"),
+        ((place, "--query", "a", "--tenant", "No Tenant"), "'No Tenant'"),
         (
             (f"{HERE}:agents", "--query", "a"),
-            "is 7 agents (pair, lost, hasty, unlucky, asker, endless, curious); name one",
+            "(pair, lost, hasty, unlucky, asker, endless, curious)",
         ),
     ):
         ended = run("agent", "run", *arguments)
@@ -166,14 +163,14 @@ def test_where_a_worker_has_the_file_the_run_is_refused_unless_it_knows_the_agen
     with hold_worker_lock(Path("meruit-data")):
         ended = run("agent", "run", f"{HERE}:writer", "--query", "count")
     assert ended.returncode == 2
-    assert "works on meruit-data already" in ended.stderr
+    assert "meruit-data" in ended.stderr
     assert json.loads(run("agent", "list", "--json").stdout)["agent_runs"] == []
 
 
-def test_an_interrupted_run_is_let_go_of(run: Run) -> None:
+def test_an_interrupted_run_is_queued_again(run: Run) -> None:
     ended = run("agent", "run", f"{HERE}:interrupted", "--query", "count")
     assert (ended.returncode, ended.stdout) == (130, "")
-    assert f"is let go of; `meruit worker {HERE}:interrupted` goes on with it" in ended.stderr
+    assert f"`meruit worker {HERE}:interrupted`" in ended.stderr
     (left,) = json.loads(run("agent", "list", "--json").stdout)["agent_runs"]
     assert left["status"] == "queued"
 
@@ -191,14 +188,15 @@ def test_a_queued_run_is_listed_and_driven_by_a_worker(run: Run) -> None:
     assert "failed" in ended.stdout
     assert "2 of 2" in ended.stdout
     assert "attempts" in ended.stdout.splitlines()[1]
-    assert run("agent", "list", "--limit", "1").stderr.startswith("note: there may be more: --before ")
+    assert "--before " in run("agent", "list", "--limit", "1").stderr
 
 
-def test_a_run_that_no_worker_works_for_says_so(run: Run) -> None:
+def test_a_run_without_a_worker_says_so(run: Run) -> None:
     run_id = queued(run, "writer")
-    assert "no worker works for it" in run("agent", "list").stdout
+    assert "no worker" in run("agent", "list").stdout
     text = run("agent", "show", run_id).stdout
-    assert "status      queued; no worker works for 'writer': `meruit worker MODULE:AGENT` starts one" in text
+    assert "'writer'" in text
+    assert "`meruit worker MODULE:AGENT`" in text
     assert shown(run, run_id)["has_worker"] is False
     assert json.loads(run("agent", "list", "--json").stdout)["agents_without_worker"] == ["writer"]
     assert run("worker", f"{HERE}:writer", "--until-idle").returncode == 0
@@ -206,21 +204,19 @@ def test_a_run_that_no_worker_works_for_says_so(run: Run) -> None:
     assert json.loads(run("agent", "list", "--json").stdout)["agents_without_worker"] == []
 
 
-def test_where_nothing_is_recorded_the_command_that_records_is_named(run: Run) -> None:
-    ended = run("agent", "list")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "meruit-data holds no records yet; `meruit agent run` makes them" in ended.stderr
+def test_without_records_the_command_that_records_is_named(run: Run) -> None:
+    error = error_of(run, "agent", "list")
+    assert (error["code"], "`meruit agent run`" in error["message"]) == ("store_error", True)
 
 
-def test_a_run_that_pauses_shows_its_last_error_and_when_it_is_tried_again(run: Run) -> None:
+def test_a_paused_run_shows_its_last_error_and_next_try(run: Run) -> None:
     ended = run("agent", "run", f"{HERE}:troubled", "--query", "count")
     assert ended.returncode == 130
-    assert "the model is away" in ended.stderr
+    assert "away" in ended.stderr
     (left,) = json.loads(run("agent", "list", "--json").stdout)["agent_runs"]
     text = run("agent", "show", left["id"]).stdout
-    assert "last error  " in text
-    assert "the model is away" in text
-    assert "next try    20" in text
+    assert re.search(r"^last error  .*away", text, re.MULTILINE)
+    assert re.search(r"^next try    20", text, re.MULTILINE)
 
 
 def test_show_tells_each_turn_with_what_was_answered(run: Run) -> None:
@@ -247,24 +243,23 @@ def test_events_are_printed_in_their_order_and_followed_to_the_end(run: Run) -> 
     assert f"verification_rejected  {run_id}  attempt=1 attempts_used=1 max_attempts=5 code=small" in people
 
 
-def test_a_run_that_waits_goes_on_with_what_is_handed_in(run: Run) -> None:
+def test_a_waiting_run_continues_with_the_value_given(run: Run) -> None:
     run_id = queued(run, "asker")
     work(run)
     assert (shown(run, run_id)["waiting_for"], shown(run, run_id)["note"]) == ("1.0", "a person's word")
     text = run("agent", "show", run_id).stdout
-    assert f"waits for   a person's word: `meruit agent resume {run_id} VALUE` hands it in\n" in text
+    assert f"waits for   a person's word: `meruit agent resume {run_id} VALUE`" in text
     assert "a person's word" in run("agent", "list").stdout
-    wrong = run("agent", "resume", run_id, "yes", "--key", "9.9")
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "waits for '1.0'" in wrong.stderr
+    error = error_of(run, "agent", "resume", run_id, "yes", "--key", "9.9")
+    assert (error["code"], "'1.0'" in error["message"]) == ("wrong_state", True)
     assert run("agent", "resume", run_id, "yes").stdout == f"{run_id}  queued\n"
-    assert "waits for nothing" in run("agent", "resume", run_id, "yes").stderr
+    assert error_of(run, "agent", "resume", run_id, "yes")["code"] == "wrong_state"
     again = run("agent", "resume", run_id, '"yes"', "--key", "1.0", "--json")
     assert json.loads(again.stdout)["status"] == "queued"
     assert run("agent", "resume", run_id, "no", "--key", "1.0").returncode == 2
     work(run)
     assert shown(run, run_id)["result"]["number"] == 3
-    assert "  → approval {}\n  ← waits: a person's word\n  ← handed in: yes\n" in run("agent", "show", run_id).stdout
+    assert re.search(r"  → approval {}\n  ← .*a person's word\n  ← .*: yes\n", run("agent", "show", run_id).stdout)
 
 
 def test_what_tools_replied_stands_below_their_calls(run: Run) -> None:
@@ -273,12 +268,12 @@ def test_what_tools_replied_stands_below_their_calls(run: Run) -> None:
     assert '  → weather {"place":"Rome"}\n  ← sunny in Rome\n' in run("agent", "show", run_id).stdout
 
 
-def test_cancelling_what_is_over_changes_nothing_and_says_so(run: Run) -> None:
+def test_cancelling_an_ended_run_changes_nothing(run: Run) -> None:
     run_id = queued(run, "hasty")
     work(run)
     ended = run("agent", "cancel", run_id)
     assert (ended.returncode, ended.stdout) == (0, f"{run_id}  failed\n")
-    assert ended.stderr == "note: it is over already; nothing was cancelled\n"
+    assert ended.stderr.startswith("note: ")
 
 
 def test_a_cancelled_run_is_driven_no_more(run: Run) -> None:
@@ -289,8 +284,7 @@ def test_a_cancelled_run_is_driven_no_more(run: Run) -> None:
 
 
 @pytest.mark.parametrize("command", [("show",), ("events",), ("events", "--follow"), ("cancel",)])
-def test_a_run_that_is_not_there_is_told(run: Run, command: tuple[str, ...]) -> None:
+def test_an_unknown_run_is_not_found(run: Run, command: tuple[str, ...]) -> None:
     run("db", "upgrade")
-    ended = run("agent", command[0], "run_nothing", *command[1:])
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "no agent run 'run_nothing'" in ended.stderr
+    error = error_of(run, "agent", command[0], "run_nothing", *command[1:])
+    assert (error["code"], "'run_nothing'" in error["message"]) == ("not_found", True)

@@ -395,7 +395,7 @@ def test_a_run_that_somebody_gives_up_meanwhile_ends(run: Run) -> None:
 
 async def _left_behind() -> str:
     """A run as a process leaves it that is killed: one task under way, one not begun."""
-    from meruit.config import load_benchmark
+    from meruit.playground.load import load_benchmark
 
     with open_session(StoreAddress(None, None, "default"), None, make=True) as at:
         await at.benchmarks.publish("default", "me", load_benchmark(clinic()))

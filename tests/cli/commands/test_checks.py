@@ -28,7 +28,7 @@ def test_one_is_explained_with_its_settings_its_evidence_and_an_example_that_loa
     check = checks.get(name)
     assert told.startswith(f"{name} (version {check.version}): {check.summary}\n")
     assert f"its evidence is called {check.evidence}\n" in told
-    assert "Whether the evidence shows what was found." in told
+    assert "Whether the evidence shows values" in told
     example = told[told.index("criteria:\n") :]
     parse_criteria(example, assertions_too=True)
     assert yaml.safe_load(example)["criteria"][0]["assert"] == name

@@ -2,14 +2,15 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+from tests.cli.refusals import error_of
 
 from meruit import SuccessCriteria, VerificationEngine
 from meruit.cli import terminal as output
@@ -49,13 +50,13 @@ def _usual_place(monkeypatch: pytest.MonkeyPatch) -> None:
 # Lists.
 
 
-def test_the_newest_is_listed_first_and_pages_go_on(run: Run) -> None:
+def test_the_newest_is_listed_first_and_pages_continue(run: Run) -> None:
     ids = put("one", "two words", "three of them")
     ended = run("outcome", "list", "--limit", "2")
     lines = ended.stdout.splitlines()
     assert lines[0].split()[0] == "outcome"
     assert [line.split()[0] for line in lines[1:]] == [ids[2], ids[1]]
-    assert ended.stderr == "note: there may be more: --before 2\n"
+    assert "--before 2\n" in ended.stderr
     ended = run("outcome", "list", "--before", "2")
     assert [line.split()[0] for line in ended.stdout.splitlines()[1:]] == ids[:1]
     assert ended.stderr == ""
@@ -82,15 +83,13 @@ def test_a_filter_narrows_the_list(run: Run, option: str, value: str) -> None:
 
 def test_two_filters_are_refused(run: Run) -> None:
     put("one")
-    ended = run("outcome", "list", "--agent-id", "a", "--verdict", "pass")
-    assert ended.returncode == 2
-    assert "--agent-id and --verdict cannot be combined" in ended.stderr
+    error = error_of(run, "outcome", "list", "--agent-id", "a", "--verdict", "pass")
+    assert error["code"] == "usage"
+    assert all(option in error["message"] for option in ("--agent-id", "--verdict"))
 
 
-def test_a_place_without_records_is_told(run: Run) -> None:
-    ended = run("outcome", "list")
-    assert ended.returncode == 2
-    assert "holds no records yet" in ended.stderr
+def test_a_folder_without_records_is_an_error(run: Run) -> None:
+    assert error_of(run, "outcome", "list")["code"] == "store_error"
 
 
 # One.
@@ -163,9 +162,8 @@ def test_a_difference_beside_the_criteria_needs_no_table(run: Run) -> None:
 
 def test_one_version_differs_from_nothing(run: Run) -> None:
     (name,) = put("two words")
-    ended = run("outcome", "diff", name)
-    assert ended.returncode == 2
-    assert "has one version" in ended.stderr
+    error = error_of(run, "outcome", "diff", name)
+    assert (error["code"], "`meruit rescore`" in error["message"]) == ("store_error", True)
 
 
 def test_long_values_are_cut() -> None:
@@ -175,10 +173,10 @@ def test_long_values_are_cut() -> None:
 # Exports.
 
 
-def test_an_export_goes_to_a_file_of_the_kind_its_name_says(run: Run) -> None:
+def test_an_export_has_the_format_of_its_file_name(run: Run) -> None:
     ids = put("one", "two words")
     ended = run("outcome", "export", "-o", "all.jsonl")
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "note: 2 records written to all.jsonl\n")
+    assert (ended.returncode, ended.stdout, "all.jsonl" in ended.stderr) == (0, "", True)
     assert [json.loads(line)["id"] for line in Path("all.jsonl").read_text().splitlines()] == ids
     ended = run("outcome", "export", "-o", "all.parquet", "--verdict", "fail", "--json")
     assert json.loads(ended.stdout) == {"file": "all.parquet", "format": "parquet", "records": 1}
@@ -194,17 +192,16 @@ def test_lines_may_go_to_a_pipe(meruit_at_hand: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "name"),
     [
-        (("-o", "data.csv"), "neither .jsonl nor .parquet"),
-        (("-o", "-", "--format", "parquet"), "for JSONL alone"),
-        (("-o", "-", "--json"), "for JSONL alone"),
+        (("-o", "data.csv"), "--format"),
+        (("-o", "-", "--format", "parquet"), "JSONL"),
+        (("-o", "-"), "JSONL"),
     ],
 )
-def test_an_export_that_cannot_be_is_refused(run: Run, arguments: tuple[str, ...], complaint: str) -> None:
-    ended = run("outcome", "export", *arguments)
-    assert ended.returncode == 2
-    assert complaint in ended.stderr
+def test_a_bad_export_is_refused(run: Run, arguments: tuple[str, ...], name: str) -> None:
+    error = error_of(run, "outcome", "export", *arguments)
+    assert (error["code"], name in error["message"]) == ("usage", True)
 
 
 # Progress.
@@ -232,21 +229,19 @@ def test_an_erased_outcome_keeps_its_verdict_and_loses_the_rest(run: Run) -> Non
     (name,) = put("two words")
     rescored(run)
     ended = run("outcome", "erase", name, "--reason", "asked to", "--yes")
-    assert ended.stdout == f"{name}: erased input, output, metadata, result\n"
+    assert all(part in ended.stdout for part in (name, "input", "output", "metadata", "result"))
     ended = run("outcome", "erase", name, "--reason", "asked to", "--yes", "--json")
     assert json.loads(ended.stdout) == {"outcome_id": name, "erased": []}
-    assert "nothing: all of it had gone" in run("outcome", "erase", name, "--reason", "again", "--yes").stdout
-    shown = run("outcome", "show", name)
-    assert "verdict fail; the result itself was erased" in shown.stdout
-    ended = run("outcome", "diff", name)
-    assert (ended.returncode, "were erased" in ended.stderr) == (2, True)
+    assert "nothing" in run("outcome", "erase", name, "--reason", "again", "--yes").stdout
+    assert re.search(r"^verdict fail; .*erased", run("outcome", "show", name).stdout, re.MULTILINE)
+    assert error_of(run, "outcome", "diff", name)["code"] == "store_error"
 
 
 def test_erasing_asks_first(run: Run) -> None:
     (name,) = put("two words")
     ended = run("outcome", "erase", name, "--reason", "asked to", stdin=b"n\n")
     assert ended.returncode == 130
-    assert "for good?" in ended.stderr
+    assert f"{name} permanently? [y/N]" in ended.stderr
     ended = run("outcome", "erase", name, "--reason", "asked to", stdin=b"y\n")
     assert ended.returncode == 0
 
@@ -257,5 +252,5 @@ def test_an_erasure_has_a_reason(run: Run, reason: str) -> None:
 
 
 def test_the_group_explains_itself(run: Run) -> None:
-    told: Any = run("outcome", "--help").stdout
-    assert all(word in told for word in ("list", "show", "diff", "export", "erase", "--json"))
+    shown = run("outcome", "--help").stdout
+    assert all(word in shown for word in ("list", "show", "diff", "export", "erase"))

@@ -1,12 +1,15 @@
 """`meruit verify`: verdicts become exit codes, and whatever is wrong with a file is said, never thrown."""
 
+import errno
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.refusals import error_of
 
 from meruit.cli.terminal import format_cell
 from meruit.cli.views.verdict import print_verification
@@ -87,54 +90,51 @@ def test_criteria_may_come_from_standard_input(run: Run, write: Write) -> None:
     assert (refused.returncode, refused.stderr.startswith("error: standard input: line 1")) == (2, True)
 
 
-def test_standard_input_is_not_promised_twice(run: Run, write: Write) -> None:
+def test_standard_input_is_read_for_one_file_only(run: Run, write: Write) -> None:
     write("c.yaml", WORDS)
-    ended = run("verify", "c.yaml", "--output", "-", "--input", "-", stdin=b"{}")
-    assert ended.returncode == 2
-    assert "can be read for one file only" in ended.stderr
+    error = error_of(run, "verify", "c.yaml", "--output", "-", "--input", "-", stdin=b"{}")
+    assert error["code"] == "usage"
 
 
 def test_closed_standard_input_is_an_empty_file(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     write("c.yaml", WORDS)
-    monkeypatch.setattr("meruit.config.sys", type("closed", (), {"stdin": None}))
-    ended = run("verify", "c.yaml", "--output", "-")
-    assert (ended.returncode, ended.stderr) == (2, "error: standard input: the file is empty\n")
+    monkeypatch.setattr("meruit.files.sys", type("closed", (), {"stdin": None}))
+    error = error_of(run, "verify", "c.yaml", "--output", "-")
+    assert (error["code"], error["where"]) == ("bad_document", "standard input")
 
 
 # Files that cannot be judged.
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "value"),
     [
-        (b"", "the file is empty"),
-        (b" \n", "the file is empty"),
-        (b"[1]", "expected a JSON object, got a list"),
-        (b'"done"', 'expected a JSON object such as {"text": "…"}, got a text'),
-        (b"3", "got a number"),
-        (b"3.5", "got a number"),
-        (b"true", "got true or false"),
-        (b"null", "got null"),
+        (b"", "empty"),
+        (b" \n", "empty"),
+        (b"[1]", "list"),
+        (b'"done"', '{"text": "…"}'),
+        (b"3", "number"),
+        (b"3.5", "number"),
+        (b"true", "true or false"),
+        (b"null", "null"),
         (b'{"text": NaN}', "line 1 column 10"),
         (b'{"n": 1e999}', "infinity"),
         (b'{"n": ' + b"9" * 5000 + b"}", "infinity"),
-        (b'{"text": "a", "text": "b"}', "the key 'text' stands twice in one object"),
-        (b'{"a": [{"b": 1, "b": 1}]}', "the key 'b' stands twice in one object"),
-        (b'{"text": "caf\xe9"}', "not UTF-8"),
-        ('{"text": "x"}'.encode("utf-16"), "not UTF-8"),
-        (b'{"text": "\\ud800"}', "no low surrogate"),
+        (b'{"text": "a", "text": "b"}', "'text'"),
+        (b'{"a": [{"b": 1, "b": 1}]}', "'b'"),
+        (b'{"text": "caf\xe9"}', "UTF-8"),
+        ('{"text": "x"}'.encode("utf-16"), "UTF-8"),
+        (b'{"text": "\\ud800"}', "surrogate"),
         (b'{"\\udfff": 1}', "surrogate"),
-        (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "depth limit exceeded"),
+        (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "depth"),
         (b'{"a": 1,}', "line 1"),
     ],
 )
-def test_an_output_that_is_no_json_object_is_refused_with_the_reason(
-    verify: Run, content: bytes, complaint: str
-) -> None:
+def test_an_output_that_is_not_a_json_object_is_refused(verify: Run, content: bytes, value: str) -> None:
     ended = verify(content)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("error: output.json: ")
-    assert complaint in ended.stderr
+    assert value in ended.stderr
     assert ended.stderr.count("\n") == 1
 
 
@@ -148,32 +148,25 @@ def test_ten_megabytes_are_judged(verify: Run) -> None:
 
 
 def test_an_endless_file_is_refused(verify: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("meruit.config.MAX_PAYLOAD_BYTES", 2**20)
+    monkeypatch.setattr("meruit.files.MAX_FILE_BYTES", 2**20)
     write("c.yaml", WORDS)
     ended = verify({"text": "two words"}, "--input", "/dev/zero")
     assert (ended.returncode, ended.stderr) == (2, "error: /dev/zero: more than 1 MiB\n")
 
 
 @pytest.mark.parametrize("option", ["--output", "--input", "--metadata", "--config"])
-@pytest.mark.parametrize(
-    ("file", "complaint"),
-    [
-        (".", "Is a directory"),
-        ("nowhere.json", "No such file"),
-        ("", "Is a directory"),
-        ("no\udcff.json", "No such file"),
-    ],
-)
-def test_a_file_that_cannot_be_read_is_named(verify: Run, option: str, file: str, complaint: str) -> None:
-    ended = verify({"text": "two words"}, option, file)
+@pytest.mark.parametrize("file", [".", "nowhere.json", "", "no\udcff.json"])
+def test_a_file_that_cannot_be_read_is_named(verify: Run, option: str, file: str) -> None:
+    ended = verify({"text": "two words"}, option, file, "--json")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert complaint in ended.stderr
-    assert (file.replace("\udcff", "\\udcff") or "''") in ended.stderr
+    error = json.loads(ended.stderr)["error"]
+    code = "bad_config" if option == "--config" else "unreadable_file"
+    assert (error["code"], error["where"]) == (code, file or "''")
 
 
 def test_a_file_without_permission_is_named(verify: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(Path, "open", refuse)
     # Path.write_bytes opens too, so the files are written by hand.
@@ -181,11 +174,10 @@ def test_a_file_without_permission_is_named(verify: Run, monkeypatch: pytest.Mon
         with open(name, "w", encoding="utf-8") as file:  # noqa: PTH123 - Path.open is out of order here
             file.write(text)
     monkeypatch.setattr(Path, "write_bytes", lambda *_: None)
-    ended = verify({})
-    assert (ended.returncode, ended.stderr) == (
-        2,
-        "error: criteria.yaml: cannot be read: Permission denied\n",
-    )
+    ended = verify({}, "--json")
+    error = json.loads(ended.stderr)["error"]
+    assert (ended.returncode, error["code"], error["where"]) == (2, "unreadable_file", "criteria.yaml")
+    assert os.strerror(errno.EACCES) in error["message"]
 
 
 # Criteria that cannot be used.
@@ -220,29 +212,26 @@ criteria:
 def test_more_criteria_than_allowed_are_refused_by_the_key_that_allows_them(verify: Run) -> None:
     ended = verify({}, criteria={"criteria": [criterion()] * 1000})
     assert ended.returncode == 2
-    assert "1,000 criteria; at most 10 are taken (verification.max_criteria_per_task" in ended.stderr
+    assert "1,000 criteria; at most 10 " in ended.stderr
 
 
 @pytest.mark.parametrize(
-    ("changes", "complaint"),
+    ("changes", "values"),
     [
-        (
-            {"metric": "accuracy", "metric_type": "percentage", "threshold": 150},
-            "between 0 and 1, or 0 and 100",
-        ),
-        (
-            {"metric_type": "percentage", "comparison": "in_range", "threshold": {"min": 0.5, "max": 90}},
-            "declare scale",
-        ),
-        ({"comparison": "in_range", "threshold": {"min": 5, "max": 3}}, "min 5 is above max 3"),
-        ({"threshold": None}, "threshold"),
-        ({"id": "x" * 5, "weight": 0}, "every weight is 0"),
+        ({"metric": "accuracy", "metric_type": "percentage", "threshold": 150}, ("100",)),
+        ({"metric_type": "percentage", "comparison": "in_range", "threshold": {"min": 0.5, "max": 90}}, ("scale",)),
+        ({"comparison": "in_range", "threshold": {"min": 5, "max": 3}}, ("5", "3")),
+        ({"threshold": None}, ("threshold",)),
+        ({"id": "x" * 5, "weight": 0}, ("weight",)),
     ],
 )
-def test_a_criterion_that_makes_no_sense_is_refused(verify: Run, changes: dict[str, Any], complaint: str) -> None:
-    ended = verify({}, criteria={"criteria": [criterion(**changes)]})
-    assert ended.returncode == 2
-    assert complaint in ended.stderr
+def test_a_criterion_that_cannot_be_judged_is_refused(
+    verify: Run, changes: dict[str, Any], values: tuple[str, ...]
+) -> None:
+    ended = verify({}, "--json", criteria={"criteria": [criterion(**changes)]})
+    error = json.loads(ended.stderr)["error"]
+    assert (ended.returncode, error["code"]) == (2, "bad_criteria")
+    assert all(value in error["message"] for value in values)
 
 
 @pytest.mark.parametrize("key", ["a\x1b[2Jb", "a\nerror: all is well"])
@@ -268,24 +257,24 @@ def shaped(schema: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("asked", "value"),
     [
-        (patterned(pattern="(((a{1000}){1000}){1000})"), "invalid repetition size"),
-        (patterned(pattern="(?=a)"), "no look-around"),
-        (patterned(pattern="(a\nerror: all is well"), r"'(a\nerror: all is well' is refused"),
-        (patterned(patern="a"), "did you mean 'pattern'?"),
+        (patterned(pattern="(((a{1000}){1000}){1000})"), "repetition"),
+        (patterned(pattern="(?=a)"), "look-around"),
+        (patterned(pattern="(a\nerror: all is well"), r"'(a\nerror: all is well'"),
+        (patterned(patern="a"), "'pattern'"),
         (shaped({"$ref": "https://example.org/x"}), "https://example.org/x"),
-        (shaped({"$ref": "#"}), "refers to itself"),
-        (shaped({"type": "nonsense"}), "the schema is invalid at /type"),
-        (shaped({}), "accepts everything"),
-        (criterion(params={"language": "en"}), "word_count takes no params"),
+        (shaped({"$ref": "#"}), "itself"),
+        (shaped({"type": "nonsense"}), "/type"),
+        (shaped({}), "everything"),
+        (criterion(params={"language": "en"}), "word_count"),
     ],
 )
-def test_params_that_cannot_work_are_refused_before_anything_is_judged(verify: Run, asked: Any, why: str) -> None:
+def test_params_that_cannot_work_are_refused_before_judging(verify: Run, asked: Any, value: str) -> None:
     ended = verify({"text": "a" * 1000}, criteria={"criteria": [asked]})
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("error: criteria.yaml: criteria[0].params: ")
-    assert why in ended.stderr
+    assert value in ended.stderr
     assert ended.stderr.count("\n") == 1
 
 
@@ -303,22 +292,26 @@ def test_each_criterion_that_cannot_work_is_named_on_a_line_of_its_own(run: Run,
     ]
 
 
-def test_an_unknown_assertion_is_refused_where_it_stands(verify: Run) -> None:
+def test_an_unknown_assertion_is_refused_with_its_place(verify: Run) -> None:
     criteria = {"criteria": [criterion(), {"assert": "no_such_check", "of": "the world"}]}
-    ended = verify({"text": "two words"}, criteria=criteria)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "criteria[1].assert: no check is named 'no_such_check'" in ended.stderr
+    ended = verify({"text": "two words"}, "--json", criteria=criteria)
+    (problem,) = json.loads(ended.stderr)["error"]["problems"]
+    assert (ended.returncode, problem["path"], "'no_such_check'" in problem["message"]) == (
+        2,
+        "criteria[1].assert",
+        True,
+    )
 
 
-def test_an_assertion_that_cannot_be_meant_is_refused_with_file_and_line(run: Run, write: Write) -> None:
+def test_a_bad_assertion_is_refused_with_file_and_line(run: Run, write: Write) -> None:
     write("output.json", {"text": "a"})
     text = "criteria:\n- assert: state-unchanged\n  when: k +\n- assert: state-unchanged\n  excpt: [a]\n"
-    ended = run("verify", write("criteria.yaml", text), "--output", "output.json")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert [line.partition("; ")[0] for line in ended.stderr.splitlines()] == [
-        "error: criteria.yaml: line 3, criteria[0].when: 'k +' is no formula",
-        "error: criteria.yaml: line 5, criteria[1].excpt: unknown key 'excpt' (did you mean 'except'?)",
+    error = error_of(run, "verify", write("criteria.yaml", text), "--output", "output.json")
+    assert [(one["where"], one["path"]) for one in error["problems"]] == [
+        ("criteria.yaml:3", "criteria[0].when"),
+        ("criteria.yaml:5", "criteria[1].excpt"),
     ]
+    assert "'except'" in error["problems"][1]["message"]
 
 
 def test_a_contract_id_that_no_json_can_hold_is_refused(verify: Run) -> None:
@@ -333,7 +326,7 @@ def test_a_contract_id_that_no_json_can_hold_is_refused(verify: Run) -> None:
 def test_settings_are_taken_from_the_named_file(verify: Run, write: Write) -> None:
     write("s.yaml", "verification: {max_criteria_per_task: 1}")
     ended = verify({"text": "a b"}, "--config", "s.yaml", criteria={"criteria": [criterion(), criterion()]})
-    assert (ended.returncode, "at most 1 are taken" in ended.stderr) == (2, True)
+    assert (ended.returncode, "at most 1 " in ended.stderr) == (2, True)
 
 
 def test_the_settings_can_ask_that_outcomes_are_kept(verify: Run, write: Write, run: Run) -> None:
@@ -362,24 +355,23 @@ def test_a_record_names_contract_agent_and_tenant(verify: Run, run: Run) -> None
 
 
 @pytest.mark.parametrize("tenant", ["", "A", "../x", "a" * 64, "-a"])
-def test_a_strange_tenant_is_refused_before_anything_is_made(verify: Run, tenant: str, tmp_path: Path) -> None:
+def test_a_bad_tenant_is_refused_before_anything_is_created(verify: Run, tenant: str, tmp_path: Path) -> None:
     ended = verify({"text": "two words"}, "--record", "--tenant", tenant)
-    assert ended.returncode == 2
-    assert "is no tenant" in ended.stderr
+    assert (ended.returncode, repr(tenant) in ended.stderr) == (2, True)
     assert not list(tmp_path.glob("**/*.db"))
 
 
-def test_a_plugin_that_leaves_does_not_choose_the_exit_code(verify: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plugin_that_exits_does_not_choose_the_exit_code(verify: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def leave(*_: object) -> None:
         raise SystemExit(0)
 
     monkeypatch.setattr(VerificationEngine, "verify_sync", leave)
-    ended = verify({"text": "two words"})
+    ended = verify({"text": "two words"}, "--json")
     assert (ended.returncode, ended.stdout) == (3, "")
-    assert "a plugin tried to end the program" in ended.stderr
+    assert json.loads(ended.stderr)["error"]["code"] == "plugin_exit"
 
 
-def test_a_fault_of_our_own_is_no_failure_of_the_work(verify: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_of_ours_is_not_a_failure_of_the_work(verify: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(*_: object) -> None:
         raise ZeroDivisionError("ours")
 
@@ -387,7 +379,7 @@ def test_a_fault_of_our_own_is_no_failure_of_the_work(verify: Run, monkeypatch: 
     ended = verify({"text": "two words"})
     assert (ended.returncode, ended.stdout) == (3, "")
     assert "ZeroDivisionError: ours" in ended.stderr
-    assert "please report it" in ended.stderr
+    assert ended.stderr.splitlines()[-1].startswith("error: ")
 
 
 # What a person reads.
@@ -556,7 +548,7 @@ class Trusting:
 
 @pytest.mark.parametrize(
     ("governance", "line"),
-    [(Suspicious(), r"plausibility: invalid (too\x1bfast)"), (Trusting(), "plausibility: clear")],
+    [(Suspicious(), r"governance: invalid (too\x1bfast)"), (Trusting(), "governance: clear")],
 )
 def test_the_answer_of_governance_is_shown(capsys: pytest.CaptureFixture[str], governance: Any, line: str) -> None:
     engine = VerificationEngine(governance=governance)
@@ -619,23 +611,22 @@ def test_work_is_judged_by_code_of_ones_own(judge: Run, write: Write) -> None:
 
 def test_code_that_fails_leaves_the_verdict_open(judge: Run) -> None:
     ended = judge(own(code=CODE.replace("text", "txt")))
-    assert ended.returncode == 3
-    assert "custom code (tier python): " in ended.stdout
+    assert (ended.returncode, "inconclusive" in ended.stdout, "txt" in ended.stdout) == (3, True, True)
 
 
 def test_criteria_from_standard_input_name_no_file(run: Run, write: Write) -> None:
     write("out.json", {"text": "two words"})
-    ended = run("verify", "-", "--output", "out.json", stdin=json.dumps(own(code_file="mine.py")).encode())
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "put the code itself in `code`" in ended.stderr
+    stdin = json.dumps(own(code_file="mine.py")).encode()
+    error = error_of(run, "verify", "-", "--output", "out.json", stdin=stdin)
+    assert (error["code"], "`code`" in error["message"]) == ("bad_criteria", True)
 
 
-def test_a_tier_that_is_not_allowed_is_no_fault_of_the_criteria(judge: Run) -> None:
-    ended = judge(own(tier="python-full"))
+def test_a_tier_that_is_not_allowed_is_not_bad_input(judge: Run) -> None:
+    ended = judge(own(tier="python-full"), "--json")
     assert (ended.returncode, ended.stdout) == (3, "")
-    assert ended.stderr.startswith("error: c.json: custom_metrics[0].tier: the tier python-full is not allowed here; ")
-    assert "--allow-python-full" in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
+    error = json.loads(ended.stderr)["error"]
+    assert (error["code"], error["problems"][0]["path"]) == ("unavailable_here", "custom_metrics[0].tier")
+    assert "--allow-python-full" in error["message"]
 
 
 def test_a_tier_can_be_allowed_for_one_run(judge: Run) -> None:
@@ -644,24 +635,24 @@ def test_a_tier_can_be_allowed_for_one_run(judge: Run) -> None:
     assert (ended.returncode, result["metrics"]) == (0, {"mine": 2})
 
 
-def test_where_the_operator_runs_no_code_the_places_of_all_code_are_told(judge: Run, write: Write) -> None:
+def test_without_custom_code_the_places_of_all_code_are_named(judge: Run, write: Write) -> None:
     write("s.yaml", "extractors: {text: {class: TextQualityExtractor}}")
     twice = own(criterion(metric="mine", threshold=1), criterion(metric="letters", expr="1"))
-    ended = judge(twice, "--config", "s.yaml")
-    assert ended.returncode == 3
-    first, second = ended.stderr.splitlines()
-    assert first.startswith("error: c.json: custom_metrics[0].code: this engine runs no custom code")
-    assert second.startswith("error: c.json: criteria[2].expr: this engine runs no custom code")
+    ended = judge(twice, "--config", "s.yaml", "--json")
+    error = json.loads(ended.stderr)["error"]
+    assert (ended.returncode, error["code"]) == (3, "unavailable_here")
+    assert [one["path"] for one in error["problems"]] == ["custom_metrics[0].code", "criteria[2].expr"]
 
 
 def test_one_mistake_of_the_author_makes_it_bad_input(judge: Run) -> None:
-    ended = judge(own(criterion(params={"language": "en"}), tier="python-full"))
-    assert ended.returncode == 2
-    assert "criteria[1].params: word_count takes no params" in ended.stderr
-    assert "custom_metrics[0].tier: " in ended.stderr
+    ended = judge(own(criterion(params={"language": "en"}), tier="python-full"), "--json")
+    error = json.loads(ended.stderr)["error"]
+    assert (ended.returncode, error["code"]) == (2, "bad_criteria")
+    assert {one["path"] for one in error["problems"]} == {"criteria[1].params", "custom_metrics[0].tier"}
 
 
-def test_a_name_that_is_taken_is_told_with_its_line(judge: Run) -> None:
-    ended = judge(own(metrics=["mine", "word_count"]))
-    assert ended.returncode == 2
-    assert "line 1, custom_metrics[0].metrics: word_count is a metric already; give yours another name" in ended.stderr
+def test_a_metric_name_in_use_is_refused_with_its_line(judge: Run) -> None:
+    ended = judge(own(metrics=["mine", "word_count"]), "--json")
+    (problem,) = json.loads(ended.stderr)["error"]["problems"]
+    assert (ended.returncode, problem["where"], problem["path"]) == (2, "c.json:1", "custom_metrics[0].metrics")
+    assert "word_count" in problem["message"]

@@ -9,13 +9,15 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.benchmarks.benching import create_one
 
 from meruit.app import build_benchmarks, build_environments, open_store
-from meruit.config import Settings, load_benchmark
+from meruit.config import Settings
 from meruit.model.access import Scope
 from meruit.model.environment import SourceKind
 from meruit.outcomes.store.erase import erase
 from meruit.playground.host import Host
+from meruit.playground.load import load_benchmark
 from meruit.store.location import Location
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -63,7 +65,7 @@ def record(row: bytes = b'{"member":"M1","cpt":"72148"}', *, agent_id: str = "go
                 worlds = build_environments(host, Settings(), client, {}, for_others=False)
                 benchmarks = build_benchmarks(Settings(), store, worlds)
                 await benchmarks.publish("default", "me", load_benchmark("desk.yaml"))
-                run = await benchmarks.create_one("default", "me", "desk", name, scored=True, agent_id=agent_id)
+                run = await create_one(benchmarks, "default", "me", "desk", name, scored=True, agent_id=agent_id)
                 begun = (await benchmarks.start(Scope("default"), run.id)).run
                 state = host.state_of(begun.playground_id or "")
                 assert state is not None

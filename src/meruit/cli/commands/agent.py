@@ -150,7 +150,7 @@ def run(  # noqa: PLR0913 - one an option
 
 
 def _query(query: str | None, file: str | None) -> str:
-    from meruit.config import read_bytes
+    from meruit.files import read_bytes
 
     if (query is None) == (file is None):
         raise click.UsageError("give exactly one of --query and --input")

@@ -190,7 +190,7 @@ def resume(  # noqa: PLR0913 - one an option
     from meruit.model.task_run import RunStatus
 
     with open_session(StoreAddress(data, database_url, tenant), config, any_address=allow_sources) as at:
-        runs = at.benchmarks.task_runs(at.scope, run_id)
+        runs = at.reader.task_runs(at.scope, run_id)
         pending = [one for one in runs if one.status is RunStatus.PENDING]
         if not pending:
             raise MeruitError(f"every task run of {run_id} has begun; there is nothing to resume")
@@ -251,14 +251,14 @@ def show(  # noqa: PLR0913 - one an option
             print_attempts(several, evidence=evidence, as_json=as_json)
         elif run_id.startswith(RUN_PREFIX):
             if not as_json:
-                label(at.benchmarks.benchmark_run(at.scope, run_id))
+                label(at.reader.benchmark_run(at.scope, run_id))
             printed = load_and_print_run(at, run_id, as_json=as_json)
             if not as_json:
                 say()
                 print_task_runs(printed.runs, printed.agents)
                 suggest_next(at, printed)
         else:
-            found = load_task_run_details(at, at.benchmarks.run(at.scope, run_id))
+            found = load_task_run_details(at, at.reader.run(at.scope, run_id))
             print_task_run(found, evidence=evidence, as_json=as_json)
     return ExitCode.PASSED
 
@@ -334,7 +334,7 @@ def score(  # noqa: PLR0913 - one an option
     check_line("--reason", reason)
     found = None if name is None else read_benchmark_file(name)
     with open_session(StoreAddress(data, database_url, tenant), config) as at:
-        measured = at.benchmarks.benchmark_run(at.scope, run_id)
+        measured = at.reader.benchmark_run(at.scope, run_id)
         if found is not None and found.benchmark != measured.benchmark:
             raise click.UsageError(f"{run_id} is a run of {measured.benchmark}, not of {found.name}")
 
@@ -365,7 +365,7 @@ def publish(
     from meruit.cli.shared.benchmark_runs import run_until_interrupted, select_tasks
     from meruit.cli.shared.benchmark_session import find_or_publish, open_session
     from meruit.cli.shared.contracts import COMMAND_LINE, command_line_actor
-    from meruit.config import load_benchmark
+    from meruit.playground.load import load_benchmark
 
     check_stdin_used_once(file, config)
     command_line_actor(tenant)
@@ -414,7 +414,7 @@ def recheck(  # noqa: PLR0913 - one an option
     from meruit.model.verdict import Verdict
 
     with open_session(StoreAddress(data, database_url, tenant), config, any_address=allow_sources) as at:
-        run = at.benchmarks.run(at.scope, task_run_id)
+        run = at.reader.run(at.scope, task_run_id)
 
         async def recheck_run() -> "TaskRun":
             async with at.open_playgrounds(at.home_of(run)) as benchmarks:
@@ -446,7 +446,7 @@ def cancel(
 
     with open_session(StoreAddress(data, database_url, tenant), config) as at:
         of_benchmark = run_id.startswith(RUN_PREFIX)
-        runs = at.benchmarks.task_runs(at.scope, run_id) if of_benchmark else [at.benchmarks.run(at.scope, run_id)]
+        runs = at.reader.task_runs(at.scope, run_id) if of_benchmark else [at.reader.run(at.scope, run_id)]
         going = [one for one in runs if one.status not in ENDED]
 
         async def cancel_runs() -> None:
@@ -461,7 +461,7 @@ def cancel(
 
         if going:
             run_until_interrupted(cancel_runs())
-        ended = [at.benchmarks.run(at.scope, one.id) for one in going]
+        ended = [at.reader.run(at.scope, one.id) for one in going]
     if as_json:
         print_json(msgspec.json.encode({"cancelled": [one.id for one in ended]}))
     else:

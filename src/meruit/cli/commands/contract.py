@@ -154,9 +154,10 @@ def complete(  # noqa: PLR0913 - one an option
         write_transition,
     )
     from meruit.cli.views.contract import is_held
-    from meruit.config import Settings, load_payload
+    from meruit.config import Settings
     from meruit.contracts.store.transaction import ContractRequest
     from meruit.governance.dossier import HandedIn
+    from meruit.verify.load import load_payload
 
     check_stdin_used_once(output_file, metadata_file, claims_file, config)
     actor, settings = command_line_actor(tenant), Settings.load(config)

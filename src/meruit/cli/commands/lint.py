@@ -70,10 +70,12 @@ def lint(  # noqa: PLR0913 - one an option
     """
     # Imported here so that --help is quick.
     from meruit.cli.shared.engine import load_engine
-    from meruit.config import is_benchmark_file, load_payload, read_bytes
     from meruit.documents.document import parse
+    from meruit.files import read_bytes
+    from meruit.playground.load import is_benchmark_file
     from meruit.verify.lint.criteria import Gold
     from meruit.verify.lint.criteria import lint as prove
+    from meruit.verify.load import load_payload
 
     check_stdin_used_once(criteria, input_file, gold_file, metadata_file, config)
     if metadata_file is not None and gold_file is None:

@@ -77,8 +77,8 @@ def up(*, seed_file: str | None, data: str | None, host: str, port: int, quota: 
     """
     # Imported here so that --help is quick.
     from meruit.api.server import bind_port
-    from meruit.config import load_seed
     from meruit.playground.host import lock_directory
+    from meruit.playground.load import load_seed
 
     seed = load_seed(seed_file) if seed_file is not None else None
     # A bad address is reported before anything is created.

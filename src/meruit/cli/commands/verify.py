@@ -65,7 +65,7 @@ def verify(  # noqa: PLR0913 - one an option
     """
     # Imported here so that --help is quick.
     from meruit.cli.shared.engine import load_engine
-    from meruit.config import load_payload
+    from meruit.verify.load import load_payload
 
     check_stdin_used_once(criteria, output_file, input_file, metadata_file, config)
     for option, label in (("--contract-id", contract_id), ("--agent-id", agent_id)):

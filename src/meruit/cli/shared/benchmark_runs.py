@@ -116,7 +116,7 @@ def _sources(at: BenchmarkSession, run: TaskRun) -> Iterator[TaskSource]:
 
 def _note_unfinished(at: BenchmarkSession, run_id: str, *, interrupted: bool) -> None:
     """Print the state of a benchmark run that ended early, and how to continue it."""
-    counts = at.benchmarks.benchmark_run(at.scope, run_id).counts
+    counts = at.reader.benchmark_run(at.scope, run_id).counts
     pending, cancelled = (counts.get(status, 0) for status in (RunStatus.PENDING, RunStatus.CANCELLED))
     ended = sum(counts.values()) - pending - cancelled
     total = pluralize(sum(counts.values()), "task run")
@@ -130,8 +130,8 @@ def _note_unfinished(at: BenchmarkSession, run_id: str, *, interrupted: bool) ->
 
 def load_and_print_run(at: BenchmarkSession, run_id: str, *, as_json: bool) -> BenchmarkRunDetails:
     """Print a benchmark run and return it."""
-    found = at.benchmarks.benchmark_run(at.scope, run_id)
-    runs = at.benchmarks.task_runs(at.scope, run_id)
+    found = at.reader.benchmark_run(at.scope, run_id)
+    runs = at.reader.task_runs(at.scope, run_id)
     agents = {one.id: at.logs.load_exit(one) for one in runs}
     print_run(found, runs, agents, as_json=as_json)
     return BenchmarkRunDetails(found, runs, agents)
@@ -161,10 +161,10 @@ def suggest_next(at: BenchmarkSession, printed: BenchmarkRunDetails) -> None:
 
 
 def _explain_unjudged(at: BenchmarkSession, run: TaskRun) -> None:
-    for one in at.benchmarks.criterion_runs(at.tenant, run):
+    for one in at.reader.criterion_runs(at.tenant, run):
         if one.status is CriterionStatus.ERROR:
             note(f"{run.task}: {one.label} could not be judged: {one.details or 'no reason is recorded'}")
-    result = at.benchmarks.result(at.tenant, run)
+    result = at.reader.result(at.tenant, run)
     if result is not None and has_unreadable_source(result):
         how = f"{run.id} --allow-sources" if at.any_address else run.id
         note(f"next: `meruit benchmark recheck {how} --reread` reads it again once the system can be read")
@@ -174,7 +174,7 @@ def _explain_unjudged(at: BenchmarkSession, run: TaskRun) -> None:
 
 def runs_of_task(at: BenchmarkSession, run_id: str, task: str) -> list[TaskRun]:
     """Find the runs of one task in a benchmark run; raises UsageError if there are none."""
-    runs = at.benchmarks.task_runs(at.scope, run_id)
+    runs = at.reader.task_runs(at.scope, run_id)
     found = [one for one in runs if one.task == task]
     if not found:
         known = list(dict.fromkeys(one.task for one in runs))
@@ -187,7 +187,7 @@ def load_task_run_details(at: BenchmarkSession, run: TaskRun) -> TaskRunDetails:
     """Collect the details of a task run."""
     playground = run.playground_id
     exists = playground is not None and (at.home_of(run) / playground).is_dir()
-    criteria = at.benchmarks.criterion_runs(at.tenant, run)
+    criteria = at.reader.criterion_runs(at.tenant, run)
     return TaskRunDetails(run, criteria, at.logs.load_exit(run), exists, _fields_required(at, run))
 
 
@@ -226,7 +226,7 @@ def run_until_interrupted(doing: Coroutine[Any, Any, _T]) -> _T:
 
 async def judge_again(at: BenchmarkSession, run_id: str, reason: str, name: str | None) -> None:
     """Judge every completed task run again by its own criteria, or by those of the named version."""
-    runs = at.benchmarks.task_runs(at.scope, run_id)
+    runs = at.reader.task_runs(at.scope, run_id)
     completed = [one for one in runs if one.status is RunStatus.COMPLETED]
     alone, turned = Counter[str](), 0
     with show_progress("judging") as progress:
@@ -285,7 +285,7 @@ def list_benchmark_runs(
     """List benchmark runs of one benchmark or all, newest first."""
     with at.store.database.reading() as connection:
         page = kept_runs.benchmark_run_page(connection, at.scope, slug=slug, before=before, limit=limit)
-    found = [at.benchmarks.benchmark_run(at.scope, one.id) for one in page]
+    found = [at.reader.benchmark_run(at.scope, one.id) for one in page]
     rows = [
         (
             one.id,

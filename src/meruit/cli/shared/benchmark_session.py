@@ -10,15 +10,18 @@ from typing import NamedTuple
 import httpx
 
 from meruit.app import build_benchmarks, build_environments, open_store
+from meruit.benchmarks.environment import NoEnvironments
 from meruit.benchmarks.rollouts import AgentLogs
+from meruit.benchmarks.run_reader import RunReader
 from meruit.benchmarks.service import Benchmarks, needs_environment
 from meruit.cli.terminal import StoreAddress
-from meruit.config import Settings, load_benchmark, location_of
+from meruit.config import Settings, location_of
 from meruit.errors import BenchmarkTaken, MeruitError
 from meruit.model.access import Scope
 from meruit.model.task import Benchmark, split_name
 from meruit.model.task_run import TaskRun
 from meruit.playground.host import FOLDER, Host, lock_directory
+from meruit.playground.load import load_benchmark
 from meruit.store.store import Store
 
 LOGS = "logs"
@@ -37,6 +40,8 @@ class BenchmarkSession(NamedTuple):
     folder: Path
     tenant: str
     benchmarks: Benchmarks
+    """Creates, judges again and cancels runs; `open_playgrounds` yields one that also starts them."""
+    reader: RunReader
     any_address: bool = False
     """Whether tasks may name systems of their own, at any address."""
 
@@ -77,7 +82,7 @@ class BenchmarkSession(NamedTuple):
         run_id = host.directory.name
         if not run_id.startswith(RUN_PREFIX):
             return
-        needed = {one.playground_id for one in self.benchmarks.task_runs(self.scope, run_id) if needs_environment(one)}
+        needed = {one.playground_id for one in self.reader.task_runs(self.scope, run_id) if needs_environment(one)}
         for left in host.listing():
             if left.id not in needed:
                 await host.remove(left.id)
@@ -107,12 +112,9 @@ def open_session(
     location = location_of(place.data, place.database_url)
     store = open_store(location, make=make)
     try:
-        # The host is never entered, so neither it nor the client connects to anything.
-        host = Host(location.folder / FOLDER)
-        client = httpx.AsyncClient(transport=httpx.AsyncBaseTransport(), trust_env=False)
-        environments = build_environments(host, settings, client, {}, for_others=False)
-        benchmarks = build_benchmarks(settings, store, environments)
-        yield BenchmarkSession(store, settings, location.folder, place.tenant, benchmarks, any_address)
+        benchmarks = build_benchmarks(settings, store, NoEnvironments())
+        reader = RunReader(store)
+        yield BenchmarkSession(store, settings, location.folder, place.tenant, benchmarks, reader, any_address)
     finally:
         store.close()
 

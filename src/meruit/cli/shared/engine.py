@@ -3,9 +3,10 @@
 from typing import NamedTuple
 
 from meruit.app import build_engine
-from meruit.config import Settings, load_criteria
+from meruit.config import Settings
 from meruit.model.criterion import SuccessCriteria
 from meruit.verify.engine import VerificationEngine
+from meruit.verify.load import load_criteria
 
 
 class EngineWithCriteria(NamedTuple):

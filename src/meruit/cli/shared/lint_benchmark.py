@@ -15,7 +15,7 @@ from meruit.benchmarks.lint import TaskReport, lint_task
 from meruit.benchmarks.store import read as runs
 from meruit.benchmarks.store.read import RunFilter
 from meruit.cli.terminal import ExitCode, escape_control_characters, paint, print_json, print_table, say
-from meruit.config import Settings, load_benchmark
+from meruit.config import Settings
 from meruit.errors import MeruitError, StoreError, nearest
 from meruit.model.access import Scope
 from meruit.model.environment import EnvironmentState, environment_in, restore_state
@@ -25,6 +25,7 @@ from meruit.model.task_run import RunStatus, TaskRun
 from meruit.model.verdict import Verdict
 from meruit.outcomes.store import read as outcomes
 from meruit.playground.host import Host
+from meruit.playground.load import load_benchmark
 from meruit.store.location import FILE, Location
 from meruit.store.store import Store
 from meruit.verify.lint.criteria import LintFinding, Severity

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import msgspec
 
 from meruit.cli.views.usage import UsageFileVerdict
-from meruit.config import read_bytes
 from meruit.documents.document import Document
 from meruit.documents.document_reader import DocumentReader
 from meruit.errors import DocumentError, MeruitError, Problem
+from meruit.files import read_bytes
 from meruit.model.metering import MeteredRun
 from meruit.model.usage import Observation, UsagePolicy
 from meruit.outcomes.export import atomic_file
@@ -182,7 +182,7 @@ def _read_runs(path: str) -> list[RecordableRun]:
     places = DocumentReader(document)
     if places.value_at(("id",)) is not None and places.value_at(("run_id",)) is None:
         return [RecordableRun(_parse_api_run(places, path))]
-    file = read_metrics(document, looked=False)
+    file = read_metrics(document, with_attempts=False)
     problems = [
         Problem(f"attempt {one.id!r}", f"has a timestamp in the future ({one.at.isoformat()})")
         for one in future_observations(file)

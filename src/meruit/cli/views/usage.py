@@ -110,7 +110,7 @@ def print_run(record: UsageRecord, attempts: Sequence[Observation]) -> None:
             "framework": run.framework,
             "task": run.task or None,
             "source": run.source,
-            "attribution_key": f"{run.attribution_key.kind}:{run.attribution_key.value}"
+            "attribution key": f"{run.attribution_key.kind}:{run.attribution_key.value}"
             if run.attribution_key.value
             else run.attribution_key.kind,
             "started": None if run.started_at is None else f"{_moment(run.started_at)} UTC",
