@@ -12,7 +12,7 @@ from meruit._lazy import lazy_names
 if TYPE_CHECKING:
     from meruit.app import build_engine, open_market, open_records
     from meruit.bridges.criteria_verifier import Verified, criteria
-    from meruit.config import Settings, load_criteria
+    from meruit.config import Settings
     from meruit.contracts.bill import calculate_cost
     from meruit.contracts.client import Market
     from meruit.contracts.marketplace import Marketplace
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from meruit.verify.catalogue import CompiledCriteria
     from meruit.verify.custom_code import CustomCode
     from meruit.verify.engine import VerificationEngine
+    from meruit.verify.load import load_criteria
 
 _HOMES = {
     "app": ("build_engine", "open_market", "open_records"),
@@ -89,7 +90,8 @@ _HOMES = {
     "gate.context": ("AgentContext", "ExecutionContext"),
     "gate.state": ("VerificationOutcome", "VerificationState"),
     "contracts.client": ("Market",),
-    "config": ("Settings", "load_criteria"),
+    "config": ("Settings",),
+    "verify.load": ("load_criteria",),
     "documents.authoring": ("parse_criteria",),
     "verify.catalogue": ("CompiledCriteria",),
     "verify.custom_code": ("CustomCode",),

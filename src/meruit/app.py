@@ -17,10 +17,8 @@ from meruit.metrics.latency import LatencyExtractor
 from meruit.metrics.support.extractor import Family, MetricExtractor
 from meruit.metrics.text import TextQualityExtractor
 from meruit.model.access import DEFAULT_TENANT
-from meruit.model.contract import CAP_NAMES, WorkSubmission
-from meruit.model.criterion import SuccessCriteria, SuccessCriterion
 from meruit.model.governance import GovernanceClient, Policy
-from meruit.model.kinds import CONTAINMENT, ComparisonOperator, Tier
+from meruit.model.kinds import Tier
 from meruit.model.task import MAX_CRITERIA
 from meruit.model.verdict import VerificationResult
 from meruit.registry import metrics, usage_sources
@@ -242,9 +240,13 @@ def build_json_schema(which: Literal["criteria", "work", "benchmark", "settings"
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:meruit:{which}:1"}
     match which:
         case "criteria":
-            return head | _criteria_schema()
+            from meruit.verify.schema import criteria_schema
+
+            return head | criteria_schema()
         case "work":
-            return head | _work_schema()
+            from meruit.contracts.schema import work_schema
+
+            return head | work_schema()
         case "benchmark":
             # The checks, whose settings are part of it, take a moment to load.
             from meruit.benchmarks.schema import benchmark_schema
@@ -254,86 +256,3 @@ def build_json_schema(which: Literal["criteria", "work", "benchmark", "settings"
             return head | Settings.model_json_schema(by_alias=True)
         case "result":
             return head | msgspec.json.schema(VerificationResult)
-
-
-def _work_schema() -> dict[str, Any]:
-    """Work as files hold it, its criteria as theirs do."""
-    schema = WorkSubmission.model_json_schema(by_alias=True)
-    criteria = _criteria_schema()
-    schema["$defs"] |= criteria.pop("$defs")
-    schema["properties"]["success_criteria"] = {
-        "anyOf": [{"$ref": "#/$defs/SuccessCriteria"}, {"type": "null"}],
-        "default": None,
-        "description": schema["properties"]["success_criteria"]["description"],
-    }
-    # The model reads all four names of the cap and keeps one.
-    amount = {"anyOf": [{"type": ["number", "string"], "minimum": 0}, {"type": "null"}]}
-    budget = schema["$defs"]["Budget"]["properties"]
-    budget |= {name: amount for name in CAP_NAMES if name not in budget}
-    budget["cpa_bonus"] = {"type": "object", "properties": {"max_total": amount}, "additionalProperties": False}
-    return schema
-
-
-def _criteria_schema() -> dict[str, Any]:
-    """Criteria as files hold them: with or without the outer key, assertions nested or flat."""
-    schema = SuccessCriteria.model_json_schema(by_alias=True)
-    definitions = schema.pop("$defs")
-    criterion = definitions["SuccessCriterion"]
-    common = {
-        name: shape
-        for name, shape in criterion["properties"].items()
-        if name in SuccessCriterion.COMMON and name not in ("metric", "expr")
-    }
-    definitions["MetricCriterion"] = {
-        **criterion,
-        "title": "A metric against a threshold",
-        "properties": {name: shape for name, shape in criterion["properties"].items() if name != "expr"},
-        "required": ["metric", "metric_type", "comparison", "threshold"],
-    }
-    numeric = [str(operator) for operator in ComparisonOperator if operator not in CONTAINMENT]
-    definitions["ExprCriterion"] = {
-        **criterion,
-        "title": "An expression against a threshold",
-        "properties": {
-            **{name: shape for name, shape in criterion["properties"].items() if name != "params"},
-            "comparison": {"enum": numeric, "description": criterion["properties"]["comparison"]["description"]},
-        },
-        "required": ["expr", "metric_type", "comparison", "threshold"],
-    }
-    definitions["AssertionCriterion"] = {
-        "title": "A typed assertion about the world",
-        "type": "object",
-        "properties": {**common, "assert": {"type": "string", "minLength": 1}},
-        "anyOf": [{"required": ["assert"]}, {"required": ["assertion"]}],
-    }
-    forms = ("MetricCriterion", "ExprCriterion", "AssertionCriterion")
-    definitions["SuccessCriterion"] = {"anyOf": [{"$ref": f"#/$defs/{form}"} for form in forms]}
-    definitions["CustomMetric"] = _custom_schema(definitions["CustomMetric"])
-    del definitions["Tier"]
-    # The model takes an empty list, so that the engine can say what it is worth; a file may not hold one.
-    schema["properties"]["criteria"]["minItems"] = 1
-    definitions["SuccessCriteria"] = schema
-    wrapped = {
-        "type": "object",
-        "properties": {"success_criteria": {"$ref": "#/$defs/SuccessCriteria"}},
-        "required": ["success_criteria"],
-        "additionalProperties": False,
-    }
-    return {"$defs": definitions, "anyOf": [wrapped, {"$ref": "#/$defs/SuccessCriteria"}]}
-
-
-def _custom_schema(custom: dict[str, Any]) -> dict[str, Any]:
-    """A custom metric as files hold it: its code, or the file beside the criteria that holds it."""
-    tiers = [str(tier) for tier in Tier if tier is not Tier.EXPR]
-    beside = {"type": "string", "minLength": 1, "description": "A file in the folder of the criteria with the code."}
-    properties = custom["properties"]
-    return {
-        **custom,
-        "properties": {
-            **properties,
-            "tier": {"enum": tiers, "default": str(Tier.PYTHON), "description": properties["tier"]["description"]},
-            "code_file": beside,
-        },
-        "required": ["metrics"],
-        "oneOf": [{"required": ["code"]}, {"required": ["code_file"]}],
-    }

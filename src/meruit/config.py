@@ -1,46 +1,34 @@
-"""One typed settings object; the sole reader of environment and files."""
+"""The settings: one typed object, read from a file and the environment."""
 
-import base64
-import json
 import os
-import sys
 from collections.abc import Mapping
-from functools import partial
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
 
-from meruit.documents.authoring import parse_benchmark, parse_criteria, read_model
+from meruit.documents.authoring import read_model
 from meruit.documents.document import parse
-from meruit.errors import ConfigError, DocumentError, MeruitError, Problem, UnreadableFile
-from meruit.model.criterion import SuccessCriteria
+from meruit.errors import ConfigError, DocumentError, Problem
+from meruit.files import MAX_FILE_BYTES, display_name, read_bytes
 from meruit.model.limits import (
     DEFAULT_MEMORY_MB,
     DEFAULT_TIMEOUT_MS,
-    MAX_CODE_BYTES,
     MAX_MEMORY_MB,
     MAX_TIMEOUT_MS,
     MIN_MEMORY_MB,
 )
 from meruit.model.metering import UsageAccount
-from meruit.model.task import Benchmark, TaskSource
+from meruit.model.task import TaskSource
 from meruit.model.usage import INTERVAL_MIN, Anchor, UsagePolicy
 from meruit.store.location import Location
-
-if TYPE_CHECKING:
-    from meruit.playground.seed import Seed
 
 DEFAULT_PATH = Path("config/outcome-verification.yaml")
 PATH_VARIABLE = "MERUIT_CONFIG"
 DATA_VARIABLE, DATABASE_VARIABLE = "MERUIT_DATA", "MERUIT_DATABASE_URL"
 DEFAULT_DATA = Path("meruit-data")
 CUSTOM = "CustomExtractor"
-MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
-"""The largest file that is read."""
-MAX_KEY_SHOWN = 60
 
 
 class _Section(BaseModel):
@@ -111,7 +99,7 @@ class ServiceSettings(_Section):
     requests_per_minute: int = Field(default=60_000, gt=0)
     """Of one key; a minute's share may come at once."""
     max_body_bytes: int = Field(default=1_048_576, ge=1_024)
-    max_evidence_bytes: int = Field(default=16 * 1_048_576, ge=1_024, le=MAX_PAYLOAD_BYTES)
+    max_evidence_bytes: int = Field(default=16 * 1_048_576, ge=1_024, le=MAX_FILE_BYTES)
     """Of a request that carries work."""
     webhook_networks: tuple[IPv4Network | IPv6Network, ...] = ()
     """Networks that webhooks may reach although they are not public, such as 10.0.0.0/8."""
@@ -233,7 +221,7 @@ class Settings(_Section):
             text = read_bytes(file)
         except DocumentError as refused:
             raise ConfigError(refused.name, refused.problems) from None
-        return cls.parse(text, _display_name(file))
+        return cls.parse(text, display_name(file))
 
     @classmethod
     def parse(cls, text: str | bytes, name: str) -> "Settings":
@@ -264,188 +252,3 @@ def location_of(
     """Where records are: as given, else as the environment says, else SQLite in the usual folder."""
     folder = data or environ.get(DATA_VARIABLE) or DEFAULT_DATA
     return Location(Path(folder), database_url or environ.get(DATABASE_VARIABLE) or None)
-
-
-def load_criteria(
-    path: str | Path, *, known_metrics: list[str] | None = None, max_criteria: int | None = None
-) -> SuccessCriteria:
-    """Criteria from a YAML or JSON file; raises CriteriaError with every problem, each with its line.
-
-    A custom metric's `code_file` is read from the file's own folder; criteria on standard input have none.
-    """
-    text = read_bytes(path)
-    return parse_criteria(
-        text,
-        _display_name(path),
-        known_metrics=known_metrics,
-        max_criteria=max_criteria,
-        read_code=None if str(path) == "-" else partial(_read_code_beside, Path(path).parent),
-        assertions_too=True,
-    )
-
-
-def load_benchmark(path: str | Path) -> Benchmark:
-    """A benchmark from a YAML or JSON file, with the files that its seeds name; DocumentError with every problem."""
-    # What reads seeds brings the playground's own readers along.
-    from meruit.playground.seed import read_seed
-
-    folder = Path(path).parent
-
-    def gather(seed: Any, attached: Mapping[str, Any]) -> dict[str, Any]:
-        files: dict[str, Any] = {}
-
-        def read(name: str) -> bytes:
-            known = _attachment_content(attached.get(name))
-            if known is not None:
-                return known
-            content = _read_beside(folder, name)
-            try:
-                files[name] = content.decode()
-            except UnicodeDecodeError:
-                files[name] = {"base64": base64.b64encode(content).decode()}
-            return content
-
-        read_seed(seed, read)
-        return files
-
-    return parse_benchmark(read_bytes(path), _display_name(path), gather=None if str(path) == "-" else gather)
-
-
-def is_benchmark_file(path: str | Path) -> bool:
-    """Whether a file holds a benchmark rather than criteria; what cannot be read twice, or at all, holds none."""
-    if not Path(path).is_file():
-        return False
-    try:
-        written = parse(read_bytes(path), _display_name(path)).value
-    except DocumentError:
-        return False
-    return isinstance(written, dict) and "tasks" in written
-
-
-def load_seed(path: str | Path) -> "Seed":
-    """What a playground begins with, from a YAML or JSON file and those beside it; DocumentError with every problem."""
-    from meruit.playground.seed import read_seed
-
-    called, folder = _display_name(path), Path(path).parent
-    return read_seed(called, lambda name: read_bytes(path) if name == called else _read_beside(folder, name))
-
-
-# Any: the benchmark has not been validated yet.
-def _attachment_content(written: Any) -> bytes | None:
-    """The content of a file that a benchmark brings along; None for what is none, of which its model complains."""
-    match written:
-        case str():
-            return written.encode()
-        case {"base64": str(text)}:
-            try:
-                return base64.b64decode(text, validate=True)
-            except ValueError:
-                return b""
-        case _:
-            return None
-
-
-def _read_beside(folder: Path, name: str) -> bytes:
-    """A file of that folder or below it, and of no other: whoever wrote the benchmark may be a stranger."""
-    try:
-        home = folder.resolve(strict=True)
-        file = (home / name).resolve(strict=True)
-    except (OSError, ValueError, RuntimeError):
-        raise MeruitError(f"{name!r} cannot be read: there is no such file beside the benchmark") from None
-    if not file.is_relative_to(home):
-        raise MeruitError(f"{name!r} lies outside of the benchmark's folder; put it beside the benchmark")
-    # Neither a folder nor a pipe that nobody writes to.
-    if not file.is_file():
-        raise MeruitError(f"{name!r} is no file")
-    return read_bytes(file)
-
-
-def _read_code_beside(folder: Path, name: str) -> str:
-    """The code in a file of that folder, and of no other: whoever wrote the criteria may be a stranger."""
-    try:
-        home = folder.resolve(strict=True)
-        file = (home / name).resolve(strict=True)
-        if not file.is_relative_to(home):
-            raise MeruitError(f"{name!r} lies outside the folder of the criteria; put the file beside them")
-        # Neither a folder nor a pipe that nobody writes to.
-        if not file.is_file():
-            raise MeruitError(f"{name!r} is no file")
-        with file.open("rb") as opened:
-            content = opened.read(MAX_CODE_BYTES + 1)
-        if len(content) > MAX_CODE_BYTES:
-            raise MeruitError(f"{name!r} is larger than {MAX_CODE_BYTES // 1024} KiB")
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as problem:
-        raise MeruitError(f"{name!r} is not UTF-8: {problem.reason} at offset {problem.start}") from None
-    except (OSError, ValueError, RuntimeError) as problem:
-        # On older Pythons a loop of links is a RuntimeError.
-        reason = getattr(problem, "strerror", None) or problem
-        raise MeruitError(f"{name!r} cannot be read: {reason}") from None
-
-
-def load_payload(path: str | Path) -> dict[str, Any]:
-    """Read a JSON object from a file, or from standard input for `-`; DocumentError says what is wrong."""
-    content = read_bytes(path)
-    try:
-        text = content.decode("utf-8-sig")
-        # orjson refuses what is no JSON and says where; json keeps every digit of an integer.
-        orjson.loads(text)
-        payload: Any = json.loads(text, object_pairs_hook=_reject_duplicate_keys)
-    except UnicodeDecodeError as problem:
-        raise DocumentError(_display_name(path), [Problem("", f"not UTF-8: {problem}")]) from None
-    except (ValueError, RecursionError) as problem:
-        wrong = f"not JSON: {problem}" if content.strip() else "the file is empty"
-        raise DocumentError(_display_name(path), [Problem("", wrong)]) from None
-    if not isinstance(payload, dict):
-        hint = ' such as {"text": "…"}' if isinstance(payload, str) else ""
-        wrong = f"expected a JSON object{hint}, got {_KINDS[type(payload)]}"
-        raise DocumentError(_display_name(path), [Problem("", wrong)])
-    return payload
-
-
-_KINDS = {
-    str: "a text",
-    list: "a list",
-    int: "a number",
-    float: "a number",
-    bool: "true or false",
-    type(None): "null",
-}
-
-
-def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object's members; two of one name would read differently to different readers."""
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice[:MAX_KEY_SHOWN]!r} stands twice in one object")
-    return members
-
-
-def read_bytes(path: str | Path) -> bytes:
-    """A file's content, or standard input's for `-`; raises DocumentError when it cannot be read."""
-    try:
-        if str(path) == "-":
-            # Standard input that was closed before we started is None.
-            content = _read_up_to_limit(sys.stdin.buffer) if sys.stdin is not None else b""
-        else:
-            with Path(path).open("rb") as file:
-                content = _read_up_to_limit(file)
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or problem
-        raise UnreadableFile(_display_name(path), [Problem("", f"cannot be read: {reason}")]) from None
-    if len(content) > MAX_PAYLOAD_BYTES:
-        raise DocumentError(_display_name(path), [Problem("", f"more than {MAX_PAYLOAD_BYTES // 2**20} MiB")])
-    return content
-
-
-def _read_up_to_limit(file: BinaryIO) -> bytes:
-    """Enough to see that it is too much: some files, such as /dev/zero, have no end."""
-    return file.read(MAX_PAYLOAD_BYTES + 1)
-
-
-def _display_name(path: str | Path) -> str:
-    """What a file is called in messages."""
-    name = str(path) if path != "" else "''"
-    return "standard input" if name == "-" else name

@@ -171,6 +171,13 @@ class CriteriaError(DocumentError):
     status = 400
 
 
+class OutsideFolder(MeruitError):
+    """A file names another one outside its own folder."""
+
+    code = "outside_folder"
+    status = 422
+
+
 class Unreachable(MeruitError):
     """Another system did not answer; a retry may help."""
 
@@ -585,9 +592,14 @@ class InvalidAccount(AuthorError):
 
 
 class MeteringError(MeruitError):
-    """A meter was used in a way that cannot be accounted for."""
+    """A meter was given an invalid value, or used in the wrong order."""
 
     code = "bad_metering"
+
+    def __init__(self, sentence: str, code: str = "bad_metering") -> None:
+        super().__init__(sentence)
+        self.code = code
+        """`bad_metering` for an invalid value; `not_open`, `already_open`, `ended`, `nested_step` or `limit`."""
 
 
 class InvalidUsage(MeruitError):

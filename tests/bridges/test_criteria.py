@@ -14,7 +14,6 @@ from tests.bridges.outputs import at_once
 
 import meruit
 from meruit.bridges import Verified, criteria
-from meruit.config import load_benchmark
 from meruit.errors import CouldNotVerify, CriteriaError, MeruitError, VerificationExhausted
 from meruit.events.store import outbox
 from meruit.gate.agent import Agent, RunResult
@@ -33,6 +32,7 @@ from meruit.model.verdict import Verdict
 from meruit.outcomes.store import read as outcomes
 from meruit.playground.environment import seed_of
 from meruit.playground.fhir.resources import store_resource
+from meruit.playground.load import load_benchmark
 from meruit.playground.seed import apply_seed
 from meruit.playground.state import PlaygroundState
 from meruit.store import log as audit

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.config import is_benchmark_file, load_benchmark
 from meruit.documents.authoring import parse_benchmark
 from meruit.documents.document import MAX_PROBLEMS
 from meruit.errors import DocumentError
 from meruit.model.task import Benchmark, Binary
+from meruit.playground.load import is_benchmark_file, load_benchmark
 
 GOOD = """\
 benchmark: front-desk

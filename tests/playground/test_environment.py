@@ -6,11 +6,11 @@ import httpx
 import pytest
 from tests.playground.test_host import looped
 
-from meruit.config import load_benchmark
 from meruit.errors import MeruitError, Unreachable
 from meruit.playground import sftp
 from meruit.playground.environment import PlaygroundProvider
 from meruit.playground.host import Host
+from meruit.playground.load import load_benchmark
 from meruit.playground.portal import app as portal
 
 FRONT_DESK = Path(__file__).parents[2] / "examples" / "front-desk" / "front-desk.yaml"

@@ -1,4 +1,4 @@
-"""Criteria as a verifier: the contract that an agent is paid by is the one that it is held to."""
+"""A criteria file, or a task of a benchmark, as the verifier of an output model."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from meruit.app import build_engine, build_task_engine
-from meruit.config import Settings, load_benchmark, load_criteria
+from meruit.config import Settings
 from meruit.documents.authoring import parse_criteria
 from meruit.errors import AuthorError, MeruitError, Unreachable, VerificationRejected, nearest
 from meruit.gate.candidate import to_json_value
@@ -19,11 +19,13 @@ from meruit.model.kinds import DEFAULT_AXIS
 from meruit.model.record import Record
 from meruit.model.task import Reveal, Task
 from meruit.model.verdict import AxisScore, Status, Verdict, VerificationResult
+from meruit.playground.load import load_benchmark
 from meruit.verify.engine import VerificationEngine
+from meruit.verify.load import load_criteria
 
 NOT_MET, NOT_MEASURABLE = "criteria_not_met", "not_measurable"
 MAX_NAMED = 10
-"""Criteria that an error names."""
+"""Most criteria that an error names."""
 
 Given = Mapping[str, Any] | Callable[[AgentContext], Mapping[str, Any]]
 EnvironmentReader = Callable[[AgentContext], EnvironmentState | Awaitable[EnvironmentState]]
@@ -32,16 +34,16 @@ EnvironmentReader = Callable[[AgentContext], EnvironmentState | Awaitable[Enviro
 class Verified(Record, frozen=True):
     """The final result of an agent whose verifier is a set of criteria."""
 
-    # Any: the agent's output as JSON has it.
+    # Any: the agent's output as plain JSON.
     output: Any
     verdict: Verdict
     score: float
     axes: dict[str, AxisScore]
     criteria_digest: str | None
-    """Names the criteria for all time, as contracts and the audit log do."""
+    """Identifies the criteria, as in contracts and the audit log."""
 
 
-def criteria(  # noqa: PLR0913 - one a thing that an author may say
+def criteria(  # noqa: PLR0913 - one for each setting of an author
     source: str | Path | SuccessCriteria | Mapping[str, Any],
     *,
     task: str | None = None,
@@ -54,9 +56,9 @@ def criteria(  # noqa: PLR0913 - one a thing that an author may say
 ) -> Any:
     """A `verify` for an output model, from a criteria file or from a task of a benchmark file.
 
-    `given` is the work's input, its private references included; without it, the run's query and payload. For a
-    task, `world` reads the systems after the agent acted, and `before` is what they held at the start. `reveal` says
-    how much a rejection tells the model: never a threshold, an expected value or evidence.
+    `given` is the input of the work, with private references; by default the run's query and payload. For a task,
+    `world` reads the environment after the agent acted, and `before` is its state at the start. `reveal` sets how
+    much of a rejection the model sees: never a threshold, an expected value or evidence.
     """
     chosen = settings or Settings()
     revealed = _parse_reveal(reveal)
@@ -67,13 +69,15 @@ def criteria(  # noqa: PLR0913 - one a thing that an author may say
         plan = _CriteriaWorkBuilder(given, metadata)
     else:
         if world is None:
-            raise MeruitError(f"task {task!r} is judged by what is true in the world: say how to read it, as world=…")
+            raise MeruitError(
+                f"task {task!r} is judged by the state of its environment; pass a function that reads it: world=…"
+            )
         found, facts = _load_task(source, task)
         rules = _Rules(found.success_criteria, build_task_engine(chosen), revealed)
         plan = _TaskWorkBuilder(before, world, facts)
     prepared = rules.engine.compile(rules.criteria)
 
-    # A plain function, because pydantic leaves only those alone in the body of a model.
+    # A plain function: in the body of a model, pydantic ignores only those.
     async def verify(self: Any, agent_ctx: AgentContext, execution_ctx: ExecutionContext) -> Verified:
         output = to_json_value(self)
         handed_in, left, facts = await plan.work(agent_ctx, output)
@@ -125,12 +129,12 @@ class _TaskWorkBuilder(NamedTuple):
 
 def _parse_reveal(level: str) -> Reveal:
     if level not in [*Reveal]:
-        raise MeruitError(f"no level of what is revealed is named {level!r}; there are {', '.join(Reveal)}")
+        raise MeruitError(f"reveal={level!r} is not a valid level; use one of {', '.join(Reveal)}")
     return Reveal(level)
 
 
-async def _read_environment(worlds: EnvironmentReader, context: AgentContext) -> EnvironmentState:
-    read = worlds(context)
+async def _read_environment(read_environment: EnvironmentReader, context: AgentContext) -> EnvironmentState:
+    read = read_environment(context)
     return await read if inspect.isawaitable(read) else read
 
 
@@ -156,10 +160,10 @@ def _read_criteria(
 
 
 def _load_task(source: Any, wanted: str) -> tuple[Task, dict[str, Any]]:
-    """The task, and the names that its criteria may use."""
+    """Load the task, and the facts that its criteria may use."""
     if not isinstance(source, str | Path):
-        raise MeruitError("a task is read from a benchmark file: give its path")
-    # Only for tasks: it brings the playground along.
+        raise MeruitError("a task is read from a benchmark file; pass its path")
+    # Only for tasks: it imports the playground.
     from meruit.playground.environment import seed_of
 
     benchmark = load_benchmark(source)
@@ -174,33 +178,33 @@ def _is_pass(result: VerificationResult, *, of_task: bool) -> bool:
 
 
 def _raise_if_unmeasured(result: VerificationResult) -> None:
-    """What could not be measured through no fault of the agent's is nobody's rejection: it is tried again."""
+    """Raise a system error where criteria could not be measured for a reason that is not the agent's."""
     if result.verdict is not Verdict.INCONCLUSIVE:
         return
     ours = [
         one for one in result.criterion_results if one.status is Status.INDETERMINATE and one.fault is not Fault.AGENT
     ]
     if ours:
-        # Only which and what kind: the error itself may quote evidence, and this is told wherever the run is.
+        # Only names and causes: the errors themselves may quote evidence, and this message is shown with the run.
         why = ", ".join(sorted({f"{one.criterion_id!r} ({one.cause})" for one in ours[:MAX_NAMED]}))
         problem = f"{len(ours)} of {len(result.criterion_results)} criteria could not be measured: {why}"
-        # What an author wrote wrong stays wrong; everything else may pass.
+        # A retry cannot help after a mistake of the author.
         raise (AuthorError if any(one.fault is Fault.AUTHOR for one in ours) else Unreachable)(problem)
 
 
 def _rejection(result: VerificationResult, reveal: Reveal) -> VerificationRejected:
-    """As much as the author lets the model know."""
+    """Build the rejection with as much as `reveal` allows."""
     code = NOT_MEASURABLE if result.verdict is Verdict.INCONCLUSIVE else NOT_MET
-    told: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     if reveal is not Reveal.NONE:
-        told["verdict"] = str(result.verdict)
+        shown["verdict"] = str(result.verdict)
     if reveal in (Reveal.AXES, Reveal.CRITERIA):
-        told["score"] = round(result.score, 4)
+        shown["score"] = round(result.score, 4)
         named = {name: round(axis.score, 4) for name, axis in result.axes.items() if name != DEFAULT_AXIS}
-        told |= {"axes": named} if named else {}
+        shown |= {"axes": named} if named else {}
     message = "The criteria are not met."
     if reveal is Reveal.CRITERIA:
         missed = [one.criterion_id for one in result.criterion_results if one.status is not Status.MET]
         message = f"{len(missed)} of {len(result.criterion_results)} criteria are not met."
-        told["not_met"] = missed
-    return VerificationRejected(message, code=code, metadata=told)
+        shown["not_met"] = missed
+    return VerificationRejected(message, code=code, metadata=shown)
