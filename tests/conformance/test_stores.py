@@ -31,6 +31,7 @@ from tests.outcomes.making import (
     judged,
     naive_root,
     outcome,
+    record,
     recorded,
     together,
     written,
@@ -41,7 +42,7 @@ from tests.store.layouts import LATER, LATER_TABLE, stamp, use_later_layout
 from meruit.errors import IdempotencyConflict, MeruitError, NotFound, StoreError, StoreUnavailable, UnknownLayout
 from meruit.log.commitment import matches
 from meruit.log.entries import EvidenceEntry, VerdictEntry, criteria_digest_of, read_entry
-from meruit.log.merkle import Frontier, is_consistent, is_included, leaf_hash
+from meruit.log.merkle import Frontier, inclusion_proof, is_consistent, is_included, leaf_hash
 from meruit.log.note import open_checkpoint
 from meruit.model.access import Caller, Role, Scope
 from meruit.model.canonical import digest
@@ -50,20 +51,14 @@ from meruit.model.outcome import Labels, OutcomeSummary
 from meruit.outcomes.store import criteria
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
-from meruit.outcomes.store.write import (
-    AddVersions,
-    IdempotentReplay,
-    IdempotentRequest,
-    NewOutcome,
-    NewVersion,
-    RecordAll,
-    RecordedVersion,
-    record,
-)
+from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion, RecordedVersion
 from meruit.store import keys, recorder, tables
 from meruit.store import log as audit
 from meruit.store import migrate as opening
+from meruit.store.idempotency import IdempotentReplay, IdempotentRequest, IdempotentWrite
 from meruit.store.location import Location
+from meruit.store.log_tiles import Tiles
+from meruit.store.recorder import Write
 from meruit.store.store import ClockAndEntropy, Store
 from meruit.store.transaction import WriteTransaction
 
@@ -168,6 +163,7 @@ OPENING = """
 import os, sys
 from pathlib import Path
 from meruit.store.location import Location
+from meruit.store.log_tiles import Tiles
 from meruit.store.store import Store
 from meruit.store import migrate
 import alembic.command
@@ -474,7 +470,7 @@ def test_tenants_with_the_same_names_never_see_each_other(
             for name in ids
         ]
         assert not isinstance(
-            shared.recorder.write(record(made, IdempotentRequest(key, tenant, 201, tenant.encode()), tenant)),
+            shared.recorder.write(record(made, IdempotentRequest(key, tenant, 201), tenant, tenant.encode())),
             IdempotentReplay,
         )
         shared.recorder.write(
@@ -494,7 +490,7 @@ def test_tenants_with_the_same_names_never_see_each_other(
             outcomes.summary(connection, Scope(nobody), ids[0])
         with pytest.raises(NotFound):
             criteria.find(connection, nobody, "same")
-    again = shared.recorder.write(record([], IdempotentRequest(key, one, 201, b""), one))
+    again = shared.recorder.write(record([], IdempotentRequest(key, one, 201), one))
     assert again == IdempotentReplay(201, one.encode())
 
 
@@ -524,9 +520,9 @@ def test_an_agent_sees_its_own_outcomes_and_one_without_a_name_none(store: Store
 # Idempotency, and callers that share a transaction
 
 
-def requests(store: Store, tenant: str, fingerprints: Sequence[str], key: str = "k") -> list[RecordAll]:
+def requests(store: Store, tenant: str, fingerprints: Sequence[str], key: str = "k") -> list[Write[Any]]:
     return [
-        record([outcome(store, tenant)], IdempotentRequest(key, fingerprint, 201, f"reply {number}".encode()), tenant)
+        record([outcome(store, tenant)], IdempotentRequest(key, fingerprint, 201), tenant, f"reply {number}".encode())
         for number, fingerprint in enumerate(fingerprints)
     ]
 
@@ -804,7 +800,7 @@ def test_every_entry_and_every_earlier_log_can_be_proved(long: Store, data: st.D
         index = data.draw(st.integers(0, size - 1), "index")
         hashes = connection.execute(select(tables.log_leaves.c.hash).order_by(tables.log_leaves.c.seq)).scalars().all()
         root = naive_root(hashes[:size])
-        included = audit.proof_of_inclusion(connection, index, size)
+        included = inclusion_proof(index, size, Tiles(connection).subtree)
         consistent = audit.proof_of_consistency(connection, old, size)
     assert is_included(hashes[index], index, size, included, root)
     assert is_consistent(old, size, consistent, naive_root(hashes[:old]), root)
@@ -844,7 +840,7 @@ def test_a_log_that_was_tampered_with_proves_nothing(store: Store) -> None:
     with store.database.writer.begin() as connection:
         connection.execute(tables.log_leaves.delete().where(tables.log_leaves.c.seq == 2))
     with store.database.reading() as connection, pytest.raises(StoreError, match="restore it from a copy"):
-        audit.proof_of_inclusion(connection, 0, 8)
+        inclusion_proof(0, 8, Tiles(connection).subtree)
 
 
 def test_each_key_that_signs_is_in_the_log_before_it_does(store_location: Location) -> None:
@@ -1008,11 +1004,9 @@ def test_keys_are_listed_by_tenant_and_in_pages(store: Store) -> None:
 # Named criteria
 
 
-def register(
-    tenant: str, name: str, threshold: float, once: IdempotentRequest | None = None
-) -> criteria.RegisterCriteria:
+def register(tenant: str, name: str, threshold: float) -> criteria.RegisterCriteria:
     body = body_of(criteria_of(threshold))
-    return criteria.RegisterCriteria(tenant, name, body, criteria_digest_of(body), "key", once)
+    return criteria.RegisterCriteria(tenant, name, body, criteria_digest_of(body), "key")
 
 
 @EXAMPLES
@@ -1041,10 +1035,13 @@ def test_threads_that_register_one_name_get_versions_of_their_own(store: Store) 
 
 
 def test_registering_again_with_one_key_is_answered_as_before(store: Store) -> None:
-    once = IdempotentRequest("k", "f", 201, b"reply")
-    first = store.recorder.write(register("acme", "n", 0.5, once))
+    def write() -> Write[Any]:
+        request = IdempotentRequest("k", "f", 201)
+        return IdempotentWrite("acme", request, register("acme", "n", 0.5), lambda _: b"reply")
+
+    first = store.recorder.write(write())
     assert isinstance(first, criteria.NamedCriteria)
-    assert store.recorder.write(register("acme", "n", 0.5, once)) == IdempotentReplay(201, b"reply")
+    assert store.recorder.write(write()) == IdempotentReplay(201, b"reply")
 
 
 def test_names_are_listed_in_pages_with_their_latest_version(store: Store) -> None:
@@ -1067,11 +1064,11 @@ def test_large_evidence_is_read_back(store: Store) -> None:
     large = {"text": "the cat " * 20_000}
     new = outcome(store, work_output=large)
     recorded(store, new)
-    assert new.output.in_file == (store.database.location.kind == "sqlite")
+    assert (new.output.file is not None) == (store.database.location.kind == "sqlite")
     with store.database.reading() as connection:
         assert outcomes.full_record(connection, Scope("acme"), new.id, store.blobs).work_output == large
         row = connection.execute(select(tables.blobs).where(tables.blobs.c.address == new.output.address)).one()
-    assert (row.content is None) == new.output.in_file
+    assert (row.content is None) == (new.output.file is not None)
     assert row.size == len(new.output.content)
 
 

@@ -10,7 +10,8 @@ from meruit.log.merkle import EMPTY_ROOT, node_hash
 from meruit.model.canonical import canonical, payload_bytes
 from meruit.model.outcome import Labels
 from meruit.model.verdict import VerificationResult
-from meruit.outcomes.store.write import IdempotentReplay, NewOutcome, RecordedVersion, record
+from meruit.outcomes.store.write import NewOutcome, RecordAll, RecordedVersion
+from meruit.store.idempotency import IdempotentRequest, IdempotentWrite
 from meruit.store.recorder import Write, _QueuedWrite
 from meruit.store.store import Store
 
@@ -71,9 +72,18 @@ def judged(criteria: SuccessCriteria, text: str = "the cat sat") -> Verification
 
 def recorded(store: Store, *outcomes: NewOutcome) -> list[RecordedVersion]:
     """Record them as one request; where they stand."""
-    answer = store.recorder.write(record(outcomes))
-    assert not isinstance(answer, IdempotentReplay)
-    return answer
+    return store.recorder.write(RecordAll("", outcomes))
+
+
+# Any: what it returns depends on whether the key was used before.
+def record(
+    outcomes: Sequence[NewOutcome], request: IdempotentRequest | None = None, tenant: str = "", reply: bytes = b""
+) -> Write[Any]:
+    """The write that records outcomes, with an idempotency key if a request is given."""
+    if request is None:
+        return RecordAll(tenant, tuple(outcomes))
+    write = RecordAll(tenant, tuple(outcomes), idempotency_key=request.key)
+    return IdempotentWrite(tenant, request, write, lambda _: reply)
 
 
 # Any: each write has an answer of its own kind.

@@ -46,8 +46,8 @@ def read(store: Store, new: NewOutcome) -> bytes | None:
 @given(size=st.integers(INLINE_BYTES - 3, INLINE_BYTES + 3))
 def test_only_what_is_large_lies_in_a_file(store: Store, size: int) -> None:
     part = store.blobs.part("acme", b"x" * size)
-    assert part.in_file == (size > INLINE_BYTES)
-    assert (part.blob("acme").content is None) == part.in_file
+    assert (part.file is not None) == (size > INLINE_BYTES)
+    assert (part.blob("acme").content is None) == (part.file is not None)
 
 
 def test_a_large_piece_is_a_file_of_its_content(large: tuple[Store, NewOutcome, Path]) -> None:

@@ -24,11 +24,6 @@ class EvidencePart(NamedTuple):
     file: Path | None = None
     """Where it lies, when that is not the database."""
 
-    @property
-    def in_file(self) -> bool:
-        """Whether it lies beside the database."""
-        return self.file is not None
-
     def blob(self, tenant: str) -> Blob:
         """The row that refers to it."""
         if self.file is None:

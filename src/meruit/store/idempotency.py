@@ -53,14 +53,14 @@ class IdempotentWrite(Generic[T]):
     render: Callable[[T], bytes]
     """Turns what the write returns into the reply that is stored."""
 
-    def __call__(self, writing: WriteTransaction, /) -> bytes | IdempotentReplay:
-        """Write and return the reply; return the stored reply when the key was used before."""
+    def __call__(self, writing: WriteTransaction, /) -> T | IdempotentReplay:
+        """Write, and store the reply; return the stored reply instead when the key was used before."""
         before = _find_stored(writing, self.tenant, self.request)
         if before is not None:
             return before
-        reply = self.render(self.write(writing))
-        _store_reply(writing, self.tenant, self.request, reply)
-        return reply
+        written = self.write(writing)
+        _store_reply(writing, self.tenant, self.request, self.render(written))
+        return written
 
 
 def find_replay(connection: Connection, tenant: str, request: IdempotentRequest) -> IdempotentReplay | None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 
 from meruit.errors import NotFound, TooManyEntries
-from meruit.log.merkle import consistency_proof, inclusion_proof
+from meruit.log.merkle import consistency_proof
 from meruit.store import tables
 from meruit.store.log_tiles import Tiles
 from meruit.store.transaction import WriteTransaction
@@ -97,11 +97,6 @@ def last_in_contract(connection: Connection, tenant: str, contract_id: str) -> i
         .limit(1)
     )
     return int(connection.execute(query).scalar() or 0)
-
-
-def proof_of_inclusion(connection: Connection, index: int, size: int) -> list[bytes]:
-    """That the entry stands at its index in the log of that size."""
-    return inclusion_proof(index, size, Tiles(connection).subtree)
 
 
 def proof_of_consistency(connection: Connection, old: int, new: int) -> list[bytes]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select
-from tests.outcomes.making import outcome, recorded, together
+from tests.outcomes.making import outcome, record, recorded, together
 
 from meruit.errors import IdempotencyConflict, NotFound
 from meruit.log.entries import ErasureEntry, read_entry
@@ -14,9 +14,10 @@ from meruit.model.events import EventType
 from meruit.model.outcome import Labels
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import Discard, Erase, erase
-from meruit.outcomes.store.write import AddVersions, IdempotentReplay, IdempotentRequest, NewVersion, RecordAll
+from meruit.outcomes.store.write import AddVersions, NewVersion
 from meruit.store import log as audit
 from meruit.store import tables
+from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 from meruit.store.location import Location
 from meruit.store.store import Store
 
@@ -146,10 +147,10 @@ def test_a_version_that_comes_after_an_erasure_is_not_written(store: Store) -> N
 
 
 def test_the_kept_answer_of_an_erased_outcome_is_erased_with_it(store: Store) -> None:
-    new, once = outcome(store), IdempotentRequest("key-1", "f", 200, b"the answer")
-    store.recorder.write(RecordAll((new,), once, "acme"))
+    new, once = outcome(store), IdempotentRequest("key-1", "f", 200)
+    store.recorder.write(record([new], once, "acme", b"the answer"))
     erase(store, "acme", new.id, WHY)
-    replay = store.recorder.write(RecordAll((outcome(store),), once, "acme"))
+    replay = store.recorder.write(record([outcome(store)], once, "acme"))
     assert isinstance(replay, IdempotentReplay)
     assert replay.status == 410
     assert b"the answer" not in replay.reply
@@ -182,10 +183,10 @@ def test_a_refused_record_puts_no_erased_file_back(store: Store) -> None:
     first, second = outcome(store, work_output=big), outcome(store, work_output=big)
     recorded(store, first)
     erase(store, "acme", first.id, WHY)
-    once = IdempotentRequest("key-2", "f", 200, b"{}")
-    store.recorder.write(RecordAll((outcome(store),), once, "acme"))
+    once = IdempotentRequest("key-2", "f", 200)
+    store.recorder.write(record([outcome(store)], once, "acme"))
     with pytest.raises(IdempotencyConflict):
-        store.recorder.write(RecordAll((second,), once._replace(fingerprint="other"), "acme"))
+        store.recorder.write(record([second], IdempotentRequest("key-2", "other", 200), "acme"))
     assert [file for file in store.database.location.folder.glob("blobs/**/*") if file.is_file()] == []
 
 

@@ -69,18 +69,6 @@ class FileSummary(Record, frozen=True):
     seconds: float
 
 
-def preview(plan: Plan, frame: pl.DataFrame) -> pl.DataFrame:
-    """A row judged for each row of metrics, whose columns are called as the plan calls its values.
-
-    Raises BatchUnsupported for what only a single work can be judged by.
-    """
-    for rule in plan.rules:
-        if rule.slot not in frame.columns:
-            raise BatchUnsupported(f"there is no column {rule.slot!r}")
-    columns = [frame[rule.slot] for rule in plan.rules]
-    return _to_frame(plan, _judge_series(plan, columns))
-
-
 def _judge_series(plan: Plan, columns: Sequence[pl.Series]) -> BatchResult:
     """The columns judged, one for each criterion."""
     # A column of its own for each criterion: what a truth value is depends on who asks.

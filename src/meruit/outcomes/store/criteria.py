@@ -9,7 +9,7 @@ from meruit.errors import NotFound
 from meruit.model.events import EventType
 from meruit.model.record import Record
 from meruit.model.time import from_micros
-from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, commit_criteria, find_reply, keep_reply
+from meruit.outcomes.store.write import commit_criteria
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 from meruit.store.rows import Rows
@@ -35,18 +35,10 @@ class RegisterCriteria(NamedTuple):
     body: bytes
     digest: str
     created_by: str
-    once: IdempotentRequest | None = None
 
-    def __call__(self, writing: WriteTransaction) -> NamedCriteria | IdempotentReplay:
+    def __call__(self, writing: WriteTransaction) -> NamedCriteria:
         """The version, new or found."""
-        if self.once is not None:
-            before = find_reply(writing, self.tenant, self.once)
-            if before is not None:
-                return before
-        made = self._register(writing)
-        if self.once is not None:
-            keep_reply(writing, self.tenant, self.once._replace(reply=self.once.reply or made.to_json()))
-        return made
+        return self._register(writing)
 
     def _register(self, writing: WriteTransaction) -> NamedCriteria:
         latest = _LATEST.get(writing, self.tenant, self.name) or _latest(writing, self.tenant, self.name)

@@ -11,6 +11,7 @@ from meruit.model.events import EventType
 from meruit.outcomes.store.write import ERASED
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
+from meruit.store.idempotency import IdempotentReplay, replace_reply
 from meruit.store.store import Store
 from meruit.store.transaction import WriteTransaction
 
@@ -48,7 +49,7 @@ class Erase(NamedTuple):
         gone = tuple(address for address in addresses.values() if address is not None)
         self._forget(writing, gone)
         if row.idempotency_key is not None:
-            writing.change(_FORGET_REPLY, of_tenant=self.tenant, of_key=row.idempotency_key, told=_ERASED)
+            replace_reply(writing, self.tenant, row.idempotency_key, _ERASED)
         contract_seq = writing.next_in_contract(self.tenant, row.contract_id)
         writing.append(
             ErasureEntry(
@@ -150,14 +151,10 @@ _FORGET_CHECKS = (
     )
     .values(body=None, salt=None)
 )
-_FORGET_REPLY = (
-    update(tables.idempotency)
-    .where(tables.idempotency.c.tenant == bindparam("of_tenant"), tables.idempotency.c.key == bindparam("of_key"))
-    .values(status=410, reply=bindparam("told"))
-)
-_ERASED = (
+_ERASED = IdempotentReplay(
+    410,
     b'{"type":"urn:meruit:problem:erased","title":"Gone","status":410,'
-    b'"detail":"what this request was answered was erased with its outcome"}'
+    b'"detail":"what this request was answered was erased with its outcome"}',
 )
 _OF_BLOB = (tables.blobs.c.tenant == bindparam("of_tenant")) & (tables.blobs.c.address == bindparam("of_address"))
 _RELEASE = update(tables.blobs).where(_OF_BLOB).values(refs=tables.blobs.c.refs - 1)

@@ -1,11 +1,10 @@
 """Writing what was decided: outcomes and later versions of their verdicts, each with its entries in the audit log."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from sqlalchemy import bindparam, select, update
 
-from meruit.errors import IdempotencyConflict, StoreError
+from meruit.errors import StoreError
 from meruit.governance.store import OutputAttempt, record_attempt
 from meruit.log.commitment import SALT_BYTES, commitment, commitment_to
 from meruit.log.entries import OUR_CONTRACT, CriteriaEntry, EvidenceEntry, VerdictEntry
@@ -30,27 +29,9 @@ class LatestResult(NamedTuple):
     """As JSON; None where it was erased."""
 
 
-_REPLIES = Rows[tuple[str, int, bytes]]("reply")
 _CRITERIA_LEAVES = Rows[int]("criteria_leaf", lasting=True)
 LATEST_RESULTS = Rows[LatestResult]("latest_result")
 ERASED = RowMarks("erased_outcome")
-
-
-class IdempotentRequest(NamedTuple):
-    """A request that may come twice, and what it is answered once its effect is durable."""
-
-    key: str
-    fingerprint: str
-    status: int
-    reply: bytes
-    """Empty for one that is known only once the write is made."""
-
-
-class IdempotentReplay(NamedTuple):
-    """The answer that the first request of that key was given."""
-
-    status: int
-    reply: bytes
 
 
 class RecordedVersion(NamedTuple):
@@ -165,31 +146,20 @@ class _NewVersion(NamedTuple):
     reason: str
 
 
-def record(outcomes: Sequence[NewOutcome], once: IdempotentRequest | None = None, tenant: str = "") -> "RecordAll":
-    """What the recorder is given for one request: its outcomes, and what a second request of its key is told."""
-    return RecordAll(tuple(outcomes), once, tenant)
-
-
 class RecordAll(NamedTuple):
     """Outcomes that become durable together."""
 
-    outcomes: tuple[NewOutcome, ...]
-    once: IdempotentRequest | None
     tenant: str
+    outcomes: tuple[NewOutcome, ...]
     attempts: tuple[OutputAttempt, ...] = ()
     """Of agents that hand in their own work."""
+    idempotency_key: str | None = None
+    """Key of the HTTP request whose stored reply quotes the results."""
 
-    def __call__(self, writing: WriteTransaction) -> list[RecordedVersion] | IdempotentReplay:
-        """Write them; or, when the key was used before, answer what was answered then."""
-        if self.once is not None:
-            before = find_reply(writing, self.tenant, self.once)
-            if before is not None:
-                return before
-            keep_reply(writing, self.tenant, self.once)
-            self._prepare(writing)
-            return [outcome._replace(idempotency_key=self.once.key).write(writing) for outcome in self.outcomes]
+    def __call__(self, writing: WriteTransaction) -> list[RecordedVersion]:
+        """Write all of them."""
         self._prepare(writing)
-        return [outcome.write(writing) for outcome in self.outcomes]
+        return [outcome._replace(idempotency_key=self.idempotency_key).write(writing) for outcome in self.outcomes]
 
     def _prepare(self, writing: WriteTransaction) -> None:
         for outcome in self.outcomes:
@@ -198,37 +168,6 @@ class RecordAll(NamedTuple):
                 raise StoreError(f"{contract_id} is a contract: complete it, so that it is paid for as well")
         for attempt in self.attempts:
             record_attempt(writing, self.tenant, attempt)
-
-
-def find_reply(writing: WriteTransaction, tenant: str, once: IdempotentRequest) -> IdempotentReplay | None:
-    """The first answer to this key; None when this is the first."""
-    known = _REPLIES.get(writing, tenant, once.key)
-    if known is None:
-        query = select(tables.idempotency).where(
-            tables.idempotency.c.tenant == tenant, tables.idempotency.c.key == once.key
-        )
-        rows = writing.read(query)
-        known = (rows[0].fingerprint, rows[0].status, rows[0].reply) if rows else None
-    if known is None:
-        return None
-    fingerprint, status, reply = known
-    if fingerprint != once.fingerprint:
-        raise IdempotencyConflict("this Idempotency-Key was used for another request; use a new one for a new request")
-    return IdempotentReplay(status, reply)
-
-
-def keep_reply(writing: WriteTransaction, tenant: str, once: IdempotentRequest) -> None:
-    """Answer later requests of this key alike."""
-    writing.insert(
-        tables.idempotency,
-        tenant=tenant,
-        key=once.key,
-        fingerprint=once.fingerprint,
-        status=once.status,
-        reply=once.reply,
-        created_at=writing.now.micros,
-    )
-    _REPLIES.put(writing, once[1:], tenant, once.key)
 
 
 def commit_criteria(writing: WriteTransaction, tenant: str, body: bytes, digest: str | None) -> tuple[str, int]:
