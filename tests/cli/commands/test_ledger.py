@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import sqlite3
 import subprocess
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from tests.cli.refusals import error_of
 from tests.cli.trade import BAD, WORK, Clock, Stall
 
 from meruit.cli.commands.ledger import COLUMNS, FORMULA, escape_formula
@@ -109,37 +111,36 @@ def test_a_period_opens_with_what_was_there(stall: Stall, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "name"),
     [
-        (("--from", "yesterday"), "write 2026-11-30, or 2026-11-30T12:00:00Z"),
-        (("--from", "2026-02-30"), "is no date"),
-        (("--from", "2026-03-01T12:00:00"), "with its zone"),
-        (("--from", "20260301"), "is no date"),
-        (("--to", "0001-01-01T00:00:00+14:00"), "is no date"),
-        (("--from", "2026-03-02", "--to", "2026-03-02"), "--to must be later than --from"),
-        (("--currency", "usd"), "no currency is named 'usd' (did you mean 'USD'?)"),
-        (("--currency", ""), "no currency is named ''"),
-        (("--csv", "--json"), "--csv and --json cannot be combined"),
+        (("--from", "yesterday"), "'yesterday'"),
+        (("--from", "2026-02-30"), "'2026-02-30'"),
+        (("--from", "2026-03-01T12:00:00"), "'2026-03-01T12:00:00'"),
+        (("--from", "20260301"), "'20260301'"),
+        (("--to", "0001-01-01T00:00:00+14:00"), "'0001-01-01T00:00:00+14:00'"),
+        (("--from", "2026-03-02", "--to", "2026-03-02"), "--to"),
+        (("--currency", "usd"), "'USD'"),
+        (("--currency", ""), "''"),
+        (("--csv",), "--csv"),
     ],
 )
-def test_a_statement_that_cannot_be_is_refused(run: Run, options: tuple[str, ...], complaint: str) -> None:
-    ended = run("ledger", "statement", "platform", *options)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert complaint in ended.stderr
+def test_a_bad_statement_is_refused(run: Run, options: tuple[str, ...], name: str) -> None:
+    error = error_of(run, "ledger", "statement", "platform", *options)
+    assert (error["code"], name in error["message"]) == ("usage", True)
 
 
-def test_an_account_on_which_nothing_moved_is_empty_and_said_to_be(stall: Stall) -> None:
+def test_an_account_without_transactions_is_empty(stall: Stall) -> None:
     stall.settled()
     ended = stall.run("ledger", "statement", "agent:adda", "--csv")
     assert (ended.returncode, ended.stdout) == (0, ",".join(COLUMNS) + "\r\n")
-    assert ended.stderr == "note: nothing moved on agent:adda in USD; `meruit ledger balances` lists the accounts\n"
+    assert ended.stderr.startswith("note: ")
+    assert "agent:adda" in ended.stderr
 
 
 def test_a_statement_that_is_cut_says_so(stall: Stall, monkeypatch: pytest.MonkeyPatch) -> None:
     stall.settled()
     monkeypatch.setattr("meruit.contracts.store.ledger.MAX_LINES", 1)
-    ended = stall.run("ledger", "statement", "consumer:buyer")
-    assert "only the first 1 lines are shown" in ended.stderr
+    assert " 1 " in stall.run("ledger", "statement", "consumer:buyer").stderr
 
 
 # The proof.
@@ -148,7 +149,8 @@ def test_a_statement_that_is_cut_says_so(stall: Stall, monkeypatch: pytest.Monke
 def test_sound_books_are_said_to_be_sound(stall: Stall) -> None:
     stall.settled()
     stall.held()
-    assert stall.run("ledger", "check").stdout == "the books are sound: 2 contracts\n"
+    ended = stall.run("ledger", "check")
+    assert (ended.returncode, ended.stdout.count("\n")) == (0, 1)
     found = json.loads(stall.run("ledger", "check", "--json").stdout)
     assert found == {"sound": True, "contracts": 2, "violations": []}
 
@@ -167,24 +169,24 @@ def test_the_books_of_every_tenant_are_checked_unless_one_is_named(stall: Stall)
         (
             "UPDATE balances SET micros = micros + 1 WHERE account = 'agent:ada'",
             "UPDATE balances SET micros = micros - 1 WHERE account = 'agent:ada'",
-            "balances_sum_to_zero: the balances in USD sum to 1",
+            "balances_sum_to_zero",
         ),
         (
             "UPDATE contracts SET escrow = 'held'",
             "UPDATE contracts SET escrow = 'paid'",
-            "escrow_is_whole_or_empty: ",
+            "escrow_is_whole_or_empty",
         ),
     ],
 )
-def test_books_that_somebody_cooked_are_told(stall: Stall, tampering: str, restoring: str, rule: str) -> None:
+def test_books_that_were_tampered_with_are_reported(stall: Stall, tampering: str, restoring: str, rule: str) -> None:
     stall.settled()
     _edit(tampering)
     ended = stall.run("ledger", "check")
     assert ended.returncode == 1
-    assert f"default: {rule}" in ended.stdout
-    assert "violations: 1 contracts\n" in ended.stdout
+    assert f"default: {rule}: " in ended.stdout
     found = json.loads(stall.run("ledger", "check", "--json").stdout)
-    assert (found["sound"], found["violations"][0]["tenant"]) == (False, "default")
+    assert (found["sound"], found["contracts"], found["violations"][0]["tenant"]) == (False, 1, "default")
+    assert rule in {one["what"].partition(":")[0] for one in found["violations"]}
     _edit(restoring)
 
 
@@ -195,14 +197,14 @@ def _edit(statement: str) -> None:
     connection.close()
 
 
-def test_a_contract_that_somebody_made_vanish_is_missed(run: Run) -> None:
+def test_a_deleted_contract_is_missed(run: Run) -> None:
     stall = Stall(run)
     waiting, paid = stall.awarded(), stall.settled()
     _edit("DELETE FROM contracts")
     ended = run("ledger", "check")
     assert ended.returncode == 1
-    for moved in (f"the hold of {waiting}", f"the settle of {paid}"):
-        assert f"default: transfers_have_grounds: {moved} is of no contract\n" in ended.stdout
+    for contract in (waiting, paid):
+        assert re.search(rf"^default: transfers_have_grounds: .*{contract}", ended.stdout, re.MULTILINE)
 
 
 # The rules.

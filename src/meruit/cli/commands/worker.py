@@ -8,8 +8,6 @@ from meruit.cli.terminal import ExitCode, escape_control_characters, json_option
 
 DEFAULT_CONCURRENCY = 16
 MAX_CONCURRENCY = 10_000
-LET_GO = "let go"
-"""The worker's message about a run that it leaves to the next worker."""
 
 
 @click.command()
@@ -49,16 +47,17 @@ def worker(
     from meruit.app import open_store
     from meruit.cli.shared.load_agents import check_no_other_worker, load_roster, stop_on_signals
     from meruit.config import location_of
+    from meruit.gate.runner.engine import RELEASED
     from meruit.gate.runner.worker import run_worker
 
     roster = load_roster(agents)
     location = location_of(data, database_url)
     store = open_store(location, make=True)
 
-    let_go = Counter[str]()
+    released = Counter[str]()
 
     def watch(about: str, text: str) -> None:
-        let_go.update([about] if text == LET_GO else [])
+        released.update([about] if text == RELEASED else [])
         if as_json:
             _print_json(about, text)
         else:
@@ -78,8 +77,8 @@ def worker(
             asyncio.run(work_until_stopped())
     finally:
         store.close()
-    if let_go:
-        note(f"released {len(let_go)} run{'s' * (len(let_go) > 1)}; the next worker continues the queue")
+    if released:
+        note(f"released {len(released)} run{'s' * (len(released) > 1)}; the next worker continues the queue")
     return ExitCode.PASSED
 
 

@@ -1,4 +1,4 @@
-"""What an engine must do for a run to outlive whoever drives it: six calls, the same on a laptop and on a cluster."""
+"""Claim a run, drive it to its end or next pause, and record how it was left, so that it outlives its worker."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -21,14 +21,16 @@ from meruit.gate.team import Team, drive_team
 from meruit.model.time import to_micros
 from meruit.store.store import Store
 
+RELEASED = "released"
+"""What a watcher reads of a run that this worker leaves to the next."""
 MAX_ERRORS = 5
-"""Errors in a row after which a run is given up."""
+"""Errors in a row after which a run fails."""
 STORE_PAUSE_S = 1.0
-"""The rest before a database that did not answer is asked again."""
+"""Pause before a database that did not answer is retried."""
 
 
 class AgentRoster:
-    """The agents and teams that a worker knows, by name."""
+    """The agents and teams of a worker, by name."""
 
     def __init__(self, several: Iterable[AgentDefinition | Team]) -> None:
         self.by_name: dict[str, AgentDefinition | Team] = {}
@@ -41,7 +43,7 @@ class AgentRoster:
             raise AgentError("a worker needs at least one agent")
 
     def get(self, name: str) -> AgentDefinition | Team:
-        """The agent or team of that name; raises AgentError."""
+        """Find an agent or team by name; raises AgentError."""
         found = self.by_name.get(name)
         if found is None:
             raise AgentError(f"no agent is named {name!r}{nearest(name, self.by_name)}")
@@ -49,68 +51,68 @@ class AgentRoster:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name."""
+        """All names, sorted."""
         return tuple(sorted(self.by_name))
 
 
 class RunLease(NamedTuple):
-    """A run in this worker's hands."""
+    """A run that this worker has claimed."""
 
     tenant: str
     run: AgentRun
     owner: str
-    """The token that each write must show."""
+    """The token that each write must present."""
 
 
 class DurableEngine(ABC):
-    """An engine: drives runs, keeps their steps, and takes over what a dead worker left."""
+    """Drives runs, records their steps, and takes over runs of dead workers."""
 
     def __init__(
         self,
         store: Store,
-        crew: AgentRoster,
+        agents: AgentRoster,
         *,
         worker: str,
         deps: Any = None,
         watch: Callable[[str, str], None] = lambda _run, _text: None,
     ) -> None:
-        self.store, self.agents, self.worker, self.deps, self.watch = store, crew, worker, deps, watch
+        self.store, self.agents, self.worker, self.deps, self.watch = store, agents, worker, deps, watch
         self.stopped: set[str] = set()
-        """Runs that somebody wants stopped, as `tenant/id`."""
+        """Runs to cancel, as `tenant/id`."""
         self._running: dict[str, asyncio.Task[Any]] = {}
 
     async def run(self, due: DueRun, *, takeover: bool = False) -> AgentRun | None:
-        """Drive a run to its end or its next rest; None where it was not to be had, or is somebody else's by now."""
+        """Drive a run to its end or next pause; None where it was not available, or another worker has it by now."""
         try:
-            hold = await self._claim(due, takeover=takeover)
+            lease = await self._claim(due, takeover=takeover)
         except AgentRunConflict:
             return None
-        if hold.run.status in FINAL_STATES:
-            self.watch(hold.run.id, _describe_end(hold.run))
-            return hold.run
+        if lease.run.status in FINAL_STATES:
+            self.watch(lease.run.id, _describe_end(lease.run))
+            return lease.run
         name = f"{due.tenant}/{due.id}"
         task = asyncio.current_task()
         if task is not None:
             self._running[name] = task
         try:
-            return await self._drive(hold)
+            return await self._drive(lease)
         except RunFenced:
             return None
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException as crash:  # noqa: BLE001 - nobody else looks after a run that a living worker holds
-            return await self._end(hold, RunState.FAILED, RunFailure(RunFailureReason.ERROR, describe(crash)))
+        except BaseException as crash:  # noqa: BLE001 - no other worker takes a run of a living one
+            return await self._end(lease, RunState.FAILED, RunFailure(RunFailureReason.ERROR, describe(crash)))
         finally:
             self._running.pop(name, None)
             self.stopped.discard(name)
 
     async def suspend(
-        self, hold: RunLease, rest: RunSuspended, members: tuple[str, ...] = (), retries: int | None = None
+        self, lease: RunLease, rest: RunSuspended, members: tuple[str, ...] = (), retries: int | None = None
     ) -> AgentRun:
-        """Let go of a run until some time has passed, or until others hand in what it waits for."""
+        """Release a run until some time has passed, or until a client provides the value it waits for."""
         wake = None if rest.pause_s is None else self._micros_from_now(rest.pause_s)
         park = ParkRun(
-            *(hold.tenant, hold.run.id, hold.owner, wake, rest.waiting_for),
+            *(lease.tenant, lease.run.id, lease.owner, wake, rest.waiting_for),
             unless_over=members,
             retries=retries,
             usage=rest.usage,
@@ -120,21 +122,21 @@ class DurableEngine(ABC):
         )
         parked = await self._write_until_stored(park)
         if rest.error is not None:
-            self.watch(parked.id, f"{rest.error}; again in {rest.pause_s or 0.0:g} s")
+            self.watch(parked.id, f"{rest.error}; retry in {rest.pause_s or 0.0:g} s")
         elif parked.status is RunState.WAITING:
             self.watch(parked.id, f"waits for {rest.note or rest.waiting_for}")
         return parked
 
     @abstractmethod
     async def enqueue(self, due: DueRun) -> None:
-        """Have a queued run driven, here or elsewhere, at least once."""
+        """Let a queued run be driven at least once, by this worker or another."""
 
     @abstractmethod
     async def resume(self, due: DueRun) -> None:
-        """Have a run driven on whose worker is gone."""
+        """Let a run continue whose worker is gone."""
 
     def stop(self, due: DueRun) -> None:
-        """End a run that this worker drives, because somebody wants it stopped."""
+        """Stop a run that this worker drives and an operator has cancelled."""
         name = f"{due.tenant}/{due.id}"
         task = self._running.get(name)
         if task is not None and name not in self.stopped:
@@ -159,21 +161,23 @@ class DurableEngine(ABC):
                     await self._let_go(RunLease(due.tenant, run, owner))
             raise
 
-    async def _drive(self, hold: RunLease) -> AgentRun:
+    async def _drive(self, lease: RunLease) -> AgentRun:
         journal: StoreJournal | None = None
-        left_s = remaining_s(hold.run, self.store.surroundings.clock())
+        left_s = remaining_s(lease.run, self.store.surroundings.clock())
         limit = asyncio.timeout(left_s)
 
         def lease_so_far() -> RunLease:
-            return hold if journal is None else hold._replace(run=journal.usage_so_far(hold.run))
+            return lease if journal is None else lease._replace(run=journal.usage_so_far(lease.run))
 
         try:
-            journal = await asyncio.to_thread(StoreJournal.for_worker, self.store, hold.tenant, hold.run.id, hold.owner)
+            journal = await asyncio.to_thread(
+                StoreJournal.for_worker, self.store, lease.tenant, lease.run.id, lease.owner
+            )
             if left_s == 0.0:
                 return await self._fail_at_deadline(lease_so_far())
             async with limit:
-                end, members = await self._drive_agent_or_team(hold, journal)
-            return await self._finish(hold, end, members)
+                end, members = await self._drive_agent_or_team(lease, journal)
+            return await self._finish(lease, end, members)
         except RunFenced:
             raise
         except RunCancelled:
@@ -182,7 +186,7 @@ class DurableEngine(ABC):
             raise
         except BaseException as crash:
             if isinstance(crash, asyncio.CancelledError) and _is_cancelled():
-                if f"{hold.tenant}/{hold.run.id}" in self.stopped:
+                if f"{lease.tenant}/{lease.run.id}" in self.stopped:
                     return await self._end(lease_so_far(), RunState.CANCELLED)
                 await asyncio.shield(self._let_go(lease_so_far()))
                 raise
@@ -190,60 +194,60 @@ class DurableEngine(ABC):
                 return await self._fail_at_deadline(lease_so_far())
             return await self._retry_later(lease_so_far(), crash, moved=journal is not None and journal.has_new_steps)
 
-    async def _drive_agent_or_team(self, hold: RunLease, journal: StoreJournal) -> tuple[DriveResult, tuple[str, ...]]:
-        found = self.agents.get(hold.run.agent)
+    async def _drive_agent_or_team(self, lease: RunLease, journal: StoreJournal) -> tuple[DriveResult, tuple[str, ...]]:
+        found = self.agents.get(lease.run.agent)
         if isinstance(found, Team):
-            return await drive_team(found, self.store, hold.tenant, hold.run)
+            return await drive_team(found, self.store, lease.tenant, lease.run)
 
         def watch(text: str) -> None:
-            self.watch(hold.run.id, text)
+            self.watch(lease.run.id, text)
 
-        execution = ExecutionContext(hold.run.id, hold.owner, hold.run.retries, self.deps, watch)
-        return await drive(found, hold.run, journal, execution, watch), ()
+        execution = ExecutionContext(lease.run.id, lease.owner, lease.run.retries, self.deps, watch)
+        return await drive(found, lease.run, journal, execution, watch), ()
 
-    async def _let_go(self, hold: RunLease) -> AgentRun:
-        """Let somebody else go on, at once: this worker stops."""
-        parked = await self.suspend(hold, RunSuspended(0.0, None, hold.run.usage, hold.run.turn))
-        self.watch(parked.id, "let go" if parked.status is RunState.QUEUED else _describe_end(parked))
+    async def _let_go(self, lease: RunLease) -> AgentRun:
+        """Release a run to other workers at once: this worker stops."""
+        parked = await self.suspend(lease, RunSuspended(0.0, None, lease.run.usage, lease.run.turn))
+        self.watch(parked.id, RELEASED if parked.status is RunState.QUEUED else _describe_end(parked))
         return parked
 
-    async def _finish(self, hold: RunLease, end: DriveResult, members: tuple[str, ...]) -> AgentRun:
+    async def _finish(self, lease: RunLease, end: DriveResult, members: tuple[str, ...]) -> AgentRun:
         match end:
             case RunDone():
-                return await self._end(hold, RunState.COMPLETED, None, end)
+                return await self._end(lease, RunState.COMPLETED, None, end)
             case RunFailed():
-                return await self._end(hold, RunState.FAILED, RunFailure(end.ending, end.error), end)
+                return await self._end(lease, RunState.FAILED, RunFailure(end.ending, end.error), end)
             case RunSuspended():
-                return await self.suspend(hold, end, members)
+                return await self.suspend(lease, end, members)
 
     async def _end(
         self,
-        hold: RunLease,
+        lease: RunLease,
         status: RunState,
         failure: RunFailure | None = None,
         end: RunDone | RunFailed | None = None,
     ) -> AgentRun:
-        usage, turn = (end.usage, end.turn) if end is not None else (hold.run.usage, hold.run.turn)
+        usage, turn = (end.usage, end.turn) if end is not None else (lease.run.usage, lease.run.turn)
         result = end.result if isinstance(end, RunDone) else None
-        write = EndRun(hold.tenant, hold.run.id, hold.owner, status, result, failure, usage, turn)
+        write = EndRun(lease.tenant, lease.run.id, lease.owner, status, result, failure, usage, turn)
         over = await self._write_until_stored(write)
         self.watch(over.id, _describe_end(over))
         return over
 
-    async def _fail_at_deadline(self, hold: RunLease) -> AgentRun:
-        failure = RunFailure(RunFailureReason.DEADLINE, f"not done in {hold.run.request.max_seconds:g} s")
-        return await self._end(hold, RunState.FAILED, failure)
+    async def _fail_at_deadline(self, lease: RunLease) -> AgentRun:
+        failure = RunFailure(RunFailureReason.DEADLINE, f"not done in {lease.run.request.max_seconds:g} s")
+        return await self._end(lease, RunState.FAILED, failure)
 
-    async def _retry_later(self, hold: RunLease, crash: BaseException, *, moved: bool) -> AgentRun:
-        """Not the agent's judgement but somebody's trouble: try again later, a bounded number of times."""
-        retries = 1 if moved else hold.run.retries + 1
+    async def _retry_later(self, lease: RunLease, crash: BaseException, *, moved: bool) -> AgentRun:
+        """Retry a run later after an error that is not a verdict, a limited number of times."""
+        retries = 1 if moved else lease.run.retries + 1
         if isinstance(crash, AgentError) or retries > MAX_ERRORS:
-            return await self._end(hold, RunState.FAILED, RunFailure(RunFailureReason.ERROR, describe(crash)))
-        rest = RunSuspended(pause_s(retries), None, hold.run.usage, hold.run.turn, describe(crash))
-        return await self.suspend(hold, rest, retries=retries)
+            return await self._end(lease, RunState.FAILED, RunFailure(RunFailureReason.ERROR, describe(crash)))
+        rest = RunSuspended(pause_s(retries), None, lease.run.usage, lease.run.turn, describe(crash))
+        return await self.suspend(lease, rest, retries=retries)
 
     async def _write_until_stored(self, write: ClaimRun | EndRun | ParkRun) -> AgentRun:
-        """Write how a run was taken or left, for as long as it takes: nobody else may touch it meanwhile."""
+        """Retry the write of a claim, pause or end until it is stored: no other worker may drive the run meanwhile."""
         while True:
             try:
                 return await self.store.recorder.record(write)
@@ -255,18 +259,18 @@ class DurableEngine(ABC):
 
 
 def _describe_end(run: AgentRun) -> str:
-    """How a run ended, in one line."""
+    """Describe the end of a run in one line."""
     if run.status is not RunState.FAILED:
         return run.status.value
     return f"{run.status} ({run.ending}): {' '.join((run.error or '').split())}"
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody has cancelled this very task; an agent's code may raise CancelledError of its own."""
+    """Whether this task itself was cancelled; an agent's code may raise its own CancelledError."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def find_agents(found: Mapping[str, Any]) -> list[AgentDefinition | Team]:
-    """The agents and teams among the names of a module."""
+    """List the agents and teams among the names of a module."""
     return [one for one in found.values() if isinstance(one, AgentDefinition | Team)]
