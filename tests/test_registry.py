@@ -15,9 +15,7 @@ from meruit.registry import Ask, CheckRegistry, Measure, MetricRegistry, metrics
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
-    with pytest.raises(
-        UnknownName, match=r"no metric is named 'acuracy' \(did you mean 'accuracy'\?\); `meruit metrics`"
-    ):
+    with pytest.raises(UnknownName, match=r"'acuracy' .*'accuracy'.*`meruit metrics`"):
         metrics.get("acuracy")
     assert metrics.find("acuracy") is None
 
@@ -109,5 +107,5 @@ def test_a_plugin_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(metadata, "entry_points", lambda group: points)
     registry = MetricRegistry("nowhere")
     for _ in range(2):
-        with pytest.raises(MeruitError, match=r"the plugin 'tone' \(no_such_package.tone\) cannot be loaded"):
+        with pytest.raises(MeruitError, match=r"'tone' \(no_such_package.tone\)"):
             registry.names()

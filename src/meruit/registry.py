@@ -1,4 +1,4 @@
-"""The one way a plugin is found: a file in its room, or an installed package's entry point of that name."""
+"""Finds plugins: a file in the plugin's package, or an entry point of an installed package."""
 
 import importlib
 import inspect
@@ -33,14 +33,14 @@ Measure = Callable[[Work], Finding]
 
 
 class Ask(NamedTuple):
-    """What one criterion wants of a metric: its params, and the values it names to be contained."""
+    """What one criterion asks of a metric: its params, and the values that must be contained."""
 
     params: Mapping[str, Any] = {}
     wanted: tuple[str, ...] = ()
 
 
 class Example(NamedTuple):
-    """One thing a metric says of one work; shown in the docs and run as a test."""
+    """One work and the metric's value for it; shown in the docs and run as a test."""
 
     work: Work
     expect: Value | type[Missing]
@@ -55,57 +55,57 @@ class Metric(NamedTuple):
     family: str
     """The module it lives in; the extractor of that family computes it."""
     kind: MetricType
-    """The type it naturally has; authors may say another."""
+    """Its own type; authors may use another."""
     summary: str
     prepare: Callable[[Ask], Measure]
-    """Does once what need not be done for every work, and refuses with AuthorError what cannot be done."""
+    """Prepares once for all works; raises AuthorError for invalid params."""
     params: Mapping[str, str]
-    """The params it understands, each with its meaning."""
+    """The params it takes, each with its meaning."""
     takes_ask: bool
-    """Whether what it finds depends on the criterion that asks."""
+    """Whether its value depends on the criterion."""
     provenance: Provenance
     costly: bool
-    """Whether the result is worth keeping for the next equal work."""
+    """Whether its result is worth caching."""
     version: str
     examples: tuple[Example, ...]
 
 
 class CheckExample(NamedTuple):
-    """One thing a check says of one world; shown in the docs and run as a test."""
+    """One work and the check's score for it; shown in the docs and run as a test."""
 
     assertion: Mapping[str, Any]
     """As an author writes it, without `assert`."""
     work: Work
     expect: str | None
-    """The score, as `1` or `2/3`; None where nothing can be said."""
+    """The score, as `1` or `2/3`; None where it cannot be judged."""
 
 
 Run = Callable[[Work], Checked | Missing | Skipped]
 
 
 class Check(NamedTuple):
-    """A way to hold an assertion against the world as it was found."""
+    """A way to compare an assertion with the state of the environment."""
 
     name: str
     summary: str
     prepare: Callable[[Assertion], Run]
-    """Does once what need not be done for every work, and refuses with AuthorError what cannot be meant."""
+    """Prepares once for all works; raises AuthorError for an invalid assertion."""
     version: str = "1"
     kinds: frozenset[SourceKind] = frozenset()
     """The kinds of source that it reads."""
     evidence: str = "fieldResults"
-    """What the specification calls its results, field by field."""
+    """The name of its field results in the evidence."""
     last: bool = False
-    """Whether it runs after all others, because it asks what they have looked at."""
+    """Whether it runs after all others, because it needs to know which items they expect."""
     settings: type[BaseModel] | None = None
-    """What its assertions may say; None where only the check itself knows."""
+    """The model of its settings; None where the check validates them itself."""
     reader: Any = None
-    """How it reads one item, for those who take a value out of one."""
+    """Its reader of items, which `let` uses too."""
     examples: tuple[CheckExample, ...] = ()
 
 
 class FlagExample(NamedTuple):
-    """One thing a rule says of one dossier; shown in the docs and run as a test."""
+    """One dossier and the rule's answer; shown in the docs and run as a test."""
 
     dossier: Dossier
     expect: bool | None
@@ -113,13 +113,13 @@ class FlagExample(NamedTuple):
 
 
 class FlagRule(NamedTuple):
-    """A reason not to believe an outcome."""
+    """A rule that finds implausible outcomes."""
 
     name: str
     summary: str
     action: Action
     limits: Mapping[str, float]
-    """Its thresholds by name, as they are unless the configuration says otherwise."""
+    """Its default thresholds by name; the configuration may change them."""
     judge: Callable[[Dossier, Mapping[str, float]], Sequence[Suspicion] | None]
     """What is suspect; None where the dossier lacks what the rule needs."""
     version: str
@@ -160,19 +160,19 @@ class SettlementRule(NamedTuple):
 
 
 class UsageProvider(NamedTuple):
-    """A kind of API or file that tells what tokens were used."""
+    """A kind of API or file that reports used tokens."""
 
     name: str
     summary: str
     open: Callable[..., UsageSource]
     """Takes this provider, the account, and what `sources.usage.opening` gives; AuthorError for what cannot be."""
     base_url: str = ""
-    """Where it is unless the account says otherwise; empty where the account must say."""
+    """Its default URL; empty where the account must set one."""
     key_variable: str = ""
-    """The environment variable that holds its key unless the account names another; empty where it takes none."""
+    """The default environment variable of its key; empty where it needs no key."""
     is_file: bool = False
     self_reported: bool = False
-    """Whether it only repeats what the callers say of themselves, which verifies nothing."""
+    """Whether it only repeats the callers' own counts, which verifies nothing."""
     options: Mapping[str, str] = {}
     """What an account may set, each with its meaning."""
 
@@ -191,11 +191,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Registry(Generic[P]):
-    """The plugins of one room, loaded when first asked for."""
+    """The plugins of one package, loaded on first use."""
 
-    def __init__(self, room: str, advice: str = "", noun: str = "") -> None:
-        self.package = room
-        self._noun = noun or room.rpartition(".")[2].removesuffix("s")
+    def __init__(self, package: str, advice: str = "", noun: str = "") -> None:
+        self.package = package
+        self._noun = noun or package.rpartition(".")[2].removesuffix("s")
         self._advice = advice
         self._found: dict[str, P] = {}
         self._loaded = False
@@ -203,7 +203,7 @@ class Registry(Generic[P]):
         self._failure: MeruitError | None = None
 
     def put(self, plugin: P) -> None:
-        """Take a plugin in; a second one of the same name is refused."""
+        """Register a plugin; refuses a second one of the same name."""
         if plugin.name in self._found:
             raise MeruitError(f"two {self.package} are named {plugin.name!r}; rename one")
         self._found[plugin.name] = plugin
@@ -233,7 +233,7 @@ class Registry(Generic[P]):
     def _load(self) -> None:
         if self._loaded:
             return
-        # Engines may be built in several threads at once; none may see half of the plugins.
+        # Several threads may build engines at once; none may see only some of the plugins.
         with self._loading:
             if self._failure is not None:
                 raise self._failure
@@ -310,7 +310,7 @@ class CheckRegistry(Registry[Check]):
 
 
 def faults_of(assertion: Assertion) -> Sequence[tuple[tuple[str | int, ...], str]]:
-    """What keeps an assertion from being run, each with its place inside it; nothing where it can be."""
+    """The faults of an assertion, each with its path; empty where it is valid."""
     check = checks.find(assertion.check)
     if check is None:
         return [(("assert",), f"no check is named {assertion.check!r}{nearest(assertion.check, checks.names())}")]
@@ -389,8 +389,10 @@ class UsageRegistry(Registry[UsageProvider]):
 
         def register(function: Function) -> Function:
             summary = (function.__doc__ or "").strip().split("\n", 1)[0]
-            told = UsageProvider(name, summary, function, base_url, key_variable, is_file, self_reported, options or {})
-            self.put(told)
+            provider = UsageProvider(
+                name, summary, function, base_url, key_variable, is_file, self_reported, options or {}
+            )
+            self.put(provider)
             return function
 
         return register

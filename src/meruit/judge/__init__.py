@@ -1,4 +1,12 @@
-"""Evidence in, verdict out: pure, exact, the same today and in ten years."""
+"""Turns evidence into a verdict: pure and exact, so that a verdict can be computed again years later.
+
+Read in this order:
+    plan.py       criteria, compiled once
+    compare.py    one value compared with one threshold
+    verdict.py    `judge`: each criterion on its evidence, and the verdict
+    aggregate.py  weights and required criteria added up
+    batch.py      many works judged column by column, with the same results
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,10 +1,10 @@
-"""Many criteria added up: a tally of weights and gates, and what it says of the whole.
+"""Adds up criteria: a tally of weights and required criteria, and the outcome that follows.
 
-Everything about an outcome follows from sums over the criteria, so one record and a column of a million are the
-same arithmetic. Weights are integers and scores are compared by cross-multiplication: no rounding anywhere.
+An outcome depends only on sums over the criteria, so one work and a column of a million use the same arithmetic.
+Weights are integers and scores are compared by cross-multiplication, without rounding.
 
-Every outcome is computed twice: in the low world whatever could not be measured is failed, in the high world it is
-met. Only what is the same in both is said; otherwise the verdict is inconclusive and nothing succeeds.
+Every outcome is computed twice: in the low one each unmeasured criterion has failed, in the high one it is met. Where
+both agree, that is the verdict; otherwise the verdict is inconclusive and there is no success.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ _PASS_PARTS, _PASS_WHOLE = PASS_SCORE.as_integer_ratio()
 
 
 class ScoredCriterion(Protocol):
-    """What adding up needs to know of a criterion's result."""
+    """The part of a criterion's result that aggregation needs."""
 
     @property
     def status(self) -> Status:
@@ -57,17 +57,17 @@ class CriteriaTally(NamedTuple):
 
     @property
     def low(self) -> Fraction:
-        """The score if all that is open were failed."""
+        """The score if every unmeasured criterion had failed."""
         return Fraction(self.earned) / self.total if self.total else Fraction(0)
 
     @property
     def high(self) -> Fraction:
-        """The score if all that is open were met."""
+        """The score if every unmeasured criterion were met."""
         return Fraction(self.earned + self.open) / self.total if self.total else Fraction(0)
 
 
 class Aggregate(NamedTuple):
-    """Everything about the whole that follows from how each criterion ended."""
+    """The overall result that follows from the statuses of the criteria."""
 
     sums: CriteriaTally
     verdict: Verdict
@@ -83,14 +83,14 @@ class Aggregate(NamedTuple):
 
 
 class OverallOutcome(NamedTuple):
-    """The outcome, once everything unmeasured is taken as met or as failed."""
+    """The outcome if every unmeasured criterion is taken as met, or as failed."""
 
     verdict: Verdict
     success: bool
 
 
 def aggregate(plan: Plan, judged: Sequence[tuple[CriterionRule, ScoredCriterion]]) -> Aggregate:
-    """Bring the criteria of one work together."""
+    """Aggregate the criteria of one work."""
     sums = tally(judged)
     verdict, success = outcome(plan, sums)
     bounds = _bounds(sums)
@@ -109,7 +109,7 @@ def aggregate(plan: Plan, judged: Sequence[tuple[CriterionRule, ScoredCriterion]
 
 
 def tally(judged: Iterable[tuple[CriterionRule, ScoredCriterion]]) -> CriteriaTally:
-    """Add up criteria that were judged. The order never matters: all of it is sums."""
+    """Add up judged criteria. The order does not matter, because all values are sums."""
     earned: int | Fraction = 0
     unknown_weight = total = met = unknown = gates = gates_failed = gates_open = caps_failed = caps_open = 0
     for rule, result in judged:
@@ -137,7 +137,7 @@ def tally(judged: Iterable[tuple[CriterionRule, ScoredCriterion]]) -> CriteriaTa
 
 
 def _bonus_and_penalty(judged: Iterable[tuple[CriterionRule, ScoredCriterion]]) -> tuple[int, int]:
-    """Bonus and penalty in millionths. What could not be measured moves no money, unless the criteria say so."""
+    """Bonus and penalty in millionths. An unmeasured criterion moves no money, unless the criteria say so."""
     bonus = penalty = 0
     for rule, result in judged:
         if result.status is Status.MET:
@@ -150,7 +150,7 @@ def _bonus_and_penalty(judged: Iterable[tuple[CriterionRule, ScoredCriterion]]) 
 
 
 def outcome(plan: Plan, sums: CriteriaTally) -> OverallOutcome:
-    """The verdict and success on which the low and the high world agree."""
+    """The verdict and success on which the low and the high outcome agree."""
     if not plan.total_weight:
         return OverallOutcome(Verdict.FAIL, success=False)
     if not sums.total:
@@ -174,7 +174,7 @@ def _with_all_open_met(sums: CriteriaTally) -> CriteriaTally:
 
 
 def _outcome_if_open_failed(plan: Plan, sums: CriteriaTally) -> OverallOutcome:
-    """The outcome if whatever is still open were failed."""
+    """The outcome if every unmeasured criterion had failed."""
     if sums.caps_failed or sums.caps_open:
         verdict = Verdict.FAIL
     elif sums.earned * _PASS_WHOLE >= sums.total * _PASS_PARTS:
@@ -189,7 +189,7 @@ def _succeeds(plan: Plan, sums: CriteriaTally) -> bool:
         return False
     match plan.aggregation:
         case Aggregation.ALL:
-            # Without a single gate nothing could fail, and nothing passes by default.
+            # Without a required criterion nothing can fail, so it does not pass by default either.
             return sums.gates > 0
         case Aggregation.ANY:
             return sums.met > 0
@@ -216,6 +216,6 @@ def _axes(
 
 def _axis_score(plan: Plan, sums: CriteriaTally, bounds: Bounds, members: int) -> AxisScore:
     if not sums.total:
-        # Guards that weigh nothing still held or did not: then each counts alike.
+        # Criteria without weight are met or not: then each counts equally.
         bounds = Bounds(sums.met / members, (sums.met + sums.unknown) / members)
     return AxisScore(bounds.low, float(sums.total * plan.weight_unit), sums.met, members, bounds)

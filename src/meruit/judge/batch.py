@@ -1,4 +1,4 @@
-"""A column of works judged at once, with the same plan and the same answers as one by one.
+"""Judges many works at once, column by column, with the same plan and results as one by one.
 
 Needs numpy (`pip install meruit[bulk]`). Columns only say which criteria each work meets; works that meet the same
 ones share an outcome, which is computed once by the very function that judges a single work. So the two cannot
@@ -21,14 +21,14 @@ from meruit.model.verdict import Status, Verdict
 BLOCK_ROWS = 32_768
 """Rows compared at a time, so that a block stays in the processor's cache."""
 MAX_CRITERIA = 39
-"""As many as fit a 64-bit code with three states each."""
+"""The most criteria whose three states fit a 64-bit code."""
 MAX_TABLE = 3**12
 """Up to this many possible combinations are looked up in a table; more are sorted."""
 
 VERDICTS = (Verdict.FAIL, Verdict.PARTIAL, Verdict.PASS, Verdict.INCONCLUSIVE)
 
 Codes = npt.NDArray[Any]
-"""Integers of whatever width suffices."""
+"""Integers of the smallest sufficient width."""
 
 
 class BatchResult(NamedTuple):
@@ -66,7 +66,7 @@ _DTYPES: tuple[type[np.generic], ...] = (np.bool_, np.int8, np.float64, np.float
 
 
 class _Question(NamedTuple):
-    """A criterion, the numbers that decide it, and the values it is asked of."""
+    """A criterion, its interval, and its column of values."""
 
     rule: CriterionRule
     bracket: Bracket
@@ -74,7 +74,7 @@ class _Question(NamedTuple):
 
 
 def judge_columns(plan: Plan, columns: Mapping[str, Any]) -> BatchResult:
-    """Judge many works from their metrics: a column a metric, NaN or None where there is no value."""
+    """Judge many works from their metrics: one column per metric, NaN or None where a value is missing."""
     questions = _questions(plan, columns)
     states, codes = _states(questions)
     distinct, place = _distinct(codes, 3 ** len(questions))
@@ -86,7 +86,7 @@ def judge_columns(plan: Plan, columns: Mapping[str, Any]) -> BatchResult:
     for block in _blocks(len(codes)):
         which = place(codes[block])
         for table, array in zip(tables, arrays, strict=True):
-            # Straight into its place: a temporary array of this size would cost more than the look-up.
+            # Written in place: a temporary array of this size would cost more than reading the table.
             table.take(which, out=array[block], mode="clip")
     success, verdict, low, high, bonus, penalty = arrays
     return BatchResult(success, verdict, low, high, bonus, penalty, states)
@@ -94,14 +94,14 @@ def judge_columns(plan: Plan, columns: Mapping[str, Any]) -> BatchResult:
 
 def _questions(plan: Plan, columns: Mapping[str, Any]) -> list[_Question]:
     if not plan.rules or len(plan.rules) > MAX_CRITERIA:
-        raise BatchUnsupported(f"columns take 1 to {MAX_CRITERIA} criteria, not {len(plan.rules)}; judge one by one")
+        raise BatchUnsupported(f"columns support 1 to {MAX_CRITERIA} criteria, not {len(plan.rules)}; judge one by one")
     arrays: dict[str, npt.NDArray[Any]] = {}
     questions: list[_Question] = []
     for rule in plan.rules:
         if rule.bracket is None:
-            raise BatchUnsupported(f"criterion {rule.id!r} compares no number; judge one by one")
+            raise BatchUnsupported(f"criterion {rule.id!r} does not compare numbers; judge one by one")
         if rule.slot not in columns:
-            raise BatchUnsupported(f"there is no column {rule.slot!r}")
+            raise BatchUnsupported(f"the column {rule.slot!r} is missing")
         if rule.slot not in arrays:
             arrays[rule.slot] = _array(rule.slot, columns[rule.slot])
         questions.append(_Question(rule, rule.bracket, arrays[rule.slot]))
@@ -112,7 +112,7 @@ def _questions(plan: Plan, columns: Mapping[str, Any]) -> list[_Question]:
 
 
 def _array(name: str, column: Any) -> npt.NDArray[Any]:
-    """The column as numbers or truth values; what single values would not be taken for is refused."""
+    """The column as numbers or truth values; refuses values that a single judgement would refuse."""
     if isinstance(column, np.ma.MaskedArray):
         column = np.ma.filled(column.astype(np.float64), np.nan)
     array = np.asarray(column)
@@ -122,10 +122,10 @@ def _array(name: str, column: Any) -> npt.NDArray[Any]:
         return array
     if array.dtype.kind == "O":
         if not all(item is None or type(item) in (float, int) for item in array):
-            raise BatchUnsupported(f"column {name!r} holds more than numbers and None; judge one by one")
+            raise BatchUnsupported(f"column {name!r} has values other than numbers and None; judge one by one")
         return np.array([np.nan if item is None or _too_large(item) else item for item in array], np.float64)
     if array.dtype.kind not in "iuf":
-        raise BatchUnsupported(f"column {name!r} is of type {array.dtype}, no numbers; judge one by one")
+        raise BatchUnsupported(f"column {name!r} has the type {array.dtype}, which is not numeric; judge one by one")
     if array.dtype.kind == "f":
         return array.astype(np.float64, copy=False)
     numbers = array.astype(np.float64)
@@ -134,7 +134,7 @@ def _array(name: str, column: Any) -> npt.NDArray[Any]:
 
 
 def _too_large(item: float) -> bool:
-    """Whether a number does not say which integer it is, here as for a single value."""
+    """Whether a number is too large to be an exact integer, as for a single value."""
     return isinstance(item, int) and abs(item) > EXACT_INTEGERS
 
 
@@ -159,19 +159,19 @@ def _blocks(rows: int) -> Iterator[slice]:
 
 
 def _compare(values: npt.NDArray[Any], bracket: Bracket) -> npt.NDArray[np.uint8]:
-    """The state of each value; what cannot be judged at all is decided before anything is compared."""
+    """The state of each value; values that cannot be judged are found before comparing."""
     if values.dtype == np.bool_:
         if not bracket.yes_or_no:
             return np.full(len(values), _UNKNOWN, np.uint8)
         values = values.astype(np.float64)
-    # No comparison with NaN is true, so what is missing is never known.
+    # No comparison with NaN is true, so a missing value is never known.
     known = _inside(values, bracket.possible)
     if bracket.whole:
         known &= values == np.floor(values)
     met = _inside(values, bracket.meets)
     if bracket.meets.negated:
         np.logical_not(met, out=met)
-    # Met is 1 and unknown 2: sums of bytes are quicker than choosing by a mask.
+    # Met is 1 and unknown 2: adding bytes is faster than selecting by a mask.
     met &= known
     state: npt.NDArray[np.uint8] = met.view(np.uint8)
     state += np.logical_not(known).view(np.uint8) * np.uint8(_UNKNOWN)
@@ -179,7 +179,7 @@ def _compare(values: npt.NDArray[Any], bracket: Bracket) -> npt.NDArray[np.uint8
 
 
 def _inside(values: npt.NDArray[np.float64], interval: FloatInterval) -> npt.NDArray[np.bool_]:
-    """Which values lie between the ends; an end at infinity need not be asked for."""
+    """Which values are in the interval; an infinite end is not compared."""
     if interval.high == math.inf:
         return values >= interval.low
     inside = values <= interval.high

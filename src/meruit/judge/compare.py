@@ -1,4 +1,4 @@
-"""Holding a value against a threshold: every numeric comparison asks whether it lies in an interval.
+"""Compares a value with a threshold: every numeric comparison is a test whether the value is in an interval.
 
 A float stands for its shortest decimal text, and that reading keeps the order of floats. So each exact bound,
 strict or not, has one float that decides it, found once when criteria are compiled; comparing is then two float
@@ -17,14 +17,14 @@ from meruit.model.kinds import CONTAINMENT, SHARES, YES_OR_NO, ComparisonOperato
 from meruit.model.numbers import Number, exact
 
 Test = Callable[[Any], bool | Missing]
-"""Whether a value meets its criterion, or why that cannot be said."""
+"""Whether a value meets its criterion, or why that is unknown."""
 
 DEFAULT_TOLERANCE = Fraction(1, 10_000)
-"""Floats closer than this are equal, as specified; a criterion's own `tolerance` replaces it."""
+"""Floats closer than this are equal; a criterion's own `tolerance` replaces it."""
 
 LARGEST_FLOAT = sys.float_info.max
 EXACT_INTEGERS = 2**53
-"""Beyond this, a JSON number no longer says which integer it is."""
+"""The largest integer that a JSON number holds exactly."""
 
 
 class FloatInterval(NamedTuple):
@@ -40,7 +40,7 @@ class FloatInterval(NamedTuple):
 
 
 class Bracket(NamedTuple):
-    """A numeric criterion as numbers: what meets it, and what is possible at all."""
+    """A numeric criterion as intervals: the values that meet it, and the values that are possible."""
 
     meets: FloatInterval
     possible: FloatInterval
@@ -53,13 +53,13 @@ class Bracket(NamedTuple):
 
 def _is_whole(kind: MetricType, natural: MetricType | None, threshold: Any) -> bool:
     if kind is MetricType.BOOLEAN:
-        # A metric that counts what it found may find half of it, which is simply not all.
+        # A metric of shares may give 0.5, which is a valid value that is not met.
         return natural is not MetricType.CONTAINS
     return kind is MetricType.COUNT or (kind is MetricType.CUSTOM and isinstance(threshold, bool))
 
 
 def compile_test(criterion: SuccessCriterion, bracket: Bracket | None, blame: Fault) -> Test:
-    """The criterion as a function of the value; `blame` is who answers for a value that cannot be one."""
+    """Compile the criterion to a function of the value; `blame` is responsible for an invalid value."""
     comparison = criterion.comparison
     if bracket is None:
         return _text_test(criterion.threshold, blame, negated=comparison is ComparisonOperator.NEQ)
@@ -72,9 +72,9 @@ def compile_test(criterion: SuccessCriterion, bracket: Bracket | None, blame: Fa
 
 
 def bracket(criterion: SuccessCriterion, natural: MetricType | None) -> Bracket | None:
-    """The numbers that decide a criterion; None where a text is compared.
+    """The intervals of a criterion; None where text is compared.
 
-    `natural` is the type that the metric has by itself.
+    `natural` is the metric's own type.
     """
     kind = criterion.metric_type or MetricType.NUMERIC
     if isinstance(criterion.threshold, str) and criterion.comparison not in CONTAINMENT:
@@ -89,7 +89,7 @@ def bracket(criterion: SuccessCriterion, natural: MetricType | None) -> Bracket 
 
 
 def items_to_contain(criterion: SuccessCriterion) -> tuple[str, ...]:
-    """What the criterion's own threshold says must be contained; nothing where it names nothing."""
+    """The values that the criterion's threshold requires to be contained; empty where it lists none."""
     threshold = criterion.threshold
     if isinstance(threshold, str):
         return (threshold,)
@@ -98,7 +98,7 @@ def items_to_contain(criterion: SuccessCriterion) -> tuple[str, ...]:
 
 def _interval(criterion: SuccessCriterion, natural: MetricType | None) -> FloatInterval:  # noqa: PLR0911 - one an operator
     """The values that meet a numeric criterion."""
-    # A share written in percent of a metric that counts in fractions is one number on two scales.
+    # A threshold in percent for a metric in fractions must be converted.
     unit = Fraction(1, 100) if _in_percent(criterion) and _counts_in_fractions(natural) else Fraction(1)
     threshold = criterion.threshold
     match criterion.comparison:
@@ -121,14 +121,14 @@ def _interval(criterion: SuccessCriterion, natural: MetricType | None) -> FloatI
             return _around(threshold, criterion.tolerance, unit)._replace(negated=negated)
         case ComparisonOperator.CONTAINS_ALL:
             return FloatInterval(1.0, math.inf)
-        case _:  # CONTAINS_ANY: a metric that counted what it found says a share of it.
+        case _:  # CONTAINS_ANY: the metric gives the share that it found.
             return FloatInterval(math.nextafter(0.0, 1.0), math.inf)
 
 
 def _domain(criterion: SuccessCriterion, natural: MetricType | None) -> FloatInterval:
-    """The values that are possible for the criterion's type, on the scale that the metric counts in."""
+    """The possible values of the criterion's type, on the metric's scale."""
     if criterion.comparison in CONTAINMENT:
-        # Whatever the type, a number is then the share that was found.
+        # For every type, the number is then the share that was found.
         return FloatInterval(0.0, 1.0)
     if _in_percent(criterion) and not _counts_in_fractions(natural):
         return FloatInterval(0.0, 100.0)
@@ -136,7 +136,7 @@ def _domain(criterion: SuccessCriterion, natural: MetricType | None) -> FloatInt
 
 
 def domain_of(kind: MetricType) -> FloatInterval:
-    """The values that are possible at all for a type; shares on the scale of 1."""
+    """The possible values of a type; shares on the scale of 1."""
     if kind in SHARES or kind in YES_OR_NO:
         return FloatInterval(0.0, 1.0)
     if kind in (MetricType.LATENCY, MetricType.COUNT):
@@ -151,7 +151,7 @@ def _numeric_test(bracket: Bracket, blame: Fault) -> Test:
     smallest, largest = max(possible_low, -EXACT_INTEGERS), min(possible_high, EXACT_INTEGERS)
 
     def test(value: Any) -> bool | Missing:
-        # The usual cases first: NaN and infinity fall through, because no domain holds them.
+        # The usual cases first: NaN and infinity fall through, because no domain contains them.
         if value.__class__ is float:
             usual = possible_low <= value <= possible_high and not whole
         else:
@@ -178,7 +178,7 @@ def _text_test(expected: str, blame: Fault, *, negated: bool) -> Test:
 
 
 def _containment_test(needed: tuple[str, ...], numeric: Test, *, every: bool) -> Test:
-    """A share that the metric found, or a list or text in which we look ourselves."""
+    """A share that the metric found, or a list or text that is searched here."""
     decide = all if every else any
 
     def test(value: Any) -> bool | Missing:
@@ -193,7 +193,7 @@ def _containment_test(needed: tuple[str, ...], numeric: Test, *, every: bool) ->
 
 
 class _UnfitValue(Exception):
-    """The value is none that its type can have."""
+    """The value is not possible for its type."""
 
     def __init__(self, why: str, cause: Cause) -> None:
         self.why, self.cause = why, cause
@@ -216,11 +216,11 @@ def _as_number(value: Any, *, yes_or_no: bool) -> int | float:
 def _check_possible(number: float, possible: FloatInterval, kind: MetricType, *, whole: bool) -> None:
     if not possible.holds(number):
         if kind in SHARES:
-            why = f"{number!r} is no share between 0 and {possible.high:g}: another scale than the threshold's?"
+            why = f"{number!r} is not between 0 and {possible.high:g}; is its scale different from the threshold's?"
             raise _UnfitValue(why, Cause.OUT_OF_DOMAIN)
         raise _UnfitValue(f"{number!r} is impossible for {kind}", Cause.OUT_OF_DOMAIN)
     if whole and number != int(number):
-        raise _UnfitValue(f"{number!r} is no whole number", Cause.WRONG_TYPE)
+        raise _UnfitValue(f"{number!r} is not a whole number", Cause.WRONG_TYPE)
 
 
 def _in_percent(criterion: SuccessCriterion) -> bool:

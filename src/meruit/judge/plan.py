@@ -1,4 +1,4 @@
-"""Criteria, compiled once: thresholds as intervals, weights as integers, money in millionths."""
+"""Compiles criteria once: thresholds as intervals, weights as integers, money in millionths."""
 
 import math
 from collections.abc import Callable
@@ -15,29 +15,29 @@ from meruit.model.numbers import MICRO, Number, exact
 from meruit.model.verdict import Status
 
 DEFAULT_MINIMUM = Fraction(1, 2)
-"""The weighted score that succeeds when the author names none; a written 0.0 means 0.0."""
+"""The default weighted score that succeeds; a written 0.0 means 0.0."""
 
 
 class Trait(NamedTuple):
     """What is known of a metric before it is measured."""
 
     natural: MetricType | None = None
-    """The type it has by itself; None when a stranger's extractor computes it."""
+    """The metric's own type; None when a third-party extractor computes it."""
     provenance: Provenance | None = None
 
 
-# Comparison to error as specified, then id, index, status, score, exact, required, axis, cause, fault.
+# From comparison to error, then id, index, status, score, exact, required, axis, cause, fault.
 # fmt: off
 FixedResultFields = tuple[
     ComparisonOperator | None, bool, float, float | None, float | None, None,
     str, int, Status, float, str, bool, str, None, Fault,
 ]
 # fmt: on
-"""All that a result holds between its threshold and its provenance, in order; the same for every work."""
+"""The fields of a result between its threshold and its provenance, in order; the same for every work."""
 
 
 COMPUTED_HERE = Trait(None, Provenance.COMPUTED)
-"""Of whatever the author's own code or expression computes."""
+"""The facts about metrics that custom code or an expression computes."""
 
 
 class CriterionRule(NamedTuple):
@@ -48,27 +48,27 @@ class CriterionRule(NamedTuple):
     subject: str
     """The metric's name, or the assertion's."""
     slot: str
-    """What its value is called among the metrics: the subject, or `subject[id]` where several ask differently."""
+    """The name of its value in the metrics: the subject, or `subject[id]` where several use different settings."""
     criterion: SuccessCriterion
     threshold: Any
     shared: bool
-    """Whether the threshold is a list or mapping, of which each result gets a copy."""
+    """Whether the threshold is a list or mapping, which each result copies."""
     test: Test | None
-    """None for an assertion, whose check gives a score of its own."""
+    """None for an assertion, whose check gives the score."""
     bracket: Bracket | None
-    """The numbers that decide it; None for a text or an assertion."""
+    """Its intervals; None for text or an assertion."""
     weight: int
     """In units of the plan's smallest."""
     shown_weight: float
     gates: bool
     """Whether success depends on it."""
     caps: bool
-    """Whether the author said `required`, so that failing it makes the verdict fail."""
+    """Whether the author set `required`, so that failing it makes the verdict fail."""
     excludable: bool
     bonus: int
     penalty: int
     penalty_if_missing: int
-    """What it costs that nothing could be measured: nothing, unless the criteria say so."""
+    """The penalty when it cannot be measured: none, unless the criteria say so."""
     shown_bonus: float | None
     shown_penalty: float | None
     axis: str
@@ -88,24 +88,24 @@ class Plan(NamedTuple):
     """The weighted score that succeeds, as numerator and denominator."""
     total_weight: int
     weight_unit: Fraction
-    """What one integer weight stands for."""
+    """The value of one integer weight."""
     axes: tuple[str, ...]
     has_money: bool
     partial_credit: bool
-    """Whether some criterion may be met in part, as assertions may."""
+    """Whether a criterion may be met in part, as assertions may."""
     slots: tuple[str, ...]
     body: bytes
     """The criteria in canonical form."""
     digest: str
     """SHA-256 of the canonical form."""
     outcome_cache: dict[tuple[Status, ...], object]
-    """Outcomes already computed, by how each criterion ended; a memory, not a part of the plan's meaning."""
+    """Cache of outcomes by the statuses of the criteria; not part of the plan's meaning."""
 
 
 def compile_plan(
     criteria: SuccessCriteria, trait: Callable[[str], Trait], slots: tuple[str, ...] | None = None
 ) -> Plan:
-    """Everything that need not be done again for each work. Linear in the number of criteria."""
+    """Compile the criteria once for all works. Linear in the number of criteria."""
     weights = [exact(criterion.weight) for criterion in criteria.criteria]
     unit = Fraction(1, math.lcm(*(weight.denominator for weight in weights))) if weights else Fraction(1)
     ids = criteria.ids
@@ -152,7 +152,7 @@ def _rule(
     own_code: bool,
 ) -> CriterionRule:
     criterion = criteria.criteria[position]
-    # Who claims a value answers for it, and so does whoever wrote the code; else it is the measurement's fault.
+    # The agent is responsible for a claimed value, the author for custom code; otherwise the system is.
     blame = Fault.AGENT if trait.provenance is Provenance.CLAIMED else Fault.AUTHOR if own_code else Fault.SYSTEM
     gates, axis, shown_weight = (
         _gates(criterion, criteria.aggregation),
@@ -179,7 +179,7 @@ def _rule(
         excludable=criterion.missing is MissingPolicy.EXCLUDE,
         bonus=_micros(criterion.bonus),
         penalty=_micros(criterion.penalty),
-        # Nobody pays for what happened to the author's own code.
+        # A failure of the author's own code costs no penalty.
         penalty_if_missing=_micros(criterion.penalty) if criteria.penalize_missing and not own_code else 0,
         shown_bonus=shown_bonus,
         shown_penalty=shown_penalty,
@@ -198,14 +198,14 @@ def _rule(
 
 
 def _trait(criterion: SuccessCriterion, trait: Callable[[str], Trait]) -> Trait:
-    """What is known of the value; an expression's own name says nothing about what another of that name is."""
+    """The facts about the value; an expression's name does not refer to a metric of that name."""
     if criterion.expr is not None:
         return COMPUTED_HERE
     return Trait() if criterion.metric is None else trait(criterion.metric)
 
 
 def _gates(criterion: SuccessCriterion, aggregation: Aggregation) -> bool:
-    """Unset means required under `all` only; the specified default would turn the other two into `all`."""
+    """Unset means required under `all` only; otherwise `any` and `weighted` would act like `all`."""
     if criterion.required is None:
         return aggregation is Aggregation.ALL
     return criterion.required

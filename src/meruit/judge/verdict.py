@@ -1,4 +1,4 @@
-"""Each criterion judged on its evidence, and all of them brought to a verdict."""
+"""Judges each criterion on its evidence, and decides the verdict."""
 
 import re
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ from meruit.model.verdict import (
 )
 
 MAX_CACHED_STATUSES = 65_536
-"""How many ended criteria, in all combinations together, a plan remembers the outcomes of."""
+"""The size of a plan's cache of outcomes, in criteria of all combinations together."""
 
 
 class Circumstances(NamedTuple):
-    """What a verdict is stamped with, besides what was found."""
+    """Metadata of a verdict: time, versions and the like."""
 
     contract_id: str
     verified_at: datetime
@@ -61,7 +61,7 @@ def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstan
         verdict=whole.verdict,
         score=whole.bounds.low,
         exact=whole.exact,
-        # A result's own copy: nobody who changes it may change another's.
+        # Each result gets its own copy, so that changing one does not change another.
         axes=dict(whole.axes),
         bounds=whole.bounds,
         coverage=whole.coverage,
@@ -78,7 +78,7 @@ def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstan
 
 
 def _aggregate_results(plan: Plan, results: Sequence[CriterionResult]) -> Aggregate:
-    """What the results amount to; works whose criteria ended alike share it, so it is computed once."""
+    """The overall outcome, memoised by the statuses of the criteria."""
     if plan.partial_credit:
         return aggregate(plan, list(zip(plan.rules, results, strict=True)))
     ended = tuple([result.status for result in results])
@@ -87,14 +87,14 @@ def _aggregate_results(plan: Plan, results: Sequence[CriterionResult]) -> Aggreg
         if len(plan.outcome_cache) * len(results) >= MAX_CACHED_STATUSES:
             plan.outcome_cache.clear()
         whole = plan.outcome_cache[ended] = aggregate(plan, list(zip(plan.rules, results, strict=True)))
-    # The plan keeps it without knowing its type, which is defined above it.
+    # The plan's cache is untyped, because this type is defined in a higher module.
     return cast("Aggregate", whole)
 
 
 def apply_governance(
     result: VerificationResult, status: GovernanceStatus, flags: list[str], reason: Reason | None = None
 ) -> VerificationResult:
-    """The result, once somebody was asked whether it can be believed: only a clear answer leaves success as it was."""
+    """The result with governance's answer: success stays only if the answer is clear."""
     return msgspec.structs.replace(
         result,
         success=result.success and status in BELIEVED,
@@ -105,14 +105,14 @@ def apply_governance(
 
 
 def rejudge(criteria: Plan | SuccessCriteria, result: VerificationResult) -> VerificationResult:
-    """The verdict on the evidence that a result carries, and on what governance said: what a stranger recomputes.
+    """Compute the verdict again from a result's evidence and governance's answer, as an auditor does.
 
     Needs no metric installed: all that judging depends on is in the record. Raises MeruitError when the result was
     judged by other criteria, because its evidence answers other questions.
     """
     plan = criteria if isinstance(criteria, Plan) else _plan_from_record(criteria, result)
     if plan.digest != result.criteria_digest:
-        raise MeruitError("the result was judged by other criteria, or not at all")
+        raise MeruitError("the result was judged by other criteria, or was not judged")
     again = conclude(
         plan,
         [evidence_of(judged) for judged in result.criterion_results],
@@ -132,7 +132,7 @@ def rejudge(criteria: Plan | SuccessCriteria, result: VerificationResult) -> Ver
 
 
 def _plan_from_record(criteria: SuccessCriteria, result: VerificationResult) -> Plan:
-    """The plan as it was, from what the record says of each metric."""
+    """Rebuild the plan from the metric types in the record."""
     traits = {
         judged.metric: Trait(judged.natural, judged.provenance)
         for criterion, judged in zip(criteria.criteria, result.criterion_results, strict=False)
@@ -150,21 +150,21 @@ def _plan_from_record(criteria: SuccessCriteria, result: VerificationResult) -> 
 
 
 def evidence_of(result: CriterionResult) -> Evidence:
-    """The evidence that a criterion's result rests on."""
+    """The evidence behind a criterion's result."""
     if result.cause is not None:
         return Missing(result.error or "", result.cause, result.fault, result.details)
     if result.error is not None:
         return Skipped(result.error)
     if result.comparison is None:
         return Checked(result.exact, result.details, result.fault)
-    # Whatever was measured has its value.
+    # A measured metric has its value.
     return Measured(cast("Value", result.value), result.details, result.provenance)
 
 
 def _judge(rule: CriterionRule, found: Evidence) -> CriterionResult:
-    """One criterion: its value and its test, or the reason that there is none."""
+    """Judge one criterion: test its value, or record why there is none."""
     details, provenance = None, rule.provenance
-    # Bare numbers are the usual case; asking for their class is quicker than asking what they are not.
+    # Bare numbers are the usual case; testing for their exact class is fastest.
     if found.__class__ is not float and found.__class__ is not int:
         if isinstance(found, Missing | Skipped | Checked):
             return _result_without_value(rule, found)
@@ -172,7 +172,7 @@ def _judge(rule: CriterionRule, found: Evidence) -> CriterionResult:
             details, provenance, found = found.details, found.provenance or provenance, found.value
     met = rule.test(found) if rule.test is not None else _NO_FINDING
     if isinstance(met, Missing):
-        # How a value came about is worth knowing above all where the value cannot be judged.
+        # Details matter most where the value cannot be judged.
         return _result_without_value(rule, met if details is None else Missing(met.why, met.cause, met.fault, details))
     threshold = rule.threshold.copy() if rule.shared else rule.threshold
     decided = rule.when_met if met else rule.when_not
@@ -183,7 +183,7 @@ _NO_FINDING = Missing("an assertion needs what its check found, not a value", Ca
 
 
 def _result_without_value(rule: CriterionRule, found: Missing | Skipped | Checked) -> CriterionResult:
-    """No value: an assertion with a score of its own, or a reason."""
+    """Judge evidence without a value: an assertion's score, or a reason."""
     match found:
         case Checked():
             return _result_of_check(rule, found)
@@ -197,13 +197,13 @@ _SCORE = re.compile(r"[0-9]{1,30}(/[0-9]{1,30}|\.[0-9]{1,30})?")
 
 
 def _result_of_check(rule: CriterionRule, found: Checked) -> CriterionResult:
-    """An assertion's own score; one outside 0 and 1 is refused, and so is one that would take long to read."""
+    """Read an assertion's score; refuses one outside of 0 to 1, and one that is too long."""
     try:
         score = Fraction(found.score) if _SCORE.fullmatch(found.score) else Fraction(-1)
     except (TypeError, ZeroDivisionError):
         score = Fraction(-1)
     if not 0 <= score <= 1:
-        why = f"the check gave the score {found.score!r}, not one from 0 to 1"
+        why = f"the check returned the score {found.score!r}; it must be from 0 to 1"
         return _result_without_value(rule, Missing(why, Cause.CHECK_ERROR, Fault.SYSTEM))
     met = score == 1
     return CriterionResult(
@@ -229,7 +229,7 @@ def _result_of_check(rule: CriterionRule, found: Checked) -> CriterionResult:
 
 
 def _inconclusive_result(rule: CriterionRule, found: Missing | Skipped, status: Status) -> CriterionResult:
-    """Neither a pass nor a failure; what is at stake stays written on it."""
+    """Neither a pass nor a failure; bonus and penalty stay on the result."""
     cause, fault, details = (
         (found.cause, found.fault, found.details) if isinstance(found, Missing) else (None, Fault.NONE, None)
     )
@@ -259,7 +259,7 @@ def _inconclusive_result(rule: CriterionRule, found: Missing | Skipped, status: 
 
 
 def _reasons(plan: Plan, results: Sequence[CriterionResult], sums: CriteriaTally) -> list[Reason]:
-    """Why this is no plain pass, in the order a reader asks."""
+    """The reasons why this is not a plain pass, the most important first."""
     if not results:
         return [Reason(ReasonCode.NO_CRITERIA, "there are no criteria, and nothing passes by default")]
     if not plan.total_weight:

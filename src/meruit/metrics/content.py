@@ -1,4 +1,4 @@
-"""What the output holds: keywords, patterns, fields, and the shape that a schema asks for."""
+"""Metrics of content: keywords, patterns, fields and JSON Schema."""
 
 import re
 import unicodedata
@@ -22,7 +22,7 @@ from meruit.registry import Ask, Finding, Measure, metrics
 MAX_SEARCH_WORK = 1_000_000_000
 """Characters of text times keywords to be searched for in it: about four seconds at worst, half of one as a rule."""
 MARK = "\0"
-"""What stands at both ends of every word in a marked text."""
+"""The mark at both ends of each word in a marked text."""
 
 
 class ContainsExtractor(Family):
@@ -48,13 +48,13 @@ def _text(work: Work) -> str | Missing:
 
 
 def _casefold_text(work: Work) -> str | Missing:
-    """The text without regard to case."""
+    """The text with case folded."""
     text = work.derive(_text)
     return text if isinstance(text, Missing) else text.casefold()
 
 
 def _encode_text(work: Work) -> bytes | Missing:
-    """The text as patterns see it."""
+    """The text in the form that patterns search."""
     text = work.derive(_text)
     if isinstance(text, Missing):
         return text
@@ -97,7 +97,7 @@ class Words:
 
 def _word_pattern(text: str) -> re.Pattern[str]:
     """What a word is in this text: letters, digits, underscores, and the accents that join them."""
-    # A class of all accents there are takes long to build; those that the text has will do.
+    # A class of all accents takes long to build, so only those in the text are used.
     accents = [] if text.isascii() else sorted(char for char in set(text) if unicodedata.category(char)[0] == "M")
     return re.compile(f"([\\w{''.join(accents)}]+)")
 
@@ -130,11 +130,11 @@ def _whole_word_finder(
 ) -> Callable[[Work], list[str] | Missing]:
     """Find the keywords that the text holds with no letter, digit or accent next to theirs."""
     word = _word_pattern("".join(keywords))
-    # A single word is looked up. For others, both sides are marked: then they are equal only where both words end.
+    # A single word is found in a set. For phrases, word ends are marked on both sides, so that only whole words match.
     phrases = {keyword: _mark_words(keyword, word) for keyword in keywords if not word.fullmatch(keyword)}
     for keyword in phrases:
         if MARK in keyword:
-            raise AuthorError(f"the keyword {keyword!r} holds the character NUL, which is in no word; remove it")
+            raise AuthorError(f"the keyword {keyword!r} has the character NUL, which never matches; remove it")
 
     def find(work: Work) -> list[str] | Missing:
         words = work.derive(read)
@@ -252,7 +252,7 @@ FIELD_PARAMS = {
     ],
 )
 def has_required_fields(ask: Ask) -> Measure:
-    """The share of the fields that the output has, null not counting."""
+    """The share of the fields that the output has; null does not count."""
     check_params(ask, "has_required_fields", FIELD_PARAMS)
     null_ok = flag(ask, "null_ok")
 
@@ -306,5 +306,5 @@ def matches_schema(ask: Ask) -> Measure:
 
 def _schema(schema: Any) -> SafeSchema:
     if schema is True or schema == {}:
-        raise AuthorError("this schema accepts everything, so it can never fail; say what the output must hold")
+        raise AuthorError("this schema accepts everything, so it can never fail; require something of the output")
     return compile_schema(schema)

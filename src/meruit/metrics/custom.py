@@ -1,4 +1,4 @@
-"""Metrics that somebody's own code computes, inside a sandbox: numbers out of it, or the reason why not."""
+"""Metrics that the author's own code computes inside a sandbox."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ class CustomExtractor(MetricExtractor):
         self.sandbox = sandbox
         self.metrics = tuple(metrics)
         self.timeout_ms = timeout_ms
-        # The names too: equal code under other names gives another answer.
+        # The names too: the same code with other names gives another result.
         self.version = digest(
             [code_digest(code), self.metrics, sandbox.tier, sandbox.engine, timeout_ms, sandbox.memory_limit_mb]
         )
@@ -75,7 +75,7 @@ class CustomExtractor(MetricExtractor):
             return dict.fromkeys(self.metrics, Missing(why, Cause(result.failure), fault, details))
         numbers: Mapping[str, float] = result["metrics"]
         if self.sandbox.tier is Tier.EXPR:
-            # An expression has no names to give; its one number is the one that was asked.
+            # An expression gives one number without a name; it belongs to the requested metric.
             numbers = dict.fromkeys(self.metrics, numbers["value"])
         return {name: self._number(name, numbers, result.evidence) for name in self.metrics}
 
@@ -87,6 +87,6 @@ class CustomExtractor(MetricExtractor):
         return Missing(why, Cause(failure), Fault.AUTHOR, {"sandbox": {**evidence, "failure": str(failure)}})
 
     def _missing_for_context_error(self, context: Mapping[str, Any], refused: ContextError) -> ExtractedMetrics:
-        """What it means that the work could not cross: it is no JSON, or too much of it."""
+        """The finding when the work cannot be passed in: it is not JSON, or too large."""
         cause = Cause.WRONG_TYPE if payload_bytes(context) is None else Cause.TOO_COSTLY
         return dict.fromkeys(self.metrics, Missing(f"custom code: {refused}", cause, Fault.AGENT))

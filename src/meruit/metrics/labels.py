@@ -1,4 +1,4 @@
-"""How well the work sorted things: its labels held against the true ones, counted exactly."""
+"""Classification metrics: predicted labels compared with the true ones, counted exactly."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ WIDE = 1 << 240
 """A common denominator beyond this is reduced before it grows further."""
 
 Label = str | int | float | tuple[bool]
-"""What labels are compared by. A bool is wrapped, for True is not 1; that 1 is 1.0 is meant."""
+"""The key that labels are compared by. A bool is wrapped, so that True is not 1; 1 equals 1.0 on purpose."""
 
-# Any, for the quick way counts first and looks at what it counted afterwards.
+# Any, because the fast path counts first and checks the types afterwards.
 Counts = dict[Any, int]
 
 
@@ -30,7 +30,7 @@ class ClassificationExtractor(Family):
 
 
 class Scores(msgspec.Struct, frozen=True):
-    """What one count of the labels amounts to."""
+    """The metrics of one count of labels."""
 
     accuracy: Finding
     """Also the weighted recall: the weights cancel, and every hit over every item is left."""
@@ -73,7 +73,7 @@ def _score_text_labels(truth: Sequence[Any], predictions: Sequence[Any]) -> Scor
                 overlooked[label] = overlooked.get(label, 0) + 1
                 answer = prediction["label"]
                 misplaced[answer] = misplaced.get(answer, 0) + 1
-        # Joining refuses all but texts. Each label is looked at once, since nothing but a text equals a text.
+        # Joining accepts only text. Each label is checked once, because only text equals text.
         "".join([*right, *overlooked, *misplaced])
     except (LookupError, TypeError):
         return None
@@ -81,7 +81,7 @@ def _score_text_labels(truth: Sequence[Any], predictions: Sequence[Any]) -> Scor
 
 
 def _score_any_labels(truth: Sequence[Any], predictions: Sequence[Any]) -> Scores | Missing:
-    """Labels of any kind, answers that are lacking, answers nobody asked for."""
+    """The general case: labels of any type, missing predictions, extra predictions."""
     due = _labels(truth)
     if None in due:
         why = f"the input's ground_truth has no label at index {due.index(None)}"
@@ -96,7 +96,7 @@ def _score_any_labels(truth: Sequence[Any], predictions: Sequence[Any]) -> Score
             right[label] = count
         else:
             overlooked[label] += count
-            # No answer counts here under None, which no label's precision looks at.
+            # A missing prediction counts under None, which no label's precision reads.
             misplaced[answer] += count
     answered = len(due) - misplaced[None]
     ignored = max(0, len(predictions) - len(due))
@@ -111,11 +111,11 @@ def _labels(items: Sequence[Any]) -> list[Label | None]:
 
 
 def _label(item: Any) -> Label | None:
-    """What an item is compared by; None when it answers nothing."""
+    """The comparison key of a label; None for a missing one."""
     value = item.get("label") if isinstance(item, Mapping) else item
     if isinstance(value, bool):
         return (value,)
-    # NaN is the one number that is not itself.
+    # NaN is the only number that does not equal itself.
     return value if isinstance(value, str | int | float) and value == value else None
 
 
@@ -214,11 +214,11 @@ def f1_score(work: Work) -> Finding:
     examples=[(Work(output={"confidence": 0.87}), 0.87), (Work(output={"confidence": None}), Missing)],
 )
 def confidence(work: Work) -> Finding:
-    """How sure the agent says it is (`output.confidence`)."""
+    """The confidence that the agent claims (`output.confidence`)."""
     value: Any = work.output.get("confidence")
     if value is None:
         return Missing("the output has no confidence", fault=Fault.AGENT)
-    # What is not a number is refused by the judge, with the reason.
+    # The judge refuses anything that is not a number.
     return value  # type: ignore[no-any-return]
 
 
@@ -232,7 +232,7 @@ def confidence(work: Work) -> Finding:
     ],
 )
 def num_predictions(work: Work) -> Finding:
-    """How many answers were given, wanted or not."""
+    """The number of predictions."""
     predictions = work.output.get("predictions")
     if not isinstance(predictions, list | tuple):
         return _absent("output", "predictions", predictions, Fault.AGENT)

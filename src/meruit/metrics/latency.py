@@ -1,4 +1,4 @@
-"""How long the work took, as whoever ran it measured."""
+"""Latency metrics, as measured by the system that ran the work."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from meruit.model.kinds import MetricType
 from meruit.model.work import CLAIMED, Work
 from meruit.registry import Finding, metrics
 
-# An absent duration is no duration of zero: the specification's default of 0 would always be fast enough.
+# An absent duration is not 0: a default of 0 would always be fast enough.
 
 
 class LatencyExtractor(Family):
@@ -26,7 +26,7 @@ def _reading(work: Work, key: str) -> Finding:
         if said is not None:
             return Measured(said, provenance=Provenance.CLAIMED)
         return Missing(f"the execution metadata has no {key}", fault=Fault.SYSTEM)
-    # What is not a number is refused by the judge, with the reason.
+    # The judge refuses anything that is not a number.
     return value  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""What was written: how much, and how close to the reference."""
+"""Text metrics: length, and similarity to the reference."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from meruit.registry import Finding, Metric, metrics
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL")
 
 MAX_WORDS = 1_000_000
-"""Words beyond which a text is not compared: some seconds' work and half a gigabyte."""
+"""The longest text that is compared, in words: some seconds and half a gigabyte."""
 
 
 class TextQualityExtractor(Family):
@@ -26,11 +26,11 @@ class TextQualityExtractor(Family):
         for name in rouge_types:
             if name not in ROUGE_TYPES:
                 close, known = nearest(name, ROUGE_TYPES), ", ".join(ROUGE_TYPES)
-                raise MeruitError(f"no ROUGE type is named {name!r}{close}; there are {known}")
+                raise MeruitError(f"unknown ROUGE type {name!r}{close}; use one of {known}")
         self.rouge_types = tuple(rouge_types)
 
     def members(self) -> list[Metric]:
-        """The metrics of the family, without the ROUGE types that were not asked for."""
+        """The metrics of the family, without unused ROUGE types."""
         unwanted = {*ROUGE_TYPES} - {*self.rouge_types}
         return [metric for metric in super().members() if metric.name not in unwanted]
 
@@ -168,6 +168,6 @@ def output_length(work: Work) -> Finding:
     ],
 )
 def word_count(work: Work) -> Finding:
-    """Words in the text, as spaces part them."""
+    """Words in the text, separated by white space."""
     text = _text(work)
     return text if isinstance(text, Missing) else len(text.split())

@@ -1,4 +1,4 @@
-"""Who may ask for what: roles, and the caller that a key stands for."""
+"""Roles, and the caller behind an API key."""
 
 from enum import StrEnum
 
@@ -8,36 +8,36 @@ DEFAULT_TENANT = "default"
 
 
 class Role(StrEnum):
-    """What a key is for."""
+    """What a key may do."""
 
     AGENT = "agent"
-    """Hands in work and learns the verdict; never sees a reference, a threshold or evidence."""
+    """Submits work and reads the verdict; never sees a reference, a threshold or evidence."""
     OPERATOR = "operator"
     """Registers criteria, verifies work, reads what is recorded."""
     AUDITOR = "auditor"
     """Reads everything, changes nothing."""
     ADMIN = "admin"
-    """All of it, and the keys."""
+    """Everything, including managing keys."""
 
 
 class Caller(Record, frozen=True):
-    """Somebody who was let in."""
+    """An authenticated caller."""
 
     tenant: str
     role: Role
     key_id: str
-    """The public half of the key; empty for whoever calls a service that has no keys yet."""
+    """The public half of the key; empty while the service has no keys."""
     agent_id: str | None = None
-    """The agent that an agent's key acts as, and the only one whose outcomes it sees."""
+    """The agent that an agent key acts as; it sees only that agent's outcomes."""
 
     @property
     def scope(self) -> "Scope":
-        """What of the records is this caller's to see."""
+        """The records that this caller may see."""
         return Scope(self.tenant, self.agent_id if self.role is Role.AGENT else None, self.role is Role.AGENT)
 
 
 class Scope(Record, frozen=True):
-    """The part of the records that a query may reach; it stands in every WHERE."""
+    """The records that a query may read; part of every WHERE."""
 
     tenant: str
     agent_id: str | None = None

@@ -1,4 +1,4 @@
-"""One byte string for one meaning, and its digest."""
+"""Canonical JSON: equal values give equal bytes, and so equal digests."""
 
 import json
 import math
@@ -13,14 +13,14 @@ from meruit.model.numbers import Number, plain
 
 _SORTED = OPT_SORT_KEYS
 _PLAIN = OPT_SORT_KEYS | OPT_PASSTHROUGH_DATACLASS | OPT_PASSTHROUGH_DATETIME
-"""Only what is JSON to begin with; the fast writer would write dates and objects as well."""
+"""Makes the fast writer refuse dates and objects, which are not JSON."""
 
 LARGEST_INTEGER = 2**53
-"""Beyond this, JSON's readers disagree on which integer is meant."""
+"""The largest integer that all JSON readers read exactly."""
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with sorted keys and no floats: a number that is no small integer travels as `{"$decimal": "0.9"}`."""
+    """JSON with sorted keys and no floats: a number that is not a small integer becomes `{"$decimal": "0.9"}`."""
     return dumps(_floatless(value), option=_SORTED)
 
 
@@ -41,17 +41,17 @@ def payload_bytes(payload: Any) -> bytes | None:
         written = dumps(payload, option=_PLAIN)
     except (TypeError, RecursionError):
         return _slow_bytes(payload)
-    # What is no number is written as null, and must not be taken for it.
+    # The writer turns NaN into null, so a null may have been NaN.
     return None if b"null" in written and _holds_nan(payload) else written
 
 
 def _slow_bytes(payload: Any) -> bytes | None:
-    """For integers beyond 64 bits, which the fast writer refuses; None for what is not JSON at all."""
+    """The slow writer, for integers beyond 64 bits; None for a payload that is not JSON."""
     try:
         written = json.dumps(payload, sort_keys=True, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
         return None
-    # It would write the key 1 as "1", and then nobody could tell the two apart.
+    # It would write the key 1 as "1", so that two different payloads had the same bytes.
     keys = (key for part in _parts(payload) if isinstance(part, Mapping) for key in part)
     return written if all(isinstance(key, str) for key in keys) else None
 
@@ -66,7 +66,7 @@ def _parts(payload: Any) -> Iterator[Any]:
     while waiting:
         value = waiting.pop()
         yield value
-        # Before all else: most parts are texts, and what a mapping is takes long to tell.
+        # First, because most parts are text and testing for a mapping is slow.
         if isinstance(value, str):
             continue
         if isinstance(value, Mapping):
@@ -86,13 +86,13 @@ def _floatless(value: Any) -> Any:
         return {_key(key): _floatless(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_floatless(item) for item in value]
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 def _key(key: Any) -> str:
     if not isinstance(key, str):
-        raise TypeError(f"a key is text, not {type(key).__name__}")
-    # A key of the author's that begins like ours is told apart by a second sign.
+        raise TypeError(f"a key must be text, not {type(key).__name__}")
+    # A key that begins with $ gets a second one, so that it differs from ours.
     return f"${key}" if key.startswith("$") else key
 
 
@@ -102,7 +102,7 @@ def _number(number: Decimal) -> int | dict[str, str]:
         return int(number)
     sign, digits, exponent = number.as_tuple()
     if not isinstance(exponent, int):
-        raise ValueError(f"{number} is no number")  # noqa: TRY004 - NaN is a value, not a type
+        raise ValueError(f"{number} is not a finite number")  # noqa: TRY004 - NaN is a value, not a type
     # By hand, because normalize() would round to the context's precision.
     written = "".join(map(str, digits))
     shortest = written.rstrip("0")
@@ -110,7 +110,7 @@ def _number(number: Decimal) -> int | dict[str, str]:
 
 
 def from_canonical(written: bytes) -> Any:
-    """What `canonical` wrote, every digit kept; ValueError for anything else."""
+    """Read back what `canonical` wrote, with every digit; raises ValueError for anything else."""
     return _restore(loads(written))
 
 
@@ -126,19 +126,19 @@ def _name(key: str) -> str:
     if not key.startswith("$"):
         return key
     if not key.startswith("$$"):
-        raise ValueError(f"{key!r} is no key of a canonical document")
+        raise ValueError(f"{key!r} is not a key of a canonical document")
     return key[1:]
 
 
 def _decimal(text: Any) -> Number:
     if not isinstance(text, str):
-        raise ValueError("a decimal is written as text")  # noqa: TRY004 - wrong content, not a wrong call
+        raise ValueError("a decimal must be text")  # noqa: TRY004 - wrong content, not a wrong call
     try:
         number = Decimal(text)
     except ArithmeticError:
         number = _NO_NUMBER
     if not number.is_finite():
-        raise ValueError(f"{text[:40]!r} is no number")
+        raise ValueError(f"{text[:40]!r} is not a number")
     return plain(number)
 
 

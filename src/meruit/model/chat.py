@@ -1,4 +1,4 @@
-"""What passes between an agent and its model, in the words of chat endpoints."""
+"""Messages between an agent and its model, as chat endpoints have them."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -8,11 +8,11 @@ import msgspec
 from meruit.model.record import Record
 
 MOST_TOKENS = 2**53
-"""More than anybody can be billed for: a provider that counts nonsense cannot make a sum that no record holds."""
+"""The largest token count; a provider's nonsense cannot make a sum that records cannot hold."""
 
 
 class Usage(Record, frozen=True):
-    """Tokens, as the model's provider counted them for one answer, or their sum."""
+    """Tokens that the provider counted for one answer, or a sum of them."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -20,7 +20,7 @@ class Usage(Record, frozen=True):
     requests: int = 0
 
     def __add__(self, other: "Usage") -> "Usage":
-        """Both together, as far as anybody counts."""
+        """Add two counts, up to the largest count."""
         return Usage(
             min(self.input_tokens + other.input_tokens, MOST_TOKENS),
             min(self.output_tokens + other.output_tokens, MOST_TOKENS),
@@ -35,7 +35,7 @@ class ToolCall(Record, frozen=True):
     id: str
     name: str
     arguments: str
-    """JSON, as the model wrote it: whether it can be read is for the caller to see."""
+    """JSON as the model wrote it; it may be invalid."""
 
 
 class ModelAnswer(Record, frozen=True):
@@ -45,14 +45,14 @@ class ModelAnswer(Record, frozen=True):
     calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage()
     finish: str = "stop"
-    """Why it stopped, in the provider's words."""
+    """The provider's reason for stopping."""
     model: str = ""
     id: str = ""
-    """The provider's own name for the answer, for the bill."""
+    """The provider's id of the answer, for the bill."""
 
 
 class ToolSpec(Record, frozen=True):
-    """A tool as a model is told of it."""
+    """A tool as it is described to a model."""
 
     name: str
     description: str
@@ -61,7 +61,7 @@ class ToolSpec(Record, frozen=True):
 
 
 class ChatModel(Protocol):
-    """A model that can be asked."""
+    """A chat model."""
 
     async def answer(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[ToolSpec], force: str | None = None

@@ -1,4 +1,4 @@
-"""Work that somebody gives out, the terms it is paid by, and the contract that an agent has on it."""
+"""Work that a client publishes, its terms of payment, and an agent's contract on it."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -36,26 +36,26 @@ MAX_CANARIES = 100
 MIN_CANARY = 8
 USUAL_RULES = ("cpc", "cpa_bonus", "claimed_only", "bonus_on_failure", "cap", "cpa_penalty")
 TOKENS_RULE = "tokens"
-"""Without which terms that price tokens would bill none."""
+"""The rule that bills tokens; terms that price tokens need it."""
 CAP_NAMES = ("max_cpa_total", "max_cpa_bonus", "max_bonus")
-"""What the cap on all bonuses is called by one or another."""
+"""The accepted names of the cap on all bonuses."""
 SEPARATE = frozenset({"input", "private", "success_criteria"})
-"""What of a submission lies elsewhere: with the evidence, and with the criteria."""
+"""Fields of a submission that are stored elsewhere: with the evidence, and with the criteria."""
 RECORDED = {"recorded": True}
-"""The context in which recorded work is read: what was taken once stays readable, whatever is refused today."""
+"""Validation context of recorded work: it stays readable even if it would be refused today."""
 
 
 class ContractState(StrEnum):
-    """How far a contract has come."""
+    """State of a contract."""
 
     AWARDED = "awarded"
     EXECUTING = "executing"
     VERIFICATION_PENDING = "verification_pending"
-    """The output is here; a person must look, or judge it again, before money moves."""
+    """The output was submitted; a person must review it, or it must be judged again, before money moves."""
     VERIFIED = "verified"
     SETTLED = "settled"
     FAILED = "failed"
-    """The criteria were not met, or the contract was called off."""
+    """The criteria were not met, or the contract was cancelled."""
     EXPIRED = "expired"
     DISPUTED = "disputed"
 
@@ -65,18 +65,18 @@ class Escrow(StrEnum):
 
     HELD = "held"
     FROZEN = "frozen"
-    """Held, and disputed: nobody is paid until that is resolved."""
+    """Held and disputed: nothing is paid until the dispute is resolved."""
     PAID = "paid"
     RELEASED = "released"
     """Back with the consumer."""
 
 
 OPEN = frozenset({Escrow.HELD, Escrow.FROZEN})
-"""While the escrow holds the whole of it."""
+"""States in which the escrow holds the whole amount."""
 
 
 class BonusOnFailure(StrEnum):
-    """What work that failed may still earn."""
+    """What failed work may still earn."""
 
     PER_CRITERION = "per_criterion"
     NONE = "none"
@@ -88,7 +88,7 @@ class CapSplit(StrEnum):
     IN_ORDER = "in_order"
     """The first criteria are paid in full."""
     PRO_RATA = "pro_rata"
-    """Each gives the same share."""
+    """Each bonus is reduced by the same share."""
 
 
 class SettleWhen(StrEnum):
@@ -116,45 +116,55 @@ Reason = Annotated[str, Field(min_length=1, max_length=MAX_LABEL), BeforeValidat
 
 
 class TokenRates(BaseModel):
-    """What tokens are paid by, for a million of each."""
+    """Rates per million tokens."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     input_per_million: Amount
-    output_per_million: Amount = Field(description="Reasoning is part of it.")
-    cached_per_million: Amount | None = Field(default=None, description="Of input out of a cache; as other input.")
+    output_per_million: Amount = Field(description="Includes reasoning tokens.")
+    cached_per_million: Amount | None = Field(
+        default=None, description="Input read from a cache; default: as other input."
+    )
 
 
 class Terms(BaseModel):
-    """What a contract is paid by."""
+    """Terms of payment of a contract."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     currency: Currency = "USD"
-    cpc_rate: Amount | None = Field(default=None, description="Paid for each completed contract; the award may say it.")
+    cpc_rate: Amount | None = Field(default=None, description="Paid for each completed contract; the award may set it.")
     max_cpa_total: Amount | None = Field(default=None, description="The most that bonuses add up to; 0 means none.")
     max_penalty_rate: Share = Field(default=1, description="Penalties take at most this share of the CPC.")
     bonus_on_failure: BonusOnFailure = BonusOnFailure.PER_CRITERION
     cap_split: CapSplit = CapSplit.IN_ORDER
-    claimed_may_earn: StrictBool = Field(default=False, description="Whether what an agent says of itself earns.")
-    settle: SettleWhen = Field(default=SettleWhen.AT_ONCE, description="Pay a clear verdict at once, or when told to.")
+    claimed_may_earn: StrictBool = Field(default=False, description="Whether values that the agent claims may earn.")
+    settle: SettleWhen = Field(
+        default=SettleWhen.AT_ONCE, description="When a clear verdict is paid: at once, or on request."
+    )
     dispute_window_hours: int = Field(default=DISPUTE_HOURS, ge=1, le=MAX_DISPUTE_HOURS, strict=True)
     deadline_hours: int = Field(default=DEADLINE_HOURS, ge=1, le=MAX_DEADLINE_HOURS, strict=True)
-    platform_fee_rate: Share = Field(default=0, description="Of the price, to the platform; the agent gets the rest.")
-    token_rates: TokenRates | None = Field(default=None, description="Pay verified tokens by these rates.")
-    tokens_at_cost: StrictBool = Field(default=False, description="Pay verified tokens by what the provider charges.")
+    platform_fee_rate: Share = Field(
+        default=0, description="Share of the price for the platform; the agent gets the rest."
+    )
+    token_rates: TokenRates | None = Field(default=None, description="Rates at which verified tokens are paid.")
+    tokens_at_cost: StrictBool = Field(
+        default=False, description="Whether verified tokens are paid at the provider's prices."
+    )
     max_token_cost: Amount | None = Field(default=None, description="The most that tokens add up to; held in escrow.")
-    rules: tuple[str, ...] = Field(default=USUAL_RULES, min_length=1, max_length=32, description="In this order.")
+    rules: tuple[str, ...] = Field(
+        default=USUAL_RULES, min_length=1, max_length=32, description="Settlement rules, in their order."
+    )
 
     @property
     def prices_tokens(self) -> bool:
-        """Whether what is paid depends on tokens, which somebody has to verify."""
+        """Whether the price depends on tokens, which must be verified."""
         return self.token_rates is not None or self.tokens_at_cost
 
     @model_validator(mode="before")
     @classmethod
     def _usual_rules(cls, data: Any) -> Any:
-        """Terms that price tokens and name no rules have the usual ones, and the one for tokens."""
+        """Add the rule for tokens to the usual rules where the terms price tokens and name no rules."""
         if not isinstance(data, Mapping) or "rules" in data:
             return data
         priced = data.get("token_rates") is not None or data.get("tokens_at_cost") is True
@@ -165,12 +175,12 @@ class Terms(BaseModel):
     def _each_once(cls, rules: tuple[str, ...]) -> tuple[str, ...]:
         twice = next((name for name, times in Counter(rules).items() if times > 1), None)
         if twice is not None:
-            raise ValueError(f"the rule {twice!r} stands twice, and would pay twice")
+            raise ValueError(f"the rule {twice!r} is listed twice, and would pay twice")
         return rules
 
 
 class Budget(BaseModel):
-    """What the consumer is ready to spend."""
+    """What the consumer is willing to spend."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -180,7 +190,7 @@ class Budget(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _one_cap(cls, data: Any) -> Any:
-        """Take the cap under each of its names; two that differ are refused."""
+        """Accept the cap under each of its names; refuse two that differ."""
         if not isinstance(data, Mapping):
             return data
         rest = dict(data)
@@ -189,81 +199,87 @@ class Budget(BaseModel):
         if isinstance(nested, Mapping) and nested.keys() == {"max_total"}:
             given["cpa_bonus.max_total"] = nested["max_total"]
         elif nested is not None:
-            raise ValueError("cpa_bonus holds max_total and nothing else")
+            raise ValueError("cpa_bonus may have only max_total")
         given = {name: value for name, value in given.items() if value is not None}
         # 5, 5.0 and "5.00" are the same amount.
         if len(given) > 1 and len({money(value) for value in given.values()}) > 1:
-            raise ValueError(f"{' and '.join(given)} are one cap and differ; give one of them")
+            raise ValueError(f"{' and '.join(given)} are the same cap but differ; set one of them")
         return rest | ({"max_cpa_total": next(iter(given.values()))} if given else {})
 
 
 class WorkSubmission(BaseModel):
-    """Work as its buyer publishes it; all of it but title, description and the public part of the input is private."""
+    """Work as a client publishes it; agents see only the title, description, price terms and public input."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     title: Label
-    description: str = Field(default="", max_length=MAX_TEXT, description="What the agent is told to do.")
+    description: str = Field(default="", max_length=MAX_TEXT, description="Instructions for the agent.")
     domain: Label | None = None
-    consumer_id: Label | None = Field(default=None, description="Who pays; the tenant when not given.")
+    consumer_id: Label | None = Field(default=None, description="Who pays (default: the tenant).")
     input: Annotated[dict[str, Any], BeforeValidator(plain_json)] = Field(
-        default_factory=dict, description="What the agent is given; references and schemas in it stay private."
+        default_factory=dict, description="The agent's input; references and schemas in it stay private."
     )
     private: Annotated[dict[str, Any], BeforeValidator(plain_json)] = Field(
-        default_factory=dict, description="More of the input, for the judge alone: no agent is shown any of it."
+        default_factory=dict, description="More input, for the verifier only; agents never see it."
     )
-    success_criteria: SuccessCriteria | None = Field(default=None, description="What earns and costs; none is allowed.")
+    success_criteria: SuccessCriteria | None = Field(
+        default=None, description="Criteria with bonuses and penalties; optional."
+    )
     budget: Budget = Field(default_factory=Budget)
     terms: Terms = Field(default_factory=Terms)
     canaries: tuple[Annotated[str, Field(min_length=MIN_CANARY, max_length=MAX_LABEL)], ...] = Field(
         default=(),
         max_length=MAX_CANARIES,
-        description="Strings planted in references: an output that has one saw them.",
+        description="Strings planted in references; an output that has one has seen them.",
     )
-    impossible: StrictBool = Field(default=False, description="Planted work that nobody can pass honestly.")
+    impossible: StrictBool = Field(
+        default=False, description="Whether this is planted work that cannot be passed honestly."
+    )
     accept_null_agent: Reason | None = Field(
-        default=None, description="Why criteria that an agent passes by doing nothing are meant; recorded."
+        default=None, description="Why criteria are intended that an agent passes by doing nothing; recorded."
     )
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
         caps = {self.budget.max_cpa_total, self.terms.max_cpa_total} - {None}
         if len(caps) > 1:
-            raise ValueError("budget.max_cpa_total and terms.max_cpa_total are one cap and differ; give one of them")
+            raise ValueError(
+                "budget.max_cpa_total and terms.max_cpa_total are the same cap but differ; set one of them"
+            )
         if self.success_criteria is not None and not self.success_criteria.criteria:
-            raise ValueError("success_criteria is empty: leave it out for work that is paid by completion alone")
+            raise ValueError("success_criteria is empty; omit it for work that is paid by completion alone")
         return self
 
     @field_validator("title", "accept_null_agent")
     @classmethod
     def _require_text(cls, text: str | None, info: ValidationInfo) -> str | None:
         if text is not None and not text.strip() and info.context != RECORDED:
-            raise ValueError("there is nothing but spaces; say it in words")
+            raise ValueError("expected text, got only spaces")
         return text
 
     @model_validator(mode="after")
     def _publishable(self, info: ValidationInfo) -> Self:
-        """Refuse what would pay otherwise than it says, or show agents what they must not see."""
+        """Refuse contradictory terms, and private data that agents would see."""
         if info.context == RECORDED:
             return self
         most, rate = self.budget.max_cpc, self.terms.cpc_rate
         if most is not None and rate is not None and rate > most:
             raise ValueError(
-                f"terms.cpc_rate is {rate}, above the budget.max_cpc of {most}: nobody could be awarded it"
+                f"terms.cpc_rate is {rate}, above the budget.max_cpc of {most}, so no agent could be awarded it"
             )
         twice = sorted(self.input.keys() & self.private.keys())
         if twice:
-            raise ValueError(f"{twice[0]!r} stands in input and in private; give it once")
+            raise ValueError(f"{twice[0]!r} is in input and in private; write it once")
         open_to_all = {name: value for name, value in self.input.items() if name not in PRIVATE_INPUTS}
         deeper = next(
             (name for value in open_to_all.values() for name in _names(value) if name in PRIVATE_INPUTS), None
         )
         if deeper is not None:
-            raise ValueError(f"{deeper!r} inside of input would be shown to agents; put what is private under private")
+            raise ValueError(f"{deeper!r} inside input would be shown to agents; move it to private")
         return self
 
     def input_for_judge(self) -> dict[str, Any]:
-        """All that the judge is given: what agents see, and what they do not."""
+        """The whole input, public and private."""
         return {**self.input, **self.private}
 
     def terms_in_force(self) -> Terms:
@@ -273,7 +289,7 @@ class WorkSubmission(BaseModel):
 
 
 def _names(value: Any) -> Iterator[str]:
-    """What entries are called, however deep they lie."""
+    """The keys at any depth."""
     waiting = [value]
     while waiting:
         part = waiting.pop()
@@ -285,16 +301,16 @@ def _names(value: Any) -> Iterator[str]:
 
 
 class StoredWorkSubmission(NamedTuple):
-    """Work as it is kept, and as contracts on it commit to it."""
+    """Work as it is stored, and as contracts commit to it."""
 
     submission: WorkSubmission
     """Without criteria and input."""
     private: frozenset[str]
-    """Which names of the input no agent is shown, besides those that never are."""
+    """Names of the input that agents never see, besides PRIVATE_INPUTS."""
 
 
 def work_body(submission: WorkSubmission) -> bytes:
-    """The bytes in which work is kept."""
+    """The stored bytes of work."""
     return canonical({**submission.model_dump(exclude={*SEPARATE}), "private_names": sorted(submission.private)})
 
 
@@ -303,12 +319,12 @@ def parse_stored_work(body: bytes) -> StoredWorkSubmission:
     document = from_canonical(body)
     names = document.pop("private_names", []) if isinstance(document, dict) else None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("it is no work")
+        raise ValueError("this is not stored work")
     return StoredWorkSubmission(WorkSubmission.model_validate(document, context=RECORDED), frozenset(names))
 
 
 class Execution(BaseModel):
-    """What `calculate_cost` needs to know of an execution; any object with these attributes will do."""
+    """The input of `calculate_cost`; any object with these attributes works."""
 
     model_config = ConfigDict(from_attributes=True, frozen=True)
 
@@ -346,11 +362,11 @@ class Execution(BaseModel):
 
 
 class Contract(Record, frozen=True):
-    """One agent's contract on one work, as far as it has come."""
+    """One agent's contract on one work."""
 
     id: str
     seq: int
-    """Its place among all contracts; pages go by it."""
+    """Its position among all contracts, for paging."""
     work_id: str
     agent_id: str
     consumer_id: str
@@ -368,9 +384,9 @@ class Contract(Record, frozen=True):
     settled_at: datetime | None = None
     outcome_id: str | None = None
     completion: str | None = None
-    """What makes two completions the same."""
+    """Identifies a completion, so that a repeated one is recognised."""
     evidence: str | None = None
-    """What tells the run from others, where something does."""
+    """Identifies the run behind the completion, where known."""
     settlement: int = 0
     """The number of the live settlement; 0 when there is none."""
     settlements: int = 0
@@ -382,11 +398,11 @@ class Contract(Record, frozen=True):
     disputed_from: ContractState | None = None
     disputes: int = 0
     hold_reason: str = ""
-    """Why nothing was paid at once."""
+    """Why the payment was held."""
 
 
 class AgentWork(Record, frozen=True):
-    """What an agent may know of its work. It has no field for criteria, references or what is planted."""
+    """What an agent may see of its work: no criteria, no references, nothing planted."""
 
     id: str
     title: str
@@ -400,7 +416,7 @@ class AgentWork(Record, frozen=True):
 
 
 class AgentContract(Record, frozen=True):
-    """What an agent may know of its contract: how it stands, how it ended, what it is paid."""
+    """What an agent may see of its contract: state, verdict and payment."""
 
     id: str
     work_id: str
@@ -417,8 +433,8 @@ class AgentContract(Record, frozen=True):
     success: bool | None
     score: float | None
     total: str | None
-    """The price that was paid; None while nothing is."""
+    """The price that was paid; None before payment."""
     fee: str | None
-    """What of it the platform keeps."""
+    """The platform's part of it."""
     payout: str | None
-    """What of it is the agent's."""
+    """The agent's part of it."""

@@ -1,4 +1,4 @@
-"""What success means, as its author writes it."""
+"""Success criteria as their author writes them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -62,7 +62,7 @@ Threshold = Annotated[
 
 
 class Assertion(BaseModel):
-    """What must be true in the world; `assert` names the check, which reads the rest."""
+    """What must be true in the environment; `assert` names the check, which reads the other settings."""
 
     model_config = ConfigDict(frozen=True, extra="allow", serialize_by_alias=True, validate_by_name=False)
 
@@ -81,7 +81,7 @@ class Assertion(BaseModel):
 
 def _printable(name: str) -> str:
     if not name.isprintable():
-        raise ValueError("a metric's name holds no control characters")
+        raise ValueError("a metric's name must not have control characters")
     return name
 
 
@@ -103,7 +103,7 @@ class CustomMetric(BaseModel):
     @classmethod
     def _refuse_code_file(cls, data: Any) -> Any:
         if isinstance(data, Mapping) and "code_file" in data:
-            raise ValueError("code_file is read only beside a criteria file; put the code itself in `code`")
+            raise ValueError("code_file works only in a criteria file; put the code itself in `code`")
         return data
 
     @field_validator("metrics")
@@ -118,7 +118,7 @@ class CustomMetric(BaseModel):
     @classmethod
     def _python(cls, tier: Tier) -> Tier:
         if tier is Tier.EXPR:
-            raise ValueError("an expression is no custom metric: write `expr:` on the criterion instead")
+            raise ValueError("an expression is not a custom metric; write `expr:` on the criterion instead")
         return tier
 
     @field_validator("code")
@@ -128,12 +128,12 @@ class CustomMetric(BaseModel):
             raise ValueError("the code is empty")
         size = len(code.encode())
         if size > MAX_CODE_BYTES:
-            raise ValueError(f"the code has {size:,} bytes; at most {MAX_CODE_BYTES // 1024} KiB are taken")
+            raise ValueError(f"the code has {size:,} bytes; at most {MAX_CODE_BYTES // 1024} KiB are allowed")
         return code
 
 
 class SuccessCriterion(BaseModel):
-    """One thing that must hold: a metric or an expression against a threshold, or an assertion about the world."""
+    """One condition: a metric or expression with a threshold, or an assertion about the environment."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -164,7 +164,7 @@ class SuccessCriterion(BaseModel):
     )
     metric_type: MetricType | None = Field(default=None, description="What kind of value it has.")
     comparison: ComparisonOperator | None = Field(default=None, description="How value and threshold compare.")
-    threshold: Threshold = Field(default=None, description="What the value is held against, as written.")
+    threshold: Threshold = Field(default=None, description="What the value is compared with, as written.")
     weight: Weight = Field(default=1.0, description="Its share in the score.")
     required: StrictBool | None = Field(
         default=None, description="True gates success in every aggregation; unset gates under `all` only."
@@ -173,7 +173,7 @@ class SuccessCriterion(BaseModel):
     penalty: Amount | None = Field(default=None, description="Owed when not met.")
     id: str | None = Field(default=None, min_length=1, description="Names the criterion in results.")
     name: str | None = Field(default=None, min_length=1, description="A label for people.")
-    params: dict[str, Any] = Field(default_factory=dict, description="What the metric needs to know.")
+    params: dict[str, Any] = Field(default_factory=dict, description="Settings of the metric.")
     scale: Scale | None = Field(
         default=None,
         validate_default=True,
@@ -187,7 +187,7 @@ class SuccessCriterion(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _gather_assertion(cls, data: Any) -> Any:
-        """Take the flat form too: `assert` and its settings beside the common keys."""
+        """Accept the flat form too: `assert` and its settings next to the common keys."""
         if not isinstance(data, Mapping) or "assert" not in data or "assertion" in data:
             return data
         kept = {key: value for key, value in data.items() if key in cls.COMMON}
@@ -196,7 +196,7 @@ class SuccessCriterion(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _accept_label(cls, data: Any) -> Any:
-        """Take `label` for `name`, as tasks have it."""
+        """Accept `label` for `name`, as tasks write it."""
         if not isinstance(data, Mapping) or "label" not in data or "name" in data:
             return data
         return {"name" if key == "label" else key: value for key, value in data.items()}
@@ -204,7 +204,7 @@ class SuccessCriterion(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _apply_check_defaults(cls, data: Any) -> Any:
-        """Fill in what authors mean who name a check and say no more."""
+        """Fill in the check's defaults for what the author left out."""
         assertion = data.get("assertion", data) if isinstance(data, Mapping) else None
         name = assertion.check if isinstance(assertion, Assertion) else None
         if isinstance(assertion, Mapping):
@@ -219,7 +219,7 @@ class SuccessCriterion(BaseModel):
         if not expr.strip():
             raise ValueError("the expression is empty")
         if not expr.translate(_LAYOUT).isprintable():
-            raise ValueError("an expression holds no control characters but line breaks and tabs")
+            raise ValueError("an expression must not have control characters except line breaks and tabs")
         return expr
 
     @field_validator("threshold", "params", mode="before")
@@ -257,7 +257,7 @@ class SuccessCriterion(BaseModel):
     @classmethod
     def _not_reserved(cls, axis: str | None) -> str | None:
         if axis == DEFAULT_AXIS:
-            raise ValueError(f"{DEFAULT_AXIS} is where criteria without an axis go; leave axis out instead")
+            raise ValueError(f"{DEFAULT_AXIS} is the axis of criteria without one; omit axis instead")
         return axis
 
     @model_validator(mode="after")
@@ -265,8 +265,8 @@ class SuccessCriterion(BaseModel):
         measured = self.metric is not None or self.expr is not None
         if measured == (self.assertion is not None):
             raise ValueError(
-                "a criterion has either a metric, an `expr` or an assertion (`assert`): give one of them; "
-                "only an expr may have a metric beside it, as its name"
+                "a criterion needs exactly one of a metric, an `expr` or an assertion (`assert`); "
+                "only an expr may also have a metric, as its name"
             )
         wrong = self._wrong_with_measuring() if measured else self._wrong_with_asserting()
         if wrong is not None:
@@ -274,7 +274,7 @@ class SuccessCriterion(BaseModel):
         if self.tolerance is not None and self.comparison not in EQUALITY:
             raise ValueError("tolerance is for eq and neq")
         if self.required is True and self.missing is MissingPolicy.EXCLUDE:
-            raise ValueError("a required criterion cannot be excluded when missing: drop one of the two")
+            raise ValueError("a required criterion cannot be excluded when missing; remove one of them")
         return self
 
     def _wrong_with_measuring(self) -> str | None:
@@ -285,9 +285,9 @@ class SuccessCriterion(BaseModel):
         if self.expr is None:
             return None
         if self.params:
-            return "an expr takes no params: write what it needs into the expression"
+            return "an expr takes no params; write the values into the expression"
         if self.comparison in CONTAINMENT:
-            return f"an expr gives a number, in which {self.comparison} finds nothing; compare it with gte, lte or eq"
+            return f"an expr gives a number, which {self.comparison} cannot search; compare it with gte, lte or eq"
         if isinstance(self.threshold, str):
             return f"an expr gives a number, which is never the text {self.threshold[:MAX_NAME]!r}"
         return None
@@ -302,12 +302,12 @@ class SuccessCriterion(BaseModel):
 
     @property
     def label(self) -> str:
-        """What it is called when it has no id of its own."""
+        """Its name in results when it has no id."""
         return self.name if self.name is not None else self.subject
 
     @property
     def subject(self) -> str:
-        """What is asked: the metric's name, or the expression's, or the check's."""
+        """The name of the metric, expression or check."""
         if self.metric is not None:
             return self.metric
         if self.expr is not None:
@@ -316,11 +316,11 @@ class SuccessCriterion(BaseModel):
 
 
 _LAYOUT = dict.fromkeys(map(ord, "\n\r\t"))
-"""What an expression may hold besides printable characters."""
+"""Characters of an expression besides printable ones."""
 
 
 class SuccessCriteria(BaseModel):
-    """All that must hold, and how it adds up."""
+    """All criteria, and how they add up."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -340,7 +340,7 @@ class SuccessCriteria(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _unwrap(cls, data: Any) -> Any:
-        """Take the whole file as well as what stands under its `success_criteria`."""
+        """Accept a whole file too, with `success_criteria` as its outer key."""
         if isinstance(data, Mapping) and data.keys() == {"success_criteria"}:
             return data["success_criteria"]
         return data
@@ -361,7 +361,7 @@ class SuccessCriteria(BaseModel):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """One id a criterion: its own, or its label, numbered where labels repeat."""
+        """One id per criterion: its own, or its label, numbered where labels repeat."""
         taken = {criterion.id for criterion in self.criteria if criterion.id is not None}
         used: Counter[str] = Counter()
         ids: list[str] = []

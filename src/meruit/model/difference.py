@@ -11,12 +11,12 @@ OF_RESULTS = (
     *("verdict", "success", "score", "weighted_score", "coverage", "bonus", "penalty"),
     *("governance", "criteria_digest"),
 )
-"""What of two whole results is compared."""
+"""Fields of two results that are compared."""
 OF_CRITERIA = (
     *("status", "value", "threshold", "comparison", "weight", "required", "axis", "metric", "exact"),
     *("bonus", "penalty", "error", "provenance"),
 )
-"""What of two judged criteria is compared."""
+"""Fields of two judged criteria that are compared."""
 
 
 class FieldChange(Record, frozen=True):
@@ -27,7 +27,7 @@ class FieldChange(Record, frozen=True):
     after: Any
 
     def inverse(self) -> "FieldChange":
-        """The same change, seen from its end."""
+        """The reverse change."""
         return FieldChange(self.field, self.after, self.before)
 
 
@@ -47,7 +47,7 @@ _OPPOSITE = {
 
 
 class CriterionDifference(Record, frozen=True):
-    """One criterion that is new, gone, or judged otherwise."""
+    """One criterion that was added, removed or judged differently."""
 
     criterion_id: str
     kind: DifferenceKind
@@ -55,7 +55,7 @@ class CriterionDifference(Record, frozen=True):
     """Of an added or removed criterion, all that it has: the other side is None."""
 
     def inverse(self) -> "CriterionDifference":
-        """The same difference, seen from its end."""
+        """The reverse difference."""
         return CriterionDifference(
             self.criterion_id, _OPPOSITE[self.kind], tuple(change.inverse() for change in self.changes)
         )
@@ -84,7 +84,7 @@ class Difference(Record, frozen=True):
         return not self.changes and not self.criteria
 
     def inverse(self) -> "Difference":
-        """The same difference, seen from its end."""
+        """The reverse difference."""
         return Difference(
             self.after,
             self.before,
@@ -94,7 +94,7 @@ class Difference(Record, frozen=True):
 
 
 def difference(old: VerificationResult, new: VerificationResult) -> Difference:
-    """What the newer result says otherwise; criteria are matched by their ids."""
+    """Compare two results; criteria are matched by id."""
     before = {judged.criterion_id: judged for judged in old.criterion_results}
     after = {judged.criterion_id: judged for judged in new.criterion_results}
     both = ((name, before.get(name), after.get(name)) for name in sorted({*before, *after}))
@@ -121,5 +121,5 @@ def _changes(fields: Sequence[str], old: Record | None, new: Record | None) -> t
 
 
 def _differ(before: Any, after: Any) -> bool:
-    # To Python true is 1; to a reader it is not.
+    # In Python true equals 1; for a reader it does not.
     return before != after or isinstance(before, bool) is not isinstance(after, bool)

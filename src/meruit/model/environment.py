@@ -1,4 +1,4 @@
-"""The world as it was found: what each system held before an agent acted, and after.
+"""The state of the environment: what each system held before an agent acted, and after.
 
 Bodies are kept as they were received, so that 1.0 stays 1.0 and a stray byte stays where it was.
 """
@@ -14,9 +14,9 @@ import msgspec
 from meruit.model.record import Record
 
 ENVIRONMENT_KEY = "world"
-"""The key under which work carries the world: before, in its input, and after, in its output."""
+"""The key of the environment's state in a work: before in its input, after in its output."""
 FACTS_KEY = "facts"
-"""The key of the input under which a task's own names stand, for `${…}`."""
+"""The key of the input with a task's own names, for `${…}`."""
 
 
 class SourceKind(StrEnum):
@@ -43,11 +43,11 @@ class Encoding(StrEnum):
     BASE64 = "base64"
     """For bytes that are not UTF-8."""
     BEFORE = "before"
-    """Not repeated: the item stands unchanged among those before."""
+    """Not repeated: the item is unchanged from the state before."""
     LEFT = "left"
     """Not kept: too large; version and facts are all that is known, `size` and `limit` among them."""
     LOST = "lost"
-    """Not here, though it was kept: the record refers to an item before that it does not hold."""
+    """Lost: the record refers to an item of the state before that it does not have."""
 
 
 class Item(Record, frozen=True):
@@ -55,11 +55,11 @@ class Item(Record, frozen=True):
 
     key: str
     version: str
-    """Differs whenever the content does: the server's own version, or a digest."""
+    """Changes whenever the content does: the server's version, or a digest."""
     body: str | None = None
     encoding: Encoding = Encoding.TEXT
     facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """What the system says beside the body: size, speaker, moment, direction."""
+    """Facts besides the body: size, speaker, time, direction."""
 
     def content(self) -> bytes:
         """The body as bytes; empty where none was kept."""
@@ -69,7 +69,7 @@ class Item(Record, frozen=True):
 
 
 class Read(Record, frozen=True):
-    """One thing that was asked of a system, so that a stranger can see what a snapshot rests on."""
+    """One request to a system, so that an auditor can see what a snapshot is based on."""
 
     what: str
     """A URL or path, without credentials."""
@@ -81,13 +81,13 @@ class Read(Record, frozen=True):
 
 
 class Snapshot(Record, frozen=True):
-    """All that a system held at one moment; or why it could not be read, and then nothing follows from it."""
+    """All items of a system at one time, or why it could not be read."""
 
     kind: SourceKind
     items: list[Item] = msgspec.field(default_factory=list)
     reads: list[Read] = msgspec.field(default_factory=list)
     trouble: str | None = None
-    """Why the items are not the whole truth: down, incomplete, never settled."""
+    """Why the items are incomplete: system down, incomplete read, never stable."""
     settled_after_ms: int | None = None
 
     def manifest(self) -> dict[str, str]:
@@ -109,12 +109,12 @@ def make_item(key: str, content: bytes, *, version: str | None = None, facts: Ma
 
 
 def too_large_item(key: str, version: str, *, size: int, limit: int, facts: Mapping[str, Any] | None = None) -> Item:
-    """An item that is too large to keep; it stands there all the same, so that one such item spoils no reading."""
+    """An item that is too large to keep; it is listed without its body, so that the snapshot stays complete."""
     return Item(key, version, None, Encoding.LEFT, {**(facts or {}), "size": size, "limit": limit})
 
 
 def compact_state(before: EnvironmentState, after: EnvironmentState) -> EnvironmentState:
-    """The world after, without the bodies that stand in the world before already."""
+    """The state after, without the bodies that are unchanged from the state before."""
     return {name: _compact_snapshot(before.get(name), found) for name, found in after.items()}
 
 
@@ -129,7 +129,7 @@ def _compact_snapshot(before: Snapshot | None, after: Snapshot) -> Snapshot:
 
 
 def restore_state(before: EnvironmentState, after: EnvironmentState) -> EnvironmentState:
-    """What `compacted` was given; an item that refers to nothing loses its body."""
+    """Undo `compact_state`; an item without a counterpart in the state before loses its body."""
     return {name: _restore_snapshot(before.get(name), found) for name, found in after.items()}
 
 
@@ -147,11 +147,11 @@ def _body_of(one: Item, known: Mapping[str, Item]) -> Item:
 
 
 def environment_in(part: Mapping[str, Any]) -> EnvironmentState:
-    """The world in a work's input or output; raises `msgspec.ValidationError` for what is none."""
+    """The state in a work's input or output; raises `msgspec.ValidationError` for an invalid one."""
     found = part.get(ENVIRONMENT_KEY)
     return {} if found is None else msgspec.convert(found, EnvironmentState)
 
 
 def as_work_part(world: EnvironmentState) -> dict[str, Any]:
-    """A world as a work's input or output carries it."""
+    """The state as part of a work's input or output."""
     return {ENVIRONMENT_KEY: msgspec.to_builtins(world)}

@@ -1,4 +1,4 @@
-"""What happened, told to whoever listens: at least once, and in order for each subject."""
+"""Events for subscribers: delivered at least once, and in order for each subject."""
 
 from enum import StrEnum
 from typing import Any
@@ -10,7 +10,7 @@ SOURCE = "meruit"
 
 
 class EventType(StrEnum):
-    """What can happen."""
+    """The type of an event."""
 
     OUTCOME_RECORDED = "outcome.recorded"
     OUTCOME_RESCORED = "outcome.rescored"
@@ -46,7 +46,7 @@ class EventType(StrEnum):
     AGENT_RUN_COMPLETED = "agent_run.completed"
     AGENT_RUN_FAILED = "agent_run.failed"
     AGENT_RUN_CANCELLED = "agent_run.cancelled"
-    # As the specification of the verifier spells them.
+    # The verifier's protocol spells these with underscores.
     VERIFICATION_STARTED = "verification_started"
     VERIFICATION_PASSED = "verification_passed"
     VERIFICATION_REJECTED = "verification_rejected"
@@ -70,7 +70,7 @@ class Event(Record, frozen=True):
     event_type: str
     schema_version: str
     idempotency_key: str
-    """The same for every delivery of one happening, so that a consumer can tell a second one."""
+    """The same for every delivery of one event, so that a consumer can recognise a repeated one."""
     timestamp: str
     source: str
     tenant_id: str
@@ -78,7 +78,7 @@ class Event(Record, frozen=True):
 
 
 class OutboxEvent(Record, frozen=True):
-    """An event and its place in the outbox."""
+    """An event and its position in the outbox."""
 
     seq: int
     subject: str

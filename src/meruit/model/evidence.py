@@ -1,4 +1,4 @@
-"""What was found, before anyone judges it. Absence is a value with a reason."""
+"""Evidence: what was measured, before it is judged. Absence is a value with a reason."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -7,24 +7,24 @@ from typing import Any
 from meruit.model.record import Record
 
 Value = bool | int | float | str | list[Any]
-"""What a metric can amount to."""
+"""The value of a metric."""
 
 
 class Provenance(StrEnum):
-    """Where a value comes from, hence how far it may be believed."""
+    """Where a value comes from, and so how far it can be trusted."""
 
     OBSERVED = "observed"
-    """Measured by whoever ran the work."""
+    """Measured by the system that ran the work."""
     COMPUTED = "computed"
     """Computed by us from the work itself."""
     PROVIDER = "provider"
     """Counted by a third party."""
     CLAIMED = "claimed"
-    """Said by the agent about itself."""
+    """Claimed by the agent."""
 
 
 class Fault(StrEnum):
-    """Whose doing it is that something was not measured or not met."""
+    """Who is responsible that something was not measured or not met."""
 
     NONE = "none"
     AGENT = "agent"
@@ -36,9 +36,9 @@ class Cause(StrEnum):
     """Why a criterion could not be judged."""
 
     METRIC_MISSING = "metric_missing"
-    """The work does not hold what the metric needs."""
+    """The work lacks what the metric needs."""
     UNKNOWN_METRIC = "unknown_metric"
-    """Nobody here computes a metric of that name."""
+    """No installed metric has that name."""
     EXTRACTOR_ERROR = "extractor_error"
     """The metric's own code failed."""
     NOT_A_NUMBER = "not_a_number"
@@ -54,13 +54,13 @@ class Cause(StrEnum):
     CHECK_ERROR = "check_error"
     """A state check could not read its source, or gave an impossible score."""
     TIMEOUT = "timeout"
-    """Custom code took longer than it may."""
+    """Custom code exceeded its time limit."""
     MEMORY = "memory"
-    """Custom code took more memory than it may."""
+    """Custom code exceeded its memory limit."""
     CRASHED = "crashed"
-    """Custom code raised, left, or took its worker down."""
+    """Custom code raised an exception, exited, or crashed its worker."""
     RESULT_REJECTED = "result_rejected"
-    """Custom code answered something that is not a few finite numbers, or not the number that was asked."""
+    """Custom code returned something else than a few finite numbers, or not the required one."""
     UNSUPPORTED_CONSTRUCT = "unsupported_construct"
     """The tier that custom code is to run in cannot run what is written."""
     NONDETERMINISTIC = "nondeterministic"
@@ -70,7 +70,7 @@ class Cause(StrEnum):
 
 
 class Measured(Record, frozen=True):
-    """A value with something to say about how it came about."""
+    """A value with details about how it was measured."""
 
     value: Value
     details: Mapping[str, Any] | None = None
@@ -85,17 +85,17 @@ class Missing(Record, frozen=True):
     cause: Cause = Cause.METRIC_MISSING
     fault: Fault = Fault.AGENT
     details: Mapping[str, Any] | None = None
-    """How it came to this, where more is known than a sentence says."""
+    """Details, where they are known."""
 
 
 class Checked(Record, frozen=True):
-    """What a state check found: a share of one, earned exactly."""
+    """The result of a state check: an exact score from 0 to 1."""
 
     score: str
     """A fraction between 0 and 1, as `2/3`."""
     details: Mapping[str, Any] | None = None
     fault: Fault = Fault.AGENT
-    """Whose doing a score below one is."""
+    """Who is responsible for a score below 1."""
 
 
 class Skipped(Record, frozen=True):
@@ -105,4 +105,4 @@ class Skipped(Record, frozen=True):
 
 
 Evidence = Value | Measured | Missing | Checked | Skipped
-"""One criterion's finding. A bare value is the common case and costs nothing."""
+"""The evidence of one criterion. A bare value is the common case and costs nothing."""

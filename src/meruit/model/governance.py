@@ -1,4 +1,4 @@
-"""Whether an outcome can be believed: what is known about it, what makes it suspect, and who may be asked."""
+"""Governance: whether an outcome is plausible, and the facts and flags behind that."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -13,28 +13,28 @@ from meruit.model.record import Record
 from meruit.model.text import escape_control_characters
 
 UNAVAILABLE = "governance_unavailable"
-"""The flag of an outcome that somebody who was asked said nothing about."""
+"""The flag of an outcome when the governance service did not answer."""
 MAX_NAME_CHARS = 200
-"""How much of a flag's name is shown."""
+"""The longest name of a flag."""
 MAX_FLAGS = 100
-"""How many flags of a stranger are kept."""
+"""The most flags kept from an external service."""
 
 
 class Action(StrEnum):
-    """What a rule does to an outcome it finds suspect: proof may invalidate, statistics only hold or flag."""
+    """What a rule does to a suspect outcome: proof may invalidate, statistics only hold or flag."""
 
     INVALIDATE = "invalidate"
     HOLD = "hold"
-    """Nothing is paid until a person has looked."""
+    """Nothing is paid until a person has reviewed it."""
     FLAG = "flag"
     WITHHOLD = "withhold"
     """The bonus is not paid; the rest is."""
     REFUSE = "refuse"
-    """The contract is not even made."""
+    """The contract is refused."""
 
 
 class Disposition(StrEnum):
-    """What governance makes of an outcome."""
+    """The decision of governance about an outcome."""
 
     CLEAR = "clear"
     HOLD = "hold"
@@ -42,11 +42,11 @@ class Disposition(StrEnum):
 
 
 WORST = (Disposition.CLEAR, Disposition.HOLD, Disposition.INVALID)
-"""The worst last."""
+"""In order of severity."""
 
 
 def disposition_of(action: Action) -> Disposition:
-    """What an outcome comes to by one action."""
+    """The disposition that one action leads to."""
     match action:
         case Action.INVALIDATE:
             return Disposition.INVALID
@@ -57,7 +57,7 @@ def disposition_of(action: Action) -> Disposition:
 
 
 class Flag(Record, frozen=True):
-    """One rule's suspicion, with all that it rests on."""
+    """One rule's suspicion, with its evidence."""
 
     rule: str
     """Its name on the result: the rule's own, or `anomaly:<metric>:3sigma` and the like."""
@@ -65,7 +65,7 @@ class Flag(Record, frozen=True):
     action: Action
     metric: str | None = None
     evidence: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Numbers and names, never a part of the work."""
+    """Numbers and names, never parts of the work."""
     statistic: float | None = None
 
 
@@ -75,13 +75,13 @@ class GovernanceResult(Record, frozen=True):
     valid: bool
     flags: list[Flag | str] = msgspec.field(default_factory=list)
     disposition: Disposition | None = None
-    """None where whoever answers knows only valid and not."""
+    """None where the service answers only valid or not."""
     confidence: float = 1.0
-    """How much of what could be checked was: the share of the rules that had what they need."""
+    """The share of the rules that had the data they need."""
 
     @property
     def conclusion(self) -> Disposition:
-        """What follows: the worst of validity, disposition and what the flags do."""
+        """The disposition: the worst of validity, disposition and the flags' actions."""
         said = [
             Disposition.CLEAR if self.valid else Disposition.INVALID,
             self.disposition or Disposition.CLEAR,
@@ -91,20 +91,20 @@ class GovernanceResult(Record, frozen=True):
 
     @property
     def names(self) -> list[str]:
-        """The flags as a result lists them: printable, and no longer than anybody reads."""
+        """The flags for a result: printable and of limited length."""
         named = (flag.rule if isinstance(flag, Flag) else flag for flag in self.flags)
-        # Cut twice: what is spelled out grows.
+        # Cut twice, because escaping lengthens the text.
         return [escape_control_characters(name[:MAX_NAME_CHARS])[:MAX_NAME_CHARS] for name in named]
 
     def limit_flags(self) -> Self:
-        """The same with no more flags than are kept of a stranger; what follows from all of them stands."""
+        """Limit the number of flags; the disposition that follows from all of them stays."""
         if len(self.flags) <= MAX_FLAGS:
             return self
         return msgspec.structs.replace(self, flags=self.flags[:MAX_FLAGS], disposition=self.conclusion)
 
 
 class GovernanceClient(Protocol):
-    """Whoever answers; the outcome is held for review when it cannot be reached."""
+    """A governance service; the outcome is held for review when it cannot be reached."""
 
     async def validate_outcome(
         self, *, contract_id: str, claimed_metrics: Mapping[str, Any], execution_context: Mapping[str, Any]
@@ -114,23 +114,23 @@ class GovernanceClient(Protocol):
 
 
 class MetricFact(Record, frozen=True):
-    """One criterion's number, as governance looks at it."""
+    """One criterion's number, as governance uses it."""
 
     metric: str
     criterion_id: str
     value: float | None
-    """None for what is no number, or was not measured."""
+    """None for a value that is not a number or was not measured."""
     kind: MetricType | None = None
     provenance: Provenance | None = None
     met: bool = False
     margin: float | None = None
-    """How far a met value lies past its threshold, relative to it; None without a one-sided number to reach."""
+    """How far a met value is past its threshold, relative to it; None without a one-sided threshold."""
     bonus_micros: int = 0
-    """What it earned."""
+    """The bonus that it earned."""
 
 
 class Baseline(Record, frozen=True):
-    """What an agent's values of one metric were like in the last 30 days."""
+    """Statistics of an agent's values of one metric over the last 30 days."""
 
     n: int
     mean: float
@@ -152,7 +152,7 @@ class Dealings(Record, frozen=True):
 
 
 class History(Record, frozen=True):
-    """What earlier outcomes say about this one; kept as it goes, never searched for."""
+    """Facts from earlier outcomes, updated with each outcome instead of searched for."""
 
     replayed_in: str | None = None
     """A contract on another task for which this agent gave the same output."""
@@ -161,7 +161,7 @@ class History(Record, frozen=True):
     settled_under: str | None = None
     """Another contract that was settled on the same evidence."""
     latency_mismatches: int = 0
-    """How often this agent claimed to be faster than it was seen to be."""
+    """How often this agent claimed to be faster than it was observed to be."""
     near_duplicates: int = 0
     """Earlier attempts of this agent at the same input with nearly the same output."""
     margins: list[float] = msgspec.field(default_factory=list)
@@ -175,7 +175,7 @@ class History(Record, frozen=True):
 
 
 class Dossier(Record, frozen=True):
-    """All that governance goes by: numbers, names and hashes. Whoever has it comes to the same flags."""
+    """The complete input of governance: numbers, names and hashes. The same dossier always gives the same flags."""
 
     contract_id: str = ""
     work_id: str | None = None
@@ -183,13 +183,13 @@ class Dossier(Record, frozen=True):
     consumer_id: str | None = None
     metrics: list[MetricFact] = msgspec.field(default_factory=list)
     claims: dict[str, float] = msgspec.field(default_factory=dict)
-    """What the agent says that its metrics are."""
+    """The metrics that the agent claims."""
     success: bool = False
     """Whether the criteria were met."""
     claimed_ms: float | None = None
-    """How long the agent says it took."""
+    """The duration that the agent claims."""
     observed_ms: float | None = None
-    """How long it was seen to take."""
+    """The observed duration."""
     output_tokens: float | None = None
     """As claimed."""
     started_at: float | None = None
@@ -205,16 +205,16 @@ class Dossier(Record, frozen=True):
     """SHA-256 of tests, reference and evaluator by name, before the agent ran."""
     evaluator_after: dict[str, str] | None = None
     canary_intact: bool | None = None
-    """Whether the file that nobody had reason to touch is untouched."""
+    """Whether the file that the task gives no reason to change is unchanged."""
     canaries: int = 0
     """How many strings were planted in references and rubrics."""
     leaked: list[str] = msgspec.field(default_factory=list)
     """SHA-256 of those of them that occur in the output."""
     output_chars: int = 0
     reference_similarity: float | None = None
-    """Of output and private reference, from 0 to 1; None where there is no reference."""
+    """Similarity of output and private reference, from 0 to 1; None without a reference."""
     impossible: bool = False
-    """Whether the work was planted and contradicts itself, so that nobody can pass it honestly."""
+    """Whether the work was planted and contradicts itself, so that it cannot be passed honestly."""
     null_passes: list[str] = msgspec.field(default_factory=list)
     """Agents that do nothing and would pass."""
     claimed_may_earn: bool = False
@@ -223,19 +223,19 @@ class Dossier(Record, frozen=True):
 
 
 class Suspicion(Record, frozen=True):
-    """What a rule found; its name, version and usual action are the rule's own."""
+    """What a rule found; name, version and usual action come from the rule."""
 
     evidence: dict[str, Any]
     metric: str | None = None
     statistic: float | None = None
     action: Action | None = None
-    """Another than the rule's usual one."""
+    """Replaces the rule's usual action."""
     name: str | None = None
-    """Another than the rule's own."""
+    """Replaces the rule's name."""
 
 
 def as_statistic(number: int | Fraction) -> float | None:
-    """A number as a flag shows it; None where no float is so large."""
+    """A number for a flag's evidence; None where it is too large for a float."""
     try:
         return float(number)
     except OverflowError:
@@ -243,7 +243,7 @@ def as_statistic(number: int | Fraction) -> float | None:
 
 
 class Policy(Record, frozen=True):
-    """Which rules are asked, and by which limits; recorded with every answer."""
+    """Which rules run, and their limits; recorded with every result."""
 
     off: list[str] = msgspec.field(default_factory=list)
     limits: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
@@ -251,13 +251,13 @@ class Policy(Record, frozen=True):
 
 
 class GovernanceCheck(Record, frozen=True):
-    """What governance went by, and what it said; kept, and committed to in the log."""
+    """The input and result of governance; stored, and committed to in the log."""
 
     dossier: Dossier
     policy: Policy | None
-    """None when our own rules were not asked."""
+    """None when our own rules did not run."""
     rules: dict[str, str]
-    """Those that were asked, with their versions."""
+    """The rules that ran, with their versions."""
     remote: GovernanceResult | None
-    """What somebody else answered who was asked."""
+    """The answer of an external service."""
     result: GovernanceResult

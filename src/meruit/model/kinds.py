@@ -5,14 +5,14 @@ from enum import StrEnum
 from typing import Any
 
 DEFAULT_AXIS = "__default__"
-"""Where criteria without an axis are gathered; nobody may name an axis so."""
+"""The axis of criteria without one; authors may not use this name."""
 
 DEFAULTS_OF_CHECKS: Mapping[str, Mapping[str, Any]] = {"state-unchanged": {"axis": "safety", "required": True}}
-"""What a criterion is unless its author says otherwise: that nothing else was touched is no matter of degree."""
+"""Checks that are required by default, with their axis: an unwanted change is never a matter of degree."""
 
 
 class MetricType(StrEnum):
-    """What kind of thing a metric's value is."""
+    """The type of a metric's value."""
 
     NUMERIC = "numeric"
     PERCENTAGE = "percentage"
@@ -44,7 +44,7 @@ YES_OR_NO = frozenset({MetricType.BOOLEAN, MetricType.MATCHES_SCHEMA, MetricType
 
 
 class ComparisonOperator(StrEnum):
-    """How a value is held against its threshold."""
+    """How a value is compared with its threshold."""
 
     GTE = "gte"
     GT = "gt"
@@ -82,7 +82,7 @@ class MissingPolicy(StrEnum):
     BOUNDS = "bounds"
     """It stays in the mean, as 0 in the low bound and 1 in the high one."""
     EXCLUDE = "exclude"
-    """It leaves the mean, by its author's explicit wish."""
+    """It is left out of the mean, as its author explicitly set."""
 
 
 class Tier(StrEnum):
@@ -91,6 +91,6 @@ class Tier(StrEnum):
     EXPR = "expr"
     """One expression in CEL."""
     PYTHON = "python"
-    """Metric code in a small Python without a way out."""
+    """Metric code in a small, isolated Python interpreter."""
     PYTHON_FULL = "python-full"
     """CPython in a jail, for numpy and the rest of the language; the operator must allow it."""

@@ -1,4 +1,4 @@
-"""How much of an author's own code is taken; the same whether it is read, checked or run."""
+"""Limits on custom metric code, shared by reading, linting and running it."""
 
 MAX_EXPRESSION = 4_096
 """Characters of one expression."""

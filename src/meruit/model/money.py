@@ -23,12 +23,12 @@ CURRENCIES = frozenset(_CODES.split())
 
 
 def as_micros(amount: Number) -> int:
-    """An amount in whole millionths; the caller has made sure that it is one."""
+    """Convert a validated amount to whole millionths."""
     return int(exact(amount) * MICRO)
 
 
 def as_decimal(micros: int) -> Decimal:
-    """Whole millionths as the amount they are."""
+    """Convert whole millionths to an amount."""
     return Decimal(micros).scaleb(-6).normalize() + 0
 
 
@@ -63,10 +63,10 @@ class ContractTokenUse(Record, frozen=True):
     cost: Decimal | None = None
     """By the run's frozen prices, in US dollars; None where it is not known."""
     why: str = ""
-    """What keeps the tokens, or their cost, from being known."""
+    """Why the tokens or their cost are not known."""
 
 
-# What bills without tokens do not say is left out of them, so that they are to the byte what they always were.
+# A bill without tokens omits these fields, so that its bytes do not change.
 class Bill(Record, frozen=True, omit_defaults=True):
     """What is owed for one outcome: lines that sum to the total, and where the total goes."""
 
@@ -75,7 +75,7 @@ class Bill(Record, frozen=True, omit_defaults=True):
     base: int
     bonus: int
     penalty: int
-    """What was taken off, so that base + bonus − penalty is the total of what is no token."""
+    """What was taken off: base + bonus − penalty is the total without tokens."""
     total: int
     fee: int
     payout: int
@@ -85,11 +85,11 @@ class Bill(Record, frozen=True, omit_defaults=True):
     tokens: int = 0
     """For tokens, beside the three others: base + bonus − penalty + tokens is the total."""
     usage: tuple[ContractTokenUse, ...] = ()
-    """The runs that the tokens are of, as they stood when the bill was made."""
+    """The runs behind the tokens, as they were when the bill was made."""
 
 
 class Cost(Record, frozen=True):
-    """What an execution costs, in the specification's words; the parts sum to the total exactly."""
+    """The cost of an execution; the parts sum to the total exactly."""
 
     base: Decimal
     bonus: Decimal
@@ -98,7 +98,7 @@ class Cost(Record, frozen=True):
     breakdown: dict[str, Decimal] = msgspec.field(default_factory=dict)
 
     def __await__(self) -> Generator[None, None, "Cost"]:
-        """Itself: the specification's callers await it, and nobody needs to wait."""
+        """Return itself, for callers that await `calculate_cost`."""
         return _at_once(self).__await__()
 
 

@@ -1,4 +1,4 @@
-"""Numbers as they were written: 0.9 means nine tenths, whatever its binary form."""
+"""Exact numbers as they were written: 0.9 means nine tenths, not its binary approximation."""
 
 import re
 from decimal import Decimal
@@ -9,7 +9,7 @@ Number = int | float | Decimal
 WRITTEN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 """A number as JSON writes it; nothing else is one."""
 MAX_DIGITS = 400
-"""Digits, and size of exponent, beyond which nobody means a number."""
+"""The most digits, and the largest exponent, of a number."""
 
 MICRO = 1_000_000
 """Money counts in millionths of a currency unit."""

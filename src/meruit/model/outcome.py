@@ -1,4 +1,4 @@
-"""An outcome as it is kept: what was asked, what was done, what was decided, and every version of that."""
+"""A recorded outcome: the criteria, the work, the verdict, and every version of it."""
 
 from datetime import datetime
 from typing import Any
@@ -14,10 +14,10 @@ MAX_LABEL = 200
 
 
 class Labels(Record, frozen=True):
-    """Whose work it is, in the words of whoever records it."""
+    """The ids and labels that the client records with an outcome."""
 
     contract_id: str | None = None
-    """The outcome's own id when nobody names a contract."""
+    """The outcome's own id when no contract is named."""
     agent_id: str | None = None
     consumer_id: str | None = None
     domain: str | None = None
@@ -28,7 +28,7 @@ class OutcomeSummary(Record, frozen=True):
 
     id: str
     seq: int
-    """Its place among all outcomes; pages go by it."""
+    """Its position among all outcomes, for paging."""
     contract_id: str
     agent_id: str | None
     consumer_id: str | None
@@ -58,7 +58,7 @@ class VerdictVersion(Record, frozen=True):
 
 
 class AgentOutcome(Record, frozen=True):
-    """What an agent may know of its own outcome: how it ended. It has no field for anything else."""
+    """What an agent may see of its own outcome: the verdict and nothing else."""
 
     id: str
     contract_id: str
@@ -70,7 +70,7 @@ class AgentOutcome(Record, frozen=True):
 
 
 class OutcomeRecord(BaseModel):
-    """An outcome, persisted for audit and training. All but the last five fields are the specification's."""
+    """An outcome, persisted for audit and training."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -1,4 +1,4 @@
-"""The base of everything the engine writes: small, frozen, fast to encode, welcome inside pydantic models."""
+"""The base class of records: frozen, fast to encode, usable inside pydantic models."""
 
 from typing import TYPE_CHECKING, Any, Self
 
@@ -54,7 +54,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: "CoreSchema", handler: "GetJsonSchemaHandler") -> "JsonSchemaValue":
-        """The struct's own JSON Schema, its parts inlined so that it can stand anywhere."""
+        """The struct's JSON Schema with its parts inlined, so that it can be used anywhere."""
         (found,), definitions = msgspec.json.schema_components([cls], ref_template="#/$defs/{name}")
         return dict(_inline(found, definitions))
 

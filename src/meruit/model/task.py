@@ -1,4 +1,4 @@
-"""Benchmarks as their authors write them: tasks, the world they start from, and what must be true afterwards."""
+"""Benchmarks as their authors write them: tasks, their starting environment, and what must be true afterwards."""
 
 import base64
 import re
@@ -16,7 +16,7 @@ from meruit.model.threshold import plain_json
 
 SLUG = r"^[a-z0-9][a-z0-9._-]{0,99}$"
 PASSED_FROM = "0.9"
-"""The score from which a task is passed, as specified."""
+"""The score from which a task is passed."""
 MAX_TASKS = 1_000
 MAX_ATTACHMENTS = 1_000
 MAX_CRITERIA = 500
@@ -31,21 +31,21 @@ STANDARD_SOURCES: Mapping[str, SourceKind] = {
     "call": SourceKind.VOICE,
     "clearinghouse": SourceKind.X12,
 }
-"""What the systems of a playground are called unless a task calls them otherwise."""
+"""The default names of a playground's systems."""
 
 
 class Reveal(StrEnum):
-    """What a completed run that counts tells whoever completes it; each level holds those before it."""
+    """What the agent sees of a completed run that counts; each level includes those before it."""
 
     NONE = "none"
     VERDICT = "verdict"
     AXES = "axes"
     CRITERIA = "criteria"
-    """Which criteria were met, and never why."""
+    """Which criteria were met, but not why."""
 
 
 class TaskSource(BaseModel):
-    """A system that a task's checks read: one of the playground's, or one of the author's own at an address."""
+    """A system that a task's checks read: one of the playground, or the author's own at an address."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -76,9 +76,9 @@ class TaskSource(BaseModel):
     def _coherent(self) -> Self:
         said = self.model_dump(exclude_defaults=True, exclude={"kind", "at"})
         if self.at is None and said:
-            raise ValueError("a source of the playground takes nothing but its kind; give `at` for one of your own")
+            raise ValueError("a source of the playground takes only its kind; set `at` for your own system")
         if self.token_env is not None and self.token_command is not None:
-            raise ValueError("either token_env or token_command, not both")
+            raise ValueError("use either token_env or token_command, not both")
         return self
 
 
@@ -91,13 +91,13 @@ def _default_sources() -> dict[str, TaskSource]:
 
 
 class Task(BaseModel):
-    """One thing for an agent to do in a world of its own."""
+    """One task for an agent, in an environment of its own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(pattern=SLUG, description="Names the task within its benchmark.")
     title: str = Field(default="", max_length=200, description="For people.")
-    instruction: str = Field(min_length=1, max_length=100_000, description="What the agent is told.")
+    instruction: str = Field(min_length=1, max_length=100_000, description="Instructions for the agent.")
     scenario: str = Field(default="", max_length=100_000, description="What authors and judges should know of it.")
     seed: Any = Field(default=None, description="The world at the start: a seed file, several, or the seed itself.")
     facts: dict[str, Any] = Field(default_factory=dict, description="Names that ${…} in criteria may use.")
@@ -114,7 +114,7 @@ class Task(BaseModel):
     time_limit_s: int = Field(
         default=900, strict=True, ge=1, le=MAX_TIME_LIMIT_S, description="How long the agent may take."
     )
-    reveal: Reveal = Field(default=Reveal.AXES, description="What a run that counts tells whoever completes it.")
+    reveal: Reveal = Field(default=Reveal.AXES, description="What the agent sees of a run that counts.")
 
     @field_validator("facts", "seed", mode="before")
     @classmethod
@@ -126,7 +126,7 @@ class Task(BaseModel):
     def _check_seed(cls, seed: Any) -> Any:
         several = seed if isinstance(seed, list) else [seed]
         if seed is not None and not all(isinstance(one, str | dict) for one in several):
-            raise ValueError("a seed is the name of a file, or what such a file says, or a list of these")
+            raise ValueError("a seed must be the name of a file, the content of such a file, or a list of these")
         return seed
 
     @field_validator("criteria")
@@ -134,7 +134,9 @@ class Task(BaseModel):
     def _measurable(cls, criteria: tuple[SuccessCriterion, ...]) -> tuple[SuccessCriterion, ...]:
         for number, criterion in enumerate(criteria):
             if criterion.assertion is None:
-                raise ValueError(f"criteria[{number}] has no `assert`: a task is judged by what is true in the world")
+                raise ValueError(
+                    f"criteria[{number}] has no `assert`; a task is judged by the state of its environment"
+                )
         return criteria
 
     @model_validator(mode="after")
@@ -143,7 +145,7 @@ class Task(BaseModel):
             raise ValueError(
                 "there are no sources, so nothing could be judged; leave them out for the playground's own"
             )
-        # Says what is wrong with ids and weights, as it does for every set of criteria.
+        # Validates ids and weights like every set of criteria.
         _ = self.success_criteria
         known = self.sources.keys()
         for number, criterion in enumerate(self.criteria):
@@ -155,17 +157,17 @@ class Task(BaseModel):
         by_kind = Counter(source.kind for source in self.sources.values() if source.at is None)
         twice = next((kind for kind, times in by_kind.items() if times > 1), None)
         if twice is not None:
-            raise ValueError(f"a playground has one {twice} system; two sources name it")
+            raise ValueError(f"a playground has only one {twice} system, but two sources name it")
         return self
 
     @property
     def seeds(self) -> list[Any]:
-        """What its world is made of, in that order: names of files, or seeds themselves."""
+        """Its seeds in order: names of files, or inline seeds."""
         return self.seed if isinstance(self.seed, list) else [] if self.seed is None else [self.seed]
 
     @property
     def success_criteria(self) -> SuccessCriteria:
-        """The criteria as the engine judges them: passed from 0.9 on, unless one that is required fails."""
+        """The criteria for the engine: passed from 0.9 on, unless a required one fails."""
         return SuccessCriteria(
             criteria=self.criteria,
             aggregation=Aggregation.WEIGHTED,
@@ -174,7 +176,7 @@ class Task(BaseModel):
 
 
 class Binary(BaseModel):
-    """A file that is no text."""
+    """A file that is not text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -186,12 +188,12 @@ class Binary(BaseModel):
         try:
             base64.b64decode(written, validate=True)
         except ValueError:
-            raise ValueError("this is no base64") from None
+            raise ValueError("this is not valid base64") from None
         return written
 
 
 class Benchmark(BaseModel):
-    """A set of tasks under one name and version, which never changes once somebody was measured by it."""
+    """A set of tasks under one name and version; it never changes once an agent was measured by it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -208,9 +210,9 @@ class Benchmark(BaseModel):
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        # Here, because a list of which every task is wrong is not empty.
+        # Checked here, because a list of invalid tasks is not empty.
         if not self.tasks:
-            raise ValueError("there are no tasks; write at least one")
+            raise ValueError("the benchmark has no tasks; add at least one")
         times = Counter(task.id for task in self.tasks)
         twice = next((name for name, number in times.items() if number > 1), None)
         if twice is not None:
@@ -236,6 +238,6 @@ _NAME = re.compile(r"([a-z0-9][a-z0-9._-]{0,99})(?:@([1-9][0-9]{0,6}))?")
 
 
 def split_name(name: str) -> tuple[str, int | None] | None:
-    """`slug@version` or `slug` apart; None for anything else."""
+    """Split `slug@version` or `slug`; None for anything else."""
     found = _NAME.fullmatch(name)
     return None if found is None else (found[1], None if found[2] is None else int(found[2]))

@@ -1,4 +1,4 @@
-"""What happened when agents were measured: task runs, the criterion runs in each, and the benchmark run around them."""
+"""Benchmark runs: task runs, the criterion runs in each, and their summary."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -13,16 +13,16 @@ from meruit.model.verdict import AxisScore, Bounds, Reason, Verdict
 
 
 class RunStatus(StrEnum):
-    """Where a task run stands."""
+    """State of a task run."""
 
     PENDING = "pending"
-    """Not begun: its world does not exist yet."""
+    """Not started: its environment does not exist yet."""
     RUNNING = "running"
     COMPLETED = "completed"
     TIMED_OUT = "timed_out"
     """Not completed in time, and therefore 0."""
     CANCELLED = "cancelled"
-    """Given up by whoever runs the benchmark; leaves the mean, and is listed."""
+    """Cancelled by the operator; not part of the mean, but listed."""
 
 
 ENDED = frozenset({RunStatus.COMPLETED, RunStatus.TIMED_OUT, RunStatus.CANCELLED})
@@ -34,13 +34,13 @@ class CriterionStatus(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     ERROR = "error"
-    """Nobody could tell; it has no score."""
+    """Could not be judged; it has no score."""
     SKIPPED = "skipped"
-    """It does not apply; its weight is left out."""
+    """Does not apply; its weight is left out."""
 
 
 class TaskRun(Record, frozen=True):
-    """One agent at one task, in a world of its own."""
+    """One agent at one task, in an environment of its own."""
 
     id: str
     seq: int
@@ -89,19 +89,19 @@ class CriterionRun(Record, frozen=True):
     weight: float
     status: CriterionStatus
     score: float | None
-    """None where there is none: on an error, and where it was skipped."""
+    """None on an error and where it was skipped."""
     passed: bool
     required: bool
     fault: Fault
     details: str | None
     """Why it could not be judged, or what it fails on, in a sentence."""
     evidence: dict[str, Any]
-    """In the shape that its check has by the specification."""
+    """The evidence in the form that the check defines."""
     took_ms: float | None = None
 
 
 class CriterionLine(Record, frozen=True):
-    """What whoever completes a run that does not count is told of one criterion."""
+    """What the agent sees of one criterion in a run that does not count."""
 
     id: str
     label: str
@@ -115,7 +115,7 @@ class CriterionLine(Record, frozen=True):
 
 
 class Completion(Record, frozen=True, omit_defaults=True):
-    """The answer to a completion. What is hidden is absent, not null."""
+    """The reply to a completion. Hidden fields are absent, not null."""
 
     task_run_id: str
     status: RunStatus
@@ -144,14 +144,14 @@ class TaskScore(Record, frozen=True):
 
 
 class ConfidenceInterval(Record, frozen=True):
-    """Between which two numbers the truth lies, 95 times of 100."""
+    """A 95% confidence interval."""
 
     low: float
     high: float
 
 
 class BenchmarkScore(Record, frozen=True):
-    """What a benchmark run comes to, once every task run has ended."""
+    """Summary of a benchmark run whose task runs have all ended."""
 
     verdict: Verdict
     score: float
@@ -166,7 +166,7 @@ class BenchmarkScore(Record, frozen=True):
     runs: int
     timed_out: int
     cancelled: list[str]
-    """Task runs that were given up, and do not count."""
+    """Cancelled task runs, which do not count."""
     inconclusive: int
     pass_at_k: dict[str, float]
     """By k: the chance that at least one of k tries passes."""

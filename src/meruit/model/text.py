@@ -1,10 +1,10 @@
-"""Strangers' text, made safe to show."""
+"""Makes untrusted text safe to show."""
 
 import unicodedata
 
 
 def escape_control_characters(text: str) -> str:
-    """Spell out control characters, so that no stranger's text fakes a line or moves the cursor."""
+    """Escape control characters, so that untrusted text cannot fake a line or move the cursor."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,4 +1,4 @@
-"""What an author may write as a number, an amount of money or a threshold, and what is refused."""
+"""Validates numbers, amounts of money and thresholds that authors write."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -13,7 +13,7 @@ MONEY_PLACES = 6
 LARGEST = int(1e300)
 """The largest number that an author may write; one over it is the smallest."""
 LARGEST_MICROS = 2**33 * MICRO
-"""The largest amount of money: beyond it a float in a result would no longer tell its millionths."""
+"""The largest amount of money: beyond it a float in a result is no longer exact to a millionth."""
 
 
 def number_as_written(value: Any) -> Number:
@@ -27,7 +27,7 @@ def number_as_written(value: Any) -> Number:
         found = f"the text {value[:40]!r}" if isinstance(value, str) else _kind(value)
         raise ValueError(f"expected a number, got {found}")  # noqa: TRY004 - pydantic collects ValueErrors
     number: Number = value
-    # The limits keep exact arithmetic small, whatever an author writes.
+    # The limits keep exact arithmetic fast for any input.
     usual = not _is_nan(number)
     if usual:
         size: Number = -number if number < 0 else number
@@ -43,7 +43,7 @@ def _is_nan(number: Number) -> bool:
 
 
 def plain_json(value: Any) -> Any:
-    """The value, if it can be written down; criteria are digested and stored."""
+    """Return the value if it is plain JSON; criteria are digested and stored."""
     try:
         canonical(value)
     except (TypeError, ValueError, ArithmeticError, RecursionError) as problem:
@@ -91,7 +91,7 @@ def share(value: Any) -> Number:
 
 
 def validate_threshold(threshold: Any, kind: MetricType, comparison: ComparisonOperator) -> Any:
-    """The threshold as the judge will read it, or ValueError saying what would fit."""
+    """Normalise a threshold for the judge; raises ValueError that says what would fit."""
     match comparison:
         case ComparisonOperator.IN_RANGE:
             return _range(threshold)
@@ -117,7 +117,7 @@ def _scalar(threshold: Any, kind: MetricType) -> Any:
 
 
 def _range(threshold: Any) -> dict[str, Number | None]:
-    """Both specified and short form: {min, max} or [min, max], either side open."""
+    """Accept {min, max} or [min, max]; either side may be open."""
     if isinstance(threshold, Mapping):
         unknown = sorted(map(str, threshold.keys() - {"min", "max"}))
         if unknown:
@@ -137,7 +137,7 @@ def _range(threshold: Any) -> dict[str, Number | None]:
 
 
 def _check_keywords(threshold: Any) -> Any:
-    """What must be contained: a list, or one word; anything else leaves it to the work's input."""
+    """What must be contained: a list or one word; otherwise the work's input lists it."""
     if isinstance(threshold, str) and not threshold.strip():
         raise ValueError("an empty keyword is contained in everything")
     if isinstance(threshold, list | tuple):
@@ -145,7 +145,7 @@ def _check_keywords(threshold: Any) -> Any:
             if isinstance(item, str) and not item.strip():
                 raise ValueError("an empty keyword is contained in everything")
             if isinstance(item, bool) or not isinstance(item, str | int):
-                # 1.10 has become 1.1 by now, and would be looked for so.
+                # YAML has turned 1.10 into 1.1, and 1.1 would be searched for.
                 why = f"a keyword is a text or a whole number, not {_kind(item)}; quote it"
                 raise ValueError(why)  # noqa: TRY004 - pydantic collects ValueErrors
         return list(threshold)
@@ -155,7 +155,7 @@ def _check_keywords(threshold: Any) -> Any:
 
 
 def numbers_in(threshold: Any) -> list[Number]:
-    """The numbers that a threshold holds; true and false are none."""
+    """The numbers in a threshold; true and false do not count."""
     found = threshold.values() if isinstance(threshold, Mapping) else [threshold]
     return [number for number in found if isinstance(number, int | float | Decimal) and not isinstance(number, bool)]
 

@@ -7,15 +7,15 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def to_micros(moment: datetime) -> int:
-    """A moment as whole microseconds since 1970, as stores keep it."""
+    """Convert a time to whole microseconds since 1970, the form that stores keep."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
 def from_micros(micros: int) -> datetime:
-    """The moment that `to_micros` wrote."""
+    """Convert back what `to_micros` returned."""
     return _EPOCH + micros * _MICROSECOND
 
 
 def to_rfc3339(moment: datetime) -> str:
-    """A moment as RFC 3339 text in UTC, one text for one moment."""
+    """Format a time as RFC 3339 in UTC; equal times give equal text."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

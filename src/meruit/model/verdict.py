@@ -1,4 +1,4 @@
-"""What was decided: per criterion, per axis, and for the whole."""
+"""The result of a verification: per criterion, per axis, and overall."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -20,17 +20,17 @@ class Status(StrEnum):
     INDETERMINATE = "indeterminate"
     """Not measurable: neither a pass nor a failure."""
     EXCLUDED = "excluded"
-    """Left out of the mean, by its author's wish."""
+    """Left out of the mean, as its author set."""
 
 
 class Verdict(StrEnum):
-    """How the whole ended; the one vocabulary of every part of Meruit."""
+    """The overall result, used by every part of Meruit."""
 
     PASS = "pass"  # noqa: S105 - a verdict, no password
     PARTIAL = "partial"
     FAIL = "fail"
     INCONCLUSIVE = "inconclusive"
-    """What is missing could still change the outcome."""
+    """A missing measurement could still change the outcome."""
     ERROR = "error"
     """Nothing could be judged at all."""
 
@@ -57,7 +57,7 @@ class ReasonCode(StrEnum):
 OF_GOVERNANCE = frozenset(
     {ReasonCode.GOVERNANCE_INVALID, ReasonCode.GOVERNANCE_HOLD, ReasonCode.GOVERNANCE_UNAVAILABLE}
 )
-"""Reasons that are no part of the judge's own, and stay when work is judged again."""
+"""Reasons that do not come from the judge, and stay when work is judged again."""
 
 
 class Reason(Record, frozen=True, omit_defaults=True):
@@ -69,19 +69,19 @@ class Reason(Record, frozen=True, omit_defaults=True):
 
 
 class GovernanceStatus(StrEnum):
-    """Whether anyone asked if the outcome is plausible, and the answer."""
+    """Whether governance checked the outcome, and its answer."""
 
     NOT_CHECKED = "not_checked"
     CLEAR = "clear"
     INVALID = "invalid"
     REVIEW = "review"
-    """It could not be made, or found something that only a person can judge: money waits for that."""
+    """The check failed, or found something that a person must review; payment waits for that."""
     RELEASED = "released"
-    """A person looked, and lets the verdict stand."""
+    """A person reviewed it and confirmed the verdict."""
 
 
 BELIEVED = frozenset({GovernanceStatus.CLEAR, GovernanceStatus.RELEASED})
-"""Asked about, and let stand."""
+"""Checked and accepted."""
 
 
 class Bounds(Record, frozen=True):
@@ -106,7 +106,7 @@ class AxisScore(Record, frozen=True):
 
 
 class CriterionResult(Record, frozen=True):
-    """One criterion, judged. The first nine fields are the specification's."""
+    """One criterion, judged."""
 
     metric: str
     """The metric's name, or the assertion's."""
@@ -116,9 +116,9 @@ class CriterionResult(Record, frozen=True):
     met: bool
     weight: float
     bonus: float | None
-    """What this criterion earns; kept while it is still open, None once lost."""
+    """What this criterion earns; None once it is not met."""
     penalty: float | None
-    """What this criterion costs; kept while it is still open, None once met."""
+    """What this criterion costs; None once it is met."""
     error: str | None
     """Why it could not be judged."""
     criterion_id: str
@@ -135,11 +135,11 @@ class CriterionResult(Record, frozen=True):
     provenance: Provenance | None = None
     details: Mapping[str, Any] | None = None
     natural: MetricType | None = None
-    """The type that the metric had by itself, where we computed it; without it, percent could not be judged again."""
+    """The metric's own type, where we computed it; needed to judge percentages again."""
 
 
 class VerificationResult(Record, frozen=True):
-    """One piece of work, judged. The first nine fields are the specification's."""
+    """One piece of work, judged."""
 
     contract_id: str
     success: bool
@@ -153,7 +153,7 @@ class VerificationResult(Record, frozen=True):
     verified_at: datetime
     verdict: Verdict
     score: float
-    """What is proven: a missing measurement earns nothing here, and shows in the bounds."""
+    """The proven score: a missing measurement counts as 0 here, and shows in the bounds."""
     exact: str
     axes: dict[str, AxisScore]
     bounds: Bounds
@@ -166,7 +166,7 @@ class VerificationResult(Record, frozen=True):
     output_digest: str | None = None
     metadata_digest: str | None = None
     versions: dict[str, str] = msgspec.field(default_factory=dict)
-    """The version of each metric that was asked, and of the engine."""
+    """The versions of the metrics used and of the engine."""
     bonus_micros: int = 0
-    """The bonus in whole millionths, for whoever settles."""
+    """The bonus in whole millionths, for settlement."""
     penalty_micros: int = 0

@@ -1,4 +1,4 @@
-"""What an agent was given, what it gave back, and how that went."""
+"""A finished piece of work: the agent's input, its output, and execution metadata."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ PRIVATE_INPUTS = frozenset(
 """Parts of the input that only the judge may see; an agent is never shown them."""
 
 CLAIMED = "claimed"
-"""The key of execution metadata under which stands what only the agent says; nothing that reads the rest finds it."""
+"""The key of execution metadata with the agent's own claims; only code that asks for claims reads it."""
 
 
 class Work(msgspec.Struct, frozen=True, eq=False):
@@ -31,7 +31,7 @@ class Work(msgspec.Struct, frozen=True, eq=False):
     input: Mapping[str, Any] = {}
     metadata: Mapping[str, Any] = {}
     derived: dict[Any, Any] = msgspec.field(default_factory=dict)
-    """What several metrics share, computed once; see `derive`."""
+    """Values that several metrics share, computed once; see `derive`."""
 
     def derive(self, compute: "Callable[[Work], T]") -> T:
         """The result of `compute`, remembered for the life of this work."""

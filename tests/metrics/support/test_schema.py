@@ -225,7 +225,7 @@ def test_the_validator_itself_is_offline(listener: tuple[str, list[str]]) -> Non
 
 
 def test_a_metaschema_is_no_exception_for_references() -> None:
-    with pytest.raises(AuthorError, match=r"copy it under \$defs"):
+    with pytest.raises(AuthorError, match=r"under \$defs"):
         compile_schema({"$ref": "https://json-schema.org/draft/2020-12/schema"})
 
 
@@ -235,9 +235,9 @@ def test_a_metaschema_is_no_exception_for_references() -> None:
 @pytest.mark.parametrize(
     ("schema", "says"),
     [
-        ("{}", "is an object, not str"),
-        ([], "is an object, not list"),
-        (None, "is an object, not NoneType"),
+        ("{}", "not str"),
+        ([], "not list"),
+        (None, "not NoneType"),
         ({"type": "strin"}, "invalid at /type"),
         ({"properties": {"a": {"minimum": "3"}}}, "invalid at /properties/a/minimum"),
         ({"properties": 5}, "invalid at /properties"),
@@ -246,10 +246,10 @@ def test_a_metaschema_is_no_exception_for_references() -> None:
         ({"propertyNames": 5}, "invalid at /propertyNames"),
         ({"multipleOf": 0}, "invalid at /multipleOf"),
         ({"$ref": 5}, "invalid at /\\$ref"),
-        ({"$ref": "#/$defs/absent"}, "where no schema is"),
-        ({"$ref": "#/x/7", "x": [True]}, "where no schema is"),
-        ({"$ref": "#/x/y/z", "x": {"y": 5}}, "where no schema is"),
-        ({"$ref": "#absent"}, "where no schema is"),
+        ({"$ref": "#/$defs/absent"}, "/absent"),
+        ({"$ref": "#/x/7", "x": [True]}, "#/x/7"),
+        ({"$ref": "#/x/y/z", "x": {"y": 5}}, "#/x/y/z"),
+        ({"$ref": "#absent"}, "#absent"),
         ({"$ref": "#/" + "x" * 500}, "…"),
         ({"$defs": {"a": {"$anchor": "x"}, "b": {"$anchor": "x"}}}, "two places .* 'x'"),
         ({"$schema": "http://example.org/mine"}, "2020-12"),
@@ -259,10 +259,10 @@ def test_a_metaschema_is_no_exception_for_references() -> None:
         ({"const": "\ud800"}, "not JSON"),
         ({"\ud800": 1}, "not JSON"),
         ({"const": math.nan}, "NaN"),
-        ({"maxLength": math.inf}, "NaN or infinity"),
+        ({"maxLength": math.inf}, "infinity"),
         ({"pattern": "(?=a)"}, "/pattern .*look-around"),
         ({"pattern": r"(a)\1"}, "backreferences"),
-        ({"pattern": "((((a{99}){99}){99}){99})"}, "very large repetitions"),
+        ({"pattern": "((((a{99}){99}){99}){99})"}, "repetitions"),
         ({"items": {"patternProperties": {"(": True}}}, "/items/patternProperties"),
         ({"pattern": "(" * 50_000 + ")" * 50_000}, "linear"),
         ({"anyOf": [{"pattern": f"^{number}$"} for number in range(501)]}, "501 patterns"),
@@ -272,22 +272,22 @@ def test_a_metaschema_is_no_exception_for_references() -> None:
         (nested({}, MAX_SCHEMA_DEPTH, lambda inner: {"not": inner}), f"more than {MAX_SCHEMA_DEPTH} deep"),
         (nested({}, 100_000, lambda inner: {"not": inner}), "not JSON"),
         ({"allOf": [{"$ref": "#/$defs/a"}] * (MAX_REFERENCES + 1), "$defs": {"a": True}}, "references"),
-        ({"$ref": "#"}, "refers to itself"),
-        ({"not": {"$ref": "#"}}, "refers to itself"),
-        ({"$dynamicAnchor": "n", "$dynamicRef": "#n"}, "refers to itself"),
+        ({"$ref": "#"}, "itself"),
+        ({"not": {"$ref": "#"}}, "itself"),
+        ({"$dynamicAnchor": "n", "$dynamicRef": "#n"}, "itself"),
         (
             {
                 "$ref": "#/$defs/a",
                 "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"if": {"$ref": "#/$defs/a"}}},
             },
-            r"\$defs/[ab] of the schema refers to itself",
+            r"\$defs/[ab] .* itself",
         ),
-        (doubling(25, {"type": "integer"}), "unfolds to more than"),
+        (doubling(25, {"type": "integer"}), "unfolds"),
         (
             nested({}, 30, lambda inner: {"unevaluatedProperties": False, "allOf": [inner]}),
-            "unevaluated… keywords multiply",
+            "unevaluated…",
         ),
-        (doubling(14, {}) | {"unevaluatedItems": False}, "unevaluated… keywords multiply"),
+        (doubling(14, {}) | {"unevaluatedItems": False}, "unevaluated…"),
         (
             {
                 "$ref": "#/$defs/d0",
@@ -318,7 +318,7 @@ def test_a_metaschema_is_no_exception_for_references() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 40 else "schema",
 )
-def test_what_cannot_be_used_is_refused_with_a_reason(schema: Any, says: str) -> None:
+def test_an_unusable_schema_is_refused_with_a_reason(schema: Any, says: str) -> None:
     for _ in range(2):
         with pytest.raises(AuthorError, match=says) as refusal:
             compile_schema(schema)

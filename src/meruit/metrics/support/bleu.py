@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from math import exp, log
 
 ORDERS = 4
-"""BLEU looks at up to four words in a row."""
+"""BLEU compares runs of up to four words."""
 
-# What 13a sets apart wherever it stands; with full stop, comma and dash it depends on the digits around.
+# Symbols that 13a always separates; full stop, comma and dash depend on the digits around them.
 _SYMBOLS = [(symbol, f" {symbol} ") for symbol in '!"#$%&()*+/:;<=>?@[\\]^_`{|}~']
 # In this order, so that `&amp;lt;` becomes `<`, as it does in mteval.
 _ENTITIES = (("&quot;", '"'), ("&amp;", "&"), ("&lt;", "<"), ("&gt;", ">"))
-# Each pattern begins with the character it looks for: then the search runs at the speed of memchr.
+# Each pattern begins with a literal character, so that the search runs at the speed of memchr.
 _STOP = re.compile(r"\.(?:(?<![0-9]\.)|(?![0-9]))")
 _COMMA = re.compile(r",(?:(?<![0-9],)|(?![0-9]))")
 _DASH = re.compile(r"-(?<=[0-9]-)")
@@ -30,7 +30,7 @@ def words_13a(text: str) -> list[str]:
     if "&" in line:
         for entity, meaning in _ENTITIES:
             line = line.replace(entity, meaning)
-    # Searching for each symbol costs less than asking of each character whether it is one.
+    # Searching for each symbol is faster than testing each character.
     for symbol, apart in _SYMBOLS:
         if symbol in line:
             line = line.replace(symbol, apart)
@@ -38,7 +38,7 @@ def words_13a(text: str) -> list[str]:
     if _STOP_MARK_DIGIT.search(line) or _COMMA_MARK_DIGIT.search(line):
         line = _marks_apart(line)
     else:
-        # Full stop and comma stand apart but in a number: 3.14, 1,000.
+        # Full stop and comma are separated, except inside a number: 3.14, 1,000.
         line = _COMMA.sub(" , ", _STOP.sub(" . ", line))
     if "-" in line:
         line = _DASH.sub(" - ", line)
@@ -46,7 +46,7 @@ def words_13a(text: str) -> list[str]:
 
 
 def _marks_apart(line: str) -> str:
-    """Set full stops and commas apart where several stand before a digit.
+    """Separate full stops and commas where several come before a digit.
 
     mteval first cuts after each mark that follows no digit, two characters at a time, then before each that
     precedes none. So the last of several stays with the digit or not, as their number is odd or even.
@@ -84,7 +84,7 @@ def count_shared_ngrams(reference: Sequence[str], candidate: Sequence[str], orde
     if len(had) == max(0, len(reference) - order + 1):
         return len({*shared}), False
     found = Counter(shared)
-    # Most runs are found once, and then there is no need to ask how often the reference has them.
+    # Most runs occur once, and then their number in the reference does not matter.
     return len(found) + sum([min(count, had[run]) - 1 for run, count in found.items() if count > 1]), True
 
 
@@ -98,15 +98,15 @@ def bleu(reference: Sequence[str], candidate: Sequence[str]) -> float:
     length = len(candidate)
     found = count_shared_words(reference, candidate)
     if not found or length < ORDERS:
-        # Nothing alike, or some order without anything to be alike.
+        # No overlap, or a text shorter than four words.
         return 0.0
     logs, smoothing, repeated = log(100.0 * found / length), 1, True
     for order in range(2, ORDERS + 1):
-        # What has no two words in common has no three either, and so on.
+        # Without a common pair of words there is no common triple, and so on.
         if found and repeated:
             found, repeated = count_shared_ngrams(reference, candidate, order)
         elif found:
-            # Where no two words come together twice no three do, and nothing need be counted.
+            # Where no pair of words repeats no triple does, and nothing needs counting.
             found = len({*_ngrams(reference, order)}.intersection(_ngrams(candidate, order)))
         if found:
             logs += log(100.0 * found / (length - order + 1))

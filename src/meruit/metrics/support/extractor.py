@@ -1,4 +1,4 @@
-"""The specification's interface: an object that extracts several metrics at once."""
+"""The extractor interface: an object that extracts several metrics at once."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ class MetricExtractor(ABC):
     version: str = "1"
     """Change it when the same work would give other numbers: cached results are keyed by it."""
     provenance: Provenance = Provenance.COMPUTED
-    """Where its values come from; say CLAIMED for what the agent says about itself."""
+    """Where its values come from; use CLAIMED for what the agent says about itself."""
 
     @abstractmethod
     async def extract(
         self, task_input: Mapping[str, Any], task_output: Mapping[str, Any], metadata: Mapping[str, Any]
     ) -> Mapping[str, Finding]:
-        """The metrics of one piece of work; leave out what cannot be measured, or say why with `Missing`."""
+        """The metrics of one piece of work; omit what cannot be measured, or return `Missing` with the reason."""
 
     @abstractmethod
     def supported_metrics(self) -> list[str]:
@@ -29,7 +29,7 @@ class MetricExtractor(ABC):
 
 
 class Family(MetricExtractor):
-    """An extractor of our own kind: all metrics of one file."""
+    """An extractor of all metrics of one file."""
 
     family: str
 
@@ -42,7 +42,7 @@ class Family(MetricExtractor):
         return [metric.name for metric in self.members()]
 
     def members(self) -> list[Metric]:
-        """The metrics it stands for; the engine runs them one by one, and only those it needs."""
+        """Its metrics; the engine runs only those that it needs."""
         return [metric for metric in metrics if metric.family == self.family]
 
     async def extract(

@@ -1,4 +1,4 @@
-"""What a criterion wants to find in an output, and the share of it that was found."""
+"""Lists that a criterion wants to find in an output, and the share that was found."""
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -18,7 +18,7 @@ MAX_PREPARED = 32
 
 
 class PresenceSearch(NamedTuple):
-    """What is wanted, and how to learn which of it a work has."""
+    """A list to search for, and the prepared search."""
 
     wanted: tuple[str, ...]
     find: Callable[[Work], list[str] | Missing]
@@ -35,7 +35,7 @@ def flag(ask: Ask, name: str) -> bool:
     """A param that is true or false, and false when not given."""
     value = ask.params.get(name, False)
     if not isinstance(value, bool):
-        raise AuthorError(f"the param {name} is true or false, not {value!r}")
+        raise AuthorError(f"the param {name} must be true or false, not {value!r}")
     return value
 
 
@@ -43,24 +43,26 @@ def _distinct_texts(value: Any, name: str) -> tuple[str, ...]:
     """The distinct texts of a list, or of one text alone."""
     values = value if isinstance(value, list | tuple) else [value]
     if not values:
-        raise AuthorError(f"{name} is empty, so nothing could be missing; list at least one")
+        raise AuthorError(f"{name} is empty, so it can never fail; list at least one")
     if len(values) > MAX_WANTED:
         raise AuthorError(f"{name} has {len(values)} entries; the limit is {MAX_WANTED}")
     return tuple(dict.fromkeys(_text_of(item, name) for item in values))
 
 
 def _text_of(item: Any, name: str) -> str:
-    # Of other numbers the spelling is lost: 1.10 arrives as 1.1, which is also a part of 1.15.
+    # Other numbers lose their spelling: 1.10 arrives as 1.1, which is also part of 1.15.
     if isinstance(item, bool) or not isinstance(item, str | int):
-        raise AuthorError(f"{name} holds texts and whole numbers, not {type(item).__name__}; quote it, as in '1.10'")
+        raise AuthorError(
+            f"{name} may have only texts and whole numbers, not {type(item).__name__}; quote it, as in '1.10'"
+        )
     try:
         text = str(item)
     except ValueError:
-        raise AuthorError(f"{name} holds a number of too many digits; quote it") from None
+        raise AuthorError(f"{name} has a number with too many digits; quote it") from None
     if not text.strip():
-        raise AuthorError(f"{name} holds an empty text, which is contained in everything; remove it")
+        raise AuthorError(f"{name} has an empty text, which every output contains; remove it")
     if len(text) > MAX_WANTED_CHARS:
-        raise AuthorError(f"{name} holds a text of {len(text)} characters; the limit is {MAX_WANTED_CHARS}")
+        raise AuthorError(f"{name} has a text of {len(text)} characters; the limit is {MAX_WANTED_CHARS}")
     return text
 
 
@@ -70,7 +72,7 @@ def _texts_of_criterion(ask: Ask, *params: str) -> tuple[str, ...] | None:
         return _distinct_texts(ask.wanted, "the threshold")
     given = [name for name in params if name in ask.params]
     if len(given) > 1:
-        raise AuthorError(f"give one of {' and '.join(given)}, not both")
+        raise AuthorError(f"use one of {' and '.join(given)}, not both")
     return _distinct_texts(ask.params[given[0]], f"the param {given[0]}") if given else None
 
 
@@ -80,7 +82,7 @@ def measure_share(
     """Measure the share found of what the criterion lists, or else of what the work's input lists."""
     asked = _texts_of_criterion(ask, *params)
     prepared = None if asked is None else make(asked)
-    # Works of one kind tend to list the same in their input.
+    # Works of one kind often list the same in their input.
     prepare = lru_cache(MAX_PREPARED)(make)
 
     def measure(work: Work) -> Finding:
@@ -89,7 +91,7 @@ def measure_share(
             listed = next((name for name in inputs if work.input.get(name) not in (None, [])), None)
             if listed is None:
                 places = ", ".join((*(f"params.{name}" for name in params), *(f"input.{name}" for name in inputs)))
-                return Missing(f"nothing says what to look for; give a list as {places}", fault=Fault.AUTHOR)
+                return Missing(f"no list to search for; set one as {places}", fault=Fault.AUTHOR)
             try:
                 search = prepare(_distinct_texts(work.input[listed], f"input.{listed}"))
             except AuthorError as problem:

@@ -1,4 +1,4 @@
-"""Patterns that strangers wrote, run by an engine whose time is linear in the text, whatever the pattern."""
+"""Runs untrusted patterns in an engine whose time is linear in the text."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -18,8 +18,8 @@ MAX_PATTERN_WORK = 2_000_000_000
 
 @lru_cache(maxsize=MAX_CACHED_PATTERNS)
 def compile_pattern(text: str, *, ignore_case: bool) -> Any:
-    """The pattern compiled, or AuthorError with what is wrong with it."""
-    # Importing it takes some milliseconds, which only those with a pattern should pay.
+    """Compile a pattern; raises AuthorError for an invalid one."""
+    # Imported here, because the import takes milliseconds.
     import re2
 
     options = re2.Options()
@@ -30,7 +30,7 @@ def compile_pattern(text: str, *, ignore_case: bool) -> Any:
     try:
         return re2.compile(text, options=options)
     except UnicodeEncodeError:
-        raise AuthorError(f"the pattern {text!r} holds half a character; remove it") from None
+        raise AuthorError(f"the pattern {text!r} has half of a surrogate pair; remove it") from None
     except re2.error as problem:
         reason = problem.args[0].decode(errors="replace")
         raise AuthorError(

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from meruit.metrics.support.bleu import count_shared_ngrams, count_shared_words
 
 MAX_LCS_CELLS = 20_000_000_000
-"""Words times words beyond which no longest common subsequence is looked for: some two seconds' work."""
+"""Words times words up to which a longest common subsequence is computed: about two seconds."""
 
 MAX_LCS_BITS = 4_000_000_000
-"""Different words times words beyond which none is looked for: some 250 MB of memory."""
+"""Different words times words up to which one is computed: about 250 MB of memory."""
 
 SIEVED_FROM_CELLS = 1_000_000
 """Words times words from which it pays to leave out first what only one text has."""
@@ -56,7 +56,7 @@ def _f_measure(common: int, in_reference: int, in_candidate: int) -> float:
 
 
 def common_length(one: Sequence[str], other: Sequence[str]) -> int | None:
-    """The length of the longest common subsequence, or None where a limit forbids to look for it."""
+    """The length of the longest common subsequence, or None beyond a limit."""
     start, end = _same_ends(one, other)
     one, other = one[start : len(one) - end], other[start : len(other) - end]
     if len(one) * len(other) > SIEVED_FROM_CELLS:

@@ -1,4 +1,4 @@
-"""JSON Schemas that strangers wrote, made into validators that neither reach out nor hang nor crash."""
+"""Compiles untrusted JSON Schemas into validators that fetch nothing, do not hang and do not crash."""
 
 import math
 import re
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator
 
 MAX_DOCUMENT_DEPTH = 254
-"""What orjson writes at most: it measures the depth, refuses cycles, and takes no time doing so."""
+"""The deepest document that orjson writes; it also refuses cycles, quickly."""
 MAX_SCHEMA_BYTES = 1_000_000
 MAX_CACHED_SCHEMAS = 128
 MAX_MISMATCHES = 5
 MAX_MESSAGE_CHARS = 200
 REPORT_LIMIT = ValidationCost(units=MAX_COST, checks=20_000, copies=1_000_000)
-"""Beyond it only one mismatch is looked for: each takes a full report and a copy of what it is about."""
+"""Above it only one mismatch is reported: each needs a full report and a copy of its value."""
 MAX_REPORTED_BYTES = 4_000_000
-"""Beyond it not even one is, for its copy would be too large."""
+"""Above it not even one is reported, because its copy would be too large."""
 
 
 class RegexLimits(NamedTuple):
@@ -59,7 +59,7 @@ class Mismatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SafeSchema:
-    """A compiled schema; any value may be held against it."""
+    """A compiled schema that can validate any value."""
 
     validator: "Validator"
     graph: SchemaGraph | None
@@ -68,9 +68,9 @@ class SafeSchema:
     """Whether one mismatch can hold others."""
 
     def mismatches(self, document: Any) -> tuple[Mismatch, ...] | Missing:
-        """The first few; none when the document matches; Missing when that cannot be told."""
+        """The first few mismatches; empty when the document matches; Missing when that is unknown."""
         try:
-            # Only what is JSON has a verdict: sets, huge numbers, cycles, half characters are refused here.
+            # Only JSON can be validated: sets, huge numbers, cycles and lone surrogates are refused here.
             written = orjson.dumps(document, option=_STRICT)
         except (TypeError, RecursionError) as problem:
             return Missing(f"the output is not JSON of at most {MAX_DOCUMENT_DEPTH} levels: {problem}")
@@ -89,7 +89,7 @@ class SafeSchema:
             return Missing(f"the output is not JSON: {_short(str(problem))}")
 
     def _list_mismatches(self, document: Any, written: bytes) -> tuple[Mismatch, ...]:
-        """Where it does not match, as far as that can be told without a report of enormous size."""
+        """Where it does not match, as far as the report stays small."""
         if self.graph is None or self.graph.affords(document, written, REPORT_LIMIT):
             return tuple(map(_mismatch, islice(self.validator.iter_errors(document), MAX_MISMATCHES)))
         if not self.branches and len(written) <= MAX_REPORTED_BYTES:
@@ -98,9 +98,9 @@ class SafeSchema:
 
 
 def compile_schema(schema: Any) -> SafeSchema:
-    """A validator for the schema, or AuthorError with what is wrong; equal schemas are compiled once."""
+    """Compile the schema; raises AuthorError for an invalid one. Equal schemas are compiled once."""
     if not isinstance(schema, dict | bool):
-        raise AuthorError(f"a JSON Schema is an object, not {type(schema).__name__}")
+        raise AuthorError(f"a JSON Schema must be an object, not {type(schema).__name__}")
     try:
         written = orjson.dumps(schema, option=_STRICT)
     except (TypeError, RecursionError) as problem:
@@ -108,7 +108,7 @@ def compile_schema(schema: Any) -> SafeSchema:
     if len(written) > MAX_SCHEMA_BYTES:
         raise AuthorError(f"the schema is longer than {MAX_SCHEMA_BYTES} bytes; shorten it")
     if _NULL.search(written) and _has_nan(schema):
-        raise AuthorError("the schema is not JSON: it holds NaN or infinity")
+        raise AuthorError("the schema is not JSON: it has NaN or infinity")
     compiled = _compile_or_explain(written)
     if isinstance(compiled, str):
         raise AuthorError(compiled)
@@ -117,7 +117,7 @@ def compile_schema(schema: Any) -> SafeSchema:
 
 @lru_cache(maxsize=MAX_CACHED_SCHEMAS)
 def _compile_or_explain(written: bytes) -> SafeSchema | str:
-    """The schema, or why not: both are remembered."""
+    """The compiled schema or the error message; both are cached."""
     try:
         return _compile(orjson.loads(written))
     except AuthorError as problem:
@@ -127,7 +127,7 @@ def _compile_or_explain(written: bytes) -> SafeSchema | str:
 def _compile(schema: _Schema) -> SafeSchema:
     if isinstance(schema, bool):
         return SafeSchema(_validator(schema, LIGHT), graph=None, branches=False)
-    # The schema's own address is of no use here, and could pass for that of a known one.
+    # The schema's own $id is not needed, and could equal that of a known schema.
     for key in ("$id", "id"):
         if isinstance(schema.get(key), str):
             del schema[key]
@@ -167,7 +167,7 @@ def _first_unsupported_pattern(patterns: Iterable[str], engine: RegexLimits) -> 
 
 
 def _validator(schema: _Schema, engine: RegexLimits) -> "Validator":
-    # Importing it takes some milliseconds, which only those with a schema should pay.
+    # Imported here, because the import takes milliseconds.
     import jsonschema_rs
 
     try:

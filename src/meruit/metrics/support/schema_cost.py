@@ -33,7 +33,7 @@ MAX_STEPS = 500_000
 _CHARS_PER_UNIT = 16
 """For copying text."""
 _BYTES_PER_VALUE = 4
-"""How short values are, where nobody counts them."""
+"""The assumed length of values that are not counted."""
 
 
 class SubschemaUse(NamedTuple):
@@ -223,7 +223,7 @@ class SchemaGraph:
                     stack.append(_Visit(item, applied, depth, reads, visit.checks + own))
                 else:
                     reread, copied = max(reread, reads), max(copied, visit.checks + own)
-        # What no schema applies to is read or copied only for what stands above it.
+        # A value without a schema of its own is read or copied only for its parents.
         values = size // _BYTES_PER_VALUE
         return units + reread * values <= limit.units and copies + copied * values <= limit.copies
 
@@ -256,7 +256,7 @@ class _Visit(NamedTuple):
 def _children_with_subschemas(
     value: Any, parts: list[tuple[SubschemaUse, int]]
 ) -> Iterator[tuple[Any, dict[int, int]]]:
-    """What stands directly inside a value, each with the places that apply to it and their counts."""
+    """The direct children of a value, each with the places that apply to it and their counts."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield item, _count_subschemas(parts, name)

@@ -115,7 +115,7 @@ class SchemaReader:
         self.schema = schema
         self.places: dict[int, Subschema] = {}
         self.patterns: dict[str, str] = {}
-        """Every pattern, and where it stands first."""
+        """Every pattern, and its first place."""
         self.branches = False
         """Whether an error can hold further errors."""
         self._draft = schema.get("$schema")

@@ -1,10 +1,11 @@
-"""One result in full, and every sentence the judge can say: what a reader of stored records relies on."""
+"""A stored result in full: every field and every reason that a reader of records relies on."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.golden import check_golden
 
 from meruit.errors import MeruitError
 from meruit.judge.compare import bracket, compile_test
@@ -250,9 +251,9 @@ def test_results_do_not_share_what_can_be_changed(plan_of: Callable[..., Plan]) 
     assert other.axes
 
 
-SENTENCES = [
+UNFIT = [
     ("gte", 0.5, "numeric", True, Cause.WRONG_TYPE, "the value is true, not a number"),
-    ("gte", 0.5, "numeric", "a", Cause.WRONG_TYPE, "the value is str, not a number"),
+    ("gte", 0.5, "numeric", "a", Cause.WRONG_TYPE, "str"),
     ("gte", 0.5, "numeric", float("nan"), Cause.NOT_A_NUMBER, "the value is nan"),
     (
         "gte",
@@ -260,7 +261,7 @@ SENTENCES = [
         "numeric",
         2**53 + 1,
         Cause.OUT_OF_DOMAIN,
-        "the integer is beyond 2^53, where numbers are no longer exact",
+        "2^53",
     ),
     ("lte", 5, "latency", -1, Cause.OUT_OF_DOMAIN, "-1 is impossible for latency"),
     (
@@ -269,40 +270,49 @@ SENTENCES = [
         "percentage",
         95,
         Cause.OUT_OF_DOMAIN,
-        "95 is no share between 0 and 1: another scale than the threshold's?",
+        "between 0 and 1",
     ),
-    ("gte", 1, "count", 1.5, Cause.WRONG_TYPE, "1.5 is no whole number"),
-    ("eq", "a", "custom", 1, Cause.WRONG_TYPE, "the value is int, not a text"),
+    ("gte", 1, "count", 1.5, Cause.WRONG_TYPE, "1.5"),
+    ("eq", "a", "custom", 1, Cause.WRONG_TYPE, "int"),
 ]
 
 
-@pytest.mark.parametrize(("comparison", "threshold", "kind", "value", "cause", "why"), SENTENCES)
-def test_a_value_that_cannot_be_judged_says_why_and_who_answers_for_it(
+@pytest.mark.parametrize(("comparison", "threshold", "kind", "value", "cause", "why"), UNFIT)
+def test_an_unfit_value_has_a_cause_a_reason_and_a_fault(
     comparison: str, threshold: Any, kind: str, value: Any, cause: Cause, why: str
 ) -> None:
     made = SuccessCriterion.model_validate(
         {"metric": "m", "metric_type": kind, "comparison": comparison, "threshold": threshold}
     )
     for blame in (Fault.AGENT, Fault.SYSTEM):
-        assert compile_test(made, bracket(made, None), blame)(value) == Missing(why, cause, blame)
+        found = compile_test(made, bracket(made, None), blame)(value)
+        assert isinstance(found, Missing)
+        assert (found.cause, found.fault, found.details) == (cause, blame, None)
+        assert why in found.why
 
 
-def test_the_other_sentences_of_the_judge(plan_of: Callable[..., Plan]) -> None:
-    def said(plan: Plan, *evidence: Any) -> list[str]:
-        return [reason.message for reason in conclude(plan, list(evidence), Circumstances("c", WHEN)).reasons]
+@pytest.mark.golden
+def test_every_reason_has_its_code_and_sentence(plan_of: Callable[..., Plan]) -> None:
+    spoken: list[str] = []
 
-    assert said(plan_of()) == ["there are no criteria, and nothing passes by default"]
-    assert said(plan_of({"required": False}), 0.9) == ["no criterion is required, so `all` asks for nothing"]
-    assert said(plan_of({"missing": "exclude"}), Skipped("x")) == ["every criterion was excluded: nothing was judged"]
+    def codes(plan: Plan, *evidence: Any) -> list[tuple[ReasonCode, str | None]]:
+        reasons = conclude(plan, list(evidence), Circumstances("c", WHEN)).reasons
+        spoken.extend(f"{reason.code}: {reason.message}\n" for reason in reasons)
+        return [(reason.code, reason.criterion_id) for reason in reasons]
+
+    assert codes(plan_of()) == [(ReasonCode.NO_CRITERIA, None)]
+    assert codes(plan_of({"required": False}), 0.9) == [(ReasonCode.NOTHING_REQUIRED, None)]
+    assert codes(plan_of({"missing": "exclude"}), Skipped("x")) == [(ReasonCode.NOTHING_MEASURED, None)]
     weighted = plan_of({}, {}, {}, aggregation="weighted", minimum_weighted_score=0.75)
-    assert said(weighted, 0.9, 0.9, 0.1) == ["m2 is not met", "the score is 0.6667, 0.75 is needed"]
-    assert said(plan_of({"assert": "x"}), 1.0) == ["x: an assertion needs what its check found, not a value"]
-    assert said(plan_of({"assert": "x"}), Checked("7")) == ["x: the check gave the score '7', not one from 0 to 1"]
+    assert codes(weighted, 0.9, 0.9, 0.1) == [(ReasonCode.NOT_MET, "m2"), (ReasonCode.BELOW_MINIMUM, None)]
+    assert codes(plan_of({"assert": "x"}), 1.0) == [(ReasonCode.INDETERMINATE, "x")]
+    assert codes(plan_of({"assert": "x"}), Checked("7")) == [(ReasonCode.INDETERMINATE, "x")]
     contained = plan_of({"metric_type": "contains", "comparison": "contains_all", "threshold": []})
-    assert said(contained, ["a"]) == ["m0: the threshold names nothing to look for"]
+    assert codes(contained, ["a"]) == [(ReasonCode.INDETERMINATE, "m0")]
     rules = tuple(rule._replace(weight=0) for rule in plan_of({}).rules)
     weightless = plan_of({})._replace(rules=rules, total_weight=0)
-    assert said(weightless, 0.9) == ["every weight is 0, so no score exists"]
+    assert codes(weightless, 0.9) == [(ReasonCode.NO_WEIGHT, None)]
+    check_golden("judge/reasons", "".join(spoken))
 
 
 def test_a_tolerance_in_percent_is_a_tolerance_in_percent() -> None:
@@ -378,7 +388,7 @@ def test_details_stay_on_a_criterion_that_is_not_met(plan_of: Callable[..., Plan
     assert result.criterion_results[0].details == {"missing": ["a"]}
 
 
-def test_a_skipped_criterion_is_nobodys_fault(plan_of: Callable[..., Plan]) -> None:
+def test_a_skipped_criterion_has_no_fault(plan_of: Callable[..., Plan]) -> None:
     result = conclude(plan_of({}, {}), [0.9, Skipped("no")], Circumstances("c", WHEN))
     assert (result.criterion_results[1].fault, result.criterion_results[1].cause) == (Fault.NONE, None)
 
@@ -386,13 +396,13 @@ def test_a_skipped_criterion_is_nobodys_fault(plan_of: Callable[..., Plan]) -> N
 def test_a_minimum_that_is_just_reached_needs_no_reason(plan_of: Callable[..., Plan]) -> None:
     plan = plan_of({}, {}, aggregation="weighted", minimum_weighted_score=0.5)
     reasons = conclude(plan, [0.9, 0.1], Circumstances("c", WHEN)).reasons
-    assert [(reason.message, reason.criterion_id) for reason in reasons] == [("m1 is not met", "m1")]
+    assert [(reason.code, reason.criterion_id) for reason in reasons] == [(ReasonCode.NOT_MET, "m1")]
 
 
 @pytest.mark.parametrize(
     ("provenance", "blame"), [(Provenance.CLAIMED, Fault.AGENT), (Provenance.COMPUTED, Fault.SYSTEM)]
 )
-def test_who_claims_a_value_answers_for_it(provenance: Provenance, blame: Fault) -> None:
+def test_the_agent_is_responsible_for_a_claimed_value(provenance: Provenance, blame: Fault) -> None:
     made = SuccessCriteria.model_validate(
         {"criteria": [{"metric": "m", "metric_type": "accuracy", "comparison": "gte", "threshold": 50}]}
     )
@@ -414,14 +424,14 @@ DOUBT = Reason(ReasonCode.GOVERNANCE_INVALID, "governance rejects the outcome: c
         (GovernanceStatus.REVIEW, [], Reason(ReasonCode.GOVERNANCE_UNAVAILABLE, "down"), False),
     ],
 )
-def test_what_governance_said_is_part_of_the_record(
+def test_the_answer_of_governance_is_recorded(
     status: GovernanceStatus, flags: list[str], reason: Reason | None, success: bool, plan_of: Callable[..., Plan]
 ) -> None:
     plan = plan_of({}, {"required": False})
     result = apply_governance(conclude(plan, [0.9, 0.1], Circumstances("c", WHEN)), status, flags, reason)
     assert (result.success, result.governance, result.governance_flags) == (success, status, flags)
     assert result.reasons[1:] == ([] if reason is None else [reason])
-    assert result.reasons[0].message == "m1 is not met"
+    assert (result.reasons[0].code, result.reasons[0].criterion_id) == (ReasonCode.NOT_MET, "m1")
     assert rejudge(plan, result) == result
 
 
@@ -443,5 +453,5 @@ def test_a_record_is_judged_again_from_what_it_says_of_its_metrics() -> None:
     assert result.metrics == {"accuracy": 0.95, "words": 3, "words[few]": 4}
     assert rejudge(made, result) == result
     other = SuccessCriteria.model_validate({"criteria": [{"assert": "x"}]})
-    with pytest.raises(MeruitError, match="judged by other criteria, or not at all"):
+    with pytest.raises(MeruitError, match="other criteria"):
         rejudge(other, result)
