@@ -58,7 +58,7 @@ def _filled(folder: Path, count: int) -> Store:
     works = (Submission({}, _output(number), {"duration_ms": number % 4000}) for number in range(count))
     while some := list(itertools.islice(works, GROUP)):
         drafts = tuple(registrar.draft("default", registrar.judge_sync(ready, work)) for work in some)
-        store.recorder.write(RecordAll(drafts, None, "default"))
+        store.recorder.write(RecordAll("default", drafts))
     return store
 
 

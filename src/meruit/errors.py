@@ -269,8 +269,10 @@ class BodyError(MeruitError):
     code = "bad_body"
     status = 400
 
-    def __init__(self, message: str, problems: Iterable[Problem] = ()) -> None:
+    def __init__(self, message: str, problems: Iterable[Problem] = (), *, reason: str = "invalid") -> None:
         self.problems = tuple(problems)
+        self.reason = reason
+        """A slug: `invalid`, `empty`, `not_json`, `duplicate_key`, `too_deep` or `too_long`."""
         super().__init__(message)
 
 
@@ -295,6 +297,24 @@ class ApiProblem(MeruitError):
         self.errors = tuple(errors)
         self.headers = dict(headers or {})
         super().__init__(detail)
+
+
+class ServerFailed(MeruitError):
+    """The service could not start; the log says why."""
+
+    code = "server_failed"
+
+
+class PortUnavailable(ServerFailed):
+    """The service cannot listen on the host and port."""
+
+    code = "port_unavailable"
+
+
+class SandboxInsecure(MeruitError):
+    """The sandbox does not confine code on this machine."""
+
+    code = "sandbox_insecure"
 
 
 class LeaseLost(MeruitError):
@@ -374,6 +394,12 @@ class AddressFault(StrEnum):
     """The user, or the password or key, is missing."""
     HOST_KEY = "host_key"
     """The key that identifies the server is missing."""
+    NOT_ALLOWED = "not_allowed"
+    """Only configured sources may be read here."""
+    NOT_CONFIGURED = "not_configured"
+    """No source is configured under this name."""
+    OTHER_KIND = "other_kind"
+    """The configured source is of another kind."""
 
 
 class InvalidAddress(AuthorError):

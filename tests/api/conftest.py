@@ -32,6 +32,8 @@ from meruit.store.store import ClockAndEntropy, Store
 from meruit.verify.engine import VerificationEngine
 
 PATIENCE_S = 60.0
+PROBLEM = "urn:meruit:problem:"
+"""The prefix of the type of every problem."""
 HERE = ("127.0.0.1", 1)
 """The address that requests come from unless a test says otherwise."""
 ROUGE = {"metric": "rougeL", "metric_type": "rouge_score", "comparison": "gte", "threshold": 0.5}
@@ -257,6 +259,12 @@ def _url(path: str) -> httpx.URL:
 
 
 Deploy = Callable[..., Deployment]
+
+
+def code_of(reply: httpx.Response) -> str:
+    """The code of the problem that a reply is about."""
+    kind: str = reply.json()["type"]
+    return kind.removeprefix(PROBLEM)
 
 
 def settings_with(**service: Any) -> Settings:

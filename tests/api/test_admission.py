@@ -82,7 +82,7 @@ def test_whatever_callers_do_the_room_is_never_too_full_and_never_idle(steps: li
         for place in crowd.inside:
             crowd.room.release_slot(place)
         await asyncio.gather(*crowd.turns.values(), return_exceptions=True)
-        assert (crowd.room.busy, crowd.room.slots_in_use, crowd.room._queues, crowd.room._inside) == (0, 0, {}, {})
+        assert (crowd.room.busy, crowd.room.slots_in_use, crowd.room._queues, crowd.room._held) == (0, 0, {}, {})
 
     asyncio.run(walk())
 

@@ -18,7 +18,17 @@ import pytest
 from litestar import Litestar
 from litestar.routes import HTTPRoute
 from sqlalchemy import func, select
-from tests.api.conftest import CRITERIA, DOWN, WORK, Deploy, Deployment, new_tenant, out_of_reach, settings_with
+from tests.api.conftest import (
+    CRITERIA,
+    DOWN,
+    WORK,
+    Deploy,
+    Deployment,
+    code_of,
+    new_tenant,
+    out_of_reach,
+    settings_with,
+)
 from tests.api.running import planted_task, task_in_trouble
 
 from meruit.api import auth as access
@@ -486,7 +496,7 @@ def rescored(deployment: Deployment, tenant: str, outcome: str, reason: str) -> 
     """A second version of the verdict, by other criteria."""
     registrar = deployment.service.registrar
     ready = registrar.compile(CRITERIA)
-    result = registrar.engine.verify_sync("c", WORK["input"], WORK["output"], ready.prepared)
+    result = registrar.engine.verify_sync("c", WORK["input"], WORK["output"], ready)
     version = NewVersion(outcome, 1, result, deployment.store.surroundings.entropy(16))
     assert deployment.store.recorder.write(AddVersions(tenant, ready.body, (version,), reason))
 
@@ -707,7 +717,7 @@ def test_each_role_may_do_what_the_table_says_and_sees_nothing_else(scene: Scene
             if role in WHO_MAY[route]:
                 assert reply.status_code < 300, reply.text
             else:
-                assert (reply.status_code, reply.json()["type"]) == (403, "urn:meruit:problem:forbidden")
+                assert (reply.status_code, code_of(reply)) == (403, "forbidden")
             assert_unseen(unheard, text_of(reply))
             if role is Role.AGENT:
                 assert_unseen(scene.ours.for_judges, text_of(reply))
@@ -987,7 +997,7 @@ def test_an_agent_says_neither_who_it_is_nor_what_it_is_compared_with(scene: Sce
     body = {"criteria": scene.ours.criteria, **({"items": [work]} if path.endswith("batch") else work)}
     before = scene.deployment.rows()
     reply = scene.deployment.ask("POST", path, key=scene.ours.keys[Role.AGENT], json=body)
-    assert (reply.status_code, reply.json()["type"]) == (403, "urn:meruit:problem:forbidden")
+    assert (reply.status_code, code_of(reply)) == (403, "forbidden")
     assert scene.deployment.rows() == before
 
 
@@ -1026,8 +1036,8 @@ def test_criteria_that_no_longer_run_here_stay_hidden_from_agents(deploy: Deploy
     for path, body in bodies.items():
         for key in (agent, operator):
             reply = second.ask("POST", f"/v1/verify{path}", key=key, json={"criteria": "judged", **body})
-            found = (reply.status_code, reply.json()["type"])
-            assert found == (422, "urn:meruit:problem:unavailable_here"), reply.text
+            found = (reply.status_code, code_of(reply))
+            assert found == (422, "unavailable_here"), reply.text
             assert ("errors" in reply.json()) == (key == operator)
             if key == agent:
                 assert_unseen(frozenset(canaries), text_of(reply))
@@ -1052,7 +1062,7 @@ def test_a_service_without_keys_serves_its_own_machine_alone(deploy: Deploy) -> 
     ]
     for how in refused:
         reply = made.ask("GET", "/v1/keys", **how)
-        assert (reply.status_code, reply.json()["type"]) == (401, "urn:meruit:problem:unauthorized"), how
+        assert (reply.status_code, code_of(reply)) == (401, "unauthorized"), how
         assert made.ask("GET", "/health", **how).status_code == 200
 
 
@@ -1144,7 +1154,7 @@ def test_a_key_that_asks_too_often_waits(deploy: Deploy) -> None:
     busy, other = made.key(), made.key()
     said = [made.ask("GET", "/v1/outcomes", key=busy) for _ in range(3)]
     assert [reply.status_code for reply in said] == [200, 200, 429]
-    assert said[2].json()["type"] == "urn:meruit:problem:too_many_requests"
+    assert code_of(said[2]) == "too_many_requests"
     assert 1 <= int(said[2].headers["retry-after"]) <= 30
     assert made.ask("GET", "/v1/outcomes", key=other).status_code == 200
 

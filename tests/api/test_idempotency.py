@@ -6,16 +6,18 @@ from typing import Any
 import httpx
 import pytest
 from sqlalchemy import select
-from tests.api.conftest import CRITERIA, ROUGE, WORK, Deploy, Deployment, new_tenant
+from tests.api.conftest import CRITERIA, ROUGE, WORK, Deploy, Deployment, code_of, new_tenant
 
 from meruit.api.idempotency import HEADER, REPLAYED
 from meruit.app import build_engine
 from meruit.config import Settings
 from meruit.model.access import Role
-from meruit.outcomes.service import CompiledCriteria, JudgedWork, Registrar, Submission
+from meruit.outcomes.service import JudgedWork, Registrar, Submission
 from meruit.outcomes.store.erase import Erase
 from meruit.store import tables
+from meruit.store.idempotency import IdempotentWrite
 from meruit.store.location import Location
+from meruit.verify.catalogue import CompiledCriteria
 
 REQUESTS: dict[str, dict[str, Any]] = {
     "/v1/verify": {**WORK, "criteria": CRITERIA},
@@ -69,7 +71,7 @@ def test_a_key_is_for_one_request(either: Deployment, key: str, path: str) -> No
     assert post(either, path, key, REQUESTS[path], "once").is_success
     before = either.rows()
     other = post(either, path, key, changed(REQUESTS[path]), "once")
-    assert (other.status_code, other.json()["type"]) == (422, "urn:meruit:problem:idempotency_key_reused")
+    assert (other.status_code, code_of(other)) == (422, "idempotency_key_reused")
     assert either.rows() == before
     assert post(either, path, key, changed(REQUESTS[path]), "twice").is_success
 
@@ -124,7 +126,7 @@ def test_of_two_at_once_one_is_served_and_the_other_told_to_wait(deploy: Deploy,
         return await first, second, await made.asked("POST", path, **request)
 
     first, second, third = made.run(both())
-    assert (second.status_code, second.json()["type"]) == (409, "urn:meruit:problem:still_running")
+    assert (second.status_code, code_of(second)) == (409, "still_running")
     assert second.headers["retry-after"] == "1"
     assert first.status_code == 200
     assert (third.content, third.headers[REPLAYED]) == (first.content, "true")
@@ -161,7 +163,7 @@ def test_of_two_processes_one_has_the_effect(
 
     async def after_the_other(wish: Any, **options: Any) -> Any:
         # The service's own housekeeping writes too.
-        if getattr(wish, "once", None) is not None:
+        if isinstance(wish, IdempotentWrite):
             said.append(await asyncio.to_thread(post, first, path, key, REQUESTS[path], "once"))
         return await write(wish, **options)
 
@@ -172,14 +174,14 @@ def test_of_two_processes_one_has_the_effect(
     assert first.rows()["outcomes"] == {"/v1/verify": 1, "/v1/verify/batch": 2, "/v1/criteria": 0}[path]
 
     async def after_another(wish: Any, **options: Any) -> Any:
-        if getattr(wish, "once", None) is not None:
+        if isinstance(wish, IdempotentWrite):
             await asyncio.to_thread(post, first, path, key, changed(REQUESTS[path]), "other")
         return await write(wish, **options)
 
     monkeypatch.setattr(second.store.recorder, "record", after_another)
     before = first.rows()["log_leaves"]
     reply = post(second, path, key, REQUESTS[path], "other")
-    assert (reply.status_code, reply.json()["type"]) == (422, "urn:meruit:problem:idempotency_key_reused")
+    assert (reply.status_code, code_of(reply)) == (422, "idempotency_key_reused")
     assert before < first.rows()["log_leaves"]
 
 

@@ -17,7 +17,7 @@ from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.testing import TestClient
 from tests.api.conftest import Deployment
 
-from meruit.api.json_body import StrictRequest
+from meruit.api.json_body import NOT_ALLOWED, StrictRequest
 from meruit.api.logging import JsonFormatter, configure_logs
 from meruit.api.problems import MAX_DRAINED_BYTES, MAX_ERRORS, exception_handlers
 from meruit.errors import (
@@ -175,7 +175,7 @@ def test_litestars_refusals_are_said_anew(client: TestClient[Litestar]) -> None:
     [
         ("/query", "n", "is required"),
         (f"/query?n={SECRET}", "n", "Expected `int`, got `str`"),
-        (f"/query?n=1&colour={SECRET}", "colour", "Not one of the values known here"),
+        (f"/query?n=1&colour={SECRET}", "colour", NOT_ALLOWED),
         (f"/query?n=1&ident={SECRET}", "ident", "is not valid"),
     ],
 )
@@ -189,7 +189,7 @@ def test_a_wrong_parameter_is_named_without_its_value(
 
 def test_a_wrong_field_of_a_body_is_named_without_its_value(client: TestClient[Litestar]) -> None:
     found = problem(client.post("/paint", json={"colour": SECRET, "litres": 1}), 400, "bad_body")
-    assert found["errors"] == [{"where": "colour", "message": "Not one of the values known here"}]
+    assert found["errors"] == [{"where": "colour", "message": NOT_ALLOWED}]
     found = problem(client.post("/paint", json={"colour": "red", "litres": SECRET}), 400, "bad_body")
     assert found["errors"] == [{"where": "litres", "message": "Expected `int`, got `str`"}]
     found = problem(client.post("/lax", json={"a": SECRET}), 400, "invalid")
@@ -197,7 +197,7 @@ def test_a_wrong_field_of_a_body_is_named_without_its_value(client: TestClient[L
 
 
 def test_what_litestar_says_in_other_shapes_is_not_repeated(client: TestClient[Litestar]) -> None:
-    assert problem(client.get("/raise/bare"), 400, "invalid")["detail"] == "the request is not valid"
+    assert "errors" not in problem(client.get("/raise/bare"), 400, "invalid")
     found = problem(client.get("/raise/mixed"), 400, "invalid")
     assert found["errors"] == [{"where": "a", "message": "is not valid"}, {"where": "", "message": "is not valid"}]
 

@@ -1,1 +1,16 @@
-"""The HTTP service: what goes over the wire, and nothing that decides."""
+"""The HTTP service: it reads requests, calls a capability, and writes replies. It decides nothing itself.
+
+Read in this order:
+
+- app.py - the application: routes, error handlers, background tasks
+- request.py - what a route works with: the service, the caller, idempotent writes
+- routes/ - one file per resource
+- auth.py - keys and roles; rate_limit.py - limits per key and per address
+- json_body.py - strict JSON; admission.py - how many large bodies at once; query_params.py - unknown parameters
+- idempotency.py - the header Idempotency-Key
+- problems.py - errors as RFC 9457 problems; openapi.py - the description of the API
+- telemetry.py - request ids, metrics; logging.py - JSON log lines
+- server.py - uvicorn, start and shutdown; http_protocol.py and http_limits.py - limits of a connection
+- playground_host.py - the playgrounds that this process serves
+- db_threads.py, gc.py - threads for reads, settings of the garbage collector
+"""

@@ -1,4 +1,4 @@
-"""How many large bodies there are at once: few are parsed and held, some wait, and nobody takes all the places."""
+"""Limit large request bodies: a few are parsed at once, some wait, and no caller takes every slot."""
 
 import asyncio
 from collections import Counter, OrderedDict, deque
@@ -7,16 +7,16 @@ from typing import Any
 from meruit.errors import ApiProblem
 
 AT_ONCE = 2
-"""Large bodies that are parsed and held; a parsed one takes some thirty times its size."""
+"""Large bodies parsed at once. A parsed body takes about thirty times its size in memory."""
 MAX_WAITING = 16
-"""Large bodies that are read, and wait for their turn."""
+"""Large bodies that were received and wait to be parsed."""
 RETRY_AFTER_S = 1
-ADMISSION_SLOT = "place"
-"""Where a request's place stands in its scope's state."""
+ADMISSION_SLOT = "admission_slot"
+"""The name of a request's slot in the state of its ASGI scope."""
 
 
 class AdmissionSlot:
-    """One request's, from where its body is known to be large to the end of its answer."""
+    """The slot of one request, from when its body is known to be large until its reply ends."""
 
     __slots__ = ("caller", "has_turn", "waits")
 
@@ -27,78 +27,78 @@ class AdmissionSlot:
 
 
 class BodyAdmission:
-    """Gives places to large bodies, and turns to callers one after the other; belongs to one event loop."""
+    """Gives slots to large bodies, and lets callers take turns. Belongs to one event loop."""
 
     def __init__(self, at_once: int = AT_ONCE, waiting: int = MAX_WAITING) -> None:
         self._at_once = at_once
-        self._places = at_once + waiting
-        self._of_one_caller = max(1, waiting // 2)
-        self._inside: Counter[str] = Counter()
+        self._slots = at_once + waiting
+        self._slots_per_caller = max(1, waiting // 2)
+        self._held: Counter[str] = Counter()
         self._queues: OrderedDict[str, deque[AdmissionSlot]] = OrderedDict()
         self.busy = 0
-        """Requests whose turn it is."""
+        """Requests whose body is being parsed or served."""
 
     @property
     def slots_in_use(self) -> int:
-        """Requests that have a place."""
-        return self._inside.total()
+        """How many requests have a slot."""
+        return self._held.total()
 
     def acquire_slot(self, caller: str) -> AdmissionSlot:
-        """A place for one large body; raises ApiProblem 503 when all are taken, or too many by this caller."""
-        if self.slots_in_use >= self._places or self._inside[caller] >= self._of_one_caller:
+        """Take a slot for one large body; raises ApiProblem 503 when no slot is free, or this caller has too many."""
+        if self.slots_in_use >= self._slots or self._held[caller] >= self._slots_per_caller:
             raise ApiProblem(
-                *(503, "too_many_large_bodies", "too many large bodies are being served; send it again in a moment"),
+                *(503, "too_many_large_bodies", "too many large bodies are being served; retry in a moment"),
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             )
-        self._inside[caller] += 1
+        self._held[caller] += 1
         return AdmissionSlot(caller)
 
-    async def wait_for_turn(self, place: AdmissionSlot) -> None:
-        """Wait until this body may be parsed; what a caller sent first comes first, and callers take turns."""
-        if place.has_turn:
+    async def wait_for_turn(self, slot: AdmissionSlot) -> None:
+        """Wait until this body may be parsed. Callers take turns; each caller's bodies keep their order."""
+        if slot.has_turn:
             return
         if self.busy < self._at_once:
-            self._give_turn(place)
+            self._give_turn(slot)
             return
-        place.waits = asyncio.get_running_loop().create_future()
-        self._queues.setdefault(place.caller, deque()).append(place)
-        await place.waits
+        slot.waits = asyncio.get_running_loop().create_future()
+        self._queues.setdefault(slot.caller, deque()).append(slot)
+        await slot.waits
 
-    def release_slot(self, place: AdmissionSlot) -> None:
-        """Give the place back, wherever its request got to."""
-        self._inside[place.caller] -= 1
-        if not self._inside[place.caller]:
-            del self._inside[place.caller]
-        if place.has_turn:
+    def release_slot(self, slot: AdmissionSlot) -> None:
+        """Free the slot, however far its request came."""
+        self._held[slot.caller] -= 1
+        if not self._held[slot.caller]:
+            del self._held[slot.caller]
+        if slot.has_turn:
             self.busy -= 1
             self._admit_next()
-        elif place.waits is not None:
-            self._queues[place.caller].remove(place)
-            self._forget_empty(place.caller)
+        elif slot.waits is not None:
+            self._queues[slot.caller].remove(slot)
+            self._drop_empty_queue(slot.caller)
 
     def _admit_next(self) -> None:
         if not self._queues:
             return
         caller, queue = next(iter(self._queues.items()))
-        place = queue.popleft()
+        slot = queue.popleft()
         self._queues.move_to_end(caller)
-        self._forget_empty(caller)
-        self._give_turn(place)
+        self._drop_empty_queue(caller)
+        self._give_turn(slot)
 
-    def _give_turn(self, place: AdmissionSlot) -> None:
+    def _give_turn(self, slot: AdmissionSlot) -> None:
         self.busy += 1
-        place.has_turn = True
-        # Whoever left while waiting still gives its place back.
-        if place.waits is not None and not place.waits.done():
-            place.waits.set_result(None)
+        slot.has_turn = True
+        # A caller that left while it waited still frees its slot.
+        if slot.waits is not None and not slot.waits.done():
+            slot.waits.set_result(None)
 
-    def _forget_empty(self, caller: str) -> None:
+    def _drop_empty_queue(self, caller: str) -> None:
         if not self._queues[caller]:
             del self._queues[caller]
 
-    # Any: the state of an ASGI scope holds whatever its application puts there.
+    # Any: an application may put any value into the state of an ASGI scope.
     def on_request_end(self, state: dict[str, Any]) -> None:
-        """Hear that a request ended, however it did."""
-        place = state.pop(ADMISSION_SLOT, None)
-        if isinstance(place, AdmissionSlot):
-            self.release_slot(place)
+        """Free the slot of a request that ended."""
+        slot = state.pop(ADMISSION_SLOT, None)
+        if isinstance(slot, AdmissionSlot):
+            self.release_slot(slot)

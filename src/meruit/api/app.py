@@ -1,4 +1,4 @@
-"""The application: every route, in front of it who may ask and behind it the deployment."""
+"""The application: routes, authentication, error handlers, and the background tasks of the service."""
 
 import asyncio
 import re
@@ -52,7 +52,7 @@ from meruit.benchmarks.service import needs_environment
 from meruit.benchmarks.store import read as task_runs
 from meruit.config import Settings
 from meruit.contracts.transitions import ExpireContracts
-from meruit.errors import MeruitError
+from meruit.errors import SandboxInsecure
 from meruit.events.commit_signal import first_of
 from meruit.events.dispatcher import Dispatcher
 from meruit.model.events import Event, EventType
@@ -66,22 +66,22 @@ from meruit.verify.custom_code import CustomCode
 from meruit.verify.engine import VerificationEngine
 
 EXPIRY_S = 30.0
-"""How often contracts are looked for whose deadline has passed."""
+"""Seconds between two searches for contracts whose deadline has passed."""
 EXPIRED_AT_ONCE, MAX_ROUNDS = 100, 100
-"""How many of them one transaction ends, and how many such transactions follow each other."""
+"""Most contracts that one transaction expires, and most such transactions in a row."""
 SWEEP_S = 5.0
-"""How often task runs are looked for whose time is over, and worlds that nobody will act on any more."""
+"""Seconds between two searches for task runs that timed out and environments that are no longer used."""
 CONTRACT_EVENT_PREFIX = "contract."
-"""How the types of their events begin."""
+"""Prefix of the event types of contracts."""
 RUN_EVENT_PREFIXES = ("task_run.", "benchmark_run.")
 AGENT_EVENT_PREFIXES = ("agent_run.", "verification_")
 AGENT_RUN_ID = re.compile(r"run_[0-9a-f]{34}(?![0-9a-f])")
 USAGE_EVENT_PREFIXES = ("usage_run.", "usage.")
-"""Not logged with the ids of their runs, which callers choose."""
+"""Logged without run ids, because clients choose them."""
 PLAYGROUNDS = "/playgrounds"
-"""What the routes of all playgrounds' systems are counted as."""
+"""Route label of the systems of all playgrounds."""
 DEADLINE_ACTOR = "deadline"
-"""Who ends a contract that nobody completed in time."""
+"""The actor that expires contracts."""
 LARGE_BODY_ROUTES = [
     verify.verify_work,
     verify.verify_batch,
@@ -95,7 +95,7 @@ LARGE_BODY_ROUTES = [
     usage.record_usage_run,
     usage.list_usage_runs,
 ]
-"""Routes whose body may be as large as evidence; what shares a path with one of them stands beside it."""
+"""Routes whose body may be as large as evidence, and the routes that share a path with one of them."""
 ROUTES = [
     criteria.register_criteria,
     criteria.validate_criteria,
@@ -178,7 +178,7 @@ ROUTES = [
 
 
 def build_app(service: Service) -> ASGIApp:
-    """The whole service as one ASGI application."""
+    """Build the whole service as one ASGI application."""
     settings = service.settings
     app = Litestar(
         route_handlers=[
@@ -198,14 +198,14 @@ def build_app(service: Service) -> ASGIApp:
     )
     _observe_group_sizes(service)
     new_id = service.store.surroundings.new_id
-    beside = _PlaygroundRouter(app, service.hosting)
+    router = _PlaygroundRouter(app, service.hosting)
     return TelemetryMiddleware(
-        beside, service.instruments, new_id=lambda: new_id("req"), over=service.admission.on_request_end
+        router, service.instruments, new_id=lambda: new_id("req"), over=service.admission.on_request_end
     )
 
 
 class _PlaygroundRouter:
-    """The service, and beside it the playgrounds' systems, which neither its keys nor its rules are for."""
+    """Routes requests to the service or to the systems of playgrounds, which have their own keys."""
 
     def __init__(self, app: Litestar, hosting: PlaygroundHosting) -> None:
         self.service = app
@@ -213,7 +213,7 @@ class _PlaygroundRouter:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        # Any: ASGI's scopes and messages are typed here in one way and there in another.
+        # Any: Litestar and the playgrounds type ASGI scopes and messages differently.
         chosen: Any = self.service
         if scope["type"] == ScopeType.HTTP and is_playground_path(scope["path"]):
             scope["path_template"] = PLAYGROUNDS
@@ -229,7 +229,7 @@ def build_service(
     allow_python_full: bool = False,
     hosting: PlaygroundHosting | None = None,
 ) -> Service:
-    """The deployment that the settings describe; raises MeruitError where the sandbox does not hold."""
+    """Build the service from its settings; raises SandboxInsecure."""
     engine = build_engine(settings, allow_python_full=allow_python_full)
     _refuse_open_sandbox(engine.catalogue.sandboxes.policy)
     return assemble_service(engine, settings, store, stopping, hosting)
@@ -242,7 +242,7 @@ def assemble_service(
     stopping: ShutdownSignal,
     hosting: PlaygroundHosting | None = None,
 ) -> Service:
-    """A deployment around an engine whose sandbox was looked at already."""
+    """Build the service around an engine whose sandbox was already tested."""
     hosting = hosting or build_hosting(store, settings)
     instruments, rate = Instruments(), settings.service.requests_per_minute
     outbound = Outbound(allowed_networks=settings.service.webhook_networks)
@@ -274,9 +274,9 @@ def assemble_service(
     )
 
 
-# Any: what a host is given beside is its own to say.
+# Any: further arguments of PlaygroundHosting.
 def build_hosting(store: Store, settings: Settings, **more: Any) -> PlaygroundHosting:
-    """The playgrounds in a store's folder, not begun."""
+    """Build the hosting of the playgrounds in the folder of a store, without starting it."""
     surroundings = store.surroundings
     folder = store.database.location.folder
     quota = settings.benchmarks.playground_quota_mb * 1024 * 1024
@@ -286,14 +286,15 @@ def build_hosting(store: Store, settings: Settings, **more: Any) -> PlaygroundHo
 
 
 def _refuse_open_sandbox(policy: CustomCode | None) -> None:
-    """Strangers' code is not served where it could get out."""
+    """Refuse to serve untrusted code where the sandbox does not confine it."""
     for tier in sorted(policy.tiers) if policy is not None else ():
         found = examine(tier)
         if not found.ready:
-            raise MeruitError(
-                f"the sandbox does not hold on this machine in the tier {tier}: {found.reason or 'a trial got out'}; "
-                "`meruit doctor` shows why. To serve without criteria's own code, give --config a copy of "
-                "config/outcome-verification.yaml with `enabled: false` under custom"
+            raise SandboxInsecure(
+                f"the sandbox is not secure on this machine in the tier {tier}: "
+                f"{found.reason or 'a test escaped from it'}; run `meruit doctor` for details. To serve without custom "
+                "code in criteria, pass --config with a copy of config/outcome-verification.yaml that has "
+                "`enabled: false` under custom"
             )
 
 
@@ -304,7 +305,7 @@ def _openapi() -> OpenAPIConfig:
         description="Proves whether an AI agent's work was done, how well, what it cost, and what is owed.",
         path="/schema",
         use_handler_docstrings=True,
-        # The pages that come with Litestar load scripts from the internet.
+        # The documentation pages of Litestar load scripts from the internet.
         render_plugins=[Documentation()],
         components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
         security=[{"key": []}],
@@ -315,7 +316,7 @@ def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextMana
     @asynccontextmanager
     async def run_background_tasks(_app: Litestar) -> AsyncIterator[None]:
         async with service.outbound, service.hosting:
-            tell = asyncio.create_task(_end_streams_on_shutdown(service))
+            end_streams = asyncio.create_task(_end_streams_on_shutdown(service))
             deliver = asyncio.create_task(service.dispatcher.run(service.ended))
             expire = asyncio.create_task(_expire_due(service))
             sweep = asyncio.create_task(_sweep_runs(service))
@@ -323,7 +324,7 @@ def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextMana
                 yield
             finally:
                 service.ended.set()
-                tell.cancel()
+                end_streams.cancel()
                 await deliver
                 await expire
                 await sweep
@@ -332,13 +333,13 @@ def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextMana
 
 
 async def _end_streams_on_shutdown(service: Service) -> None:
-    """Let endless answers end before the server waits for them."""
+    """End event streams before the server waits for open replies."""
     await service.stopping.wait()
     service.ended.set()
 
 
 async def _expire_due(service: Service) -> None:
-    """Give back what is held for contracts that nobody completed in time, until the service ends."""
+    """Expire contracts that were not completed in time and return their escrow, until the service ends."""
     while not service.ended.is_set():
         await first_of(service.ended, within_s=EXPIRY_S)
         try:
@@ -350,34 +351,34 @@ async def _expire_due(service: Service) -> None:
                     < EXPIRED_AT_ONCE
                 ):
                     break
-        except Exception as problem:  # noqa: BLE001 - nothing may end it silently; it is told and tried again
+        except Exception as problem:  # noqa: BLE001 - nothing may end the loop silently; the error is logged and retried
             log("expiry_failed", level="error", error=problem)
 
 
 async def _sweep_runs(service: Service) -> None:
-    """Declare timed out whose time is over, and take down worlds that ended elsewhere, until the service ends."""
+    """Time out task runs, and remove environments of runs that ended elsewhere, until the service ends."""
     while not service.ended.is_set():
         await first_of(service.ended, within_s=SWEEP_S)
         try:
             if not service.ended.is_set():
                 await service.benchmarks.sweep()
                 await _discard_ended_environments(service)
-        except Exception as problem:  # noqa: BLE001 - nothing may end it silently; it is told and tried again
+        except Exception as problem:  # noqa: BLE001 - nothing may end the loop silently; the error is logged and retried
             log("sweep_failed", level="error", error=problem)
 
 
 async def _discard_ended_environments(service: Service) -> None:
-    """A run that another process cancelled or declared timed out left its playground here."""
-    for tenant, worlds in service.hosting.task_runs_by_tenant().items():
-        for start in range(0, len(worlds), MAX_PAGE):
-            some = worlds[start : start + MAX_PAGE]
+    """Remove playgrounds of runs that another process cancelled or timed out."""
+    for tenant, run_ids in service.hosting.task_runs_by_tenant().items():
+        for start in range(0, len(run_ids), MAX_PAGE):
+            some = run_ids[start : start + MAX_PAGE]
             for run in await service.read(partial(task_runs.find_several, tenant=tenant, ids=some)):
                 if run.playground_id is not None and not needs_environment(run):
                     await service.hosting.discard(run.playground_id)
 
 
 class _PrometheusDeliveryCounters(NamedTuple):
-    """Deliveries, as Prometheus sees them."""
+    """Counts deliveries in Prometheus metrics."""
 
     instruments: Instruments
 
@@ -392,7 +393,7 @@ class _PrometheusDeliveryCounters(NamedTuple):
 
 
 def _log_events(instruments: Instruments, several: Sequence[Event]) -> None:
-    """Count and log what happened, with ids that we chose ourselves: others may hold anything."""
+    """Count and log events, only with ids that the service created: others may hold a payload."""
     for event in several:
         if event.event_type.startswith(CONTRACT_EVENT_PREFIX):
             instruments.contract_events_total.labels(event.event_type.removeprefix(CONTRACT_EVENT_PREFIX)).inc()
@@ -421,7 +422,7 @@ def _loggable_ids(event: Event) -> dict[str, Any]:
     if event.event_type.startswith(RUN_EVENT_PREFIXES):
         return {name: event.data.get(name) for name in ("task_run_id", "benchmark_run_id")}
     if event.event_type.startswith(AGENT_EVENT_PREFIXES):
-        # A host may name a run as it likes; only names of ours say nothing.
+        # A client may choose the id of a run; only ids of the service are logged.
         named = AGENT_RUN_ID.match(str(event.data.get("run_id")))
         return {"agent_run_id": None if named is None else named[0]}
     return {"work_id": event.data.get("work_id")} if event.event_type == EventType.WORK_SUBMITTED else {}

@@ -1,4 +1,4 @@
-"""Reading the database beside the event loop, on threads that nothing slower may take."""
+"""Threads for database reads, kept apart from slower work."""
 
 import asyncio
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from meruit.store.database import MAX_READERS
 
 T = TypeVar("T")
 
-# Not asyncio's own threads: criteria's code is tried there, and checkpoints are waited for.
+# Not asyncio's own threads: those run the code of criteria and wait for checkpoints.
 _READERS = ThreadPoolExecutor(MAX_READERS, thread_name_prefix="meruit-reader")
 
 
-async def run_in_reader_thread(ask: Callable[..., T], *arguments: Any) -> T:
-    """The answer, asked on a thread for readers."""
-    return await asyncio.get_running_loop().run_in_executor(_READERS, ask, *arguments)
+async def run_in_reader_thread(query: Callable[..., T], *arguments: Any) -> T:
+    """Run a read on one of the reader threads."""
+    return await asyncio.get_running_loop().run_in_executor(_READERS, query, *arguments)

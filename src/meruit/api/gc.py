@@ -1,16 +1,16 @@
-"""The memory of a process that serves for long: what it has loaded is no garbage, and need not be looked through."""
+"""Garbage collection in a long-running process: do not scan what was loaded at the start."""
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 THRESHOLD = 20_000
-"""New objects after which the collector looks at them; a group of submissions or requests makes thousands that live."""
+"""New objects before the collector runs; one group of submissions or requests creates thousands that stay."""
 
 
 @contextmanager
 def freeze_gc() -> Iterator[None]:
-    """Leave what is there now alone, and look at what is new less often; a tenth to a fifth of the work is saved."""
+    """Exclude the objects that exist now, and collect less often. This saves 10 to 20 % of the work."""
     earlier = gc.get_threshold()
     gc.collect()
     gc.freeze()

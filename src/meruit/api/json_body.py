@@ -1,4 +1,4 @@
-"""Strict JSON bodies: what two readers could read differently is refused."""
+"""Strict JSON bodies: refuse what two parsers could read differently."""
 
 import asyncio
 import json
@@ -18,34 +18,36 @@ from litestar.types import Empty
 from meruit.errors import BodyError, Problem
 
 MAX_DEPTH = 64
-"""How deep lists and objects may nest; a lone list is 1 deep."""
+"""Deepest nesting of lists and objects; a single list has depth 1."""
 MAX_DIGITS = 400
-"""How many digits an integer may have."""
+"""Most digits of an integer."""
 SMALL_BYTES = 64 * 1024
-"""Bodies up to this size are parsed where they arrive."""
+"""Bodies up to this size are parsed in the event loop."""
 LARGE_BYTES = 1024 * 1024
-"""Bodies beyond this size need a place, and are parsed one after the other."""
+"""Larger bodies need an admission slot, and are parsed one at a time."""
 MAX_KEY_SHOWN = 60
 MAX_COMPLAINT = 300
-"""How many characters of a field's path, and of what is wrong with it, are told."""
+"""Most characters of a field's path, and of its problem, in a reply."""
 JSON_TYPE = "application/json"
+NOT_ALLOWED = "Not one of the allowed values"
+"""The message about a value of an enum; the original one would quote it."""
 UNSUPPORTED_MEDIA_TYPE = 415
 
-# The parsers hold the interpreter while they run: two at once would only keep everybody else waiting twice as long.
+# Parsers hold the interpreter lock while they run: two at once would delay other requests twice as long.
 _PARSER = ThreadPoolExecutor(1, thread_name_prefix="meruit-parser")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_TOO_DEEP = f"lists and objects may nest {MAX_DEPTH} deep at most"
-_TOO_LONG = f"an integer may have {MAX_DIGITS} digits at most"
-# msgspec ends a complaint with the path, and quotes the value only where an enum or a tag was expected.
+_TOO_DEEP = f"lists and objects may be nested at most {MAX_DEPTH} deep"
+_TOO_LONG = f"an integer may have at most {MAX_DIGITS} digits"
+# msgspec ends a message with the path, and quotes the value only where it expects an enum or a tag.
 _COMPLAINT = re.compile(r"(?P<message>.*?)(?: - at `(?:key in )?\$\.?(?P<where>.*)`)?", re.DOTALL)
 _QUOTES_A_VALUE = re.compile(r"Invalid (?:enum )?value .*", re.DOTALL)
 
 
 class StrictRequest(Request[Any, Any, Any]):
-    """A request whose JSON is strict, also where Litestar reads it for a handler's `data`."""
+    """A request whose JSON is parsed strictly, also for the `data` of a handler."""
 
     async def body(self) -> bytes:
-        """The body, read once; it needs a place from where it is known to be large."""
+        """Read the body once; a large body needs an admission slot."""
         state = self._connection_state
         if state.body is Empty:
             parts, size = list[bytes](), 0
@@ -58,22 +60,22 @@ class StrictRequest(Request[Any, Any, Any]):
         return state.body
 
     def acquire_body_slot(self) -> None:
-        """Take a place for a large body, once; raises ApiProblem when there is none. Here there is always one."""
+        """Take an admission slot for a large body; raises ApiProblem when none is free. Here a slot is always free."""
 
     async def wait_for_body_turn(self) -> None:
-        """Wait until a large body may be parsed; here it always may."""
+        """Wait until a large body may be parsed; here without waiting."""
 
     async def json(self) -> Any:
-        """The body, parsed once; already the struct that the handler declares, where it declares one.
+        """Parse the body once, into the struct that the handler declares, if it declares one.
 
-        Litestar would convert leniently and read the text "5" as the number 5: it finds its work done.
+        Litestar itself would convert leniently, and read the string "5" as the number 5.
         """
         state = self._connection_state
         if state.json is Empty:
             body = await self.body()
             if body:
                 _check_type(*self.content_type)
-            # A large body takes long enough to hold up everybody else.
+            # A large body would block the event loop.
             if len(body) > LARGE_BYTES:
                 await self.wait_for_body_turn()
                 state.json = await asyncio.get_running_loop().run_in_executor(_PARSER, self._parse, body)
@@ -93,28 +95,27 @@ class StrictRequest(Request[Any, Any, Any]):
 
 
 def parse_strict_json(body: bytes) -> Any:
-    """The one JSON document in a body; raises BodyError for all that RFC 8259 forbids or leaves open."""
+    """Parse the JSON document of a body; raises BodyError for all that RFC 8259 forbids or leaves open."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise BodyError(_explain_invalid_json(body, problem)) from None
+        raise _json_error(body, problem) from None
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH and _is_deep(value):
-        raise BodyError(_TOO_DEEP)
+        raise BodyError(_TOO_DEEP, reason="too_deep")
     try:
         again = orjson.dumps(value)
     except TypeError:
         # orjson writes integers of 64 bits only.
         return _parse_exactly(body)
-    # A key that stands twice is lost in parsing, with its colon; no colon comes or goes in any other way but one,
-    # to be written as an escape.
+    # Parsing drops a duplicate key with its colon. Colons change in number in only one other way: an escape.
     if again.count(b":") != body.count(b":") or (b"\\" in body and b"\\u003" in body):
         return _parse_exactly(body)
     return value
 
 
-# Handlers declare any type; what comes back is an instance of it.
+# Any: handlers declare any type, and get an instance of it.
 def convert_body(value: Any, kind: Any, convert_custom: Callable[[Any, Any], Any] | None = None) -> Any:
-    """A parsed value as the struct a handler asks for, no text taken for a number; raises BodyError."""
+    """Convert a parsed value strictly to the struct of a handler; raises BodyError."""
     try:
         return msgspec.convert(value, kind, strict=True, dec_hook=convert_custom)
     except msgspec.ValidationError as refused:
@@ -123,12 +124,12 @@ def convert_body(value: Any, kind: Any, convert_custom: Callable[[Any, Any], Any
 
 
 def field_problem(complaint: str) -> Problem:
-    """What msgspec complains about, as a field and a message without the value."""
+    """Convert a message of msgspec to a field and a message without values."""
     found = _COMPLAINT.fullmatch(complaint)
-    # The pattern's parts are all optional, so that it fits every text.
+    # All parts of the pattern are optional, so it matches every text.
     assert found is not None  # noqa: S101
-    message = _QUOTES_A_VALUE.sub("Not one of the values known here", found["message"])
-    # Both may hold a key that the caller chose, of any length.
+    message = _QUOTES_A_VALUE.sub(NOT_ALLOWED, found["message"])
+    # Both may hold a key that the client chose, of any length.
     return Problem(_truncate(found["where"] or ""), _truncate(message))
 
 
@@ -137,7 +138,7 @@ def _truncate(text: str) -> str:
 
 
 def _check_type(media_type: str, options: dict[str, str]) -> None:
-    """Let JSON in UTF-8 pass."""
+    """Refuse anything but JSON in UTF-8."""
     if media_type != JSON_TYPE or options.get("charset", "utf-8").lower() != "utf-8":
         raise HTTPException(status_code=UNSUPPORTED_MEDIA_TYPE)
 
@@ -149,7 +150,7 @@ def _is_struct(annotation: Any) -> bool:
 
 
 def _is_deep(value: Any) -> bool:
-    """Whether more than MAX_DEPTH containers nest; looks at one level after the other."""
+    """Whether containers nest deeper than MAX_DEPTH."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [
@@ -164,7 +165,7 @@ def _is_deep(value: Any) -> bool:
 
 
 def _parse_exactly(body: bytes) -> Any:
-    """What strict_json does, slowly: with every digit counted and every key compared."""
+    """Parse like parse_strict_json, but count every digit and compare every key; slower."""
     return json.loads(body, object_pairs_hook=_reject_duplicate_keys, parse_int=_parse_integer)
 
 
@@ -173,31 +174,31 @@ def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) < len(pairs):
         counts = Counter(name for name, _ in pairs)
         twice = next(name for name, count in counts.items() if count > 1)
-        raise BodyError(f"the key {twice[:MAX_KEY_SHOWN]!r} stands twice in one object")
+        raise BodyError(f"the key {twice[:MAX_KEY_SHOWN]!r} is a duplicate in one object", reason="duplicate_key")
     return members
 
 
 def _parse_integer(digits: str) -> int:
     if len(digits.removeprefix("-")) > MAX_DIGITS:
-        raise BodyError(_TOO_LONG)
+        raise BodyError(_TOO_LONG, reason="too_long")
     return int(digits)
 
 
-def _explain_invalid_json(body: bytes, problem: Exception) -> str:
-    """Why a body is no JSON, and where."""
+def _json_error(body: bytes, problem: Exception) -> BodyError:
+    """Explain why a body is not valid JSON, and where."""
     if isinstance(problem, RecursionError):
-        return _TOO_DEEP
+        return BodyError(_TOO_DEEP, reason="too_deep")
     if not body.strip():
-        return "the body is empty; send a JSON document"
+        return BodyError("the body is empty; send a JSON document", reason="empty")
     if body.startswith(_BYTE_ORDER_MARK):
-        return "the body begins with a byte order mark; send plain UTF-8"
+        return BodyError("the body starts with a byte order mark; send plain UTF-8", reason="not_json")
     if str(problem).startswith("Integer value out of range"):
-        return _TOO_LONG
-    return f"the body is not JSON: {_first_fault(body) or problem}"
+        return BodyError(_TOO_LONG, reason="too_long")
+    return BodyError(f"the body is not valid JSON: {_first_fault(body) or problem}", reason="not_json")
 
 
 def _first_fault(body: bytes) -> str | None:
-    """What another parser finds wrong: it always says where."""
+    """The problem that orjson finds; it always says where."""
     try:
         body.decode()
         orjson.loads(body)

@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line on stderr, of known fields only, so that no payload and no secret enters."""
+"""Structured logs: one JSON object per line on stderr, with known fields only, so that no payload is logged."""
 
 import json
 import logging
@@ -23,11 +23,11 @@ FIELDS = frozenset(
         "webhook_id", "work_id",
     }
 )  # fmt: skip
-"""What a log line may tell; a field that could hold what a caller sent has no place here."""
+"""The fields of log lines. A field that could hold what a client sent must not be added."""
 MAX_TEXT = 500
-"""How many characters of one field are kept."""
+"""Most characters of one field."""
 MAX_FRAMES = 5
-"""How many places in the code an error names, the innermost last."""
+"""Most stack frames that an error names, the innermost last."""
 
 _LEVELS: dict[Level, int] = {
     "debug": logging.DEBUG,
@@ -35,7 +35,7 @@ _LEVELS: dict[Level, int] = {
     "warning": logging.WARNING,
     "error": logging.ERROR,
 }
-# The messages of these tell of the world and of us; those of others may quote what a caller sent.
+# Messages of these describe other systems or this process; other messages may quote what a client sent.
 _SAFE_TO_QUOTE = (OSError, RuntimeError, OutboundFailed, OutboundRefused, StoreUnavailable)
 _logger = logging.getLogger("meruit")
 _SERVER = "uvicorn"
@@ -51,10 +51,10 @@ def log_each(event: str, several: Sequence[Mapping[str, Any]], *, level: Level =
     for fields in several:
         if not fields.keys() <= FIELDS:
             unknown = ", ".join(sorted(fields.keys() - FIELDS))
-            raise TypeError(f"no log line may tell {unknown}; add it to FIELDS only if it can never hold a payload")
+            raise TypeError(f"log lines have no field {unknown}; add it to FIELDS only if it can never hold a payload")
     number = _LEVELS[level]
     if _logger.isEnabledFor(number):
-        # The place of the call is of no interest, and finding it costs as much as all the rest.
+        # Finding the caller of this function would double the cost of a line.
         record = logging.LogRecord(_logger.name, number, "", 0, event, None, None)
         record.several = several
         _logger.handle(record)
@@ -95,7 +95,7 @@ def _to_json_line(line: dict[str, Any]) -> str:
 
 
 def configure_logs(level: Level = "info", stream: TextIO | None = None) -> logging.Handler:
-    """Send everything that is logged, ours, the server's and other libraries' warnings, to stderr as JSON lines."""
+    """Write every log line to stderr as JSON: ours, the server's, and the warnings of other libraries."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()
@@ -113,7 +113,7 @@ def configure_logs(level: Level = "info", stream: TextIO | None = None) -> loggi
 def _library_line(record: logging.LogRecord) -> dict[str, Any]:
     line: dict[str, Any] = {"event": "server" if record.name.startswith(_SERVER) else "library", "logger": record.name}
     if record.name.startswith(_SERVER):
-        # The end of a traceback is what says what went wrong.
+        # The end of a traceback holds the error.
         line["message"] = record.getMessage().strip()[-MAX_TEXT:]
     error = record.exc_info[1] if record.exc_info else None
     if error is not None:
@@ -127,12 +127,12 @@ def _to_log_value(value: Any) -> Any:
         return describe(value)
     if isinstance(value, str):
         return value[:MAX_TEXT]
-    # A list or an object could carry anything along.
+    # A list or an object could hold a payload.
     return value if value is None or isinstance(value, int | float) else type(value).__name__
 
 
 def _add_frames(line: dict[str, Any], error: Any) -> None:
-    """Say where an error arose: a traceback's places quote nobody."""
+    """Add where an error was raised; stack frames quote no payload."""
     if isinstance(error, BaseException) and error.__traceback__ is not None:
         frames = traceback.extract_tb(error.__traceback__)[-MAX_FRAMES:]
         line["at"] = [f"{PurePath(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]

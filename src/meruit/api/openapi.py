@@ -1,4 +1,4 @@
-"""What OpenAPI says of refusals: every route may answer with a problem document."""
+"""The OpenAPI description: every operation documents the problem that it may answer with."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,12 +22,12 @@ _ERROR = {
 _PROBLEM: OpenApiNode = {
     "type": "object",
     "title": PROBLEM_SCHEMA,
-    "description": "Why a request was refused, as RFC 9457 has it.",
+    "description": "Why a request was refused (RFC 9457).",
     "properties": {
         "type": {"type": "string", "description": "`urn:meruit:problem:CODE`, for programs."},
         "title": _TEXT,
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "What to do about it."},
+        "detail": {"type": "string", "description": "What is wrong, and what to do next."},
         "instance": _TEXT,
         "request_id": _TEXT,
         "errors": {"type": "array", "items": _ERROR},
@@ -41,14 +41,14 @@ _PROBLEM_RESPONSE: OpenApiNode = {
 
 
 class Documentation(JsonRenderPlugin):
-    """The description of the API, made when it is first asked for: that takes longer than the rest of a start."""
+    """The OpenAPI document, built on the first request for it, because that takes longer than the rest of a start."""
 
     def __init__(self) -> None:
         super().__init__(path="/openapi.json")
         self._written: bytes | None = None
 
     def render(self, request: Request[Any, Any, Any], openapi_schema: OpenApiNode) -> bytes:
-        """All of it as JSON."""
+        """Render the whole document as JSON."""
         if self._written is None:
             _document_all(openapi_schema)
             self._written = self.render_json(request, openapi_schema)
@@ -56,7 +56,7 @@ class Documentation(JsonRenderPlugin):
 
 
 def _document_all(described: OpenApiNode) -> None:
-    """Replace what Litestar says of its own errors, which we do not send, and of values, which it says wrongly."""
+    """Replace what Litestar documents wrongly: its own errors, which we never send, and unions of values."""
     schemas: dict[str, OpenApiNode] = described["components"]["schemas"]
     strict = {kind.__name__ for kind in _body_types(Body)}
     for name, schema in schemas.items():
@@ -86,7 +86,7 @@ def _document(operation: OpenApiNode) -> None:
 
 # Any: a schema's parts are schemas, references, booleans or nothing.
 def _allow_any_of(schema: Any) -> None:
-    """Say that a value is of one kind or more: 1 is an integer and a number, an empty page one of all."""
+    """Replace oneOf by anyOf: 1 is an integer and a number, and an empty page fits every kind of page."""
     if isinstance(schema, dict):
         if "oneOf" in schema:
             schema["anyOf"] = schema.pop("oneOf")

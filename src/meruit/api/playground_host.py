@@ -1,7 +1,6 @@
-"""The playgrounds of a service: one host a data folder, begun with the first of them, and each of them some tenant's.
+"""The playgrounds of a service: one host per data folder, started with the first playground; each has a tenant.
 
-A playground lives in the process that made it. Where several processes serve one database, whoever asks another of
-them about it hears `elsewhere`.
+A playground runs in the process that created it. Another process on the same database answers `elsewhere`.
 """
 
 import asyncio
@@ -30,21 +29,21 @@ from meruit.playground.seed import Seed
 from meruit.playground.state import QUOTA_BYTES, PlaygroundState, rfc3339
 
 _TENANT, _TASK_RUN = "tenant", "task_run"
-"""What a playground's own settings say of whose it is."""
+"""Settings of a playground that name its owner."""
 
 
 class PlaygroundOwner(NamedTuple):
-    """Whose a playground is."""
+    """The owner of a playground."""
 
     tenant: str
     task_run_id: str | None
-    """Where it is the world of one."""
+    """The task run that uses it, if any."""
 
 
 class PlaygroundHosting:
-    """An async context manager that serves playgrounds, and the ground on which task runs happen."""
+    """Serves playgrounds, and provides the environments of task runs; an async context manager."""
 
-    def __init__(  # noqa: PLR0913 - each is somebody else's to choose
+    def __init__(  # noqa: PLR0913 - settings from several places
         self,
         folder: Path,
         settings: Settings,
@@ -56,7 +55,7 @@ class PlaygroundHosting:
         enabled: bool = True,
         quota_bytes: int = QUOTA_BYTES,
     ) -> None:
-        """`bind` is where MLLP and SFTP listen; `quota_bytes` how much each playground may take."""
+        """`bind` is the address of MLLP and SFTP; `quota_bytes` is the quota of each playground."""
         self.enabled = enabled
         self._clock = clock
         self._host = Host(folder / FOLDER, clock=clock, entropy=entropy, bind=bind, quota_bytes=quota_bytes)
@@ -66,11 +65,11 @@ class PlaygroundHosting:
         self._begun = False
         self._beginning = asyncio.Lock()
         self._ending = AsyncExitStack()
-        self._worlds: PlaygroundProvider | None = None
+        self._provider: PlaygroundProvider | None = None
         self._owned: dict[str, PlaygroundOwner] = {}
 
     async def __aenter__(self) -> Self:
-        """Serve at once what there is from before; what is broken in it keeps nobody from the rest of the service."""
+        """Serve existing playgrounds; if that fails, the rest of the service still starts."""
         if self.enabled and any(self._host.directory.glob(f"pg_*/{FILE}")):
             try:
                 await self.begin()
@@ -85,7 +84,7 @@ class PlaygroundHosting:
         await self._ending.aclose()
 
     async def begin(self) -> None:
-        """Serve playgrounds, where that has not begun; raises ApiProblem 503 where it cannot."""
+        """Start to serve playgrounds, once; raises ApiProblem 503 when that fails."""
         if not self.enabled:
             raise _playgrounds_off_problem()
         async with self._beginning:
@@ -98,19 +97,19 @@ class PlaygroundHosting:
                     self._owned = await asyncio.to_thread(self._read_owners)
                     await self._discard_orphans()
                 except AlreadyServed:
-                    why = "another process serves the playgrounds of this data folder; ask that one"
+                    why = "another process serves the playgrounds of this data folder; send the request there"
                     raise ApiProblem(503, "elsewhere", why) from None
                 except (MeruitError, OSError) as problem:
-                    # It tells of a folder of ours, and of nothing that a caller sent.
+                    # The message names a folder of the service, and nothing that a client sent.
                     log("playgrounds_failed", level="error", error=RuntimeError(str(problem)))
-                    why = "the playgrounds cannot be served; the service's log says why"
+                    why = "the playgrounds cannot be served; see the log of the service"
                     raise ApiProblem(503, "playgrounds_off", why) from None
                 self._ending.push_async_exit(beginning.pop_all())
             self._begun = True
 
     @property
     def public_url(self) -> str:
-        """Where `app` is reached; known once the service listens."""
+        """The URL of `app`; known once the service listens."""
         return self._host.public_url
 
     @public_url.setter
@@ -119,11 +118,11 @@ class PlaygroundHosting:
 
     @property
     def sources(self) -> Mapping[str, TaskSource]:
-        """The systems that the operator lets tasks read beside playgrounds."""
+        """Systems beside playgrounds that the operator lets tasks read."""
         return self._settings.benchmarks.sources
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Their systems that speak HTTP; each playground's secret is the key to it."""
+        """Serve the HTTP systems of playgrounds; the secret of a playground is its key."""
         if self.enabled:
             await self._host.app(scope, receive, send)
         else:
@@ -132,30 +131,30 @@ class PlaygroundHosting:
             answer: Any = problem_response(request, _playgrounds_off_problem()).to_asgi_response(None, request)
             await answer(scope, receive, send)
 
-    # Whose they are
+    # Owners
 
     async def create(self, tenant: str, seed: Seed | None) -> Playground:
-        """A new playground of a tenant."""
+        """Create a playground of a tenant."""
         await self.begin()
         made = await self._host.create(seed)
         await self.record_owner(made.id, tenant)
         return made
 
     async def branch(self, tenant: str, playground_id: str) -> Playground:
-        """Another playground of the tenant that goes on from where one is; nobody's task run, whatever that one is."""
+        """Create a copy of a playground of the tenant; the copy belongs to no task run."""
         self.find(tenant, playground_id)
         made = await self._host.branch(playground_id)
         await self.record_owner(made.id, tenant)
         return made
 
     async def record_owner(self, playground_id: str, tenant: str, task_run_id: str | None = None) -> None:
-        """Write down whose a playground is."""
+        """Store the owner of a playground."""
         said = {_TENANT: tenant, _TASK_RUN: task_run_id}
         await asyncio.to_thread(self._state(playground_id).set, **said)
         self._owned[playground_id] = PlaygroundOwner(tenant, task_run_id)
 
     def find(self, tenant: str, playground_id: str) -> Playground:
-        """One of the tenant's; raises NotFound, and ApiProblem 503 where none are served."""
+        """Find a playground of the tenant; raises NotFound, or ApiProblem 503 when playgrounds are off."""
         self._require_enabled()
         owned = self._owned.get(playground_id)
         found = self._host.find(playground_id) if owned is not None and owned.tenant == tenant else None
@@ -164,17 +163,17 @@ class PlaygroundHosting:
         return found
 
     def task_run_of(self, playground_id: str) -> str | None:
-        """The task run whose world a playground is."""
+        """The task run that uses a playground."""
         owned = self._owned.get(playground_id)
         return None if owned is None else owned.task_run_id
 
     def list_ids(self, tenant: str) -> list[str]:
-        """The ids of the tenant's, oldest first."""
+        """The ids of the tenant's playgrounds, oldest first."""
         self._require_enabled()
         return sorted(one for one, owned in self._owned.items() if owned.tenant == tenant)
 
     def task_runs_by_tenant(self) -> dict[str, list[str]]:
-        """By tenant, the task runs that have their world here."""
+        """The task runs that have a playground here, by tenant."""
         found: dict[str, list[str]] = {}
         for owned in self._owned.values():
             if owned.task_run_id is not None:
@@ -182,56 +181,56 @@ class PlaygroundHosting:
         return found
 
     def state_of(self, tenant: str, playground_id: str) -> PlaygroundState:
-        """What one of the tenant's holds; raises NotFound."""
+        """The state of a playground of the tenant; raises NotFound."""
         self.find(tenant, playground_id)
         return self._state(playground_id)
 
     async def checkpoint(self, tenant: str, playground_id: str, name: str) -> None:
-        """Remember what one of the tenant's holds."""
+        """Save a checkpoint of a playground of the tenant."""
         self.find(tenant, playground_id)
         await self._host.checkpoint(playground_id, name)
 
     async def reset(self, tenant: str, playground_id: str, name: str) -> None:
-        """Put one of the tenant's back to what a checkpoint remembers."""
+        """Restore a checkpoint of a playground of the tenant."""
         self.find(tenant, playground_id)
         await self._host.reset(playground_id, name)
 
-    # The ground of task runs
+    # Environments of task runs
 
     async def prepare(self, benchmark: Benchmark, task: Task) -> TaskEnvironment:
-        """A new world for a task; raises ApiProblem 503 where it needs a playground, and none are served."""
+        """Create an environment for a task; raises ApiProblem 503 when it needs a playground and they are off."""
         if any(source.at is None for source in task.sources.values()):
             await self.begin()
         return await self._environments().prepare(benchmark, task)
 
     async def read(self, task: Task, place_id: str | None, before: EnvironmentState | None = None) -> EnvironmentState:
-        """Every source of a task as it stands; raises ApiProblem 503 for a playground that lives elsewhere."""
+        """Read every source of a task; raises ApiProblem 503 for a playground of another process."""
         self._require_local(place_id)
         return await self._environments().read(task, place_id, before)
 
     async def access(self, place_id: str) -> dict[str, Any]:
-        """How an agent gets into a world; raises ApiProblem 503 for a playground that lives elsewhere."""
+        """How an agent accesses an environment; raises ApiProblem 503 for a playground of another process."""
         self._require_local(place_id)
         return await self._environments().access(place_id)
 
     async def discard(self, place_id: str) -> None:
-        """Take a world down; one that is gone already, or lives elsewhere, is fine."""
+        """Remove an environment; has no effect for one that does not exist here."""
         self._owned.pop(place_id, None)
         await self._environments().discard(place_id)
 
     def _require_local(self, place_id: str | None) -> None:
         if place_id is None or self._host.find(place_id) is not None:
             return
-        why = "the playground of this run lives in another process, or is gone; ask where it was started, or cancel it"
+        why = "the playground of this run is in another process or was removed; ask that process, or cancel the run"
         raise ApiProblem(503, "elsewhere", why)
 
     def _environments(self) -> PlaygroundProvider:
-        """Made when it is first needed: a client reads all certificates, which takes a while."""
-        if self._worlds is None:
+        """Create the provider on first use, because its HTTP client loads all certificates."""
+        if self._provider is None:
             client = httpx.AsyncClient()
             self._ending.push_async_callback(client.aclose)
-            self._worlds = build_environments(self._host, self._settings, client, self._environ, for_others=True)
-        return self._worlds
+            self._provider = build_environments(self._host, self._settings, client, self._environ, for_others=True)
+        return self._provider
 
     def _require_enabled(self) -> None:
         if not self.enabled:
@@ -244,9 +243,9 @@ class PlaygroundHosting:
         return found
 
     async def _discard_orphans(self) -> None:
-        """Take down worlds of tasks that a process left which died before it could say whose they are.
+        """Remove environments without an owner, left by a process that died.
 
-        A young one may be that of a run that was just started, whose agent asks for it again.
+        A young one may belong to a run that was just started, whose agent asks for it again.
         """
         old = rfc3339(self._clock() - timedelta(seconds=LEFT_S))
         gone = 0
@@ -272,5 +271,5 @@ def _playgrounds_off_problem() -> ApiProblem:
 
 
 def is_playground_path(path: str) -> bool:
-    """Whether a request is for a system of some playground."""
+    """Whether a path belongs to a system of a playground."""
     return path.startswith(f"{PREFIX}/")

@@ -1,4 +1,4 @@
-"""What a caller is told when a request cannot be served: RFC 9457 problems, never our internals or their values."""
+"""Replies to requests that fail: RFC 9457 problems, without internals and without values of the request."""
 
 import json
 import re
@@ -17,29 +17,32 @@ from meruit.errors import ApiProblem, MeruitError, Problem, StoreUnavailable
 
 PROBLEM_TYPE = "application/problem+json"
 MAX_ERRORS = 100
-"""How many single problems one reply lists."""
+"""Most problems that one reply lists."""
 MAX_DRAINED_BYTES = 32 * 1024 * 1024
-"""A body refused for its size and announced as no larger is read to its end, so that the caller hears why."""
+"""A refused body up to this size is read to its end, so that the client receives the reply."""
 NO_REQUEST_ID = "-"
 
 _KEPT_HEADERS = {"allow", "retry-after", "www-authenticate"}
 _CODES: dict[int, tuple[str, str]] = {
-    HTTPStatus.BAD_REQUEST: ("bad_request", "the request cannot be understood"),
+    HTTPStatus.BAD_REQUEST: ("bad_request", "the request is not valid"),
     HTTPStatus.UNAUTHORIZED: ("unauthorized", "send a valid key as `Authorization: Bearer …`"),
-    HTTPStatus.FORBIDDEN: ("forbidden", "this key may not do that"),
-    HTTPStatus.NOT_FOUND: ("not_found", "there is nothing here; /schema lists what there is"),
+    HTTPStatus.FORBIDDEN: ("forbidden", "this key may not do this"),
+    HTTPStatus.NOT_FOUND: ("not_found", "no such path; /schema lists all paths"),
     HTTPStatus.METHOD_NOT_ALLOWED: ("method_not_allowed", "use one of the methods in the header Allow"),
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ("too_large", "the body is larger than this route takes"),
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: ("too_large", "the body is larger than this route accepts"),
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: ("unsupported_media_type", "send JSON as `Content-Type: application/json`"),
     HTTPStatus.TOO_MANY_REQUESTS: ("too_many_requests", "wait before the next request"),
-    HTTPStatus.SERVICE_UNAVAILABLE: ("unavailable", "the service cannot answer now; try again later"),
+    HTTPStatus.SERVICE_UNAVAILABLE: ("unavailable", "the service cannot answer now; retry later"),
 }
 _MISSING = re.compile(r"Missing required \w+ parameter '(?P<name>[^']+)'")
-_SAFE_MESSAGE = re.compile(r"(?:Expected `|Object missing |Object contains |Not one of the values known).*", re.DOTALL)
+_SAFE_MESSAGE = re.compile(
+    r"(?:Expected `|Object missing |Object contains |Not one of the allowed values).*",
+    re.DOTALL,
+)
 
 
 def problem_response(request: Request[Any, Any, Any], problem: ApiProblem) -> Response[bytes]:
-    """The reply that tells a caller about a problem."""
+    """Build the reply about a problem."""
     content: dict[str, Any] = {
         "type": f"urn:meruit:problem:{problem.code}",
         "title": problem.title,
@@ -56,7 +59,7 @@ def problem_response(request: Request[Any, Any, Any], problem: ApiProblem) -> Re
 
 
 def request_id_of(request: Request[Any, Any, Any]) -> str:
-    """The id that the observing middleware gave the request."""
+    """The id that the telemetry middleware gave the request."""
     return str(request.scope["state"].get("request_id", NO_REQUEST_ID))
 
 
@@ -79,7 +82,7 @@ def _handle_meruit_error(request: Request[Any, Any, Any], error: MeruitError) ->
 
 
 def _handle_validation_error(request: Request[Any, Any, Any], error: ValidationException) -> Response[bytes]:
-    """Name the fields that Litestar found wrong; its messages may quote values, so few of them pass."""
+    """Name the fields that Litestar found wrong; drop messages that may quote values."""
     missing = _MISSING.match(error.detail)
     if missing:
         found = [Problem(missing["name"], "is required")]
@@ -92,7 +95,7 @@ def _handle_validation_error(request: Request[Any, Any, Any], error: ValidationE
 def _to_problem(request: Request[Any, Any, Any], entry: Mapping[str, Any]) -> Problem:
     key = _wire_name(request, str(entry.get("key", "")))
     message = str(entry.get("message", ""))
-    # Litestar looks a missing body up as an argument, and says only which key it missed.
+    # For a missing body, the message of Litestar is only the name of the argument.
     if message == repr(key):
         return Problem("body" if key == "data" else key, "is required")
     message = field_problem(message).message
@@ -100,15 +103,15 @@ def _to_problem(request: Request[Any, Any, Any], entry: Mapping[str, Any]) -> Pr
 
 
 def _wire_name(request: Request[Any, Any, Any], name: str) -> str:
-    """What callers call a parameter that our function has under another name."""
+    """The name of a parameter in requests, where the function has another one."""
     found = request.route_handler.parsed_fn_signature.parameters.get(name)
     return getattr(found.kwarg_definition, "name", None) or name if found is not None else name
 
 
 def _handle_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
-    """Litestar's own refusals; what they say in detail may quote the request, so it is said anew."""
+    """Answer Litestar's own errors in our words, because its own may quote the request."""
     if error.detail == "client disconnected prematurely":
-        return problem_response(request, ApiProblem(400, "bad_body", "the body ended before its announced end"))
+        return problem_response(request, ApiProblem(400, "bad_body", "the body is shorter than its Content-Length"))
     known = _CODES.get(error.status_code)
     if known is None:
         return _handle_internal_error(request, error)
@@ -125,7 +128,7 @@ def _can_drain(request: Request[Any, Any, Any]) -> bool:
 
 def _handle_internal_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     log("request_failed", level="error", request_id=request_id_of(request), error=error)
-    detail = "something went wrong on our side; quote the request id when you report it"
+    detail = "internal error; report it with the request id"
     return problem_response(request, ApiProblem(500, "internal", detail))
 
 
@@ -135,4 +138,4 @@ exception_handlers: ExceptionHandlersMap = {
     HTTPException: _handle_http_error,
     Exception: _handle_internal_error,
 }
-"""What a Litestar app answers to each exception, whether raised in a route or before one was found."""
+"""The reply to each kind of exception, raised in a route or before one was found."""

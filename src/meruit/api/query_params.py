@@ -1,4 +1,4 @@
-"""Query parameters that a route does not know are mistakes: a filter with a typo would answer with everything."""
+"""Refuse query parameters that a route does not have: a filter with a typo would return everything."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +11,12 @@ from meruit.model.text import escape_control_characters
 
 MAX_SHOWN = 60
 _known: dict[Callable[..., Any], frozenset[str]] = {}
-"""By the function of a route, of which each application has its own handlers."""
+"""Parameter names by route function; each application has its own handlers for one function."""
 
 
-# Awaitable, because Litestar sends any other guard through a thread.
+# Async, because Litestar runs any other guard in a thread.
 async def reject_unknown_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-    """Let a request pass whose query names nothing else than its route reads."""
+    """Refuse a request with a query parameter that its route does not have."""
     if not connection.scope["query_string"]:
         return
     known = _known.get(handler.fn)
@@ -25,7 +25,7 @@ async def reject_unknown_parameters(connection: ASGIConnection[Any, Any, Any, An
     for name in connection.query_params:
         if name not in known:
             close = nearest(name[:MAX_SHOWN], known)
-            detail = f"no parameter of this route is named {escape_control_characters(name[:MAX_SHOWN])!r}{close}"
+            detail = f"this route has no parameter {escape_control_characters(name[:MAX_SHOWN])!r}{close}"
             raise ApiProblem(400, "unknown_parameter", detail)
 
 

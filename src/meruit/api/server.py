@@ -1,4 +1,4 @@
-"""The process that listens: one uvicorn, which ends its answers before it ends itself."""
+"""The server process: one uvicorn, which finishes open replies before it ends."""
 
 import asyncio
 import contextlib
@@ -19,19 +19,19 @@ from litestar.types import ASGIApp
 from meruit.api.gc import freeze_gc
 from meruit.api.http_limits import MAX_HEAD_BYTES
 from meruit.api.logging import Level
-from meruit.errors import MeruitError
+from meruit.errors import PortUnavailable, ServerFailed
 
 GRACE_S = 10
-"""How long answers that were begun may take once a shutdown began."""
+"""Longest time for open replies after a shutdown began."""
 MAX_CONCURRENT = 1024
-"""Connections and requests at once; beyond, callers hear 503."""
+"""Most connections and requests at once; further ones get 503."""
 MAX_WAITING = 2048
-"""Connections that wait to be accepted."""
+"""Most connections that wait to be accepted."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ShutdownSignal:
-    """Says that the service is shutting down; an endless answer ends itself when it hears this."""
+    """Signals that the service is shutting down, so that event streams end."""
 
     def __init__(self) -> None:
         self._begun = False
@@ -39,9 +39,9 @@ class ShutdownSignal:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def begin(self) -> None:
-        """Begin the shutdown; may be called from any thread, or from a signal's handler."""
+        """Begin the shutdown; may be called from any thread, or from a signal handler."""
         self._begun = True
-        # A loop that is closed has nobody left to tell.
+        # A closed loop runs no callbacks.
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._event.set)
 
@@ -57,16 +57,16 @@ class ShutdownSignal:
 
 
 class _ApiServer(uvicorn.Server):
-    """Uvicorn, told when to stop by `Stopping` and by signals, of which the second ends the process at once."""
+    """Uvicorn that stops on a ShutdownSignal or a signal; a second signal ends the process at once."""
 
     def __init__(self, config: uvicorn.Config, stopping: ShutdownSignal, started: Callable[[], None]) -> None:
         super().__init__(config)
         self._stopping = stopping
-        self._tell_started = started
+        self._on_started = started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._tell_started()
+        self._on_started()
 
     async def on_tick(self, counter: int) -> bool:
         return await super().on_tick(counter) or self._stopping.is_set()
@@ -77,7 +77,7 @@ class _ApiServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Hear signals while serving; unlike uvicorn's own, a stop that was asked for is no failure."""
+        """Handle signals while serving. Unlike in uvicorn, a requested stop is not a failure."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -88,14 +88,14 @@ class _ApiServer(uvicorn.Server):
             for number, handler in earlier.items():
                 signal.signal(number, handler)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (what handlers are given)
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of signal handlers
         if self._stopping.is_set():
             signal.signal(sig, signal.SIG_DFL)
             signal.raise_signal(sig)
         self._stopping.begin()
 
 
-def run(  # noqa: PLR0913 - one a setting
+def run(  # noqa: PLR0913 - one per setting
     app: ASGIApp,
     host: str,
     port: int,
@@ -106,7 +106,7 @@ def run(  # noqa: PLR0913 - one a setting
     listener: socket.socket | None = None,
     trusted_proxies: Sequence[str] = (),
 ) -> None:
-    """Serve until a signal or `stopping`; `ready` hears the URL. Raises MeruitError when it cannot begin."""
+    """Serve until a signal or `stopping`. Calls `ready` with the URL; raises ServerFailed when it cannot start."""
     listener = bind_port(host, port) if listener is None else listener
     listener.listen(MAX_WAITING)
     url = _url(host, listener)
@@ -120,7 +120,7 @@ def run(  # noqa: PLR0913 - one a setting
         access_log=False,
         server_header=False,
         workers=1,
-        # Else anyone on this machine could choose the address that their failed attempts count for.
+        # Otherwise a client on this machine could choose the address that its failed attempts count for.
         proxy_headers=bool(trusted_proxies),
         forwarded_allow_ips=list(trusted_proxies),
         limit_concurrency=MAX_CONCURRENT,
@@ -131,21 +131,21 @@ def run(  # noqa: PLR0913 - one a setting
     with contextlib.ExitStack() as meanwhile:
 
         def on_startup() -> None:
-            # What is there by now stays for good.
+            # Objects that exist now stay until the end.
             meanwhile.enter_context(freeze_gc())
             ready(url)
 
         try:
             _ApiServer(config, stopping or ShutdownSignal(), on_startup).run(sockets=[listener])
         except SystemExit:
-            raise MeruitError("the service could not start; the log above says why") from None
+            raise ServerFailed("the service could not start; the log above says why") from None
         finally:
             listener.close()
 
 
 @lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a host of that name."""
+    """Whether only this machine can reach the host."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -153,7 +153,7 @@ def is_loopback(host: str) -> bool:
 
 
 def bind_port(host: str, port: int) -> socket.socket:
-    """Take the port, and let nobody in yet; raises MeruitError when somebody else has it."""
+    """Bind the port without accepting connections; raises PortUnavailable when that fails."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         # On Windows this would let two servers share a port.
@@ -161,12 +161,12 @@ def bind_port(host: str, port: int) -> socket.socket:
         listener.bind((host.strip("[]"), port))
     except (OSError, OverflowError, UnicodeError) as problem:
         listener.close()
-        raise MeruitError(_explain_listen_error(host, port, problem)) from None
+        raise PortUnavailable(_explain_listen_error(host, port, problem)) from None
     return listener
 
 
 def _explain_listen_error(host: str, port: int, problem: Exception) -> str:
-    """Why nothing can listen there, and what to do."""
+    """Explain why the port cannot be used, and what to do."""
     match getattr(problem, "errno", None):
         case errno.EADDRINUSE:
             return f"port {port} on {host} is in use; stop what uses it or choose another with --port (0 for any free)"

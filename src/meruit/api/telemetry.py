@@ -1,4 +1,4 @@
-"""What is seen of every request: its id, its headers of caution, one log line, and numbers for Prometheus."""
+"""Telemetry of every request: its id, security headers, one log line, and metrics for Prometheus."""
 
 import re
 import time
@@ -14,11 +14,11 @@ from meruit.api.logging import log
 from meruit.model.access import Caller
 
 NO_ROUTE = "-"
-"""The route of a request that fits none."""
+"""The route label of a request that matches no route."""
 OTHER_METHOD = "other"
 DOCS_PATH = "/schema"
 GONE = 499
-"""The status counted for a caller that left before the answer began."""
+"""The status label when the client left before the reply began."""
 FAILED = 500
 
 _METHODS = frozenset(HTTPMethod)
@@ -31,7 +31,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 class Instruments:
-    """The numbers one service counts, in a registry of its own."""
+    """The metrics of one service, in its own registry."""
 
     def __init__(self) -> None:
         self.registry = own = CollectorRegistry()
@@ -44,35 +44,33 @@ class Instruments:
         self.requests_in_flight = Gauge("meruit_requests_in_flight", "Requests being answered now.", registry=own)
         self.verdicts_total = Counter("meruit_verdicts", "Verdicts given.", ("verdict",), registry=own)
         self.recorded_total = Counter("meruit_recorded", "Outcomes recorded.", registry=own)
-        self.contract_events_total = Counter(
-            "meruit_contract_events", "What happened to contracts.", ("event",), registry=own
-        )
+        self.contract_events_total = Counter("meruit_contract_events", "Events of contracts.", ("event",), registry=own)
         self.agent_events_total = Counter(
-            "meruit_agent_events", "What happened to agents' runs and their verifications.", ("event",), registry=own
+            "meruit_agent_events", "Events of agent runs and their verifications.", ("event",), registry=own
         )
         self.usage_events_total = Counter(
             "meruit_usage_events",
-            "What happened to runs' usage, and what came to be claimed of it.",
+            "Events of usage runs.",
             ("event",),
             registry=own,
         )
-        self.agent_runs = Gauge("meruit_agent_runs", "Runs of agents that are not over.", ("status",), registry=own)
+        self.agent_runs = Gauge("meruit_agent_runs", "Agent runs that have not ended.", ("status",), registry=own)
         self.group_size = Histogram(
             "meruit_group_size", "Outcomes written in one transaction.", buckets=_SIZES, registry=own
         )
         self.recorder_queue = Gauge("meruit_recorder_queue", "Outcomes waiting to be written.", registry=own)
-        self.outbox_lag = Gauge("meruit_outbox_lag", "How far the delivery of events is behind.", registry=own)
+        self.outbox_lag = Gauge("meruit_outbox_lag", "Events that are not delivered yet.", registry=own)
         self.webhook_attempts_total = Counter("meruit_webhook_attempts", "Deliveries tried.", ("result",), registry=own)
-        self.dead_letters_total = Counter("meruit_dead_letters", "Events given up on.", registry=own)
+        self.dead_letters_total = Counter("meruit_dead_letters", "Events that became dead letters.", registry=own)
         ProcessCollector(registry=own)
 
     def exposition(self) -> bytes:
-        """All numbers in Prometheus's text format."""
+        """All metrics in the text format of Prometheus."""
         return generate_latest(self.registry)
 
 
 class TelemetryMiddleware:
-    """An ASGI app around the whole service, so that also what no route takes is seen."""
+    """An ASGI app around the whole service, so that requests without a route are counted too."""
 
     def __init__(
         self,
@@ -83,13 +81,13 @@ class TelemetryMiddleware:
         over: Callable[[dict[str, Any]], None] = lambda _state: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """With `over`, who hears of the end of each request, however it ends, with its state."""
+        """`over` is called at the end of each request with its state."""
         self._app = app
         self._over = over
         self._instruments = instruments
         self._new_id = new_id
         self._clock = clock
-        # Looking a labelled child up costs more than counting; routes, methods and statuses are few.
+        # Looking up a labelled child costs more than counting; there are few labels.
         self._counters: dict[tuple[str, str, int], Counter] = {}
         self._histograms: dict[str, Histogram] = {}
 
@@ -100,7 +98,7 @@ class TelemetryMiddleware:
             return
         begun = self._clock()
         request_id = _client_id(scope["headers"]) or self._new_id()
-        # Litestar's own state lives in the same mapping, which is typed as a plain dict.
+        # Litestar keeps its own state in the same mapping.
         state: dict[str, Any] = scope.setdefault("state", {})
         state["request_id"] = request_id
         added = _headers(request_id, scope["path"])
@@ -120,7 +118,7 @@ class TelemetryMiddleware:
                 status = message["status"]
                 headers = list(message["headers"])
                 present = {name for name, _ in headers}
-                # A copy: a cached response sends the same message again.
+                # A copy, because a cached response sends the same message again.
                 message = {**message, "headers": headers + [header for header in added if header[0] not in present]}
             await send(message)
 
@@ -169,7 +167,7 @@ class TelemetryMiddleware:
 
 
 def _client_id(headers: Any) -> str | None:
-    """The id the caller chose, if it is one that can stand in a log."""
+    """The request id of the client, if it is safe to log."""
     for name, value in headers:
         if name == b"x-request-id":
             return value.decode() if _REQUEST_ID.fullmatch(value) else None
@@ -177,7 +175,7 @@ def _client_id(headers: Any) -> str | None:
 
 
 def _headers(request_id: str, path: str) -> list[tuple[bytes, bytes]]:
-    """What every response carries; the pages of the API's documentation load scripts and styles."""
+    """The headers of every response; the documentation has no content security policy."""
     common = [(b"x-request-id", request_id.encode()), _NO_SNIFF, _NO_STORE]
     is_docs = path == DOCS_PATH or path.startswith(f"{DOCS_PATH}/")
     return common if is_docs else [*common, _NO_CONTENT]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from tests.api.conftest import Deployment, new_tenant
+from tests.api.conftest import Deployment, code_of, new_tenant
 from tests.cli.scripted_agents import EVIDENCE, agents
 
 from meruit.gate.runner.engine import AgentRoster
@@ -124,7 +124,7 @@ def test_a_run_waits_for_what_others_hand_in(desk: Desk) -> None:
     waits = desk.read(f"/{run_id}")
     assert (waits["status"], waits["waiting_for"], waits["note"]) == ("waiting", "1.0", "a person's word")
     wrong = desk.ask("POST", f"/{run_id}/resume", json={"key": "2.0", "value": 1})
-    assert (wrong.status_code, wrong.json()["type"]) == (409, "urn:meruit:problem:wrong_state")
+    assert (wrong.status_code, code_of(wrong)) == (409, "wrong_state")
     given = {"key": "1.0", "value": {"ok": True}}
     assert desk.ask("POST", f"/{run_id}/resume", json=given).json()["status"] == "queued"
     assert desk.ask("POST", f"/{run_id}/resume", json=given).status_code == 200
@@ -140,7 +140,7 @@ def test_what_a_run_waits_for_needs_no_name(desk: Desk) -> None:
     given = {"value": "yes"}
     assert desk.ask("POST", f"/{run_id}/resume", json=given).json()["status"] == "queued"
     again = desk.ask("POST", f"/{run_id}/resume", json=given)
-    assert (again.status_code, again.json()["detail"]) == (409, f"run {run_id} waits for nothing")
+    assert (again.status_code, code_of(again)) == (409, "wrong_state")
     desk.work()
     assert desk.read(f"/{run_id}")["status"] == "completed"
     assert desk.ask("POST", "/run_nothing/resume", json=given).status_code == 404
@@ -213,8 +213,8 @@ def test_a_name_that_no_worker_knows_is_refused_while_any_works(desk: Desk) -> N
     assert desk.read("")["agents_without_worker"] == ["wirter"]
     with at_work(desk):
         reply = desk.ask("POST", "", json={"agent": "wirter", "query": "count"})
-        assert (reply.status_code, reply.json()["type"]) == (422, "urn:meruit:problem:unknown_agent")
-        assert reply.json()["detail"].startswith("no worker works for 'wirter' (did you mean 'writer'?)")
+        assert (reply.status_code, code_of(reply)) == (422, "unknown_agent")
+        assert "'writer'" in reply.json()["detail"]
         assert desk.ask("POST", "", **early).json()["id"] == waiting
         known = desk.queue("endless")
         page = desk.read("")
@@ -292,7 +292,7 @@ def test_runs_are_listed_by_status_and_agent_page_by_page(desk: Desk) -> None:
         before = f"&before={page['next']}"
     assert found == made[::-1]
     wrong = desk.ask("GET", "?status=lost")
-    assert (wrong.status_code, wrong.json()["type"]) == (400, "urn:meruit:problem:invalid")
+    assert (wrong.status_code, code_of(wrong)) == (400, "invalid")
     assert wrong.json()["detail"] == "status: one of queued, running, waiting, completed, failed, cancelled"
     assert desk.ask("GET", "?stats=queued").status_code == 400
 

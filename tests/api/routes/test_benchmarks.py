@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.api.conftest import Deploy, Deployment, new_tenant
+from tests.api.conftest import Deploy, Deployment, code_of, new_tenant
 from tests.api.running import Bench, benchmark, scoring, task
 
 from meruit.api.idempotency import HEADER, REPLAYED
@@ -28,7 +28,7 @@ def refused(bench: Bench, body: Any, status: int, code: str) -> Any:
     """What a benchmark is refused with; nothing of it is kept."""
     before = bench.deployment.rows()
     reply = bench.deployment.ask("POST", "/v1/benchmarks", key=bench.operator, json=body)
-    assert (reply.status_code, reply.json()["type"]) == (status, f"urn:meruit:problem:{code}"), reply.text
+    assert (reply.status_code, code_of(reply)) == (status, code), reply.text
     assert bench.deployment.rows() == before
     return reply.json()
 
@@ -58,7 +58,7 @@ def test_a_second_request_of_a_key_is_answered_as_the_first(bench: Bench) -> Non
     again = bench.deployment.ask("POST", "/v1/benchmarks", json=PLAIN, **ask)
     assert (again.status_code, again.content, again.headers[REPLAYED]) == (201, first.content, "true")
     other = bench.deployment.ask("POST", "/v1/benchmarks", json=PLAIN | {"version": 2}, **ask)
-    assert other.json()["type"] == "urn:meruit:problem:idempotency_key_reused"
+    assert code_of(other) == "idempotency_key_reused"
 
 
 def test_those_who_may_read_all_of_it(bench: Bench) -> None:

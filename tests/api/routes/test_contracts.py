@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from sqlalchemy import func, select
-from tests.api.conftest import CRITERIA, PATIENCE_S, Deploy, Deployment
+from tests.api.conftest import CRITERIA, PATIENCE_S, Deploy, Deployment, code_of
 from tests.api.routes.test_work import PAID, WORK
 from tests.api.test_admission import scope_of
 from tests.api.test_auth import MOVES, contract_ready_for, logged
@@ -25,8 +25,7 @@ from meruit.audit.verify import outcome as recheck
 from meruit.config import Settings
 from meruit.contracts.invariants import find_violations
 from meruit.contracts.store import ledger
-from meruit.contracts.store.work import SubmitWork
-from meruit.contracts.transitions import CompleteContract, ExpireContracts
+from meruit.contracts.transitions import ExpireContracts
 from meruit.errors import MeruitError, StoreUnavailable, UnknownName
 from meruit.governance.dossier import OF_AGENTS
 from meruit.log.note import VerifierKey
@@ -35,6 +34,7 @@ from meruit.model.contract import AgentContract
 from meruit.outcomes.store.erase import Erase
 from meruit.registry import settlement_rules
 from meruit.store import tables
+from meruit.store.idempotency import IdempotentWrite
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy
 
@@ -95,7 +95,7 @@ def settled_times(deployment: Deployment, contract: str) -> int:
 
 
 def told(reply: httpx.Response) -> tuple[int, str]:
-    return reply.status_code, reply.json()["type"].removeprefix("urn:meruit:problem:")
+    return reply.status_code, code_of(reply)
 
 
 def test_a_contract_is_completed_believed_billed_and_settled_at_once(
@@ -129,7 +129,7 @@ def test_the_bundle_of_a_paid_contract_convinces_a_stranger(either: Deployment, 
     outcome = completed(either, key, awarded(either, key))["outcome"]["outcome_id"]
     bundle = either.ask("GET", f"/v1/outcomes/{outcome}/bundle", key=key).content
     signer = VerifierKey.parse(either.ask("GET", "/v1/audit/key", key=key).text)
-    found = recheck.verify(bundle, key=signer)
+    found = recheck.verify_bundle(bundle, key=signer)
     assert {step.state for step in found.steps} == {AuditStepState.OK}, found
 
 
@@ -527,7 +527,7 @@ def test_who_leaves_midway_leaves_nothing_half_done(
     before, written = made.rows(), made.store.recorder._write_group
 
     def slowly(group: Any) -> Any:
-        if any(isinstance(one.write, CompleteContract | SubmitWork) for one in group):
+        if any(isinstance(one.write, IdempotentWrite) for one in group):
             begun.set()
             assert may_end.wait(PATIENCE_S)
         return written(group)
@@ -686,7 +686,7 @@ def test_of_two_processes_with_one_key_one_has_the_effect(
 
     async def after_the_other(wish: Any, **options: Any) -> Any:
         # The service's own housekeeping writes too.
-        if isinstance(wish, CompleteContract):
+        if isinstance(wish, IdempotentWrite):
             sent = body if same else {"output": {"text": "another"}}
             said.append(await asyncio.to_thread(keyed, first, key, contract, "complete", sent, "once"))
         return await write(wish, **options)

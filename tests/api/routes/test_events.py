@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 from standardwebhooks import Webhook
-from tests.api.conftest import CRITERIA, WORK, Deploy, Deployment, settings_with
+from tests.api.conftest import CRITERIA, WORK, Deploy, Deployment, code_of, settings_with
 from tests.api.test_auth import dead_letter, webhook_wish
 
 from meruit.api.server import run
@@ -82,7 +82,7 @@ def test_only_the_types_that_are_wanted_are_told(either: Deployment, key: str) -
     found = told(either.follow("/v1/events?after=0&types=outcome.recorded", so_many(1), key=key).content)
     assert [one.data["data"]["outcome_id"] for one in found] == [outcome]
     unknown = either.ask("GET", "/v1/events?types=outcome.recorded,nothing", key=key)
-    assert (unknown.status_code, unknown.json()["type"]) == (400, "urn:meruit:problem:unknown_event_type")
+    assert (unknown.status_code, code_of(unknown)) == (400, "unknown_event_type")
     assert all(kind in unknown.json()["detail"] for kind in EventType)
 
 
@@ -192,7 +192,7 @@ def test_a_tenant_has_only_so_many_webhooks(deployment: Deployment, tenant: str,
         new_webhook(deployment, tenant)
     wish = {"url": "https://meruit.invalid/hook", "types": ["outcome.erased"]}
     reply = deployment.ask("POST", "/v1/webhooks", key=admin, json=wish)
-    assert (reply.status_code, reply.json()["type"]) == (400, "urn:meruit:problem:bad_webhook")
+    assert (reply.status_code, code_of(reply)) == (400, "bad_webhook")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_webhook_leads_out_and_nowhere_else(deployment: Deployment, admin: str
         # A name is looked up when it is called, and refused then.
         assert reply.status_code == 201
         return
-    assert (reply.status_code, reply.json()["type"]) == (400, "urn:meruit:problem:bad_webhook"), reply.text
+    assert (reply.status_code, code_of(reply)) == (400, "bad_webhook"), reply.text
     assert deployment.rows() == before
 
 
@@ -239,7 +239,7 @@ def test_a_webhook_that_cannot_be_written_is_not_the_callers_fault(
 
     monkeypatch.setattr(deployment.store.recorder, "record", gone)
     reply = deployment.ask("POST", "/v1/webhooks", key=admin, json={"url": "https://meruit.invalid/"})
-    assert (reply.status_code, reply.json()["type"]) == (503, "urn:meruit:problem:unavailable")
+    assert (reply.status_code, code_of(reply)) == (503, "unavailable")
 
 
 class Received(NamedTuple):

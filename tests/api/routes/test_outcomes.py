@@ -4,7 +4,7 @@ from base64 import b64decode
 from typing import Any
 
 import pytest
-from tests.api.conftest import CRITERIA, ROUGE, WORK, Deployment
+from tests.api.conftest import CRITERIA, ROUGE, WORK, Deployment, code_of
 from tests.api.test_auth import rescored
 
 from meruit.audit.findings import AuditStepState
@@ -49,7 +49,7 @@ def test_outcomes_are_narrowed_by_one_thing(either: Deployment, key: str) -> Non
     digest = either.ask("GET", f"/v1/outcomes/{other}", key=key).json()["criteria_digest"]
     assert listed(either, key, criteria_digest=digest) == [other]
     both = either.ask("GET", "/v1/outcomes", key=key, params={"contract_id": "c-1", "verdict": "fail"})
-    assert (both.status_code, both.json()["type"]) == (400, "urn:meruit:problem:too_many_filters")
+    assert (both.status_code, code_of(both)) == (400, "too_many_filters")
 
 
 @pytest.mark.parametrize("count", [0, 4, 5])
@@ -105,10 +105,10 @@ def test_what_was_erased_is_gone_and_said_to_be(either: Deployment, tenant: str,
     assert (found["work_input"], found["work_output"], found["verification_result"]) == (None, None, None)
     assert found["billing_impact"]["bonus"] is None
     difference = either.ask("GET", f"{path}/diff", key=key)
-    assert (difference.status_code, difference.json()["type"]) == (410, "urn:meruit:problem:erased")
+    assert (difference.status_code, code_of(difference)) == (410, "erased")
     assert either.ask("GET", f"{path}/versions", key=key).json()["versions"][0]["result"] is None
     bundle = either.ask("GET", f"{path}/bundle", key=key)
-    assert recheck.verify(bundle.content).failed is None
+    assert recheck.verify_bundle(bundle.content).failed is None
 
 
 def test_a_receipt_proves_the_verdict_to_a_stranger(either: Deployment, tenant: str, key: str) -> None:
@@ -135,11 +135,11 @@ def test_a_bundle_convinces_a_stranger(either: Deployment, tenant: str, key: str
     assert reply.headers["content-type"] == "application/zip"
     assert reply.headers["content-disposition"] == f'attachment; filename="{outcome}.zip"'
     signer = VerifierKey.parse(either.ask("GET", "/v1/audit/key", key=key).text)
-    found = recheck.verify(reply.content, key=signer)
+    found = recheck.verify_bundle(reply.content, key=signer)
     assert (found.outcome, found.failed) == (outcome, None)
     # Nobody had a contract on it, so that nothing was paid.
     skipped = [step.step for step in found.steps if step.state is AuditStepState.SKIPPED]
     assert skipped == [AuditStep.GOVERNANCE, AuditStep.SETTLEMENT]
     assert {step.state for step in found.steps} == {AuditStepState.OK, AuditStepState.SKIPPED}
-    broken = recheck.verify(reply.content[:-40] + bytes(40), key=signer)
+    broken = recheck.verify_bundle(reply.content[:-40] + bytes(40), key=signer)
     assert broken.failed is not None

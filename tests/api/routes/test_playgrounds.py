@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.api.conftest import Deploy, Deployment, new_tenant
+from tests.api.conftest import Deploy, Deployment, code_of, new_tenant
 from tests.api.running import Bench, scoring, task
 
 from meruit.api.app import build_hosting
@@ -123,7 +123,7 @@ def test_the_world_of_a_run_stays_while_the_run_is_under_way(here: Bench) -> Non
     run = here.started()
     place = f"playgrounds/{here.read(f'task-runs/{run}')['playground_id']}"
     refused = here.deployment.ask("DELETE", f"/v1/{place}", key=here.operator)
-    assert (refused.status_code, refused.json()["type"]) == (409, "urn:meruit:problem:in_use")
+    assert (refused.status_code, code_of(refused)) == (409, "in_use")
     branch = here.done(f"{place}/branch")
     assert branch["task_run_id"] is None
     assert here.complete(run)["verdict"] == "pass"
@@ -197,7 +197,7 @@ def test_a_service_without_playgrounds_says_so(deploy: Deploy) -> None:
     ]
     for method, path, options in asked:
         reply = made.ask(method, path, key=bench.operator, **options)
-        assert (reply.status_code, reply.json()["type"]) == (503, "urn:meruit:problem:playgrounds_off"), path
+        assert (reply.status_code, code_of(reply)) == (503, "playgrounds_off"), path
     assert not (made.store.database.location.folder / "playgrounds").exists()
 
 
@@ -219,7 +219,7 @@ def test_a_broken_playground_keeps_nobody_from_the_rest(deploy: Deploy) -> None:
     second = deploy()
     assert second.ask("GET", "/v1/benchmarks", key=bench.operator).status_code == 200
     reply = second.ask("POST", "/v1/playgrounds", key=bench.operator, json={})
-    assert (reply.status_code, reply.json()["type"]) == (503, "urn:meruit:problem:playgrounds_off"), reply.text
+    assert (reply.status_code, code_of(reply)) == (503, "playgrounds_off"), reply.text
 
 
 def test_no_more_are_made_than_there_may_be(here: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +227,7 @@ def test_no_more_are_made_than_there_may_be(here: Bench, monkeypatch: pytest.Mon
     monkeypatch.setattr("meruit.playground.descriptors.MAX_PLAYGROUNDS", 0)
     for path in ("", f"/{made}/branch"):
         reply = here.deployment.ask("POST", f"/v1/playgrounds{path}", key=here.operator, json={})
-        assert (reply.status_code, reply.json()["type"]) == (503, "urn:meruit:problem:cannot_be_made"), reply.text
+        assert (reply.status_code, code_of(reply)) == (503, "cannot_be_made"), reply.text
     assert len(here.read("playgrounds")["playgrounds"]) == 1
 
 
@@ -272,5 +272,5 @@ def test_a_playground_that_is_full_takes_no_checkpoint(here: Bench) -> None:
     refused = here.deployment.ask(
         "POST", f"/v1/playgrounds/{made['id']}/checkpoint", key=here.operator, json={"name": "two"}
     )
-    assert (refused.status_code, refused.json()["type"]) == (507, "urn:meruit:problem:full")
+    assert (refused.status_code, code_of(refused)) == (507, "full")
     assert here.read(f"playgrounds/{made['id']}")["checkpoints"] == ["start"]

@@ -1,7 +1,7 @@
-"""`/v1/agent-runs`: agents and teams at work behind the gate, in workers; nothing of an agent runs here.
+"""`/v1/agent-runs`: runs of agents and teams. Workers run them; this process only queues and reads.
 
-Operators queue, cancel and resume; readers see all of it. An agent's key sees the runs of its own agent, and of those
-what its model was told: no payload, no result, no evidence, no event.
+Operators queue, cancel and resume; readers see everything. An agent's key sees the runs of its own agent, and of those
+only what the model saw: no payload, no result, no evidence, no event.
 """
 
 from typing import Annotated
@@ -39,25 +39,25 @@ from meruit.gate.store.runs import CancelRun, QueueRun, ResumeRun
 from meruit.model.access import Scope
 from meruit.model.events import OutboxEvent
 from meruit.model.time import to_micros
-from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
+from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 
 RUN_ID = anchor_pattern("[A-Za-z0-9][A-Za-z0-9._:@~-]{0,199}")
 AgentRunId = Annotated[str, PathParameter(pattern=RUN_ID)]
 ParentQuery = Annotated[str | None, QueryParameter(pattern=RUN_ID, required=False)]
 STATES = [state.value for state in RunState]
-# Text, because a refusal of our own can say which there are.
+# A string, so that our own error can list the states.
 StatusQuery = Annotated[str | None, QueryParameter(required=False, schema_extra={"enum": STATES})]
-Number = Annotated[int, PathParameter(ge=1, le=2**31 - 1, description="Of the submission in its run, from 1.")]
+Number = Annotated[int, PathParameter(ge=1, le=2**31 - 1, description="Number of the submission in its run, from 1.")]
 
 
-@post("/v1/agent-runs", status_code=201, guards=[OPERATORS], summary="Queue a run of an agent", tags=["agents"])
+@post("/v1/agent-runs", status_code=201, guards=[OPERATORS], summary="Queue an agent run", tags=["agents"])
 async def create_agent_run(
     data: JSONBody[AgentRunRequest], request: ApiRequest, key: Key = None
 ) -> Response[AgentRunBrief]:
-    """Have a worker that knows the agent take it up.
+    """Queue a run; a worker that has the agent starts it.
 
-    While workers work, and none for an agent of this name, it is refused. With none at all it waits for one;
-    `has_worker` of the run tells.
+    The request is refused when workers are running and none of them has an agent of this name. When no worker is
+    running, the run waits for one; see `has_worker` of the run.
     """
     actor, surroundings = request.actor, request.service.store.surroundings
     wish = RunRequest(data.query, data.payload, data.max_attempts, data.max_seconds, data.labels)
@@ -71,7 +71,7 @@ async def create_agent_run(
     return await request.answer_once(key, 201, act)
 
 
-@get("/v1/agent-runs", guards=[ANYONE], summary="List runs of agents", tags=["agents"])
+@get("/v1/agent-runs", guards=[ANYONE], summary="List agent runs", tags=["agents"])
 async def list_agent_runs(
     request: ApiRequest,
     status: StatusQuery = None,
@@ -80,7 +80,7 @@ async def list_agent_runs(
     before: PageCursor = None,
     limit: Limit = 50,
 ) -> Response[AgentRunPage]:
-    """The newest; an agent sees its own, and `parent` names a team run whose members are wanted."""
+    """List the newest runs; an agent sees its own. `parent` selects the members of a team run."""
     scope = request.caller.scope
     if scope.only_own and (scope.agent_id is None or agent not in (None, scope.agent_id)):
         return json_response(AgentRunPage([], None, []))
@@ -107,9 +107,9 @@ async def list_agent_runs(
     return json_response(await request.service.read(ask))
 
 
-@get("/v1/agent-runs/{agent_run_id:str}", guards=[ANYONE], summary="Read a run of an agent", tags=["agents"])
+@get("/v1/agent-runs/{agent_run_id:str}", guards=[ANYONE], summary="Read an agent run", tags=["agents"])
 async def read_agent_run(agent_run_id: AgentRunId, request: ApiRequest) -> Response[AgentRunDetail | OwnAgentRun]:
-    """How it stands, what it submitted and how that was answered; of a team, how each member stands."""
+    """Read the state of a run and its submissions; for a team run, also the state of each member."""
     scope = request.caller.scope
 
     def ask(connection: Connection) -> AgentRunDetail | OwnAgentRun:
@@ -133,7 +133,7 @@ async def read_agent_run(agent_run_id: AgentRunId, request: ApiRequest) -> Respo
 async def read_submission(
     agent_run_id: AgentRunId, number: Number, request: ApiRequest
 ) -> Response[SubmissionDetail | OwnSubmission]:
-    """What was handed in, what the verifier said of it, and what the model was told."""
+    """Read the candidate, the verdict of the verifier, and the feedback that the model got."""
     scope = request.caller.scope
 
     def ask(connection: Connection) -> SubmissionDetail | OwnSubmission:
@@ -155,11 +155,11 @@ async def read_submission(
     "/v1/agent-runs/{agent_run_id:str}/cancel",
     status_code=200,
     guards=[OPERATORS],
-    summary="Give up a run of an agent",
+    summary="Cancel an agent run",
     tags=["agents"],
 )
 async def cancel_agent_run(agent_run_id: AgentRunId, request: ApiRequest, key: Key = None) -> Response[AgentRunBrief]:
-    """End it, a team's members included; one that runs ends as soon as its worker hears of it."""
+    """Cancel a run and, for a team run, its members. A running one ends when its worker next checks."""
     await request.require_no_body()
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
@@ -172,17 +172,17 @@ async def cancel_agent_run(agent_run_id: AgentRunId, request: ApiRequest, key: K
     "/v1/agent-runs/{agent_run_id:str}/resume",
     status_code=200,
     guards=[OPERATORS],
-    summary="Hand in what a run waits for",
+    summary="Resume an agent run",
     tags=["agents"],
 )
 async def resume_agent_run(
     agent_run_id: AgentRunId, data: JSONBody[ResumeRequest], request: ApiRequest, key: Key = None
 ) -> Response[AgentRunBrief]:
-    """Let it go on with this; with a `key` the same twice is once, and another value for that key is refused."""
+    """Give a run the value that it waits for. With a `key`, sending it twice has one effect."""
     tenant, value = request.caller.tenant, msgspec.json.encode(data.value)
 
     def find_wait_key(connection: Connection) -> str:
-        # Of a run that waits for nothing, the move itself says so.
+        # A run that waits for nothing is refused by the write itself.
         return agent_reading.find(connection, tenant, agent_run_id).waiting_for or ""
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
@@ -192,17 +192,22 @@ async def resume_agent_run(
     return await request.answer_once(key, 200, act)
 
 
-@get("/v1/agent-runs/{agent_run_id:str}/events", guards=[READERS], summary="List a run's events", tags=["agents"])
+@get(
+    "/v1/agent-runs/{agent_run_id:str}/events",
+    guards=[READERS],
+    summary="List the events of an agent run",
+    tags=["agents"],
+)
 async def list_agent_run_events(
     agent_run_id: AgentRunId, request: ApiRequest, after: PageCursor = None, limit: Limit = 50
 ) -> Response[AgentRunEvents]:
-    """What happened to it and to its members, oldest first; `/v1/events?subject=ID&after=0` follows one as it goes."""
+    """List the events of a run and of its members, oldest first. `/v1/events?subject=ID&after=0` streams them."""
     tenant = request.caller.tenant
 
     def ask(connection: Connection) -> list[OutboxEvent]:
         run = agent_reading.find(connection, tenant, agent_run_id)
         subjects = frozenset({run.id, *(one.id for one in agent_reading.members(connection, tenant, run.id))})
-        # A run's own number is that of its first event.
+        # The number of a run is that of its first event.
         start = run.seq - 1 if after is None else after
         return outbox.events_after(connection, start, tenant=tenant, limit=limit, subjects=subjects)
 
@@ -211,16 +216,16 @@ async def list_agent_run_events(
 
 
 async def _check_agent_has_worker(request: ApiRequest, agent: str) -> None:
-    """Refuse a name that nobody works for while others are worked for; raises ApiProblem."""
+    """Refuse an agent that no worker has, while other workers are running; raises ApiProblem."""
     living = await request.service.read(lambda connection: agent_reading.live_workers(connection, _now(request)))
     known = {name for worker in living for name in worker.agents}
     if known and agent not in known:
-        detail = f"no worker works for {agent!r}{nearest(agent, known)}; start one with `meruit worker MODULE:AGENT`"
+        detail = f"no worker has the agent {agent!r}{nearest(agent, known)}; start `meruit worker MODULE:AGENT`"
         raise ApiProblem(422, "unknown_agent", detail)
 
 
 def _parse_state(status: str | None) -> RunState | None:
-    """What `status` names; raises ApiProblem with what it may name."""
+    """Parse `status`; raises ApiProblem with the valid values."""
     if status is not None and status not in STATES:
         problem = Problem("status", f"one of {', '.join(STATES)}")
         raise ApiProblem(400, "invalid", str(problem), errors=[problem])
@@ -232,14 +237,12 @@ def _now(request: ApiRequest) -> int:
 
 
 def _find_visible_run(connection: Connection, scope: Scope, run_id: str) -> AgentRun:
-    """A run that the caller may see; another agent's is as if it were not there."""
+    """Find a run that the caller may see; raises NotFound for the run of another agent."""
     run = agent_reading.find(connection, scope.tenant, run_id)
     if scope.only_own and run.agent != scope.agent_id:
         raise NotFound(f"no agent run {run_id!r}")
     return run
 
 
-def _render_brief(run: AgentRun | IdempotentReplay) -> bytes:
-    # Only a move that was given a key of its own answers with what it answered before.
-    assert isinstance(run, AgentRun)  # noqa: S101
+def _render_brief(run: AgentRun) -> bytes:
     return msgspec.json.encode(to_brief(run))

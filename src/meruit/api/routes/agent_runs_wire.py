@@ -1,4 +1,4 @@
-"""Runs of agents as they go over the wire, and the part of them that an agent's own key is shown."""
+"""Requests and replies of `/v1/agent-runs`, and the part that an agent's own key may see."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -19,39 +19,39 @@ from meruit.model.events import OutboxEvent
 from meruit.model.record import Record
 
 MAX_QUERY = 200_000
-"""Characters of what an agent is asked."""
+"""Most characters of a query."""
 MAX_RUN_SECONDS = 30 * 24 * 3600
 MAX_LABELS = 50
 
 
 class AgentRunRequest(Body, frozen=True):
-    """What an agent or a team is asked to do."""
+    """A run of an agent or a team to queue."""
 
     agent: Label
-    """By its name; a worker that knows it takes the run."""
+    """Name of the agent; a worker that has it runs it."""
     query: Annotated[str, Meta(min_length=1, max_length=MAX_QUERY)]
-    # Any: whatever the agent's own context takes.
+    # Any: the agent's own context defines what it accepts.
     payload: dict[str, Any] = msgspec.field(default_factory=dict)
-    """What the agent's context begins with."""
+    """Initial values of the agent's context."""
     max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
-    """Rejections that end the run; the agent's own budget when not given."""
+    """Rejections that end the run (default: the agent's own budget)."""
     max_seconds: Annotated[float, Meta(gt=0, le=MAX_RUN_SECONDS)] | None = None
-    """From its start to its end, rests included."""
+    """Longest time from start to end, pauses included."""
     labels: Annotated[dict[Label, Label], Meta(max_length=MAX_LABELS)] = msgspec.field(default_factory=dict)
 
 
 class ResumeRequest(Body, frozen=True):
-    """What a run waits for."""
+    """The value that a run waits for."""
 
-    # Any: whatever the tool that waits is to answer.
+    # Any: the waiting tool defines the value.
     value: Any
-    """What the waiting tool answers its model."""
+    """What the waiting tool returns to its model."""
     key: Label | None = None
-    """As the run's `waiting_for` says it, so that nothing else is answered; what it waits for when not given."""
+    """The `waiting_for` of the run (default: what it waits for now)."""
 
 
 class AgentRunBrief(Record, frozen=True):
-    """Where a run stands."""
+    """The state of an agent run."""
 
     id: str
     seq: int
@@ -61,24 +61,24 @@ class AgentRunBrief(Record, frozen=True):
     started_at: datetime | None
     ended_at: datetime | None
     wake_at: datetime | None
-    """When it is taken up again, where it pauses or waits."""
+    """When it continues, if it pauses or waits."""
     parent_id: str | None
-    """The team run that it is a part of."""
+    """The team run that it belongs to."""
     item: str | None
     turn: int
     attempts_used: int
     max_attempts: int | None
-    """None for a team without a budget of its own."""
+    """Null for a team without its own budget."""
     ending: str | None
     """Why it failed."""
     waiting_for: str | None
-    """The key of what must be handed in before it goes on; `members` where a team waits for those."""
+    """Key of the value that it waits for; `members` when a team waits for its members."""
     note: str | None
-    """What that is, in the words of the tool that asks for it."""
+    """What the waiting tool says about that value."""
 
 
 class MemberRun(Record, frozen=True):
-    """A part of a team run, as the team's scheduler sees it."""
+    """A member of a team run, as the scheduler of the team sees it."""
 
     id: str
     item: str | None
@@ -90,7 +90,7 @@ class MemberRun(Record, frozen=True):
 
 
 class AgentRunDetail(AgentRunBrief, frozen=True, kw_only=True):
-    """All of a run but its journal; a submission's candidate and feedback are read one by one."""
+    """An agent run without its journal; candidates and feedback are read per submission."""
 
     request: RunRequest
     created_by: str
@@ -98,67 +98,67 @@ class AgentRunDetail(AgentRunBrief, frozen=True, kw_only=True):
     takeovers: int
     verification: VerificationState
     usage: Usage
-    # Any: whatever the verifier returned.
+    # Any: the verifier defines the result.
     result: Any
     error: str | None
-    """What went wrong: for good where it failed, the last time where it is tried again at `wake_at`."""
+    """The error that ended the run, or the last one if it retries at `wake_at`."""
     submissions: list[GateSubmission]
     members: list[MemberRun]
-    """Of a team, those that were begun."""
+    """Members of a team run that were started."""
     has_worker: bool
-    """Whether a worker lives that knows the agent."""
+    """Whether a running worker has the agent."""
 
 
 class OwnAgentRun(AgentRunBrief, frozen=True, kw_only=True):
-    """What an agent sees of its own: nothing that its model was not told."""
+    """What an agent sees of its own run: only what its model saw."""
 
     query: str
     submissions: list[GateSubmissionSummary]
 
 
 class OwnSubmission(GateSubmissionSummary, frozen=True, kw_only=True):
-    """A submission with the candidate and the feedback that its model was given."""
+    """A submission with its candidate and the feedback that the model got."""
 
-    # Any: whatever was handed in.
+    # Any: the agent defines its candidates.
     candidate: Any
 
 
 class SubmissionDetail(GateSubmission, frozen=True, kw_only=True):
-    """The same with what the verifier said, its private evidence included."""
+    """A submission with the whole verdict, private evidence included."""
 
     # Any: as above.
     candidate: Any
     said: Acceptance | Rejection | SystemErrorVerdict | None
-    """None where it was never asked."""
+    """Null when the verifier was not called."""
 
 
 class AgentRunPage(Record, frozen=True):
-    """Runs, newest first."""
+    """Agent runs, newest first."""
 
     agent_runs: list[AgentRunBrief]
     next: int | None
-    """Give it as `before` for the next page; None at the end."""
+    """Pass it as `before` to get the next page; null on the last page."""
     agents_without_worker: list[str]
-    """Agents of these runs that are to go on, and for whom no worker works now; an agent's key is not told."""
+    """Agents of unfinished runs on this page that no running worker has; empty for agent keys."""
 
 
 class AgentRunEvents(Record, frozen=True):
-    """What happened to a run and, of a team, to its members; oldest first."""
+    """Events of a run and of its members, oldest first."""
 
     events: list[OutboxEvent]
     next: int | None
-    """Give it as `after` for the next page; None at the end."""
+    """Pass it as `after` to get the next page; null on the last page."""
 
 
 def to_brief(run: AgentRun) -> AgentRunBrief:
-    """Where a run stands, for whoever may know of it."""
+    """Convert a run to its brief form."""
     return AgentRunBrief(**_brief_fields(run))
 
 
 def to_detail(
     run: AgentRun, submissions: list[GateSubmission], members: list[AgentRun], *, has_worker: bool
 ) -> AgentRunDetail:
-    """A run for those who may see all of it."""
+    """Convert a run for readers."""
     return AgentRunDetail(
         **_brief_fields(run),
         **{name: getattr(run, name) for name in _DETAIL_FIELDS},
@@ -169,7 +169,7 @@ def to_detail(
 
 
 def to_own_run(run: AgentRun, submissions: list[GateSubmission]) -> OwnAgentRun:
-    """A run for the key of the agent whose it is."""
+    """Convert a run for the key of its own agent."""
     return OwnAgentRun(
         **_brief_fields(run),
         query=run.request.query,
@@ -179,12 +179,12 @@ def to_own_run(run: AgentRun, submissions: list[GateSubmission]) -> OwnAgentRun:
 
 # Any: fields of a submission by name.
 def public_fields(submission: GateSubmission) -> dict[str, Any]:
-    """What of a submission whoever handed it in may know."""
+    """The fields of a submission that its own agent may see."""
     return {name: getattr(submission, name) for name in GateSubmissionSummary.__struct_fields__}
 
 
 def agents_lacking_worker(runs: Iterable[AgentRun], living: Iterable[LiveWorker]) -> list[str]:
-    """Agents of runs that are to go on, and that none of the living works for."""
+    """Agents of unfinished runs that no running worker has."""
     known = {name for worker in living for name in worker.agents}
     return sorted({run.agent for run in runs if run.status not in FINAL_STATES} - known)
 
@@ -216,7 +216,7 @@ def _brief_fields(run: AgentRun) -> dict[str, Any]:
 
 
 def _without_feedback(submission: GateSubmission) -> GateSubmission:
-    """Without what is long."""
+    """Drop the feedback, which may be long."""
     return msgspec.structs.replace(submission, feedback=None)
 
 

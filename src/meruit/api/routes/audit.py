@@ -1,4 +1,4 @@
-"""`/v1/audit`: the audit log as it stands, signed."""
+"""`/v1/audit`: the signed audit log."""
 
 import asyncio
 from typing import Annotated, Any
@@ -14,33 +14,33 @@ from meruit.store import log as audit
 from meruit.store.checkpoint import checkpoint
 
 TEXT = "text/plain"
-"""In UTF-8, as Litestar adds by itself."""
+"""Litestar adds the charset UTF-8."""
 Size = Annotated[int, QueryParameter(ge=0, le=2**53)]
 
 
 class Consistency(Record, frozen=True):
-    """That the log only grew from one size to the other: RFC 6962 hashes, as hexadecimal text."""
+    """Proof that the log was only appended to between two sizes: RFC 6962 hashes in hexadecimal."""
 
     old: int
     new: int
     proof: list[str]
 
 
-@get("/v1/audit/checkpoint", guards=[ANYONE], summary="The log, signed", tags=["audit"], media_type=TEXT)
+@get("/v1/audit/checkpoint", guards=[ANYONE], summary="Read the signed checkpoint", tags=["audit"], media_type=TEXT)
 async def read_checkpoint(request: ApiRequest) -> str:
-    """A C2SP checkpoint that covers all that is recorded; a newer one is signed each second at most."""
+    """Read a C2SP checkpoint that covers all records. A new one is signed at most once a second."""
     return (await asyncio.to_thread(checkpoint, request.service.store)).note
 
 
-@get("/v1/audit/key", guards=[ANYONE], summary="The key that signs", tags=["audit"], media_type=TEXT)
+@get("/v1/audit/key", guards=[ANYONE], summary="Read the verifier key", tags=["audit"], media_type=TEXT)
 async def read_verifier_key(request: ApiRequest) -> str:
-    """The verifier key, as `meruit audit verify --key` takes it."""
+    """Read the public key of the log, in the form that `meruit audit verify --key` takes."""
     return request.service.store.signer.vkey
 
 
-@get("/v1/audit/consistency", guards=[ANYONE], summary="Prove that the log only grew", tags=["audit"])
+@get("/v1/audit/consistency", guards=[ANYONE], summary="Prove that the log is append-only", tags=["audit"])
 async def read_consistency(request: ApiRequest, old: Size, new: Size) -> Consistency:
-    """The proof between two sizes of the log."""
+    """Read the consistency proof between two sizes of the log."""
 
     def ask(connection: Any) -> Consistency:
         size = audit.log_size(connection)

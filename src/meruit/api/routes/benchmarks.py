@@ -1,4 +1,4 @@
-"""`/v1/benchmarks`: tasks published for all time, with what they are judged by; nothing of it is for agents."""
+"""`/v1/benchmarks`: published, immutable benchmarks with their tasks and criteria. Agents may not read them."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -20,8 +20,8 @@ from meruit.errors import ApiProblem, DocumentError, NotFound, Problem, Unsuppor
 from meruit.model.canonical import canonical
 from meruit.model.record import Record
 from meruit.model.task import MAX_ATTACHMENTS, MAX_TASKS, SLUG, Benchmark, Task, TaskSource
-from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
 from meruit.playground.environment import CONFIGURED, seed_of
+from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 
 _SLUG = SLUG.strip("^$")
 MAX_BENCHMARK_VERSION = 1_000_000
@@ -33,10 +33,10 @@ TaskPath = Annotated[str, PathParameter(pattern=BENCHMARK_SLUG)]
 
 
 class BenchmarkRequest(Body, frozen=True, omit_defaults=True):
-    """A benchmark, as its file holds it."""
+    """A benchmark, as in its file."""
 
     benchmark: Annotated[str, Meta(pattern=BENCHMARK_SLUG, description="Its name.")]
-    # Any: what a task may say is documented with benchmark files, and checked by their reader.
+    # Any: the parser of benchmark files checks what a task may contain.
     tasks: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=MAX_TASKS)]
     version: Annotated[int, Meta(ge=1, le=MAX_BENCHMARK_VERSION)] = 1
     title: str = ""
@@ -44,11 +44,11 @@ class BenchmarkRequest(Body, frozen=True, omit_defaults=True):
     attachments: Annotated[dict[str, str | dict[str, Any]], Meta(max_length=MAX_ATTACHMENTS)] = msgspec.field(
         default_factory=dict
     )
-    """The files that seeds name: as text, or as `{"base64": …}`."""
+    """The files that seeds refer to: text, or `{"base64": …}`."""
 
 
 class BenchmarkReply(Record, frozen=True):
-    """A benchmark with all that it says."""
+    """A benchmark with its document."""
 
     benchmark: str
     version: int
@@ -61,15 +61,15 @@ class BenchmarkReply(Record, frozen=True):
 
 
 class BenchmarkPage(Record, frozen=True):
-    """Benchmarks, the last published first, without their tasks."""
+    """Benchmarks without their tasks, the last published first."""
 
     benchmarks: list[BenchmarkView]
     next: int | None
-    """Give it as `before` for the next page; None at the end."""
+    """Pass it as `before` to get the next page; null on the last page."""
 
 
 class TaskReply(Record, frozen=True):
-    """One task with all that it says."""
+    """One task with its document."""
 
     benchmark: str
     version: int
@@ -81,11 +81,11 @@ class TaskReply(Record, frozen=True):
 async def publish_benchmark(
     data: JSONBody[BenchmarkRequest], request: ApiRequest, key: Key = None
 ) -> Response[BenchmarkView]:
-    """Keep a benchmark for all time under its name and version; the same again changes nothing."""
+    """Publish a benchmark under its name and version. It cannot be changed; the same document again has no effect."""
     service = request.service
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
-        # Large ones take long enough to hold up everybody else.
+        # A large benchmark would block the event loop.
         benchmark = await asyncio.to_thread(_parse_benchmark, msgspec.to_builtins(data), service)
         view = await service.benchmarks.publish(request.caller.tenant, request.actor.by, benchmark)
         return await request.store_reply(once, msgspec.json.encode(view))
@@ -95,7 +95,7 @@ async def publish_benchmark(
 
 @get("/v1/benchmarks", guards=[READERS], summary="List benchmarks", tags=["benchmarks"])
 async def list_benchmarks(request: ApiRequest, before: PageCursor = None, limit: Limit = 50) -> Response[BenchmarkPage]:
-    """Every version of every benchmark, the last published first."""
+    """List every version of every benchmark, the last published first."""
     tenant = request.caller.tenant
     found = await request.service.read(
         lambda connection: benchmarks.page(connection, tenant, before=before, limit=limit)
@@ -105,7 +105,7 @@ async def list_benchmarks(request: ApiRequest, before: PageCursor = None, limit:
 
 @get("/v1/benchmarks/{benchmark:str}", guards=[READERS], summary="Read a benchmark", tags=["benchmarks"])
 async def read_benchmark(benchmark: BenchmarkPath, request: ApiRequest) -> Response[BenchmarkReply]:
-    """All of it: tasks, seeds, and what agents are judged by."""
+    """Read a benchmark with its tasks, seeds and criteria."""
 
     def ask() -> bytes:
         view, found = request.service.benchmarks.find(request.caller.tenant, benchmark)
@@ -118,7 +118,7 @@ async def read_benchmark(benchmark: BenchmarkPath, request: ApiRequest) -> Respo
 
 @get("/v1/tasks/{benchmark:str}/{task:str}", guards=[READERS], summary="Read a task", tags=["benchmarks"])
 async def read_task(benchmark: BenchmarkPath, task: TaskPath, request: ApiRequest) -> Response[TaskReply]:
-    """One task of a benchmark: what agents are told, and what they are judged by."""
+    """Read one task of a benchmark: its instruction and its criteria."""
 
     def ask() -> bytes:
         found = request.service.benchmarks.find(request.caller.tenant, benchmark).benchmark
@@ -132,22 +132,22 @@ async def read_task(benchmark: BenchmarkPath, task: TaskPath, request: ApiReques
 
 
 def _parse_benchmark(written: Mapping[str, Any], service: Service) -> Benchmark:
-    """The benchmark that somebody wrote; raises ApiProblem, and Unsupported for assertions that do not run."""
+    """Parse a benchmark; raises ApiProblem, or UnsupportedCriteria for assertions that do not run."""
     try:
         benchmark = parse_benchmark(written)
     except DocumentError as refused:
         if _is_benchmark(written):
-            # All that is wrong with it are its assertions.
+            # Only its assertions are wrong.
             raise UnsupportedCriteria(refused.name, refused.problems) from None
         detail = "; ".join(str(problem) for problem in refused.problems[:MAX_ERRORS])
         raise ApiProblem(400, "bad_benchmark", detail, errors=refused.problems) from None
     problems = [*_source_problems(benchmark, service.hosting.sources)]
     if problems:
-        detail = "a benchmark that is published here reads playgrounds, and sources that the operator configured"
+        detail = "a published benchmark may read only playgrounds and sources that the operator configured"
         raise ApiProblem(422, "unknown_source", detail, errors=problems)
     problems = [*_seed_problems(benchmark)]
     if problems:
-        raise ApiProblem(422, "bad_seed", "a task's world cannot be made of its seed", errors=problems)
+        raise ApiProblem(422, "bad_seed", "the seed of a task is not valid", errors=problems)
     return benchmark
 
 
@@ -160,7 +160,7 @@ def _is_benchmark(written: Mapping[str, Any]) -> bool:
 
 
 def _source_problems(benchmark: Benchmark, configured: Mapping[str, TaskSource]) -> Iterator[Problem]:
-    """What speaks against each source that is not the playground's."""
+    """Problems of each source that is not a playground."""
     for number, task in enumerate(benchmark.tasks):
         for name, source in task.sources.items():
             if source.at is not None and (why := _source_problem(source, configured)) is not None:
@@ -170,19 +170,19 @@ def _source_problems(benchmark: Benchmark, configured: Mapping[str, TaskSource])
 def _source_problem(source: TaskSource, configured: Mapping[str, TaskSource]) -> str | None:
     address = source.at or ""
     if not address.startswith(CONFIGURED):
-        return f"the service reads no address that a benchmark names; write at: {CONFIGURED}NAME"
+        return f"a benchmark may not name an address; write at: {CONFIGURED}NAME"
     found = configured.get(address.removeprefix(CONFIGURED))
     if found is None:
-        return f"no source is configured under the name {address.removeprefix(CONFIGURED)[:100]!r}"
+        return f"no configured source is named {address.removeprefix(CONFIGURED)[:100]!r}"
     if found.kind is not source.kind:
-        return f"the configured source is of the kind {found.kind}, not {source.kind}"
+        return f"the configured source has the kind {found.kind}, not {source.kind}"
     if source.model_dump(exclude_defaults=True, exclude={"kind", "at"}):
-        return "a configured source takes nothing but its kind; how it is reached stands in the configuration"
+        return "a configured source has only a kind here; remove the other fields"
     return None
 
 
 def _seed_problems(benchmark: Benchmark) -> Iterator[Problem]:
-    """What is wrong with each seed; one that many tasks share is read once."""
+    """Problems of each seed; a seed that several tasks share is read once."""
     read = set[bytes]()
     for number, task in enumerate(benchmark.tasks):
         mark = canonical(task.seed)

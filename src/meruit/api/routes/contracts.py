@@ -1,9 +1,10 @@
-"""`/v1/contracts`: who works for whom, every move of it, and what waits for a person."""
+"""`/v1/contracts`: contracts, their transitions, and the contracts on hold."""
 
 import asyncio
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
@@ -35,9 +36,8 @@ from meruit.contracts.lifecycle import Decision, Operation
 from meruit.contracts.marketplace import ContractWithWork, Marketplace, completion_fingerprint
 from meruit.contracts.rejudge import rejudge as judge_again
 from meruit.contracts.store import read as contracts
-from meruit.contracts.store import transaction as stepping
 from meruit.contracts.store.read import ContractFilter, ContractFilterValue, ContractSnapshot, ContractView
-from meruit.contracts.store.transaction import Actor, ContractReply, new_salt
+from meruit.contracts.store.transaction import Actor, ContractRequest, new_salt
 from meruit.contracts.transitions import (
     AwardContract,
     DisputeContract,
@@ -68,52 +68,52 @@ from meruit.model.numbers import Number
 from meruit.model.record import Record
 from meruit.model.threshold import money
 from meruit.outcomes.service import SMALL_BYTES
-from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
+from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 from meruit.store.recorder import Write
 
 PARTIES = allow(Role.AGENT, Role.OPERATOR, Role.ADMIN)
 MAX_CLAIMS = 1_000
 MAX_LENGTH_DIGITS = 9
-"""Of a Content-Length that is read as a number."""
+"""Most digits of a Content-Length that is parsed."""
 MAX_NAMED, MAX_NAME_SHOWN = 10, 60
-"""How many fields that are refused a reply names, and how much of each."""
+"""Most refused fields that a reply names, and most characters of each."""
 ContractId = Annotated[str, PathParameter(pattern=CONTRACT_ID)]
 WorkQuery = Annotated[str | None, QueryParameter(pattern=WORK_ID, required=False)]
-# Litestar hands something else of its own to whatever is named `state`.
+# Litestar reserves the parameter name `state`.
 State = Annotated[ContractState | None, QueryParameter(name="state", required=False)]
 VisibleContract = ContractView | AgentContract
 
-# Any: work is whatever JSON the agent gives back.
+# Any: the output is any JSON object.
 Payload = Annotated[dict[str, Any], Meta(description="A JSON object.")]
 
 
 class AwardRequest(Body, frozen=True):
-    """A contract to be made."""
+    """A contract to create."""
 
     work_id: Annotated[str, Meta(pattern=WORK_ID)]
     agent_id: Label
     cpc_rate: Amount | None = None
-    """What this agent is paid for completion; what the work offers when not given."""
+    """Payment for completion (default: the offer of the work)."""
 
 
 class CompletionRequest(Body, frozen=True):
-    """What an agent made of its work."""
+    """The output of an agent."""
 
     output: Payload
     metadata: Payload = msgspec.field(default_factory=dict)
-    """How the run went; an agent may tell times, tokens and the run's name, which are taken for claims."""
+    """About the run. An agent may report times, tokens and the run's name; they count as claims."""
     claimed_metrics: Annotated[dict[Label, float], Meta(max_length=MAX_CLAIMS)] = msgspec.field(default_factory=dict)
-    """What the agent says that its metrics are."""
+    """Metric values that the agent claims."""
 
 
 class ReasonRequest(Body, frozen=True):
-    """Why."""
+    """A reason."""
 
     reason: Reason
 
 
 class ResolutionRequest(Body, frozen=True):
-    """How a dispute ends, and why."""
+    """The decision on a dispute, and its reason."""
 
     decision: Decision
     reason: Reason
@@ -124,7 +124,7 @@ class ContractPage(Record, frozen=True):
 
     contracts: list[ContractView]
     next: int | None
-    """Give it as `before` for the next page; None at the end."""
+    """Pass it as `before` to get the next page; null on the last page."""
 
 
 class AgentContractPage(Record, frozen=True):
@@ -135,7 +135,7 @@ class AgentContractPage(Record, frozen=True):
 
 
 async def check_before_body(request: ApiConnection, _handler: BaseRouteHandler) -> None:
-    """A guard that reads no large output for a contract that is not the caller's, or that can take none."""
+    """Refuse a large output before it is read, when the caller may not complete the contract."""
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdigit() and len(length) <= MAX_LENGTH_DIGITS and int(length) <= SMALL_BYTES:
         return
@@ -144,14 +144,14 @@ async def check_before_body(request: ApiConnection, _handler: BaseRouteHandler) 
     if not re.fullmatch(CONTRACT_ID, contract_id):
         raise NotFound("no such contract")
     contract = await service.read(lambda connection: contracts.find(connection, scope, contract_id))
-    # What was completed may be told again, to whoever hands the same in.
+    # A completed contract answers the same output with the same reply.
     if contract.completion is None:
         lifecycle.check(contract, Operation.COMPLETE)
 
 
-@post("/v1/contracts", status_code=201, guards=[OPERATORS], summary="Award work to an agent", tags=["contracts"])
+@post("/v1/contracts", status_code=201, guards=[OPERATORS], summary="Award a contract", tags=["contracts"])
 async def award_contract(data: JSONBody[AwardRequest], request: ApiRequest, key: Key = None) -> Response[ContractView]:
-    """Make a contract, and put aside the most that it can cost."""
+    """Create a contract for an agent, and put its maximum cost into escrow."""
     rate = None if data.cpc_rate is None else _parse_amount("cpc_rate", data.cpc_rate)
     contract_id = request.service.store.surroundings.new_id("con")
     return await _apply_transition(
@@ -169,7 +169,7 @@ async def list_contracts(
     before: PageCursor = None,
     limit: Limit = 50,
 ) -> Response[ContractPage | AgentContractPage]:
-    """The newest contracts, at most one filter; an agent sees its own."""
+    """List the newest contracts, with at most one filter; an agent sees its own."""
     given = {
         ContractFilter.AGENT: agent_id,
         ContractFilter.CONSUMER: consumer_id,
@@ -178,22 +178,22 @@ async def list_contracts(
     }
     wanted = [ContractFilterValue(by, str(value)) for by, value in given.items() if value is not None]
     if len(wanted) > 1:
-        raise ApiProblem(400, "too_many_filters", f"give one of {', '.join(ContractFilter)}, not {len(wanted)}")
+        raise ApiProblem(400, "too_many_filters", f"use one of {', '.join(ContractFilter)}, not {len(wanted)}")
     if request.caller.role is Role.AGENT and consumer_id is not None:
-        raise ApiProblem(403, "forbidden", "an agent does not ask who pays")
+        raise ApiProblem(403, "forbidden", "agent keys may not filter by consumer_id")
     return await _page(request, wanted[0] if wanted else None, before, limit)
 
 
-@get("/v1/holds", guards=[READERS], summary="List what waits for a person", tags=["contracts"])
+@get("/v1/holds", guards=[READERS], summary="List contracts on hold", tags=["contracts"])
 async def list_holds(request: ApiRequest, before: PageCursor = None, limit: Limit = 50) -> Response[ContractPage]:
-    """Contracts that are completed and not paid, the newest first, each with the reason and governance's flags."""
+    """List completed contracts that are not paid, newest first, with reasons and governance flags."""
     held = ContractFilterValue(ContractFilter.STATE, ContractState.VERIFICATION_PENDING)
     return await _page(request, held, before, limit)
 
 
 @get("/v1/contracts/{contract_id:str}", guards=[ANYONE], summary="Read a contract", tags=["contracts"])
 async def read_contract(contract_id: ContractId, request: ApiRequest) -> Response[ContractView | AgentContract]:
-    """How it stands: its verdict and what was paid; to an agent, of its own, without what it was judged by."""
+    """Read a contract with its verdict and payment. An agent sees its own, without criteria."""
     scope = request.caller.scope
     found = await request.service.read(
         lambda connection: contracts.load_snapshot_with_history(connection, scope, contract_id)
@@ -201,11 +201,17 @@ async def read_contract(contract_id: ContractId, request: ApiRequest) -> Respons
     return json_response(_render_contract(request, found))
 
 
-@post("/v1/contracts/{contract_id:str}/start", status_code=200, guards=[PARTIES], summary="Begin", tags=["contracts"])
+@post(
+    "/v1/contracts/{contract_id:str}/start",
+    status_code=200,
+    guards=[PARTIES],
+    summary="Start a contract",
+    tags=["contracts"],
+)
 async def start_contract(
     contract_id: ContractId, request: ApiRequest, key: Key = None
 ) -> Response[ContractView | AgentContract]:
-    """Say that the agent begins; from here on its time is taken."""
+    """Record that the agent starts; its time is measured from now on."""
     await request.require_no_body()
     return await _apply_transition(request, key, lambda asked: StartContract(asked, contract_id))
 
@@ -214,24 +220,25 @@ async def start_contract(
     "/v1/contracts/{contract_id:str}/complete",
     status_code=200,
     guards=[PARTIES, check_before_body],
-    summary="Hand the output in",
+    summary="Complete a contract",
     tags=["contracts"],
 )
 async def complete_contract(
     contract_id: ContractId, data: JSONBody[CompletionRequest], request: ApiRequest, key: Key = None
 ) -> Response[ContractView | AgentContract]:
-    """Judge the output, ask whether it can be believed, and settle or hold: all of it durable before this answers."""
+    """Judge the output, check governance, then settle or hold. All of it is durable before the reply."""
     caller, service = request.caller, request.service
     by_agent = caller.role is Role.AGENT
     if by_agent:
         _check_agent_metadata(data)
     handed = HandedIn(data.output, data.metadata, data.claimed_metrics, by_agent, len(await request.body()))
+    render = partial(_render_contract, request)
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         asked = _transition_request(request, once)
         case, input_size = await run_in_reader_thread(_load_case, service.marketplace, asked.actor, contract_id)
         mark = await _completion_mark(handed)
-        # Only a first look, which saves work; what counts is what the store finds when it writes.
+        # An early check that saves work; the write checks again.
         if _is_same_completion(case.contract, mark):
             return await request.store_reply(
                 once, _render_contract(request, await _read_contract_state(request, contract_id))
@@ -239,13 +246,15 @@ async def complete_contract(
         lifecycle.complete(case.contract, service.store.surroundings.clock(), "", mark)
         with _hide_details(by_agent):
             await asyncio.to_thread(_compile_criteria, service.marketplace, case)
-            # A long reference takes as long to compare with as a long output.
+            # A long reference takes as long to compare as a long output.
             all_of_it = handed._replace(size=handed.size + input_size)
-            move = await service.marketplace.completion(asked, case, all_of_it)
-            done = await service.store.recorder.record(move)
-        if isinstance(done, ContractSnapshot) and done.contract.outcome_id == move.outcome.id:
+            transition = await service.marketplace.completion(asked, case, all_of_it)
+            done = await request.record_once(once, transition, render)
+        if isinstance(done, IdempotentReplay):
+            return done
+        if done.contract.outcome_id == transition.outcome.id:
             _count_verdict(request, done)
-        return done if isinstance(done, IdempotentReplay) else asked.render(done)
+        return render(done)
 
     return await request.answer_once(key, 200, act)
 
@@ -254,11 +263,11 @@ async def complete_contract(
     "/v1/contracts/{contract_id:str}/settle",
     status_code=200,
     guards=[OPERATORS],
-    summary="Pay a clear verdict",
+    summary="Settle a contract",
     tags=["contracts"],
 )
 async def settle_contract(contract_id: ContractId, request: ApiRequest, key: Key = None) -> Response[ContractView]:
-    """Pay what the verdict is worth; what is settled already is told as it was."""
+    """Pay what the verdict is worth. A settled contract is returned unchanged."""
     await request.require_no_body()
     return await _apply_transition(request, key, lambda asked: SettleContract(asked, contract_id))
 
@@ -267,13 +276,13 @@ async def settle_contract(contract_id: ContractId, request: ApiRequest, key: Key
     "/v1/contracts/{contract_id:str}/release",
     status_code=200,
     guards=[OPERATORS],
-    summary="Pay what was held",
+    summary="Release a hold",
     tags=["contracts"],
 )
 async def release_contract(
     contract_id: ContractId, data: JSONBody[ReasonRequest], request: ApiRequest, key: Key = None
 ) -> Response[ContractView]:
-    """Say that a person has looked and lets it be paid."""
+    """Approve a payment on hold, for a recorded reason."""
     reason, salt = validate_reason(data.reason), new_salt(request.service.store.surroundings.entropy)
     return await _apply_transition(request, key, lambda asked: ReleaseContract(asked, contract_id, reason, salt))
 
@@ -282,13 +291,13 @@ async def release_contract(
     "/v1/contracts/{contract_id:str}/void",
     status_code=200,
     guards=[OPERATORS],
-    summary="Call it off",
+    summary="Void a contract",
     tags=["contracts"],
 )
 async def void_contract(
     contract_id: ContractId, data: JSONBody[ReasonRequest], request: ApiRequest, key: Key = None
 ) -> Response[ContractView]:
-    """Pay nothing; the escrow goes back."""
+    """Cancel a contract: nothing is paid, and the escrow is returned."""
     reason = validate_reason(data.reason)
     return await _apply_transition(request, key, lambda asked: VoidContract(asked, contract_id, reason))
 
@@ -297,24 +306,28 @@ async def void_contract(
     "/v1/contracts/{contract_id:str}/reverse",
     status_code=200,
     guards=[OPERATORS],
-    summary="Take back what was paid",
+    summary="Reverse a payment",
     tags=["contracts"],
 )
 async def reverse_payment(
     contract_id: ContractId, data: JSONBody[ReasonRequest], request: ApiRequest, key: Key = None
 ) -> Response[ContractView]:
-    """Move what was paid back into escrow, to be settled by a later verdict or called off."""
+    """Move a payment back into escrow, to be settled by a later verdict or voided."""
     reason = validate_reason(data.reason)
     return await _apply_transition(request, key, lambda asked: ReverseContract(asked, contract_id, reason))
 
 
 @post(
-    "/v1/contracts/{contract_id:str}/dispute", status_code=200, guards=[PARTIES], summary="Object", tags=["contracts"]
+    "/v1/contracts/{contract_id:str}/dispute",
+    status_code=200,
+    guards=[PARTIES],
+    summary="Dispute a contract",
+    tags=["contracts"],
 )
 async def dispute_contract(
     contract_id: ContractId, data: JSONBody[ReasonRequest], request: ApiRequest, key: Key = None
 ) -> Response[ContractView | AgentContract]:
-    """Object to how it was judged or paid; what is held is frozen until that is resolved."""
+    """Dispute a verdict or a payment. The escrow is frozen until the dispute is resolved."""
     reason = validate_reason(data.reason)
     return await _apply_transition(request, key, lambda asked: DisputeContract(asked, contract_id, reason))
 
@@ -323,13 +336,13 @@ async def dispute_contract(
     "/v1/contracts/{contract_id:str}/resolve",
     status_code=200,
     guards=[OPERATORS],
-    summary="End a dispute",
+    summary="Resolve a dispute",
     tags=["contracts"],
 )
 async def resolve_dispute(
     contract_id: ContractId, data: JSONBody[ResolutionRequest], request: ApiRequest, key: Key = None
 ) -> Response[ContractView]:
-    """Let it stand, take back what was paid, or call it off."""
+    """Uphold the contract, reverse the payment, or void it."""
     reason = validate_reason(data.reason)
     return await _apply_transition(
         request, key, lambda asked: ResolveDispute(asked, contract_id, data.decision, reason)
@@ -340,13 +353,13 @@ async def resolve_dispute(
     "/v1/contracts/{contract_id:str}/rejudge",
     status_code=200,
     guards=[OPERATORS],
-    summary="Judge the output again",
+    summary="Rejudge a contract",
     tags=["contracts"],
 )
 async def rejudge_contract(
     contract_id: ContractId, data: JSONBody[ReasonRequest], request: ApiRequest, key: Key = None
 ) -> Response[ContractView]:
-    """Measure and judge the output anew by the contract's own criteria, as one more version of its verdict."""
+    """Measure and judge the output again by the contract's own criteria, as a new version of its verdict."""
     reason = validate_reason(data.reason)
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
@@ -359,23 +372,22 @@ async def rejudge_contract(
 async def _apply_transition(
     request: ApiRequest,
     key: str | None,
-    move: Callable[[stepping.ContractRequest], Write[ContractReply]],
+    transition: Callable[[ContractRequest], Write[ContractSnapshot]],
     *,
     status: int = 200,
 ) -> Response[Any]:
-    """Have a contract moved once, and answer how it stands."""
+    """Apply a transition once, and answer with the contract."""
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
-        asked = _transition_request(request, once)
+        write = transition(_transition_request(request, once))
         with _hide_details(request.caller.role is Role.AGENT):
-            done = await request.service.store.recorder.record(move(asked))
-        return done if isinstance(done, IdempotentReplay) else asked.render(done)
+            return await request.write_once(once, write, partial(_render_contract, request))
 
     return await request.answer_once(key, status, act)
 
 
-def _transition_request(request: ApiRequest, once: IdempotentRequest | None) -> stepping.ContractRequest:
-    return stepping.ContractRequest(request.actor, once, lambda standing: _render_contract(request, standing))
+def _transition_request(request: ApiRequest, once: IdempotentRequest | None) -> ContractRequest:
+    return ContractRequest(request.actor, None if once is None else once.key)
 
 
 def _render_contract(request: ApiRequest, standing: ContractSnapshot) -> bytes:
@@ -408,24 +420,22 @@ async def _page(
 
 
 def _load_case(marketplace: Marketplace, actor: Actor, contract_id: str) -> tuple[ContractWithWork, int]:
-    """The contract with its work, and the size of what the agent was given."""
+    """Load the contract with its work, and the size of the input."""
     case = marketplace.find_contract(actor, contract_id)
     return case, len(payload_bytes(case.input) or b"")
 
 
 def _compile_criteria(marketplace: Marketplace, case: ContractWithWork) -> None:
-    """Make the criteria ready beside the event loop; the registrar remembers them."""
+    """Compile the criteria outside the event loop; the registrar caches them."""
     work = case.work
     if work.criteria is not None and work.criteria_digest is not None:
         marketplace.registrar.load_committed(work.criteria_digest, work.criteria)
 
 
 def _is_same_completion(contract: Contract, mark: str) -> bool:
-    """Whether just this was handed in before; raises WrongState for another output."""
+    """Whether this output completed the contract before; raises WrongState for another output."""
     if contract.completion not in (None, mark):
-        raise WrongState(
-            "already_completed", f"contract {contract.id} was completed with another output; that one counts"
-        )
+        raise WrongState("already_completed", f"contract {contract.id} was already completed with another output")
     return contract.completion == mark
 
 
@@ -444,36 +454,36 @@ def _count_verdict(request: ApiRequest, done: ContractSnapshot) -> None:
 
 @contextmanager
 def _hide_details(by_agent: bool) -> Iterator[None]:  # noqa: FBT001 - the one thing that it depends on
-    """Tell what cannot be judged or billed here; an agent hears only that, for every problem names a criterion."""
+    """Translate errors of judging and billing. An agent gets no details, because they name criteria."""
     try:
         yield
     except (NotFound, WrongState, IdempotencyConflict, StoreError):
-        # Each tells of the contract's state or of the store, and of nothing that a contract is judged by.
+        # These describe the contract's state or the store, and reveal no criteria.
         raise
     except (DocumentError, AuthorError, UnknownName) as refused:
         if not by_agent and isinstance(refused, DocumentError):
             raise
-        why = "what this contract is judged or paid by does not run here; tell whoever awarded it"
+        why = "the criteria or rules of this contract do not run here; report it to the operator"
         raise ApiProblem(422, "unavailable_here", why if by_agent else str(refused)) from None
     except MeruitError as refused:
-        # Whatever else has a kind of its own is told by its own handler.
+        # Other kinds of error have their own code and status.
         if not by_agent and type(refused) is not MeruitError:
             raise
-        why = "this output cannot be judged; hand in another"
+        why = "this output cannot be judged; submit another one"
         raise ApiProblem(422, "cannot_be_judged", why if by_agent else str(refused)) from None
 
 
 def _check_agent_metadata(data: CompletionRequest) -> None:
-    # Not all of them: there may be a million.
+    # A few of them: there may be a million.
     others = list(islice((name for name in data.metadata if name not in OF_AGENTS), MAX_NAMED))
     if others:
         named = ", ".join(name[:MAX_NAME_SHOWN] for name in sorted(others))
-        told = ", ".join(sorted(OF_AGENTS))
-        raise ApiProblem(403, "forbidden", f"of its run an agent tells only {told}; leave out {named}")
+        allowed = ", ".join(sorted(OF_AGENTS))
+        raise ApiProblem(403, "forbidden", f"an agent may report only {allowed}; leave out {named}")
 
 
 def validate_reason(reason: str) -> str:
-    """The reason, if a person can read it; raises ApiProblem."""
+    """Check that a reason is printable text; raises ApiProblem."""
     if not reason.strip() or not reason.isprintable():
         problem = Problem("reason", "expected one line of text without control characters")
         raise ApiProblem(400, "bad_body", str(problem), errors=[problem])

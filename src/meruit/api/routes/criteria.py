@@ -1,4 +1,4 @@
-"""`/v1/criteria`: named criteria, each version immutable and committed to the audit log."""
+"""`/v1/criteria`: named criteria with immutable versions, each committed to the audit log."""
 
 import asyncio
 from typing import Annotated, Any
@@ -15,28 +15,28 @@ from meruit.model.record import Record
 from meruit.outcomes.store import criteria
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.criteria import NamedCriteria, RegisterCriteria
-from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
+from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 
 NamePath = Annotated[str, PathParameter(pattern=CRITERIA_NAME)]
 NameQuery = Annotated[str | None, QueryParameter(pattern=CRITERIA_NAME, required=False)]
 
 
 class CriteriaRequest(Body, frozen=True):
-    """Criteria to be kept under a name."""
+    """Criteria to register under a name."""
 
     name: CriteriaName
     criteria: dict[str, Any]
-    """As a criteria file holds them."""
+    """As in a criteria file."""
 
 
 class CriteriaDraft(Body, frozen=True):
-    """Criteria to be looked at."""
+    """Criteria to check."""
 
     criteria: dict[str, Any]
 
 
 class CriteriaReply(Record, frozen=True):
-    """One version of named criteria, with what they say."""
+    """One version of named criteria, with its content."""
 
     name: str
     version: int
@@ -51,7 +51,7 @@ class CriteriaPage(Record, frozen=True):
 
     criteria: list[NamedCriteria]
     next: str | None
-    """The name to go on after; None at the end."""
+    """Pass it as `after` to get the next page; null on the last page."""
 
 
 class CriteriaHistory(Record, frozen=True):
@@ -61,7 +61,7 @@ class CriteriaHistory(Record, frozen=True):
 
 
 class CriteriaProblem(Record, frozen=True):
-    """One thing that is wrong with criteria."""
+    """One problem of criteria."""
 
     where: str
     message: str
@@ -79,22 +79,21 @@ class Validation(Record, frozen=True):
 async def register_criteria(
     data: JSONBody[CriteriaRequest], request: ApiRequest, key: Key = None
 ) -> Response[NamedCriteria]:
-    """Keep criteria under a name: the next version, or the one that they already are. Their own code is tried first."""
+    """Register criteria as the next version of a name. The same criteria again keep their version."""
     caller, service = request.caller, request.service
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         ready = await asyncio.to_thread(service.registrar.compile, data.criteria)
         await asyncio.to_thread(service.registrar.validate, ready)
-        wish = RegisterCriteria(caller.tenant, data.name, ready.body, ready.digest, caller.key_id, once)
-        made = await service.store.recorder.record(wish)
-        return made if isinstance(made, IdempotentReplay) else made.to_json()
+        registration = RegisterCriteria(caller.tenant, data.name, ready.body, ready.digest, caller.key_id)
+        return await request.write_once(once, registration, NamedCriteria.to_json)
 
     return await request.answer_once(key, 201, act)
 
 
 @post("/v1/criteria/validate", status_code=200, guards=[OPERATORS], summary="Check criteria", tags=["criteria"])
 async def validate_criteria(data: JSONBody[CriteriaDraft], request: ApiRequest) -> Validation:
-    """Say everything that is wrong with criteria; nothing is kept."""
+    """List every problem of criteria; nothing is stored."""
     registrar = request.service.registrar
     try:
         ready = await asyncio.to_thread(registrar.compile, data.criteria)
@@ -107,7 +106,7 @@ async def validate_criteria(data: JSONBody[CriteriaDraft], request: ApiRequest) 
 
 @get("/v1/criteria", guards=[READERS], summary="List criteria", tags=["criteria"])
 async def list_criteria(request: ApiRequest, after: NameQuery = None, limit: Limit = 50) -> CriteriaPage:
-    """The latest version of each name, by name."""
+    """List the latest version of each name, sorted by name."""
     tenant = request.caller.tenant
     found = await request.service.read(lambda connection: criteria.page(connection, tenant, after=after, limit=limit))
     return CriteriaPage(found, found[-1].name if len(found) == limit else None)
@@ -115,20 +114,25 @@ async def list_criteria(request: ApiRequest, after: NameQuery = None, limit: Lim
 
 @get("/v1/criteria/{name:str}", guards=[READERS], summary="Read criteria", tags=["criteria"])
 async def read_criteria(name: NamePath, request: ApiRequest) -> CriteriaReply:
-    """The latest version of a name."""
+    """Read the latest version of a name."""
     return await _read_stored(request, name, None)
 
 
-@get("/v1/criteria/{name:str}/versions", guards=[READERS], summary="List versions", tags=["criteria"])
+@get("/v1/criteria/{name:str}/versions", guards=[READERS], summary="List versions of criteria", tags=["criteria"])
 async def list_criteria_versions(name: NamePath, request: ApiRequest) -> CriteriaHistory:
-    """Every version of a name, newest first."""
+    """List every version of a name, newest first."""
     tenant = request.caller.tenant
     return CriteriaHistory(await request.service.read(lambda connection: criteria.history(connection, tenant, name)))
 
 
-@get("/v1/criteria/{name:str}/versions/{version:int}", guards=[READERS], summary="Read a version", tags=["criteria"])
+@get(
+    "/v1/criteria/{name:str}/versions/{version:int}",
+    guards=[READERS],
+    summary="Read a version of criteria",
+    tags=["criteria"],
+)
 async def read_criteria_version(name: NamePath, version: VersionPath, request: ApiRequest) -> CriteriaReply:
-    """One version of a name."""
+    """Read one version of a name."""
     return await _read_stored(request, name, version)
 
 
@@ -139,7 +143,6 @@ async def _read_stored(request: ApiRequest, name: str, version: int | None) -> C
         found = criteria.find(connection, tenant, name, version)
         body = outcomes.criteria_from(outcomes.criteria_body(connection, tenant, found.digest))
         written = body.model_dump(mode="json", exclude_defaults=True)
-        told = msgspec.to_builtins(found)
-        return CriteriaReply(**told, criteria=written)
+        return CriteriaReply(**msgspec.to_builtins(found), criteria=written)
 
     return await request.service.read(ask)

@@ -1,4 +1,4 @@
-"""`/v1/events` and `/v1/webhooks`: what happened, followed or delivered."""
+"""`/v1/events` and `/v1/webhooks`: events as a stream, or delivered to a URL."""
 
 from collections.abc import AsyncIterator
 from typing import Annotated
@@ -25,16 +25,14 @@ STREAM = "text/event-stream"
 MAX_URL = 2_000
 MAX_SUBJECT = 500
 MAX_OPEN_STREAMS = 32
-"""Streams of events that one key may hold open."""
+"""Most event streams that one key may have open."""
 _WEBHOOK = anchor_pattern("whk_[0-9a-f]{34}")
 WebhookId = Annotated[str, PathParameter(pattern=_WEBHOOK)]
 WebhookQuery = Annotated[str | None, QueryParameter(pattern=_WEBHOOK, required=False)]
 Seq = Annotated[int, PathParameter(ge=1, le=2**53)]
 Types = Annotated[
     str | None,
-    QueryParameter(
-        required=False, max_length=1_000, description="Event types, separated by commas; all when not given."
-    ),
+    QueryParameter(required=False, max_length=1_000, description="Event types, separated by commas (default: all)."),
 ]
 Subject = Annotated[
     str | None,
@@ -44,8 +42,8 @@ Subject = Annotated[
         max_length=MAX_SUBJECT,
         pattern=PRINTABLE,
         description=(
-            "What events are about, by its id, such as an agent's run; everything when not given. "
-            "A member of a team is a subject of its own."
+            "Id of what the events are about, such as an agent run (default: everything). "
+            "A member of a team run is its own subject."
         ),
     ),
 ]
@@ -55,19 +53,19 @@ LastEventId = Annotated[
         name="Last-Event-ID",
         required=False,
         pattern=anchor_pattern("[0-9]{1,15}"),
-        description="The id of the last event that you have; a browser sends it by itself.",
+        description="Id of the last event that you received; a browser sends it automatically.",
     ),
 ]
 After = Annotated[
     int | None,
     QueryParameter(
-        ge=0, le=2**53, required=False, description="Go on after this event; only what is new when not given."
+        ge=0, le=2**53, required=False, description="Cursor: events after this one (default: only new events)."
     ),
 ]
 
 
 class WebhookRequest(Body, frozen=True):
-    """Where events are to be sent."""
+    """A webhook to create."""
 
     url: Annotated[str, Meta(min_length=1, max_length=MAX_URL)]
     types: Annotated[list[EventType], Meta(max_length=len(EventType))] = msgspec.field(default_factory=list)
@@ -75,14 +73,14 @@ class WebhookRequest(Body, frozen=True):
 
 
 class WebhookPage(Record, frozen=True):
-    """Webhooks by their ids, without secrets."""
+    """Webhooks sorted by id, without secrets."""
 
     webhooks: list[Webhook]
     next: str | None
 
 
 class DeadLetterPage(Record, frozen=True):
-    """What could not be delivered, oldest event first."""
+    """Events that could not be delivered, oldest first."""
 
     dead: list[DeadLetter]
     next: int | None
@@ -91,7 +89,7 @@ class DeadLetterPage(Record, frozen=True):
 @get(
     "/v1/events",
     guards=[READERS],
-    summary="Follow what happens",
+    summary="Stream events",
     tags=["events"],
     media_type=STREAM,
     responses={
@@ -110,24 +108,24 @@ async def stream_events(
     subject: Subject = None,
     last: LastEventId = None,
 ) -> Stream:
-    """Events of your tenant as server-sent events, until you leave; each has an id to go on after."""
+    """Stream the events of your tenant as server-sent events. Each has an id; pass it as `after` to continue."""
     service, tenant = request.service, request.caller.tenant
     wanted = _parse_types(types)
     start = int(last) if last is not None else after
     if start is None:
         start = await service.read(outbox.newest)
     if service.open_streams[request.caller.key_id] >= MAX_OPEN_STREAMS:
-        raise ApiProblem(429, "too_many_streams", f"a key follows events {MAX_OPEN_STREAMS} times at once at most")
+        raise ApiProblem(429, "too_many_streams", f"a key may have {MAX_OPEN_STREAMS} open streams; close one first")
     about = None if subject is None else frozenset({subject})
     following = service.dispatcher.follow(tenant, start, wanted, service.ended, subjects=about)
 
     async def lines() -> AsyncIterator[bytes]:
         service.open_streams[request.caller.key_id] += 1
         try:
-            # Said at once, so that a caller knows that it is connected.
+            # Sent at once, so that a client knows that it is connected.
             yield b": following\n\n"
             async for numbered in following:
-                # A key may be revoked while its owner listens.
+                # The key may be revoked while the stream is open.
                 if not await _is_still_authorized(request):
                     return
                 yield b": still here\n\n" if numbered is None else _encode_event(numbered)
@@ -155,20 +153,20 @@ def _parse_types(types: str | None) -> frozenset[str] | None:
     wanted = frozenset(types.split(","))
     if unknown := wanted - set(EventType):
         known = ", ".join(EventType)
-        raise ApiProblem(400, "unknown_event_type", f"{len(unknown)} of the types are unknown; there are {known}")
+        raise ApiProblem(400, "unknown_event_type", f"{len(unknown)} unknown event types; the known ones are {known}")
     return wanted
 
 
-@post("/v1/webhooks", status_code=201, guards=[OPERATORS], summary="Have events delivered", tags=["events"])
+@post("/v1/webhooks", status_code=201, guards=[OPERATORS], summary="Create a webhook", tags=["events"])
 async def create_webhook(data: JSONBody[WebhookRequest], request: ApiRequest) -> Response[IssuedWebhook]:
-    """Send your tenant's events to a URL from now on; the secret that signs them is in this reply and nowhere else."""
+    """Send the events of your tenant to a URL from now on. Only this reply shows the signing secret."""
     service = request.service
     try:
         check_url(data.url, service.settings.webhook_networks)
         wish = AddWebhook(request.caller.tenant, data.url, frozenset(data.types), service.store.surroundings.entropy)
         made = await service.store.recorder.record(wish)
     except StoreError:
-        # Ours to answer for, and no word on the URL.
+        # An error of the service, not of the URL.
         raise
     except MeruitError as refused:
         raise ApiProblem(400, "bad_webhook", str(refused)) from None
@@ -177,15 +175,15 @@ async def create_webhook(data: JSONBody[WebhookRequest], request: ApiRequest) ->
 
 @get("/v1/webhooks", guards=[READERS], summary="List webhooks", tags=["events"])
 async def list_webhooks(request: ApiRequest, after: WebhookQuery = None, limit: Limit = 50) -> WebhookPage:
-    """The webhooks of your tenant, without their secrets."""
+    """List the webhooks of your tenant, without their secrets."""
     tenant = request.caller.tenant
     found = await request.service.read(lambda connection: webhooks.page(connection, tenant, after=after, limit=limit))
     return WebhookPage(found, found[-1].id if len(found) == limit else None)
 
 
-@delete("/v1/webhooks/{webhook_id:str}", guards=[OPERATORS], summary="Remove a webhook", tags=["events"])
+@delete("/v1/webhooks/{webhook_id:str}", guards=[OPERATORS], summary="Delete a webhook", tags=["events"])
 async def delete_webhook(webhook_id: WebhookId, request: ApiRequest) -> None:
-    """Send nothing more to it; what still waits for it is forgotten."""
+    """Delete a webhook; pending deliveries are dropped."""
     await request.service.store.recorder.record(RemoveWebhook(request.caller.tenant, webhook_id))
 
 
@@ -193,7 +191,7 @@ async def delete_webhook(webhook_id: WebhookId, request: ApiRequest) -> None:
 async def list_dead_letters(
     webhook_id: WebhookId, request: ApiRequest, after: PageCursor = None, limit: Limit = 50
 ) -> DeadLetterPage:
-    """What a webhook was not sent although it was tried to the end."""
+    """List the events that were not delivered although all retries were used."""
     tenant = request.caller.tenant
     found = await request.service.read(
         lambda connection: deliveries.dead_letters(connection, tenant, webhook_id, after=after or 0, limit=limit)
@@ -205,10 +203,10 @@ async def list_dead_letters(
     "/v1/webhooks/{webhook_id:str}/dead/{seq:int}/redeliver",
     status_code=202,
     guards=[OPERATORS],
-    summary="Try a dead letter again",
+    summary="Redeliver a dead letter",
     tags=["events"],
 )
 async def redeliver_dead_letter(webhook_id: WebhookId, seq: Seq, request: ApiRequest) -> Response[None]:
-    """Make a dead letter due now; events of its subject that came later may have been delivered already."""
+    """Deliver a dead letter now. Later events of its subject may already have been delivered."""
     await request.service.store.recorder.record(Redeliver(request.caller.tenant, webhook_id, seq))
     return Response(None, status_code=202)

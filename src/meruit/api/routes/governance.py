@@ -1,4 +1,4 @@
-"""`/v1/governance`: whether an outcome can be believed, for whoever else asks."""
+"""`/v1/governance`: check the plausibility of an outcome for other systems."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -26,26 +26,26 @@ CONTEXT = "execution_context"
 DOSSIER = f"{CONTEXT}.dossier"
 MAX_AT_ONCE = 2
 MAX_PROBLEMS = 10
-"""How many things wrong with a dossier are told."""
+"""Most problems of a dossier that a reply lists."""
 _executor = ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="governance")
-"""Threads of its own: however many ask, those who complete and settle have theirs."""
+"""Its own threads, so that many checks do not delay completions and settlements."""
 
 CONTEXT_NAMES = {"claimed_ms": "duration_ms", "claimed_tokens": "total_tokens"}
-"""What a context calls differently."""
+"""Fields of a dossier that have another name in an execution context."""
 
-# Any: an asker's metrics and context may hold whatever JSON it has.
-MetricValues = Annotated[dict[str, Any], Meta(description="Values by the names of their metrics.")]
+# Any: metrics and context are any JSON.
+MetricValues = Annotated[dict[str, Any], Meta(description="Metric values by name.")]
 Context = Annotated[
     dict[str, Any],
     Meta(
-        description="All that is known of the run: a `dossier`, or `agent_id`, `work_id`, `claimed_metrics`, "
-        "`measured_metrics`, `duration_ms`, `started_at` and the like."
+        description="What is known about the run: a `dossier`, or `agent_id`, `work_id`, `claimed_metrics`, "
+        "`measured_metrics`, `duration_ms`, `started_at` and so on."
     ),
 ]
 
 
 class OutcomeQuestion(Body, frozen=True):
-    """An outcome, and what is known of it."""
+    """An outcome to check."""
 
     contract_id: Label
     claimed_metrics: MetricValues = msgspec.field(default_factory=dict)
@@ -56,14 +56,14 @@ class OutcomeQuestion(Body, frozen=True):
     "/v1/governance/validate_outcome",
     status_code=200,
     guards=[OPERATORS],
-    summary="Can an outcome be believed?",
+    summary="Check the plausibility of an outcome",
     tags=["governance"],
 )
 async def validate_outcome(data: JSONBody[OutcomeQuestion], request: ApiRequest) -> Response[GovernanceResult]:
-    """Ask every rule of this service about an outcome; nothing is kept, and nothing remembered here is used."""
+    """Apply every governance rule of this service to an outcome. Nothing is stored, and no stored history is used."""
     policy = request.service.marketplace.policy
     if policy is None:
-        why = "this service asks no governance (verification.governance_check in its configuration)"
+        why = "governance is off in this service; set verification.governance_check in its configuration"
         raise ApiProblem(409, "governance_off", why)
     return json_response(await asyncio.get_running_loop().run_in_executor(_executor, _evaluate, data, policy))
 
@@ -73,7 +73,7 @@ def _evaluate(data: OutcomeQuestion, policy: Policy) -> GovernanceResult:
 
 
 def _dossier(data: OutcomeQuestion) -> Dossier:
-    """What the asker gathered, or what its context tells."""
+    """The dossier of the request, or one built from its context."""
     context = data.execution_context
     gathered = context.get("dossier")
     if gathered is None:
@@ -84,16 +84,16 @@ def _dossier(data: OutcomeQuestion) -> Dossier:
         problem = field_problem(str(refused))
         raise _body_error([problem._replace(where=f"{DOSSIER}.{problem.where}".rstrip("."))]) from None
     if dossier.contract_id not in ("", data.contract_id):
-        raise _body_error([Problem(f"{DOSSIER}.contract_id", "is another than contract_id")])
+        raise _body_error([Problem(f"{DOSSIER}.contract_id", "must equal contract_id")])
     return _check_bounds(dossier, DOSSIER)
 
 
 def _check_bounds(dossier: Dossier, where: str) -> Dossier:
-    """The same; raises BodyError for one that holds more than any outcome has."""
-    told = CONTEXT_NAMES if where == CONTEXT else {}
+    """Return the dossier; raises BodyError when a part is too large."""
+    names = CONTEXT_NAMES if where == CONTEXT else {}
     problems = [*islice(find_excesses(dossier), MAX_PROBLEMS)]
     if problems:
-        raise _body_error(one._replace(where=f"{where}.{told.get(one.where, one.where)}") for one in problems)
+        raise _body_error(one._replace(where=f"{where}.{names.get(one.where, one.where)}") for one in problems)
     return dossier
 
 

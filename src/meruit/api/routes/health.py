@@ -1,4 +1,4 @@
-"""Whether the service lives, and its numbers."""
+"""`/health` and `/metrics`."""
 
 from contextlib import suppress
 
@@ -16,20 +16,20 @@ from meruit.model.record import Record
 from meruit.store import tables
 
 PROMETHEUS = "text/plain; version=0.0.4"
-"""In UTF-8, as Litestar adds by itself."""
+"""Litestar adds the charset UTF-8."""
 
 
 class Health(Record, frozen=True):
-    """How the service is."""
+    """The health of the service."""
 
     status: str
     version: str
     database: str
 
 
-@get("/health", opt={PUBLIC: True}, summary="Whether the service can serve", tags=["service"])
+@get("/health", opt={PUBLIC: True}, summary="Check the health of the service", tags=["service"])
 async def read_health(request: ApiRequest) -> Response[Health]:
-    """200 when records can be read, 503 when not."""
+    """Answer 200 when the database can be read, else 503."""
     try:
         await request.service.read(lambda connection: connection.execute(select(tables.log_state.c.id)).one())
     except StoreError:
@@ -37,12 +37,12 @@ async def read_health(request: ApiRequest) -> Response[Health]:
     return json_response(Health("ok", __version__, "ok"))
 
 
-@get("/metrics", guards=[READERS], summary="Numbers for Prometheus", tags=["service"], media_type=PROMETHEUS)
+@get("/metrics", guards=[READERS], summary="Read Prometheus metrics", tags=["service"], media_type=PROMETHEUS)
 async def read_metrics(request: ApiRequest) -> Response[bytes]:
-    """Requests, verdicts, records, deliveries, agents' runs, in Prometheus's text format."""
+    """Read the metrics of the service in the text format of Prometheus."""
     service = request.service
     service.instruments.recorder_queue.set(service.store.recorder.queue_length)
-    # The other numbers are there to be read, most of all where the database is not.
+    # The other metrics are served even when the database is down.
     with suppress(StoreError):
         standing = await service.read(agent_reading.count_by_state)
         for state in RunState:

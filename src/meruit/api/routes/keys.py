@@ -1,4 +1,4 @@
-"""`/v1/keys`: who is let in; for admins, of their own tenant."""
+"""`/v1/keys`: API keys, managed by the admins of a tenant."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -23,27 +23,27 @@ KeyQuery = Annotated[str | None, QueryParameter(pattern=_KEY, required=False)]
 
 
 class KeyRequest(Body, frozen=True):
-    """A key to be made."""
+    """A key to create."""
 
     name: Label
     role: Role
     agent_id: Label | None = None
-    """For the role `agent`, and only for it: the agent that the key acts as."""
+    """The agent that the key acts as; required for the role `agent` and not allowed for others."""
     expires_in_days: Annotated[int, Meta(ge=1, le=MAX_DAYS)] | None = None
 
 
 class KeyPage(Record, frozen=True):
-    """Keys by their ids, without secrets."""
+    """Keys sorted by id, without secrets."""
 
     keys: list[KeyRecord]
     next: str | None
 
 
-@post("/v1/keys", status_code=201, guards=[ADMINS], summary="Make a key", tags=["keys"])
+@post("/v1/keys", status_code=201, guards=[ADMINS], summary="Create a key", tags=["keys"])
 async def create_key(data: JSONBody[KeyRequest], request: ApiRequest) -> Response[IssuedKey]:
-    """A new key of your tenant; its secret is in this reply and nowhere else."""
+    """Create a key of your tenant. Only this reply shows its secret."""
     if (data.role is Role.AGENT) != (data.agent_id is not None):
-        raise ApiProblem(400, "bad_key", "an agent's key names its agent (agent_id), and no other key does")
+        raise ApiProblem(400, "bad_key", "agent_id is required for the role agent, and not allowed for other roles")
     service = request.service
     surroundings = service.store.surroundings
     expires = None if data.expires_in_days is None else surroundings.clock() + timedelta(days=data.expires_in_days)
@@ -55,7 +55,7 @@ async def create_key(data: JSONBody[KeyRequest], request: ApiRequest) -> Respons
 
 @get("/v1/keys", guards=[ADMINS], summary="List keys", tags=["keys"])
 async def list_keys(request: ApiRequest, after: KeyQuery = None, limit: Limit = 50) -> KeyPage:
-    """The keys of your tenant, revoked ones included."""
+    """List the keys of your tenant, revoked ones included."""
     tenant = request.caller.tenant
     found = await request.service.read(
         lambda connection: keys.page(connection, tenant=tenant, after=after, limit=limit)
@@ -65,7 +65,7 @@ async def list_keys(request: ApiRequest, after: KeyQuery = None, limit: Limit = 
 
 @delete("/v1/keys/{key_id:str}", status_code=200, guards=[ADMINS], summary="Revoke a key", tags=["keys"])
 async def revoke_key(key_id: KeyId, request: ApiRequest) -> KeyRecord:
-    """Make a key useless; it stays listed."""
+    """Revoke a key; it stays in the list."""
     service = request.service
     revoked = await service.store.recorder.record(Revoke(key_id, request.caller.tenant))
     service.authenticator.clear_cache()

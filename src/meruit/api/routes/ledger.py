@@ -1,4 +1,4 @@
-"""`/v1/ledger`: what every account comes to, and what moved on it."""
+"""`/v1/ledger`: balances and statements of accounts."""
 
 import re
 from datetime import datetime
@@ -25,11 +25,11 @@ from meruit.model.time import from_micros, to_micros, to_rfc3339
 from meruit.store import tables
 
 MAX_LINES = 10_000
-"""Of one reply; the rest is on the next page."""
+"""Most lines of one page."""
 MAX_ACCOUNTS = 10_000
-"""In one reply."""
+"""Most accounts of one reply."""
 KINDS = ("agent:", "consumer:", "escrow:")
-"""How the accounts of parties and contracts begin."""
+"""Prefixes of the accounts of parties and contracts."""
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
 
 Account = Annotated[
@@ -39,21 +39,21 @@ Account = Annotated[
         max_length=MAX_LABEL + len(max(KINDS, key=len)),
         pattern=PRINTABLE,
         required=False,
-        description="`agent:ID`, `consumer:ID`, `escrow:CONTRACT` or `platform`; an agent's own when left out.",
+        description="`agent:ID`, `consumer:ID`, `escrow:CONTRACT` or `platform` (default for agents: their own).",
     ),
 ]
 Currency = Annotated[str, QueryParameter(pattern=anchor_pattern("[A-Z]{3}"), description="An ISO 4217 code.")]
-# Text, because Litestar would take moments without a zone, which nobody can place.
+# A string, because Litestar would accept times without a zone, which are ambiguous.
 Since = Annotated[
-    str | None, QueryParameter(name="from", max_length=40, required=False, description="RFC 3339; included.")
+    str | None, QueryParameter(name="from", max_length=40, required=False, description="Start, RFC 3339, inclusive.")
 ]
 Until = Annotated[
-    str | None, QueryParameter(name="to", max_length=40, required=False, description="RFC 3339; left out.")
+    str | None, QueryParameter(name="to", max_length=40, required=False, description="End, RFC 3339, exclusive.")
 ]
 
 
 class BalanceView(Record, frozen=True):
-    """What an account comes to, in decimal text; a consumer is below zero by what it has put up."""
+    """The balance of an account as a decimal string; a consumer is below zero by what it has paid in."""
 
     account: str
     currency: str
@@ -61,26 +61,26 @@ class BalanceView(Record, frozen=True):
 
 
 class Balances(Record, frozen=True):
-    """Every account; contracts' escrows as one. Those of a currency sum to zero."""
+    """Every account, all escrows as one. The balances of a currency sum to zero."""
 
     balances: list[BalanceView]
 
 
 class MovementView(Record, frozen=True):
-    """One movement of an account, in decimal text."""
+    """One movement of an account, as decimal strings."""
 
     at: datetime
     contract_id: str
     operation: str
     amount: str
     balance: str
-    """After it."""
+    """Balance after the movement."""
     leaf: int
     """Its entry in the audit log."""
 
 
 class StatementView(Record, frozen=True):
-    """What moved on an account in a period."""
+    """The movements of an account in a period."""
 
     account: str
     currency: str
@@ -89,34 +89,34 @@ class StatementView(Record, frozen=True):
     lines: list[MovementView]
     since: datetime | None = msgspec.field(name="from")
     until: datetime | None = msgspec.field(name="to")
-    """Where this page ends, if it is not the last."""
+    """The end of this page, if it is not the last."""
     next: str | None
-    """Give it as `from` for the next page; None at the end."""
+    """Pass it as `from` to get the next page; null on the last page."""
 
 
-@get("/v1/ledger/balances", guards=[READERS], summary="What every account comes to", tags=["ledger"])
+@get("/v1/ledger/balances", guards=[READERS], summary="Read all balances", tags=["ledger"])
 async def read_balances(request: ApiRequest) -> Response[Balances]:
-    """All accounts of your tenant by currency and name."""
+    """Read the balances of your tenant, sorted by currency and name."""
     tenant = request.caller.tenant
     found = await request.service.read(lambda connection: ledger.balances(connection, tenant))
     if len(found) > MAX_ACCOUNTS:
-        why = f"there are more than {MAX_ACCOUNTS:,} accounts; ask for the statement of those that you need"
+        why = f"there are more than {MAX_ACCOUNTS:,} accounts; read statements of single accounts instead"
         raise ApiProblem(409, "too_many_accounts", why)
     return json_response(Balances([BalanceView(one.account, one.currency, in_units(one.micros)) for one in found]))
 
 
-@get("/v1/ledger/statement", guards=[ANYONE], summary="What moved on an account", tags=["ledger"])
+@get("/v1/ledger/statement", guards=[ANYONE], summary="Read a statement of an account", tags=["ledger"])
 async def read_statement(
     request: ApiRequest, currency: Currency, account: Account = None, since: Since = None, until: Until = None
 ) -> Response[StatementView]:
-    """The movements of an account from a moment to before another, the oldest first; an agent sees its own."""
+    """Read the movements of an account in a period, oldest first; an agent sees its own account."""
     caller = request.caller
     named = _resolve_account(caller, account)
     if currency not in CURRENCIES:
-        raise _invalid_field("currency", "expected the code of a currency, such as USD or EUR")
+        raise _invalid_field("currency", "expected a currency code, such as USD or EUR")
     begin, end = _parse_moment("from", since), _parse_moment("to", until)
     if begin is not None and end is not None and begin > end:
-        raise _invalid_field("from", "the period ends before it begins")
+        raise _invalid_field("from", "must not be after `to`")
 
     def ask(connection: Connection) -> StatementView:
         following = _next_page_start(connection, caller.tenant, named, currency, begin, end)
@@ -128,16 +128,16 @@ async def read_statement(
 
 
 def _resolve_account(caller: Caller, asked: str | None) -> str:
-    """The account that is meant; an agent has one."""
+    """The account to read; an agent has only its own."""
     if caller.role is Role.AGENT:
         own = f"agent:{caller.agent_id or ''}"
         if asked not in (None, own):
-            raise ApiProblem(403, "forbidden", "an agent sees its own account; leave account out")
+            raise ApiProblem(403, "forbidden", "an agent may read only its own account; leave account out")
         return own
     if asked is None:
         raise _invalid_field("account", "is required")
     if asked != PLATFORM and not asked.startswith(KINDS):
-        raise _invalid_field("account", f"expected {PLATFORM}, or a name that begins with {', '.join(KINDS)}")
+        raise _invalid_field("account", f"expected {PLATFORM}, or a name that starts with {', '.join(KINDS)}")
     return asked
 
 
@@ -145,14 +145,14 @@ def _parse_moment(field: str, text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        # `fromisoformat` alone takes weeks, days without a time and moments without a zone.
+        # `fromisoformat` alone accepts weeks, days without a time and times without a zone.
         if _MOMENT.fullmatch(text):
             moment = datetime.fromisoformat(text.upper())
             to_rfc3339(moment)
             return moment
     except (ValueError, OverflowError):
         pass
-    raise _invalid_field(field, "expected a moment with its zone, as 2026-01-31T00:00:00Z; write a plus sign as %2B")
+    raise _invalid_field(field, "expected a time with a zone, such as 2026-01-31T00:00:00Z; write a plus sign as %2B")
 
 
 def _invalid_field(field: str, message: str) -> ApiProblem:
@@ -163,7 +163,7 @@ def _invalid_field(field: str, message: str) -> ApiProblem:
 def _next_page_start(
     connection: Connection, tenant: str, account: str, currency: str, begin: datetime | None, end: datetime | None
 ) -> datetime | None:
-    """Where the next page begins; None when all fits on this one."""
+    """When the next page starts; None when this page holds everything."""
     table = tables.postings
     query = select(table.c.at).where(table.c.tenant == tenant, table.c.account == account, table.c.currency == currency)
     if begin is not None:
@@ -174,9 +174,9 @@ def _next_page_start(
     beyond = connection.execute(query.offset(MAX_LINES).limit(1)).scalar()
     if beyond is None:
         return None
-    # What moved at one moment stays together, so that a page can be asked for by its moment.
+    # Movements at one time stay together, so that a time is a valid cursor.
     if connection.execute(query.limit(1)).scalar() == beyond:
-        raise ApiProblem(409, "too_many_lines", f"more than {MAX_LINES:,} movements have one and the same moment")
+        raise ApiProblem(409, "too_many_lines", f"more than {MAX_LINES:,} movements have the same time")
     return from_micros(beyond)
 
 

@@ -1,4 +1,4 @@
-"""`/v1/outcomes`: what was decided, its versions, and the proof of it."""
+"""`/v1/outcomes`: recorded outcomes, the versions of their verdicts, and proofs."""
 
 import asyncio
 from typing import Annotated, Any
@@ -32,7 +32,7 @@ class OutcomePage(Record, frozen=True):
 
     outcomes: list[OutcomeSummary]
     next: int | None
-    """Give it as `before` for the next page; None at the end."""
+    """Pass it as `before` to get the next page; null on the last page."""
 
 
 class AgentOutcomePage(Record, frozen=True):
@@ -58,7 +58,7 @@ async def list_outcomes(
     before: PageCursor = None,
     limit: Limit = 50,
 ) -> Response[OutcomePage | AgentOutcomePage]:
-    """The newest outcomes, at most one filter; an agent sees its own."""
+    """List the newest outcomes, with at most one filter; an agent sees its own."""
     caller, service = request.caller, request.service
     given = {
         OutcomeFilterField.CONTRACT: contract_id,
@@ -68,9 +68,9 @@ async def list_outcomes(
     }
     narrowed = [OutcomeFilter(by, str(value)) for by, value in given.items() if value is not None]
     if len(narrowed) > 1:
-        raise ApiProblem(400, "too_many_filters", f"give one of {', '.join(OutcomeFilterField)}, not {len(narrowed)}")
+        raise ApiProblem(400, "too_many_filters", f"use one of {', '.join(OutcomeFilterField)}, not {len(narrowed)}")
     if caller.role is Role.AGENT and criteria_digest is not None:
-        raise ApiProblem(403, "forbidden", "an agent does not ask about criteria")
+        raise ApiProblem(403, "forbidden", "agent keys may not filter by criteria_digest")
 
     def ask(connection: Connection) -> list[OutcomeSummary]:
         one = narrowed[0] if narrowed else None
@@ -88,17 +88,17 @@ async def list_outcomes(
     guards=[ANYONE],
     summary="Read an outcome",
     tags=["outcomes"],
-    # A union is no type to mypy, and the one way to say this.
+    # mypy does not accept a union as a type here.
     responses={
         200: ResponseSpec(
             OutcomeRecord | AgentOutcome,  # type: ignore[arg-type]
-            description="The whole record; to an agent, its end.",
+            description="The whole record; an agent gets only how its work ended.",
             generate_examples=False,
         )
     },
 )
 async def read_outcome(outcome_id: OutcomeId, request: ApiRequest, version: VersionQuery = None) -> Response[Any]:
-    """The whole record, in its latest version unless another is asked for; to an agent, how its own work ended."""
+    """Read an outcome in its latest or a given version. An agent sees only how its own work ended."""
     caller, service = request.caller, request.service
     if caller.role is Role.AGENT:
         found = await service.read(lambda connection: outcomes.summary(connection, caller.scope, outcome_id))
@@ -111,22 +111,32 @@ async def read_outcome(outcome_id: OutcomeId, request: ApiRequest, version: Vers
     return json_response(await service.read(ask))
 
 
-@get("/v1/outcomes/{outcome_id:str}/versions", guards=[READERS], summary="List its verdicts", tags=["outcomes"])
+@get(
+    "/v1/outcomes/{outcome_id:str}/versions",
+    guards=[READERS],
+    summary="List the verdicts on an outcome",
+    tags=["outcomes"],
+)
 async def list_verdicts(outcome_id: OutcomeId, request: ApiRequest) -> Response[OutcomeVersions]:
-    """Every verdict on an outcome, oldest first."""
+    """List every verdict on an outcome, oldest first."""
     scope = request.caller.scope
     found = await request.service.read(lambda connection: outcomes.versions(connection, scope, outcome_id))
     return json_response(OutcomeVersions(found))
 
 
-@get("/v1/outcomes/{outcome_id:str}/diff", guards=[READERS], summary="Compare two of its verdicts", tags=["outcomes"])
+@get(
+    "/v1/outcomes/{outcome_id:str}/diff",
+    guards=[READERS],
+    summary="Compare two verdicts on an outcome",
+    tags=["outcomes"],
+)
 async def compare_verdicts(
     outcome_id: OutcomeId,
     request: ApiRequest,
     old: Annotated[int | None, QueryParameter(name="from", ge=1, le=MAX_VERSION, required=False)] = None,
     new: Annotated[int | None, QueryParameter(name="to", ge=1, le=MAX_VERSION, required=False)] = None,
 ) -> Response[Difference]:
-    """What changed between two versions, criterion by criterion; the last two unless others are asked for."""
+    """Compare two versions of a verdict by criterion (default: the last two)."""
     scope = request.caller.scope
 
     def ask(connection: Connection) -> Difference:
@@ -141,9 +151,9 @@ async def compare_verdicts(
     return json_response(await request.service.read(ask))
 
 
-@get("/v1/outcomes/{outcome_id:str}/receipt", guards=[READERS], summary="Prove a verdict", tags=["audit"])
+@get("/v1/outcomes/{outcome_id:str}/receipt", guards=[READERS], summary="Read the receipt of a verdict", tags=["audit"])
 async def read_receipt(outcome_id: OutcomeId, request: ApiRequest, version: VersionQuery = None) -> Response[Receipt]:
-    """The verdict's entry in the audit log, with the proof that a signed checkpoint covers it."""
+    """Read the entry of a verdict in the audit log, with the proof that a signed checkpoint covers it."""
     made = await asyncio.to_thread(receipt, request.service.store, request.caller.scope, outcome_id, version)
     return json_response(made)
 
@@ -151,12 +161,12 @@ async def read_receipt(outcome_id: OutcomeId, request: ApiRequest, version: Vers
 @get(
     "/v1/outcomes/{outcome_id:str}/bundle",
     guards=[READERS],
-    summary="All that a stranger needs to check it",
+    summary="Download the audit bundle of an outcome",
     tags=["audit"],
     media_type=ZIP,
 )
 async def read_bundle(outcome_id: OutcomeId, request: ApiRequest) -> Response[bytes]:
-    """A zip file for `meruit audit verify`."""
+    """Download a zip file that `meruit audit verify` checks without access to this service."""
     made = await asyncio.to_thread(export, request.service.store, request.caller.scope, outcome_id)
     headers = {"Content-Disposition": f'attachment; filename="{outcome_id}.zip"'}
     return Response(made, media_type=ZIP, headers=headers)

@@ -1,6 +1,6 @@
-"""`/v1/playgrounds`: systems that agents can act on, made, remembered, put back and taken down; for operators.
+"""`/v1/playgrounds`: create, checkpoint, reset and remove the systems that agents act on; for operators.
 
-The systems themselves are not here: each playground's stand at `/playgrounds/{id}/…`, and its secret is their key.
+The systems themselves are at `/playgrounds/{id}/…`; the secret of the playground is their key.
 """
 
 import asyncio
@@ -30,41 +30,43 @@ from meruit.playground.state import START
 PLAYGROUND_ID = anchor_pattern(ID)
 PlaygroundId = Annotated[str, PathParameter(pattern=PLAYGROUND_ID)]
 PlaygroundQuery = Annotated[str | None, QueryParameter(pattern=PLAYGROUND_ID, required=False)]
-EventQuery = Annotated[int, QueryParameter(ge=0, le=2**53, required=False, description="Those after this one.")]
+EventQuery = Annotated[
+    int, QueryParameter(ge=0, le=2**53, required=False, description="Cursor: events after this one.")
+]
 CheckpointName = Annotated[str, Meta(pattern=anchor_pattern("[a-z0-9][a-z0-9_-]{0,62}"))]
 
 
 class PlaygroundRequest(Body, frozen=True):
-    """A playground to be made."""
+    """A playground to create."""
 
-    # Any: what a seed may say is documented with seeds, and checked by their reader.
+    # Any: the parser of seeds checks what a seed may contain.
     seed: dict[str, Any] | None = None
-    """What it holds at the start; nothing when not given."""
+    """Its initial content (default: empty)."""
 
 
 class CheckpointRequest(Body, frozen=True):
-    """What something to be remembered is called."""
+    """The name of a checkpoint."""
 
     name: CheckpointName
 
 
 class ResetRequest(Body, frozen=True):
-    """Where to go back to."""
+    """The checkpoint to reset to."""
 
     name: CheckpointName = START
-    """A checkpoint; the start when not given."""
+    """Name of the checkpoint (default: the start)."""
 
 
 class PlaygroundView(Record, frozen=True):
-    """One playground, and how to get in."""
+    """One playground, and how to access it."""
 
     id: str
     secret: str
     endpoints: Endpoints
     task_run_id: str | None
-    """The task run whose world it is."""
+    """The task run that it belongs to."""
     checkpoints: list[str] | None = None
-    """What is remembered; not told in lists."""
+    """Names of its checkpoints; null in lists."""
 
 
 class PlaygroundPage(Record, frozen=True):
@@ -72,12 +74,12 @@ class PlaygroundPage(Record, frozen=True):
 
     playgrounds: list[PlaygroundView]
     next: str | None
-    """Give it as `after` for the next page; None at the end."""
+    """Pass it as `after` to get the next page; null on the last page."""
 
 
-@post("/v1/playgrounds", status_code=201, guards=[OPERATORS], summary="Make a playground", tags=["playgrounds"])
+@post("/v1/playgrounds", status_code=201, guards=[OPERATORS], summary="Create a playground", tags=["playgrounds"])
 async def create_playground(data: JSONBody[PlaygroundRequest], request: ApiRequest) -> Response[PlaygroundView]:
-    """A FHIR store, an HL7 listener, a portal, a file drop, a clearing house and a telephone, with a seed in them."""
+    """Create a playground from a seed: FHIR store, HL7 listener, portal, file drop, clearing house and telephone."""
     hosting, tenant = request.service.hosting, request.caller.tenant
     await hosting.begin()
     seed = None if data.seed is None else await asyncio.to_thread(_parse_seed, data.seed)
@@ -90,7 +92,7 @@ async def create_playground(data: JSONBody[PlaygroundRequest], request: ApiReque
 async def list_playgrounds(
     request: ApiRequest, after: PlaygroundQuery = None, limit: Limit = 50
 ) -> Response[PlaygroundPage]:
-    """Those that this process serves, oldest first, the worlds of task runs included."""
+    """List the playgrounds that this process serves, oldest first, those of task runs included."""
     hosting, tenant = request.service.hosting, request.caller.tenant
     ids = [one for one in hosting.list_ids(tenant) if after is None or one > after][:limit]
     shown = [_to_playground_view(hosting, hosting.find(tenant, one)) for one in ids]
@@ -99,7 +101,7 @@ async def list_playgrounds(
 
 @get("/v1/playgrounds/{playground_id:str}", guards=[OPERATORS], summary="Read a playground", tags=["playgrounds"])
 async def read_playground(playground_id: PlaygroundId, request: ApiRequest) -> Response[PlaygroundView]:
-    """Where its systems are, how to get in, and what is remembered of it."""
+    """Read the addresses, the secret and the checkpoints of a playground."""
     hosting, tenant = request.service.hosting, request.caller.tenant
     return json_response(await _read_view(hosting, tenant, hosting.find(tenant, playground_id)))
 
@@ -108,13 +110,13 @@ async def read_playground(playground_id: PlaygroundId, request: ApiRequest) -> R
     "/v1/playgrounds/{playground_id:str}/checkpoint",
     status_code=200,
     guards=[OPERATORS],
-    summary="Remember a playground",
+    summary="Checkpoint a playground",
     tags=["playgrounds"],
 )
 async def checkpoint_playground(
     playground_id: PlaygroundId, data: JSONBody[CheckpointRequest], request: ApiRequest
 ) -> Response[PlaygroundView]:
-    """Remember all that it holds under a name, in place of what that name stood for."""
+    """Save the content of a playground under a name; an earlier checkpoint of that name is replaced."""
     hosting, tenant = request.service.hosting, request.caller.tenant
     with _translate_errors():
         await hosting.checkpoint(tenant, playground_id, data.name)
@@ -125,17 +127,17 @@ async def checkpoint_playground(
     "/v1/playgrounds/{playground_id:str}/reset",
     status_code=200,
     guards=[OPERATORS],
-    summary="Put a playground back",
+    summary="Reset a playground",
     tags=["playgrounds"],
 )
 async def reset_playground(
     playground_id: PlaygroundId, data: JSONBody[ResetRequest], request: ApiRequest
 ) -> Response[PlaygroundView]:
-    """Put back what a checkpoint remembers: the start, unless another is named."""
+    """Restore a checkpoint (default: the start)."""
     hosting, tenant = request.service.hosting, request.caller.tenant
     known = await asyncio.to_thread(hosting.state_of(tenant, playground_id).checkpoints)
     if data.name not in known:
-        raise NotFound(f"no checkpoint {data.name!r}; there are {', '.join(known)}")
+        raise NotFound(f"no checkpoint {data.name!r}; the checkpoints are {', '.join(known)}")
     await hosting.reset(tenant, playground_id, data.name)
     return json_response(await _read_view(hosting, tenant, hosting.find(tenant, playground_id)))
 
@@ -148,7 +150,7 @@ async def reset_playground(
     tags=["playgrounds"],
 )
 async def branch_playground(playground_id: PlaygroundId, request: ApiRequest) -> Response[PlaygroundView]:
-    """Another playground that goes on from where this one is, with a secret and a life of its own."""
+    """Create a copy of a playground with its own secret."""
     await request.require_no_body()
     hosting, tenant = request.service.hosting, request.caller.tenant
     with _translate_errors():
@@ -160,18 +162,18 @@ async def branch_playground(playground_id: PlaygroundId, request: ApiRequest) ->
     "/v1/playgrounds/{playground_id:str}",
     status_code=200,
     guards=[OPERATORS],
-    summary="Take a playground down",
+    summary="Remove a playground",
     tags=["playgrounds"],
 )
 async def remove_playground(playground_id: PlaygroundId, request: ApiRequest) -> Response[PlaygroundView]:
-    """End it, and forget all that it held; the world of a task run that is under way stays."""
+    """Remove a playground and its content. The playground of a running task run is not removed."""
     hosting, tenant = request.service.hosting, request.caller.tenant
     found = _to_playground_view(hosting, hosting.find(tenant, playground_id))
     run_id = found.task_run_id
     if run_id is not None:
-        run = await run_in_reader_thread(request.service.benchmarks.run, Scope(tenant), run_id)
+        run = await run_in_reader_thread(request.service.benchmarks.reader.run, Scope(tenant), run_id)
         if run.status not in ENDED:
-            raise ApiProblem(409, "in_use", f"task run {run_id} is under way in it; cancel that first")
+            raise ApiProblem(409, "in_use", f"task run {run_id} uses this playground; cancel the run first")
     await hosting.discard(playground_id)
     return json_response(found)
 
@@ -179,13 +181,13 @@ async def remove_playground(playground_id: PlaygroundId, request: ApiRequest) ->
 @get(
     "/v1/playgrounds/{playground_id:str}/events",
     guards=[OPERATORS],
-    summary="List what was done in a playground",
+    summary="List the events of a playground",
     tags=["playgrounds"],
 )
 async def list_playground_events(
     playground_id: PlaygroundId, request: ApiRequest, after: EventQuery = 0, limit: Limit = 50
 ) -> Response[EventPage]:
-    """What agents and systems did, oldest first; what its seed brought was done by nobody."""
+    """List what agents and systems did, oldest first. The seed creates no events."""
     state = request.service.hosting.state_of(request.caller.tenant, playground_id)
     return json_response(await asyncio.to_thread(page, state, after, limit))
 
@@ -203,7 +205,7 @@ def _to_playground_view(
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Tell why there can be no more of them, or no more in them."""
+    """Translate errors of creating and changing playgrounds."""
     try:
         yield
     except (ApiProblem, NotFound, PlaygroundFull):
@@ -213,10 +215,10 @@ def _translate_errors() -> Iterator[None]:
 
 
 def _parse_seed(written: dict[str, Any]) -> Seed:
-    """A seed that is all in the request; raises ApiProblem."""
+    """Parse a seed that refers to no files; raises ApiProblem."""
 
     def none(name: str) -> bytes:
-        raise MeruitError(f"{name!r} cannot be read: a seed that is sent names no files; write what they hold")
+        raise MeruitError(f"{name!r} cannot be read: a seed in a request has no files; write their content instead")
 
     try:
         return read_seed(written, none)

@@ -1,6 +1,6 @@
-"""`/v1/benchmark-runs`, `/v1/task-runs` and `/v1/criterion-runs`: agents at their tasks, and how they did.
+"""`/v1/benchmark-runs`, `/v1/task-runs` and `/v1/criterion-runs`: runs of benchmark tasks.
 
-What a run that counts is judged by is nobody's to learn from its completion, and no agent's to learn at all.
+The completion of a scored run reveals no criteria to any caller, and agents never see them.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,7 +55,7 @@ from meruit.model.access import Role, Scope
 from meruit.model.task import Reveal
 from meruit.model.task_run import BenchmarkRun, Completion, CriterionRun, RunStatus, TaskRun
 from meruit.model.verdict import Verdict
-from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
+from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 
 TASK_RUN_ID, BENCHMARK_RUN_ID, CRITERION_RUN_ID = (
     anchor_pattern(f"{kind}_[0-9a-f]{{34}}") for kind in ("trn", "brn", "crn")
@@ -65,18 +65,20 @@ BenchmarkRunId = Annotated[str, PathParameter(pattern=BENCHMARK_RUN_ID)]
 BenchmarkRunQuery = Annotated[str | None, QueryParameter(pattern=BENCHMARK_RUN_ID, required=False)]
 CriterionRunId = Annotated[str, PathParameter(pattern=CRITERION_RUN_ID)]
 SlugQuery = Annotated[str | None, QueryParameter(pattern=BENCHMARK_SLUG, required=False)]
-RereadQuery = Annotated[bool, QueryParameter(required=False, description="Read anew what could not be read then.")]
+RereadQuery = Annotated[
+    bool, QueryParameter(required=False, description="Read again the systems that could not be read.")
+]
 StatusQuery = Annotated[RunStatus | None, QueryParameter(required=False)]
 
 
 # Benchmark runs
 
 
-@post("/v1/benchmark-runs", status_code=201, guards=[OPERATORS], summary="Begin a benchmark run", tags=["runs"])
+@post("/v1/benchmark-runs", status_code=201, guards=[OPERATORS], summary="Create a benchmark run", tags=["runs"])
 async def create_benchmark_run(
     data: JSONBody[BenchmarkRunRequest], request: ApiRequest, key: Key = None
 ) -> Response[CreatedBenchmarkRun]:
-    """Make a run of each task, as often as it is repeated; none of them is started by this."""
+    """Create task runs for each task and repeat. They are not started."""
     service, actor = request.service, request.actor
 
     def plan() -> CreateRuns:
@@ -100,7 +102,7 @@ async def create_benchmark_run(
 async def list_benchmark_runs(
     request: ApiRequest, benchmark: SlugQuery = None, before: PageCursor = None, limit: Limit = 50
 ) -> Response[BenchmarkRunPage | AgentBenchmarkRunPage]:
-    """The newest, of one benchmark if it is named; an agent sees its own."""
+    """List the newest benchmark runs, of one benchmark if given; an agent sees its own."""
     scope = request.caller.scope
 
     def ask(connection: Connection) -> list[BenchmarkRun]:
@@ -117,7 +119,7 @@ async def list_benchmark_runs(
 async def read_benchmark_run(
     benchmark_run_id: BenchmarkRunId, request: ApiRequest
 ) -> Response[BenchmarkRun | AgentBenchmarkRun]:
-    """How far it is and, once every task run has ended, what it came to."""
+    """Read the progress of a benchmark run and, once every task run has ended, its result."""
     return json_response(await run_in_reader_thread(_visible_benchmark_run, request, benchmark_run_id))
 
 
@@ -125,20 +127,20 @@ async def read_benchmark_run(
     "/v1/benchmark-runs/{benchmark_run_id:str}/cancel",
     status_code=200,
     guards=[OPERATORS],
-    summary="Give up a benchmark run",
+    summary="Cancel a benchmark run",
     tags=["runs"],
 )
 async def cancel_benchmark_run(
     benchmark_run_id: BenchmarkRunId, request: ApiRequest, key: Key = None
 ) -> Response[BenchmarkRun]:
-    """Cancel those of its task runs that have not ended; they do not count."""
+    """Cancel its task runs that have not ended; they do not count."""
     await request.require_no_body()
     service, scope = request.service, request.caller.scope
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
-        several = await run_in_reader_thread(service.benchmarks.task_runs, scope, benchmark_run_id)
+        several = await run_in_reader_thread(service.benchmarks.reader.task_runs, scope, benchmark_run_id)
         await service.benchmarks.cancel(scope.tenant, [run.id for run in several])
-        found = await run_in_reader_thread(service.benchmarks.benchmark_run, scope, benchmark_run_id)
+        found = await run_in_reader_thread(service.benchmarks.reader.benchmark_run, scope, benchmark_run_id)
         return await request.store_reply(once, msgspec.json.encode(found))
 
     return await request.answer_once(key, 200, act)
@@ -147,9 +149,9 @@ async def cancel_benchmark_run(
 # Task runs
 
 
-@post("/v1/task-runs", status_code=201, guards=[OPERATORS], summary="Make a task run", tags=["runs"])
+@post("/v1/task-runs", status_code=201, guards=[OPERATORS], summary="Create a task run", tags=["runs"])
 async def create_task_run(data: JSONBody[TaskRunRequest], request: ApiRequest, key: Key = None) -> Response[TaskRun]:
-    """One run of one task, on its own and not started."""
+    """Create one run of one task, without starting it."""
     service, actor = request.service, request.actor
 
     def plan() -> CreateRuns:
@@ -173,12 +175,12 @@ async def list_task_runs(
     before: PageCursor = None,
     limit: Limit = 50,
 ) -> Response[TaskRunPage | AgentTaskRunPage]:
-    """The newest, at most one filter; an agent sees its own."""
+    """List the newest task runs, with at most one filter; an agent sees its own."""
     scope = request.caller.scope
     given = {RunFilter.BENCHMARK_RUN: benchmark_run_id, RunFilter.AGENT: agent_id, RunFilter.STATUS: status}
     wanted = [(by, str(value)) for by, value in given.items() if value is not None]
     if len(wanted) > 1:
-        raise ApiProblem(400, "too_many_filters", f"give one of {', '.join(RunFilter)}, not {len(wanted)}")
+        raise ApiProblem(400, "too_many_filters", f"use one of {', '.join(RunFilter)}, not {len(wanted)}")
 
     def ask(connection: Connection) -> list[TaskRun]:
         return runs.page(connection, scope, by=wanted[0] if wanted else None, before=before, limit=limit)
@@ -190,8 +192,8 @@ async def list_task_runs(
 
 @get("/v1/task-runs/{task_run_id:str}", guards=[ANYONE], summary="Read a task run", tags=["runs"])
 async def read_task_run(task_run_id: TaskRunId, request: ApiRequest) -> Response[TaskRun | AgentTaskRun]:
-    """How it stands; to an agent, of its own, as far as the task reveals it."""
-    found = await run_in_reader_thread(request.service.benchmarks.run, request.caller.scope, task_run_id)
+    """Read a task run; an agent sees its own, as far as the task reveals it."""
+    found = await run_in_reader_thread(request.service.benchmarks.reader.run, request.caller.scope, task_run_id)
     return json_response(_visible_task_run(request, found))
 
 
@@ -203,7 +205,7 @@ async def read_task_run(task_run_id: TaskRunId, request: ApiRequest) -> Response
     tags=["runs"],
 )
 async def start_task_run(task_run_id: TaskRunId, request: ApiRequest, key: Key = None) -> Response[StartedTaskRun]:
-    """Make the world that the agent acts on, and let its time run."""
+    """Create the environment that the agent acts on, and start its time."""
     await request.require_no_body()
     service, caller = request.service, request.caller
 
@@ -212,16 +214,16 @@ async def start_task_run(task_run_id: TaskRunId, request: ApiRequest, key: Key =
             started = await service.benchmarks.start(caller.scope, task_run_id)
         if started.run.playground_id is not None:
             await service.hosting.record_owner(started.run.playground_id, caller.tenant, task_run_id)
-        kept = await request.store_reply(once, b"")
-        return kept if isinstance(kept, IdempotentReplay) else render_started_task_run(started)
+        stored = await request.store_reply(once, b"")
+        return stored if isinstance(stored, IdempotentReplay) else render_started_task_run(started)
 
-    # The playground's secret is not kept with the key.
-    return await request.answer_once(key, 200, act, anew=lambda: _render_access(request, task_run_id))
+    # The secret of the playground is not stored with the idempotency key.
+    return await request.answer_once(key, 200, act, render_again=lambda: _render_access(request, task_run_id))
 
 
-@get("/v1/task-runs/{task_run_id:str}/access", guards=[PARTIES], summary="Get in again", tags=["runs"])
+@get("/v1/task-runs/{task_run_id:str}/access", guards=[PARTIES], summary="Read how to access a task run", tags=["runs"])
 async def read_task_run_access(task_run_id: TaskRunId, request: ApiRequest) -> Response[StartedTaskRun]:
-    """What starting it answered, for as long as it runs."""
+    """Read the reply to the start again, while the run is running."""
     return json_response(await _render_access(request, task_run_id))
 
 
@@ -233,33 +235,33 @@ async def read_task_run_access(task_run_id: TaskRunId, request: ApiRequest) -> R
     tags=["runs"],
 )
 async def complete_task_run(task_run_id: TaskRunId, request: ApiRequest, key: Key = None) -> Response[Completion]:
-    """Judge what the agent left behind. What has ended is told as it was; a run that counts tells no details."""
+    """Judge what the agent did. An ended run is returned unchanged; a scored run shows no details."""
     await request.require_no_body()
     service, caller = request.service, request.caller
 
-    async def anew() -> bytes:
-        run = await run_in_reader_thread(service.benchmarks.run, caller.scope, task_run_id)
+    async def render_again() -> bytes:
+        run = await run_in_reader_thread(service.benchmarks.reader.run, caller.scope, task_run_id)
         return await _render_completion(request, run)
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         with _translate_errors(request):
             run = await service.benchmarks.complete(caller.scope, task_run_id, judged=_verdict_counter(request))
-        kept = await request.store_reply(once, b"")
-        return kept if isinstance(kept, IdempotentReplay) else await _render_completion(request, run)
+        stored = await request.store_reply(once, b"")
+        return stored if isinstance(stored, IdempotentReplay) else await _render_completion(request, run)
 
-    # Evidence that is kept twice would have to be erased twice.
-    return await request.answer_once(key, 200, act, anew=anew)
+    # Evidence that is stored twice would have to be erased twice.
+    return await request.answer_once(key, 200, act, render_again=render_again)
 
 
 @post(
     "/v1/task-runs/{task_run_id:str}/cancel",
     status_code=200,
     guards=[OPERATORS],
-    summary="Give up a task run",
+    summary="Cancel a task run",
     tags=["runs"],
 )
 async def cancel_task_run(task_run_id: TaskRunId, request: ApiRequest, key: Key = None) -> Response[TaskRun]:
-    """End it without a verdict, so that it does not count; what has ended stays as it is."""
+    """End a task run without a verdict; it does not count. An ended run stays unchanged."""
     await request.require_no_body()
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
@@ -273,7 +275,7 @@ async def cancel_task_run(task_run_id: TaskRunId, request: ApiRequest, key: Key 
     "/v1/task-runs/{task_run_id:str}/recheck",
     status_code=200,
     guards=[OPERATORS],
-    summary="Check a run again",
+    summary="Recheck a task run",
     tags=["runs"],
 )
 async def recheck_task_run(
@@ -282,10 +284,10 @@ async def recheck_task_run(
     reread: RereadQuery = False,  # noqa: FBT002 - Litestar gives all by name
     key: Key = None,
 ) -> Response[TaskRun]:
-    """Judge a run again that could not be judged whole, on what was found then.
+    """Judge a run again that could not be judged completely, from the recorded evidence.
 
-    With `reread=true`, systems that could not be read then are read now. What happened to them since counts too, so the
-    record says when they were read.
+    With `reread=true`, the systems that could not be read are read now. Later changes in them count too, so the record
+    says when they were read.
     """
     await request.require_no_body()
 
@@ -304,13 +306,13 @@ async def recheck_task_run(
     "/v1/task-runs/{task_run_id:str}/rejudge",
     status_code=200,
     guards=[OPERATORS],
-    summary="Judge a run anew",
+    summary="Rejudge a task run",
     tags=["runs"],
 )
 async def rejudge_task_run(
     task_run_id: TaskRunId, data: JSONBody[RejudgeRequest], request: ApiRequest, key: Key = None
 ) -> Response[TaskRun]:
-    """Judge what was found then once more, by its own criteria or another version's; the first verdict stays too."""
+    """Judge the recorded evidence again, by the same or another version of the criteria. The first verdict is kept."""
     reason = validate_reason(data.reason)
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
@@ -323,13 +325,18 @@ async def rejudge_task_run(
     return await request.answer_once(key, 200, act)
 
 
-@get("/v1/task-runs/{task_run_id:str}/criterion-runs", guards=[READERS], summary="List criterion runs", tags=["runs"])
+@get(
+    "/v1/task-runs/{task_run_id:str}/criterion-runs",
+    guards=[READERS],
+    summary="List the criterion runs of a task run",
+    tags=["runs"],
+)
 async def list_criterion_runs(task_run_id: TaskRunId, request: ApiRequest) -> Response[CriterionRuns]:
-    """Every criterion of a completed run, with all the evidence; never for agents."""
+    """List every criterion of a completed run with its evidence; not for agents."""
     tenant, benchmarks = request.caller.tenant, request.service.benchmarks
 
     def ask() -> list[CriterionRun]:
-        return benchmarks.criterion_runs(tenant, benchmarks.run(Scope(tenant), task_run_id))
+        return benchmarks.reader.criterion_runs(tenant, benchmarks.reader.run(Scope(tenant), task_run_id))
 
     return json_response(CriterionRuns(await run_in_reader_thread(ask)))
 
@@ -341,22 +348,26 @@ async def list_criterion_runs(task_run_id: TaskRunId, request: ApiRequest) -> Re
     tags=["runs"],
 )
 async def read_criterion_run(criterion_run_id: CriterionRunId, request: ApiRequest) -> Response[CriterionRun]:
-    """One criterion with all the evidence; never for agents."""
+    """Read one criterion with its evidence; not for agents."""
     return json_response(
-        await run_in_reader_thread(request.service.benchmarks.criterion_run, request.caller.tenant, criterion_run_id)
+        await run_in_reader_thread(
+            request.service.benchmarks.reader.criterion_run, request.caller.tenant, criterion_run_id
+        )
     )
 
 
-# What is shown
+# Replies
 
 
 def _visible_benchmark_run(request: ApiRequest, run_id: str) -> BenchmarkRun | AgentBenchmarkRun:
     benchmarks, scope = request.service.benchmarks, request.caller.scope
-    found = benchmarks.benchmark_run(scope, run_id)
+    found = benchmarks.reader.benchmark_run(scope, run_id)
     if request.caller.role is not Role.AGENT:
         return found
-    tells = not found.scored or all(run.reveal is not Reveal.NONE for run in benchmarks.task_runs(scope, run_id))
-    return benchmark_run_to_agent(found, tells=tells)
+    reveals = not found.scored or all(
+        run.reveal is not Reveal.NONE for run in benchmarks.reader.task_runs(scope, run_id)
+    )
+    return benchmark_run_to_agent(found, shows_result=reveals)
 
 
 def _visible_task_run(request: ApiRequest, run: TaskRun) -> TaskRun | AgentTaskRun:
@@ -369,12 +380,12 @@ async def _render_access(request: ApiRequest, run_id: str) -> bytes:
 
 
 async def _render_completion(request: ApiRequest, run: TaskRun) -> bytes:
-    completed = await run_in_reader_thread(request.service.benchmarks.completion, request.caller.tenant, run)
+    completed = await run_in_reader_thread(request.service.benchmarks.reader.completion, request.caller.tenant, run)
     return msgspec.json.encode(completed)
 
 
 def _verdict_counter(request: ApiRequest, *, recording: bool = True) -> Callable[[Verdict], None]:
-    """Who counts the verdicts that are given, and the outcomes that are recorded with them."""
+    """Build the function that counts verdicts and recorded outcomes."""
     instruments = request.service.instruments
 
     def count(verdict: Verdict) -> None:
@@ -386,19 +397,19 @@ def _verdict_counter(request: ApiRequest, *, recording: bool = True) -> Callable
 
 @contextmanager
 def _translate_errors(request: ApiRequest) -> Iterator[None]:
-    """Tell what cannot be done here; an agent hears only that, for a problem may name a criterion or a seed."""
+    """Translate errors of runs. An agent gets no details, because they may name a criterion or a seed."""
     by_agent = request.caller.role is Role.AGENT
     try:
         yield
     except (NotFound, TaskRunStateError, BenchmarkTaken, ApiProblem, IdempotencyConflict, StoreUnavailable):
-        # Each tells of a state or of the store, and of nothing that a run is judged by.
+        # These describe a state or the store, and reveal no criteria.
         raise
     except StoreError as refused:
         raise ApiProblem(410, "erased", "the evidence was erased" if by_agent else str(refused)) from None
     except Unreachable as refused:
-        why = "the world of this run does not answer just now; try again"
+        why = "the environment of this run does not answer; retry"
         raise ApiProblem(503, "unreachable", why if by_agent else str(refused), headers={"Retry-After": "1"}) from None
     except MeruitError as refused:
         problems = refused.problems if isinstance(refused, DocumentError) and not by_agent else ()
-        why = "this task cannot be run here; tell whoever made the run"
+        why = "this task cannot be run here; report it to the operator"
         raise ApiProblem(422, "cannot_be_run", why if by_agent else str(refused), errors=problems) from None

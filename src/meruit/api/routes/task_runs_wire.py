@@ -1,4 +1,4 @@
-"""Runs as they go over the wire: what is asked for, what is answered, and the little of it that agents are shown."""
+"""Requests and replies of benchmark runs and task runs, and the part that agents may see."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from meruit.api.routes.benchmarks import BENCHMARK_NAME, BENCHMARK_SLUG
 from meruit.api.wire import Body, Label, Reason
-from meruit.benchmarks.evidence import completion as told_of
+from meruit.benchmarks.evidence import completion as completion_of
 from meruit.benchmarks.service import MAX_REPEATS, TaskRunStart
 from meruit.benchmarks.store.transitions import CreateRuns
 from meruit.model.record import Record
@@ -21,20 +21,20 @@ TaskId = Annotated[str, Meta(pattern=BENCHMARK_SLUG)]
 
 
 class BenchmarkRunRequest(Body, frozen=True):
-    """An agent to be put to the tasks of a benchmark."""
+    """A benchmark run to create."""
 
     benchmark: BenchmarkName
     tasks: Annotated[list[TaskId], Meta(min_length=1, max_length=MAX_TASKS)] | None = None
-    """Only these; all when not given."""
+    """Ids of tasks (default: all)."""
     repeats: Annotated[int, Meta(ge=1, le=MAX_REPEATS)] = 1
     scored: bool = True
-    """Whether it counts; then what the agent is judged by stays hidden."""
+    """Whether the run counts; the criteria of a scored run stay hidden."""
     agent_id: Label | None = None
-    """Whose key may start and complete the runs, beside operators'."""
+    """The agent whose key may start and complete the runs, beside operators."""
 
 
 class TaskRunRequest(Body, frozen=True):
-    """An agent to be put to one task."""
+    """A task run to create."""
 
     benchmark: BenchmarkName
     task: TaskId
@@ -43,15 +43,15 @@ class TaskRunRequest(Body, frozen=True):
 
 
 class RejudgeRequest(Body, frozen=True):
-    """Why a run is judged anew, and by which version."""
+    """Why a run is judged again, and by which version."""
 
     reason: Reason
     benchmark: BenchmarkName | None = None
-    """Another version of its benchmark; the run's own when not given."""
+    """Version of the benchmark (default: the version of the run)."""
 
 
 class CreatedTaskRun(Record, frozen=True):
-    """A task run that can be started."""
+    """A task run that is ready to start."""
 
     id: str
     task: str
@@ -59,7 +59,7 @@ class CreatedTaskRun(Record, frozen=True):
 
 
 class CreatedBenchmarkRun(Record, frozen=True):
-    """A benchmark run, and the task runs that it is made of."""
+    """A benchmark run with its task runs."""
 
     id: str
     benchmark: str
@@ -71,7 +71,7 @@ class CreatedBenchmarkRun(Record, frozen=True):
 
 
 class AgentBenchmarkRun(Record, frozen=True, omit_defaults=True):
-    """What an agent sees of its own; how it ended only where each of its task runs tells that."""
+    """What an agent sees of its own benchmark run; the result only if every task reveals it."""
 
     id: str
     benchmark: str
@@ -86,7 +86,7 @@ class AgentBenchmarkRun(Record, frozen=True, omit_defaults=True):
 
 
 class AgentTaskRun(Record, frozen=True, omit_defaults=True):
-    """What an agent sees of its own; how it ended as far as its task reveals that."""
+    """What an agent sees of its own task run; the result as far as the task reveals it."""
 
     id: str
     benchmark: str
@@ -102,29 +102,29 @@ class AgentTaskRun(Record, frozen=True, omit_defaults=True):
     ended_at: datetime | None = None
     verdict: Verdict | None = None
     score: float | None = None
-    # Any: as the completion has them.
+    # Any: as in the completion.
     axes: dict[str, Any] | None = None
 
 
 class StartedTaskRun(Record, frozen=True):
-    """What an agent needs to begin."""
+    """What an agent needs to start."""
 
     task_run_id: str
     status: RunStatus
     instruction: str
     started_at: datetime | None
     deadline: datetime | None
-    # Any: whatever systems there are, each has an address of its own.
+    # Any: each system of an environment has its own address.
     access: dict[str, Any]
-    """The playground's id, secret and endpoints; empty where the task is done elsewhere."""
+    """Id, secret and endpoints of the playground; empty if the task uses none."""
 
 
 class BenchmarkRunPage(Record, frozen=True):
-    """Benchmark runs, newest first, without what they came to."""
+    """Benchmark runs without results, newest first."""
 
     benchmark_runs: list[BenchmarkRun]
     next: int | None
-    """Give it as `before` for the next page; None at the end."""
+    """Pass it as `before` to get the next page; null on the last page."""
 
 
 class AgentBenchmarkRunPage(Record, frozen=True):
@@ -139,7 +139,7 @@ class TaskRunPage(Record, frozen=True):
 
     task_runs: list[TaskRun]
     next: int | None
-    """Give it as `before` for the next page; None at the end."""
+    """Pass it as `before` to get the next page; null on the last page."""
 
 
 class AgentTaskRunPage(Record, frozen=True):
@@ -150,24 +150,24 @@ class AgentTaskRunPage(Record, frozen=True):
 
 
 class CriterionRuns(Record, frozen=True):
-    """Every criterion of a task run, in their order."""
+    """Every criterion of a task run, in order."""
 
     criterion_runs: list[CriterionRun]
 
 
-def render_created_benchmark_run(wish: CreateRuns, made: list[TaskRun]) -> bytes:
-    """A benchmark run that was made, as it is answered."""
+def render_created_benchmark_run(creation: CreateRuns, made: list[TaskRun]) -> bytes:
+    """Render the reply about a created benchmark run."""
     created = CreatedBenchmarkRun(
-        wish.benchmark_run_id or "",
-        *(wish.slug, wish.version, wish.repeats, wish.scored, wish.agent_id),
+        creation.benchmark_run_id or "",
+        *(creation.slug, creation.version, creation.repeats, creation.scored, creation.agent_id),
         [CreatedTaskRun(run.id, run.task, run.attempt) for run in made],
     )
     return msgspec.json.encode(created)
 
 
-def benchmark_run_to_agent(run: BenchmarkRun, *, tells: bool = False) -> AgentBenchmarkRun:
-    """What an agent is shown of its own benchmark run; how it ended only where that is told."""
-    result = run.result if tells else None
+def benchmark_run_to_agent(run: BenchmarkRun, *, shows_result: bool = False) -> AgentBenchmarkRun:
+    """Convert a benchmark run for its own agent."""
+    result = run.result if shows_result else None
     return AgentBenchmarkRun(
         *(run.id, run.benchmark, run.version, run.repeats, run.scored, run.created_at, run.counts, run.ended),
         *((None, None) if result is None else (result.verdict, result.score)),
@@ -175,17 +175,17 @@ def benchmark_run_to_agent(run: BenchmarkRun, *, tells: bool = False) -> AgentBe
 
 
 def task_run_to_agent(run: TaskRun) -> AgentTaskRun:
-    """What an agent is shown of its own task run."""
-    told = told_of(run, None, [])
+    """Convert a task run for its own agent."""
+    shown = completion_of(run, None, [])
     return AgentTaskRun(
         *(run.id, run.benchmark, run.version, run.task, run.attempt, run.status, run.scored, run.created_at),
         *(run.benchmark_run_id, run.started_at, run.deadline, run.ended_at),
-        *(told.verdict, told.score, told.axes),
+        *(shown.verdict, shown.score, shown.axes),
     )
 
 
 def render_started_task_run(started: TaskRunStart) -> bytes:
-    """A task run that was started, as it is answered."""
+    """Render the reply about a started task run."""
     run = started.run
     return msgspec.json.encode(
         StartedTaskRun(run.id, run.status, started.instruction, run.started_at, run.deadline, started.access)

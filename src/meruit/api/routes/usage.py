@@ -1,4 +1,4 @@
-"""`/v1/usage/runs`: what runs used by their own account, what providers counted, and what may be claimed of both."""
+"""`/v1/usage/runs`: token usage as runs report it and as providers count it, and the status of both."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ from meruit.api.wire import PRINTABLE, Key, LabelQuery, Limit, PageCursor, json_
 from meruit.errors import ApiProblem, InvalidUsage, Problem
 from meruit.model.metering import MAX_NAME, MAX_STEPS, MeteredRun, MeteredStep, UsageRecord
 from meruit.model.usage import Acknowledgement, UsagePolicy, UsageStatus
-from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
+from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 from meruit.store.recorder import Write
 from meruit.store.transaction import WriteTransaction
 from meruit.usage.followers import UsageWrite
@@ -42,24 +42,24 @@ STATUSES = [status.value for status in UsageStatus]
 StatusQuery = Annotated[str | None, QueryParameter(required=False, schema_extra={"enum": STATUSES})]
 
 
-@post("/v1/usage/runs", status_code=201, guards=[OPERATORS], summary="Record a run's usage", tags=["usage"])
+@post("/v1/usage/runs", status_code=201, guards=[OPERATORS], summary="Record a usage run", tags=["usage"])
 async def record_usage_run(
     data: JSONBody[UsageRunRequest], request: ApiRequest, key: Key = None
 ) -> Response[UsageBrief]:
-    """Record a run, whole or just begun; the same run twice is once, and one that has ended stays as it is.
+    """Record a run, complete or just started. The same run twice has one effect; an ended run cannot be changed.
 
-    Of an open run it says how it goes on: steps that it does not name stay.
+    For an open run, steps are added or replaced; steps that the request does not name stay.
     """
     actor, surroundings = request.actor, request.service.store.surroundings
     run_id = data.id or surroundings.new_id("use")
-    # Reading many calls takes long enough to hold up everybody else.
+    # Parsing many calls would block the event loop.
     is_large = len(await request.body()) > SMALL_BYTES
     run = await asyncio.to_thread(parse_run, data, run_id) if is_large else parse_run(data, run_id)
     write = _RecordReportedRun(actor.tenant, actor.by, run, surroundings.clock(), request.service.usage_policy)
     return await _answer_write(request, key, write, status=201)
 
 
-@get("/v1/usage/runs", guards=[READERS], summary="List runs and what may be claimed of them", tags=["usage"])
+@get("/v1/usage/runs", guards=[READERS], summary="List usage runs", tags=["usage"])
 async def list_usage_runs(
     request: ApiRequest,
     framework: LabelQuery = None,
@@ -69,7 +69,7 @@ async def list_usage_runs(
     before: PageCursor = None,
     limit: Limit = 50,
 ) -> Response[UsagePage]:
-    """The newest first."""
+    """List usage runs and their status, newest first."""
     tenant, wanted = request.caller.tenant, _parse_status(status)
 
     def ask(connection: Connection) -> UsagePage:
@@ -87,9 +87,9 @@ async def list_usage_runs(
     return json_response(await request.service.read(ask))
 
 
-@get("/v1/usage/runs/{usage_run_id:str}", guards=[READERS], summary="Read a run's usage", tags=["usage"])
+@get("/v1/usage/runs/{usage_run_id:str}", guards=[READERS], summary="Read a usage run", tags=["usage"])
 async def read_usage_run(usage_run_id: UsageRunId, request: ApiRequest) -> Response[UsageDetail]:
-    """All of it: what the run says, every look at the provider, the rule that decided, prices and costs."""
+    """Read a run with its own counts, every observation, the deciding rule, prices and costs."""
     tenant = request.caller.tenant
 
     def ask(connection: Connection) -> UsageDetail:
@@ -103,13 +103,13 @@ async def read_usage_run(usage_run_id: UsageRunId, request: ApiRequest) -> Respo
     "/v1/usage/runs/{usage_run_id:str}/steps",
     status_code=200,
     guards=[OPERATORS],
-    summary="Add a step to an open run",
+    summary="Add a step to a usage run",
     tags=["usage"],
 )
 async def add_usage_step(
     usage_run_id: UsageRunId, data: JSONBody[StepRequest], request: ApiRequest, key: Key = None
 ) -> Response[UsageBrief]:
-    """Add it, or put it in the place of the step of that id."""
+    """Add a step to an open run, or replace the step with that id."""
     step = parse_step(data)
 
     def add_step(run: MeteredRun, _now: datetime) -> MeteredRun:
@@ -122,20 +122,20 @@ async def add_usage_step(
     "/v1/usage/runs/{usage_run_id:str}/end",
     status_code=200,
     guards=[OPERATORS],
-    summary="End an open run",
+    summary="End a usage run",
     tags=["usage"],
 )
 async def end_usage_run(
     usage_run_id: UsageRunId, data: JSONBody[EndRequest], request: ApiRequest, key: Key = None
 ) -> Response[UsageBrief]:
-    """From then on it can be looked at, and no longer be changed; to end it once more changes nothing."""
+    """End an open run. From then on it is observed and cannot be changed; ending it again has no effect."""
 
     def end_run(run: MeteredRun, now: datetime) -> MeteredRun:
         if run.ended_at is not None and data == EndRequest():
             return run
         return msgspec.structs.replace(
             run,
-            # Whose clock is ahead of ours may have begun later than now.
+            # A client whose clock is ahead may have started later than now.
             ended_at=data.ended_at or run.ended_at or max(now, run.started_at or now),
             success=run.success if data.success is None else data.success,
             score=run.score if data.score is None else data.score,
@@ -148,13 +148,13 @@ async def end_usage_run(
     "/v1/usage/runs/{usage_run_id:str}/acknowledge",
     status_code=200,
     guards=[OPERATORS],
-    summary="Accept a count that fell",
+    summary="Acknowledge a count that fell",
     tags=["usage"],
 )
 async def acknowledge_usage(
     usage_run_id: UsageRunId, data: JSONBody[AcknowledgeRequest], request: ApiRequest, key: Key = None
 ) -> Response[UsageBrief]:
-    """Let the lower count stand, for a reason that is recorded for good."""
+    """Accept the lower count of the provider, for a reason that is stored permanently."""
     actor, now = request.actor, request.service.store.surroundings.clock()
     accepted = Acknowledgement(now, actor.by, data.reason)
     return await _answer_write(
@@ -166,20 +166,20 @@ async def acknowledge_usage(
     "/v1/usage/runs/{usage_run_id:str}/look",
     status_code=200,
     guards=[OPERATORS],
-    summary="Have a run looked at soon",
+    summary="Request an observation of a usage run",
     tags=["usage"],
 )
 async def request_usage_observation(
     usage_run_id: UsageRunId, request: ApiRequest, key: Key = None
 ) -> Response[UsageBrief]:
-    """Make it due at once: whoever reconciles next asks its provider."""
+    """Make a run due now: the next reconciler asks its provider."""
     await request.require_no_body()
 
     def schedule_now(writing: WriteTransaction) -> UsageRecord:
         (record,) = ObserveNow(request.caller.tenant, [usage_run_id])(writing)
         if record.run.ended_at is None:
             raise ApiProblem(
-                409, "wrong_state", f"run {usage_run_id} is open; end it first, as nobody looks before the end"
+                409, "wrong_state", f"run {usage_run_id} is open; end it first, because only ended runs are observed"
             )
         return record
 
@@ -187,7 +187,7 @@ async def request_usage_observation(
 
 
 class _RecordReportedRun(NamedTuple):
-    """What is told of a run: that it is there, or how it goes on."""
+    """A run as a client reports it: new, or the next state of an open run."""
 
     tenant: str
     by: str
@@ -195,10 +195,10 @@ class _RecordReportedRun(NamedTuple):
     now: datetime
     policy: UsagePolicy
 
-    def __call__(self, writing: WriteTransaction) -> UsageRecord | IdempotentReplay:
-        """Record it; raises UsageRunEnded, BadUsage."""
-        held = find_run(writing, self.tenant, self.run.id)
-        run = self._with_start() if held is None else self._merge_with(held.record.run)
+    def __call__(self, writing: WriteTransaction) -> UsageRecord:
+        """Record it; raises UsageRunEnded, InvalidUsage."""
+        stored = find_run(writing, self.tenant, self.run.id)
+        run = self._with_start() if stored is None else self._merge_with(stored.record.run)
         return RecordRun(self.tenant, self.by, run, policy=self.policy)(writing)
 
     def _with_start(self) -> MeteredRun:
@@ -207,13 +207,13 @@ class _RecordReportedRun(NamedTuple):
         return msgspec.structs.replace(run, started_at=self.now) if is_beginning and run.started_at is None else run
 
     def _merge_with(self, before: MeteredRun) -> MeteredRun:
-        # Whoever opens a run once more, because the answer was lost, must not lose the steps that came since.
+        # A client that repeats a request, because the reply was lost, must not lose later steps.
         started_at = self.run.started_at or before.started_at
         return _with_steps(msgspec.structs.replace(self.run, started_at=started_at), before.steps, self.run.steps)
 
 
 class _ChangeRun(NamedTuple):
-    """The next state of a run, made from the one in which this transaction finds it."""
+    """The next state of a run, computed from its state in this transaction."""
 
     tenant: str
     by: str
@@ -222,37 +222,39 @@ class _ChangeRun(NamedTuple):
     now: datetime
     policy: UsagePolicy
 
-    def __call__(self, writing: WriteTransaction) -> UsageRecord | IdempotentReplay:
+    def __call__(self, writing: WriteTransaction) -> UsageRecord:
         """Record it; raises NotFound, UsageRunEnded."""
         run = load_run(writing, self.tenant, self.run_id).record.run
         return RecordRun(self.tenant, self.by, self.transform(run, self.now), policy=self.policy)(writing)
 
 
-def _build_change(request: ApiRequest, run_id: str, made: Callable[[MeteredRun, datetime], MeteredRun]) -> _ChangeRun:
+def _build_change(
+    request: ApiRequest, run_id: str, transform: Callable[[MeteredRun, datetime], MeteredRun]
+) -> _ChangeRun:
     actor, service = request.actor, request.service
-    return _ChangeRun(actor.tenant, actor.by, run_id, made, service.store.surroundings.clock(), service.usage_policy)
+    return _ChangeRun(
+        actor.tenant, actor.by, run_id, transform, service.store.surroundings.clock(), service.usage_policy
+    )
 
 
 async def _answer_write(
-    request: ApiRequest, key: str | None, write: Write[UsageRecord | IdempotentReplay], *, status: int = 200
+    request: ApiRequest, key: str | None, write: Write[UsageRecord], *, status: int = 200
 ) -> Response[UsageBrief]:
-    # A contract that pays for tokens moves with them, in the same transaction.
-    followed = UsageWrite(request.caller.tenant, request.actor.by, write)
+    # A contract that pays for tokens changes in the same transaction.
+    with_followers = UsageWrite(request.caller.tenant, request.actor.by, write)
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
-        return await request.write_once(once, followed, _render_brief)
+        return await request.write_once(once, with_followers, _render_brief)
 
     return await request.answer_once(key, status, act)
 
 
-def _render_brief(record: UsageRecord | IdempotentReplay) -> bytes:
-    # Only a write that was given a key of its own answers with what it answered before.
-    assert isinstance(record, UsageRecord)  # noqa: S101
+def _render_brief(record: UsageRecord) -> bytes:
     return msgspec.json.encode(to_brief(record))
 
 
 def _parse_status(status: str | None) -> UsageStatus | None:
-    """What `status` names; raises ApiProblem with what it may name."""
+    """Parse `status`; raises ApiProblem with the valid values."""
     if status is not None and status not in STATUSES:
         raise _invalid_field("status", f"one of {', '.join(STATUSES)}")
     return None if status is None else UsageStatus(status)
@@ -264,8 +266,8 @@ def _invalid_field(where: str, message: str) -> ApiProblem:
 
 
 def _with_steps(run: MeteredRun, before: Sequence[MeteredStep], now: Sequence[MeteredStep]) -> MeteredRun:
-    """The run with steps as they were, those replaced or added that are told now; raises BadUsage."""
+    """The run with its earlier steps, and the new ones added or replaced; raises InvalidUsage."""
     steps = {one.id: one for one in (*before, *now)}
     if len(steps) > MAX_STEPS:
-        raise InvalidUsage(f"run {run.id!r} would have more than {MAX_STEPS:,} steps; make them larger")
+        raise InvalidUsage(f"run {run.id!r} would have more than {MAX_STEPS:,} steps; use fewer, larger steps")
     return msgspec.structs.replace(run, steps=tuple(steps.values()))

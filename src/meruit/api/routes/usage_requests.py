@@ -1,4 +1,4 @@
-"""Runs as callers tell them, over the wire or in a file: checked, their usage blocks read by each provider's rules."""
+"""Parse reported usage runs, from requests or files; usage blocks are read by the rules of each provider."""
 
 from meruit.api.routes.usage_wire import CallRequest, StepRequest, UsageRunRequest
 from meruit.errors import AuthorError, InvalidUsageReport, MeteringError
@@ -8,12 +8,12 @@ from meruit.usage.providers.support.usage_blocks import tokens_of
 
 
 def parse_run(data: UsageRunRequest, run_id: str) -> MeteredRun:
-    """The run that a request tells of; raises MisTold."""
-    steps = tuple(parse_step(one, f"steps[{place}]") for place, one in enumerate(data.steps))
+    """Parse the run of a request; raises InvalidUsageReport."""
+    steps = tuple(parse_step(one, f"steps[{index}]") for index, one in enumerate(data.steps))
     seen = set[str]()
-    for place, one in enumerate(steps):
+    for index, one in enumerate(steps):
         if one.id in seen:
-            raise InvalidUsageReport(f"steps[{place}].id", f"{one.id!r} stands twice; each step needs an id of its own")
+            raise InvalidUsageReport(f"steps[{index}].id", f"{one.id!r} is a duplicate; each step needs its own id")
         seen.add(one.id)
     same = {
         name: getattr(data, name)
@@ -31,22 +31,22 @@ def _parse_attribution_key(attribution_key: AttributionKey) -> AttributionKey:
 
 
 def parse_step(data: StepRequest, where: str = "") -> MeteredStep:
-    """One step; raises MisTold."""
+    """Parse one step; raises InvalidUsageReport."""
     inside = f"{where}." if where else ""
     if data.calls and data.tokens is not None:
-        raise InvalidUsageReport(f"{inside}tokens", "give `calls`, or `tokens` for all of them together, not both")
+        raise InvalidUsageReport(f"{inside}tokens", "give `calls` or `tokens` (their total), not both")
     if data.started_at is not None and data.ended_at is not None and data.ended_at < data.started_at:
-        raise InvalidUsageReport(f"{inside}ended_at", "a step does not end before it starts")
-    calls = tuple(_parse_call(one, f"{inside}calls[{place}]") for place, one in enumerate(data.calls))
+        raise InvalidUsageReport(f"{inside}ended_at", "must not be before started_at")
+    calls = tuple(_parse_call(one, f"{inside}calls[{index}]") for index, one in enumerate(data.calls))
     return MeteredStep(data.id, data.started_at, data.ended_at, data.succeeded, data.expects_usage, calls, data.tokens)
 
 
 def _parse_call(data: CallRequest, where: str) -> MeteredCall:
-    """A call, its usage block read by its provider's rules; raises MisTold."""
+    """Parse a call, its usage block by the rules of its provider; raises InvalidUsageReport."""
     if data.usage is None:
         return MeteredCall(data.at, data.model, data.tokens, data.state, data.id, data.tier)
     if data.tokens is not None:
-        raise InvalidUsageReport(where, "give `usage`, the block as it came, or `tokens`, not both")
+        raise InvalidUsageReport(where, "give `usage` (the original block) or `tokens`, not both")
     try:
         tokens = tokens_of(data.usage)
     except AuthorError as wrong:

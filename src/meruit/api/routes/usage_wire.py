@@ -1,4 +1,4 @@
-"""Usage runs as they go over the wire."""
+"""Requests and replies of `/v1/usage/runs`."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -24,28 +24,28 @@ from meruit.model.usage import Acknowledgement, Moment, Observation, Tokens, Usa
 Score = Annotated[float, Meta(ge=0, le=1)]
 Text = Annotated[str, Meta(max_length=MAX_NAME, pattern=f"{anchor_pattern('')}|{PRINTABLE}")]
 """A label that may be empty."""
-# A run is read at an address that ends in its id: no client sends these as they are.
+# A run id ends the path of the run, and clients rewrite these in paths.
 RunName = Annotated[
     str,
     Meta(
         min_length=1,
         max_length=MAX_NAME,
         pattern=PRINTABLE.replace("^", r"^(?!\.{1,2}$)(?!.*/)", 1),
-        description="Without slashes, as it ends the run's address.",
+        description="No slashes, because it ends the path of the run.",
     ),
 ]
 
 
 class TokensRequest(Tokens, frozen=True, forbid_unknown_fields=True):
-    """Counts; one whose name we do not know would be a count that is lost."""
+    """Token counts; unknown names are refused, because their counts would be lost."""
 
 
 class AttributionKeyRequest(AttributionKey, frozen=True, forbid_unknown_fields=True):
-    """Where the run's calls are found again at its provider."""
+    """How the calls of the run are found at its provider."""
 
     kind: AttributionKind = AttributionKind.WINDOW
     value: Text = ""
-    """The provider's id of the key, project or session, never the secret itself; empty for the other two kinds."""
+    """The provider's id of the key, project or session, never the secret; empty for the other kinds."""
 
 
 class CallRequest(Body, frozen=True):
@@ -53,9 +53,9 @@ class CallRequest(Body, frozen=True):
 
     at: Moment
     model: Text = ""
-    # Any: a provider's usage block in its own words, where `tokens` is not given.
+    # Any: each provider has its own usage block.
     usage: dict[str, Any] | None = None
-    """The response's usage block as it came; read by the rules of its provider."""
+    """The usage block of the response, unchanged; read by the rules of its provider."""
     tokens: TokensRequest | None = None
     state: CallState = CallState.OK
     id: Text = ""
@@ -63,33 +63,33 @@ class CallRequest(Body, frozen=True):
 
 
 class StepRequest(Body, frozen=True):
-    """One step of a run; what was said of it before is replaced."""
+    """One step of a run; it replaces an earlier step with the same id."""
 
     id: Label
     started_at: Moment | None = None
     ended_at: Moment | None = None
     succeeded: bool | None = None
     expects_usage: bool | None = None
-    """False where it is declared beforehand to use no model."""
+    """False when the step is declared in advance to use no model."""
     calls: Annotated[list[CallRequest], Meta(max_length=MAX_CALLS)] = msgspec.field(default_factory=list)
     tokens: TokensRequest | None = None
-    """What it used altogether, where its calls are not listed."""
+    """Total of the step, if its calls are not listed."""
 
 
 class UsageRunRequest(Body, frozen=True):
-    """A run, whole or just begun."""
+    """A usage run, complete or just started."""
 
     framework: Label
-    """The agent or framework, by which runs are compared."""
+    """Agent or framework; runs are compared by it."""
     id: RunName | None = None
-    """Yours to choose; one of ours when not given."""
+    """Chosen by the client (default: created by the service)."""
     source: Label = "default"
-    """The configured account that counts it."""
+    """The configured provider account (default: default)."""
     attribution_key: AttributionKeyRequest = AttributionKeyRequest()
     started_at: Moment | None = None
-    """Now when not given for a run that begins: what it used is looked for from then on."""
+    """Start of the run (default for a new run: now); usage is counted from then on."""
     ended_at: Moment | None = None
-    """None while it is open."""
+    """Null while the run is open."""
     steps: Annotated[list[StepRequest], Meta(max_length=MAX_STEPS)] = msgspec.field(default_factory=list)
     declares_no_usage: bool = False
     task: Text = ""
@@ -100,22 +100,22 @@ class UsageRunRequest(Body, frozen=True):
 
 
 class EndRequest(Body, frozen=True):
-    """How a run ended."""
+    """The end of a run."""
 
     ended_at: Moment | None = None
-    """Now when not given."""
+    """Default: now."""
     success: bool | None = None
     score: Score | None = None
 
 
 class AcknowledgeRequest(Body, frozen=True):
-    """A person accepts a count that fell."""
+    """Why a count that fell is accepted."""
 
     reason: Reason
 
 
 class UsageBrief(Record, frozen=True):
-    """Where a run's tokens stand."""
+    """The token usage of a run in brief."""
 
     id: str
     seq: int
@@ -136,15 +136,15 @@ class UsageBrief(Record, frozen=True):
 
 
 class UsageDetail(UsageBrief, frozen=True, kw_only=True):
-    """All that is known of a run's tokens."""
+    """The token usage of a run with its evidence."""
 
     run: MeteredRun
     local: Tokens | None
-    """What the run says of itself."""
+    """The run's own count."""
     verdict: UsageVerdict
     observations: list[Observation]
     waits: str
-    """What it waits for where that is not time."""
+    """What the run waits for, if it is not time."""
     exhausted: bool
     acknowledged: tuple[Acknowledgement, ...]
     quotes: tuple[PriceQuote, ...]
@@ -152,20 +152,20 @@ class UsageDetail(UsageBrief, frozen=True, kw_only=True):
 
 
 class UsagePage(Record, frozen=True):
-    """Runs, newest first."""
+    """Usage runs, newest first."""
 
     usage_runs: list[UsageBrief]
     next: int | None
-    """Give it as `before` for the next page; None at the end."""
+    """Pass it as `before` to get the next page; null on the last page."""
 
 
 def to_brief(record: UsageRecord) -> UsageBrief:
-    """Where it stands."""
+    """Convert a record to its brief form."""
     return UsageBrief(**_brief_fields(record))
 
 
 def to_detail(record: UsageRecord, observations: list[Observation]) -> UsageDetail:
-    """All of it."""
+    """Convert a record with its observations."""
     return UsageDetail(
         **_brief_fields(record),
         run=record.run,

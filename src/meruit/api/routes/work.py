@@ -1,4 +1,4 @@
-"""`/v1/work`: work that somebody gives out, with what it is judged and paid by."""
+"""`/v1/work`: published work with its criteria and terms."""
 
 import asyncio
 from typing import Annotated, Any
@@ -41,94 +41,93 @@ from meruit.model.contract import (
 )
 from meruit.model.outcome import MAX_LABEL
 from meruit.model.record import Record
-from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest
+from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 
 WorkId = Annotated[str, PathParameter(pattern=WORK_ID)]
-Share = Annotated[float | int | str, Meta(description="From 0 to 1; as a number, or exactly as decimal text.")]
+Share = Annotated[float | int | str, Meta(description="From 0 to 1; a number, or a decimal string for exactness.")]
 Canary = Annotated[str, Meta(min_length=MIN_CANARY, max_length=MAX_LABEL)]
 
 
 class BonusCap(Body, frozen=True, omit_defaults=True):
-    """A cap, as some write it."""
+    """A cap on bonuses."""
 
     max_total: Amount | None = None
 
 
 class BudgetRequest(Body, frozen=True, omit_defaults=True):
-    """What the consumer is ready to spend; the cap on bonuses has four names, of which one is given."""
+    """The budget of the consumer. The cap on bonuses has four names; use one of them."""
 
     max_cpc: Amount | None = None
-    """The most that an award may pay for completion."""
+    """Highest payment for completion that an award may set."""
     max_cpa_total: Amount | None = None
-    """The most that bonuses add up to; 0 means none."""
+    """Highest sum of bonuses; 0 for none."""
     max_cpa_bonus: Amount | None = None
     max_bonus: Amount | None = None
     cpa_bonus: BonusCap | None = None
 
 
 class TermsRequest(Body, frozen=True, omit_defaults=True):
-    """What a contract on the work is paid by; what is left out is as usual."""
+    """Payment terms of contracts on the work; each has a default."""
 
     currency: Annotated[str, Meta(examples=["USD", "EUR"], description="An ISO 4217 code.")] | None = None
     cpc_rate: Amount | None = None
-    """Paid for each completed contract; the award may say it."""
+    """Payment for completion; an award may set it instead."""
     max_cpa_total: Amount | None = None
     max_penalty_rate: Share | None = None
-    """Penalties take at most this share of the CPC."""
+    """Highest share of the CPC that penalties take."""
     bonus_on_failure: BonusOnFailure | None = None
     cap_split: CapSplit | None = None
     claimed_may_earn: bool | None = None
-    """Whether what an agent says of itself earns."""
+    """Whether metrics that the agent claims may earn bonuses."""
     settle: SettleWhen | None = None
     dispute_window_hours: Annotated[int, Meta(ge=1, le=MAX_DISPUTE_HOURS)] | None = None
     deadline_hours: Annotated[int, Meta(ge=1, le=MAX_DEADLINE_HOURS)] | None = None
     platform_fee_rate: Share | None = None
     rules: Annotated[list[str], Meta(min_length=1, max_length=32)] | None = None
-    """Settlement rules, in the order in which they apply."""
+    """Settlement rules, in order."""
 
 
 class WorkRequest(Body, frozen=True, omit_defaults=True):
-    """Work to be given out; all but title, description, domain and the public part of the input is private."""
+    """Work to publish. Agents see title, description, domain and the public part of the input."""
 
     title: Label
     description: Annotated[str, Meta(max_length=MAX_TEXT)] = ""
-    """What the agent is told to do."""
+    """Instructions for the agent."""
     domain: Label | None = None
     consumer_id: Label | None = None
-    """Who pays; the tenant when not given."""
-    # Any: work is whatever JSON the agent is given.
-    input: Annotated[dict[str, Any], Meta(description="References and schemas in it stay private.")] | None = None
-    private: Annotated[dict[str, Any], Meta(description="Judged, and never shown to agents.")] | None = None
-    success_criteria: Annotated[dict[str, Any], Meta(description="As a criteria file holds them.")] | None = None
-    """What earns and costs; none is allowed."""
+    """Who pays (default: the tenant)."""
+    # Any: the input is any JSON object.
+    input: Annotated[dict[str, Any], Meta(description="Agents do not see its references and schemas.")] | None = None
+    private: Annotated[dict[str, Any], Meta(description="Input for judging that agents never see.")] | None = None
+    success_criteria: Annotated[dict[str, Any], Meta(description="As in a criteria file.")] | None = None
+    """Bonuses and penalties; may be left out."""
     budget: BudgetRequest | None = None
     terms: TermsRequest | None = None
     canaries: Annotated[list[Canary], Meta(max_length=MAX_CANARIES)] | None = None
-    """Strings planted in references: an output that has one saw them."""
+    """Strings planted in references; an output that contains one has seen them."""
     impossible: bool = False
-    """Planted work that nobody can pass honestly."""
+    """Whether no honest agent can pass; used as a trap."""
     accept_null_agent: Reason | None = None
-    """Why criteria that an agent passes by doing nothing are meant; recorded."""
+    """Why criteria that an agent passes by doing nothing are intended; recorded."""
 
 
 class WorkPage(Record, frozen=True):
-    """Work, newest first, without criteria and input."""
+    """Work without criteria and input, newest first."""
 
     work: list[WorkView]
     next: int | None
-    """Give it as `before` for the next page; None at the end."""
+    """Pass it as `before` to get the next page; null on the last page."""
 
 
-@post("/v1/work", status_code=201, guards=[OPERATORS], summary="Give work out", tags=["work"])
+@post("/v1/work", status_code=201, guards=[OPERATORS], summary="Publish work", tags=["work"])
 async def submit_work(data: JSONBody[WorkRequest], request: ApiRequest, key: Key = None) -> Response[WorkView]:
-    """Publish work; its criteria are compiled and tried on agents that do nothing before anything is kept."""
+    """Publish work. First its criteria are compiled, and tested against agents that do nothing."""
     service = request.service
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
-        # Compiling and trying take long enough to hold up everybody else.
-        wish = await asyncio.to_thread(_prepare_submission, service, request.actor, data, once)
-        done = await service.store.recorder.record(wish)
-        return done if isinstance(done, IdempotentReplay) else _render_work(done)
+        # Compiling and testing would block the event loop.
+        submission = await asyncio.to_thread(_prepare_submission, service, request.actor, data)
+        return await request.write_once(once, submission, _render_work)
 
     return await request.answer_once(key, 201, act)
 
@@ -137,9 +136,7 @@ def _render_work(work: WorkRow) -> bytes:
     return contracts.encode(works.to_work_view(work))
 
 
-def _prepare_submission(
-    service: Service, actor: Actor, data: WorkRequest, once: IdempotentRequest | None
-) -> SubmitWork:
+def _prepare_submission(service: Service, actor: Actor, data: WorkRequest) -> SubmitWork:
     marketplace = service.marketplace
     try:
         submission = parse_work(
@@ -151,7 +148,7 @@ def _prepare_submission(
         detail = "; ".join(str(problem) for problem in refused.problems[:MAX_ERRORS])
         raise ApiProblem(400, "bad_work", detail, errors=refused.problems) from None
     try:
-        return marketplace.publish(actor, submission, once, _render_work)
+        return marketplace.publish(actor, submission)
     except UnknownName as refused:
         raise ApiProblem(422, "unknown_rule", f"terms.rules: {refused}") from None
     except (DocumentError, StoreError, AmountTooLarge, NullAgentPasses):
@@ -163,7 +160,7 @@ def _prepare_submission(
 
 @get("/v1/work", guards=[READERS], summary="List work", tags=["work"])
 async def list_work(request: ApiRequest, before: PageCursor = None, limit: Limit = 50) -> Response[WorkPage]:
-    """The newest work."""
+    """List the newest work."""
     tenant = request.caller.tenant
     found = await request.service.read(lambda connection: works.page(connection, tenant, before=before, limit=limit))
     last = found[-1].seq if len(found) == limit else None
@@ -172,7 +169,7 @@ async def list_work(request: ApiRequest, before: PageCursor = None, limit: Limit
 
 @get("/v1/work/{work_id:str}", guards=[ANYONE], summary="Read work", tags=["work"])
 async def read_work(work_id: WorkId, request: ApiRequest) -> Response[WorkView | AgentWork]:
-    """All of it; to an agent that has a contract on it, what it needs to do it."""
+    """Read work; an agent with a contract on it sees what it needs to do it."""
     caller, service = request.caller, request.service
 
     def ask(connection: Connection) -> WorkView | AgentWork:
