@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.golden import check_golden
 from tests.usage.oracle import (
     DATA_NOT_AVAILABLE,
     ENDED,
@@ -78,14 +79,11 @@ class Case:
     looks: tuple[Observation, ...]
     status: UsageStatus
     code: UsageCode
-    message: str = ""
-    """What the message holds."""
     run: UsageRun = RUN
     policy: UsagePolicy = SPECIFIED
     words: tuple[Acknowledgement, ...] = ()
     withdrawn: int = 0
     held: bool = False
-    explains: str = ""
     counted: Tokens | None = None
     """The count that is claimed, where the row says one."""
 
@@ -95,18 +93,17 @@ PERMANENT = UsagePolicy(anomaly_is_permanent=True)
 SPAN = UsagePolicy(anchor=Anchor.SPAN)
 CACHED = Tokens(100, 10, 5, cached=20)
 TABLE = [
-    Case("no attempt", (), PENDING, UsageCode.NOT_STARTED, "⏳ Not looked at yet"),
-    Case("run open", TWICE, PENDING, UsageCode.RUN_OPEN, "⏳ The run is still open", run=replace(RUN, ended_at=None)),
+    Case("no attempt", (), PENDING, UsageCode.NOT_STARTED),
+    Case("run open", TWICE, PENDING, UsageCode.RUN_OPEN, run=replace(RUN, ended_at=None)),
     Case("attempt before the run's end", (both(-5), both(-70)), PENDING, UsageCode.NOT_STARTED),
     Case(
         "first attempt with tokens",
         (both(10),),
         PENDING,
         UsageCode.FIRST,
-        "⏳ First attempt succeeded, awaiting a second",
         counted=Tokens(100, 10, 5),
     ),
-    Case("zero tokens, first", (whole(10, ZERO),), DATA_NOT_AVAILABLE, UsageCode.ZERO_TOKENS, "zero tokens"),
+    Case("zero tokens, first", (whole(10, ZERO),), DATA_NOT_AVAILABLE, UsageCode.ZERO_TOKENS),
     *(
         Case(
             f"zero tokens, repeated after {gap} minutes",
@@ -121,15 +118,12 @@ TABLE = [
         (whole(10, ZERO), both(70)),
         PENDING,
         UsageCode.CHANGING,
-        "⏳ Data still changing: 0 in / 0 out → 100 in / 10 out",
     ),
     *(
         Case(
             f"only errors ({error})",
             (failed(10, error), failed(20, error)),
             *NOT_AVAILABLE,
-            f"🕐 The usage API could not be read ({error})",
-            explains="tried again, less and less often",
         )
         for error in FetchError
         if error is not FetchError.AUTH
@@ -138,15 +132,12 @@ TABLE = [
         "only errors, scope or key",
         (failed(10), failed(20, FetchError.AUTH)),
         *NOT_AVAILABLE,
-        "(auth)",
-        explains="waits for a new key or scope",
     ),
     Case(
         "data, error, same data, ends ≥ 60 min apart",
         (both(10), failed(40), both(70)),
         VERIFIED,
         UsageCode.STABLE,
-        STABLE,
     ),
     Case("data, error, same data, ends < 60 min apart", (both(10), failed(40), both(69)), PENDING, UsageCode.GAP),
     Case(
@@ -154,9 +145,7 @@ TABLE = [
         (*TWICE, failed(80)),
         VERIFIED,
         UsageCode.STABLE,
-        STABLE,
         held=True,
-        explains="The latest look failed; what stood before it stands.",
     ),
     Case("error after any verdict: first", (both(10), failed(80)), PENDING, UsageCode.FIRST, held=True),
     Case(
@@ -173,8 +162,8 @@ TABLE = [
         UsageCode.ZERO_TOKENS,
         held=True,
     ),
-    Case("truncated pagination", (failed(10, FetchError.PARTIAL_PAGE),), *NOT_AVAILABLE, "(partial_page)"),
-    Case("malformed page", (Observation("empty", after(10)),), *NOT_AVAILABLE, "(malformed)"),
+    Case("truncated pagination", (failed(10, FetchError.PARTIAL_PAGE),), *NOT_AVAILABLE),
+    Case("malformed page", (Observation("empty", after(10)),), *NOT_AVAILABLE),
     Case(
         "truncated pagination between equal data",
         (both(10), replace(both(40, LESS), error=FetchError.PARTIAL_PAGE), both(70)),
@@ -186,46 +175,39 @@ TABLE = [
         (both(10), both(70, MORE)),
         PENDING,
         UsageCode.CHANGING,
-        "⏳ Data still changing: 100 in / 10 out → 110 in / 10 out",
     ),
     Case(
         "identical, < 60 min",
         (both(10), both(55)),
         PENDING,
         UsageCode.GAP,
-        "⏳ Data identical, but only 45 of 60 minutes lie between the looks",
-        explains="2026-03-01 13:55:00 UTC",
     ),
-    Case("identical, ≥ 60 min, steps complete", TWICE, VERIFIED, UsageCode.STABLE, STABLE, counted=Tokens(100, 10, 5)),
+    Case("identical, ≥ 60 min, steps complete", TWICE, VERIFIED, UsageCode.STABLE, counted=Tokens(100, 10, 5)),
     Case(
         "identical, ≥ 60 min, steps complete: 95",
         (both(10), both(105)),
         VERIFIED,
         UsageCode.STABLE,
-        "✅ Data stable across 95 minute interval",
     ),
     Case(
         "identical at 0, 30, 60 min: pending under `last_pair`",
         (both(0), both(30), both(60)),
         PENDING,
         UsageCode.GAP,
-        "30 of 60 minutes",
     ),
     Case(
         "identical at 0, 30, 60 min: verified under `span`",
         (both(0), both(30), both(60)),
         VERIFIED,
         UsageCode.STABLE,
-        STABLE,
         policy=SPAN,
     ),
-    Case("verified, then an early identical check", (*TWICE, both(75)), VERIFIED, UsageCode.STABLE, STABLE),
+    Case("verified, then an early identical check", (*TWICE, both(75)), VERIFIED, UsageCode.STABLE),
     Case(
         "verified, then growth",
         (*TWICE, both(130, MORE)),
         PENDING,
         UsageCode.CHANGING,
-        "100 in / 10 out → 110 in / 10 out",
         withdrawn=1,
     ),
     Case(
@@ -233,7 +215,6 @@ TABLE = [
         (*TWICE, both(130, MORE), both(190, MORE)),
         VERIFIED,
         UsageCode.STABLE,
-        STABLE,
         withdrawn=1,
     ),
     Case(
@@ -241,15 +222,12 @@ TABLE = [
         (both(10), split(20, a=LESS, b=Tokens(40, 2, 2))),
         WARNING,
         UsageCode.DECREASED,
-        "⚠️ Token counts decreased: −10 in, −2 out",
-        explains="meruit usage acknowledge",
     ),
     Case(
         "decrease at any time: once verified",
         (*TWICE, both(140, LESS)),
         WARNING,
         UsageCode.DECREASED,
-        "−10 in, −0 out",
         withdrawn=1,
     ),
     Case(
@@ -257,14 +235,12 @@ TABLE = [
         (both(10), both(20, Tokens(60, 6, 2))),
         WARNING,
         UsageCode.DECREASED,
-        "(requests fell)",
     ),
     Case(
         "N tokens, then zero",
         (both(10), whole(70, ZERO)),
         DATA_NOT_AVAILABLE,
         UsageCode.ZERO_TOKENS,
-        explains="The count of 100 in / 10 out that was seen before is kept.",
         counted=Tokens(100, 10, 5),
     ),
     Case("decreased, then stable lower", (both(10), both(20, LESS), both(90, LESS)), WARNING, UsageCode.DECREASED),
@@ -274,14 +250,12 @@ TABLE = [
         (both(10), both(20, LESS), both(90), both(150)),
         VERIFIED,
         UsageCode.STABLE,
-        STABLE,
     ),
     Case(
         "decreased, then back and stable; `anomaly=permanent` forbids it",
         (both(10), both(20, LESS), both(90), both(150)),
         WARNING,
         UsageCode.DECREASED,
-        "⚠️ Token counts decreased, and came back",
         policy=PERMANENT,
     ),
     Case(
@@ -289,7 +263,6 @@ TABLE = [
         (both(10), both(70, Tokens(50, 6, 3), Tokens(50, 4, 2))),
         WARNING,
         UsageCode.DECREASED,
-        "(input of step a fell)",
     ),
     Case(
         "cached/reasoning split changed, totals equal: cached",
@@ -308,8 +281,6 @@ TABLE = [
         (both(10, b=ZERO), both(70, b=ZERO)),
         WARNING,
         UsageCode.INCOMPLETE,
-        INCOMPLETE.format("1/2"),
-        explains="No tokens: b.",
     ),
     Case("k < n, still changing", (both(10, b=ZERO), both(70, MORE, ZERO)), PENDING, UsageCode.CHANGING),
     Case("k < n, gap short", (both(10, b=ZERO), both(40, b=ZERO)), PENDING, UsageCode.GAP),
@@ -318,7 +289,6 @@ TABLE = [
         (split(10, a=A), split(70, a=A)),
         WARNING,
         UsageCode.INCOMPLETE,
-        INCOMPLETE.format("1/2"),
         run=UsageRun(ENDED, (UsageStep("a", succeeded=True), UsageStep("b", succeeded=False))),
     ),
     Case(
@@ -326,7 +296,6 @@ TABLE = [
         (split(10, a=A), split(70, a=A)),
         VERIFIED,
         UsageCode.STABLE,
-        STABLE,
         run=UsageRun(ENDED, (UsageStep("a"), UsageStep("b", expects_usage=False))),
     ),
     Case(
@@ -334,16 +303,13 @@ TABLE = [
         (whole(10, A), whole(70, A)),
         WARNING,
         UsageCode.INCOMPLETE,
-        INCOMPLETE.format("0/0"),
         run=run_of(),
-        explains="declares no step",
     ),
     Case(
         "run declares no model use, zero, stable",
         (whole(10, ZERO), whole(70, ZERO)),
         VERIFIED,
         UsageCode.STABLE,
-        STABLE,
         run=NONE,
         counted=ZERO,
     ),
@@ -352,7 +318,6 @@ TABLE = [
         (whole(10, A), whole(70, A)),
         WARNING,
         UsageCode.UNDECLARED_USAGE,
-        "⚠️ The run was declared to use no model, and billed for 60 in / 6 out",
         run=NONE,
     ),
     Case(
@@ -360,21 +325,18 @@ TABLE = [
         (split(10, a=A, b=B, c=A), split(70, a=A, b=B, c=A)),
         WARNING,
         UsageCode.UNATTRIBUTED,
-        "⚠️ Data stable, but 66 tokens in no declared step (steps c)",
     ),
     Case(
         "usage in the attribution key outside steps",
         tuple(replace(one, unattributed=7) for one in TWICE),
         WARNING,
         UsageCode.UNATTRIBUTED,
-        "⚠️ Data stable, but 7 tokens in no declared step",
     ),
     Case(
         "step known locally, absent remotely",
         (split(10, a=A), split(70, a=A)),
         WARNING,
         UsageCode.INCOMPLETE,
-        INCOMPLETE.format("1/2"),
         run=told(a=A, b=B),
     ),
     Case(
@@ -382,7 +344,6 @@ TABLE = [
         (whole(10, Tokens(100, 10, 5)), whole(70, Tokens(100, 10, 5))),
         VERIFIED,
         UsageCode.STABLE,
-        STABLE,
         run=told(a=A, b=B),
     ),
     Case(
@@ -390,14 +351,12 @@ TABLE = [
         (whole(10, Tokens(100, 10, 5)), whole(70, Tokens(100, 10, 5))),
         WARNING,
         UsageCode.INCOMPLETE,
-        INCOMPLETE.format("0/2"),
     ),
     Case(
         "local ≠ billed",
         TWICE,
         WARNING,
         UsageCode.DISCREPANCY,
-        "⚠️ The run counted 90 in / 10 out, the provider 100 in / 10 out",
         run=told(a=LESS, b=B),
     ),
     Case(
@@ -405,7 +364,6 @@ TABLE = [
         tuple(replace(one, models=("gpt-4o-mini",)) for one in TWICE),
         WARNING,
         UsageCode.MODEL_MISMATCH,
-        "⚠️ Models differ: the run used gpt-4o, the provider billed gpt-4o-mini",
         run=using("gpt-4o"),
     ),
     Case(
@@ -415,16 +373,15 @@ TABLE = [
         UsageCode.STABLE,
         run=using("gpt-4o"),
     ),
-    Case("out of order", (TWICE[1], TWICE[0]), VERIFIED, UsageCode.STABLE, STABLE),
+    Case("out of order", (TWICE[1], TWICE[0]), VERIFIED, UsageCode.STABLE),
     Case("out of order: what grew did not fall", (both(70, MORE), both(10)), PENDING, UsageCode.CHANGING),
     Case("duplicate attempt", (both(10), both(10), both(10)), PENDING, UsageCode.FIRST),
-    Case("duplicate attempt: of a pair", (*TWICE, *TWICE), VERIFIED, UsageCode.STABLE, STABLE),
+    Case("duplicate attempt: of a pair", (*TWICE, *TWICE), VERIFIED, UsageCode.STABLE),
     Case(
         "one id, two contents",
         (*TWICE, both(70, MORE)),
         WARNING,
         UsageCode.CONFLICTING_EVIDENCE,
-        "⚠️ Attempt look-70 stands twice, with different contents",
     ),
     Case("older than 24 h without data: errors", (failed(2000),), *NOT_AVAILABLE),
     Case("older than 24 h without data: zero", (whole(2000, ZERO),), DATA_NOT_AVAILABLE, UsageCode.ZERO_TOKENS),
@@ -435,11 +392,15 @@ TABLE = [
 def test_the_truth_table(case: Case) -> None:
     verdict = decide(case.run, case.looks, case.policy, case.words)
     assert (verdict.status, verdict.code) == (case.status, case.code)
-    assert case.message in verdict.message
-    assert case.explains in verdict.explanation
     assert (verdict.withdrawn, verdict.held) == (case.withdrawn, case.held)
     if case.counted is not None:
         assert verdict.tokens == case.counted
+
+
+@pytest.mark.golden
+def test_the_words_of_the_truth_table() -> None:
+    verdicts = [(case.row, decide(case.run, case.looks, case.policy, case.words)) for case in TABLE]
+    check_golden("usage/verdicts", "\n".join(f"{row}\n  {one.message}\n  {one.explanation}" for row, one in verdicts))
 
 
 @pytest.mark.parametrize("case", TABLE, ids=[one.row for one in TABLE])
@@ -498,9 +459,9 @@ def test_sixty_minutes_are_sixty_minutes(apart: timedelta, status: UsageStatus, 
 def test_a_shorter_interval_is_stamped_on_the_result() -> None:
     shorter = decide(RUN, [both(10), both(40)], UsagePolicy(interval_min=30))
     assert (shorter.status, shorter.interval_min) == (VERIFIED, 30)
-    assert "Judged with 30 minutes between looks instead of 60." in shorter.explanation
-    assert "Judged with" not in decide(RUN, TWICE, UsagePolicy(interval_min=60)).explanation
-    assert "Judged with 0 minutes" in decide(RUN, [], UsagePolicy(interval_min=0)).explanation
+    assert "30 minutes" in shorter.explanation
+    assert "minutes" not in decide(RUN, TWICE, UsagePolicy(interval_min=60)).explanation
+    assert "0 minutes" in decide(RUN, [], UsagePolicy(interval_min=0)).explanation
 
 
 @pytest.mark.parametrize(
@@ -519,8 +480,7 @@ def test_less_than_sixty_minutes_never_read_as_sixty(interval: float, apart: tim
 
 def test_an_interval_is_told_to_its_last_digit() -> None:
     nearly = UsagePolicy(interval_min=59.9999999999)
-    assert "Judged with 59.9999999999 minutes between looks instead of 60." in decide(RUN, TWICE, nearly).explanation
-    for looks in (TWICE[:1], [both(10), both(20, MORE)], [both(10), both(20)]):
+    for looks in (TWICE, TWICE[:1], [both(10), both(20, MORE)], [both(10), both(20)]):
         assert "59.9999999999 minutes" in decide(RUN, looks, nearly).explanation
 
 
@@ -566,7 +526,7 @@ def test_a_verdict_without_a_look_says_how_many_steps_should_have_tokens() -> No
 
 def test_a_single_failure_is_told_with_the_providers_words() -> None:
     verdict = decide(RUN, [replace(failed(10), detail="slow down")])
-    assert "The attempt failed, the last with rate_limited: slow down." in verdict.explanation
+    assert "rate_limited: slow down" in verdict.explanation
 
 
 # A person's word.
@@ -611,7 +571,9 @@ def test_a_word_about_what_has_not_fallen_says_nothing(looks: list[Observation])
 def test_accepting_a_total_forgets_nothing_of_steps() -> None:
     """Else the mark of a step would be lost with a look that cannot tell steps apart."""
     looks = [both(10), whole(20, Tokens(90, 10, 5)), both(30, Tokens(20, 6, 3), Tokens(70, 4, 2))]
-    assert "input of step a fell" in decide(RUN, looks, acknowledged=[accepted(21)]).message
+    verdict = decide(RUN, looks, acknowledged=[accepted(21)])
+    assert verdict.code is UsageCode.DECREASED
+    assert "step a" in verdict.message
 
 
 def test_a_run_without_usage_may_fall_to_zero_with_a_persons_word() -> None:
@@ -636,7 +598,8 @@ def test_a_permanent_anomaly_ends_with_a_persons_word_alone() -> None:
 def test_two_pairs_need_three_looks_each_far_from_the_one_before() -> None:
     twice = UsagePolicy(min_stable_pairs=2)
     verdict = decide(RUN, TWICE, twice)
-    assert verdict.message == "⏳ Data identical across 1 of 2 intervals"
+    assert verdict.code is UsageCode.GAP
+    assert "1 of 2" in verdict.message
     assert decide(RUN, [*TWICE, both(130)], twice).status is VERIFIED
     assert decide(RUN, [*TWICE, both(100), both(160)], twice).code is UsageCode.GAP
     assert decide(RUN, [*TWICE, both(100), both(160), both(220)], twice).status is VERIFIED
@@ -764,7 +727,7 @@ def test_tokens_of_a_step_that_was_declared_tokenless_are_undeclared() -> None:
     run = UsageRun(ENDED, (UsageStep("a"), UsageStep("b", expects_usage=False)))
     verdict = decide(run, TWICE)
     assert verdict.code is UsageCode.UNDECLARED_USAGE
-    assert verdict.message == "⚠️ Steps b were declared to use no model, and billed for 100 in / 10 out"
+    assert all(value in verdict.message for value in ("Steps b", "100 in / 10 out"))
 
 
 def test_steps_that_were_all_declared_tokenless_make_a_run_without_usage() -> None:
@@ -776,13 +739,15 @@ def test_steps_that_were_all_declared_tokenless_make_a_run_without_usage() -> No
 def test_calls_of_a_run_that_declares_none_are_a_discrepancy() -> None:
     called = Tokens(0, 0, requests=3)
     verdict = decide(NONE, [whole(10, called), whole(70, called)])
-    assert verdict.message == "⚠️ The run counted 0 in / 0 out in 0 calls, the provider 0 in / 0 out in 3 calls"
+    assert verdict.code is UsageCode.DISCREPANCY
+    assert all(value in verdict.message for value in ("in 0 calls", "in 3 calls"))
 
 
 def test_of_a_run_that_does_not_say_all_what_it_does_say_is_compared() -> None:
     assert decide(told(a=A, b=None), TWICE).status is VERIFIED
     verdict = decide(told(a=LESS, b=None), TWICE)
-    assert verdict.message == "⚠️ Step a counted 50 in / 6 out, the provider 60 in / 6 out"
+    assert verdict.code is UsageCode.DISCREPANCY
+    assert all(value in verdict.message for value in ("Step a", "50 in / 6 out", "60 in / 6 out"))
     assert decide(told(a=None, b=None), TWICE).status is VERIFIED
 
 
@@ -802,21 +767,18 @@ def test_runs_that_share_a_lane_are_verified_by_their_sum_with_their_own_counts(
 
 
 @pytest.mark.parametrize(
-    ("local", "says"),
+    ("local", "values"),
     [
-        (
-            Tokens(999, 100, 50),
-            "3 runs that share an attribution key counted 999 in / 100 out, the provider 1,000 in / 100 out",
-        ),
-        (Tokens(1000, 100, 49), "counted 1,000 in / 100 out in 49 calls, the provider 1,000 in / 100 out in 50 calls"),
-        (None, "⚠️ Ambiguous: 3 runs share what is counted"),
+        (Tokens(999, 100, 50), ("3 runs", "999 in / 100 out", "1,000 in / 100 out")),
+        (Tokens(1000, 100, 49), ("in 49 calls", "in 50 calls")),
+        (None, ("3 runs",)),
     ],
     ids=["tokens", "calls", "unknown"],
 )
-def test_a_sum_that_does_not_tie_out_is_nobodys(local: Tokens | None, says: str) -> None:
+def test_a_sum_that_does_not_tie_out_is_ambiguous(local: Tokens | None, values: tuple[str, ...]) -> None:
     verdict = decide(told(a=A, b=B), [shared(10, local), shared(70, local)])
     assert verdict.code is UsageCode.AMBIGUOUS_ATTRIBUTION
-    assert says in verdict.message
+    assert all(value in verdict.message for value in values)
 
 
 def test_a_run_that_does_not_say_what_it_used_has_no_part_of_a_sum() -> None:
@@ -852,8 +814,7 @@ def test_who_used_which_of_several_models_of_a_lane_nobody_can_say(
     assert verdict.code is code
     assert opinion(run, looks).code is code
     if code is UsageCode.AMBIGUOUS_ATTRIBUTION:
-        assert verdict.message == f"⚠️ Ambiguous: 3 runs share what is counted of {billed[0]}, {billed[1]}"
-        assert "nothing says which of them used which model" in verdict.explanation
+        assert all(value in verdict.message for value in ("3 runs", f"{billed[0]}, {billed[1]}"))
 
 
 def test_how_the_input_of_one_of_several_was_read_is_only_its_own_word() -> None:
@@ -867,7 +828,7 @@ def test_an_open_run_in_the_lane_is_named_as_what_to_end() -> None:
     looks = [replace(shared(at, None), cohort=Cohort(2, has_open=True)) for at in (10, 70)]
     verdict = decide(told(a=A, b=B), looks)
     assert verdict.code is UsageCode.AMBIGUOUS_ATTRIBUTION
-    assert verdict.message == "⚠️ Ambiguous: 2 runs share what is counted, and one of them has not ended"
+    assert "2 runs" in verdict.message
     assert "`meruit usage end RUN`" in verdict.explanation
     assert "`meruit usage end" not in decide(told(a=A, b=B), [shared(10, None), shared(70, None)]).explanation
 
@@ -890,15 +851,14 @@ def test_a_run_told_by_the_time_alone_ties_out_with_its_own_count() -> None:
     assert verdict.tokens == IN_ALL
 
 
-def test_a_strangers_tokens_in_the_same_minutes_are_not_the_runs() -> None:
-    strangers = [timed(at, Tokens(100, 10, 5), Tokens(150, 10, 6)) for at in (10, 70)]
-    verdict = decide(told(a=A, b=B), strangers)
+def test_tokens_of_another_client_in_the_same_minutes_are_not_the_runs() -> None:
+    others = [timed(at, Tokens(100, 10, 5), Tokens(150, 10, 6)) for at in (10, 70)]
+    verdict = decide(told(a=A, b=B), others)
     assert verdict.code is UsageCode.AMBIGUOUS_ATTRIBUTION
-    assert verdict.message == "⚠️ Ambiguous: the run counted 100 in / 10 out, the account 150 in / 10 out in its minutes"
+    assert all(value in verdict.message for value in ("100 in / 10 out", "150 in / 10 out"))
     assert verdict.tokens == Tokens(100, 10, 5)
     silent = decide(RUN, [replace(timed(at, None), steps={"a": A, "b": B}) for at in (10, 70)])
     assert silent.code is UsageCode.AMBIGUOUS_ATTRIBUTION
-    assert silent.message == "⚠️ Ambiguous: nothing but the time tells whose tokens these are"
 
 
 def test_a_run_told_by_the_time_alone_ties_out_model_by_model() -> None:
@@ -931,59 +891,83 @@ MINI = "gpt-4o-mini"
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs", "says"),
+    ("ours", "theirs", "values"),
     [
         (
             {"gpt-4o": Tokens(100_000, 5), MINI: Tokens(10, 5)},
             {"gpt-4o": Tokens(10, 5), MINI: Tokens(100_000, 5)},
-            "Of gpt-4o, the run counted 100,000 in / 5 out, the provider 10 in / 5 out",
+            (
+                "gpt-4o",
+                "100,000 in / 5 out",
+                "10 in / 5 out",
+            ),
         ),
         (
             {"gpt-4o": Tokens(9, 5), MINI: Tokens(9, 6)},
             {"gpt-4o": Tokens(9, 6), MINI: Tokens(9, 5)},
-            "Of gpt-4o, the run counted 9 in / 5 out, the provider 9 in / 6 out",
+            (
+                "gpt-4o",
+                "9 in / 5 out",
+                "9 in / 6 out",
+            ),
         ),
         (
             {"gpt-4o": Tokens(9, 5, cached=4), MINI: Tokens(9, 5, cached=0)},
             {"gpt-4o": Tokens(9, 5, cached=0), MINI: Tokens(9, 5, cached=4)},
-            "Of gpt-4o, the run counted 9 in / 5 out, 4 cached, the provider 9 in / 5 out, 0 cached",
+            (
+                "gpt-4o",
+                "9 in / 5 out, 4 cached",
+                "9 in / 5 out, 0 cached",
+            ),
         ),
         (
             {"gpt-4o": Tokens(9, 5, 1, 1, 0), MINI: Tokens(9, 5, 2, 1, 3)},
             {"gpt-4o": Tokens(9, 5, 2, 1, 3), MINI: Tokens(9, 5, 1, 1, 0)},
-            "Of gpt-4o, the run counted 9 in / 5 out, 0 written to the cache, the provider 9 in / 5 out, 3 written",
+            (
+                "gpt-4o",
+                "9 in / 5 out, 0 written to the cache",
+                "9 in / 5 out, 3 written",
+            ),
         ),
-        ({"o1": Tokens(9, 5, cached=4)}, {"o1": Tokens(9, 5, cached=0)}, "The run counted 9 in / 5 out, 4 cached"),
-        ({"o1": Tokens(9, 5, cached=4)}, {"o1": Tokens(9, 5)}, ""),
-        ({"o1": Tokens(9, 5)}, {"o1": Tokens(9, 5, cached=4)}, ""),
+        ({"o1": Tokens(9, 5, cached=4)}, {"o1": Tokens(9, 5, cached=0)}, ("9 in / 5 out, 4 cached",)),
+        ({"o1": Tokens(9, 5, cached=4)}, {"o1": Tokens(9, 5)}, ()),
+        ({"o1": Tokens(9, 5)}, {"o1": Tokens(9, 5, cached=4)}, ()),
         # Several names of one model, on either side.
-        ({"gpt-4o": Tokens(9, 5)}, {"gpt-4o-2024-05-13": Tokens(4, 5), "gpt-4o-2024-08-06": Tokens(5, 0)}, ""),
-        ({"gpt-4o": Tokens(4, 5), "openai/gpt-4o-2024-08-06": Tokens(5, 0)}, {"gpt-4o-2024-08-06": Tokens(9, 5)}, ""),
+        ({"gpt-4o": Tokens(9, 5)}, {"gpt-4o-2024-05-13": Tokens(4, 5), "gpt-4o-2024-08-06": Tokens(5, 0)}, ()),
+        ({"gpt-4o": Tokens(4, 5), "openai/gpt-4o-2024-08-06": Tokens(5, 0)}, {"gpt-4o-2024-08-06": Tokens(9, 5)}, ()),
         (
             {"gpt-4o": Tokens(4, 5), MINI: Tokens(5, 1)},
             {"gpt-4o-2024-05-13": Tokens(3, 3), "gpt-4o-2024-08-06": Tokens(2, 2), MINI: Tokens(4, 1)},
-            "Of gpt-4o, the run counted 4 in / 5 out, the provider 5 in / 5 out",
+            (
+                "gpt-4o",
+                "4 in / 5 out",
+                "5 in / 5 out",
+            ),
         ),
         (
             {"gpt-4o-2024-05-13": Tokens(4, 5), "gpt-4o-2024-08-06": Tokens(5, 5)},
             {"gpt-4o-2024-05-13": Tokens(5, 5), "gpt-4o-2024-08-06": Tokens(4, 5)},
-            "Of gpt-4o-2024-05-13, the run counted 4 in / 5 out, the provider 5 in / 5 out",
+            (
+                "gpt-4o-2024-05-13",
+                "4 in / 5 out",
+                "5 in / 5 out",
+            ),
         ),
         # What one side does not tell by model is not compared by model.
-        ({"gpt-4o": Tokens(4, 5), MINI: Tokens(5, 5)}, None, ""),
-        ({"gpt-4o": Tokens(4, 5), MINI: Tokens(5, 5)}, {"gpt-4o": Tokens(4, 5), MINI: Tokens(4, 5), "": Tokens(1)}, ""),
-        ({}, {"gpt-4o": Tokens(9, 10)}, ""),
+        ({"gpt-4o": Tokens(4, 5), MINI: Tokens(5, 5)}, None, ()),
+        ({"gpt-4o": Tokens(4, 5), MINI: Tokens(5, 5)}, {"gpt-4o": Tokens(4, 5), MINI: Tokens(4, 5), "": Tokens(1)}, ()),
+        ({}, {"gpt-4o": Tokens(9, 10)}, ()),
     ],
 )
 def test_what_both_sides_know_by_model_ties_out_by_model(
-    ours: dict[str, Tokens], theirs: dict[str, Tokens] | None, says: str
+    ours: dict[str, Tokens], theirs: dict[str, Tokens] | None, values: tuple[str, ...]
 ) -> None:
     run = counting(ours) if ours else told(a=Tokens(9, 10))
     looks = billing(theirs, sum_tokens((ours if theirs is None else theirs).values()))
     verdict = decide(run, looks)
-    assert verdict.code is (UsageCode.DISCREPANCY if says else UsageCode.STABLE)
+    assert verdict.code is (UsageCode.DISCREPANCY if values else UsageCode.STABLE)
     assert opinion(run, looks).code is verdict.code
-    assert not says or verdict.message.startswith(f"⚠️ {says}")
+    assert all(value in verdict.message for value in values)
 
 
 def test_a_model_that_only_one_side_counts_is_none_on_the_other() -> None:
@@ -992,7 +976,8 @@ def test_a_model_that_only_one_side_counts_is_none_on_the_other() -> None:
     # Where the look lists no models, their counts still tell.
     unlisted = [replace(look, models=()) for look in (one, other)]
     verdict = decide(run, unlisted)
-    assert verdict.message == "⚠️ Of gpt-4o, the run counted 9 in / 5 out, the provider 0 in / 0 out"
+    assert verdict.code is UsageCode.DISCREPANCY
+    assert all(value in verdict.message for value in ("gpt-4o", "9 in / 5 out", "0 in / 0 out"))
     assert opinion(run, unlisted).code is verdict.code
 
 

@@ -186,8 +186,9 @@ def test_a_step_may_say_itself_that_it_did_not_succeed_and_be_declared_to_use_no
 
 def test_a_step_inside_of_another_is_refused_and_the_outer_one_goes_on() -> None:
     with metered() as run, run.step("outer") as outer:
-        with pytest.raises(MeteringError, match="'inner' begins inside of step 'outer'"), run.step("inner"):
+        with pytest.raises(MeteringError, match=r"'inner'.*'outer'") as nested, run.step("inner"):
             pytest.fail("it must not begin")
+        assert nested.value.code == "nested_step"
         outer.add(response())
         with metered() as other, other.step("inner") as inner:
             inner.add(response())
@@ -204,48 +205,52 @@ def test_a_step_that_is_left_open_ends_with_its_run() -> None:
     assert calls_of(run) == [("ok", Tokens(10, 5, 1))]
 
 
-def test_misuse_is_told_with_what_to_write() -> None:
+def test_a_meter_used_in_the_wrong_order_is_refused() -> None:
     with metered() as run:
         step = run.step("s")
-        with pytest.raises(MeteringError, match="step 's' is not open; use it as `with run"):
-            step.add(response())
-        with pytest.raises(MeteringError, match="not open"):
-            step.stream([])
-        with run.step("s"), pytest.raises(MeteringError, match="expects_usage=None before"):
-            run.step("s", expects_usage=False)
-        with pytest.raises(MeteringError, match="between 0 and 1, not 2"):
-            run.score = 2
-    with pytest.raises(MeteringError, match="is not open; use it as `with metered_run"):
-        run.add(response())
-    with pytest.raises(MeteringError, match="is not open"), run.step("t"):
-        pass
-    with pytest.raises(MeteringError, match="has begun before"), run:
-        pass
-    with pytest.raises(MeteringError, match="say what came of it before"):
-        run.success = True
+        for misuse in (lambda: step.add(response()), lambda: step.stream([])):
+            assert _refusal_of(misuse).code == "not_open"
+        with run.step("s"):
+            redeclared = _refusal_of(lambda: run.step("s", expects_usage=False))
+            assert (redeclared.code, "expects_usage=None" in str(redeclared)) == ("bad_metering", True)
+        assert "not 2" in str(_refusal_of(lambda: setattr(run, "score", 2)))
+    assert _refusal_of(lambda: run.add(response())).code == "not_open"
+    assert _refusal_of(run.step("t").__enter__).code == "not_open"
+    assert _refusal_of(run.__enter__).code == "already_open"
+    assert _refusal_of(lambda: setattr(run, "success", True)).code == "ended"
+
+
+def _refusal_of(misuse: Callable[[], object]) -> MeteringError:
+    with pytest.raises(MeteringError) as refused:
+        misuse()
+    return refused.value
 
 
 @pytest.mark.parametrize(
-    ("settings", "complaint"),
+    ("settings", "values"),
     [
-        ({"task": "x" * 201}, "task is a text of at most 200 printable characters"),
-        ({"run_id": ""}, "run_id is empty"),
-        ({"source": None}, "source is a text"),
-        ({"attribution_key": "kee:x"}, "no attribution key is a 'kee' (did you mean 'key'?)"),
-        ({"attribution_key": "key"}, "needs the provider's id of it, as key:ID"),
-        ({"attribution_key": "window:x"}, "the attribution key window takes no value"),
-        ({"attribution_key": "key:sk-proj-123"}, "never the secret"),
-        ({"attribution_key": AttributionKey(AttributionKind.PROJECT)}, "as project:ID"),
-        ({"store": "meruit-data"}, "store=meruit.open_records('meruit-data')"),
+        ({"task": "x" * 201}, ("task", "200")),
+        ({"run_id": ""}, ("run_id",)),
+        ({"source": None}, ("source", "200")),
+        ({"attribution_key": "kee:x"}, ("'kee'", "'key'")),
+        ({"attribution_key": "key"}, ("key:ID",)),
+        ({"attribution_key": "window:x"}, ("window",)),
+        ({"attribution_key": "key:sk-proj-123"}, ("secret",)),
+        ({"attribution_key": AttributionKey(AttributionKind.PROJECT)}, ("project:ID",)),
+        ({"store": "meruit-data"}, ("store=meruit.open_records('meruit-data')",)),
     ],
 )
-def test_a_run_that_could_not_be_kept_is_refused_before_it_begins(settings: dict[str, Any], complaint: str) -> None:
+def test_a_run_that_could_not_be_saved_is_refused_before_it_begins(
+    settings: dict[str, Any], values: tuple[str, ...]
+) -> None:
     with pytest.raises(MeteringError) as refused:
         metered(**settings)
-    assert complaint in str(refused.value)
+    assert refused.value.code == "bad_metering"
+    assert all(value in str(refused.value) for value in values)
+    assert "sk-proj" not in str(refused.value)
 
 
-def test_lanes_are_written_as_kind_and_id() -> None:
+def test_an_attribution_key_is_written_as_kind_and_id() -> None:
     assert (
         parse_attribution_key("key:key_1")
         == parse_attribution_key(AttributionKey(AttributionKind.KEY, "key_1"))
@@ -259,12 +264,12 @@ def test_limits_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metering, "MAX_CALLS", 1)
     with metered() as run, run.step("s") as step:
         step.add(response())
-        with pytest.raises(MeteringError, match="more than 1 calls"):
+        with pytest.raises(MeteringError, match=r"'s'.* 1 "):
             step.add(response())
     with metered() as run:
         with run.step("s"):
             pass
-        with pytest.raises(MeteringError, match="more than 1 steps"), run.step("t"):
+        with pytest.raises(MeteringError, match=" 1 "), run.step("t"):
             pass
         with run.step("s"):
             pass
@@ -377,9 +382,9 @@ def test_an_asynchronous_stream_counts_alike() -> None:
 
     async def read(step: StepMeter) -> None:
         assert [one async for one in step.stream(chunks())] == openai_chunks()
-        with pytest.raises(TypeError, match="asynchronous; read it with `async for`"):
+        with pytest.raises(TypeError, match="`async for`"):
             next(iter(step.stream(chunks())))
-        with pytest.raises(TypeError, match="read it with `for`"):
+        with pytest.raises(TypeError, match="`for`"):
             await anext(aiter(step.stream([1])))
 
     with metered() as run, run.step("s") as step:
@@ -580,7 +585,7 @@ def test_an_exception_of_the_agent_is_not_hidden_by_one_of_the_meter() -> None:
 
     with pytest.raises(ValueError, match="mine") as raised, metered(into=into):
         raise ValueError("mine")
-    assert "could not be kept: the disk is full" in raised.value.__notes__[0]
+    assert raised.value.__notes__[0].endswith(": the disk is full")
 
 
 def test_a_run_that_cannot_be_kept_at_all_does_not_begin(tmp_path: Path) -> None:
@@ -617,7 +622,7 @@ def test_a_run_that_died_is_not_begun_over_what_it_recorded(shared: Store, tenan
         step.add(response())
     before = recorded(shared, "died", tenant)
     with (
-        pytest.raises(UsageRunOpen, match="meruit usage end died"),
+        pytest.raises(UsageRunOpen, match="`meruit usage end died`"),
         metered_run("other", run_id="died", store=shared, tenant=tenant),
     ):
         pytest.fail("it has begun")

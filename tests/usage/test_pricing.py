@@ -160,13 +160,13 @@ def lane_cost(amount: str = "0.5", day: int = 0, key: str = "k1", currency: str 
 
 def test_costs_of_a_lanes_day_are_the_runs_where_nobody_else_used_it() -> None:
     costs = [lane_cost(), lane_cost("0.25"), lane_cost("7", key="k2"), lane_cost("7", day=1)]
-    assert amount_billed(LANED, USED, costs=costs, in_lane=Tokens(1000, 100, 9)) == Decimal("0.75")
+    assert amount_billed(LANED, USED, costs=costs, key_tokens=Tokens(1000, 100, 9)) == Decimal("0.75")
     long = msgspec.structs.replace(LANED, ended_at=NOON + DAY)
-    assert amount_billed(long, USED, costs=costs, in_lane=USED) == Decimal("7.75")
+    assert amount_billed(long, USED, costs=costs, key_tokens=USED) == Decimal("7.75")
 
 
 @pytest.mark.parametrize(
-    ("run", "costs", "in_lane"),
+    ("run", "costs", "key_tokens"),
     [
         (LANED, [lane_cost()], None),
         (LANED, [lane_cost()], Tokens(1001, 100)),
@@ -188,6 +188,6 @@ def test_costs_of_a_lanes_day_are_the_runs_where_nobody_else_used_it() -> None:
     ],
 )
 def test_money_of_which_nobody_can_say_whose_it_is_is_nobodys(
-    run: MeteredRun, costs: list[CostRow], in_lane: Tokens | None
+    run: MeteredRun, costs: list[CostRow], key_tokens: Tokens | None
 ) -> None:
-    assert amount_billed(run, USED, costs=costs, in_lane=in_lane) is None
+    assert amount_billed(run, USED, costs=costs, key_tokens=key_tokens) is None

@@ -1,4 +1,4 @@
-"""What a run did at its provider, by its own account; and what the provider says was done there."""
+"""What a run reports of its calls, and what a provider's usage API returns."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
@@ -26,13 +26,13 @@ class CallState(StrEnum):
 
     OK = "ok"
     FAILED = "failed"
-    """Refused before anything was generated; it counts, and used nothing."""
+    """Refused before anything was generated: the call counts, and used no tokens."""
     ABORTED = "aborted"
-    """Broken off: what it used, only the provider knows."""
+    """Broken off: only the provider knows what the call used."""
 
 
 class AttributionKind(StrEnum):
-    """By what the provider can tell one user's calls from another's."""
+    """What the provider groups its counts by."""
 
     KEY = "key"
     PROJECT = "project"
@@ -41,11 +41,11 @@ class AttributionKind(StrEnum):
     REQUESTS = "requests"
     """By the id of each call."""
     WINDOW = "window"
-    """By nothing but the time."""
+    """By time alone."""
 
 
 class AttributionKey(Record, frozen=True):
-    """Where the run's calls are found again at its provider."""
+    """Where the provider counts the run's calls."""
 
     kind: AttributionKind = AttributionKind.WINDOW
     value: Label = ""
@@ -58,16 +58,16 @@ class MeteredCall(Record, frozen=True):
     at: Moment
     model: Label = ""
     tokens: Tokens | None = None
-    """What the response said; None where it did not."""
+    """The counts in the response; None where it has none."""
     state: CallState = CallState.OK
     id: Label = ""
     """The provider's own id of the call."""
     tier: Label = ""
-    """The service tier, where the response named one."""
+    """The service tier, where the response names one."""
 
     @property
     def may_be_billed(self) -> bool:
-        """Whether its provider may name its model: not of what was refused, or used nothing."""
+        """Whether the provider may bill the call: not one that was refused or used nothing."""
         return self.state is not CallState.FAILED if self.tokens is None else bool(self.tokens.total)
 
 
@@ -82,11 +82,11 @@ class MeteredStep(Record, frozen=True):
     """False where it was declared beforehand to use no model."""
     calls: Annotated[tuple[MeteredCall, ...], msgspec.Meta(max_length=MAX_CALLS)] = ()
     tokens: Tokens | None = None
-    """What the step used altogether, where its calls are not listed."""
+    """The total of the step, where its calls are not listed."""
 
     @property
     def local(self) -> Tokens | None:
-        """What the responses said; None where one that may have used something did not."""
+        """The sum of the responses; None where a call that may have used tokens has no count."""
         if not self.calls:
             return self.tokens
         known = [one.tokens for one in self.calls if one.tokens is not None]
@@ -95,7 +95,7 @@ class MeteredStep(Record, frozen=True):
 
     @property
     def by_model(self) -> dict[str, Tokens]:
-        """The same by model; nothing where a call that may have used something does not name its own."""
+        """The same by model; empty where a call that may have used tokens does not name its model."""
         found: dict[str, list[Tokens]] = {}
         for call in self.calls:
             if call.tokens is None and call.state is CallState.FAILED:
@@ -108,13 +108,13 @@ class MeteredStep(Record, frozen=True):
 
 
 class MeteredRun(Record, frozen=True):
-    """A run as it was recorded: whose it is, where its calls are found again, and what came of it."""
+    """A run as it was recorded: its agent, where the provider counts its calls, its steps and its result."""
 
     id: Name
     framework: Name
     """The agent or framework, by which runs are compared."""
     source: Name = "default"
-    """The configured account at a provider that counts it."""
+    """The configured account that the run's calls are counted in."""
     attribution_key: AttributionKey = AttributionKey()
     started_at: Moment | None = None
     ended_at: Moment | None = None
@@ -122,7 +122,7 @@ class MeteredRun(Record, frozen=True):
     steps: Annotated[tuple[MeteredStep, ...], msgspec.Meta(max_length=MAX_STEPS)] = ()
     declares_no_usage: bool = False
     task: Label = ""
-    """What it was to do; runs of one task are compared with each other."""
+    """The task of the run; runs of one task are compared with each other."""
     success: bool | None = None
     score: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     contract_id: Label = ""
@@ -130,7 +130,7 @@ class MeteredRun(Record, frozen=True):
 
     @property
     def for_judging(self) -> UsageRun:
-        """The part that decides."""
+        """The part that the verdict depends on."""
         return UsageRun(
             self.ended_at,
             tuple(
@@ -149,12 +149,12 @@ class MeteredRun(Record, frozen=True):
 
     @property
     def local(self) -> Tokens | None:
-        """What all steps say; None where one that may have used something does not, or there is none."""
+        """The sum of all steps; None where a step that may have used tokens has no count, or there is no step."""
         return self.for_judging.local
 
     @property
     def calls(self) -> list[MeteredCall]:
-        """Of all steps, in order."""
+        """The calls of all steps, in order."""
         return [call for step in self.steps for call in step.calls]
 
 
@@ -172,7 +172,7 @@ class UsageRow(Record, frozen=True):
     request_id: str = ""
     """Of one call's row."""
     cost: Decimal | None = None
-    """In US dollars, where the row tells it."""
+    """In US dollars, where the row has a cost."""
 
 
 class CostRow(Record, frozen=True):
@@ -190,27 +190,27 @@ class CostRow(Record, frozen=True):
 
 
 class Window(Record, frozen=True):
-    """A span of time to be asked for; the end is exclusive."""
+    """A span of time; the end is exclusive."""
 
     start: Moment
     end: Moment
 
 
 class Page(Record, frozen=True):
-    """One page of an answer."""
+    """One page of a response."""
 
     at: Moment
-    """By the provider's clock, where it says."""
+    """By the provider's clock, where the response has a date."""
     rows: tuple[UsageRow, ...] = ()
     costs: tuple[CostRow, ...] = ()
     watermark: Moment | None = None
-    """Up to when the provider says that it has counted."""
+    """The time up to which the provider has counted."""
     raw: bytes = b""
-    """As it came, to be kept by its content."""
+    """The page as it was received, stored by its digest."""
 
 
 class UsageAccount(BaseModel):
-    """An account at a provider, as the configuration names it."""
+    """An account at a provider, as the settings describe it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -222,55 +222,55 @@ class UsageAccount(BaseModel):
 
 
 class UsageSource(Protocol):
-    """Something that counts tokens for others."""
+    """The usage API of one account, or a file that stands for one."""
 
     @property
     def kinds(self) -> frozenset[AttributionKind]:
-        """By what it can tell one user's calls from another's."""
+        """The kinds of attribution key that it counts by."""
         ...
 
     @property
     def bucket(self) -> timedelta:
-        """The width of its spans of time; zero where it knows each call."""
+        """The width of its spans of time; zero where it has a record of each call."""
         ...
 
     @property
     def longest(self) -> timedelta:
-        """The longest window that one question may have."""
+        """The longest window of one request."""
         ...
 
     def usage(self, window: Window) -> AsyncIterator[Page]:
-        """All that was counted in a window, page by page; raises FetchFailed."""
+        """Yield all counts of a window, page by page; raises FetchFailed."""
         ...
 
     def calls(self, ids: Sequence[str]) -> AsyncIterator[Page]:
-        """What is known of these calls; one that is not known yet has no row. Raises FetchFailed."""
+        """Yield the rows of these calls; a call that is not recorded yet has none. Raises FetchFailed."""
         ...
 
     def costs(self, window: Window) -> AsyncIterator[Page]:
-        """What is billed for a window; nothing where the provider does not say. Raises FetchFailed."""
+        """Yield the costs of a window; none where the provider does not report them. Raises FetchFailed."""
         ...
 
 
 class UsageRecord(Record, frozen=True):
-    """A run with all that is known of its tokens."""
+    """A recorded run with its verdict, its schedule and its costs."""
 
     run: MeteredRun
     seq: int
-    """Its place among all runs."""
+    """The position in the order of recording."""
     attempts: int
-    """How many looks are kept; whoever adds one names this number."""
+    """How many observations are recorded."""
     verdict: UsageVerdict
     next_observation_at: Moment | None = None
-    """None where nobody looks any more by itself."""
+    """None where the reconciler does not observe the run by itself any more."""
     last_observation_at: Moment | None = None
-    """When it was looked at last, an early equal look included, which is no attempt."""
+    """The last observation, including one that came too early to be recorded."""
     exhausted: bool = False
     acknowledged: tuple[Acknowledgement, ...] = ()
     waits: str = ""
-    """What it waits for where that is not time: `credential`, `person`."""
+    """What the run waits for instead of a time: `credential`, `person`."""
     quotes: tuple[PriceQuote, ...] = ()
-    """The prices of its models; a later one of a model says why there is one."""
+    """The frozen prices of its models; a later quote of a model has a reason."""
     ledger: RunCosts = RunCosts()
 
 
@@ -282,12 +282,12 @@ _SECRET = "sk-"  # noqa: S105 - how providers' secrets begin, and none itself
 
 
 def attribution_key_problem(attribution_key: AttributionKey) -> str:
-    """What keeps it from being an attribution key, and what to do; empty where it is one."""
+    """Describe why the attribution key is not valid, and what to do; empty where it is valid."""
     value = attribution_key.value.strip()
     if attribution_key.kind in NAMED and not value:
-        return f"the attribution key {attribution_key.kind} needs the provider's id of it, as {attribution_key.kind}:ID"
+        return f"the attribution key {attribution_key.kind} needs the provider's id: write {attribution_key.kind}:ID"
     if attribution_key.kind not in NAMED and attribution_key.value:
         return f"the attribution key {attribution_key.kind} takes no value"
     if value.lower().startswith(_SECRET):
-        return "the attribution key looks like a key itself; give the provider's id of the key, never the secret"
+        return "the attribution key looks like a secret key; give the provider's id of the key, never the secret"
     return ""

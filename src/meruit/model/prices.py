@@ -1,4 +1,4 @@
-"""What tokens cost: prices as they were at one moment, frozen with the run that was priced by them."""
+"""What tokens cost: prices at one moment, frozen with the run."""
 
 from decimal import Decimal
 
@@ -7,7 +7,7 @@ from meruit.model.usage import Moment
 
 
 class PriceQuote(Record, frozen=True):
-    """The prices of one model, at the moment of a run, out of one version of one table."""
+    """The prices of one model at the time of a run, from one version of one price table."""
 
     source: str
     """The table's name."""
@@ -15,28 +15,28 @@ class PriceQuote(Record, frozen=True):
     table_sha256: str
     provider: str
     model: str
-    """As the run named it."""
+    """The name in the run."""
     matched: str
-    """As the table does."""
+    """The name in the table."""
     at: Moment
-    """When the run was; prices change."""
+    """The time of the call; prices change."""
     prices: dict[str, Decimal]
     """For a million tokens, by class: input, output, cached, cache_write; for a thousand requests: requests."""
     tier: str = "standard"
     band: str = ""
-    """The band of context lengths that the prices are for; empty where there is but one."""
+    """The band of context lengths that the prices are for; empty where there is only one."""
     currency: str = "USD"
     reason: str = ""
     """Why there is a quote after the first."""
 
 
 class RunCosts(Record, frozen=True):
-    """The three costs of a run, side by side; none overwrites another, and what is unknown is None."""
+    """The three costs of a run; none overwrites another, and None means unknown."""
 
     quoted: Decimal | None = None
-    """The frozen prices times the tokens that are verified."""
+    """The frozen prices times the verified tokens."""
     billed: Decimal | None = None
-    """By the provider's own account, where it can be told whose it is."""
+    """What the provider bills, where the amount can be attributed to the run."""
     settled: Decimal | None = None
-    """What was owed by the contract."""
+    """What the contract owed."""
     currency: str = "USD"

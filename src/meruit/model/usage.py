@@ -1,4 +1,4 @@
-"""Tokens: what a run used by its own account, what its provider counted, and what may be claimed of both."""
+"""Tokens: what a run reports, what its provider counted, and the verdict on both."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -12,17 +12,17 @@ from meruit.model.chat import MOST_TOKENS
 from meruit.model.record import Record
 
 INTERVAL_MIN = 60.0
-"""Minutes between two equal looks, as specified."""
+"""Default minutes between two equal observations."""
 LONGEST_MIN = 10_000 * 366 * 24 * 60.0
-"""Longer than any calendar; a longer interval cannot be told."""
+"""Longer than the calendar; a longer interval makes no difference."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-"""With its time zone: nobody can say how far apart two times are that lack one."""
+"""With a time zone: without one, the distance between two times is not known."""
 
 
 class UsageStatus(StrEnum):
-    """Whether a run's tokens may be believed."""
+    """Whether a run's tokens are verified."""
 
     PENDING = "pending"
     WARNING = "warning"
@@ -31,7 +31,7 @@ class UsageStatus(StrEnum):
 
 
 class UsageCode(StrEnum):
-    """The rule that decided; of several that apply, the one that stands first here."""
+    """The rule that decided; where several apply, the first in this order."""
 
     CONFLICTING_EVIDENCE = "conflicting_evidence"
     RUN_OPEN = "run_open"
@@ -56,26 +56,26 @@ class Assurance(StrEnum):
     """How closely the provider's count belongs to the run."""
 
     REQUEST = "A"
-    """A record for each very call."""
+    """The provider has a record of each call."""
     ATTRIBUTION_KEY = "B"
     """The run alone used a key, a project or a session for its minutes."""
     COHORT = "C"
     """Several runs share an attribution key, and their sum ties out."""
     LOCAL = "D"
-    """Only what the run says of itself; never verified."""
+    """Only the run's own count; never verified."""
 
 
 class Anchor(StrEnum):
-    """From where the interval counts."""
+    """From which observation the interval counts."""
 
     LAST_PAIR = "last_pair"
-    """Between the last two looks, as specified."""
+    """From the observation before the last one (the default)."""
     SPAN = "span"
-    """From the first of the looks that are equal."""
+    """From the first of the equal observations."""
 
 
 class Tokens(Record, frozen=True):
-    """Counts of one source. Input includes what was cached, output what was reasoned; None is unknown, and never 0."""
+    """Counts of one source. Input includes cached tokens, output includes reasoning tokens; None means unknown."""
 
     input: Count = 0
     output: Count = 0
@@ -91,7 +91,7 @@ class Tokens(Record, frozen=True):
 
 
 def sum_tokens(several: Iterable[Tokens]) -> Tokens:
-    """All together; what one of them does not know is not known of the sum."""
+    """Sum the counts; a count that is unknown in one of them is unknown in the sum."""
     together: list[int | None] | None = None
     for one in several:
         parts = (one.input, one.output, one.requests, one.cached, one.cache_write, one.reasoning)
@@ -112,17 +112,17 @@ class UsageStep(Record, frozen=True):
 
     id: str
     expects_usage: bool | None = None
-    """False where it was declared beforehand to use no model; None where nobody said."""
+    """False where the step was declared beforehand to use no model; None where nothing was declared."""
     succeeded: bool | None = None
     local: Tokens | None = None
-    """What the responses themselves said; None where any of them did not."""
+    """The counts in the responses; None where a response has none."""
     models: tuple[str, ...] = ()
     by_model: dict[str, Tokens] = msgspec.field(default_factory=dict)
-    """The same by model, where every response named its own."""
+    """The same by model, where every response names its model."""
 
 
 class UsageRun(Record, frozen=True):
-    """A run whose tokens are to be believed, or not."""
+    """The part of a run that the verdict depends on."""
 
     ended_at: Moment | None = None
     """None while it is open."""
@@ -136,14 +136,14 @@ class UsageRun(Record, frozen=True):
 
     @property
     def local(self) -> Tokens | None:
-        """What all steps say; None where one that may have used something does not. Who declares no usage says zero."""
+        """The sum of all steps; None where a step that may have used tokens has no count. Zero if none is declared."""
         said = [one.local for one in self.steps if one.local is not None or one.expects_usage is not False]
         known = [one for one in said if one is not None]
         return sum_tokens(known) if len(known) == len(said) and (said or self.uses_none) else None
 
     @property
     def by_model(self) -> dict[str, Tokens] | None:
-        """The same by model; None where a step that used something does not say of which."""
+        """The same by model; None where a step with tokens does not name its models."""
         if self.local is None or any(one.local and one.local.total and not one.by_model for one in self.steps):
             return None
         found: dict[str, list[Tokens]] = {}
@@ -158,60 +158,60 @@ class Cohort(Record, frozen=True):
 
     runs: Count
     local: Tokens | None = None
-    """What they say of themselves altogether; None where one of them does not."""
+    """The sum of their own counts; None where one of them has none."""
     models: tuple[str, ...] = ()
     has_open: bool = False
-    """Whether one of them has not ended, and may yet use more."""
+    """Whether one of them has not ended, and may still use more."""
 
 
 class Observation(Record, frozen=True):
-    """One look at what the provider counted."""
+    """One observation of the provider's count."""
 
     id: str
     at: Moment
-    """By the provider's clock, where it says."""
+    """By the provider's clock, where the response has a date."""
     total: Tokens | None = None
-    """None where the look failed."""
+    """None where the observation failed."""
     steps: dict[str, Tokens] | None = None
-    """By step, where the source can tell them apart."""
+    """By step, where the source counts by step."""
     steps_with_tokens: Count | None = None
     total_steps: Count | None = None
-    """As files count steps without telling which."""
+    """The number of steps, as files give it without their names."""
     unattributed: Count = 0
-    """Tokens in the run's attribution key and in none of its steps."""
+    """Tokens of the run's attribution key outside of all its steps."""
     models: tuple[str, ...] = ()
     cohort: Cohort | None = None
     """The runs that `total` counts, where this one is not alone."""
     assurance: Assurance = Assurance.COHORT
     watermark: Moment | None = None
-    """Up to when the provider says that it has counted."""
+    """The time up to which the provider has counted."""
     error: FetchError | None = None
     detail: str = ""
     """What went wrong, in the provider's words."""
     digest: str = ""
-    """Of the pages that it was read from."""
+    """Digest of the pages that the observation was read from."""
     by_model: dict[str, Tokens] | None = None
-    """The same total by model, where the source can tell; of a file that does not, None."""
+    """The same total by model; None where the source does not count by model."""
     reported_by: str = ""
-    """Who says that this was seen, where we did not ask the provider ourselves: `file`."""
+    """Where the observation was imported instead of requested from the provider: `file`."""
 
 
 class UsagePolicy(Record, frozen=True):
-    """How strict to be; the defaults are the specification's."""
+    """How strict the decision is."""
 
     interval_min: Annotated[float, msgspec.Meta(ge=0)] = INTERVAL_MIN
     anchor: Anchor = Anchor.LAST_PAIR
     min_stable_pairs: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     totals_only: bool = False
-    """Whether only input and output are compared, and no split of them."""
+    """Whether only input and output are compared, not their parts."""
     tolerance: Count = 0
     """Tokens by which the run's own count may differ from the provider's."""
     anomaly_is_permanent: bool = False
-    """Whether a count that fell bars the run also when it comes back, until a person accepts it."""
+    """Whether a run whose count fell stays unverified, also when the count recovers, until a person accepts it."""
 
     @property
     def interval(self) -> timedelta:
-        """The time between two looks that prove that nothing moves any more."""
+        """The least time between two equal observations that verify a run."""
         return timedelta(minutes=min(LONGEST_MIN, self.interval_min))
 
 
@@ -224,40 +224,40 @@ class Acknowledgement(Record, frozen=True):
 
 
 class UsageChange(Record, frozen=True):
-    """What was claimed from one look on."""
+    """A change of status or code, and the observation that caused it."""
 
     at: Moment
     status: UsageStatus
     code: UsageCode
     observation_id: str = ""
-    """Empty where a person's word made the change."""
+    """Empty where an acknowledgement caused the change."""
 
 
 class UsageVerdict(Record, frozen=True):
-    """What may be claimed of a run's tokens, by which rule, on which looks."""
+    """What may be claimed of a run's tokens, by which rule, on which observations."""
 
     status: UsageStatus
     code: UsageCode
     message: str
-    """As the specification words it, where it does."""
+    """One sentence for people."""
     explanation: str
-    """The rule in plain words, and what would change it."""
+    """Why the rule applies, and what would change the verdict."""
     assurance: Assurance
     tokens: Tokens | None = None
-    """The run's count as it was last seen; None where nothing was."""
+    """The run's last count; None where there is none."""
     steps_with_tokens: int = 0
     total_steps: int = 0
     empty_steps: tuple[str, ...] = ()
     minutes: float | None = None
-    """Between the two looks that were compared."""
+    """Between the two observations that were compared."""
     compared: tuple[str, ...] = ()
-    """The looks that decided."""
+    """The ids of the observations that decided."""
     withdrawn: int = 0
-    """How often `verified` was taken back."""
+    """How often `verified` was withdrawn."""
     held: bool = False
-    """Whether the latest look failed, and what stood before it stands."""
+    """Whether the latest observation failed, so that the status before it is kept."""
     interval_min: float = INTERVAL_MIN
-    """By which it was judged: less than 60 is weaker than specified."""
+    """The interval of the policy; less than 60 is weaker than the default."""
     reported_by: str = ""
-    """Who says so of a look that decided, where we did not ask the provider ourselves."""
+    """Where an observation that decided was imported: `file`."""
     history: tuple[UsageChange, ...] = ()

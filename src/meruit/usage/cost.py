@@ -1,7 +1,8 @@
-"""What tokens cost: frozen prices times counts, exactly; where that cannot be known for sure, it is not."""
+"""What tokens cost: frozen prices times counts, exactly; unknown where the counts do not determine it."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Context, Decimal, Inexact, localcontext
+from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
@@ -12,15 +13,31 @@ from meruit.model.usage import Assurance, Tokens, UsageStatus, UsageVerdict, sum
 
 STANDARD = "standard"
 STANDARD_TIERS = frozenset({"", STANDARD, "default"})
-"""How responses call the tier that everybody has."""
+"""Names of the standard tier in responses."""
 _EXACT = Context(prec=200, traps=[Inexact])
-"""More digits than any count times any price has; what had to be rounded would raise."""
+"""More digits than any count times any price has; rounding would raise."""
 _MILLION, _THOUSAND = Decimal(10**6), Decimal(10**3)
 _NOTHING = Decimal(0)
 
 
+class UnknownCost(StrEnum):
+    """Why a cost is unknown."""
+
+    NOT_VERIFIED = "not_verified"
+    NO_MODEL = "no_model"
+    """A step or the run has no call that names its model."""
+    NO_PRICE = "no_price"
+    NO_COUNT = "no_count"
+    """Calls with different prices do not all have a count."""
+    SUM_DIFFERS = "sum_differs"
+    """Calls with different prices do not add up to the verified tokens."""
+    UNPRICED_TOKENS = "unpriced_tokens"
+    UNKNOWN_SPLIT = "unknown_split"
+    """The cached part of the input is unknown and has its own price."""
+
+
 class CostBounds(NamedTuple):
-    """Between what a cost lies; both are the same where it is known."""
+    """The range of a cost; both ends are equal where the cost is known."""
 
     low: Decimal
     high: Decimal
@@ -30,20 +47,22 @@ class QuotedCost(NamedTuple):
     """What a run's verified tokens cost by its frozen prices."""
 
     amount: Decimal | None
-    """None where it is not known, and never 0 for that."""
+    """None where the cost is unknown."""
     why: str = ""
-    """Why it is not known; empty where it is."""
+    """Why the cost is unknown, for people; empty where it is known."""
     bounds: CostBounds | None = None
-    """Between what it lies, where that much is known."""
+    """The range of the cost, where it is known."""
+    code: UnknownCost | None = None
+    """Why the cost is unknown; None where it is known."""
 
 
 def tier_of(named: str) -> str:
-    """A service tier as quotes name it."""
+    """The name of a service tier in quotes."""
     return STANDARD if named in STANDARD_TIERS else named
 
 
 def clamp_calls(run: MeteredRun) -> list[MeteredCall]:
-    """The run's calls, each within its time: no call is priced as of another day than it was counted on."""
+    """The run's calls with their times limited to the run's, so that no call is priced by another day."""
     start, end = run.started_at, run.ended_at
     if start is None or end is None:
         return run.calls
@@ -51,12 +70,12 @@ def clamp_calls(run: MeteredRun) -> list[MeteredCall]:
 
 
 def band_name(above: int, up_to: int | None) -> str:
-    """The band of calls with more input than one bound, and not more than the other: `0-200000`, `200001-`."""
+    """Name the band of calls with more input than `above`, and at most `up_to`: `0-200000`, `200001-`."""
     return f"{above + 1 if above else 0}-{'' if up_to is None else up_to}"
 
 
 def covers(band: str, input_tokens: int) -> bool:
-    """Whether a call with so much input falls into the band; the one without a name has every call."""
+    """Whether a call with so much input falls into the band; an empty band covers every call."""
     _, _, most = band.partition("-")
     return _lower_bound(band) <= input_tokens and (not most or input_tokens <= int(most))
 
@@ -66,11 +85,11 @@ def _lower_bound(band: str) -> int:
 
 
 def cost_bounds(tokens: Tokens, prices: Mapping[str, Decimal]) -> CostBounds | None:
-    """What the tokens cost by prices of a quote.
+    """Compute what the tokens cost by the prices of a quote.
 
-    Input is priced by how it was read: out of the cache, into the cache, or plainly. Where a source does not tell
-    these apart and their prices differ, the cost lies between the cheapest and the dearest. Reasoning is part of
-    output. None where something was used that has no price, or where the counts contradict each other.
+    Input is priced as read from the cache, written to the cache, or neither. Where a source does not split these and
+    their prices differ, the cost lies between the lowest and the highest price. Reasoning is part of output. None where
+    used tokens have no price, or the counts contradict each other.
     """
     rest = tokens.input - (tokens.cached or 0) - (tokens.cache_write or 0)
     if rest < 0 or any(
@@ -85,62 +104,62 @@ def cost_bounds(tokens: Tokens, prices: Mapping[str, Decimal]) -> CostBounds | N
     possible += [cached] if tokens.cached is None else []
     possible += [written] if tokens.cache_write is None else []
     with localcontext(_EXACT):
-        told = (tokens.cached or 0) * cached + (tokens.cache_write or 0) * written
-        told += tokens.output * prices.get("output", _NOTHING)
+        known = (tokens.cached or 0) * cached + (tokens.cache_write or 0) * written
+        known += tokens.output * prices.get("output", _NOTHING)
         calls = (tokens.requests or 0) * prices.get("requests", _NOTHING) / _THOUSAND
-        low, high = ((told + rest * price) / _MILLION + calls for price in (min(possible), max(possible)))
+        low, high = ((known + rest * price) / _MILLION + calls for price in (min(possible), max(possible)))
     return CostBounds(low, high)
 
 
 def quote_cost(run: MeteredRun, verdict: UsageVerdict, quotes: Sequence[PriceQuote]) -> QuotedCost:
-    """The frozen prices times the tokens that are verified; of any others nothing is said."""
+    """Compute the frozen prices times the verified tokens; unknown for a run that is not verified."""
     tokens = verdict.tokens
     if verdict.status is not UsageStatus.VERIFIED or tokens is None:
-        return QuotedCost(None, f"its tokens are {verdict.status}, not verified")
+        return QuotedCost(None, f"the tokens are {verdict.status}, not verified", code=UnknownCost.NOT_VERIFIED)
     if not tokens.total and not tokens.requests:
         return QuotedCost(_NOTHING)
     calls = [one for one in clamp_calls(run) if one.state is not CallState.FAILED or one.tokens is not None]
-    silent = next((step.id for step in run.steps if _is_silent(step)), None)
-    if silent is not None or not calls:
-        return QuotedCost(None, "no call says which model was used" + ("" if silent is None else f" in step {silent}"))
+    unnamed = next((step.id for step in run.steps if _is_silent(step)), None)
+    if unnamed is not None or not calls:
+        where = "" if unnamed is None else f" in step {unnamed}"
+        return QuotedCost(None, f"no call names its model{where}", code=UnknownCost.NO_MODEL)
     fitting = [_find_quotes(call, quotes, tokens, alone=len(calls) == 1) for call in calls]
     without = next((call for call, found in zip(calls, fitting, strict=True) if not found), None)
     if without is not None:
-        return QuotedCost(
-            None, f"{without.model or 'a model without a name'} has no known price ({tier_of(without.tier)})"
-        )
+        name = without.model or "a model without a name"
+        return QuotedCost(None, f"{name} has no known price ({tier_of(without.tier)})", code=UnknownCost.NO_PRICE)
     places = set().union(*fitting)
-    # Of runs that share an attribution key only sums are proven, and not how any of them is made up.
-    shares = verdict.assurance is Assurance.COHORT
+    # For a cohort only the sums are verified, not the parts of one run.
+    is_shared = verdict.assurance is Assurance.COHORT
     if len(places) == 1:
-        known = tokens if shares else _with_local_split(tokens, run.local)
+        known = tokens if is_shared else _with_local_split(tokens, run.local)
         return _to_quoted_cost(cost_bounds(known, quotes[places.pop()].prices))
-    told = [_without_own_split(call, tokens) for call in calls] if shares else calls
-    return _cost_by_calls(told, [quotes[max(found)] for found in fitting], tokens)
+    priced = [_without_own_split(call, tokens) for call in calls] if is_shared else calls
+    return _cost_by_calls(priced, [quotes[max(found)] for found in fitting], tokens)
 
 
 def _is_silent(step: MeteredStep) -> bool:
-    """Whether a step may have used a model and does not say which."""
+    """Whether a step may have used a model and does not name it."""
     return not step.calls and step.expects_usage is not False and (step.tokens is None or step.tokens.total > 0)
 
 
 def _find_quotes(call: MeteredCall, quotes: Sequence[PriceQuote], tokens: Tokens, *, alone: bool) -> set[int]:
-    """The places of the quotes that may be the call's own: several where nobody knows into which band it falls."""
-    # Of a band the last one stands: what was quoted before it was quoted again, for a reason or for a later price.
+    """Find the quotes that may apply to the call, by index; several where its band is unknown."""
+    # The last quote of a band applies: it replaced the one before, for a reason or for a later price.
     latest = {
         quote.band: place
         for place, quote in enumerate(quotes)
         if quote.model == call.model and quote.tier == tier_of(call.tier) and quote.at <= call.at
     }
     if call.tokens is None and not alone:
-        # No call has more input than all of them together.
+        # No call has more input than all calls have together.
         return {place for band, place in latest.items() if _lower_bound(band) <= tokens.input}
     length = tokens.input if call.tokens is None else call.tokens.input
     return set(sorted(place for band, place in latest.items() if covers(band, length))[-1:])
 
 
 def _with_local_split(tokens: Tokens, local: Tokens | None) -> Tokens:
-    """The verified counts, with what only the run itself tells of how they are made up."""
+    """Add to the verified counts the parts that only the run itself reports."""
     if local is None or (local.input, local.output) != (tokens.input, tokens.output):
         return tokens
     return msgspec.structs.replace(
@@ -152,7 +171,7 @@ def _with_local_split(tokens: Tokens, local: Tokens | None) -> Tokens:
 
 
 def _without_own_split(call: MeteredCall, verified: Tokens) -> MeteredCall:
-    """The call without what only the run says of how its input was read, unless it can be but nothing."""
+    """Remove the cache counts that only the run itself reports, unless they must be zero."""
     if call.tokens is None:
         return call
     none = {name: 0 if getattr(verified, name) == 0 else None for name in ("cached", "cache_write")}
@@ -160,12 +179,13 @@ def _without_own_split(call: MeteredCall, verified: Tokens) -> MeteredCall:
 
 
 def _cost_by_calls(calls: Sequence[MeteredCall], quotes: Sequence[PriceQuote], tokens: Tokens) -> QuotedCost:
-    """Each call at its own price; only where the calls together are what was verified."""
+    """Price each call by its own quote, where the calls add up to the verified tokens."""
     known = [one.tokens for one in calls if one.tokens is not None]
     if len(known) < len(calls):
-        return QuotedCost(None, "calls of different prices do not say what each of them used")
+        return QuotedCost(None, "calls with different prices do not all have a count", code=UnknownCost.NO_COUNT)
     if _has_difference(sum_tokens(known), tokens):
-        return QuotedCost(None, "calls of different prices do not add up to what was verified")
+        message = "calls with different prices do not add up to the verified tokens"
+        return QuotedCost(None, message, code=UnknownCost.SUM_DIFFERS)
     bounds = [cost_bounds(one, quote.prices) for one, quote in zip(known, quotes, strict=True)]
     priced = [one for one in bounds if one is not None]
     if len(priced) < len(bounds):
@@ -177,14 +197,16 @@ def _cost_by_calls(calls: Sequence[MeteredCall], quotes: Sequence[PriceQuote], t
 
 
 def _has_difference(local: Tokens, verified: Tokens) -> bool:
-    """Whether counts that both know differ."""
+    """Whether counts differ that both have."""
     pairs = [(getattr(local, name), getattr(verified, name)) for name in ("input", "output", "cached", "cache_write")]
     return any(one is not None and other is not None and one != other for one, other in pairs)
 
 
 def _to_quoted_cost(bounds: CostBounds | None) -> QuotedCost:
     if bounds is None:
-        return QuotedCost(None, "something was used that has no price, or the counts contradict each other")
+        message = "some tokens have no price, or the counts contradict each other"
+        return QuotedCost(None, message, code=UnknownCost.UNPRICED_TOKENS)
     if bounds.low != bounds.high:
-        return QuotedCost(None, "how much of the input was cached is not known, and priced apart", bounds)
+        message = "the cached part of the input is unknown and has its own price"
+        return QuotedCost(None, message, bounds, UnknownCost.UNKNOWN_SPLIT)
     return QuotedCost(bounds.low, bounds=bounds)

@@ -1,4 +1,4 @@
-"""May a run's tokens be believed? One answer for any looks at the provider's count, in any order."""
+"""Decide whether a run's tokens are verified, by any observations of the provider's count in any order."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -33,116 +33,121 @@ from meruit.usage.observation import (
 __all__ = ["decide", "is_equal", "is_same_model"]
 
 _DEFAULT_POLICY = UsagePolicy()
-_LATEST_FAILED = " The latest look failed; what stood before it stands."
+_LATEST_FAILED = " The latest observation failed; the status before it is kept."
 
 
 def decide(
     run: UsageRun,
-    attempts: Iterable[Observation],
+    observations: Iterable[Observation],
     policy: UsagePolicy = _DEFAULT_POLICY,
     acknowledged: Sequence[Acknowledgement] = (),
 ) -> UsageVerdict:
-    """What may be claimed of the run's tokens; the order of the looks, and how often each is given, does not matter."""
-    looks, conflict = _deduplicate(attempts)
+    """Decide what may be claimed of the run's tokens.
+
+    The order of the observations does not matter, nor how often each is given.
+    """
+    distinct, conflict = _deduplicate(observations)
     if conflict is not None:
         return _verdict_without_observation(run, policy, rules.conflict(conflict))
     ended_at = run.ended_at
     if ended_at is None:
         return _verdict_without_observation(run, policy, rules.RUN_OPEN)
-    looks = [look for look in looks if look.at >= ended_at]
-    if not looks:
+    counting = [one for one in distinct if one.at >= ended_at]
+    if not counting:
         return _verdict_without_observation(run, policy, rules.NOT_STARTED)
-    observed = [look for look in looks if failure(look, ended_at) is None]
-    if not observed:
-        return _verdict_without_observation(run, policy, rules.only_errors(looks, ended_at))
-    following = _VerdictBuilder(run, policy, observed[0])
-    happenings: list[Observation | Acknowledgement] = [*observed[1:], *acknowledged]
-    for happening in sorted(happenings, key=_sort_key):
-        following.add(happening)
-    return following.verdict(held=observed[-1] is not looks[-1])
+    successful = [one for one in counting if failure(one, ended_at) is None]
+    if not successful:
+        return _verdict_without_observation(run, policy, rules.only_errors(counting, ended_at))
+    builder = _VerdictBuilder(run, policy, successful[0])
+    evidence: list[Observation | Acknowledgement] = [*successful[1:], *acknowledged]
+    for one in sorted(evidence, key=_sort_key):
+        builder.add(one)
+    return builder.verdict(held=successful[-1] is not counting[-1])
 
 
 class _VerdictBuilder:
-    """The looks one after the other: what stands after each."""
+    """Takes the observations one after the other, and knows the finding after each."""
 
     def __init__(self, run: UsageRun, policy: UsagePolicy, first: Observation) -> None:
         self._run = run
         self._policy = policy
         self._marks: dict[str, int] = {}
-        """The most that was ever seen, of the whole and of each step, or a person's word allows for."""
+        """The highest count seen of the whole and of each step, lowered where a person accepted less."""
         self._fell = False
-        """Whether a count ever fell, and nobody has accepted it."""
+        """Whether a count ever fell without a person accepting it."""
         self._last = self._since = first
-        """The latest look, and the one from which the next interval counts."""
+        """The latest observation, and the one from which the next interval counts."""
         self._compared: tuple[Observation] | tuple[Observation, Observation] = (first,)
-        """The looks that decide: the last two, or those that prove what still stands."""
+        """The observations that decide: the last two, or the pair that proved the current status."""
         self._equal = self._settled = False
-        """Whether the latest look found the same as the one before, and whether that is proof enough."""
+        """Whether the latest observation equals the one before, and whether that is proof enough."""
         self._pairs = 0
-        """How many intervals in a row nothing moved."""
+        """How many intervals in a row the counts stayed the same."""
         self._last_counted: Observation | None = None
-        """The last look with a count."""
+        """The last observation with tokens."""
         self._history: list[UsageChange] = []
         self._finding = self._evaluate(first)
 
-    def add(self, happening: Observation | Acknowledgement) -> None:
-        if isinstance(happening, Observation):
-            self._compare(happening)
-            self._finding = self._evaluate(happening)
+    def add(self, evidence: Observation | Acknowledgement) -> None:
+        if isinstance(evidence, Observation):
+            self._compare(evidence)
+            self._finding = self._evaluate(evidence)
         elif self._finding.code is UsageCode.DECREASED:
-            self._finding = self._acknowledge(happening)
+            self._finding = self._acknowledge(evidence)
 
-    def _compare(self, look: Observation) -> None:
-        """Whether the look continues those that are equal, and what that proves."""
+    def _compare(self, observation: Observation) -> None:
+        """Compare the observation with the one before, and count the intervals without a change."""
         before, since = self._last, self._since
         by_pairs = self._policy.anchor is Anchor.LAST_PAIR
-        self._last, self._equal = look, is_equal(before, look, self._policy)
+        self._last, self._equal = observation, is_equal(before, observation, self._policy)
         if not self._equal:
-            self._since, self._pairs, self._settled, self._compared = look, 0, False, (before, look)
+            self._since, self._pairs, self._settled, self._compared = observation, 0, False, (before, observation)
             return
-        is_far = look.at > since.at and look.at - since.at >= self._policy.interval
+        is_far = observation.at > since.at and observation.at - since.at >= self._policy.interval
         if is_far:
             self._pairs += 1
         elif by_pairs:
             self._pairs = 0
-        # What is verified stays so: an early look says nothing against it, and proves nothing either.
+        # A verified run stays verified: an early equal observation neither confirms nor contradicts it.
         is_verified = self._finding.status is UsageStatus.VERIFIED
         self._settled = is_verified or self._pairs >= self._policy.min_stable_pairs
         if is_far or not self._settled:
-            self._compared = (since, look)
+            self._compared = (since, observation)
         if is_far or by_pairs:
-            self._since = look
+            self._since = observation
 
-    def _evaluate(self, look: Observation) -> rules.Finding:
-        finding = self._judge(look)
-        # What is counted with a run that has not ended reaches up to that moment, and is less once it is over.
-        if look.cohort is None or not look.cohort.has_open:
-            for name, count in monotonic_counts(look, self._policy).items():
+    def _evaluate(self, observation: Observation) -> rules.Finding:
+        finding = self._judge(observation)
+        # A count shared with an open run includes tokens that are not this run's, and may fall once that run ends.
+        if observation.cohort is None or not observation.cohort.has_open:
+            for name, count in monotonic_counts(observation, self._policy).items():
                 self._marks[name] = max(count, self._marks.get(name, 0))
-        if total_of(look).total:
-            self._last_counted = look
-        return self._record_finding(finding, look.at, look.id)
+        if total_of(observation).total:
+            self._last_counted = observation
+        return self._record_finding(finding, observation.at, observation.id)
 
-    def _acknowledge(self, word: Acknowledgement) -> rules.Finding:
-        """What fell may be as low as it was at that moment, and no lower."""
+    def _acknowledge(self, acknowledgement: Acknowledgement) -> rules.Finding:
+        """Lower the marks to the counts of this moment: they may not fall further."""
         for name, less in shortfall(self._last, self._marks, self._policy).items():
             self._marks[name] -= less
         self._fell = False
-        return self._record_finding(self._judge(self._last), word.at, "")
+        return self._record_finding(self._judge(self._last), acknowledgement.at, "")
 
-    def _judge(self, look: Observation) -> rules.Finding:
-        """The first rule that applies."""
-        if not total_of(look).total and not self._run.uses_none:
+    def _judge(self, observation: Observation) -> rules.Finding:
+        """Return the finding of the first rule that applies."""
+        if not total_of(observation).total and not self._run.uses_none:
             return rules.zero(self._last_counted)
-        less = shortfall(look, self._marks, self._policy)
+        less = shortfall(observation, self._marks, self._policy)
         self._fell = self._fell or bool(less)
         if less:
             return rules.decrease(less)
         if self._fell and self._policy.anomaly_is_permanent:
             return rules.DECREASE_RECOVERED
-        return self._judge_pair(look, *self._compared)
+        return self._judge_pair(observation, *self._compared)
 
-    def _judge_pair(self, look: Observation, one: Observation, other: Observation | None = None) -> rules.Finding:
+    def _judge_pair(
+        self, observation: Observation, one: Observation, other: Observation | None = None
+    ) -> rules.Finding:
         if other is None:
             return rules.first(self._policy)
         if not self._equal:
@@ -150,17 +155,17 @@ class _VerdictBuilder:
         apart = other.at - one.at
         if not self._settled:
             return rules.gap(apart, self._pairs, later(self._since.at, self._policy.interval), self._policy)
-        return rules.stable(self._run, look, apart, self._policy)
+        return rules.stable(self._run, observation, apart, self._policy)
 
     def _record_finding(self, finding: rules.Finding, at: datetime, observation_id: str) -> rules.Finding:
-        """Writes down what is claimed from now on."""
+        """Add a change of status or code to the history."""
         claimed = (finding.status, finding.code)
         if not self._history or claimed != (self._history[-1].status, self._history[-1].code):
             self._history.append(UsageChange(at, *claimed, observation_id))
         return finding
 
     def verdict(self, *, held: bool) -> UsageVerdict:
-        """What stands after the last look."""
+        """Build the verdict after the last observation."""
         finding, last = self._finding, self._last
         shown = self._last_counted if finding.code is UsageCode.ZERO_TOKENS else last
         covered = coverage(self._run, last)
@@ -170,7 +175,7 @@ class _VerdictBuilder:
             code=finding.code,
             message=finding.message,
             explanation=_with_interval_note(finding.explanation + (_LATEST_FAILED if held else ""), self._policy),
-            # Of all that it rests on, the weakest.
+            # The weakest of all observations that the verdict rests on.
             assurance=max(assurance_of(one) for one in (*pair, last)),
             tokens=None if shown is None else own_tokens(self._run, shown),
             steps_with_tokens=covered.have,
@@ -187,7 +192,7 @@ class _VerdictBuilder:
 
 
 def _verdict_without_observation(run: UsageRun, policy: UsagePolicy, finding: rules.Finding) -> UsageVerdict:
-    """A verdict that rests on no observation."""
+    """Build a verdict that rests on no successful observation."""
     return UsageVerdict(
         finding.status,
         finding.code,
@@ -203,18 +208,18 @@ def _with_interval_note(explanation: str, policy: UsagePolicy) -> str:
     if policy.interval_min >= INTERVAL_MIN:
         return explanation
     interval = rules.interval_of(policy)
-    return f"{explanation} Judged with {interval} between looks instead of {INTERVAL_MIN:g}."
+    return f"{explanation} Judged with {interval} between observations instead of {INTERVAL_MIN:g}."
 
 
-def _deduplicate(attempts: Iterable[Observation]) -> tuple[list[Observation], str | None]:
-    """Each look once, in order; and one that is told in two ways."""
+def _deduplicate(observations: Iterable[Observation]) -> tuple[list[Observation], str | None]:
+    """Return each observation once, in order; and the id of one that has two different contents."""
     found: dict[str, Observation] = {}
-    conflicts = [one.id for one in attempts if found.setdefault(one.id, one) != one]
+    conflicts = [one.id for one in observations if found.setdefault(one.id, one) != one]
     return sorted(found.values(), key=_sort_key), min(conflicts, default=None)
 
 
-def _sort_key(happening: Observation | Acknowledgement) -> tuple[datetime, bool, str]:
-    """Who accepts something has seen what was there at that moment."""
-    if isinstance(happening, Observation):
-        return (happening.at, False, happening.id)
-    return (happening.at, True, happening.by)
+def _sort_key(evidence: Observation | Acknowledgement) -> tuple[datetime, bool, str]:
+    """Order by time; an acknowledgement comes after the observations of the same moment."""
+    if isinstance(evidence, Observation):
+        return (evidence.at, False, evidence.id)
+    return (evidence.at, True, evidence.by)

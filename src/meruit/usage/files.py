@@ -1,4 +1,4 @@
-"""`metrics.json` and `runs_manifest.json`: what files say of runs, and of looks at the tokens that they used."""
+"""Read and write `metrics.json` and `runs_manifest.json`: runs and their observations in files."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -33,12 +33,12 @@ RECONCILIATION = "usage_api_reconciliation"
 STATUS, MESSAGE = "verification_status", "verification_message"
 ATTEMPTS, ACKNOWLEDGED = "attempts", "acknowledged"
 METERED = "metered"
-"""The key of the run as Meruit records it, in the files that it writes; where it is there, it is the run."""
+"""The key of the recorded run in files that Meruit writes; it takes precedence over the other fields."""
 EXTRAS = "meruit"
-"""The key of what Meruit knows of an attempt beyond the specified fields."""
+"""The key of the fields that Meruit adds to an attempt."""
 RUNS = "runs"
 REPORTED_BY = "file"
-"""Who says that an attempt was made, of all that are read here."""
+"""`reported_by` of every observation that is read from a file."""
 RUN_COUNTS = {
     "input": "total_tokens_in",
     "output": "total_tokens_out",
@@ -47,9 +47,9 @@ RUN_COUNTS = {
     "cache_write": "total_cache_write_tokens",
     "reasoning": "total_reasoning_tokens",
 }
-"""What files call the counts of a whole run."""
+"""The names of a run's counts in files."""
 STEP_COUNTS = {name: key.removeprefix("total_") for name, key in RUN_COUNTS.items()}
-"""And those of a step."""
+"""The names of a step's counts in files."""
 STEP_NAMES = ("step", "step_number", "id", "name")
 STARTS = ("started_at", "start_time", "start_timestamp")
 ENDS = ("ended_at", "end_time", "end_timestamp")
@@ -63,14 +63,14 @@ SHARED_FIELDS = (
     "contract_id",
     "outcome_id",
 )
-"""Fields of a run that files and records call alike."""
+"""Fields of a run with the same name in files and in records."""
 
 _BEFORE_ALL = datetime(1970, 1, 1, tzinfo=UTC)
 _WRITER = msgspec.json.Encoder(decimal_format="number")
 
 
 class ObservationExtras(Record, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What of an attempt the specified fields have no room for."""
+    """The fields that Meruit adds to an attempt in a file."""
 
     unattributed: Count = 0
     models: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class ObservationExtras(Record, frozen=True, forbid_unknown_fields=True, omit_de
 
 
 class MetricsFile(NamedTuple):
-    """What a `metrics.json` says, as far as a verdict depends on it."""
+    """The part of a `metrics.json` that the verdict depends on."""
 
     document: Document
     run_id: str | None
@@ -95,7 +95,7 @@ class MetricsFile(NamedTuple):
 
 
 class ManifestEntry(NamedTuple):
-    """A run that a manifest names."""
+    """A run in a manifest."""
 
     run_id: str
     framework: str | None
@@ -103,17 +103,17 @@ class ManifestEntry(NamedTuple):
 
 
 class ManifestFile(NamedTuple):
-    """What a `runs_manifest.json` says."""
+    """A `runs_manifest.json`."""
 
     document: Document
     runs: tuple[ManifestEntry, ...]
 
 
-# What is read.
+# Reading.
 
 
 def parse_json(text: str | bytes, name: str) -> Document:
-    """Read a file that is JSON, whatever it is called; DocumentError with every problem and its line."""
+    """Parse a file as JSON by any name; raises DocumentError with every problem and its line."""
     try:
         return parse(text, "metrics.json")._replace(name=name)
     except DocumentError as refused:
@@ -121,47 +121,48 @@ def parse_json(text: str | bytes, name: str) -> Document:
 
 
 def is_manifest(document: Document) -> bool:
-    """Whether a file lists runs, rather than telling of one."""
+    """Whether a file is a list of runs, rather than one run."""
     value = document.value
     return isinstance(value, dict) and RUNS in value and not {RECONCILIATION, "run_id"} & value.keys()
 
 
 def read_metrics(
-    text: str | bytes | Document, name: str = "metrics.json", *, looked: bool = True, now: datetime | None = None
+    text: str | bytes | Document, name: str = "metrics.json", *, with_attempts: bool = True, now: datetime | None = None
 ) -> MetricsFile:
-    """Read what a verdict depends on, whatever else the file says; DocumentError with every problem of it.
+    """Read what the verdict depends on, and ignore other fields; raises DocumentError with every problem.
 
-    An attempt without an id is named by its time: the same one twice is one, and two that differ contradict each other.
-    A file that does not say when the run ended is taken to have been looked at after its end. With `looked`, there must
-    be a list of attempts, if only an empty one. Nobody has accepted anything after `now`, or, where that is not said,
-    after the latest attempt.
+    An attempt without an id gets its time as id, so that two different attempts of one time are a conflict. Without
+    an end time, the run is taken to have ended by the first attempt. `with_attempts` requires a list of attempts, which
+    may be empty. An acknowledgement may not be later than `now`, or than the latest attempt without `now`.
 
-    What a file says of attempts is hearsay, and marked so.
+    Observations from a file are marked as imported.
     """
     document = text if isinstance(text, Document) else parse_json(text, name)
     places = DocumentReader(document)
-    attempts: tuple[Observation, ...] = ()
+    observations: tuple[Observation, ...] = ()
     acknowledged: tuple[Acknowledgement, ...] = ()
     run_id, run = None, UsageRun()
     if places.is_mapping(()):
-        if places.is_mapping((RECONCILIATION,), needed=looked):
-            attempts = _read_observations(places, needed=looked)
-            acknowledged = _read_acknowledgements(places, max((one.at for one in attempts), default=_BEFORE_ALL), now)
-        run_id, run = places.text(("run_id",)), _read_run(places, attempts)
+        if places.is_mapping((RECONCILIATION,), needed=with_attempts):
+            observations = _read_observations(places, needed=with_attempts)
+            acknowledged = _read_acknowledgements(
+                places, max((one.at for one in observations), default=_BEFORE_ALL), now
+            )
+        run_id, run = places.text(("run_id",)), _read_run(places, observations)
     places.raise_if_invalid()
-    return MetricsFile(document, run_id, run, attempts, acknowledged)
+    return MetricsFile(document, run_id, run, observations, acknowledged)
 
 
-def mark_imported(attempt: Observation) -> Observation:
-    """What is left of an attempt that a file tells of: it never stands for more than an attribution key that is shared."""
-    assurance = max(attempt.assurance, Assurance.COHORT)
-    return msgspec.structs.replace(attempt, reported_by=REPORTED_BY, assurance=assurance)
+def mark_imported(observation: Observation) -> Observation:
+    """Mark an observation as read from a file; its assurance is COHORT at best."""
+    assurance = max(observation.assurance, Assurance.COHORT)
+    return msgspec.structs.replace(observation, reported_by=REPORTED_BY, assurance=assurance)
 
 
 def to_metered_run(file: MetricsFile) -> MeteredRun:
-    """The run, to be recorded; DocumentError where the file says too little of it.
+    """Build the run to record; raises DocumentError where fields are missing.
 
-    What a step used is the run's own account only as long as nobody has looked: later it may be what was found then.
+    The counts of steps are the run's own only in a file without attempts: later they may come from an attempt.
     """
     places = DocumentReader(file.document)
     if places.value_at((METERED,)) is not None:
@@ -178,13 +179,13 @@ def to_metered_run(file: MetricsFile) -> MeteredRun:
         places.raise_if_invalid()
         run = places.convert(fields | flat, (), MeteredRun)
     places.raise_if_invalid()
-    # Where nothing is wrong, there is one.
+    # Without problems there is a run.
     assert run is not None  # noqa: S101
     return run
 
 
 def read_manifest(text: str | bytes | Document, name: str = "runs_manifest.json") -> ManifestFile:
-    """Read which runs a manifest names; DocumentError with every problem of it."""
+    """Read the runs of a manifest; raises DocumentError with every problem."""
     document = text if isinstance(text, Document) else parse_json(text, name)
     places = DocumentReader(document)
     entries: dict[str, ManifestEntry] = {}
@@ -200,29 +201,29 @@ def read_manifest(text: str | bytes | Document, name: str = "runs_manifest.json"
     return ManifestFile(document, tuple(entries.values()))
 
 
-def _read_run(places: DocumentReader, attempts: Sequence[Observation]) -> UsageRun:
-    """The part of a run that decides."""
+def _read_run(places: DocumentReader, observations: Sequence[Observation]) -> UsageRun:
+    """Read the part of a run that the verdict depends on."""
     if places.value_at((METERED,)) is not None:
         metered = places.record((METERED,), MeteredRun)
         if metered is not None and places.value_at(("run_id",)) not in (None, metered.id):
-            places.add_problem(("run_id",), f"it is {metered.id!r} in {METERED}; write the same")
+            places.add_problem(("run_id",), f"differs from {metered.id!r} in {METERED}; write the same id")
         return UsageRun() if metered is None else metered.for_judging
     ended_at = _read_time(places, (), ENDS)
     if ended_at is None:
-        ended_at = min((one.at for one in attempts), default=_BEFORE_ALL)
+        ended_at = min((one.at for one in observations), default=_BEFORE_ALL)
     steps = tuple(
         UsageStep(name, places.flag((*path, "expects_usage")), _read_success(places, path))
         for name, path in _read_steps(places, ("steps",))
     )
     if not steps:
-        # A file that lists no step of its own knows those that were counted.
-        seen = dict.fromkeys(name for one in attempts for name in one.steps or ())
+        # Without its own steps, the run has those of its attempts.
+        seen = dict.fromkeys(name for one in observations for name in one.steps or ())
         steps = tuple(UsageStep(name) for name in seen)
     return UsageRun(ended_at, steps, places.flag(("declares_no_usage",)) or False)
 
 
 def _read_steps(places: DocumentReader, path: Path, *, named_all: bool = False) -> list[tuple[str, Path]]:
-    """Each step's name, or its number in the list where it need not have one; and where it stands."""
+    """Read the name and the path of each step; the name may be its number in the list."""
     named: dict[str, Path] = {}
     for number, place in enumerate(places.items(path), start=1):
         usual = STEP_NAMES[0] if named_all else None
@@ -233,14 +234,14 @@ def _read_steps(places: DocumentReader, path: Path, *, named_all: bool = False) 
         elif name is not None:
             named[name] = place
     if len(named) > MAX_STEPS:
-        places.add_problem(path, f"{len(named):,} steps; at most {MAX_STEPS:,} are taken")
+        places.add_problem(path, f"{len(named):,} steps; at most {MAX_STEPS:,} are allowed")
     return [*named.items()]
 
 
-# Any: the record's own reader sees to the types.
+# Any: the decoder of the record checks the types.
 def _step_fields(places: DocumentReader, name: str, path: Path, *, own: bool) -> dict[str, Any]:
     tokens = _read_tokens(places, path, STEP_COUNTS)
-    # Nothing at all is what is written before anything is known.
+    # Zero is written before the counts are known.
     known = tokens if own and tokens is not None and tokens.total else None
     return {
         "id": name,
@@ -253,8 +254,8 @@ def _step_fields(places: DocumentReader, name: str, path: Path, *, own: bool) ->
 
 
 def _read_success(places: DocumentReader, path: Path) -> bool | None:
-    said = [places.value_at((*path, key)) for key in ("succeeded", "success")]
-    return next((one for one in said if isinstance(one, bool)), None)
+    found = [places.value_at((*path, key)) for key in ("succeeded", "success")]
+    return next((one for one in found if isinstance(one, bool)), None)
 
 
 def _read_observations(places: DocumentReader, *, needed: bool) -> tuple[Observation, ...]:
@@ -266,19 +267,19 @@ def _read_observations(places: DocumentReader, *, needed: bool) -> tuple[Observa
 def _read_acknowledgements(
     places: DocumentReader, latest: datetime, now: datetime | None
 ) -> tuple[Acknowledgement, ...]:
-    """A person's words, each with its name and reason; none of a time that nobody has lived to see."""
+    """Read the acknowledgements, each with a name and a reason, and not in the future."""
     found: list[Acknowledgement] = []
     for path in places.items((RECONCILIATION, ACKNOWLEDGED)):
         one = places.record(path, Acknowledgement)
         if one is None:
             continue
         if not one.by.strip():
-            places.add_problem((*path, "by"), "a count is accepted by somebody; say by whom")
+            places.add_problem((*path, "by"), "is empty; give the name of the person who accepts the count")
         if not one.reason.strip():
-            places.add_problem((*path, "reason"), "a count is accepted for a reason; say why it is right")
+            places.add_problem((*path, "reason"), "is empty; give the reason why the lower count is right")
         if one.at > (latest if now is None else max(now, latest)):
             until = "the latest attempt" if now is None else "now"
-            places.add_problem((*path, "at"), f"it is later than {until}; nobody accepts what is still to come")
+            places.add_problem((*path, "at"), f"is later than {until}; give the time of the acknowledgement")
         found.append(one)
     return tuple(found)
 
@@ -287,58 +288,60 @@ def _read_observation(places: DocumentReader, path: Path) -> Observation | None:
     faults = places.problem_count
     at = places.moment((*path, "timestamp"), needed=True)
     error = _read_error(places, path)
-    looked = error is None
-    total = _read_tokens(places, path, RUN_COUNTS, needed=looked) if looked else None
-    have, of = (places.count((*path, key), MAX_STEPS, needed=looked) for key in ("steps_with_tokens", "total_steps"))
-    beyond = places.record((*path, EXTRAS), ObservationExtras) or ObservationExtras()
+    succeeded = error is None
+    total = _read_tokens(places, path, RUN_COUNTS, needed=succeeded) if succeeded else None
+    have, of = (places.count((*path, key), MAX_STEPS, needed=succeeded) for key in ("steps_with_tokens", "total_steps"))
+    extras = places.record((*path, EXTRAS), ObservationExtras) or ObservationExtras()
     name = places.text((*path, "id"))
     steps = _read_step_tokens(places, (*path, "steps"), total)
     if places.problem_count > faults or at is None:
         return None
-    # What the steps leave over is in none of them, whatever else is said.
+    # Tokens beyond the sum of the steps are unattributed.
     left_over = 0 if total is None or steps is None else total.total - sum_tokens(steps.values()).total
     read = Observation(
-        name or "",
-        at,
-        total,
-        steps,
-        have if beyond.counted else None,
-        of if beyond.counted else None,
-        max(left_over, beyond.unattributed),
-        beyond.models,
-        beyond.cohort,
-        beyond.assurance,
-        beyond.watermark,
-        error,
-        beyond.detail,
-        beyond.digest,
-        beyond.by_model,
+        id=name or "",
+        at=at,
+        total=total,
+        steps=steps,
+        steps_with_tokens=have if extras.counted else None,
+        total_steps=of if extras.counted else None,
+        unattributed=max(left_over, extras.unattributed),
+        models=extras.models,
+        cohort=extras.cohort,
+        assurance=extras.assurance,
+        watermark=extras.watermark,
+        error=error,
+        detail=extras.detail,
+        digest=extras.digest,
+        by_model=extras.by_model,
     )
     return mark_imported(read if name else msgspec.structs.replace(read, id=_default_id(read)))
 
 
-def _default_id(attempt: Observation) -> str:
-    """By its time, as a source counts one thing at a time; a look that failed may be repeated at once."""
-    at = attempt.at.isoformat()
-    return at if attempt.error is None else f"{at} {attempt.error} {sha256(attempt.to_json()).hexdigest()[:8]}"
+def _default_id(observation: Observation) -> str:
+    """Name an observation by its time; a failed one also by its content, because it may be repeated at once."""
+    at = observation.at.isoformat()
+    return (
+        at if observation.error is None else f"{at} {observation.error} {sha256(observation.to_json()).hexdigest()[:8]}"
+    )
 
 
 def _read_error(places: DocumentReader, path: Path) -> FetchError | None:
-    said = places.text((*path, "error"))
-    if said is None:
+    found = places.text((*path, "error"))
+    if found is None:
         return None
     try:
-        return FetchError(said)
+        return FetchError(found)
     except ValueError:
         kinds = [*map(str, FetchError)]
         places.add_problem(
-            (*path, "error"), f"expected one of {', '.join(kinds)}, got {describe_value(said)}{nearest(said, kinds)}"
+            (*path, "error"), f"expected one of {', '.join(kinds)}, got {describe_value(found)}{nearest(found, kinds)}"
         )
         return None
 
 
 def _read_step_tokens(places: DocumentReader, path: Path, total: Tokens | None) -> dict[str, Tokens] | None:
-    """What each step used, as one look found it."""
+    """Read the tokens of each step in one attempt."""
     if places.value_at(path) is None:
         return None
     faults = places.problem_count
@@ -347,9 +350,12 @@ def _read_step_tokens(places: DocumentReader, path: Path, total: Tokens | None) 
         for name, place in _read_steps(places, path, named_all=True)
     }
     steps = {name: one for name, one in read.items() if one is not None}
-    together = sum_tokens(steps.values())
+    total_of_steps = sum_tokens(steps.values())
     if places.problem_count == faults and total is not None:
-        for whole, part, key in ((total.input, together.input, "input"), (total.output, together.output, "output")):
+        for whole, part, key in (
+            (total.input, total_of_steps.input, "input"),
+            (total.output, total_of_steps.output, "output"),
+        ):
             if part > whole:
                 places.add_problem(
                     path, f"the steps' {STEP_COUNTS[key]} add up to {part:,}, {RUN_COUNTS[key]} is only {whole:,}"
@@ -368,19 +374,19 @@ def _read_tokens(places: DocumentReader, path: Path, keys: Mapping[str, str], *,
 
 
 def _read_time(places: DocumentReader, path: Path, names: tuple[str, ...]) -> datetime | None:
-    """A time that files know under several names."""
-    said = [(name, at) for name in names if (at := places.moment((*path, name))) is not None]
-    for name, at in said[1:]:
-        if at != said[0][1]:
-            places.add_problem((*path, name), f"it is another time than {said[0][0]!r}; leave one of them out")
-    return said[0][1] if said else None
+    """Read a time that has several names in files."""
+    found = [(name, at) for name in names if (at := places.moment((*path, name))) is not None]
+    for name, at in found[1:]:
+        if at != found[0][1]:
+            places.add_problem((*path, name), f"differs from {found[0][0]!r}; remove one of them")
+    return found[0][1] if found else None
 
 
-# What is written.
+# Writing.
 
 
 def with_verdict(file: MetricsFile, verdict: UsageVerdict) -> bytes:
-    """The file with what may be claimed; everything else stays as it is."""
+    """Return the file with the status and message of a verdict; all other fields are unchanged."""
     whole = dict(file.document.value)
     part = dict(whole.get(RECONCILIATION) or {})
     whole[RECONCILIATION] = _status_fields(verdict) | {
@@ -390,11 +396,11 @@ def with_verdict(file: MetricsFile, verdict: UsageVerdict) -> bytes:
 
 
 def manifest_with(file: ManifestFile, verdicts: Mapping[str, UsageVerdict]) -> bytes:
-    """The manifest with what may be claimed of each run; raises DocumentError for runs that it does not name."""
+    """Return the manifest with the status of each run; raises DocumentError for runs that it does not list."""
     absent = verdicts.keys() - {one.run_id for one in file.runs}
     if absent:
-        said = [Problem(RUNS, f"does not name run {short(repr(one))}; add it") for one in sorted(absent)]
-        raise DocumentError(file.document.name, said)
+        found = [Problem(RUNS, f"run {short(repr(one))} is missing; add it") for one in sorted(absent)]
+        raise DocumentError(file.document.name, found)
     whole = dict(file.document.value)
     whole[RUNS] = [
         one | _manifest_fields(verdicts[known.run_id]) if known.run_id in verdicts else one
@@ -403,11 +409,11 @@ def manifest_with(file: ManifestFile, verdicts: Mapping[str, UsageVerdict]) -> b
     return _encode(whole)
 
 
-def write_metrics(record: UsageRecord, attempts: Iterable[Observation]) -> bytes:
-    """A recorded run as a `metrics.json` that is read back as hearsay, and without any other loss."""
+def write_metrics(record: UsageRecord, observations: Iterable[Observation]) -> bytes:
+    """Write a recorded run as a `metrics.json`; reading it returns the same, with observations marked as imported."""
     run, verdict = record.run, record.verdict
-    looks = sorted(attempts, key=lambda one: (one.at, one.id))
-    split = next((one.steps for one in reversed(looks) if one.steps is not None), None)
+    ordered = sorted(observations, key=lambda one: (one.at, one.id))
+    split = next((one.steps for one in reversed(ordered) if one.steps is not None), None)
     whole = {
         "run_id": run.id,
         "framework": run.framework,
@@ -426,7 +432,7 @@ def write_metrics(record: UsageRecord, attempts: Iterable[Observation]) -> bytes
         ],
         RECONCILIATION: {
             **_status_fields(verdict),
-            ATTEMPTS: [_observation_fields(one, verdict) for one in looks],
+            ATTEMPTS: [_observation_fields(one, verdict) for one in ordered],
             **({ACKNOWLEDGED: record.acknowledged} if record.acknowledged else {}),
         },
         METERED: run,
@@ -435,7 +441,7 @@ def write_metrics(record: UsageRecord, attempts: Iterable[Observation]) -> bytes
 
 
 def write_manifest(records: Iterable[UsageRecord]) -> bytes:
-    """A manifest of recorded runs."""
+    """Write a manifest of recorded runs."""
     entries = [
         {
             "run_id": one.run.id,
@@ -449,28 +455,34 @@ def write_manifest(records: Iterable[UsageRecord]) -> bytes:
 
 
 # Any: JSON.
-def _observation_fields(look: Observation, verdict: UsageVerdict) -> dict[str, Any]:
-    counted = look.steps_with_tokens is not None
-    beyond = ObservationExtras(
-        look.unattributed,
-        look.models,
-        look.cohort,
-        look.assurance,
-        look.watermark,
-        look.detail,
-        look.digest,
-        counted,
-        look.by_model,
+def _observation_fields(observation: Observation, verdict: UsageVerdict) -> dict[str, Any]:
+    counted = observation.steps_with_tokens is not None
+    extras = ObservationExtras(
+        unattributed=observation.unattributed,
+        models=observation.models,
+        cohort=observation.cohort,
+        assurance=observation.assurance,
+        watermark=observation.watermark,
+        detail=observation.detail,
+        digest=observation.digest,
+        counted=counted,
+        by_model=observation.by_model,
     )
-    written: dict[str, Any] = {"id": look.id, "timestamp": look.at, **_token_fields(look.total, RUN_COUNTS)}
-    if look.error is None or counted:
-        written["steps_with_tokens"] = look.steps_with_tokens if counted else verdict.steps_with_tokens
-        written["total_steps"] = look.total_steps if counted else verdict.total_steps
-    if look.steps is not None:
-        written["steps"] = [{"step": name, **_token_fields(one, STEP_COUNTS)} for name, one in look.steps.items()]
-    if look.error is not None:
-        written["error"] = look.error
-    return written | {EXTRAS: beyond}
+    written: dict[str, Any] = {
+        "id": observation.id,
+        "timestamp": observation.at,
+        **_token_fields(observation.total, RUN_COUNTS),
+    }
+    if observation.error is None or counted:
+        written["steps_with_tokens"] = observation.steps_with_tokens if counted else verdict.steps_with_tokens
+        written["total_steps"] = observation.total_steps if counted else verdict.total_steps
+    if observation.steps is not None:
+        written["steps"] = [
+            {"step": name, **_token_fields(one, STEP_COUNTS)} for name, one in observation.steps.items()
+        ]
+    if observation.error is not None:
+        written["error"] = observation.error
+    return written | {EXTRAS: extras}
 
 
 def _status_fields(verdict: UsageVerdict) -> dict[str, Any]:
@@ -478,7 +490,7 @@ def _status_fields(verdict: UsageVerdict) -> dict[str, Any]:
 
 
 def _manifest_fields(verdict: UsageVerdict) -> dict[str, Any]:
-    """What a manifest repeats of a run; a count that is not known overwrites none."""
+    """The fields of a run in a manifest; an unknown count does not overwrite a known one."""
     counts = (
         {}
         if verdict.tokens is None
@@ -488,10 +500,10 @@ def _manifest_fields(verdict: UsageVerdict) -> dict[str, Any]:
 
 
 def _token_fields(tokens: Tokens | None, keys: Mapping[str, str]) -> dict[str, int | None]:
-    """Counts under their names in files; input and output always, the others where they are known."""
-    said = {} if tokens is None else tokens.to_dict()
+    """The counts under their names in files: input and output always, the others where they are known."""
+    found = {} if tokens is None else tokens.to_dict()
     return {
-        key: said.get(name) for name, key in keys.items() if name in ("input", "output") or said.get(name) is not None
+        key: found.get(name) for name, key in keys.items() if name in ("input", "output") or found.get(name) is not None
     }
 
 

@@ -1,4 +1,4 @@
-"""What models cost by the table of genai-prices; what the table does not say for sure has no price, and never 0."""
+"""The prices of models in the table of genai-prices; a model without a certain price has none."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SOURCE = "genai-prices"
 BATCH = "batch"
 MAX_KNOWN = 4096
-"""Names of models whose entry is at hand; finding one means asking every entry of its provider."""
+"""Model names whose entry is cached; finding one compares every entry of its provider."""
 _CLASSES = {
     "input_mtok": "input",
     "output_mtok": "output",
@@ -26,7 +26,7 @@ _CLASSES = {
     "cache_write_mtok": "cache_write",
     "requests_kcount": "requests",
 }
-"""What our counts tell apart, as the table names it and as quotes do."""
+"""The classes of tokens: their names in the table, and in quotes."""
 _OUTPUTS = (
     "output_audio_mtok",
     "output_image_mtok",
@@ -34,7 +34,7 @@ _OUTPUTS = (
     "output_reasoning_mtok",
     "output_citation_mtok",
 )
-"""Kinds of output that our counts do not tell apart: a model that prices one of them has no price for the sum."""
+"""Kinds of output that counts do not separate: a model with a price for one of them has no price for the sum."""
 _NAMES = {
     "anthropic_analytics": "anthropic",
     "azure_ai": "azure",
@@ -45,13 +45,13 @@ _NAMES = {
     "vertex_ai": "google",
     "xai": "x-ai",
 }
-"""What the table calls by another name."""
+"""Providers with another name in the table."""
 MULTI_PROVIDER_SOURCES = frozenset({"", "litellm", "otel", "files"})
-"""Accounts through which models of any provider are used: the model's own name says whose it is."""
+"""Sources with models of any provider: the name of the model decides the provider."""
 
 
 class ModelPriceTable:
-    """One version of the table."""
+    """One version of the price table."""
 
     def __init__(self, snapshot: "DataSnapshot", version: str, digest: str) -> None:
         self.snapshot = snapshot
@@ -60,11 +60,10 @@ class ModelPriceTable:
         self._found = lru_cache(maxsize=MAX_KNOWN)(self._find_entry)
 
     def quotes(self, provider: str, model: str, at: datetime, tier: str = "") -> tuple[PriceQuote, ...]:
-        """The prices of a model at a moment, one quote for each band of context lengths; none where they are unknown.
+        """Quote a model at a time, once for each band of context lengths; empty where the prices are unknown.
 
-        Unknown are: a model that the table does not have or has twice, a tier that it does not price at that moment
-        (it would price it as standard), a moment before its first price, and output of which our counts do not tell
-        the kinds apart.
+        Unknown are: a model that the table does not have or has twice, a tier without a price at that time (the table
+        would use the standard price), a time before the first price, and output whose kinds have different prices.
         """
         found = self._found(provider, model)
         prices = None if found is None else found.prices(at, tier)
@@ -89,13 +88,13 @@ class ModelPriceTable:
     def quote(
         self, provider: str, model: str, at: datetime, tier: str = "", *, input_tokens: int | None = None
     ) -> PriceQuote | None:
-        """The prices of one call; None where they are unknown, also for want of its length where that decides."""
+        """Quote one call; None where the prices are unknown, or depend on a length that is not given."""
         several = self.quotes(provider, model, at, tier)
         fitting = several if input_tokens is None else [one for one in several if covers(one.band, input_tokens)]
         return fitting[0] if len(fitting) == 1 else None
 
     def _find_entry(self, provider: str, model: str) -> "_PriceEntry | None":
-        """The one entry of the table that is meant; None where there is none, or more than one."""
+        """Find the entry of a model; None where there is none, or more than one."""
         by_id = {one.id: one for one in self.snapshot.providers}
         whose, _, rest = model.lower().partition("/")
         if provider not in MULTI_PROVIDER_SOURCES:
@@ -113,17 +112,17 @@ class ModelPriceTable:
 
 
 class _PriceEntry(NamedTuple):
-    """An entry of the table."""
+    """An entry of the price table."""
 
     provider: "Provider"
     model: "ModelInfo"
 
     def differs(self, other: "ModelInfo") -> bool:
-        """Whether another entry says something else."""
+        """Whether another entry has other prices."""
         return (other.prices, other.price_variants) != (self.model.prices, self.model.price_variants)
 
     def prices(self, at: datetime, tier: str) -> "ModelPrice | None":
-        """What holds at that moment and tier; None where the table would fall back on something else."""
+        """The prices at a time and tier; None where the table would fall back to other prices."""
         context = None if tier in STANDARD_TIERS else {"processing" if tier == BATCH else "service_tier": tier}
         standard = self.model.prices if isinstance(self.model.prices, list) else ()
         if (standard and not any(_is_active(one, at) for one in standard)) or not self._has_prices_for(context, at):
@@ -133,21 +132,21 @@ class _PriceEntry(NamedTuple):
         return None if mixed or prices.input_mtok is None else prices
 
     def _has_prices_for(self, context: Mapping[str, str] | None, at: datetime) -> bool:
-        """Whether there are prices for just that; what one provider prices apart, another who resells it need not."""
+        """Whether the provider's own entry has prices for this tier; a reseller may not offer it."""
         if context is None:
             return True
         own = any(self.model is one for one in self.provider.models)
         return own and any(one.when == context and _is_active(one, at) for one in self.model.price_variants or ())
 
 
-# Any: prices and their variants have their conditions under one name, and no base that says so.
+# Any: prices and their variants have no common base class for their conditions.
 def _is_active(conditional: Any, at: datetime) -> bool:
     return conditional.constraint is None or bool(conditional.constraint.active(at))
 
 
 def _by_band(prices: "ModelPrice") -> Mapping[str, dict[str, Decimal]]:
-    """Prices by class, for each band of context lengths."""
-    # Any: a price is a Decimal, or prices with the input from which each holds.
+    """Split prices by band of context lengths, then by class."""
+    # Any: a Decimal, or tiers of prices by input length.
     given: dict[str, Any] = {
         ours: price for theirs, ours in _CLASSES.items() if (price := getattr(prices, theirs)) is not None
     }
@@ -170,8 +169,8 @@ def _at_length(price: Any, input_tokens: int) -> Decimal:
 
 @cache
 def load_table() -> ModelPriceTable:
-    """The table as it is installed; what somebody else in this process updated it to is not used."""
-    # It is large, and most commands price nothing.
+    """Load the table of the installed package; updates by other code in this process are ignored."""
+    # The table is large, and most commands need no prices.
     from genai_prices.data import providers
     from genai_prices.data_snapshot import DataSnapshot
 
@@ -183,5 +182,5 @@ def load_table() -> ModelPriceTable:
 def quote(
     provider: str, model: str, at: datetime, tier: str = "", *, input_tokens: int | None = None
 ) -> PriceQuote | None:
-    """The prices of one call by the installed table; None where they are unknown."""
+    """Quote one call by the installed table; None where the prices are unknown."""
     return load_table().quote(provider, model, at, tier, input_tokens=input_tokens)

@@ -1,4 +1,4 @@
-"""What a run costs: its prices, frozen; and the three costs side by side, none of which forgets what it knew."""
+"""What a run costs: the quotes to freeze, and the quoted, billed and settled amounts."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -12,17 +12,17 @@ from meruit.usage.cost import clamp_calls, covers, quote_cost, tier_of
 from meruit.usage.price_table import ModelPriceTable, load_table
 
 CURRENCY = "USD"
-"""Of every price in the table."""
+"""The currency of every price in the table."""
 PRICE_CHANGED = "its price changed while the run lasted"
 _BILLABLE_KINDS = frozenset({AttributionKind.KEY, AttributionKind.PROJECT, AttributionKind.SESSION})
-"""By which costs can be told apart."""
+"""Kinds of attribution key that providers bill by."""
 
 
 def quotes_for(run: MeteredRun, provider: str, prices: ModelPriceTable | None = None) -> tuple[PriceQuote, ...]:
-    """The prices of the run's calls, each as it was then; what has no known price is left out.
+    """Quote the prices of the run's calls, each at its time; a model without a known price has no quote.
 
-    A model has a quote for each band of context lengths that its calls fall into, or may; and one more from each
-    call on at which its prices changed.
+    A model has a quote for each band of context lengths that its calls fall into, or may fall into, and another one
+    from the first call after each change of its prices.
     """
     prices = prices or load_table()
     found: dict[tuple[str, str, str], list[PriceQuote]] = {}
@@ -47,7 +47,7 @@ def quotes_for(run: MeteredRun, provider: str, prices: ModelPriceTable | None = 
 def requote(
     record: UsageRecord, provider: str, reason: str, prices: ModelPriceTable | None = None
 ) -> tuple[PriceQuote, ...]:
-    """The run's quotes, and behind them those of the table of today where it says otherwise; none is taken away."""
+    """Return the run's quotes, followed by those of the given table where they differ; none is removed."""
     again = quotes_for(record.run, provider, prices)
     standing = record.quotes[-len(again) :] if again else ()
     if [(one.at, one.band, one.prices) for one in again] == [(one.at, one.band, one.prices) for one in standing]:
@@ -56,14 +56,14 @@ def requote(
 
 
 def ledger_of(record: UsageRecord, *, billed: Decimal | None = None, settled: Decimal | None = None) -> RunCosts:
-    """The run's costs as they are known now; what was known before and is not told again stays."""
+    """Compute the run's costs; amounts that are not given stay as they were."""
     return merge_ledgers(
         record.ledger, RunCosts(quote_cost(record.run, record.verdict, record.quotes).amount, billed, settled)
     )
 
 
 def merge_ledgers(before: RunCosts, now: RunCosts) -> RunCosts:
-    """Both together, each cost for itself: what is unknown now never takes the place of what was known."""
+    """Merge costs; an unknown amount never replaces a known one."""
     return RunCosts(
         before.quoted if now.quoted is None else now.quoted,
         before.billed if now.billed is None else now.billed,
@@ -78,39 +78,38 @@ def amount_billed(
     *,
     rows: Sequence[UsageRow] = (),
     costs: Sequence[CostRow] = (),
-    in_lane: Tokens | None = None,
+    key_tokens: Tokens | None = None,
 ) -> Decimal | None:
-    """What the provider bills for the run; None where it cannot be told whose the money is.
+    """Compute what the provider bills for the run; None where the cost cannot be attributed to it.
 
-    Either there is a row with its cost for each of the run's calls. Or the run has an attribution key, the costs of that attribution key
-    cover all of its time, and all that was used there in the time of these costs, `in_lane`, is what the run used:
-    then nobody else's money is among it.
+    Either each of the run's calls has a row with its cost. Or the costs of the run's attribution key cover all of its
+    time, and `key_tokens`, all tokens of that key in the time of these costs, are the run's tokens.
     """
     by_calls = _sum_call_costs(run, rows)
-    return _sum_attribution_key_costs(run, tokens, costs, in_lane) if by_calls is None else by_calls
+    return _sum_attribution_key_costs(run, tokens, costs, key_tokens) if by_calls is None else by_calls
 
 
 def _sum_call_costs(run: MeteredRun, rows: Sequence[UsageRow]) -> Decimal | None:
-    told = {row.request_id: row.cost for row in rows if row.request_id}
-    needed = [call for call in run.calls if call.state is not CallState.FAILED or call.id in told]
-    found = [told.get(call.id) if call.id else None for call in needed]
+    cost_of = {row.request_id: row.cost for row in rows if row.request_id}
+    needed = [call for call in run.calls if call.state is not CallState.FAILED or call.id in cost_of]
+    found = [cost_of.get(call.id) if call.id else None for call in needed]
     known = [one for one in found if one is not None]
     return sum(known, Decimal(0)) if known and len(known) == len(found) else None
 
 
 def _sum_attribution_key_costs(
-    run: MeteredRun, tokens: Tokens, costs: Sequence[CostRow], in_lane: Tokens | None
+    run: MeteredRun, tokens: Tokens, costs: Sequence[CostRow], key_tokens: Tokens | None
 ) -> Decimal | None:
     start, end = run.started_at, run.ended_at
     if (
         start is None
         or end is None
-        or in_lane is None
+        or key_tokens is None
         or run.attribution_key.kind not in _BILLABLE_KINDS
         or not run.attribution_key.value
     ):
         return None
-    if (in_lane.input, in_lane.output) != (tokens.input, tokens.output):
+    if (key_tokens.input, key_tokens.output) != (tokens.input, tokens.output):
         return None
     own = [
         one

@@ -1,4 +1,4 @@
-"""What a response, a stream or an exception tells of one call of a model."""
+"""Build the record of one call of a model from its response, its stream or its exception."""
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,16 +12,16 @@ from meruit.usage.providers.support.usage_blocks import last_tokens_of
 C = TypeVar("C")
 
 _REFUSED, _UNSURE = range(400, 500), (408, 499)
-"""HTTP statuses of calls that generated nothing; and those among them that do not mean it."""
+"""HTTP statuses of calls that generated nothing; and statuses in this range that do not prove it."""
 _MODEL, _ID, _TIER = ("model", "model_version", "modelVersion"), ("id", "response_id", "responseId"), ("service_tier",)
 _INSIDE = ("message", "response", "usage")
-"""Where events of streams, and some responses, keep the same."""
+"""Fields in which stream events and some responses hold the same values."""
 _USAGE_FIELDS = ("usage", "usage_metadata", "usageMetadata", "message", "response")
-"""What a chunk has that may tell of tokens."""
+"""Fields of a chunk that may hold token counts."""
 
 
 class CallOverrides(NamedTuple):
-    """What the caller knows of a call, and the response need not say."""
+    """Values from the caller that take precedence over the response."""
 
     model: str = ""
     call_id: str = ""
@@ -30,25 +30,27 @@ class CallOverrides(NamedTuple):
 
 
 def call_without_usage(at: datetime, state: CallState, known: CallOverrides = CallOverrides()) -> MeteredCall:  # noqa: B008 - frozen
-    """A call of which nobody said what it used."""
+    """Build a call whose tokens are unknown."""
     return _build_call(at, state, None, known, ())
 
 
 def call_from_response(
-    at: datetime, said: Sequence[object], known: CallOverrides, state: CallState = CallState.OK
+    at: datetime, responses: Sequence[object], known: CallOverrides, state: CallState = CallState.OK
 ) -> MeteredCall:
-    """A call by its response, or the response's usage block, or by what its stream told; AuthorError for what is none.
+    """Build a call from its response, its usage block or its stream chunks; raises AuthorError for other values.
 
-    Each sum of a stream includes those before it, so that the last one stands; of one that was broken off, none does.
+    Each usage of a stream includes those before it, so the last one counts; of a stream that broke off, none does.
     """
-    return _build_call(at, state, last_tokens_of(said, known.provider) if state is CallState.OK else None, known, said)
+    return _build_call(
+        at, state, last_tokens_of(responses, known.provider) if state is CallState.OK else None, known, responses
+    )
 
 
 def state_of(error: BaseException, *, after_answers: bool) -> CallState | None:
-    """How the call ended that an exception tells of; None where it tells of none.
+    """How a call ended that raised this exception; None where the exception does not come from a call.
 
-    A refusal generated nothing. Of everything else that stopped a call, only the provider knows what it used. An
-    exception that has nothing to do with calls is a fault of the step's own code, if that had its answers by then.
+    A refused call generated nothing. For every other failed call, only the provider knows what it used. An exception
+    that is not about a call comes from the step's own code, if the step had its responses by then.
     """
     status = _attribute(error, "status_code") or _attribute(_attribute(error, "response"), "status_code")
     if isinstance(status, int) and status in _REFUSED and status not in _UNSURE:
@@ -60,7 +62,7 @@ def state_of(error: BaseException, *, after_answers: bool) -> CallState | None:
 
 
 class MeteredStream(Generic[C]):
-    """Chunks passed through, with `for` or `async for`; tells once how the stream ended."""
+    """Passes chunks through, with `for` or `async for`, and reports once how the stream ended."""
 
     def __init__(
         self, chunks: Iterable[C] | AsyncIterable[C], ended: Callable[["MeteredStream[C]", BaseException | None], None]
@@ -70,10 +72,10 @@ class MeteredStream(Generic[C]):
         self._iterator: Iterator[C] | None = None
         self._async_iterator: AsyncIterator[C] | None = None
         self.usage_chunks: list[C] = []
-        """The chunks that may say what was used; the others are not kept."""
+        """The chunks that may have usage; the others are not kept."""
         self.is_over = False
         self.is_complete = False
-        """Whether it was read to its end."""
+        """Whether the stream was read to its end."""
 
     def __iter__(self) -> Iterator[C]:
         return self
@@ -106,7 +108,7 @@ class MeteredStream(Generic[C]):
         return self._collect(chunk)
 
     def end(self, stop: BaseException | None = None) -> None:
-        """Nothing comes any more: by its end, by an exception, or because nobody reads on."""
+        """End the stream: at its end, by an exception, or because reading stopped."""
         if not self.is_over:
             self.is_over, self.is_complete = True, isinstance(stop, (StopIteration, StopAsyncIteration))
             self._ended(self, None if self.is_complete else stop)
@@ -118,21 +120,21 @@ class MeteredStream(Generic[C]):
 
 
 def _build_call(
-    at: datetime, state: CallState, tokens: Tokens | None, known: CallOverrides, said: Sequence[object]
+    at: datetime, state: CallState, tokens: Tokens | None, known: CallOverrides, responses: Sequence[object]
 ) -> MeteredCall:
     return MeteredCall(
         at,
-        (known.model or _find_label(said, _MODEL))[:MAX_NAME],
+        (known.model or _find_label(responses, _MODEL))[:MAX_NAME],
         tokens,
         state,
-        (known.call_id or _find_label(said, _ID))[:MAX_NAME],
-        (known.tier or _find_label(said, _TIER))[:MAX_NAME],
+        (known.call_id or _find_label(responses, _ID))[:MAX_NAME],
+        (known.tier or _find_label(responses, _TIER))[:MAX_NAME],
     )
 
 
-def _find_label(said: Sequence[object], names: Sequence[str]) -> str:
-    """The last text under one of the names."""
-    for one in reversed(said):
+def _find_label(responses: Sequence[object], names: Sequence[str]) -> str:
+    """Find the last text under one of the names."""
+    for one in reversed(responses):
         for place in (one, *(_attribute(one, name) for name in _INSIDE)):
             for name in names:
                 found = _attribute(place, name)
@@ -141,7 +143,7 @@ def _find_label(said: Sequence[object], names: Sequence[str]) -> str:
     return ""
 
 
-# Any: an SDK's object, or what it was parsed from.
+# Any: an SDK's object, or the JSON it was parsed from.
 def _attribute(value: object, name: str) -> Any:
     if isinstance(value, Mapping):
         return value.get(name)

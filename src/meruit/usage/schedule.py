@@ -1,4 +1,4 @@
-"""When to look again at what a provider counted: soon while it may move, seldom once it stands, never for ever."""
+"""When to observe a run again: soon while its count may change, seldom once it is stable, and not without end."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,39 +18,40 @@ MOST_DOUBLINGS = 30
 
 
 class Schedule(Record, frozen=True):
-    """How patiently a run's count is looked at."""
+    """How often a run's count is observed."""
 
     first_min: Minutes = 10
-    """After the end of the run; also the first pause after a look without data, each later one twice as long."""
+    """Time from the end of the run to the first observation; also the first pause after an observation without data,
+    which doubles each time."""
     longest_min: Minutes = 360
     fresh_h: Hours = 24
-    """How long data are expected; a run without any by then is exhausted, and looked at daily."""
+    """How long to wait for data; a run without any by then is exhausted, and observed once a day."""
     give_up_h: Hours = 168
-    """From then on only on request."""
+    """After this time a run is observed only on request."""
     audits_h: tuple[Hours, ...] = (24, 168)
-    """When what is verified is looked at again."""
+    """When a verified run is observed again."""
     invoice_days: Annotated[int, msgspec.Meta(ge=0, le=366)] = 3
-    """Days of the next month after which its invoice is closed: one more audit."""
+    """Days after the end of the month until its invoice is closed: one more audit."""
     shortest_min: Minutes = 1
-    """Between two looks, however short the interval of the policy is."""
+    """Least time between two observations, however short the interval of the policy is."""
     late_observations: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 10
-    """How many looks a run with data may have after it would be given up: an audit may find that it moves again."""
+    """How many observations a run with data gets after `give_up_h`: an audit may find that its count changes again."""
 
 
 class NextObservation(NamedTuple):
-    """When somebody should look again, and why."""
+    """When to observe a run again, and why."""
 
     at: datetime | None
-    """None where no time brings it about."""
+    """None where the run is not observed by itself any more."""
     why: str
     waits: str = ""
-    """What it waits for instead: `credential`, `person`."""
+    """What the run waits for instead: `credential`, `person`."""
     exhausted: bool = False
-    """Whether there is no data although there should be."""
+    """Whether the time for data to arrive is over and there are none."""
 
 
 _UNSETTLED = (UsageStatus.PENDING, UsageStatus.WARNING)
-"""Where another look may prove something by being equal to the last."""
+"""Statuses in which an equal observation may verify the run."""
 _DEFAULT_SCHEDULE = Schedule()
 _DEFAULT_POLICY = UsagePolicy()
 
@@ -58,39 +59,46 @@ _DEFAULT_POLICY = UsagePolicy()
 def next_observation(
     ended_at: datetime | None,
     verdict: UsageVerdict,
-    looks: Sequence[Observation],
+    observations: Sequence[Observation],
     policy: UsagePolicy = _DEFAULT_POLICY,
     schedule: Schedule = _DEFAULT_SCHEDULE,
 ) -> NextObservation:
-    """By the verdict and the looks that led to it."""
+    """Decide by the verdict and the observations that led to it."""
     if ended_at is None:
         return NextObservation(None, "the run is still open")
     if verdict.code is UsageCode.CONFLICTING_EVIDENCE:
-        return NextObservation(None, "one look is told in two ways; a person must see which is true", "person")
-    since = sorted((one for one in looks if one.at >= ended_at), key=lambda one: (one.at, one.id))
+        return NextObservation(
+            None, "one observation has two different contents; an operator must check which is true", "person"
+        )
+    since = sorted((one for one in observations if one.at >= ended_at), key=lambda one: (one.at, one.id))
     if not since:
-        return NextObservation(later(ended_at, timedelta(minutes=schedule.first_min)), "the first look")
+        return NextObservation(later(ended_at, timedelta(minutes=schedule.first_min)), "the first observation")
     return _ObservedRun(ended_at, verdict, since, policy, schedule).next_observation()
 
 
 def is_early(
-    looks: Sequence[Observation], verdict: UsageVerdict, look: Observation, policy: UsagePolicy = _DEFAULT_POLICY
+    observations: Sequence[Observation],
+    verdict: UsageVerdict,
+    observation: Observation,
+    policy: UsagePolicy = _DEFAULT_POLICY,
 ) -> bool:
-    """Whether an equal look comes too soon to prove anything: kept as an attempt, frequent looks would starve a run.
+    """Whether an equal observation comes too soon to count.
 
-    A look that is not kept moves no due time: what `next_look` said before it still lies ahead.
+    Frequent ones, if they were recorded, would keep a run from being verified.
+
+    Such an observation is not recorded, and the due time stays.
     """
-    if verdict.status not in _UNSETTLED or look.error is not None or look.total is None:
+    if verdict.status not in _UNSETTLED or observation.error is not None or observation.total is None:
         return False
     return any(
-        is_equal(one, look, policy) and abs(look.at - one.at) < policy.interval
-        for one in looks
+        is_equal(one, observation, policy) and abs(observation.at - one.at) < policy.interval
+        for one in observations
         if one.id in verdict.compared[-1:]
     )
 
 
 class _ObservedRun(NamedTuple):
-    """A run that was looked at, and what is known by that."""
+    """A run with observations, and the rules for its next one."""
 
     ended_at: datetime
     verdict: UsageVerdict
@@ -102,9 +110,7 @@ class _ObservedRun(NamedTuple):
     def next_observation(self) -> NextObservation:
         error = failure(self.observations[-1], self.ended_at)
         if error is FetchError.AUTH:
-            return NextObservation(
-                None, "the key or its scope was refused; another one is looked with at once", "credential"
-            )
+            return NextObservation(None, "the key or its scope was refused; a new key is tried at once", "credential")
         if error is not None:
             return self._after_failure()
         match self.verdict.status:
@@ -133,19 +139,21 @@ class _ObservedRun(NamedTuple):
         return late > (0 if is_without else self.schedule.late_observations)
 
     def _after_failure(self) -> NextObservation:
-        """Nothing was found out, or nothing is there."""
+        """The last observation failed or found no tokens."""
         is_old = self._age >= timedelta(hours=self.schedule.fresh_h)
         exhausted = is_old and self.verdict.status is UsageStatus.DATA_NOT_AVAILABLE
         if self._is_given_up():
             if self.verdict.status is UsageStatus.VERIFIED:
                 return self._next_audit()
-            return NextObservation(None, "there were no data in all that time; only on request", "person", exhausted)
+            return NextObservation(None, "no data arrived in time; observed only on request", "person", exhausted)
         if is_old:
-            return NextObservation(self._after(timedelta(days=1)), "data were due long ago; once a day", "", exhausted)
-        return NextObservation(self._after(self._backoff()), "no data yet; each pause is twice as long")
+            return NextObservation(
+                self._after(timedelta(days=1)), "the data are overdue; observed once a day", "", exhausted
+            )
+        return NextObservation(self._after(self._backoff()), "no data yet; each pause is twice as long as the last")
 
     def _after(self, pause: timedelta) -> datetime:
-        """So long after the last look, and not before an equal one would prove something: it would not even be kept."""
+        """The time after a pause since the last observation; not before an equal observation would count."""
         due = later(self._last_at, pause)
         seen = [one.at for one in self.observations if failure(one, self.ended_at) is None]
         is_waiting = seen and self.verdict.status in _UNSETTLED
@@ -153,17 +161,17 @@ class _ObservedRun(NamedTuple):
 
     def _backoff(self) -> timedelta:
         in_a_row = sum(1 for _ in takewhile(self._is_empty, reversed(self.observations)))
-        # Doubling is bounded before it is done: a long outage makes a large number.
+        # The exponent is bounded first: a long outage makes a large number.
         pause = self.schedule.first_min * 2.0 ** min(in_a_row - 1, MOST_DOUBLINGS)
         return timedelta(minutes=min(pause, self.schedule.longest_min))
 
-    def _is_empty(self, look: Observation) -> bool:
-        return failure(look, self.ended_at) is not None or not total_of(look).total
+    def _is_empty(self, observation: Observation) -> bool:
+        return failure(observation, self.ended_at) is not None or not total_of(observation).total
 
     def _after_pending(self) -> NextObservation:
         if self._is_given_up():
-            return NextObservation(None, "it still moves after all that time; a person must look", "person")
-        return NextObservation(self._after(self._interval), "an equal look by then settles it")
+            return NextObservation(None, "the count still changes; an operator must check it", "person")
+        return NextObservation(self._after(self._interval), "an equal observation by then verifies it")
 
     @property
     def _interval(self) -> timedelta:
@@ -172,11 +180,11 @@ class _ObservedRun(NamedTuple):
     def _after_warning(self) -> NextObservation:
         fresh_until = later(self.ended_at, timedelta(hours=self.schedule.fresh_h))
         if self._last_at >= fresh_until:
-            return NextObservation(None, "it stayed as it is; a person must look", "person")
+            return NextObservation(None, "the warning stayed; an operator must check it", "person")
         soonest = self._after(self._interval)
         if self.verdict.code is UsageCode.DECREASED:
-            return NextObservation(soonest, "what fell often comes back")
-        return NextObservation(max(soonest, fresh_until), "once more when all data should be there")
+            return NextObservation(soonest, "a count that fell often recovers")
+        return NextObservation(max(soonest, fresh_until), "once more when all data should have arrived")
 
     def _next_audit(self) -> NextObservation:
         audits = [

@@ -130,13 +130,13 @@ def test_calls_are_found_by_their_ids_and_those_that_are_not_known_yet_have_no_r
     assert {row.start for row in rows} == {NOW - 10 * MINUTE}
 
 
-def test_whoever_tells_of_windows_tells_of_no_call(server: ProviderServer, clock: Clock) -> None:
+def test_sources_yield_nothing_that_they_do_not_count(server: ProviderServer, clock: Clock) -> None:
     for provider in ("openai", "anthropic", "anthropic_analytics"):
         assert all_of(opened(provider, server.url, clock=clock).calls(["gen-1"])) == []
     for provider in ("openrouter", "litellm"):
         assert all_of(opened(provider, server.url, clock=clock).costs(before(1))) == []
     refused = failure_of(lambda: opened("openrouter", server.url, clock=clock).usage(before(1)))
-    assert "attribution key `requests`" in str(refused)
+    assert (refused.kind, "`requests`" in str(refused)) == (FetchError.MALFORMED, True)
     assert not server.calls
 
 

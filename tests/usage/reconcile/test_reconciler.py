@@ -78,7 +78,8 @@ def test_a_run_is_first_looked_at_ten_minutes_after_its_end_and_verified_an_hour
     world.wait(seconds=1)
     said: list[tuple[str, str]] = []
     assert world.round(said=said).statuses == {UsageStatus.VERIFIED: 1}
-    assert said == [("r", "✅ Data stable across 60 minute interval")]
+    assert [about for about, _ in said] == ["r"]
+    assert "60 minute" in said[0][1]
     assert world.stands() == "verified stable"
     assert world.found().verdict.assurance is Assurance.ATTRIBUTION_KEY
     assert world.found().verdict.tokens == Tokens(200, 20, 2, 0, 0)
@@ -293,7 +294,7 @@ def test_an_account_that_is_not_configured_is_named(world: World) -> None:
     world.ran(account="elsewhere")
     world.wait(minutes=30)
     passed = world.asked()
-    assert "no account is named 'elsewhere' under usage.accounts of the settings (main)" in passed.trouble
+    assert all(value in passed.trouble for value in ("'elsewhere'", "usage.accounts", "main"))
     assert world.attempts() == []
 
 
@@ -303,10 +304,7 @@ def test_a_lane_that_the_account_does_not_know_is_no_zero(world: World) -> None:
     world.round()
     (look,) = world.attempts()
     assert (look.error, look.total) == (FetchError.MALFORMED, None)
-    assert look.detail == (
-        "account main tells runs apart by key, project, window, and not by session; "
-        "record runs with an attribution key that it knows"
-    )
+    assert all(value in look.detail for value in ("main", "key, project, window", "session"))
 
 
 class TestSharing:
@@ -377,7 +375,7 @@ class TestSharing:
         assert world.found("a").verdict.assurance is Assurance.ATTRIBUTION_KEY
 
     def test_who_shares_with_the_endless_is_not_asked_for_without_end(self, world: World) -> None:
-        """A run that was begun long ago, and never ended; those in attribution keys of their own are told all the same."""
+        """A run that began long ago never ended; runs with other attribution keys are observed all the same."""
         world.record(MeteredRun("endless", "f", ACCOUNT, key("key_1"), NOON - 60 * DAY))
         world.ran("shared")
         world.ran("alone", attribution_key=key("key_2"))
@@ -529,7 +527,9 @@ class TestOthers:
         world.ran()
         world.wait(minutes=15)
         world.round(world.account("openrouter"))
-        assert "tells runs apart by requests, and not by key" in world.attempts()[0].detail
+        (failed,) = world.attempts()
+        assert failed.error is FetchError.MALFORMED
+        assert all(value in failed.detail for value in ("requests", "key"))
         assert world.kept_pages() == 0
 
     def test_one_call_that_cannot_be_read_harms_its_run_alone(self, world: World) -> None:
@@ -646,7 +646,7 @@ class TestMoney:
         world.round(account._replace(source=_Costless(account, FetchFailed(FetchError.SERVER, "not today"))), said=said)
         assert world.stands() == "verified stable"
         assert world.found().ledger.billed is None
-        assert ("main", "its costs could not be read: not today") in said
+        assert [about for about, message in said if message.endswith(": not today")] == ["main"]
 
     def test_prices_are_frozen_once(self, world: World) -> None:
         world.ran()
@@ -681,7 +681,7 @@ class TestSeveral:
         world.wait(minutes=30)
         taken = AcquireAccountLease(TENANT, ACCOUNT, "somebody", LEASE.total_seconds())
         assert world.store.recorder.write(taken)
-        assert world.asked().trouble.startswith("another reconciler asks it, or died less than 3 minutes ago")
+        assert all(value in world.asked().trouble for value in (ACCOUNT, "3 minutes"))
         assert world.server.calls.total() == 0
         world.until(world.clock.now + LEASE - timedelta(seconds=1))
         assert world.asked().trouble
@@ -702,7 +702,7 @@ class TestSeveral:
         account = world.account()
         passed = world.asked(account._replace(source=_Mistaken(account, ZeroDivisionError("no minutes"))))
         assert (passed.error, passed.failed) == (FetchError.MALFORMED, 1)
-        assert passed.trouble == "the source of account main broke: ZeroDivisionError: no minutes"
+        assert passed.trouble.endswith(": ZeroDivisionError: no minutes")
         assert world.stands() == "data_not_available api_error"
         due = world.found().next_observation_at
         assert due is not None
@@ -718,8 +718,7 @@ class TestSeveral:
             world.wait(hours=hours)
             world.round(account._replace(source=_Costless(account, ZeroDivisionError("no days"))), said=said)
         assert world.stands() == "verified stable"
-        broke = "the source of account main broke: ZeroDivisionError: no days"
-        assert ("main", f"its costs could not be read: {broke}") in said
+        assert "main" in [about for about, message in said if message.endswith(": ZeroDivisionError: no days")]
 
     def test_of_two_at_once_one_asks_and_each_look_is_kept_once(self, anywhere: World) -> None:
         world = anywhere
@@ -749,7 +748,7 @@ class TestSeveral:
 
         slow = _Slow(account, much_later)
         passed = world.asked(account._replace(source=slow))
-        assert passed.trouble.startswith("another reconciler asks it, or died less than 3 minutes ago")
+        assert all(value in passed.trouble for value in (ACCOUNT, "3 minutes"))
         assert slow.asked == 1
         assert world.attempts("b") == []
 

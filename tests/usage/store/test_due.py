@@ -96,9 +96,9 @@ def test_what_somebody_chose_is_all_that_is_due(here: Tenant) -> None:
         ({"ended_until": ENDED}, "a"),
     ]
     for choice, names in chooses:
-        days = read(here, partial(days_due, asked=asked(here, **choice)))
+        days = read(here, partial(days_due, account_query=asked(here, **choice)))
         assert sum(day.runs for day in days) == len(names)
-        found = read(here, partial(find_runs, choice=UsageRunFilter(tenant="acme", **choice), limit=10))
+        found = read(here, partial(find_runs, run_filter=UsageRunFilter(tenant="acme", **choice), limit=10))
         assert [one.run.id for one in found] == [*reversed(names)]
         assert not UsageRunFilter(**choice).is_unfiltered
     assert UsageRunFilter(tenant="acme").is_unfiltered
@@ -169,10 +169,10 @@ def test_pages_hold_every_run_once_in_the_order_of_their_ends(
             place = UsageRunCursor(rows[-1].ended_at, rows[-1].seq)
         return found
 
-    all_of_them = walked(partial(account_page, asked=asked(here), until=moment, known=known, limit=size))
+    all_of_them = walked(partial(account_page, account_query=asked(here), until=moment, known=known, limit=size))
     assert all_of_them == [f"r{number}" for number in ordered if ends[number] < until]
     for day in read(here, lambda one: days_due(one, asked(here))):
-        due = walked(partial(due_page, asked=asked(here), day=day.day, limit=size))
+        due = walked(partial(due_page, account_query=asked(here), day=day.day, limit=size))
         mine = [number for number in ordered if to_micros(ENDED + timedelta(minutes=ends[number])) // DAY == day.day]
         assert due == [f"r{number}" for number in mine]
         assert day.runs == len(mine)

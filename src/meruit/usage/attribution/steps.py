@@ -1,4 +1,4 @@
-"""Which step of a run was at work when something was counted."""
+"""Which step of a run was active when the provider counted tokens."""
 
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
@@ -9,21 +9,21 @@ from meruit.model.time import to_micros
 from meruit.usage.attribution.columns import OPEN
 
 SEVERAL = -1
-"""Instead of a step, where nobody can say which of them it was."""
+"""Instead of a step, where several were active."""
 
 
 class StepSpan(NamedTuple):
-    """When a step was at work, in microseconds."""
+    """When a step was active, in microseconds."""
 
     start: int
     end: int
-    """Exclusive, and later than the start: also a step of no length was at work in its minute."""
+    """Exclusive, and later than the start: a step of no length is active in its minute too."""
     step: int
-    """Its place among the steps of the run."""
+    """Its index among the steps of the run."""
 
 
 def spans_of(steps: Sequence[MeteredStep]) -> list[StepSpan] | None:
-    """In order of their starts; None where one of them does not say when it was."""
+    """The spans of the steps, by their starts; None where a step has no times."""
     found: list[StepSpan] = []
     for place, step in enumerate(steps):
         if step.started_at is None or step.ended_at is None:
@@ -36,21 +36,21 @@ def spans_of(steps: Sequence[MeteredStep]) -> list[StepSpan] | None:
 def steps_by_bucket(
     moments: Sequence[int], spans: Sequence[StepSpan], width: int, *, closed: int
 ) -> Iterator[tuple[int, int | None]]:
-    """For each bucket, in order, the step that it touches: None where there is none, SEVERAL where there are more.
+    """Yield for each bucket the step that was active: None where there was none, SEVERAL where there were more.
 
-    From `closed` on nothing of the run can begin: what is counted then is late, and its last step's.
+    From `closed` on, the run has ended: later tokens belong to its last step.
     """
     waiting = iter([*spans, StepSpan(OPEN, OPEN, SEVERAL)])
     following = next(waiting)
-    at_work: list[tuple[int, int]] = []
+    active: list[tuple[int, int]] = []
     last = max(spans, key=lambda span: (span.end, span.step)).step if spans else None
     for moment in moments:
         while following.start < moment + width:
-            heappush(at_work, (following.end, following.step))
+            heappush(active, (following.end, following.step))
             following = next(waiting)
-        while at_work and at_work[0][0] <= moment:
-            heappop(at_work)
+        while active and active[0][0] <= moment:
+            heappop(active)
         if moment >= closed:
             yield moment, last
         else:
-            yield moment, SEVERAL if len(at_work) > 1 else at_work[0][1] if at_work else None
+            yield moment, SEVERAL if len(active) > 1 else active[0][1] if active else None

@@ -1,4 +1,4 @@
-"""Anthropic's usage report of its messages and its cost report, as an organisation's admin keys may read them."""
+"""Anthropic's usage report of messages and its cost report, read with an admin key."""
 
 from decimal import Decimal
 from functools import partial
@@ -28,20 +28,20 @@ BASE_URL = "https://api.anthropic.com/v1"
 KEY_VARIABLE = "ANTHROPIC_ADMIN_KEY"
 VERSION = "2023-06-01"
 MAX_MINUTES = 1440
-"""How many spans of a minute one page may have."""
+"""How many minutes one page may have."""
 MAX_DAYS = 31
 CENTS = 100
 
 
 class CacheCreation(Record, frozen=True):
-    """What was written to a cache, by how long it is kept."""
+    """Tokens written to a cache, by how long it lasts."""
 
     ephemeral_5m_input_tokens: Count = 0
     ephemeral_1h_input_tokens: Count = 0
 
 
 class AnthropicUsageResult(Record, frozen=True):
-    """One group of one span."""
+    """One group of one bucket."""
 
     uncached_input_tokens: Count
     output_tokens: Count
@@ -52,7 +52,7 @@ class AnthropicUsageResult(Record, frozen=True):
     model: str | None = None
 
     def tokens(self, requests: int | None = None) -> Tokens:
-        """Input with all that was read from a cache or written to one, which Anthropic tells apart."""
+        """Build the counts; input includes tokens read from and written to a cache."""
         made = self.cache_creation or CacheCreation()
         written = made.ephemeral_5m_input_tokens + made.ephemeral_1h_input_tokens
         cached = self.cache_read_input_tokens
@@ -78,7 +78,7 @@ class _AnthropicCost(Record, frozen=True):
     workspace_id: str | None = None
     description: str | None = None
     model: str | None = None
-    """From here on, what the description says, in parts."""
+    """This and the following fields are the parts of the description."""
     cost_type: str | None = None
     token_type: str | None = None
     service_tier: str | None = None
@@ -87,7 +87,7 @@ class _AnthropicCost(Record, frozen=True):
 
     @property
     def group(self) -> tuple[str | None, ...]:
-        """What tells it from the other lines of its day."""
+        """What identifies the line among those of its day."""
         parts = (self.model, self.cost_type, self.token_type, self.service_tier, self.context_window)
         return (self.currency, self.workspace_id, self.description, *parts, self.inference_geo)
 
@@ -113,8 +113,8 @@ _COSTS = msgspec.json.Decoder(_AnthropicCostPage)
     base_url=BASE_URL,
     key_variable=KEY_VARIABLE,
     options={
-        "api_key_ids": "Only these keys, by their ids, with commas.",
-        "workspace_ids": "Only these workspaces, with commas.",
+        "api_key_ids": "Only the keys with these ids, separated by commas.",
+        "workspace_ids": "Only these workspaces, separated by commas.",
     },
 )
 class AnthropicUsage(MinuteBucketSource):
@@ -134,18 +134,16 @@ class AnthropicUsage(MinuteBucketSource):
         return (self._usage,)
 
     def _align_days(self, window: Window) -> Window:
-        # Days are told whole, today's as far as it has come.
+        # The report has whole days, including today so far.
         return align(window, DAY, self._client.now() + DAY)
 
     async def _usage(self, window: Window) -> list[Page]:
-        attribution_keys = [
-            ("group_by[]", attribution_key) for attribution_key in ("api_key_id", "workspace_id", "model")
-        ]
+        groups = [("group_by[]", name) for name in ("api_key_id", "workspace_id", "model")]
         params = [
             *window_params(window),
             ("bucket_width", "1m"),
             ("limit", str(MAX_MINUTES)),
-            *attribution_keys,
+            *groups,
             *self._only,
         ]
         spans = BucketValidator(window, MINUTE)
@@ -154,7 +152,7 @@ class AnthropicUsage(MinuteBucketSource):
         )
 
     async def _costs(self, window: Window) -> list[Page]:
-        # Without Priority Tier, which is not told.
+        # The report does not include Priority Tier.
         lines = [("group_by[]", line) for line in ("workspace_id", "description")]
         params = [*window_params(window), ("bucket_width", "1d"), ("limit", str(MAX_DAYS)), *lines]
         return await fetch_pages(
@@ -163,46 +161,46 @@ class AnthropicUsage(MinuteBucketSource):
 
 
 def auth_headers(secret: str) -> dict[str, str]:
-    """As Anthropic wants to be shown a key."""
+    """The headers with which Anthropic expects a key."""
     return {"x-api-key": secret, "anthropic-version": VERSION}
 
 
 def window_params(window: Window) -> list[tuple[str, str]]:
-    """How Anthropic is told of a window."""
+    """The parameters of a window."""
     return [("starting_at", rfc3339(window.start)), ("ending_at", rfc3339(window.end))]
 
 
-def _read_usage(spans: BucketValidator, answer: ProviderResponse) -> UsagePageContent:
-    page = answer.decode(_USAGE)
+def _read_usage(spans: BucketValidator, response: ProviderResponse) -> UsagePageContent:
+    page = response.decode(_USAGE)
     rows: list[UsageRow] = []
     for span in page.data:
-        spans.check_next(answer, span.starting_at, span.ending_at)
+        spans.check_next(response, span.starting_at, span.ending_at)
         groups = GroupValidator()
         for one in span.results:
-            groups.check(answer, span.starting_at, one.model, one.api_key_id, one.workspace_id)
-            attribution_key = (one.api_key_id or "", one.workspace_id or "")
-            rows.append(UsageRow(span.starting_at, span.ending_at, one.tokens(), one.model or "", *attribution_key))
+            groups.check(response, span.starting_at, one.model, one.api_key_id, one.workspace_id)
+            keys = {"key": one.api_key_id or "", "project": one.workspace_id or ""}
+            rows.append(UsageRow(span.starting_at, span.ending_at, one.tokens(), one.model or "", **keys))
     return UsagePageContent(
-        rows, next_page=spans.next_page_name(answer, has_more=page.has_more, next_page=page.next_page)
+        rows, next_page=spans.next_page_name(response, has_more=page.has_more, next_page=page.next_page)
     )
 
 
-def _read_costs(spans: BucketValidator, answer: ProviderResponse) -> UsagePageContent:
-    page = answer.decode(_COSTS)
+def _read_costs(spans: BucketValidator, response: ProviderResponse) -> UsagePageContent:
+    page = response.decode(_COSTS)
     costs: list[CostRow] = []
     for span in page.data:
-        spans.check_next(answer, span.starting_at, span.ending_at)
+        spans.check_next(response, span.starting_at, span.ending_at)
         groups = GroupValidator()
         for one in span.results:
-            groups.check(answer, span.starting_at, *one.group)
+            groups.check(response, span.starting_at, *one.group)
             about = {"project": one.workspace_id or "", "item": one.description or ""}
-            amount = to_dollars(one.amount, answer)
+            amount = to_dollars(one.amount, response)
             costs.append(CostRow(span.starting_at, span.ending_at, amount, one.currency.upper(), **about))
     return UsagePageContent(
-        costs=costs, next_page=spans.next_page_name(answer, has_more=page.has_more, next_page=page.next_page)
+        costs=costs, next_page=spans.next_page_name(response, has_more=page.has_more, next_page=page.next_page)
     )
 
 
-def to_dollars(cents: Decimal, answer: ProviderResponse) -> Decimal:
-    """Anthropic's amounts are in cents."""
-    return check_amount(cents, answer) / CENTS
+def to_dollars(cents: Decimal, response: ProviderResponse) -> Decimal:
+    """Convert an amount in cents, as Anthropic reports it."""
+    return check_amount(cents, response) / CENTS

@@ -1,4 +1,4 @@
-"""Anthropic's analytics of usage and cost: by session too, and with the moment up to which is counted."""
+"""Anthropic's analytics of usage and cost: also by session, and with the time up to which it has counted."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -34,11 +34,11 @@ from meruit.usage.providers.support.paging import (
 )
 
 MAX_ROWS = 1_000
-"""On one page."""
+"""Rows on one page."""
 MAX_DAYS = 31
 GROUP_BY = ("api_key_id", "session_id", "workspace_id", "model")
 LEGACY = ("usage_report", "cost_report")
-"""The older reports, which keep the largest hundred groups of each span and leave out all others without a word."""
+"""The older reports, which have only the hundred largest groups of each span."""
 
 
 class _AnalyticsRow(AnthropicUsageResult, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ _COSTS = msgspec.json.Decoder(_AnalyticsPage[_AnalyticsCost])
     "anthropic_analytics",
     base_url=BASE_URL,
     key_variable=KEY_VARIABLE,
-    options={"beta": "What is sent as anthropic-beta, while these endpoints need it."},
+    options={"beta": "The value of the anthropic-beta header, while these endpoints need it."},
 )
 class AnthropicAnalytics(MinuteBucketSource):
     """Anthropic's analytics by the minute, key, session, workspace and model; needs the scope read:analytics."""
@@ -112,13 +112,13 @@ class AnthropicAnalytics(MinuteBucketSource):
     async def _fetch_report(
         self, what: str, width: str, window: Window, read: Callable[[ProviderResponse], UsagePageContent]
     ) -> list[Page]:
-        attribution_keys = [("group_by[]", attribution_key) for attribution_key in GROUP_BY]
-        params = [*window_params(window), ("time_bucket_width", width), ("limit", str(MAX_ROWS)), *attribution_keys]
+        groups = [("group_by[]", name) for name in GROUP_BY]
+        params = [*window_params(window), ("time_bucket_width", width), ("limit", str(MAX_ROWS)), *groups]
         return await fetch_pages(self._client, f"/organizations/analytics/{what}", params, read)
 
 
 class _Export:
-    """The state of the data that the pages of one walk are served from: one and the same, each row of it once."""
+    """Checks that all pages of one request come from the same state of the data, with each row once."""
 
     def __init__(self, window: Window, width: timedelta) -> None:
         self._window = window
@@ -126,51 +126,51 @@ class _Export:
         self._spans = BucketValidator(window, width)
         self._groups = GroupValidator()
 
-    def check(self, answer: ProviderResponse, refreshed_at: datetime | None) -> datetime:
-        """The watermark; raises FetchFailed where nothing is counted yet, or the data were refreshed meanwhile."""
+    def check(self, response: ProviderResponse, refreshed_at: datetime | None) -> datetime:
+        """Return the watermark; raises FetchFailed where nothing is counted yet, or the data changed meanwhile."""
         if refreshed_at is None or refreshed_at <= self._window.start:
-            raise answer.failure(FetchError.NOT_READY, "has counted nothing of that time yet; ask again later")
+            raise response.failure(FetchError.NOT_READY, "has not counted that time yet; try again later")
         if self._refreshed_at not in (None, refreshed_at):
-            raise PagesChanged(f"{answer.where} refreshed its data while its pages were read", at=answer.at)
+            raise PagesChanged(f"{response.where} refreshed its data while its pages were read", at=response.at)
         self._refreshed_at = refreshed_at
         return refreshed_at
 
-    def check_row(self, answer: ProviderResponse, row: _AnalyticsRow | _AnalyticsCost, *group: str) -> None:
-        """Raise FetchFailed for a row that cannot be, or was told of before."""
-        self._spans.check(answer, row.starting_at, row.ending_at)
-        self._groups.check(answer, row.starting_at, *group, row.model, *_attribution_keys(row))
+    def check_row(self, response: ProviderResponse, row: _AnalyticsRow | _AnalyticsCost, *group: str) -> None:
+        """Raise FetchFailed for a row that is not valid or repeated."""
+        self._spans.check(response, row.starting_at, row.ending_at)
+        self._groups.check(response, row.starting_at, *group, row.model, *_attribution_keys(row))
 
 
-def _read_usage(export: _Export, answer: ProviderResponse) -> UsagePageContent:
-    page = answer.decode(_USAGE)
-    watermark = export.check(answer, page.data_refreshed_at)
+def _read_usage(export: _Export, response: ProviderResponse) -> UsagePageContent:
+    page = response.decode(_USAGE)
+    watermark = export.check(response, page.data_refreshed_at)
     rows: list[UsageRow] = []
     for one in page.data:
-        export.check_row(answer, one)
+        export.check_row(response, one)
         tokens = one.tokens(one.requests)
         if one.total_tokens not in (None, tokens.total):
-            said = f"has a row whose total is {one.total_tokens:,} and whose parts come to {tokens.total:,}"
-            raise answer.failure(FetchError.MALFORMED, said)
+            message = f"has a row with a total of {one.total_tokens:,} whose parts add up to {tokens.total:,}"
+            raise response.failure(FetchError.MALFORMED, message)
         rows.append(UsageRow(one.starting_at, one.ending_at, tokens, one.model or "", *_attribution_keys(one)))
     return UsagePageContent(
-        rows, (), next_page_name(answer, has_more=page.has_more, next_page=page.next_page), watermark
+        rows, (), next_page_name(response, has_more=page.has_more, next_page=page.next_page), watermark
     )
 
 
-def _read_costs(export: _Export, answer: ProviderResponse) -> UsagePageContent:
-    page = answer.decode(_COSTS)
-    watermark = export.check(answer, page.data_refreshed_at)
+def _read_costs(export: _Export, response: ProviderResponse) -> UsagePageContent:
+    page = response.decode(_COSTS)
+    watermark = export.check(response, page.data_refreshed_at)
     costs: list[CostRow] = []
     for one in page.data:
-        export.check_row(answer, one, one.currency)
-        amount = to_dollars(one.amount, answer)
+        export.check_row(response, one, one.currency)
+        amount = to_dollars(one.amount, response)
         costs.append(
             CostRow(
                 one.starting_at, one.ending_at, amount, one.currency.upper(), *_attribution_keys(one), one.model or ""
             )
         )
     return UsagePageContent(
-        (), costs, next_page_name(answer, has_more=page.has_more, next_page=page.next_page), watermark
+        (), costs, next_page_name(response, has_more=page.has_more, next_page=page.next_page), watermark
     )
 
 

@@ -1,4 +1,4 @@
-"""Usage in files of our own simple form: a row a call or a span of time, in JSON, JSON lines or CSV."""
+"""Usage in files of a simple form: a row for each call or span of time, in JSON, JSON lines or CSV."""
 
 import csv
 import io
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 
-# Any: what stands in a file is anything at all.
+# Any: a file may hold any value.
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,13 +25,13 @@ _COUNTS = ("input", "output", "requests", "cached", "cache_write", "reasoning")
 
 
 class _FileRow(Record, frozen=True, forbid_unknown_fields=True):
-    """One row, as it is written."""
+    """One row of a file."""
 
     start: Moment
     input: Count
     output: Count
     end: Moment | None = None
-    """Of a call, nothing."""
+    """None for a call."""
     requests: Count | None = None
     cached: Count | None = None
     cache_write: Count | None = None
@@ -45,18 +45,18 @@ class _FileRow(Record, frozen=True, forbid_unknown_fields=True):
 
 
 class _FileDocument(Record, frozen=True, forbid_unknown_fields=True):
-    """A file with more than its rows."""
+    """A file with rows and more."""
 
     rows: tuple[_FileRow, ...] = ()
     costs: tuple[CostRow, ...] = ()
     at: Moment | None = None
-    """When this was counted."""
+    """When the rows were counted."""
     watermark: Moment | None = None
-    """Up to when."""
+    """The time up to which they were counted."""
 
 
 class _FileContents(NamedTuple):
-    """What a file says."""
+    """The contents of a file."""
 
     rows: list[UsageRow]
     costs: Sequence[CostRow] = ()
@@ -66,7 +66,7 @@ class _FileContents(NamedTuple):
 
 @usage_sources.add("files", is_file=True)
 class UsageFiles:
-    """Rows of your own making, from JSON, JSON lines or CSV files."""
+    """Rows from your own JSON, JSON lines or CSV files."""
 
     kinds = frozenset(AttributionKind)
     bucket = 0 * DAY
@@ -77,23 +77,23 @@ class UsageFiles:
         self._clock = context.clock
 
     async def usage(self, window: Window) -> AsyncIterator[Page]:
-        """The rows that begin in a window, a page a file; raises FetchFailed."""
-        for text, said in await self._read_all():
-            found = tuple(row for row in said.rows if window.start <= row.start < window.end)
-            yield Page(said.at or self._clock(), found, watermark=said.watermark, raw=text.content)
+        """Yield the rows that begin in a window, a page for each file; raises FetchFailed."""
+        for text, contents in await self._read_all():
+            found = tuple(row for row in contents.rows if window.start <= row.start < window.end)
+            yield Page(contents.at or self._clock(), found, watermark=contents.watermark, raw=text.content)
 
     async def calls(self, ids: Sequence[str]) -> AsyncIterator[Page]:
-        """The rows of these calls; raises FetchFailed."""
+        """Yield the rows of these calls; raises FetchFailed."""
         wanted = frozenset(ids)
-        for text, said in await self._read_all():
-            found = tuple(row for row in said.rows if row.request_id in wanted)
-            yield Page(said.at or self._clock(), found, watermark=said.watermark, raw=text.content)
+        for text, contents in await self._read_all():
+            found = tuple(row for row in contents.rows if row.request_id in wanted)
+            yield Page(contents.at or self._clock(), found, watermark=contents.watermark, raw=text.content)
 
     async def costs(self, window: Window) -> AsyncIterator[Page]:
-        """The costs that begin in a window; raises FetchFailed."""
-        for text, said in await self._read_all():
-            found = tuple(row for row in said.costs if window.start <= row.start < window.end)
-            yield Page(said.at or self._clock(), costs=found, watermark=said.watermark, raw=text.content)
+        """Yield the costs that begin in a window; raises FetchFailed."""
+        for text, contents in await self._read_all():
+            found = tuple(row for row in contents.costs if window.start <= row.start < window.end)
+            yield Page(contents.at or self._clock(), costs=found, watermark=contents.watermark, raw=text.content)
 
     async def _read_all(self) -> list[tuple[UsageText, _FileContents]]:
         texts = await read_texts(self._file, ENDINGS, self._clock)
@@ -105,7 +105,7 @@ class UsageFiles:
 
 
 def _parse_file(text: UsageText) -> _FileContents:
-    """What a file says, by the ending of its name."""
+    """Parse a file by the ending of its name."""
     if text.name.endswith(".csv"):
         return _FileContents([_to_usage_row(place, row) for place, row in _read_csv(text)])
     if text.name.endswith((".jsonl", ".ndjson")):
@@ -136,17 +136,17 @@ def _read_csv(text: UsageText) -> Iterator[tuple[str, _FileRow]]:
             place = f"{text.name}, line {table.line_num}"
             yield place, _parse_cells(place, cells)
     except (csv.Error, UnicodeDecodeError) as problem:
-        raise FetchFailed(FetchError.MALFORMED, f"{text.name}: no CSV in UTF-8: {problem}; {_ADVICE}") from None
+        raise FetchFailed(FetchError.MALFORMED, f"{text.name}: not valid CSV in UTF-8: {problem}; {_ADVICE}") from None
 
 
 def _parse_cells(place: str, cells: dict[Any, Any]) -> _FileRow:
-    """A line of a table; an empty cell is one that does not say."""
+    """Parse a line of a table; an empty cell is a missing value."""
     if None in cells or None in cells.values():
-        raise FetchFailed(FetchError.MALFORMED, f"{place}: other cells than the first line names; {_ADVICE}")
-    told = {name.strip(): cell.strip() for name, cell in cells.items() if cell.strip()}
+        raise FetchFailed(FetchError.MALFORMED, f"{place}: the cells do not match the header line; {_ADVICE}")
+    values = {name.strip(): cell.strip() for name, cell in cells.items() if cell.strip()}
     try:
-        # A table knows but texts, so that numbers are read out of them.
-        return msgspec.convert({name: _number(name, cell) for name, cell in told.items()}, type=_FileRow)
+        # All cells of a table are texts; counts are converted.
+        return msgspec.convert({name: _number(name, cell) for name, cell in values.items()}, type=_FileRow)
     except msgspec.ValidationError as problem:
         raise FetchFailed(FetchError.MALFORMED, f"{place}: {problem}; {_ADVICE}") from None
 
@@ -158,7 +158,7 @@ def _number(name: str, cell: str) -> int | str:
 def _to_usage_row(place: str, row: _FileRow) -> UsageRow:
     end = row.start if row.end is None else row.end
     if end < row.start:
-        raise FetchFailed(FetchError.MALFORMED, f"{place}: it ends before it starts; {_ADVICE}")
+        raise FetchFailed(FetchError.MALFORMED, f"{place}: the row ends before it starts; {_ADVICE}")
     if row.cost is not None:
         _check_amount(place, row.cost)
     tokens = Tokens(*(getattr(row, name) for name in _COUNTS))
@@ -168,7 +168,7 @@ def _to_usage_row(place: str, row: _FileRow) -> UsageRow:
 
 def _check_amount(place: str, amount: Decimal) -> None:
     if not amount.is_finite() or abs(amount) > MOST_MONEY:
-        raise FetchFailed(FetchError.MALFORMED, f"{place}: nobody owes {str(amount)[:40]}")
+        raise FetchFailed(FetchError.MALFORMED, f"{place}: the amount {str(amount)[:40]} is out of range")
 
 
 _ADVICE = (

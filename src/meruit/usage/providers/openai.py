@@ -1,4 +1,4 @@
-"""OpenAI's organisation usage and costs, as its admin keys may read them."""
+"""OpenAI's organisation usage and costs, read with an admin key."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -26,10 +26,10 @@ from meruit.usage.providers.support.paging import (
 )
 
 MAX_MINUTES = 1440
-"""How many spans of a minute one page may have."""
+"""How many minutes one page may have."""
 MAX_DAYS = 180
 PAUSE_S = 12.0
-"""Between two questions: how often an admin key may ask is nowhere said."""
+"""Seconds between two requests; OpenAI does not document a rate limit of admin keys."""
 MAX_PAUSE_S = 600.0
 _LAST_SECOND = 253_402_300_799
 _GROUP_BY = ("project_id", "api_key_id", "model")
@@ -38,7 +38,7 @@ Second = Annotated[int, msgspec.Meta(ge=0, le=_LAST_SECOND)]
 
 
 class _Result(Record, frozen=True):
-    """One group of one span; each kind of usage says but some of it."""
+    """One group of one bucket; each kind of usage has some of the fields."""
 
     input_tokens: Count | None = None
     output_tokens: Count | None = None
@@ -91,7 +91,7 @@ _COSTS = msgspec.json.Decoder(_OpenAICostPage)
 
 
 def _input_and_output(result: _Result) -> Tokens | None:
-    """OpenAI's input includes what was cached and written to a cache; how much was reasoned is not told."""
+    """Read input and output; input includes cached tokens, and reasoning is not reported."""
     if result.input_tokens is None or result.output_tokens is None or result.num_model_requests is None:
         return None
     cached, written = result.input_cached_tokens, result.input_cache_write_tokens
@@ -109,7 +109,7 @@ def _only_requests(result: _Result) -> Tokens | None:
 
 
 class _UsageKind(Record, frozen=True):
-    """How one kind of usage is asked for and read."""
+    """How one kind of usage is requested and read."""
 
     tokens: Callable[[_Result], Tokens | None] | None = None
     """None for tools: their calls are part of requests that are counted already."""
@@ -129,7 +129,7 @@ KINDS: Mapping[str, _UsageKind] = {
     "file_search_calls": _UsageKind(group_by=("project_id", "api_key_id")),
     "web_search_calls": _UsageKind(),
 }
-"""The kinds of usage that OpenAI tells apart."""
+"""OpenAI's kinds of usage."""
 DEFAULT_KINDS = ("completions", "embeddings")
 
 
@@ -138,10 +138,10 @@ DEFAULT_KINDS = ("completions", "embeddings")
     base_url="https://api.openai.com/v1",
     key_variable="OPENAI_ADMIN_KEY",
     options={
-        "kinds": f"Which kinds of usage are asked for, with commas; usually {','.join(DEFAULT_KINDS)}.",
-        "project_ids": "Only these projects, with commas.",
-        "api_key_ids": "Only these keys, by their ids, with commas.",
-        "pause_s": f"Seconds between two questions; usually {PAUSE_S:g}, and 0 where base_url is given.",
+        "kinds": f"Kinds of usage to read, separated by commas (default: {','.join(DEFAULT_KINDS)}).",
+        "project_ids": "Only these projects, separated by commas.",
+        "api_key_ids": "Only the keys with these ids, separated by commas.",
+        "pause_s": f"Seconds between two requests (default: {PAUSE_S:g}; 0 where base_url is given).",
     },
 )
 class OpenAIUsage(MinuteBucketSource):
@@ -154,8 +154,8 @@ class OpenAIUsage(MinuteBucketSource):
     def __init__(self, provider: UsageProvider, account: UsageAccount, context: UsageSourceContext) -> None:
         pause_s = number_option(account, "pause_s", 0.0 if account.base_url else PAUSE_S, least=0, most=MAX_PAUSE_S)
         self._client = UsageClient(provider, account, context, pause_s=pause_s)
-        self._asked = list_option(account, "kinds") or [*DEFAULT_KINDS]
-        for name in self._asked:
+        self._kinds = list_option(account, "kinds") or [*DEFAULT_KINDS]
+        for name in self._kinds:
             if name not in KINDS:
                 message = f"OpenAI has no usage of kind {name!r}{nearest(name, KINDS)}; valid kinds: {', '.join(KINDS)}"
                 raise InvalidAccount("kinds", message)
@@ -164,26 +164,22 @@ class OpenAIUsage(MinuteBucketSource):
         ]
 
     def _usage_queries(self) -> Iterator[AskWindow]:
-        return (partial(self._usage, name) for name in dict.fromkeys(self._asked))
+        return (partial(self._usage, name) for name in dict.fromkeys(self._kinds))
 
     async def _usage(self, name: str, window: Window) -> list[Page]:
         kind = KINDS[name]
         only = [(name, value) for name, value in self._only if name.removesuffix("s[]") in kind.group_by]
         params = [
             *_window_params(window, "1m", MAX_MINUTES),
-            *(("group_by[]", attribution_key) for attribution_key in kind.group_by),
+            *(("group_by[]", name) for name in kind.group_by),
             *only,
         ]
         spans = BucketValidator(window, MINUTE)
         return await fetch_pages(self._client, f"/organization/usage/{name}", params, partial(_read_usage, kind, spans))
 
     async def _costs(self, window: Window) -> list[Page]:
-        attribution_keys = ("project_id", "api_key_id", "line_item")
-        params = [
-            *_window_params(window, "1d", MAX_DAYS),
-            *(("group_by[]", attribution_key) for attribution_key in attribution_keys),
-            *self._only,
-        ]
+        groups = [("group_by[]", name) for name in ("project_id", "api_key_id", "line_item")]
+        params = [*_window_params(window, "1d", MAX_DAYS), *groups, *self._only]
         return await fetch_pages(
             self._client, "/organization/costs", params, partial(_read_costs, BucketValidator(window, DAY))
         )
@@ -198,15 +194,15 @@ def _window_params(window: Window, width: str, limit: int) -> list[tuple[str, st
     ]
 
 
-def _read_usage(kind: _UsageKind, spans: BucketValidator, answer: ProviderResponse) -> UsagePageContent:
-    page = answer.decode(_USAGE)
+def _read_usage(kind: _UsageKind, spans: BucketValidator, response: ProviderResponse) -> UsagePageContent:
+    page = response.decode(_USAGE)
     rows: list[UsageRow] = []
     for span in page.data:
         start, end = _from_unix_time(span.start_time), _from_unix_time(span.end_time)
-        spans.check_next(answer, start, end)
-        rows += () if kind.tokens is None else _rows(kind.tokens, span.results, start, end, answer)
+        spans.check_next(response, start, end)
+        rows += () if kind.tokens is None else _rows(kind.tokens, span.results, start, end, response)
     return UsagePageContent(
-        rows, next_page=spans.next_page_name(answer, has_more=page.has_more, next_page=page.next_page)
+        rows, next_page=spans.next_page_name(response, has_more=page.has_more, next_page=page.next_page)
     )
 
 
@@ -215,12 +211,12 @@ def _rows(
     results: Sequence[_Result],
     start: datetime,
     end: datetime,
-    answer: ProviderResponse,
+    response: ProviderResponse,
 ) -> list[UsageRow]:
     groups = GroupValidator()
     for one in results:
-        groups.check(answer, start, one.model, one.api_key_id, one.project_id)
-    return [_row(tokens_of, one, start, end, answer) for one in results]
+        groups.check(response, start, one.model, one.api_key_id, one.project_id)
+    return [_row(tokens_of, one, start, end, response) for one in results]
 
 
 def _row(
@@ -228,30 +224,30 @@ def _row(
     one: _Result,
     start: datetime,
     end: datetime,
-    answer: ProviderResponse,
+    response: ProviderResponse,
 ) -> UsageRow:
     tokens = tokens_of(one)
     if tokens is None:
-        raise answer.failure(FetchError.MALFORMED, f"lacks a count in the span from {start.isoformat()}")
+        raise response.failure(FetchError.MALFORMED, f"has no count in the bucket from {start.isoformat()}")
     return UsageRow(start, end, tokens, one.model or "", one.api_key_id or "", one.project_id or "")
 
 
-def _read_costs(spans: BucketValidator, answer: ProviderResponse) -> UsagePageContent:
-    page = answer.decode(_COSTS)
+def _read_costs(spans: BucketValidator, response: ProviderResponse) -> UsagePageContent:
+    page = response.decode(_COSTS)
     costs: list[CostRow] = []
     for span in page.data:
         start, end = _from_unix_time(span.start_time), _from_unix_time(span.end_time)
-        spans.check_next(answer, start, end)
+        spans.check_next(response, start, end)
         groups = GroupValidator()
         for one in span.results:
             if one.amount is None or one.amount.value is None:
-                raise answer.failure(FetchError.MALFORMED, f"lacks an amount on {start:%Y-%m-%d}")
-            amount, currency = check_amount(one.amount.value, answer), (one.amount.currency or "usd").upper()
-            groups.check(answer, start, currency, one.api_key_id, one.project_id, one.line_item)
-            attribution_key = {"key": one.api_key_id or "", "project": one.project_id or ""}
-            costs.append(CostRow(start, end, amount, currency, **attribution_key, item=one.line_item or ""))
+                raise response.failure(FetchError.MALFORMED, f"has no amount on {start:%Y-%m-%d}")
+            amount, currency = check_amount(one.amount.value, response), (one.amount.currency or "usd").upper()
+            groups.check(response, start, currency, one.api_key_id, one.project_id, one.line_item)
+            keys = {"key": one.api_key_id or "", "project": one.project_id or ""}
+            costs.append(CostRow(start, end, amount, currency, **keys, item=one.line_item or ""))
     return UsagePageContent(
-        costs=costs, next_page=spans.next_page_name(answer, has_more=page.has_more, next_page=page.next_page)
+        costs=costs, next_page=spans.next_page_name(response, has_more=page.has_more, next_page=page.next_page)
     )
 
 

@@ -1,4 +1,4 @@
-"""OpenRouter's record of each call, by the id that its response had."""
+"""OpenRouter's record of each call, found by the id in its response."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -19,7 +19,7 @@ from meruit.usage.providers.support.paging import DAY, no_pages, raise_when_read
 
 
 class _Generation(Record, frozen=True):
-    """Native counts are the model's own, by which it is billed; the others are one tokenizer's for all models."""
+    """Native counts are the model's own, which are billed; the others come from one tokenizer for all models."""
 
     id: str
     created_at: Moment
@@ -50,14 +50,14 @@ class OpenRouterUsage:
         self._client = UsageClient(provider, account, context)
 
     def usage(self, window: Window) -> AsyncIterator[Page]:
-        """Raises FetchFailed: to say nothing would say that nothing was used."""
-        said = f"OpenRouter tells of calls by their ids, and not what was used from {window.start.isoformat()} on"
+        """Raise FetchFailed: no page would mean that nothing was used."""
+        message = f"OpenRouter counts by call id, not by time (from {window.start.isoformat()} on)"
         return raise_when_read(
-            FetchFailed(FetchError.MALFORMED, f"{said}; record runs with the attribution key `requests`")
+            FetchFailed(FetchError.MALFORMED, f"{message}; record runs with the attribution key `requests`")
         )
 
     async def calls(self, ids: Sequence[str]) -> AsyncIterator[Page]:
-        """What is known of these calls, a page each; one that is not known yet has no row. Raises FetchFailed."""
+        """Yield a page for each call; a call that is not recorded yet has no row. Raises FetchFailed."""
         wanted = [*dict.fromkeys(ids)]
         for first in range(0, len(wanted), MAX_CONCURRENT):
             several = [self._call(one) for one in wanted[first : first + MAX_CONCURRENT]]
@@ -67,31 +67,31 @@ class OpenRouterUsage:
                 yield found
 
     def costs(self, window: Window) -> AsyncIterator[Page]:
-        """Nothing: each call's row has its cost."""
+        """Yield nothing: each call's row has its cost."""
         return no_pages(window)
 
     async def _call(self, call_id: str) -> Page:
         try:
-            answer = await self._client.get("/generation", [("id", call_id)], may_lack=True)
-            row = None if answer.status == NOT_FOUND else _row(call_id, answer)
+            response = await self._client.get("/generation", [("id", call_id)], may_lack=True)
+            row = None if response.status == NOT_FOUND else _row(call_id, response)
         except FetchFailed as failure:
             failure.args = (f"{failure} (call {call_id})",)
             raise
-        return Page(answer.at, () if row is None else (row,), raw=answer.raw)
+        return Page(response.at, () if row is None else (row,), raw=response.raw)
 
 
-def _row(call_id: str, answer: ProviderResponse) -> UsageRow | None:
-    """The call's row; None while its tokens are not counted."""
-    found = answer.decode(_GENERATION_REPLY).data
+def _row(call_id: str, response: ProviderResponse) -> UsageRow | None:
+    """Read the call's row; None while its tokens are not counted."""
+    found = response.decode(_GENERATION_REPLY).data
     if found.id != call_id:
-        raise answer.failure(FetchError.MALFORMED, f"tells of the call {found.id[:80]!r}")
-    asked, answered = found.native_tokens_prompt, found.native_tokens_completion
-    if asked is None or answered is None:
+        raise response.failure(FetchError.MALFORMED, f"returned another call, {found.id[:80]!r}")
+    put_in, put_out = found.native_tokens_prompt, found.native_tokens_completion
+    if put_in is None or put_out is None:
         return None
-    thoughts = found.native_tokens_reasoning
-    if thoughts is not None and thoughts > answered:
-        # Some hosts count their thoughts apart.
-        answered = min(answered + thoughts, MOST_TOKENS)
-    cost = None if found.total_cost is None else check_amount(found.total_cost, answer)
-    tokens = Tokens(asked, answered, 1, found.native_tokens_cached, None, thoughts)
+    reasoning = found.native_tokens_reasoning
+    if reasoning is not None and reasoning > put_out:
+        # Some hosts count reasoning separately from output.
+        put_out = min(put_out + reasoning, MOST_TOKENS)
+    cost = None if found.total_cost is None else check_amount(found.total_cost, response)
+    tokens = Tokens(put_in, put_out, 1, found.native_tokens_cached, None, reasoning)
     return UsageRow(found.created_at, found.created_at, tokens, found.model or "", request_id=found.id, cost=cost)

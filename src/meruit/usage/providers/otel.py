@@ -19,7 +19,7 @@ from meruit.usage.providers.support.usage_blocks import tokens_of
 
 ENDINGS = (".json", ".jsonl", ".ndjson")
 SUMS = frozenset({"invoke_agent", "create_agent", "invoke_workflow", "execute_tool"})
-"""Operations whose spans may tell what the calls inside them used, which those tell themselves."""
+"""Operations whose spans may repeat the usage of the calls inside them; they are skipped."""
 _LAST_NS = 253_402_300_799 * 10**9
 _DIGITS = 21
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -63,13 +63,13 @@ _DOCUMENT = msgspec.json.Decoder(_Document)
     is_file=True,
     self_reported=True,
     options={
-        "key": "The attribute that tells keys apart; usually none.",
-        "project": f"The attribute that tells projects apart; usually {_DEFAULT_ATTRIBUTES['project']}.",
-        "session": f"The attribute that tells sessions apart; usually {_DEFAULT_ATTRIBUTES['session']}.",
+        "key": "The attribute that holds the key (default: none).",
+        "project": f"The attribute that holds the project (default: {_DEFAULT_ATTRIBUTES['project']}).",
+        "session": f"The attribute that holds the session (default: {_DEFAULT_ATTRIBUTES['session']}).",
     },
 )
 class OtelSpans:
-    """OpenTelemetry GenAI spans, call by call, from OTLP JSON files or lines; what the caller says of itself."""
+    """OpenTelemetry GenAI spans, call by call, from OTLP JSON files or lines; reported by the client itself."""
 
     bucket = 0 * DAY
     longest = 3650 * DAY
@@ -78,33 +78,30 @@ class OtelSpans:
         self._file = account.file or ""
         self._clock = context.clock
         self._key_attributes = {
-            attribution_key: account.options.get(attribution_key, usual)
-            for attribution_key, usual in _DEFAULT_ATTRIBUTES.items()
+            kind: account.options.get(kind, default) for kind, default in _DEFAULT_ATTRIBUTES.items()
         }
-        told = {
-            AttributionKind(attribution_key) for attribution_key, attribute in self._key_attributes.items() if attribute
-        }
-        self._kinds = frozenset({*told, AttributionKind.REQUESTS, AttributionKind.WINDOW})
+        named = {AttributionKind(kind) for kind, attribute in self._key_attributes.items() if attribute}
+        self._kinds = frozenset({*named, AttributionKind.REQUESTS, AttributionKind.WINDOW})
 
     @property
     def kinds(self) -> frozenset[AttributionKind]:
-        """By what its attributes tell."""
+        """The kinds of attribution key that have an attribute."""
         return self._kinds
 
     async def usage(self, window: Window) -> AsyncIterator[Page]:
-        """The calls that began in a window, a page a file; raises FetchFailed."""
+        """Yield the calls that began in a window, a page for each file; raises FetchFailed."""
         for text, rows in await self._read_all():
             found = tuple(row for row in rows if window.start <= row.start < window.end)
             yield Page(self._clock(), found, raw=text.content)
 
     async def calls(self, ids: Sequence[str]) -> AsyncIterator[Page]:
-        """What the spans tell of these calls; raises FetchFailed."""
+        """Yield the spans of these calls; raises FetchFailed."""
         wanted = frozenset(ids)
         for text, rows in await self._read_all():
             yield Page(self._clock(), tuple(row for row in rows if row.request_id in wanted), raw=text.content)
 
     def costs(self, window: Window) -> AsyncIterator[Page]:
-        """Nothing: spans tell of no money."""
+        """Yield nothing: spans have no costs."""
         return no_pages(window)
 
     async def _read_all(self) -> list[tuple[UsageText, list[UsageRow]]]:
@@ -118,18 +115,18 @@ class OtelSpans:
                 except (AuthorError, ValueError) as problem:
                     raise FetchFailed(FetchError.MALFORMED, f"{place}: {problem}", at=self._clock()) from None
                 for name, row in several:
-                    # Collectors send again what they do not know to have arrived.
+                    # Collectors send a span again when its delivery was not confirmed.
                     if seen.setdefault(name, row) is row:
                         rows.append(row)
                     elif seen[name] != row:
-                        said = f"{place}: two spans go by the id {name[1]}, and differ"
-                        raise FetchFailed(FetchError.MALFORMED, said, at=self._clock())
+                        message = f"{place}: two different spans have the id {name[1]}"
+                        raise FetchFailed(FetchError.MALFORMED, message, at=self._clock())
             found.append((text, rows))
         return found
 
 
 def _documents(text: UsageText) -> Iterator[tuple[str, _Document]]:
-    """One document, or one on each line."""
+    """Yield one document, or one for each line."""
     try:
         whole = _DOCUMENT.decode(text.content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -143,9 +140,9 @@ def _documents(text: UsageText) -> Iterator[tuple[str, _Document]]:
             document = _DOCUMENT.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             cut_off = "truncated" in str(problem) and number == lines[-1][0]
-            # A line that is still being written is not there yet.
+            # The last line may still be written.
             kind = FetchError.PARTIAL_PAGE if cut_off else FetchError.MALFORMED
-            raise FetchFailed(kind, f"{place}: no OTLP spans: {problem}") from None
+            raise FetchFailed(kind, f"{place}: not valid OTLP spans: {problem}") from None
         yield place, document
 
 
@@ -158,15 +155,15 @@ def _rows(document: _Document, attribution_keys: Mapping[str, str]) -> Iterator[
                 yield (span.trace_id, span.span_id), row
 
 
-def _row(span: _OtelSpan, told: Mapping[str, Any], attribution_keys: Mapping[str, str]) -> UsageRow | None:
-    """The span's row; None for one that tells of no usage, or of what others used."""
-    tokens = None if told.get("gen_ai.operation.name") in SUMS else tokens_of(told, "otel")
+def _row(span: _OtelSpan, values: Mapping[str, Any], attribution_keys: Mapping[str, str]) -> UsageRow | None:
+    """Build the span's row; None for a span without usage, or with the usage of other spans."""
+    tokens = None if values.get("gen_ai.operation.name") in SUMS else tokens_of(values, "otel")
     if tokens is None:
         return None
     at = _moment(span.start_time_unix_nano)
-    model = told.get("gen_ai.response.model") or told.get("gen_ai.request.model") or ""
-    key, project, session = (str(told.get(attribution_keys[name]) or "") for name in ("key", "project", "session"))
-    return UsageRow(at, at, tokens, str(model), key, project, session, str(told.get("gen_ai.response.id") or ""))
+    model = values.get("gen_ai.response.model") or values.get("gen_ai.request.model") or ""
+    key, project, session = (str(values.get(attribution_keys[name]) or "") for name in ("key", "project", "session"))
+    return UsageRow(at, at, tokens, str(model), key, project, session, str(values.get("gen_ai.response.id") or ""))
 
 
 def _values(attributes: Sequence[_Attribute]) -> dict[str, Any]:
@@ -175,7 +172,7 @@ def _values(attributes: Sequence[_Attribute]) -> dict[str, Any]:
 
 def _value(value: Mapping[str, Any]) -> Any:
     match value:
-        # Whole numbers are texts in JSON, which would cut off their last digits.
+        # OTLP writes integers as texts, because JSON numbers may lose their last digits.
         case {"intValue": str(digits)} if digits.removeprefix("-").isascii() and digits.removeprefix("-").isdigit():
             return int(digits[:20])
         case {"intValue": found} | {"stringValue": found} | {"doubleValue": found} | {"boolValue": found}:
@@ -187,5 +184,5 @@ def _value(value: Mapping[str, Any]) -> Any:
 def _moment(nanoseconds: int | str) -> datetime:
     text = str(nanoseconds)
     if not text.isascii() or not text.isdigit() or len(text) > _DIGITS or not 0 < int(text) <= _LAST_NS:
-        raise ValueError(f"{text[:40]!r} is no time of a span")
+        raise ValueError(f"{text[:40]!r} is not a valid time of a span")
     return _EPOCH + timedelta(microseconds=int(text) // 1000)

@@ -1,4 +1,4 @@
-"""One account, asked once for each day on which runs ended that are due; what it says is held to every one of them."""
+"""Reconcile one account: one request for each day on which due runs ended, and an observation of each run."""
 
 import asyncio
 from collections import Counter
@@ -45,71 +45,71 @@ if TYPE_CHECKING:
     from meruit.store.recorder import Write
 
 BY = "reconciler"
-"""Who moves contracts, in the records."""
+"""The actor that is recorded when contracts follow."""
 BLOCK = 500
-"""Runs whose looks are written together."""
+"""How many observations are written together."""
 CALLS_BLOCK = 50
-"""The same where each call is asked for: what was asked is lost with whoever dies before it is written."""
+"""The same where each call is a request: a process that dies loses the requests that were not written."""
 WITHIN_DAYS = 7
-"""How many days before and after their own are asked for, to tell runs from those that they share an attribution key with."""
+"""How many days before and after the day of the runs are requested, to cover the runs of their cohorts."""
 COSTS_AFTER = timedelta(hours=6)
-"""After the end of a day, until when its costs may not be told yet."""
+"""How long after the end of a day its costs may still be incomplete."""
 PER_CALL_ERRORS = frozenset({FetchError.MALFORMED, FetchError.PARTIAL_PAGE})
-"""Why the record of one call cannot be read while those of others can."""
+"""Failures that concern one call, while other calls can be read."""
 CLAIMING_STATUSES = frozenset({UsageStatus.VERIFIED.value, UsageStatus.WARNING.value})
-"""Statuses that claim something of a count, and so must not outlast it."""
+"""Statuses that make a claim about a count, so that a new count must be observed."""
 
 T = TypeVar("T")
 Watch = Callable[[str, str], None]
 RenewLease = Callable[[], Awaitable[None]]
-"""Keep an account to oneself for a while longer; raises where it is another's by now."""
+"""Renew the lease on the account; raises where another reconciler holds it."""
 
 
 class Account(NamedTuple):
-    """An account at a provider that can be asked."""
+    """An account at a provider, ready for requests."""
 
     name: str
     provider: str
     source: UsageSource
     fingerprint: str = ""
-    """Of its key."""
+    """Digest of its key."""
     self_reported: bool = False
-    """Whether it tells only what callers say of themselves; nothing of that is ever verified."""
+    """Whether it has only what clients report of themselves, which is never verified."""
 
 
 class AccountSummary(Record, frozen=True):
-    """What came of asking one account."""
+    """The result of reconciling one account."""
 
     tenant: str
     account: str
     observed: int = 0
-    """Runs."""
+    """Runs that were observed."""
     recorded: int = 0
-    """Looks that were added."""
+    """Observations that were recorded."""
     early: int = 0
-    """Looks that were equal and too early to count."""
+    """Observations that were equal and too early to count."""
     failed: int = 0
-    """Looks that found nothing out."""
+    """Observations that failed."""
     pages: int = 0
-    """What the provider was asked for."""
+    """Pages that were requested."""
     error: FetchError | None = None
     trouble: str = ""
 
 
 class ReconcileRules(NamedTuple):
-    """By what runs are judged, and how often they are looked at."""
+    """The rules of decisions and of the schedule."""
 
     policy: UsagePolicy = UsagePolicy()
     schedule: Schedule = Schedule()
 
 
 class _SharedWindow(NamedTuple):
-    """Who shares minutes with whom, and what must be asked for to tell them apart."""
+    """The cohorts of a day, and the window that a request must cover for them."""
 
     cohorts: AccountCohorts
     window: Window
     known: int
-    """The newest run among them; of a later one nobody knows whether it is alone."""
+    """The `seq` of the newest run that was read; the cohort of a later run is not known."""
 
 
 class _NextPage(Protocol):
@@ -117,49 +117,55 @@ class _NextPage(Protocol):
 
 
 class AccountReconciliation:
-    """All days of one account on which runs ended that are due."""
+    """Reconciles the due runs of one account, day by day."""
 
     def __init__(
-        self, store: Store, account: Account, asked: AccountQuery, rules: ReconcileRules, watch: Watch, hold: RenewLease
+        self,
+        store: Store,
+        account: Account,
+        query: AccountQuery,
+        rules: ReconcileRules,
+        watch: Watch,
+        renew_lease: RenewLease,
     ) -> None:
         self._store = store
         self._account = account
-        self._asked = asked
+        self._query = query
         self._rules = rules
         self._watch = watch
-        self._hold = hold
-        self._now = from_micros(asked.now)
+        self._renew_lease = renew_lease
+        self._now = from_micros(query.now)
         self._until = self._now.replace(second=0, microsecond=0)
-        """The end of the last whole minute."""
+        """The end of the last complete minute."""
         self._costs: dict[Window, tuple[CostRow, ...]] = {}
         self.statuses: Counter[UsageStatus] = Counter()
-        self.summary = AccountSummary(asked.tenant, account.name)
+        self.summary = AccountSummary(query.tenant, account.name)
 
     async def run(self) -> None:
-        """Look at all that is due, and at that of which something else is counted than what is claimed."""
-        for day in await self._read(partial(days_due, asked=self._asked)):
-            await self._hold()
+        """Observe the runs that are due, and those whose count differs from what was claimed."""
+        for day in await self._read(partial(days_due, account_query=self._query)):
+            await self._renew_lease()
             if self._account.source.kinds == {AttributionKind.REQUESTS}:
                 await self._observe_calls(day)
             else:
                 await self._observe_window(day)
 
     async def _observe_window(self, day: DueDay) -> None:
-        together = await self._read(partial(self._find_shared_window, day))
+        shared = await self._read(partial(self._find_shared_window, day))
         try:
-            answered = await self._fetch(self._usage_pages(together.window), together.window)
+            response = await self._fetch(self._usage_pages(shared.window), shared.window)
         except FetchFailed as failed:
             self._note_failure(failed)
             async for block in self._due_blocks(day, BLOCK):
                 await self._record_failure(failed, block)
             return
-        async for block in self._candidates(day, together):
-            due = answered.counts.due_runs(block, together.cohorts, self._now)
-            for some in _blocks((one for one in due if self._is_observed(one, day, answered)), BLOCK):
-                await self._record_observations(answered, some)
+        async for block in self._candidates(day, shared):
+            due = response.counts.due_runs(block, shared.cohorts, self._now)
+            for some in _blocks((one for one in due if self._is_observed(one, day, response)), BLOCK):
+                await self._record_observations(response, some)
 
     async def _observe_calls(self, day: DueDay) -> None:
-        """An account that is asked for one call after the other; not for more of them while it does not answer."""
+        """Observe runs call by call; stop sending requests after a failure that concerns the account."""
         trouble: FetchFailed | None = None
         async for block in self._due_blocks(day, CALLS_BLOCK):
             if trouble is None:
@@ -168,104 +174,108 @@ class AccountReconciliation:
                 await self._record_failure(trouble, block)
 
     async def _observe_call_block(self, block: Sequence[AttributionRun]) -> FetchFailed | None:
-        """Ask for the calls of some runs; answers what keeps every call from being asked for, if something does."""
+        """Request the calls of some runs; return a failure that concerns the whole account, if there is one."""
         runs = await self._runs(block)
         ids = [call.id for run in runs.values() for call in run.run.calls if call.id]
         try:
-            answered = await self._fetch(self._call_pages(ids), None)
+            response = await self._fetch(self._call_pages(ids), None)
         except FetchFailed as failed:
             if failed.kind in PER_CALL_ERRORS and len(block) > 1:
-                # One answer of many is at fault, and one run waits for it.
+                # One call of many has failed; halve the block until only its run waits.
                 middle = len(block) // 2
                 troubles = [await self._observe_call_block(half) for half in (block[:middle], block[middle:])]
                 return troubles[0] or troubles[1]
             self._note_failure(failed)
             await self._record_failure(failed, block)
             return None if failed.kind in PER_CALL_ERRORS else failed
-        await self._record_observations(answered, [DueUsageRun(one, None) for one in block])
+        await self._record_observations(response, [DueUsageRun(one, None) for one in block])
         return None
 
-    def _candidates(self, day: DueDay, together: _SharedWindow) -> AsyncIterator[list[AttributionRun]]:
-        """Those that may have to be looked at: only what is due where some were chosen."""
-        if not self._asked.run_filter.is_unfiltered:
+    def _candidates(self, day: DueDay, shared: _SharedWindow) -> AsyncIterator[list[AttributionRun]]:
+        """The runs that may have to be observed; with a filter, only those that are due."""
+        if not self._query.run_filter.is_unfiltered:
             return self._due_blocks(day, ATTRIBUTION_BLOCK)
-        until = max(to_micros(together.window.end), day.last + 1)
-        page = partial(account_page, asked=self._asked, until=until, known=together.known, limit=ATTRIBUTION_BLOCK)
-        return self._read_blocks(page, UsageRunCursor(to_micros(together.window.start)))
+        until = max(to_micros(shared.window.end), day.last + 1)
+        page = partial(
+            account_page, account_query=self._query, until=until, known=shared.known, limit=ATTRIBUTION_BLOCK
+        )
+        return self._read_blocks(page, UsageRunCursor(to_micros(shared.window.start)))
 
     def _due_blocks(self, day: DueDay, limit: int) -> AsyncIterator[list[AttributionRun]]:
-        return self._read_blocks(partial(due_page, asked=self._asked, day=day.day, limit=limit), UsageRunCursor(0))
+        return self._read_blocks(
+            partial(due_page, account_query=self._query, day=day.day, limit=limit), UsageRunCursor(0)
+        )
 
-    async def _read_blocks(self, page: _NextPage, place: UsageRunCursor) -> AsyncIterator[list[AttributionRun]]:
-        """Block by block, each read for itself: nothing is held open while others write."""
-        while rows := await self._read(partial(page, after=place)):
-            await self._hold()
+    async def _read_blocks(self, page: _NextPage, cursor: UsageRunCursor) -> AsyncIterator[list[AttributionRun]]:
+        """Read block by block, each in its own transaction, so that writers do not wait."""
+        while rows := await self._read(partial(page, after=cursor)):
+            await self._renew_lease()
             yield rows
-            place = _cursor_of(rows[-1])
+            cursor = _cursor_of(rows[-1])
 
     def _is_due(self, run: AttributionRun) -> bool:
-        return run.next_observation_at is not None and run.next_observation_at <= self._asked.now
+        return run.next_observation_at is not None and run.next_observation_at <= self._query.now
 
-    def _is_observed(self, one: DueUsageRun, day: DueDay, answered: AccountResponse) -> bool:
-        """A run that is due with its own day; one that is not, where more or less is counted than what is claimed.
+    def _is_observed(self, one: DueUsageRun, day: DueDay, response: AccountResponse) -> bool:
+        """Whether to observe a run: one that is due, with its own day; another, where its count has changed.
 
-        Of those that share an attribution key, each new one changes what is counted for all: whoever claims nothing of it waits.
+        Each new run of a cohort changes the count of all; those without a claim wait for their own time.
         """
         if self._is_due(one.run):
             return one.run.ended_at is not None and one.run.ended_at // DAY == day.day
-        return self._is_window_complete(one, answered) and (
+        return self._is_window_complete(one, response) and (
             one.cohort_span is None or one.run.status in CLAIMING_STATUSES
         )
 
-    def _is_window_complete(self, one: DueUsageRun, answered: AccountResponse) -> bool:
-        """Whether all was asked for that is counted so far, also of those that have not ended."""
-        if one.cohort_span is None or one.cohort_span.end < OPEN or answered.window is None:
+    def _is_window_complete(self, one: DueUsageRun, response: AccountResponse) -> bool:
+        """Whether the request covers the time up to now, where the cohort has an open run."""
+        if one.cohort_span is None or one.cohort_span.end < OPEN or response.window is None:
             return True
-        return answered.window.end >= self._until
+        return response.window.end >= self._until
 
     def _find_shared_window(self, day: DueDay, connection: Connection) -> _SharedWindow:
-        """By whole days, as many as it takes, within limits: what is beyond them is told by no look."""
+        """Find the window of whole days that covers the cohorts of a day, within limits."""
         window = self._whole_days(day, self._span(day))
-        neighbours = self._read_cohorts(connection, day, window)
-        # Each time it grows by a day at least.
+        cohorts = self._read_cohorts(connection, day, window)
+        # Each step adds at least one day.
         for _ in range(2 * WITHIN_DAYS):
-            wider = self._whole_days(day, self._widen(connection, day, neighbours, window))
+            wider = self._whole_days(day, self._widen(connection, day, cohorts, window))
             if wider == window:
                 break
-            window, neighbours = wider, self._read_cohorts(connection, day, wider)
-        return _SharedWindow(neighbours, window, newest_seq(connection, self._asked.tenant))
+            window, cohorts = wider, self._read_cohorts(connection, day, wider)
+        return _SharedWindow(cohorts, window, newest_seq(connection, self._query.tenant))
 
     def _read_cohorts(self, connection: Connection, day: DueDay, window: Window) -> AccountCohorts:
-        source, asked = self._account.source, self._asked
-        neighbours = AccountCohorts(source.bucket)
-        # Whoever ended just before may still be counted in the first minutes.
+        source, query = self._account.source, self._query
+        cohorts = AccountCohorts(source.bucket)
+        # A run that ended just before may still be counted in the first minutes.
         first, last = window.start - GUARD - source.bucket, max(window.end, self._span(day).end)
-        for block in _blocks(iterate_account(connection, asked.account, first, last), ATTRIBUTION_BLOCK):
-            neighbours.add(block)
-        return neighbours
+        for block in _blocks(iterate_account(connection, query.account, first, last), ATTRIBUTION_BLOCK):
+            cohorts.add(block)
+        return cohorts
 
-    def _widen(self, connection: Connection, day: DueDay, neighbours: AccountCohorts, window: Window) -> Window:
-        """The window, and what must be known beside it of those that share minutes with runs that are due."""
-        start, end, place = window.start, window.end, UsageRunCursor(0)
-        while rows := due_page(connection, self._asked, day.day, after=place, limit=ATTRIBUTION_BLOCK):
-            needed = neighbours.window_for(rows, self._now) or window
+    def _widen(self, connection: Connection, day: DueDay, cohorts: AccountCohorts, window: Window) -> Window:
+        """Widen the window to cover the cohorts of the due runs."""
+        start, end, cursor = window.start, window.end, UsageRunCursor(0)
+        while rows := due_page(connection, self._query, day.day, after=cursor, limit=ATTRIBUTION_BLOCK):
+            needed = cohorts.window_for(rows, self._now) or window
             start, end = min(start, needed.start), max(end, needed.end)
-            place = _cursor_of(rows[-1])
+            cursor = _cursor_of(rows[-1])
         return Window(start, end)
 
     def _span(self, day: DueDay) -> Window:
-        """The minutes in which those that are due may be counted."""
+        """The minutes in which the due runs of a day may be counted."""
         return Window(*map(from_micros, window_of(day.first, day.last, self._account.source.bucket)))
 
     def _whole_days(self, day: DueDay, window: Window) -> Window:
-        """The days that a window touches, not too many of them, up to now."""
+        """Round a window to whole days, within limits, up to now."""
         first = max(to_micros(window.start) // DAY, day.day - WITHIN_DAYS)
         last = min(-(-to_micros(window.end) // DAY), day.day + 1 + WITHIN_DAYS)
         start = from_micros(first * DAY)
         return Window(start, max(start, min(from_micros(last * DAY), self._until)))
 
     async def _usage_pages(self, window: Window) -> AsyncIterator[Page]:
-        """All that the account counts in a window, in as few questions as it takes; raises FetchFailed."""
+        """Request all counts of a window, in as few requests as possible; raises FetchFailed."""
         source, start = self._account.source, window.start
         while start < window.end:
             end = min(start + source.longest, window.end)
@@ -274,17 +284,17 @@ class AccountReconciliation:
             start = end
 
     async def _fetch(self, pages: AsyncIterator[Page], window: Window | None) -> AccountResponse:
-        """What it answers, kept by its content; raises FetchFailed."""
-        taken = UsagePageCollector(ProviderCounts(self._account.source.bucket, window))
+        """Read and store all pages of a request; raises FetchFailed."""
+        collector = UsagePageCollector(ProviderCounts(self._account.source.bucket, window))
         async for page in self._guard_source(pages):
-            await self._hold()
-            taken.add(page, await self._find_claims(page))
-        at = taken.at or self._now
-        digest = await self._store_pages(taken.raw, window or Window(at, at), at)
-        return taken.build_response(self._account.name, self._now, digest, window)
+            await self._renew_lease()
+            collector.add(page, await self._find_claims(page))
+        at = collector.at or self._now
+        digest = await self._store_pages(collector.raw, window or Window(at, at), at)
+        return collector.build_response(self._account.name, self._now, digest, window)
 
     async def _find_claims(self, page: Page) -> frozenset[str]:
-        """Calls of a page that runs have named: where attribution keys are told as well, nobody else is counted them."""
+        """Find the calls of a page that runs have claimed; they do not count for attribution keys."""
         ids = [row.request_id for row in page.rows if row.request_id]
         if not ids or AttributionKind.REQUESTS not in self._account.source.kinds:
             return frozenset()
@@ -295,21 +305,21 @@ class AccountReconciliation:
             yield page
 
     async def _guard_source(self, pages: AsyncIterator[Page]) -> AsyncIterator[Page]:
-        """What a source tells: where it breaks, it has not answered, and nobody else's account waits for its author."""
+        """Turn any exception of a source into FetchFailed, so that other accounts are still reconciled."""
         try:
             async for page in pages:
                 yield page
         except MeruitError:
             raise
         except Exception as crash:
-            said = f"the source of account {self._account.name} broke: {describe(crash)}"
-            raise FetchFailed(FetchError.MALFORMED, said) from crash
+            message = f"the source of account {self._account.name} raised an exception: {describe(crash)}"
+            raise FetchFailed(FetchError.MALFORMED, message) from crash
 
     async def _store_pages(self, raw: Sequence[bytes], window: Window, at: datetime) -> str:
         if not raw:
             return ""
         self.summary = _add_to(self.summary, pages=len(raw))
-        keep = await asyncio.to_thread(StorePages.pack, self._asked.tenant, self._account.name, window, raw, at)
+        keep = await asyncio.to_thread(StorePages.pack, self._query.tenant, self._account.name, window, raw, at)
         return await self._store.recorder.record(keep)
 
     def _note_failure(self, failed: FetchFailed) -> None:
@@ -317,49 +327,63 @@ class AccountReconciliation:
         self.summary = _add_to(self.summary, error=failed.kind, trouble=str(failed))
 
     async def _record_failure(self, failed: FetchFailed, block: Sequence[AttributionRun]) -> None:
-        """That nothing was found out is kept too, for each run that was to be looked at."""
+        """Record a failed observation of each run."""
         fetch = Fetch(self._account.name, failure_time(failed, self._now))
         runs = await self._runs(block)
         await self._write(
             [RunObservation(one, build_failed_observation(one, fetch, failed.kind, str(failed))) for one in runs], runs
         )
 
-    async def _record_observations(self, answered: AccountResponse, due: Sequence[DueUsageRun]) -> None:
-        """Look at each in detail, and keep what is seen."""
+    async def _record_observations(self, response: AccountResponse, due: Sequence[DueUsageRun]) -> None:
+        """Observe each run, and record the observations and prices."""
         runs = await self._runs([one.run for one in due])
         there = [one for one in due if one.run.id in runs]
-        looked = [RunObservation(one.run.id, self._observe(answered, one, runs[one.run.id].run)) for one in there]
-        await self._price(answered, await self._write(looked, runs))
+        observed = [RunObservation(one.run.id, self._observe(response, one, runs[one.run.id].run)) for one in there]
+        await self._price(response, await self._write(observed, runs))
 
-    def _observe(self, answered: AccountResponse, one: DueUsageRun, run: MeteredRun) -> Observation:
+    def _observe(self, response: AccountResponse, one: DueUsageRun, run: MeteredRun) -> Observation:
         kinds = self._account.source.kinds
         if run.attribution_key.kind not in kinds:
-            said = f"account {self._account.name} tells runs apart by {', '.join(sorted(kinds))}, and not by "
-            said += f"{run.attribution_key.kind}; record runs with an attribution key that it knows"
-            return build_failed_observation(run.id, answered.fetch, FetchError.MALFORMED, said)
-        if not self._is_window_complete(one, answered):
-            said = f"it shares its attribution key with runs that are still open; more than {WITHIN_DAYS} days of that are not "
-            said += "asked for: end them, or give each run an attribution key of its own"
-            return build_failed_observation(run.id, answered.fetch, FetchError.NOT_READY, said)
-        seen = answered.observe(run, one.cohort_span)
+            message = (
+                f"account {self._account.name} counts by {', '.join(sorted(kinds))}, not by "
+                f"{run.attribution_key.kind}; record runs with one of these attribution keys"
+            )
+            return build_failed_observation(run.id, response.fetch, FetchError.MALFORMED, message)
+        if not self._is_window_complete(one, response):
+            message = (
+                "the run shares its attribution key with runs that are still open, and a request covers at most "
+                f"{WITHIN_DAYS} days after it; end those runs, or give each run its own attribution key"
+            )
+            return build_failed_observation(run.id, response.fetch, FetchError.NOT_READY, message)
+        seen = response.observe(run, one.cohort_span)
         return msgspec.structs.replace(seen, assurance=Assurance.LOCAL) if self._account.self_reported else seen
 
-    async def _runs(self, light: Sequence[AttributionRun]) -> dict[str, UsageRecord]:
-        ids = [one.id for one in light]
-        return await self._read(partial(find_many, tenant=self._asked.tenant, run_ids=ids))
+    async def _runs(self, runs: Sequence[AttributionRun]) -> dict[str, UsageRecord]:
+        ids = [one.id for one in runs]
+        return await self._read(partial(find_many, tenant=self._query.tenant, run_ids=ids))
 
-    async def _write(self, looked: Sequence[RunObservation], before: Mapping[str, UsageRecord]) -> list[UsageRecord]:
-        """The runs as they stand after these looks."""
-        if not looked:
+    async def _write(self, observed: Sequence[RunObservation], before: Mapping[str, UsageRecord]) -> list[UsageRecord]:
+        """Record observations; return the runs after them."""
+        if not observed:
             return []
-        look: "Write[list[UsageRecord]]" = RecordObservations(self._asked.tenant, looked, *self._rules, since=self._now)
+        write: "Write[list[UsageRecord]]" = RecordObservations(
+            self._query.tenant,
+            observed,
+            policy=self._rules.policy,
+            schedule=self._rules.schedule,
+            since=self._now,
+        )
         if any(one.run.contract_id for one in before.values()):
-            look = UsageWrite(self._asked.tenant, BY, look)
-        records = await self._store.recorder.record(look)
-        kept = sum(one.attempts - before[one.run.id].attempts for one in records)
-        failed = sum(one.observation.error is not None for one in looked)
+            write = UsageWrite(self._query.tenant, BY, write)
+        records = await self._store.recorder.record(write)
+        recorded = sum(one.attempts - before[one.run.id].attempts for one in records)
+        failed = sum(one.observation.error is not None for one in observed)
         self.summary = _add_to(
-            self.summary, observed=len(looked), recorded=kept, early=max(0, len(looked) - kept), failed=failed
+            self.summary,
+            observed=len(observed),
+            recorded=recorded,
+            early=max(0, len(observed) - recorded),
+            failed=failed,
         )
         for one in records:
             self.statuses[one.verdict.status] += 1
@@ -367,34 +391,34 @@ class AccountReconciliation:
                 self._watch(one.run.id, one.verdict.message)
         return records
 
-    async def _price(self, answered: AccountResponse, records: Sequence[UsageRecord]) -> None:
-        """Prices are frozen with a run when it is first looked at; its costs are told once its tokens are verified."""
-        costs = await self._daily_costs(answered) if any(map(_can_be_billed, records)) else ()
-        priced = [(self._build_prices(answered, record, costs), bool(record.run.contract_id)) for record in records]
+    async def _price(self, response: AccountResponse, records: Sequence[UsageRecord]) -> None:
+        """Freeze prices with the first observation of a run, and add its costs once its tokens are verified."""
+        costs = await self._daily_costs(response) if any(map(_can_be_billed, records)) else ()
+        priced = [(self._build_prices(response, record, costs), bool(record.run.contract_id)) for record in records]
         await asyncio.gather(*(self._freeze(one, is_contracts=is_its) for one, is_its in priced if one is not None))
 
     def _build_prices(
-        self, answered: AccountResponse, record: UsageRecord, costs: Sequence[CostRow]
+        self, response: AccountResponse, record: UsageRecord, costs: Sequence[CostRow]
     ) -> RecordPrices | None:
         quotes = () if record.quotes else quotes_for(record.run, self._account.provider)
         known = msgspec.structs.replace(record, quotes=quotes) if quotes else record
-        billed = answered.amount_billed(record, costs) if record.ledger.billed is None else None
+        billed = response.amount_billed(record, costs) if record.ledger.billed is None else None
         ledger = ledger_of(known, billed=billed)
         if not quotes and ledger == record.ledger:
             return None
-        return RecordPrices(self._asked.tenant, record.run.id, quotes, ledger)
+        return RecordPrices(self._query.tenant, record.run.id, quotes, ledger)
 
     async def _freeze(self, price: RecordPrices, *, is_contracts: bool) -> None:
         try:
-            # Contracts that pass costs through move with them; others ask for nothing here.
-            await self._store.recorder.record(UsageWrite(self._asked.tenant, BY, price) if is_contracts else price)
-        except PriceAlreadyFrozen as stands:
-            # Somebody has priced it meanwhile, and what stands first stays.
-            self._watch(price.run_id, str(stands))
+            # Contracts that pass costs through follow the price; other runs need no follower.
+            await self._store.recorder.record(UsageWrite(self._query.tenant, BY, price) if is_contracts else price)
+        except PriceAlreadyFrozen as frozen:
+            # Another reconciler has frozen a price meanwhile; the first one stays.
+            self._watch(price.run_id, str(frozen))
 
-    async def _daily_costs(self, answered: AccountResponse) -> tuple[CostRow, ...]:
-        """What is billed for the days of an asking that are long over; without it tokens are told all the same."""
-        window = answered.window
+    async def _daily_costs(self, response: AccountResponse) -> tuple[CostRow, ...]:
+        """The costs of the days of a request that are complete; empty where they cannot be read."""
+        window = response.window
         over = from_micros(to_micros(self._now - COSTS_AFTER) // DAY * DAY)
         if window is None or over <= window.start:
             return ()
@@ -407,7 +431,7 @@ class AccountReconciliation:
         try:
             pages = [page async for page in self._guard_source(self._account.source.costs(days))]
         except FetchFailed as failed:
-            self._watch(self._account.name, f"its costs could not be read: {failed}")
+            self._watch(self._account.name, f"the costs could not be read: {failed}")
             return ()
         await self._store_pages([page.raw for page in pages], days, self._now)
         return tuple(cost for page in pages for cost in page.costs)
@@ -417,7 +441,7 @@ class AccountReconciliation:
 
 
 async def read_in_thread(store: Store, ask: Callable[[Connection], T]) -> T:
-    """What the database says, asked beside the event loop."""
+    """Read from the database in a thread, so that the event loop is not blocked."""
 
     def read() -> T:
         with store.database.reading() as connection:
@@ -435,15 +459,15 @@ def _can_be_billed(record: UsageRecord) -> bool:
     return is_verified and record.ledger.billed is None and record.run.attribution_key.kind in DAILY_COST_KINDS
 
 
-def _blocks(several: Iterable[T], size: int) -> Iterator[list[T]]:
-    left = iter(several)
+def _blocks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    left = iter(items)
     while block := [*islice(left, size)]:
         yield block
 
 
-# Any: a number is added to, anything else takes the place of what was there.
-def _add_to(passed: AccountSummary, **more: Any) -> AccountSummary:
-    together = {
-        name: getattr(passed, name) + value if isinstance(value, int) else value for name, value in more.items()
+# Any: numbers are added, other values are replaced.
+def _add_to(summary: AccountSummary, **more: Any) -> AccountSummary:
+    changes = {
+        name: getattr(summary, name) + value if isinstance(value, int) else value for name, value in more.items()
     }
-    return msgspec.structs.replace(passed, **together)
+    return msgspec.structs.replace(summary, **changes)

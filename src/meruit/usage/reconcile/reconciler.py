@@ -1,4 +1,4 @@
-"""What providers counted, asked once for many runs; each look is kept once, whoever else looks, and whoever dies."""
+"""Reconcile usage: request the providers' counts once for many runs, and record an observation of each run."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -27,20 +27,21 @@ from meruit.usage.store.write import ObserveNow
 
 __all__ = ["Account", "AccountSummary", "ReconcileSummary", "Reconciler"]
 
+_NO_FILTER = UsageRunFilter()
 LEASE = timedelta(minutes=3)
-"""How long one may ask an account alone, begun anew while it is asked; so long those wait who find one that died."""
+"""How long a lease on an account lasts; it is renewed while requests run, and expires if the reconciler dies."""
 
 
 class ReconcileSummary(Record, frozen=True):
-    """What came of one round."""
+    """The result of one round over all accounts."""
 
     accounts: tuple[AccountSummary, ...]
     statuses: dict[UsageStatus, int]
-    """Of the runs that were looked at."""
+    """How many observed runs have each status."""
 
 
 class Reconciler:
-    """Asks the accounts, and keeps what they say of every run that is due."""
+    """Reconciles the due runs of all accounts."""
 
     def __init__(
         self,
@@ -56,59 +57,61 @@ class Reconciler:
         self._owner = store.surroundings.new_id("rec")
 
     async def run_once(
-        self, choice: UsageRunFilter = UsageRunFilter(), watch: Watch = lambda _about, _said: None
+        self, run_filter: UsageRunFilter = _NO_FILTER, watch: Watch = lambda _about, _said: None
     ) -> ReconcileSummary:
-        """One round over all that is due; a single run is looked at whether it is due or not. Raises NotFound."""
-        if choice.run_id is not None and choice.tenant is not None:
-            await self._store.recorder.record(ObserveNow(choice.tenant, [choice.run_id]))
+        """Reconcile all due runs once; a single run is observed whether it is due or not. Raises NotFound."""
+        if run_filter.run_id is not None and run_filter.tenant is not None:
+            await self._store.recorder.record(ObserveNow(run_filter.tenant, [run_filter.run_id]))
         statuses: Counter[UsageStatus] = Counter()
-        passed = [
-            await self._reconcile_account(*place, choice, statuses, watch)
-            for place in await self._accounts_to_ask(choice)
+        summaries = [
+            await self._reconcile_account(tenant, name, run_filter, statuses, watch)
+            for tenant, name in await self._accounts_due(run_filter)
         ]
-        return ReconcileSummary(tuple(passed), dict(statuses))
+        return ReconcileSummary(tuple(summaries), dict(statuses))
 
-    async def _accounts_to_ask(self, choice: UsageRunFilter) -> list[tuple[str, str]]:
-        """Tenants and accounts that are to be asked: something is due there, or may be by another key."""
+    async def _accounts_due(self, run_filter: UsageRunFilter) -> list[tuple[str, str]]:
+        """The tenants and accounts with due runs, or with a new key that runs may wait for."""
         now = to_micros(self._clock())
         fingerprints = {one.name: one.fingerprint for one in self._accounts.values()}
-        due = await read_in_thread(self._store, partial(accounts_due, now=now, choice=choice))
-        rekeyed = await read_in_thread(
-            self._store, partial(accounts_with_new_key, fingerprints=fingerprints, choice=choice)
+        due = await read_in_thread(self._store, partial(accounts_due, now=now, run_filter=run_filter))
+        with_new_key = await read_in_thread(
+            self._store, partial(accounts_with_new_key, fingerprints=fingerprints, run_filter=run_filter)
         )
-        return sorted({*due, *rekeyed})
+        return sorted({*due, *with_new_key})
 
     async def _reconcile_account(
-        self, tenant: str, name: str, choice: UsageRunFilter, statuses: Counter[UsageStatus], watch: Watch
+        self, tenant: str, name: str, run_filter: UsageRunFilter, statuses: Counter[UsageStatus], watch: Watch
     ) -> AccountSummary:
         account = self._accounts.get(name)
         if account is None:
-            known = ", ".join(self._accounts) or "none is"
-            trouble = f"no account is named {name!r} under usage.accounts of the settings ({known})"
+            known = ", ".join(self._accounts) or "none"
+            trouble = f"account {name!r} is not in usage.accounts of the settings; configured: {known}"
             return AccountSummary(tenant, name, trouble=trouble)
         lease = _Lease(self._store, tenant, name, self._owner)
-        turn: AccountReconciliation | None = None
+        reconciliation: AccountReconciliation | None = None
         try:
             async with lease:
                 await self._store.recorder.record(ChangeCredential(tenant, name, account.fingerprint))
-                # Whoever waited for another key is due from then on.
-                asked = AccountQuery(tenant, name, to_micros(self._clock()), choice)
-                turn = AccountReconciliation(self._store, account, asked, self._rules, watch, lease.renew)
-                await turn.run()
-                return turn.summary
-        except AccountLeaseConflict as taken:
-            passed = AccountSummary(tenant, name) if turn is None else turn.summary
-            return msgspec.structs.replace(passed, trouble=str(taken))
+                # Runs that waited for a new key are due from now on.
+                account_query = AccountQuery(tenant, name, to_micros(self._clock()), run_filter)
+                reconciliation = AccountReconciliation(
+                    self._store, account, account_query, self._rules, watch, lease.renew
+                )
+                await reconciliation.run()
+                return reconciliation.summary
+        except AccountLeaseConflict as conflict:
+            summary = AccountSummary(tenant, name) if reconciliation is None else reconciliation.summary
+            return msgspec.structs.replace(summary, trouble=str(conflict))
         finally:
-            if turn is not None:
-                statuses.update(turn.statuses)
+            if reconciliation is not None:
+                statuses.update(reconciliation.statuses)
 
     def _clock(self) -> datetime:
         return self._store.surroundings.clock()
 
 
 class _Lease:
-    """An account to oneself: two that ask at once would double what is asked, and nothing else."""
+    """The lease on one account, so that two reconcilers do not send the same requests."""
 
     def __init__(self, store: Store, tenant: str, account: str, owner: str) -> None:
         self._store = store
@@ -122,15 +125,15 @@ class _Lease:
         await self._store.recorder.record(ReleaseAccountLease(self._tenant, self._account, self._owner))
 
     async def renew(self) -> None:
-        """Have it for a while longer, once half of the time is over; raises AccountTaken."""
+        """Renew the lease once half of its time is over; raises AccountLeaseConflict."""
         if self._store.surroundings.clock() - self._since >= LEASE / 2:
             await self._acquire()
 
     async def _acquire(self) -> None:
         self._since = self._store.surroundings.clock()
-        mine = AcquireAccountLease(self._tenant, self._account, self._owner, LEASE.total_seconds())
-        if not await self._store.recorder.record(mine):
+        lease = AcquireAccountLease(self._tenant, self._account, self._owner, LEASE.total_seconds())
+        if not await self._store.recorder.record(lease):
             minutes = LEASE // timedelta(minutes=1)
             raise AccountLeaseConflict(
-                f"another reconciler asks it, or died less than {minutes} minutes ago; try again then"
+                f"another reconciler holds the lease on account {self._account!r}; retry in {minutes} minutes"
             )

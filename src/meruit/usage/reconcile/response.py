@@ -1,4 +1,4 @@
-"""What an account answered, held to each run: what was counted for it, and what is billed."""
+"""The response of an account: the counts for each run, and the costs."""
 
 from array import array
 from collections.abc import Container, Iterable, Sequence
@@ -15,33 +15,33 @@ from meruit.usage.attribution.project import Fetch, ProviderCounts
 from meruit.usage.pricing import amount_billed
 
 DAILY_COST_KINDS = frozenset({AttributionKind.KEY, AttributionKind.PROJECT, AttributionKind.SESSION})
-"""Lanes for which providers tell costs, by the day."""
+"""Kinds of attribution key that providers bill by the day."""
 
 
 class AccountResponse(NamedTuple):
-    """All pages of one asking."""
+    """All pages of one request."""
 
     counts: ProviderCounts
     fetch: Fetch
     window: Window | None
-    """None where single calls were asked for."""
+    """None where single calls were requested."""
     calls: dict[str, UsageRow]
-    """Those whose cost is known, by their ids."""
+    """The calls with a known cost, by their ids."""
 
     def observe(self, run: MeteredRun, shared: CohortSpan | None) -> Observation:
-        """What was counted for the run, and for those that it shares its attribution key with."""
+        """Observe a run, or the cohort that it is counted with."""
         return self.counts.observe(run, self.fetch, shared)
 
     def amount_billed(self, record: UsageRecord, costs: Sequence[CostRow] = ()) -> Decimal | None:
-        """What the provider bills for a run whose tokens are verified; None where that cannot be told."""
+        """What the provider bills for a verified run; None where the cost cannot be attributed."""
         run, tokens = record.run, record.verdict.tokens
         if record.verdict.status is not UsageStatus.VERIFIED or tokens is None:
             return None
         rows = [self.calls[call.id] for call in run.calls if call.id in self.calls]
-        return amount_billed(run, tokens, rows=rows, costs=costs, in_lane=self._tokens_of_key(run, costs))
+        return amount_billed(run, tokens, rows=rows, costs=costs, key_tokens=self._tokens_of_key(run, costs))
 
     def _tokens_of_key(self, run: MeteredRun, costs: Iterable[CostRow]) -> Tokens | None:
-        """All that was used in the run's attribution key in the days whose costs may be the run's."""
+        """All tokens of the run's attribution key on the days whose costs may be the run's."""
         if run.started_at is None or run.ended_at is None or run.attribution_key.kind not in DAILY_COST_KINDS:
             return None
         days = [one for one in costs if one.start <= run.ended_at and one.end > run.started_at]
@@ -55,7 +55,7 @@ class AccountResponse(NamedTuple):
 
 
 class UsagePageCollector:
-    """The pages of one asking, taken as they come."""
+    """Collects the pages of one request."""
 
     def __init__(self, counted: ProviderCounts) -> None:
         self.counted = counted
@@ -66,7 +66,7 @@ class UsagePageCollector:
         self._calls: dict[str, UsageRow] = {}
 
     def add(self, page: Page, claimed: Container[str] = ()) -> None:
-        """One page more, with the ids of calls that runs have claimed."""
+        """Add a page, with the ids of calls that runs have claimed."""
         self.counted.add(page.rows, claimed)
         self._calls |= {one.request_id: one for one in page.rows if one.request_id and one.cost is not None}
         self.raw.append(page.raw)
@@ -75,11 +75,11 @@ class UsagePageCollector:
             self._watermark = page.watermark if self._watermark is None else min(self._watermark, page.watermark)
 
     def build_response(self, account: str, now: datetime, digest: str, window: Window | None) -> AccountResponse:
-        """All of them; without any, as of now."""
+        """Build the response; without any page, its time is now."""
         fetch = Fetch(account, self.at or now, digest, self._watermark)
         return AccountResponse(self.counted, fetch, window, self._calls)
 
 
 def failure_time(failed: FetchFailed, now: datetime) -> datetime:
-    """When an asking failed; a clock that is itself what is wrong tells no time."""
+    """When a request failed; by our clock where the provider's clock is wrong."""
     return now if failed.at is None or failed.kind is FetchError.CLOCK else failed.at

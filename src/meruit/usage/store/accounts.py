@@ -1,4 +1,4 @@
-"""Accounts at providers: who asks them, with which key, and what they answered."""
+"""Accounts at providers: the lease of the reconciler, the key that was used, and the stored responses."""
 
 import zlib
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _LEASES = Rows[_LeaseRow]("usage_account")
 
 
 class AcquireAccountLease(NamedTuple):
-    """Somebody wants to ask an account, alone."""
+    """Acquire or renew the lease on an account."""
 
     tenant: str
     account: str
@@ -37,43 +37,43 @@ class AcquireAccountLease(NamedTuple):
     seconds: float
 
     def __call__(self, writing: WriteTransaction) -> bool:
-        """Have it for so long; False where somebody else has."""
-        now, held = writing.now.micros, _load(writing, self.tenant, self.account)
-        if held.until > now and held.owner not in ("", self.owner):
+        """Take the lease; return False where another owner holds it."""
+        now, lease = writing.now.micros, _load(writing, self.tenant, self.account)
+        if lease.until > now and lease.owner not in ("", self.owner):
             return False
         until = now + int(self.seconds * 1_000_000)
-        _save(writing, self.tenant, self.account, held._replace(owner=self.owner, until=until))
+        _save(writing, self.tenant, self.account, lease._replace(owner=self.owner, until=until))
         return True
 
 
 class ReleaseAccountLease(NamedTuple):
-    """Whoever asked an account has done with it."""
+    """Release the lease on an account."""
 
     tenant: str
     account: str
     owner: str
 
     def __call__(self, writing: WriteTransaction) -> None:
-        """Let others have it; nothing where they have it already."""
-        held = _load(writing, self.tenant, self.account)
-        if held.owner == self.owner:
-            _save(writing, self.tenant, self.account, held._replace(owner="", until=0))
+        """Release the lease; do nothing where another owner holds it."""
+        lease = _load(writing, self.tenant, self.account)
+        if lease.owner == self.owner:
+            _save(writing, self.tenant, self.account, lease._replace(owner="", until=0))
 
 
 class ChangeCredential(NamedTuple):
-    """An account is asked with this key from now on."""
+    """Record the key that an account is used with from now on."""
 
     tenant: str
     account: str
     fingerprint: str
-    """Of the key, never the key."""
+    """Digest of the key, never the key itself."""
 
     def __call__(self, writing: WriteTransaction) -> int:
-        """Make those due that wait for another key than they were refused with; how many they were."""
-        held = _load(writing, self.tenant, self.account)
-        if held.credential == self.fingerprint:
+        """Make the runs due that wait for a new key; return how many."""
+        lease = _load(writing, self.tenant, self.account)
+        if lease.credential == self.fingerprint:
             return 0
-        _save(writing, self.tenant, self.account, held._replace(credential=self.fingerprint))
+        _save(writing, self.tenant, self.account, lease._replace(credential=self.fingerprint))
         mine = {"of_tenant": self.tenant, "of_account": self.account}
         waiting = writing.read(_WAITING.params(mine))[0][0]
         writing.change(_DUE_NOW, **mine, now=writing.now.micros)
@@ -81,24 +81,24 @@ class ChangeCredential(NamedTuple):
 
 
 class StorePages(NamedTuple):
-    """What a provider answered, to be kept once by its content."""
+    """Store a provider's response once, by its digest."""
 
     tenant: str
     account: str
     window: Window
     digest: str
     content: bytes
-    """All pages, packed."""
+    """All pages, compressed."""
     at: datetime
 
     @classmethod
     def pack(cls, tenant: str, account: str, window: Window, pages: Sequence[bytes], at: datetime) -> "StorePages":
-        """Pages as they came; packed by whoever asked, as everybody waits for the one who writes."""
+        """Compress the pages before the write, because other writers wait for the transaction."""
         packed = msgspec.msgpack.encode([*pages])
         return cls(tenant, account, window, pages_digest(pages), zlib.compress(packed), at)
 
     def __call__(self, writing: WriteTransaction) -> str:
-        """Keep it, unless it is; its digest."""
+        """Store the response unless it is stored already; return its digest."""
         writing.merge(
             tables.usage_fetches,
             MergeRule.KEPT,
@@ -114,32 +114,32 @@ class StorePages(NamedTuple):
 
 
 class StoredFetch(NamedTuple):
-    """What a provider answered."""
+    """A provider's stored response."""
 
     window: Window
     at: datetime
-    """When it was first answered so."""
+    """When this response was first received."""
     pages: list[bytes]
 
 
 def pages_digest(pages: Sequence[bytes]) -> str:
-    """One digest for pages in their order; two divisions of the same bytes have two."""
+    """Digest pages in their order; the same bytes divided into other pages have another digest."""
     return sha256(b"".join(sha256(page).digest() for page in pages)).hexdigest()
 
 
 def find_fetch(connection: Connection, tenant: str, account: str, digest: str) -> StoredFetch:
-    """What was answered, by its digest; raises NotFound, and StoreError where it is no longer what it was."""
+    """Find a response by its digest; raises NotFound, and StoreError where the stored content was changed."""
     of = _fetches
     query = select(of).where(of.c.tenant == tenant, of.c.account == account, of.c.digest == digest)
     row = connection.execute(query).first()
     if row is None:
-        raise NotFound(f"no answer {digest} of account {account!r}")
+        raise NotFound(f"account {account!r} has no stored response {digest}")
     try:
         pages = msgspec.msgpack.decode(zlib.decompress(row.content), type=list[bytes])
     except (zlib.error, msgspec.MsgspecError):
         pages = None
     if pages is None or pages_digest(pages) != digest:
-        raise StoreError(f"the answer {digest} was changed after it was kept; restore it from a copy")
+        raise StoreError(f"the stored response {digest} was changed; restore it from a backup")
     return StoredFetch(Window(from_micros(row.window_start), from_micros(row.window_end)), from_micros(row.at), pages)
 
 
@@ -151,9 +151,9 @@ def _load(writing: WriteTransaction, tenant: str, account: str) -> _LeaseRow:
     return _LeaseRow._make(rows[0]) if rows else _LeaseRow()
 
 
-def _save(writing: WriteTransaction, tenant: str, account: str, held: _LeaseRow) -> None:
-    writing.merge(tables.usage_accounts, MergeRule.REPLACED, tenant=tenant, account=account, **held._asdict())
-    _LEASES.put(writing, held, tenant, account)
+def _save(writing: WriteTransaction, tenant: str, account: str, lease: _LeaseRow) -> None:
+    writing.merge(tables.usage_accounts, MergeRule.REPLACED, tenant=tenant, account=account, **lease._asdict())
+    _LEASES.put(writing, lease, tenant, account)
 
 
 _ACCOUNT = "SELECT owner, until, credential FROM usage_accounts WHERE tenant = ? AND account = ?"

@@ -1,4 +1,4 @@
-"""The runs whose tokens a contract is paid by."""
+"""Find the usage runs of a contract."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -18,21 +18,21 @@ _FORMER_CONTRACTS = Rows[str]("former_contract_of_run")
 
 
 def find_by_contract(connection: Connection, tenant: str, contract_id: str) -> list[UsageRecord]:
-    """The runs that name the contract, in the order in which they were recorded."""
+    """Find the runs that name the contract, in the order in which they were recorded."""
     return [record_of(row) for row in connection.execute(_select_runs(tenant, contract_id, _runs))]
 
 
 def find_in_transaction(writing: WriteTransaction, tenant: str, contract_id: str) -> list[UsageRecord]:
-    """The same as a transaction finds them, with those that it has recorded itself."""
+    """Find the runs within a transaction, including those that it has recorded itself."""
     found = [row.id for row in writing.read(_select_runs(tenant, contract_id, _runs.c.id))]
     fresh = _RUN_IDS.get(writing, tenant, contract_id) or ()
-    held = load_runs(writing, tenant, [*found, *fresh])
-    # One of them may just have gone over to another contract.
-    return [one.record for one in held.values() if one.record.run.contract_id == contract_id]
+    stored = load_runs(writing, tenant, [*found, *fresh])
+    # The transaction may have moved one of them to another contract.
+    return [one.record for one in stored.values() if one.record.run.contract_id == contract_id]
 
 
 def remember(writing: WriteTransaction, tenant: str, records: Iterable[UsageRecord]) -> list[str]:
-    """Have the transaction know which contracts these runs name; answers them, and those that the runs have left."""
+    """Remember the contracts that these runs name; return them, and those that the runs named before."""
     runs = [one.run for one in records]
     for run in runs:
         if run.contract_id:
@@ -43,11 +43,11 @@ def remember(writing: WriteTransaction, tenant: str, records: Iterable[UsageReco
 
 
 def remember_former_contract(writing: WriteTransaction, tenant: str, run: MeteredRun) -> None:
-    """Have the transaction know that a run names its contract no more."""
+    """Remember the contract that a run no longer names."""
     _FORMER_CONTRACTS.put(writing, run.contract_id, tenant, run.id)
 
 
-# Any: whatever columns are asked for.
+# Any: the columns that the caller selects.
 def _select_runs(tenant: str, contract_id: str, *what: Any) -> Select[Any]:
     query = select(*what).where(_runs.c.tenant == tenant, _runs.c.contract_id == contract_id)
     return query.order_by(_runs.c.seq)

@@ -1,4 +1,4 @@
-"""Whose each call is: where runs are told by the ids of their calls, none is paid for a call of another's."""
+"""Which run owns a call: where runs are attributed by the ids of their calls, each call counts for one run."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from meruit.usage.store.rows import blocks, placeholders
 
 
 class _CallOwner(NamedTuple):
-    """Who names a call; nobody, where the run that did no longer does."""
+    """The run that claims a call; empty where the run has dropped it."""
 
     tenant: str = ""
     run_id: str = ""
@@ -23,7 +23,7 @@ _CALL_OWNERS = Rows[_CallOwner]("usage_call")
 
 
 def read_call_owners(writing: WriteTransaction, runs: Iterable[MeteredRun]) -> None:
-    """Read with few questions whose the calls of these runs are."""
+    """Read the owners of the calls of these runs, with few queries."""
     by_account: dict[str, dict[str, None]] = {}
     for run in runs:
         for account, call_id in _call_keys(run):
@@ -37,7 +37,7 @@ def read_call_owners(writing: WriteTransaction, runs: Iterable[MeteredRun]) -> N
 
 
 def find_claimed_calls(connection: Connection, *, account: str, call_ids: Iterable[str]) -> frozenset[str]:
-    """Those of some calls that runs have named."""
+    """Find the calls that runs have claimed."""
     of = tables.usage_calls
     query = select(of.c.call_id).where(of.c.account == account, of.c.run_id != _CallOwner().run_id)
     return frozenset(
@@ -48,7 +48,7 @@ def find_claimed_calls(connection: Connection, *, account: str, call_ids: Iterab
 
 
 def find_call_of_other_run(writing: WriteTransaction, tenant: str, run: MeteredRun) -> str | None:
-    """The first of the run's calls that another run has named, whosever it is."""
+    """Find the first of the run's calls that another run has claimed, of any tenant."""
     read_call_owners(writing, [run])
     free = (None, _CallOwner(), _CallOwner(tenant, run.id))
     return next(
@@ -57,7 +57,7 @@ def find_call_of_other_run(writing: WriteTransaction, tenant: str, run: MeteredR
 
 
 def save_call_owners(writing: WriteTransaction, tenant: str, run: MeteredRun, before: MeteredRun | None = None) -> None:
-    """Write down that the run's calls are its own, and that those are nobody's which it named before."""
+    """Record the run as the owner of its calls, and release those that it no longer names."""
     named, had = _call_keys(run), {} if before is None else _call_keys(before)
     for one in had.keys() - named.keys():
         _save_owner(writing, *one, _CallOwner())
@@ -71,7 +71,7 @@ def _save_owner(writing: WriteTransaction, account: str, call_id: str, owner: _C
 
 
 def _call_keys(run: MeteredRun) -> dict[tuple[str, str], None]:
-    """The calls by which the run is told, with their account, in order."""
+    """The calls that the run is attributed by, each with its account, in order."""
     if run.attribution_key.kind is not AttributionKind.REQUESTS:
         return {}
     return dict.fromkeys((run.source, call.id) for call in run.calls if call.id)

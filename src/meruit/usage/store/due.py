@@ -1,4 +1,4 @@
-"""Which runs are to be looked at, told by the day on which they ended: one asking of a provider serves a whole day."""
+"""Find the runs to observe, by the day on which they ended: one request to a provider serves a whole day."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ _runs, _accounts = tables.usage_runs, tables.usage_accounts
 
 
 class UsageRunFilter(NamedTuple):
-    """Which runs somebody asks about; all that is None leaves it open."""
+    """Selects runs; a field that is None does not restrict."""
 
     tenant: str | None = None
     framework: str | None = None
@@ -27,11 +27,11 @@ class UsageRunFilter(NamedTuple):
 
     @property
     def is_unfiltered(self) -> bool:
-        """Whether every run of an account is meant."""
+        """Whether every run of an account is selected."""
         return self._replace(tenant=None) == UsageRunFilter()
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """The same for the database."""
+        """The filter as SQL conditions."""
         found = []
         if self.tenant is not None:
             found.append(_runs.c.tenant == self.tenant)
@@ -47,7 +47,7 @@ class UsageRunFilter(NamedTuple):
 
 
 class AccountQuery(NamedTuple):
-    """An account that is asked at a moment, about some of its runs."""
+    """The runs of one account that are due at a moment."""
 
     tenant: str
     account: str
@@ -55,7 +55,7 @@ class AccountQuery(NamedTuple):
     run_filter: UsageRunFilter
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """Those of its runs that have ended, are due and are meant."""
+        """SQL conditions: the runs that have ended, are due and match the filter."""
         mine = [_runs.c.tenant == self.tenant, _runs.c.account == self.account]
         return [
             *mine,
@@ -66,86 +66,89 @@ class AccountQuery(NamedTuple):
 
 
 class DueDay(NamedTuple):
-    """Runs that ended on one day and are due."""
+    """The due runs that ended on one day."""
 
     day: int
     """Days since 1970."""
     first: int
-    """When the first of them started, in microseconds."""
+    """When the first run started, in microseconds."""
     last: int
-    """When the last of them ended."""
+    """When the last run ended."""
     runs: int
 
 
 class UsageRunCursor(NamedTuple):
-    """A place in the order in which runs ended."""
+    """A position in the order in which runs ended."""
 
     ended_at: int
     seq: int = 0
 
 
-def accounts_due(connection: Connection, now: int, choice: UsageRunFilter) -> list[tuple[str, str]]:
-    """Tenants and accounts of which a run that is meant is due."""
+def accounts_due(connection: Connection, now: int, run_filter: UsageRunFilter) -> list[tuple[str, str]]:
+    """Find the tenants and accounts with a due run that matches the filter."""
     query = (
         select(_runs.c.tenant, _runs.c.account)
-        .where(_runs.c.next_observation_at <= now, *choice.conditions())
+        .where(_runs.c.next_observation_at <= now, *run_filter.conditions())
         .distinct()
     )
     return sorted((row.tenant, row.account) for row in connection.execute(query))
 
 
 def accounts_with_new_key(
-    connection: Connection, fingerprints: Mapping[str, str], choice: UsageRunFilter
+    connection: Connection, fingerprints: Mapping[str, str], run_filter: UsageRunFilter
 ) -> list[tuple[str, str]]:
-    """Tenants and accounts that were last asked with another key than these, by account: a run may wait for it."""
+    """Find the tenants and accounts whose key has changed since the last request: a run may wait for the new one."""
     query = select(_accounts.c.tenant, _accounts.c.account, _accounts.c.credential)
     query = query.where(_accounts.c.account.in_(fingerprints))
-    if choice.tenant is not None:
-        query = query.where(_accounts.c.tenant == choice.tenant)
+    if run_filter.tenant is not None:
+        query = query.where(_accounts.c.tenant == run_filter.tenant)
     rows = connection.execute(query)
     return sorted((row.tenant, row.account) for row in rows if row.credential != fingerprints[row.account])
 
 
-def days_due(connection: Connection, asked: AccountQuery) -> list[DueDay]:
-    """The days on which those ended that are due, the oldest first."""
+def days_due(connection: Connection, account_query: AccountQuery) -> list[DueDay]:
+    """Find the days on which due runs ended, the oldest first."""
     day = _runs.c.ended_at // DAY
     started = func.coalesce(_runs.c.started_at, _runs.c.ended_at)
-    query = select(day, func.min(started), func.max(_runs.c.ended_at), func.count()).where(*asked.conditions())
+    query = select(day, func.min(started), func.max(_runs.c.ended_at), func.count()).where(*account_query.conditions())
     return [DueDay(*row) for row in connection.execute(query.group_by(day).order_by(day))]
 
 
 def due_page(
-    connection: Connection, asked: AccountQuery, day: int, after: UsageRunCursor, limit: int
+    connection: Connection, account_query: AccountQuery, day: int, after: UsageRunCursor, limit: int
 ) -> list[AttributionRun]:
-    """Those that are due and ended on a day, in the order of their ends, from a place on."""
+    """Read the due runs that ended on a day, in the order of their ends, after a cursor."""
     on_that_day = _runs.c.ended_at < (day + 1) * DAY
     return _page(
-        connection, _LIGHT.where(on_that_day, *asked.conditions()), max(after, UsageRunCursor(day * DAY)), limit
+        connection,
+        _ATTRIBUTION_COLUMNS.where(on_that_day, *account_query.conditions()),
+        max(after, UsageRunCursor(day * DAY)),
+        limit,
     )
 
 
 def account_page(
-    connection: Connection, asked: AccountQuery, until: int, known: int, after: UsageRunCursor, limit: int
+    connection: Connection, account_query: AccountQuery, until: int, known: int, after: UsageRunCursor, limit: int
 ) -> list[AttributionRun]:
-    """All of an account that started before a moment, of those `known`, in the order of their ends, from a place on."""
+    """Read the runs of an account that started before `until` and were recorded up to `known`, after a cursor."""
     started = func.coalesce(_runs.c.started_at, _runs.c.ended_at)
-    query = _LIGHT.where(_runs.c.tenant == asked.tenant, _runs.c.account == asked.account)
+    query = _ATTRIBUTION_COLUMNS.where(_runs.c.tenant == account_query.tenant, _runs.c.account == account_query.account)
     return _page(connection, query.where(started < until, _runs.c.seq <= known), after, limit)
 
 
 def newest_seq(connection: Connection, tenant: str) -> int:
-    """The place of the run that was recorded last."""
+    """The `seq` of the run that was recorded last; 0 without runs."""
     return connection.execute(select(func.max(_runs.c.seq)).where(_runs.c.tenant == tenant)).scalar() or 0
 
 
-def find_runs(connection: Connection, choice: UsageRunFilter, limit: int) -> list[UsageRecord]:
-    """The runs that are meant, due or not, the newest first."""
-    query = select(_runs).where(*choice.conditions()).order_by(_runs.c.seq.desc()).limit(limit)
+def find_runs(connection: Connection, run_filter: UsageRunFilter, limit: int) -> list[UsageRecord]:
+    """Read the runs that match the filter, due or not, the newest first."""
+    query = select(_runs).where(*run_filter.conditions()).order_by(_runs.c.seq.desc()).limit(limit)
     return [record_of(row) for row in connection.execute(query)]
 
 
-# Any: the columns of a light row, each of its own type.
-_LIGHT: Select[Any] = select(*(_runs.c[name] for name in AttributionRun._fields))
+# Any: the columns of an AttributionRun, each of its own type.
+_ATTRIBUTION_COLUMNS: Select[Any] = select(*(_runs.c[name] for name in AttributionRun._fields))
 
 
 def _page(connection: Connection, query: Select[Any], after: UsageRunCursor, limit: int) -> list[AttributionRun]:

@@ -1,4 +1,4 @@
-"""Runs that a provider counts together: one that is told of anew has the others looked at again."""
+"""Make the runs due again that a provider counts together with a run that was recorded or changed."""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ from meruit.usage.store.rows import RUN_ROWS, save
 
 _MICROSECOND = timedelta(microseconds=1)
 NEAR = timedelta(minutes=5) // _MICROSECOND
-"""Before and after a run, in which a provider may write down what it has used."""
+"""Time before and after a run in which a provider may count its tokens."""
 LONGEST = timedelta(days=8) // _MICROSECOND
-"""Of longer runs nothing is ever verified by a provider, as no look asks for so many days."""
+"""A longer run is never verified, because no request covers so many days."""
 OPEN = 2**62
-"""The end of what has none."""
+"""The end of a span that has not ended."""
 
 
 class _AccountKey(NamedTuple):
@@ -28,32 +28,32 @@ class _AccountKey(NamedTuple):
 
 
 class _TimeSpan(NamedTuple):
-    """A time, in microseconds, both ends included."""
+    """A span in microseconds, both ends included."""
 
     start: int
     end: int
 
 
 def invalidate_cohorts(writing: WriteTransaction, runs: Iterable[MeteredRun]) -> None:
-    """Have those be due now that were looked at and are counted with one of these runs, whosever they are.
+    """Make observed runs due now that are counted together with one of these runs, of any tenant.
 
-    Whoever was not looked at yet keeps its time: nothing is claimed of it.
+    A run without an observation keeps its time: it has no status that could be wrong.
     """
-    by_lane: dict[_AccountKey, list[_TimeSpan]] = {}
+    by_key: dict[_AccountKey, list[_TimeSpan]] = {}
     for run in runs:
         span = _span(run)
         if span is not None:
             for attribution_key in _keys_of(run):
-                by_lane.setdefault(attribution_key, []).append(span)
-    for attribution_key, spans in by_lane.items():
+                by_key.setdefault(attribution_key, []).append(span)
+    for attribution_key, spans in by_key.items():
         _invalidate_key(writing, attribution_key, _merge(spans))
 
 
 def _invalidate_key(writing: WriteTransaction, attribution_key: _AccountKey, spans: list[_TimeSpan]) -> None:
-    """With one question for all spans, which are told apart here."""
+    """Query once for all spans of an attribution key, then compare each run with the spans."""
     first, last = spans[0].start - NEAR, spans[-1].end + NEAR
     starts = [one.start for one in spans]
-    # Also those that are due: somebody may be looking at them just now, who does not know of these.
+    # Also runs that are due: a reconciler may be observing them without knowing of the new runs.
     for tenant, run_id, start, end in writing.fetch(_OBSERVED_RUNS, *attribution_key, first, last + LONGEST, last):
         place = bisect_right(starts, end + NEAR) - 1
         if place >= 0 and spans[place].end >= start - NEAR:
@@ -65,20 +65,20 @@ def _make_due(writing: WriteTransaction, tenant: str, run_id: str) -> None:
     if known is None:
         writing.rewrite(_MAKE_DUE, now, tenant, run_id)
     else:
-        # Others of this group go on from what they know of it.
+        # Later writes of this group continue from the state that is remembered.
         record = msgspec.structs.replace(known.record, next_observation_at=from_micros(now), waits="")
         save(writing, tenant, known._replace(record=record))
 
 
 def _keys_of(run: MeteredRun) -> Iterable[_AccountKey]:
-    """The attribution keys in which the run is counted: its own, and that of all who are told by nothing but the time."""
+    """The attribution keys in which the run is counted: its own, and `window`, which covers the whole account."""
     yield _AccountKey(run.source, AttributionKind.WINDOW.value)
     if run.attribution_key.kind in NAMED:
         yield _AccountKey(run.source, run.attribution_key.kind.value, run.attribution_key.value)
 
 
 def _span(run: MeteredRun) -> _TimeSpan | None:
-    """When the run used something; None where nobody says."""
+    """The time in which the run used tokens; None where it has no times."""
     known = run.ended_at if run.started_at is None else run.started_at
     if known is None:
         return None
@@ -86,7 +86,7 @@ def _span(run: MeteredRun) -> _TimeSpan | None:
 
 
 def _merge(spans: Iterable[_TimeSpan]) -> list[_TimeSpan]:
-    """Those that touch as one, in order."""
+    """Sort the spans, and merge those that touch."""
     found: list[_TimeSpan] = []
     for one in sorted(spans):
         if found and one.start <= found[-1].end:

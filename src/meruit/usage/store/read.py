@@ -1,4 +1,4 @@
-"""Usage, read: one run, a page of them, the looks at it, who shares an account, and all of it in blocks."""
+"""Read usage: one run, a page of runs, a run's observations, the runs of an account, and all runs in blocks."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -15,12 +15,12 @@ from meruit.usage.attribution.run import AttributionRun
 from meruit.usage.store.rows import BLOCK, decode_observation, record_of
 
 ATTRIBUTION_BLOCK = 5_000
-"""Light rows that are read at a time."""
+"""How many runs of an account are read at a time."""
 _runs, _observations = tables.usage_runs, tables.usage_observations
 
 
 def find(connection: Connection, tenant: str, run_id: str) -> UsageRecord:
-    """One run; raises NotFound."""
+    """Read one run; raises NotFound."""
     row = connection.execute(select(_runs).where(_runs.c.tenant == tenant, _runs.c.id == run_id)).first()
     if row is None:
         raise NotFound(f"no usage run {run_id!r}; `meruit reconcile --list` lists all")
@@ -28,7 +28,7 @@ def find(connection: Connection, tenant: str, run_id: str) -> UsageRecord:
 
 
 def find_many(connection: Connection, tenant: str, run_ids: Sequence[str]) -> dict[str, UsageRecord]:
-    """Those of these runs that are there, by their ids."""
+    """Read the runs that exist, by their ids."""
     found: dict[str, UsageRecord] = {}
     for first in range(0, len(run_ids), BLOCK):
         some = run_ids[first : first + BLOCK]
@@ -38,23 +38,23 @@ def find_many(connection: Connection, tenant: str, run_ids: Sequence[str]) -> di
 
 
 def find_observations(connection: Connection, tenant: str, run_id: str) -> list[Observation]:
-    """The looks at a run, in the order in which they were added."""
+    """Read the observations of a run, in the order in which they were recorded."""
     of = _observations
     query = select(of.c.body).where(of.c.tenant == tenant, of.c.run_id == run_id).order_by(of.c.number)
     return [decode_observation(row.body).observation for row in connection.execute(query)]
 
 
 class UsageCommitment(NamedTuple):
-    """What the audit log commits to when it says something of a run."""
+    """The bytes that the audit log commits to in its entries about a run."""
 
     salt: bytes
     run: bytes
     observations: list[bytes]
-    """In the order in which they were added, also those that it has not spoken of yet."""
+    """In the order in which they were recorded, including those that no entry covers yet."""
 
 
 def load_commitment(connection: Connection, tenant: str, run_id: str) -> UsageCommitment:
-    """A run and the looks at it as the log stands for them, once it has said something of it; raises NotFound."""
+    """Read the bytes of a run that the audit log has an entry about; raises NotFound."""
     run = find(connection, tenant, run_id).run
     salt = connection.execute(select(_runs.c.salt).where(_runs.c.tenant == tenant, _runs.c.id == run_id)).scalar_one()
     of = _observations
@@ -62,7 +62,7 @@ def load_commitment(connection: Connection, tenant: str, run_id: str) -> UsageCo
     return UsageCommitment(bytes(salt), run.to_json(), [bytes(row.body) for row in connection.execute(query)])
 
 
-def page(  # noqa: PLR0913 - one a thing that runs are chosen by
+def page(  # noqa: PLR0913 - one parameter for each filter
     connection: Connection,
     tenant: str,
     *,
@@ -73,7 +73,7 @@ def page(  # noqa: PLR0913 - one a thing that runs are chosen by
     before: int | None = None,
     limit: int = 50,
 ) -> list[UsageRecord]:
-    """The newest first."""
+    """Read a page of runs, the newest first."""
     query = select(_runs).where(_runs.c.tenant == tenant)
     if framework is not None:
         query = query.where(_runs.c.framework == framework)
@@ -90,9 +90,9 @@ def page(  # noqa: PLR0913 - one a thing that runs are chosen by
 
 
 def iterate_account(connection: Connection, account: str, start: Moment, end: Moment) -> Iterator[AttributionRun]:
-    """Every run of an account that may have used something in a span of time, open ones first; block by block.
+    """Iterate over the runs of an account that may have used tokens in a span of time, open ones first.
 
-    Of all tenants: the provider knows the account, and not who shares it.
+    Includes all tenants: the provider counts by account, for all tenants that share it.
     """
     first, last = to_micros(start), to_micros(end)
     seq = 0
@@ -107,7 +107,7 @@ def iterate_account(connection: Connection, account: str, start: Moment, end: Mo
 
 
 def iterate_all(connection: Connection, tenant: str, framework: str | None = None) -> Iterator[UsageRecord]:
-    """Every run, oldest first, block by block."""
+    """Iterate over every run, the oldest first."""
     query = select(_runs).where(_runs.c.tenant == tenant).order_by(_runs.c.seq).limit(BLOCK)
     if framework is not None:
         query = query.where(_runs.c.framework == framework)
@@ -123,10 +123,11 @@ def _fetch_runs(connection: Connection, statement: str, *values: str | int | Non
 
 
 # Names of our own table; values are bound.
-_LIGHT = f"SELECT {', '.join(AttributionRun._fields)} FROM usage_runs WHERE account = ?"  # noqa: S608
+_SELECT_RUNS = f"SELECT {', '.join(AttributionRun._fields)} FROM usage_runs WHERE account = ?"  # noqa: S608
 _OPEN_RUNS = (
-    f"{_LIGHT} AND ended_at IS NULL AND (started_at IS NULL OR started_at < ?) AND seq > ? ORDER BY seq LIMIT ?"
+    f"{_SELECT_RUNS} AND ended_at IS NULL AND (started_at IS NULL OR started_at < ?) AND seq > ? ORDER BY seq LIMIT ?"
 )
 _ENDED_RUNS = (
-    f"{_LIGHT} AND (ended_at, seq) > (?, ?) AND (started_at IS NULL OR started_at < ?) ORDER BY ended_at, seq LIMIT ?"
+    f"{_SELECT_RUNS} AND (ended_at, seq) > (?, ?) AND (started_at IS NULL OR started_at < ?) "
+    "ORDER BY ended_at, seq LIMIT ?"
 )

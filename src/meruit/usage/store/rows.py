@@ -1,4 +1,4 @@
-"""The rows of usage: how one transaction reads, remembers and writes runs and the looks at them."""
+"""Rows of usage runs and observations: how a transaction reads, remembers and writes them."""
 
 from collections import namedtuple
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,61 +19,61 @@ from meruit.store.rows import RowKey, Rows
 from meruit.store.transaction import WriteTransaction
 
 BLOCK = 500
-"""Runs that one question asks for."""
+"""How many runs one query reads."""
 K = TypeVar("K")
 T = TypeVar("T")
 
 
 class EncodedRun(NamedTuple):
-    """A run as somebody records it, and the bytes that stand for it."""
+    """A run to be recorded, and its encoded bytes."""
 
     run: MeteredRun
     body: bytes
     for_judging: UsageRun
-    """The part that decides."""
+    """The part that the verdict depends on."""
 
 
 class EncodedObservation(NamedTuple):
-    """A look, and the bytes that stand for it."""
+    """An observation, and the stored bytes that the audit log commits to."""
 
     observation: Observation
     body: bytes
 
 
 class StoredUsageRun(NamedTuple):
-    """A run as its row keeps it, with what is nobody's to read, and the looks at it."""
+    """A run as it is stored, with its observations and the values that are not shown to clients."""
 
     record: UsageRecord
     last_count: Tokens | None = None
-    """What the provider counted when it was last asked with success."""
+    """The count of the last successful observation."""
     salt: bytes | None = None
-    """Of what the audit log says of it; made when it first says something."""
+    """The salt of its commitments in the audit log; made with the first entry."""
     observations: tuple[EncodedObservation, ...] | None = ()
-    """In the order in which they were added; None where they were not read yet."""
+    """In the order in which they were recorded; None where they have not been read."""
 
 
 RUN_ROWS = Rows[StoredUsageRun]("usage_run")
 
 
 def load_runs(
-    writing: WriteTransaction, tenant: str, run_ids: Iterable[str], *, with_looks: bool = False
+    writing: WriteTransaction, tenant: str, run_ids: Iterable[str], *, with_observations: bool = False
 ) -> dict[str, StoredUsageRun]:
-    """These runs as this transaction finds them, by two questions at most; raises NotFound."""
+    """Load runs within a transaction, with at most two queries for each block; raises NotFound."""
     found: dict[str, StoredUsageRun] = {}
     for block in blocks(dict.fromkeys(run_ids)):
         found |= _load_block(writing, tenant, block)
-        if with_looks:
+        if with_observations:
             found |= _with_observations(writing, tenant, [found[one] for one in block])
     return found
 
 
-def load_run(writing: WriteTransaction, tenant: str, run_id: str, *, with_looks: bool = False) -> StoredUsageRun:
-    """The same of one run."""
-    return load_runs(writing, tenant, [run_id], with_looks=with_looks)[run_id]
+def load_run(writing: WriteTransaction, tenant: str, run_id: str, *, with_observations: bool = False) -> StoredUsageRun:
+    """Load one run; raises NotFound."""
+    return load_runs(writing, tenant, [run_id], with_observations=with_observations)[run_id]
 
 
 def find_run(writing: WriteTransaction, tenant: str, run_id: str) -> StoredUsageRun | None:
-    """A run as this transaction finds it, if it is there."""
+    """Find a run within a transaction; None where it does not exist."""
     if not RUN_ROWS.is_known(writing, tenant, run_id):
         _prefetch(writing, tenant, [run_id])
     return RUN_ROWS.get(writing, tenant, run_id)
@@ -81,7 +81,7 @@ def find_run(writing: WriteTransaction, tenant: str, run_id: str) -> StoredUsage
 
 # Any: writes of several kinds, each about one run.
 def prefetch_runs(writing: WriteTransaction, several: Sequence[Any]) -> None:
-    """Read the runs of a group with one question."""
+    """Read the runs of a group of writes with one query."""
     by_tenant: dict[str, dict[str, None]] = {}
     for write in several:
         by_tenant.setdefault(write.tenant, {})[write.run_id] = None
@@ -90,69 +90,69 @@ def prefetch_runs(writing: WriteTransaction, several: Sequence[Any]) -> None:
 
 
 def with_prefetch(kind: type[K]) -> type[K]:
-    """Have several such writes of a group read their runs with one question."""
+    """Make a class of writes read the runs of a whole group with one query."""
     setattr(kind, PREFETCH, staticmethod(prefetch_runs))
     return kind
 
 
-def insert_run(writing: WriteTransaction, tenant: str, by: str, told: EncodedRun, held: StoredUsageRun) -> None:
-    """Write a run that is new."""
+def insert_run(writing: WriteTransaction, tenant: str, by: str, encoded: EncodedRun, stored: StoredUsageRun) -> None:
+    """Insert a new run."""
     writing.insert(
         tables.usage_runs,
         tenant=tenant,
-        id=told.run.id,
-        seq=held.record.seq,
+        id=encoded.run.id,
+        seq=stored.record.seq,
         created_at=writing.now.micros,
         created_by=by,
-        **_run_columns(told),
-        **_status_columns(held),
-        **_price_columns(held.record),
-        body=told.body,
+        **_run_columns(encoded),
+        **_status_columns(stored),
+        **_price_columns(stored.record),
+        body=encoded.body,
     )
-    RUN_ROWS.put(writing, held, tenant, told.run.id)
+    RUN_ROWS.put(writing, stored, tenant, encoded.run.id)
 
 
-def replace_run(writing: WriteTransaction, tenant: str, told: EncodedRun) -> None:
-    """Write what an open run says of itself by now."""
-    values = _run_columns(told)
-    writing.rewrite(_SAVE_RUN, *(values[name] for name in _RUN_PART), told.body, tenant, told.run.id)
+def replace_run(writing: WriteTransaction, tenant: str, encoded: EncodedRun) -> None:
+    """Update the columns of an open run that was recorded again."""
+    values = _run_columns(encoded)
+    writing.rewrite(_SAVE_RUN, *(values[name] for name in _RUN_PART), encoded.body, tenant, encoded.run.id)
 
 
-def save(writing: WriteTransaction, tenant: str, held: StoredUsageRun) -> None:
-    """Write what is claimed of a run by now."""
-    run_id = held.record.run.id
-    values = _status_columns(held)
+def save(writing: WriteTransaction, tenant: str, stored: StoredUsageRun) -> None:
+    """Update the status columns of a run."""
+    run_id = stored.record.run.id
+    values = _status_columns(stored)
     writing.rewrite(_SAVE, *(values[name] for name in _STATUS_PART), tenant, run_id)
-    RUN_ROWS.put(writing, held, tenant, run_id)
+    RUN_ROWS.put(writing, stored, tenant, run_id)
 
 
-def save_prices(writing: WriteTransaction, tenant: str, held: StoredUsageRun) -> None:
-    """Write what a run costs by now; apart, as others may have moved the rest of its row."""
-    run_id = held.record.run.id
-    values = _price_columns(held.record)
+def save_prices(writing: WriteTransaction, tenant: str, stored: StoredUsageRun) -> None:
+    """Update the price columns of a run; only these, because other writers may have changed the rest."""
+    run_id = stored.record.run.id
+    values = _price_columns(stored.record)
     writing.rewrite(_SAVE_PRICES, values["quotes"], values["costs"], tenant, run_id)
-    RUN_ROWS.put(writing, held, tenant, run_id)
+    RUN_ROWS.put(writing, stored, tenant, run_id)
 
 
 def insert_observation(
-    writing: WriteTransaction, tenant: str, run_id: str, number: int, kept: EncodedObservation
+    writing: WriteTransaction, tenant: str, run_id: str, number: int, encoded: EncodedObservation
 ) -> None:
-    """Add a look to a run's."""
-    at = to_micros(kept.observation.at)
+    """Insert an observation of a run."""
+    at = to_micros(encoded.observation.at)
     writing.insert(
         tables.usage_observations,
         tenant=tenant,
         run_id=run_id,
         number=number,
-        id=kept.observation.id,
+        id=encoded.observation.id,
         at=at,
-        body=kept.body,
+        body=encoded.body,
     )
 
 
 # Any: a row has its columns as attributes, which no type says.
 def record_of(row: Any) -> UsageRecord:
-    """The run of a row."""
+    """Decode the run of a row."""
     return UsageRecord(
         run=_RUN.decode(row.body),
         seq=row.seq,
@@ -169,33 +169,35 @@ def record_of(row: Any) -> UsageRecord:
 
 
 def decode_observation(body: bytes) -> EncodedObservation:
-    """The look of a row."""
+    """Decode the observation of a row."""
     return EncodedObservation(_OBSERVATION.decode(body), bytes(body))
 
 
-def last_count_of(looks: Iterable[EncodedObservation]) -> Tokens | None:
-    """What the provider counted when it was last asked with success."""
-    counted = [one.observation for one in looks if one.observation.error is None and one.observation.total is not None]
+def last_count_of(observations: Iterable[EncodedObservation]) -> Tokens | None:
+    """The count of the last successful observation; None where there is none."""
+    counted = [
+        one.observation for one in observations if one.observation.error is None and one.observation.total is not None
+    ]
     return max(counted, key=lambda one: (one.at, one.id)).total if counted else None
 
 
 def moment(micros: int | None) -> datetime | None:
-    """A moment out of its column."""
+    """Convert a column to a time."""
     return None if micros is None else from_micros(micros)
 
 
 def micros_of(at: datetime | None) -> int | None:
-    """A moment as its column keeps it."""
+    """Convert a time to a column."""
     return None if at is None else to_micros(at)
 
 
 def placeholders(count: int) -> str:
-    """Places for so many values."""
+    """Format the placeholders of so many values."""
     return ", ".join("?" * count)
 
 
 def blocks(names: Iterable[T]) -> Iterator[list[T]]:
-    """As many at a time as one question asks for."""
+    """Split names into blocks of the size that one query reads."""
     left = iter(names)
     while block := [*islice(left, BLOCK)]:
         yield block
@@ -206,11 +208,11 @@ def _load_block(writing: WriteTransaction, tenant: str, run_ids: Sequence[str]) 
     if unknown:
         _prefetch(writing, tenant, unknown)
     found = {one: find_run(writing, tenant, one) for one in run_ids}
-    missing = [one for one, held in found.items() if held is None]
+    missing = [one for one, stored in found.items() if stored is None]
     if missing:
         more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
         raise NotFound(f"no usage run {missing[0]!r}{more}; `meruit reconcile --list` lists all")
-    return {one: held for one, held in found.items() if held is not None}
+    return {one: stored for one, stored in found.items() if stored is not None}
 
 
 def _prefetch(writing: WriteTransaction, tenant: str, run_ids: Iterable[str]) -> None:
@@ -221,29 +223,29 @@ def _prefetch(writing: WriteTransaction, tenant: str, run_ids: Iterable[str]) ->
             row: Any = _Row._make(values)
             seen = None if row.last_input is None else Tokens(row.last_input, row.last_output, row.last_requests)
             salt = None if row.salt is None else bytes(row.salt)
-            held = StoredUsageRun(record_of(row), seen, salt, None if row.observations else ())
-            found[RUN_ROWS.key(tenant, row.id)] = held
+            stored = StoredUsageRun(record_of(row), seen, salt, None if row.observations else ())
+            found[RUN_ROWS.key(tenant, row.id)] = stored
         RUN_ROWS.load(writing, found, wanted=(RUN_ROWS.key(tenant, one) for one in block))
 
 
 def _with_observations(
     writing: WriteTransaction, tenant: str, several: Sequence[StoredUsageRun]
 ) -> dict[str, StoredUsageRun]:
-    """These runs with the looks of those whose looks were not read yet."""
+    """Read the missing observations of these runs; return the runs that were completed."""
     missing = {one.record.run.id: one for one in several if one.observations is None}
     if not missing:
         return {}
-    looks: dict[str, list[EncodedObservation]] = {one: [] for one in missing}
+    observations: dict[str, list[EncodedObservation]] = {one: [] for one in missing}
     for run_id, body in writing.fetch(_OBSERVATIONS.format(placeholders(len(missing))), tenant, *missing):
-        looks[run_id].append(decode_observation(body))
-    # Whoever of this group added a look has read the others, and has taught them with it.
-    return {one: held._replace(observations=tuple(looks[one])) for one, held in missing.items()}
+        observations[run_id].append(decode_observation(body))
+    # A write of this group that added an observation has read and remembered all of that run's.
+    return {one: stored._replace(observations=tuple(observations[one])) for one, stored in missing.items()}
 
 
-def _run_columns(told: EncodedRun) -> dict[str, Any]:
-    """The columns that follow from the run itself."""
-    run = told.run
-    local_input, local_output, local_requests = _counts(_local_tokens(told.for_judging))
+def _run_columns(encoded: EncodedRun) -> dict[str, Any]:
+    """The columns that depend on the run itself."""
+    run = encoded.run
+    local_input, local_output, local_requests = _counts(_local_tokens(encoded.for_judging))
     return {
         "framework": run.framework,
         "account": run.source,
@@ -260,16 +262,16 @@ def _run_columns(told: EncodedRun) -> dict[str, Any]:
 
 
 def _local_tokens(run: UsageRun) -> Tokens | None:
-    """What the run says it used; who declares to use no model says zero, so that the sum of its attribution key is known."""
+    """The run's own count; zero where it declares no usage, so that the sum of its attribution key is known."""
     if run.uses_none:
         return sum_tokens(one.local for one in run.steps if one.local is not None)
     return run.local
 
 
-def _status_columns(held: StoredUsageRun) -> dict[str, Any]:
+def _status_columns(stored: StoredUsageRun) -> dict[str, Any]:
     """The columns that follow from its observations, and from what people acknowledge."""
-    record = held.record
-    last_input, last_output, last_requests = _counts(held.last_count)
+    record = stored.record
+    last_input, last_output, last_requests = _counts(stored.last_count)
     return {
         "status": record.verdict.status.value,
         "code": record.verdict.code.value,
@@ -282,7 +284,7 @@ def _status_columns(held: StoredUsageRun) -> dict[str, Any]:
         "last_input": last_input,
         "last_output": last_output,
         "last_requests": last_requests,
-        "salt": held.salt,
+        "salt": stored.salt,
         "acknowledged": _ENCODER.encode(record.acknowledged) if record.acknowledged else None,
         "verdict": _ENCODER.encode(record.verdict),
     }

@@ -1,6 +1,6 @@
-"""Usage: runs are recorded, looked at and accepted, each change once, and decided by the same rule every time."""
+"""Write usage: record runs, observations, acknowledgements and prices, and decide again after each change."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -21,7 +21,6 @@ from meruit.model.metering import AttributionKind, MeteredRun, UsageRecord, attr
 from meruit.model.prices import PriceQuote, RunCosts
 from meruit.model.time import from_micros
 from meruit.model.usage import Acknowledgement, Observation, UsageCode, UsagePolicy, UsageStatus, UsageVerdict
-from meruit.outcomes.store.write import IdempotentReplay, IdempotentRequest, find_reply, keep_reply
 from meruit.store.transaction import WriteTransaction
 from meruit.usage.decision import decide
 from meruit.usage.schedule import Schedule, is_early, next_observation
@@ -47,124 +46,115 @@ from meruit.usage.store.rows import (
 )
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
-"""Between them a time can be reckoned with."""
+"""Times outside of these are refused."""
 CREDENTIAL = "credential"
-"""What a run waits for whose look was refused."""
+"""What a run waits for after the provider refused its key."""
 _DEFAULT_POLICY, _DEFAULT_SCHEDULE = UsagePolicy(), Schedule()
 
 
 class _RecordedRun(NamedTuple):
-    """A run that was written down."""
+    """A run after it was recorded."""
 
     record: UsageRecord
     has_changed_cohort: bool = False
-    """Whether others that share its attribution key may be counted otherwise now: it is new, has moved or has ended."""
+    """Whether the cohorts of other runs may have changed: the run is new, has moved or has ended."""
 
 
 @with_prefetch
 class RecordRun(NamedTuple):
-    """A run as it is known by now: new, or the next state of one that is open."""
+    """Record a run: a new one, or the next state of one that is open."""
 
     tenant: str
     by: str
     run: MeteredRun
     quotes: tuple[PriceQuote, ...] = ()
-    once: IdempotentRequest | None = None
-    render: Callable[[UsageRecord], bytes] = lambda _record: b""
     policy: UsagePolicy = _DEFAULT_POLICY
     schedule: Schedule = _DEFAULT_SCHEDULE
     begins: bool = False
-    """Whether it is new, so that one of its name must not be there."""
+    """Whether the run must be new."""
 
     @property
     def run_id(self) -> str:
-        """Whose row it is."""
+        """The id of the run."""
         return self.run.id
 
-    def __call__(self, writing: WriteTransaction) -> UsageRecord | IdempotentReplay:
-        """Write it down; the same twice is once. Raises UsageRunEnded, UsageRunOpen, BadUsage."""
-        if self.once is not None:
-            before = find_reply(writing, self.tenant, self.once)
-            if before is not None:
-                return before
+    def __call__(self, writing: WriteTransaction) -> UsageRecord:
+        """Record the run; recording it again changes nothing. Raises UsageRunEnded, UsageRunOpen, InvalidUsage."""
         recorded = self.write(writing, _validate_run(self.run))
         record = recorded.record
         if recorded.has_changed_cohort:
             invalidate_cohorts(writing, [record.run])
-        if self.once is not None:
-            keep_reply(writing, self.tenant, self.once._replace(reply=self.render(record)))
         return record
 
-    def write(self, writing: WriteTransaction, told: EncodedRun) -> _RecordedRun:
-        """The run as it stands now, and whether others are to be looked at again for it."""
-        held = find_run(writing, self.tenant, told.run.id)
-        if held is None:
-            return self._insert(writing, told)
-        quotes = (*held.record.quotes, *_first_quotes(held.record.quotes, self.quotes))
-        if held.record.run == told.run:
-            if quotes != held.record.quotes:
-                held = held._replace(record=msgspec.structs.replace(held.record, quotes=quotes))
-                save_prices(writing, self.tenant, held)
-            return _RecordedRun(held.record)
-        if held.record.run.ended_at is not None:
+    def write(self, writing: WriteTransaction, encoded: EncodedRun) -> _RecordedRun:
+        """Record the run; return it, and whether the cohorts of other runs have changed."""
+        stored = find_run(writing, self.tenant, encoded.run.id)
+        if stored is None:
+            return self._insert(writing, encoded)
+        quotes = (*stored.record.quotes, *_first_quotes(stored.record.quotes, self.quotes))
+        if stored.record.run == encoded.run:
+            if quotes != stored.record.quotes:
+                stored = stored._replace(record=msgspec.structs.replace(stored.record, quotes=quotes))
+                save_prices(writing, self.tenant, stored)
+            return _RecordedRun(stored.record)
+        if stored.record.run.ended_at is not None:
             raise UsageRunEnded(
-                f"run {told.run.id} ended at {held.record.run.ended_at.isoformat()}, and differs from what is told of "
-                "it now; record another run under an id of its own"
+                f"run {encoded.run.id} ended at {stored.record.run.ended_at.isoformat()} with other contents; "
+                "record another run under a new id"
             )
         if self.begins:
             raise UsageRunOpen(
-                f"run {told.run.id} is open, with what it used by now; end it with `meruit usage end {told.run.id}` if "
-                "its process died, and begin another run under an id of its own"
+                f"run {encoded.run.id} is open already; if its process died, end it with "
+                f"`meruit usage end {encoded.run.id}`, and start another run under a new id"
             )
-        if held.record.run.framework != told.run.framework:
+        if stored.record.run.framework != encoded.run.framework:
             raise InvalidUsage(
-                f"run {told.run.id} is open, and of {held.record.run.framework!r}, not of {told.run.framework!r}; "
-                "record another run under an id of its own"
+                f"run {encoded.run.id} is open with framework {stored.record.run.framework!r}, not "
+                f"{encoded.run.framework!r}; record another run under a new id"
             )
-        return self._update(writing, told, quotes)
+        return self._update(writing, encoded, quotes)
 
-    def _insert(self, writing: WriteTransaction, told: EncodedRun) -> _RecordedRun:
-        self._claim_calls(writing, told.run)
-        verdict = decide(told.for_judging, (), self.policy)
-        due = next_observation(told.run.ended_at, verdict, (), self.policy, self.schedule)
-        # Its place is that of the event that tells of it.
+    def _insert(self, writing: WriteTransaction, encoded: EncodedRun) -> _RecordedRun:
+        self._claim_calls(writing, encoded.run)
+        verdict = decide(encoded.for_judging, (), self.policy)
+        due = next_observation(encoded.run.ended_at, verdict, (), self.policy, self.schedule)
+        # Its position is that of its event.
         record = UsageRecord(
-            told.run, writing.events + 1, 0, verdict, due.at, quotes=tuple(_first_quotes((), self.quotes))
+            encoded.run, writing.events + 1, 0, verdict, due.at, quotes=tuple(_first_quotes((), self.quotes))
         )
         _emit(writing, self.tenant, EventType.USAGE_RUN_RECORDED, record, "recorded")
-        insert_run(writing, self.tenant, self.by, told, StoredUsageRun(record))
-        if told.run.ended_at is not None:
+        insert_run(writing, self.tenant, self.by, encoded, StoredUsageRun(record))
+        if encoded.run.ended_at is not None:
             _emit(writing, self.tenant, EventType.USAGE_RUN_ENDED, record, "ended")
         return _RecordedRun(record, has_changed_cohort=True)
 
-    def _update(self, writing: WriteTransaction, told: EncodedRun, quotes: tuple[PriceQuote, ...]) -> _RecordedRun:
-        before = load_run(writing, self.tenant, told.run.id, with_looks=True)
-        self._claim_calls(writing, told.run, before.record.run)
-        now = before._replace(record=msgspec.structs.replace(before.record, run=told.run, quotes=quotes))
-        held = _decide_again(now, self.policy, self.schedule)
-        if before.record.run.contract_id != told.run.contract_id:
+    def _update(self, writing: WriteTransaction, encoded: EncodedRun, quotes: tuple[PriceQuote, ...]) -> _RecordedRun:
+        before = load_run(writing, self.tenant, encoded.run.id, with_observations=True)
+        self._claim_calls(writing, encoded.run, before.record.run)
+        now = before._replace(record=msgspec.structs.replace(before.record, run=encoded.run, quotes=quotes))
+        stored = _decide_again(now, self.policy, self.schedule)
+        if before.record.run.contract_id != encoded.run.contract_id:
             remember_former_contract(writing, self.tenant, before.record.run)
-        if told.run.ended_at is not None:
-            _emit(writing, self.tenant, EventType.USAGE_RUN_ENDED, held.record, "ended")
-        held = _publish(writing, self.tenant, before.record, held)
-        replace_run(writing, self.tenant, told)
-        save(writing, self.tenant, held)
-        save_prices(writing, self.tenant, held)
-        has_moved = _attribution_of(told.run) != _attribution_of(before.record.run)
-        return _RecordedRun(held.record, has_changed_cohort=has_moved or told.run.ended_at is not None)
+        if encoded.run.ended_at is not None:
+            _emit(writing, self.tenant, EventType.USAGE_RUN_ENDED, stored.record, "ended")
+        stored = _publish(writing, self.tenant, before.record, stored)
+        replace_run(writing, self.tenant, encoded)
+        save(writing, self.tenant, stored)
+        save_prices(writing, self.tenant, stored)
+        has_moved = _attribution_of(encoded.run) != _attribution_of(before.record.run)
+        return _RecordedRun(stored.record, has_changed_cohort=has_moved or encoded.run.ended_at is not None)
 
     def _claim_calls(self, writing: WriteTransaction, run: MeteredRun, before: MeteredRun | None = None) -> None:
         taken = find_call_of_other_run(writing, self.tenant, run)
         if taken is not None:
             raise InvalidUsage(
-                f"run {run.id!r}: call {taken!r} is another run's already; a call is counted once: record it with the "
-                "run that made it, and with no other"
+                f"run {run.id!r}: call {taken!r} belongs to another run; record each call with the run that made it"
             )
         save_call_owners(writing, self.tenant, run, before)
 
 
 class RecordRuns(NamedTuple):
-    """Many runs at once, as files hold them: all of them, or none."""
+    """Record many runs in one transaction: all of them, or none."""
 
     tenant: str
     by: str
@@ -173,111 +163,115 @@ class RecordRuns(NamedTuple):
     schedule: Schedule = _DEFAULT_SCHEDULE
 
     def __call__(self, writing: WriteTransaction) -> list[UsageRecord]:
-        """Write all of them down; raises what `RecordRun` does."""
+        """Record all runs; raises what `RecordRun` raises."""
         several = [
             RecordRun(self.tenant, self.by, run, policy=self.policy, schedule=self.schedule) for run in self.runs
         ]
         prefetch_runs(writing, several)
-        told = [_validate_run(run) for run in self.runs]
-        read_call_owners(writing, [one.run for one in told])
-        recorded = [one.write(writing, this) for one, this in zip(several, told, strict=True)]
+        encoded = [_validate_run(run) for run in self.runs]
+        read_call_owners(writing, [one.run for one in encoded])
+        recorded = [one.write(writing, this) for one, this in zip(several, encoded, strict=True)]
         invalidate_cohorts(writing, [one.record.run for one in recorded if one.has_changed_cohort])
         return [one.record for one in recorded]
 
 
 class RunObservation(NamedTuple):
-    """What one look at a run's count found."""
+    """An observation of one run."""
 
     run_id: str
     observation: Observation
 
 
 class RecordObservations(NamedTuple):
-    """What was found for many runs, to be added to what was found before."""
+    """Record observations of many runs."""
 
     tenant: str
     observations: Sequence[RunObservation]
     policy: UsagePolicy = _DEFAULT_POLICY
     schedule: Schedule = _DEFAULT_SCHEDULE
     since: datetime | None = None
-    """When it was read who shares what with whom; whoever was made due after that stays so."""
+    """When the cohorts were read; a run that was made due later stays due."""
 
     def __call__(self, writing: WriteTransaction) -> list[UsageRecord]:
-        """Add each look once, and decide again; the runs as they stand now, in the order given. Raises NotFound."""
-        held = load_runs(writing, self.tenant, [one.run_id for one in self.observations], with_looks=True)
-        before = dict(held)
-        for run_id, attempt in self.observations:
-            held[run_id] = self._add_observation(writing, held[run_id], attempt)
+        """Add each observation once, and decide again; return the runs in the order given. Raises NotFound."""
+        stored = load_runs(writing, self.tenant, [one.run_id for one in self.observations], with_observations=True)
+        before = dict(stored)
+        for run_id, observation in self.observations:
+            stored[run_id] = self._add_observation(writing, stored[run_id], observation)
         changed = {
             run_id: self._keep_due(writing, before[run_id], one)
-            for run_id, one in held.items()
+            for run_id, one in stored.items()
             if one is not before[run_id]
         }
         entries = [one for one in changed if _is_logged(before[one].record, changed[one].record)]
         _load_entry_numbers(writing, self.tenant, entries)
         for run_id, one in changed.items():
-            held[run_id] = _publish(writing, self.tenant, before[run_id].record, one)
-            save(writing, self.tenant, held[run_id])
-        return [held[run_id].record for run_id in dict.fromkeys(one.run_id for one in self.observations)]
+            stored[run_id] = _publish(writing, self.tenant, before[run_id].record, one)
+            save(writing, self.tenant, stored[run_id])
+        return [stored[run_id].record for run_id in dict.fromkeys(one.run_id for one in self.observations)]
 
     def _keep_due(self, writing: WriteTransaction, before: StoredUsageRun, after: StoredUsageRun) -> StoredUsageRun:
-        """A run that is counted with others than this look knows of is looked at once more."""
+        """Keep a run due whose cohort has changed since the observation was made."""
         due, now = before.record.next_observation_at, from_micros(writing.now.micros)
         if self.since is None or due is None or not self.since < due <= now:
             return after
         return after._replace(record=msgspec.structs.replace(after.record, next_observation_at=now, waits=""))
 
-    def _add_observation(self, writing: WriteTransaction, held: StoredUsageRun, attempt: Observation) -> StoredUsageRun:
-        """The run after one more look."""
-        kept = _validate_observation(attempt)
-        looks, record = held.observations or (), held.record
-        if any(one.observation == kept.observation for one in looks):
-            return held if attempt.error is not None else self._defer_repeat(writing, held)
-        last = attempt.at if record.last_observation_at is None else max(record.last_observation_at, attempt.at)
-        if self._is_early(held, attempt):
-            now = max(attempt.at, from_micros(writing.now.micros))
-            return held._replace(record=msgspec.structs.replace(self._postpone(held, now), last_observation_at=last))
-        insert_observation(writing, self.tenant, record.run.id, len(looks) + 1, kept)
+    def _add_observation(
+        self, writing: WriteTransaction, stored: StoredUsageRun, observation: Observation
+    ) -> StoredUsageRun:
+        """Return the run with one more observation."""
+        encoded = _validate_observation(observation)
+        observations, record = stored.observations or (), stored.record
+        if any(one.observation == encoded.observation for one in observations):
+            return stored if observation.error is not None else self._defer_repeat(writing, stored)
+        last = observation.at if record.last_observation_at is None else max(record.last_observation_at, observation.at)
+        if self._is_early(stored, observation):
+            now = max(observation.at, from_micros(writing.now.micros))
+            return stored._replace(
+                record=msgspec.structs.replace(self._postpone(stored, now), last_observation_at=last)
+            )
+        insert_observation(writing, self.tenant, record.run.id, len(observations) + 1, encoded)
         return _decide_again(
-            held._replace(observations=(*looks, kept)), self.policy, self.schedule, last_observation_at=last
+            stored._replace(observations=(*observations, encoded)), self.policy, self.schedule, last_observation_at=last
         )
 
-    def _defer_repeat(self, writing: WriteTransaction, held: StoredUsageRun) -> StoredUsageRun:
-        """The same answer once more, its moment included, is kept already; who gives it is not asked all the time."""
-        record = self._postpone(held, from_micros(writing.now.micros))
-        return held if record is held.record else held._replace(record=record)
+    def _defer_repeat(self, writing: WriteTransaction, stored: StoredUsageRun) -> StoredUsageRun:
+        """Postpone a run whose provider returned the same response again, including its time."""
+        record = self._postpone(stored, from_micros(writing.now.micros))
+        return stored if record is stored.record else stored._replace(record=record)
 
-    def _is_early(self, held: StoredUsageRun, attempt: Observation) -> bool:
-        """Whether it proves nothing, had it come in its time: also one that is late is measured by what was before."""
-        run, looks = held.record.run, _observations_since_end(held)
-        if not looks or run.ended_at is None or attempt.at < run.ended_at:
+    def _is_early(self, stored: StoredUsageRun, observation: Observation) -> bool:
+        """Whether the observation is too early to count, compared with those before its time."""
+        run, observations = stored.record.run, _observations_since_end(stored)
+        if not observations or run.ended_at is None or observation.at < run.ended_at:
             return False
-        if any(one.id == attempt.id for one in looks):
-            # One name for two findings is evidence of its own.
+        if any(one.id == observation.id for one in observations):
+            # The same id with other contents is a conflict, and is recorded.
             return False
-        before = [one for one in looks if one.at <= attempt.at]
-        stood = held.record.verdict
-        if len(before) < len(looks):
-            stood = decide(run.for_judging, before, self.policy, held.record.acknowledged)
-        return is_early(before, stood, attempt, self.policy)
+        before = [one for one in observations if one.at <= observation.at]
+        stood = stored.record.verdict
+        if len(before) < len(observations):
+            stood = decide(run.for_judging, before, self.policy, stored.record.acknowledged)
+        return is_early(before, stood, observation, self.policy)
 
-    def _postpone(self, held: StoredUsageRun, now: datetime) -> UsageRecord:
-        """Due when an equal look counts: whoever looks in vain would do so all the time."""
-        record = held.record
-        # A key that was refused works by now.
+    def _postpone(self, stored: StoredUsageRun, now: datetime) -> UsageRecord:
+        """Return the record, due when an equal observation counts, so that the provider is not called in vain."""
+        record = stored.record
+        # The key that was refused works now.
         waits = "" if record.waits == CREDENTIAL else record.waits
         if waits == record.waits and (record.next_observation_at is None or record.next_observation_at > now):
             return record
-        seen = [one for one in _observations_since_end(held) if one.error is None]
+        seen = [one for one in _observations_since_end(stored) if one.error is None]
         due = seen[-1].at + self.policy.interval if seen else now
-        # By a clock of the provider's that is far behind ours, that would be now.
+        # The provider's clock may be so far behind ours that this time is over already.
         return msgspec.structs.replace(
             record, next_observation_at=due if due > now else now + self.policy.interval, waits=waits
         )
 
 
 class Acknowledge(NamedTuple):
-    """A person accepts a count that fell."""
+    """Accept a count that fell."""
 
     tenant: str
     run_id: str
@@ -286,54 +280,54 @@ class Acknowledge(NamedTuple):
     schedule: Schedule = _DEFAULT_SCHEDULE
 
     def __call__(self, writing: WriteTransaction) -> UsageRecord:
-        """Decide again with the lower count; raises NothingToAcknowledge, BadUsage, NotFound."""
+        """Decide again with the lower count; raises NothingToAcknowledge, InvalidUsage, NotFound."""
         _check_ack(self.ack)
-        before = load_run(writing, self.tenant, self.run_id, with_looks=True)
+        before = load_run(writing, self.tenant, self.run_id, with_observations=True)
         record = before.record
         if record.verdict.code is not UsageCode.DECREASED:
             if any((one.by, one.reason) == (self.ack.by, self.ack.reason) for one in record.acknowledged):
-                # It was accepted, and the answer was lost.
+                # A retry of a request that succeeded.
                 return record
             raise NothingToAcknowledge(
-                f"run {self.run_id} is {record.verdict.status} ({record.verdict.code}); only a count that fell is "
-                "accepted by a person"
+                f"run {self.run_id} is {record.verdict.status} ({record.verdict.code}); "
+                "only a count that fell can be acknowledged"
             )
-        # Who accepts has seen every look that is kept, and none that is still to come, whatever any clock says.
+        # An acknowledgement covers every recorded observation and no later one, by any clock.
         at = max(one.observation.at for one in before.observations or ())
         ack = msgspec.structs.replace(self.ack, at=at)
         record = msgspec.structs.replace(record, acknowledged=(*record.acknowledged, ack))
-        held = _decide_again(before._replace(record=record), self.policy, self.schedule)
+        stored = _decide_again(before._replace(record=record), self.policy, self.schedule)
         what = f"acknowledged:{len(record.acknowledged)}"
-        _emit(writing, self.tenant, EventType.USAGE_ACKNOWLEDGED, held.record, what)
-        held = _publish(writing, self.tenant, before.record, held, ack)
-        save(writing, self.tenant, held)
-        return held.record
+        _emit(writing, self.tenant, EventType.USAGE_ACKNOWLEDGED, stored.record, what)
+        stored = _publish(writing, self.tenant, before.record, stored, ack)
+        save(writing, self.tenant, stored)
+        return stored.record
 
 
 class ObserveNow(NamedTuple):
-    """Somebody wants to know: these runs are due at once."""
+    """Make runs due at once."""
 
     tenant: str
     run_ids: Sequence[str]
 
     def __call__(self, writing: WriteTransaction) -> list[UsageRecord]:
-        """Make them due, those that are open aside: nobody looks at a run before its end. Raises NotFound."""
+        """Make the runs due, except open ones, which are never observed. Raises NotFound."""
         now = from_micros(writing.now.micros)
-        held = load_runs(writing, self.tenant, self.run_ids)
-        for run_id, one in held.items():
+        stored = load_runs(writing, self.tenant, self.run_ids)
+        for run_id, one in stored.items():
             if one.record.run.ended_at is not None:
-                # Who is due already stays so: another who wants to know may be about to look.
+                # A run that is due already keeps its time: another reconciler may be about to observe it.
                 due = one.record.next_observation_at
                 due = now if due is None else min(due, now)
                 record = msgspec.structs.replace(one.record, next_observation_at=due, waits="")
-                held[run_id] = one._replace(record=record)
-                save(writing, self.tenant, held[run_id])
-        return [one.record for one in held.values()]
+                stored[run_id] = one._replace(record=record)
+                save(writing, self.tenant, stored[run_id])
+        return [one.record for one in stored.values()]
 
 
 @with_prefetch
 class RecordPrices(NamedTuple):
-    """What a run's tokens cost: the prices that are frozen with it, and what came of them."""
+    """Freeze prices with a run, and record its costs."""
 
     tenant: str
     run_id: str
@@ -341,13 +335,13 @@ class RecordPrices(NamedTuple):
     ledger: RunCosts = RunCosts()
 
     def __call__(self, writing: WriteTransaction) -> UsageRecord:
-        """Add what is known by now; what is not told stays. Raises PriceStands, NotFound."""
-        held = load_run(writing, self.tenant, self.run_id)
-        record = held.record
+        """Add the prices and costs that are given; the others stay. Raises PriceAlreadyFrozen, NotFound."""
+        stored = load_run(writing, self.tenant, self.run_id)
+        record = stored.record
         quotes = (*record.quotes, *self._new_quotes(record.quotes))
         record = msgspec.structs.replace(record, quotes=quotes, ledger=self._merge_ledger(record.ledger))
-        if record != held.record:
-            save_prices(writing, self.tenant, held._replace(record=record))
+        if record != stored.record:
+            save_prices(writing, self.tenant, stored._replace(record=record))
         return record
 
     def _new_quotes(self, frozen: tuple[PriceQuote, ...]) -> list[PriceQuote]:
@@ -356,43 +350,42 @@ class RecordPrices(NamedTuple):
         for one in new:
             if _quote_key(one) in known and not one.reason:
                 raise PriceAlreadyFrozen(
-                    f"run {self.run_id} has a price for {one.model} already; another one needs a reason, and stands "
-                    "beside it"
+                    f"run {self.run_id} has a price for {one.model} already; give a reason to add another one"
                 )
         return new
 
     def _merge_ledger(self, ledger: RunCosts) -> RunCosts:
-        told = {
+        given = {
             name: amount
             for name in ("quoted", "billed", "settled")
             if (amount := getattr(self.ledger, name)) is not None
         }
-        kept = [name for name in ("quoted", "billed", "settled") if getattr(ledger, name) is not None]
-        if told and kept and ledger.currency != self.ledger.currency:
+        known = [name for name in ("quoted", "billed", "settled") if getattr(ledger, name) is not None]
+        if given and known and ledger.currency != self.ledger.currency:
             raise PriceAlreadyFrozen(
-                f"run {self.run_id} is reckoned in {ledger.currency}, and not in {self.ledger.currency}"
+                f"the costs of run {self.run_id} are in {ledger.currency}, not in {self.ledger.currency}"
             )
-        return msgspec.structs.replace(ledger, **told, currency=self.ledger.currency) if told else ledger
+        return msgspec.structs.replace(ledger, **given, currency=self.ledger.currency) if given else ledger
 
 
 def contract_of(run_id: str) -> str:
-    """The name under which the audit log counts what it says of a run; no contract has a tab in its own."""
+    """The name under which the audit log numbers the entries of a run; no contract id contains a tab."""
     return f"usage\t{run_id}"
 
 
 def _validate_run(run: MeteredRun) -> EncodedRun:
-    """The run as it can be read again; raises BadUsage."""
+    """Check a run, and encode it; raises InvalidUsage."""
     try:
         body = run.to_json()
         found = MeteredRun.from_json(body)
     except (TypeError, ValueError) as problem:
         raise InvalidUsage(f"run {run.id!r}: {problem}") from None
     if any("\0" in text for text in _text_columns(found)):
-        raise InvalidUsage(f"run {run.id!r} has a null character in a name; no database keeps one")
+        raise InvalidUsage(f"run {run.id!r} has a null character in a name; remove it")
     ids = [step.id for step in found.steps]
     if len(set(ids)) < len(ids):
         twice = next(one for one in ids if ids.count(one) > 1)
-        raise InvalidUsage(f"run {run.id!r} has two steps {twice!r}; each needs an id of its own")
+        raise InvalidUsage(f"run {run.id!r} has two steps {twice!r}; give each step its own id")
     _check_time(f"run {run.id!r}", found.started_at, found.ended_at)
     if found.started_at is not None and found.ended_at is not None and found.ended_at < found.started_at:
         raise InvalidUsage(f"run {run.id!r} ends before it starts")
@@ -406,26 +399,26 @@ def _validate_run(run: MeteredRun) -> EncodedRun:
 
 
 def _text_columns(run: MeteredRun) -> tuple[str, ...]:
-    """What has a column of its own."""
+    """The texts that have their own column."""
     calls = [call.id for call in run.calls] if run.attribution_key.kind is AttributionKind.REQUESTS else []
     return (run.id, run.framework, run.source, run.attribution_key.value, run.task, run.contract_id, *calls)
 
 
 def _attribution_of(run: MeteredRun) -> tuple[object, ...]:
-    """Where it is counted, and since when."""
+    """What decides which runs it is counted with."""
     return (run.source, run.attribution_key, run.started_at)
 
 
-def _validate_observation(attempt: Observation) -> EncodedObservation:
-    """The look as it can be read again; raises BadUsage."""
+def _validate_observation(observation: Observation) -> EncodedObservation:
+    """Check an observation, and encode it; raises InvalidUsage."""
     try:
-        kept = decode_observation(attempt.to_json())
+        encoded = decode_observation(observation.to_json())
     except (TypeError, ValueError) as problem:
-        raise InvalidUsage(f"attempt {attempt.id!r}: {problem}") from None
-    if not kept.observation.id or "\0" in kept.observation.id:
-        raise InvalidUsage(f"attempt {attempt.id!r} needs an id of its own, without null characters")
-    _check_time(f"attempt {attempt.id!r}", kept.observation.at)
-    return kept
+        raise InvalidUsage(f"observation {observation.id!r}: {problem}") from None
+    if not encoded.observation.id or "\0" in encoded.observation.id:
+        raise InvalidUsage(f"observation {observation.id!r} needs an id without null characters")
+    _check_time(f"observation {observation.id!r}", encoded.observation.at)
+    return encoded
 
 
 def _check_ack(ack: Acknowledgement) -> None:
@@ -434,23 +427,25 @@ def _check_ack(ack: Acknowledgement) -> None:
     except (TypeError, ValueError) as problem:
         raise InvalidUsage(f"the acknowledgement of {ack.by!r}: {problem}") from None
     if not ack.by.strip() or not ack.reason.strip():
-        raise InvalidUsage("who accepts a count that fell gives a name and a reason, which are recorded for good")
+        raise InvalidUsage("an acknowledgement needs a name and a reason; both are recorded permanently")
     _check_time("an acknowledgement", ack.at)
 
 
 def _check_time(what: str, *moments: datetime | None) -> None:
     for one in moments:
         if one is not None and not EARLIEST <= one < LATEST:
-            raise InvalidUsage(f"{what} cannot have been at {one.isoformat()}; give the time with its year and zone")
+            raise InvalidUsage(
+                f"{what} has an impossible time ({one.isoformat()}); give the time with its year and zone"
+            )
 
 
 def _quote_key(quote: PriceQuote) -> tuple[str, ...]:
-    """What a quote is the price of."""
+    """What a quote is a price of."""
     return (quote.provider, quote.model, quote.tier, quote.band)
 
 
 def _first_quotes(frozen: Sequence[PriceQuote], quotes: Iterable[PriceQuote]) -> Iterable[PriceQuote]:
-    """Quotes of what has no price yet: the first one of each is the run's."""
+    """The first quote of each model, tier and band that has no price yet."""
     known = {_quote_key(one) for one in frozen}
     for one in quotes:
         if _quote_key(one) not in known:
@@ -458,42 +453,42 @@ def _first_quotes(frozen: Sequence[PriceQuote], quotes: Iterable[PriceQuote]) ->
             yield one
 
 
-def _observations_since_end(held: StoredUsageRun) -> list[Observation]:
-    """The looks that count, in the order of time."""
-    ended_at = held.record.run.ended_at
-    if ended_at is None or not held.observations:
+def _observations_since_end(stored: StoredUsageRun) -> list[Observation]:
+    """The observations since the end of the run, in the order of time."""
+    ended_at = stored.record.run.ended_at
+    if ended_at is None or not stored.observations:
         return []
-    counting = [one.observation for one in held.observations if one.observation.at >= ended_at]
+    counting = [one.observation for one in stored.observations if one.observation.at >= ended_at]
     return sorted(counting, key=lambda one: (one.at, one.id)) if len(counting) > 1 else counting
 
 
 # Any: the fields of a record.
-def _decide_again(held: StoredUsageRun, policy: UsagePolicy, schedule: Schedule, **more: Any) -> StoredUsageRun:
-    """What may be claimed of a run by all that is kept of it, and when to look again."""
-    record, looks = held.record, held.observations or ()
-    verdict = decide(record.run.for_judging, [one.observation for one in looks], policy, record.acknowledged)
-    due = next_observation(record.run.ended_at, verdict, _observations_since_end(held), policy, schedule)
+def _decide_again(stored: StoredUsageRun, policy: UsagePolicy, schedule: Schedule, **more: Any) -> StoredUsageRun:
+    """Decide again by all observations, and schedule the next one."""
+    record, observations = stored.record, stored.observations or ()
+    verdict = decide(record.run.for_judging, [one.observation for one in observations], policy, record.acknowledged)
+    due = next_observation(record.run.ended_at, verdict, _observations_since_end(stored), policy, schedule)
     record = msgspec.structs.replace(
         record,
-        attempts=len(looks),
+        attempts=len(observations),
         verdict=verdict,
         next_observation_at=due.at,
         waits=due.waits,
         exhausted=due.exhausted,
         **more,
     )
-    return StoredUsageRun(record, last_count_of(looks), held.salt, looks)
+    return StoredUsageRun(record, last_count_of(observations), stored.salt, observations)
 
 
 def _publish(
     writing: WriteTransaction,
     tenant: str,
     before: UsageRecord,
-    held: StoredUsageRun,
+    stored: StoredUsageRun,
     ack: Acknowledgement | None = None,
 ) -> StoredUsageRun:
-    """Tell whoever listens what changed, and write down in the audit log what others rely on."""
-    record, was = held.record, before.verdict
+    """Emit events about what changed, and add an audit entry where a claim changed."""
+    record, was = stored.record, before.verdict
     verdict, what = record.verdict, f"{record.attempts}.{len(record.acknowledged)}"
     left = was.status is UsageStatus.VERIFIED and verdict.status is not UsageStatus.VERIFIED
     if left or verdict.withdrawn > was.withdrawn:
@@ -502,11 +497,11 @@ def _publish(
     if kind is not None and verdict.status is not was.status:
         _emit(writing, tenant, kind, record, f"{what}:{verdict.status}")
     if ack is None and not _is_logged(before, record):
-        return held
-    salt = held.salt or _new_salt(writing)
+        return stored
+    salt = stored.salt or _new_salt(writing)
     number = writing.next_in_contract(tenant, contract_of(record.run.id))
     evidence = commitment(
-        salt, usage_evidence_bytes(record.run.to_json(), (one.body for one in held.observations or ()))
+        salt, usage_evidence_bytes(record.run.to_json(), (one.body for one in stored.observations or ()))
     )
     by, reason = ("", "") if ack is None else (ack.by, ack.reason)
     writing.append(
@@ -516,35 +511,35 @@ def _publish(
         ),
         *(tenant, contract_of(record.run.id), number),
     )
-    return held._replace(salt=salt)
+    return stored._replace(salt=salt)
 
 
 def _is_logged(before: UsageRecord, after: UsageRecord) -> bool:
-    """Whether it came to be believed, is no longer believed, is believed otherwise, or contradicts itself."""
+    """Whether the run became verified, was withdrawn, has another claim, or has conflicting evidence."""
     old, new = before.verdict, after.verdict
     conflicting = new.code is UsageCode.CONFLICTING_EVIDENCE and old.code is not new.code
     return conflicting or new.withdrawn > old.withdrawn or _claim_of(old) != _claim_of(new)
 
 
 def _claim_of(verdict: UsageVerdict) -> tuple[object, ...] | None:
-    """What others rely on, and may be paid by: also while a run stays verified, it may be on other grounds."""
+    """What payments rely on; it may change while the run stays verified."""
     if verdict.status is not UsageStatus.VERIFIED:
         return None
     return (verdict.tokens, verdict.reported_by, verdict.interval_min)
 
 
 def _load_entry_numbers(writing: WriteTransaction, tenant: str, run_ids: Sequence[str]) -> None:
-    """Learn with one question how much the audit log says of each run."""
+    """Read with one query the number of the last audit entry of each run."""
     writing.look_up_contracts(tenant, [contract_of(one) for one in run_ids])
 
 
 def _new_salt(writing: WriteTransaction) -> bytes:
-    """Nobody can guess it: each id holds eighty random bits."""
+    """Make a salt that cannot be guessed: each id holds 80 random bits."""
     return sha256(f"{writing.new_id('salt')}{writing.new_id('salt')}".encode()).digest()[:SALT_BYTES]
 
 
 def _emit(writing: WriteTransaction, tenant: str, kind: EventType, record: UsageRecord, what: str) -> int:
-    """Names, states and counts; nothing of what was done."""
+    """Emit an event with ids, statuses and counts, without contents."""
     data: dict[str, Any] = {
         "run_id": record.run.id,
         "status": record.verdict.status,

@@ -297,22 +297,22 @@ def test_a_run_without_a_request_used_nothing() -> None:
         ("completion_tokens_details", "reasoning_tokens"),
     ],
 )
-def test_what_is_no_count_is_refused_by_its_name(wrong: object, place: tuple[str, ...]) -> None:
+def test_a_value_that_is_not_a_count_is_refused_by_name(wrong: object, place: tuple[str, ...]) -> None:
     block: Block = {**CHAT, place[0]: wrong if len(place) == 1 else {place[1]: wrong}}
-    with pytest.raises(AuthorError, match=rf"^{'.'.join(place)} of a usage block is .*a whole number from 0 to"):
+    with pytest.raises(AuthorError, match=rf"^{'.'.join(place)} .*9,007,199,254,740,992"):
         tokens_of(block)
 
 
 @pytest.mark.parametrize("wrong", ["usage", 5, True, [CHAT], (1, 2)])
-def test_what_can_hold_no_counts_is_refused(wrong: object) -> None:
-    with pytest.raises(AuthorError, match="a usage block is a dict or an SDK's object, not a "):
+def test_a_type_that_cannot_hold_counts_is_refused(wrong: object) -> None:
+    with pytest.raises(AuthorError, match=type(wrong).__name__):
         tokens_of(wrong)
-    with pytest.raises(AuthorError, match="holds counts by name"):
+    with pytest.raises(AuthorError, match=f"prompt_tokens_details.*{type(wrong).__name__}"):
         tokens_of({**CHAT, "prompt_tokens_details": wrong})
 
 
 def test_an_unknown_provider_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UnknownName, match=r"'anthropc' \(did you mean 'anthropic'\?\)"):
+    with pytest.raises(UnknownName, match=r"'anthropc'.*'anthropic'"):
         tokens_of(ANTHROPIC, "anthropc")
     with pytest.raises(UnknownName):
         tokens_of(None, "anthropc")

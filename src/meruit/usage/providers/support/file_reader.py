@@ -1,4 +1,4 @@
-"""Files that tell of usage, read whole and within limits; nothing is watched."""
+"""Read usage files, whole and within limits."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -13,20 +13,20 @@ MAX_FILES = 10_000
 
 
 class UsageText(NamedTuple):
-    """One file."""
+    """The content of one file."""
 
     name: str
     content: bytes
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """What is on each line that is not empty, with its number."""
+        """Yield each line that is not empty, with its number."""
         for number, line in enumerate(self.content.splitlines(), start=1):
             if line.strip():
                 yield number, line
 
 
 async def read_texts(path: str, endings: Sequence[str], clock: Callable[[], datetime]) -> list[UsageText]:
-    """A file, or those of a folder that end so, in the order of their names; raises FetchFailed."""
+    """Read a file, or the files of a folder with these endings, by name; raises FetchFailed."""
     try:
         return await asyncio.to_thread(_read_texts, Path(path), tuple(endings))
     except FetchFailed as failure:
@@ -41,7 +41,7 @@ def _read_texts(path: Path, endings: tuple[str, ...]) -> list[UsageText]:
         else:
             names = [path]
         if len(names) > MAX_FILES:
-            raise FetchFailed(FetchError.PARTIAL_PAGE, f"{path} holds more than {MAX_FILES:,} files; name one of them")
+            raise FetchFailed(FetchError.PARTIAL_PAGE, f"{path} has more than {MAX_FILES:,} files; name one of them")
         texts: list[UsageText] = []
         left_bytes = MAX_BYTES
         for one in names:
@@ -50,15 +50,13 @@ def _read_texts(path: Path, endings: tuple[str, ...]) -> list[UsageText]:
             left_bytes -= len(content)
             if left_bytes < 0:
                 raise FetchFailed(
-                    FetchError.PARTIAL_PAGE, f"{path} holds more than {MAX_BYTES:,} bytes; give less of it"
+                    FetchError.PARTIAL_PAGE, f"{path} has more than {MAX_BYTES:,} bytes; name fewer files"
                 )
             texts.append(UsageText(str(one), content))
     except FileNotFoundError:
-        raise FetchFailed(
-            FetchError.NOT_READY, f"there is no {path} yet; see whether file names what you mean"
-        ) from None
+        raise FetchFailed(FetchError.NOT_READY, f"{path} does not exist yet; check the setting file") from None
     except PermissionError:
-        raise FetchFailed(FetchError.AUTH, f"{path} may not be read; see who may") from None
+        raise FetchFailed(FetchError.AUTH, f"{path} may not be read; check its permissions") from None
     except OSError as problem:
         raise FetchFailed(FetchError.SERVER, f"{path} cannot be read: {type(problem).__name__}") from None
     return texts

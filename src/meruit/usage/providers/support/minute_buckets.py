@@ -1,4 +1,4 @@
-"""Providers that count by the minute, bill by the day, and tell of no single call."""
+"""Providers that count by the minute, bill by the day, and have no records of single calls."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -12,16 +12,16 @@ AskWindow = Callable[[Window], Awaitable[list[Page]]]
 
 
 class MinuteBucketSource(ABC):
-    """A source that is asked for whole minutes and whole days; how, each says for itself."""
+    """Requests whole minutes and whole days; each provider says how."""
 
     bucket = MINUTE
     longest: timedelta = DAY
     longest_costs: timedelta
-    """As `longest`, for what is billed."""
+    """As `longest`, for costs."""
     _client: UsageClient
 
     async def usage(self, window: Window) -> AsyncIterator[Page]:
-        """All that was counted in a window, page by page; raises FetchFailed."""
+        """Yield all counts of a window, page by page; raises FetchFailed."""
         for ask in self._usage_queries():
             async for page in fetch_window(
                 window, ask, longest=self.longest, narrowest=MINUTE, fit=self._align_minutes
@@ -29,18 +29,18 @@ class MinuteBucketSource(ABC):
                 yield page
 
     def calls(self, ids: Sequence[str]) -> AsyncIterator[Page]:
-        """Nothing."""
+        """Yield nothing: there are no records of single calls."""
         return no_pages(ids)
 
     async def costs(self, window: Window) -> AsyncIterator[Page]:
-        """What is billed for the days of a window; raises FetchFailed."""
+        """Yield the costs of the days of a window; raises FetchFailed."""
         async for page in fetch_window(
             window, self._costs, longest=self.longest_costs, narrowest=DAY, fit=self._align_days
         ):
             yield page
 
     def _align_minutes(self, window: Window) -> Window:
-        # A future end makes the whole question fail.
+        # A provider refuses a window that ends in the future.
         return align(window, MINUTE, self._client.now())
 
     def _align_days(self, window: Window) -> Window:
@@ -48,8 +48,8 @@ class MinuteBucketSource(ABC):
 
     @abstractmethod
     def _usage_queries(self) -> Iterable[AskWindow]:
-        """What must be asked, one after the other, for all that was counted."""
+        """The requests for all counts of a window, in order."""
 
     @abstractmethod
     async def _costs(self, window: Window) -> list[Page]:
-        """What is billed for whole days."""
+        """Request the costs of whole days."""
