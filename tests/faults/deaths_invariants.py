@@ -288,7 +288,7 @@ def no_key_is_half_there(view: View) -> Iterator[str]:
 def _parts(view: View, told: dict[str, int], request: Request) -> Iterator[bool]:
     """Of each part of a request, whether it is there."""
     reply = view.replies.get((request.tenant, request.once.key))
-    yield reply is not None and reply.reply == request.once.reply
+    yield reply is not None and reply.reply == request.reply
     if request.kind is Kind.REGISTER:
         row = view.names.get((request.tenant, criteria_digest_of(request.verdict.body)))
         yield row is not None

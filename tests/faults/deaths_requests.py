@@ -8,16 +8,17 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, select, update
-from tests.outcomes.making import body_of, criteria_of, judged
+from tests.outcomes.making import body_of, criteria_of, judged, record
 
 from meruit.log.entries import criteria_digest_of
 from meruit.model.access import Role
 from meruit.model.outcome import Labels
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.store import criteria
-from meruit.outcomes.store.write import AddVersions, IdempotentReplay, IdempotentRequest, NewOutcome, NewVersion, record
+from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion
 from meruit.store import keys, tables
 from meruit.store import log as audit
+from meruit.store.idempotency import IdempotentReplay, IdempotentRequest, IdempotentWrite
 from meruit.store.recorder import Write
 from meruit.store.store import Store
 from meruit.store.transaction import WriteTransaction
@@ -91,7 +92,11 @@ class Request:
 
     @property
     def once(self) -> IdempotentRequest:
-        return IdempotentRequest(f"key-{self.number}", "same", 201, f"reply {self.number}".encode())
+        return IdempotentRequest(f"key-{self.number}", "same", 201)
+
+    @property
+    def reply(self) -> bytes:
+        return f"reply {self.number}".encode()
 
     @property
     def repeats(self) -> bool:
@@ -104,10 +109,13 @@ class Request:
         made: Write[Any]
         match self.kind:
             case Kind.RECORD:
-                made = record([_new(store, self.tenant, one) for one in self.outcomes], self.once, self.tenant)
+                made = record(
+                    [_new(store, self.tenant, one) for one in self.outcomes], self.once, self.tenant, self.reply
+                )
             case Kind.REGISTER:
                 body = self.verdict.body
-                made = criteria.RegisterCriteria(self.tenant, self.name, body, criteria_digest_of(body), "", self.once)
+                register = criteria.RegisterCriteria(self.tenant, self.name, body, criteria_digest_of(body), "")
+                made = IdempotentWrite(self.tenant, self.once, register, lambda _: self.reply)
             case Kind.VERSIONS:
                 versions = tuple(NewVersion(*one, self.verdict.result, os.urandom(16)) for one in self.expected)
                 made = AddVersions(self.tenant, self.verdict.body, versions, "again")

@@ -37,8 +37,8 @@ from meruit.contracts.invariants import find_violations as broken_books
 from meruit.contracts.store import work as works
 from meruit.contracts.store.ledger import books
 from meruit.contracts.store.read import ContractSnapshot
-from meruit.outcomes.store.write import IdempotentReplay
 from meruit.store import tables
+from meruit.store.idempotency import IdempotentReplay
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 
@@ -99,7 +99,7 @@ class Turn(NamedTuple):
 def ask(store: Store, turn: Turn, attempt: int) -> tuple[list[str], list[str]]:
     """Make the moves of the step: a digest of what each caller is answered, and what was refused."""
     callers = [Caller(store, turn.tenant, one.name, turn.number * 10 + attempt) for one in turn.asks]
-    writes = [one.make(caller) for one, caller in zip(turn.asks, callers, strict=True)]
+    writes = [one.write(caller) for one, caller in zip(turn.asks, callers, strict=True)]
     answers = together(store, writes) if len(writes) > 1 else [store.recorder.write(writes[0])]
     refused = [f"{turn.name} was refused: {answer!r}" for answer in answers if isinstance(answer, BaseException)]
     return [_digest(one, answer) for one, answer in zip(turn.asks, answers, strict=True)], refused

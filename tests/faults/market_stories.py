@@ -29,8 +29,9 @@ from meruit.governance.dossier import HandedIn
 from meruit.model.access import Scope
 from meruit.outcomes.service import Registrar
 from meruit.outcomes.store.read import criteria_body
-from meruit.outcomes.store.write import AddVersions, IdempotentRequest, NewVersion, result_from
+from meruit.outcomes.store.write import AddVersions, NewVersion, result_from
 from meruit.store import tables
+from meruit.store.idempotency import IdempotentRequest, IdempotentWrite
 from meruit.store.recorder import Write
 from meruit.store.store import Store
 
@@ -47,11 +48,12 @@ class Caller(NamedTuple):
 
     @property
     def request(self) -> ContractRequest:
-        return ContractRequest(
-            Actor(Scope(self.tenant), BY),
-            IdempotentRequest(self.key, "same", 200, b""),
-            sent,
-        )
+        return ContractRequest(Actor(Scope(self.tenant), BY), self.key)
+
+    # Any: each transition returns its own kind of value.
+    def once(self, write: Write[Any], render: Callable[[Any], bytes]) -> Write[Any]:
+        """The write with this caller's idempotency key."""
+        return IdempotentWrite(self.tenant, IdempotentRequest(self.key, "same", 200), write, render)
 
 
 class Ask(NamedTuple):
@@ -63,6 +65,13 @@ class Ask(NamedTuple):
     moved: tuple[str, int] | None = None
     """The row that tells of it, by operation and number."""
     keyed: bool = True
+    # Any: a contract's snapshot, or work.
+    render: Callable[[Any], bytes] = sent
+
+    def write(self, caller: Caller) -> Write[Any]:
+        """What the recorder is given."""
+        made = self.make(caller)
+        return caller.once(made, self.render) if self.keyed else made
 
 
 class Step(NamedTuple):
@@ -151,11 +160,9 @@ class Teller:
         template, work_id = self._templates.work(self._kind), f"wrk_{self.name}"
 
         def make(caller: Caller) -> SubmitWork:
-            once = caller.request.once
-            chosen = template._replace(tenant=caller.tenant, id=work_id, once=once)
-            return chosen._replace(render=lambda work: works.to_work_view(work).to_json())
+            return template._replace(tenant=caller.tenant, id=work_id)
 
-        self._ask("submit", make, None)
+        self._ask("submit", make, None, render=lambda work: works.to_work_view(work).to_json())
         return self
 
     def award(self, place: int = 0) -> "Teller":

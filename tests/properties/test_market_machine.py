@@ -29,8 +29,9 @@ from meruit.contracts.store.read import ContractSnapshot
 from meruit.contracts.transitions import AwardContract, ExpireContracts
 from meruit.errors import WrongState
 from meruit.outcomes.store.read import criteria_body, criteria_from
-from meruit.outcomes.store.write import AddVersions, IdempotentReplay, NewVersion
+from meruit.outcomes.store.write import AddVersions, NewVersion
 from meruit.store import tables
+from meruit.store.idempotency import IdempotentReplay
 from meruit.store.location import Location
 from meruit.store.recorder import Write
 from meruit.store.store import ClockAndEntropy, Store
@@ -366,7 +367,7 @@ class Machine(RuleBasedStateMachine):
         self._ask(
             client,
             contract_id,
-            lambda party, key: AwardContract(party.request(key), contract_id, self.works[kind], agent),
+            lambda party, key: party.once(AwardContract(party.request(key), contract_id, self.works[kind], agent), key),
             lambda _model: None,
         )
 
