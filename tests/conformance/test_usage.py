@@ -913,10 +913,10 @@ def test_answers_are_kept_once_by_their_content(here: Place) -> None:
 @pytest.mark.parametrize(
     "content", [b"nothing", StorePages.pack("t", "a", Window(BEGUN, ENDED), [b"two"], ENDED).content]
 )
-def test_an_answer_that_was_changed_is_told_of(here: Place, content: bytes) -> None:
+def test_a_stored_response_that_was_changed_is_refused(here: Place, content: bytes) -> None:
     kept = StorePages.pack(here.tenant, "main", Window(BEGUN, ENDED), [b"one"], ENDED)
     here.write(kept._replace(content=content))
-    with here.store.database.reading() as connection, pytest.raises(StoreError, match=digest):
+    with here.store.database.reading() as connection, pytest.raises(StoreError, match=kept.digest):
         find_fetch(connection, here.tenant, "main", kept.digest)
 
 
