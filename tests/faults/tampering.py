@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from tests.audit.contract_bundles import ENDINGS, Stall, bundles_of, outcome_of
+from tests.outcomes.making import record
 
 from meruit import SuccessCriteria, VerificationEngine
 from meruit.audit.bundle import (
@@ -65,7 +66,7 @@ from meruit.model.money import Bill
 from meruit.model.outcome import Labels
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.store.erase import erase
-from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion, record
+from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 
