@@ -22,9 +22,10 @@ HEAD = "<!-- Written by docs/generate.py from the code; edit the code instead. -
 
 def metrics_page() -> Iterator[str]:
     yield HEAD + "# Metrics\n"
-    yield "What criteria may ask for by name. `meruit metrics` lists the same, `meruit metrics NAME` explains one.\n"
-    yield "Provenance says who measured: *computed* by us from the work, *observed* by who ran it, *claimed* by the"
-    yield "agent about itself. What cannot be measured is never 0: the criterion is indeterminate, and says why.\n"
+    yield "The metrics that criteria can use. `meruit metrics` lists them, `meruit metrics NAME` explains one.\n"
+    yield "Provenance says who measured: *computed* by Meruit from the work, *observed* by the system that ran it,"
+    yield "*claimed* by the agent. A value that cannot be measured is never 0: the criterion is indeterminate, with the"
+    yield "reason.\n"
     for family in dict.fromkeys(metric.family for metric in metrics):
         yield f"## {family}\n\n| metric | type | provenance | what it is |\n|---|---|---|---|"
         members = [metric for metric in metrics if metric.family == family]
@@ -40,16 +41,16 @@ def metrics_page() -> Iterator[str]:
 
 def assertions_page() -> Iterator[str]:
     yield HEAD + "# Assertions\n"
-    yield "What each check understands; `meruit checks NAME` shows the same with an example. [Checks](checks.md) says"
-    yield "how they select, match and score. A check is one file in `src/meruit/checks/`, or an installed package's"
-    yield "entry point of the group `meruit.checks`.\n"
+    yield "The settings of each check; `meruit checks NAME` shows them with an example. [Checks](checks.md) explains how"
+    yield "they select, match and score. A check is one file in `src/meruit/checks/`, or an entry point of an installed"
+    yield "package in the group `meruit.checks`.\n"
     shared = {field.alias or name for name, field in StateAssertion.model_fields.items()}
     everyone = settings_schema(checks.get("state-unchanged"), {})["properties"]
-    yield "## All of them\n\n| setting | what it says |\n|---|---|"
+    yield "## Every check\n\n| setting | meaning |\n|---|---|"
     yield from (f"| `{name}` | {everyone[name].get('description', '')} |" for name in sorted(shared))
     for check in checks:
         yield f"\n## {check.name}\n\n{check.summary} Reads {', '.join(sorted(check.kinds))}; its evidence is"
-        yield f"`{check.evidence}`.\n\n| setting | what it says |\n|---|---|"
+        yield f"`{check.evidence}`.\n\n| setting | meaning |\n|---|---|"
         found = settings_schema(check, {})["properties"]
         for name in sorted(found.keys() - shared):
             yield f"| `{name}` | {found[name].get('description', '').replace('|', '/')} |"
