@@ -1,4 +1,4 @@
-"""For tests of agents and verifiers: a model that says what it is told to, and a verifier asked without an agent."""
+"""Helpers for tests of agents and verifiers: a model with scripted answers, and a verifier called without an agent."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -20,10 +20,10 @@ ScriptLine = ModelAnswer | Exception | Callable[[Sequence[dict[str, Any]]], Mode
 
 
 class ScriptedModel:
-    """A model that gives the answers of a script, one a turn, and keeps what it was asked.
+    """A model that gives the answers of a script, one per turn, and records the requests.
 
-    It answers by the number of turns in the conversation, not by how often it was asked: a run that is driven again
-    after a crash hears the same.
+    It answers by the number of turns in the conversation, not by the number of requests: a run that is driven again
+    after a crash gets the same answers.
     """
 
     def __init__(self, script: Iterable[ScriptLine]) -> None:
@@ -34,22 +34,22 @@ class ScriptedModel:
     async def answer(
         self,
         messages: Sequence[dict[str, Any]],
-        tools: Sequence[ToolSpec],  # noqa: ARG002 - a script knows what to call
+        tools: Sequence[ToolSpec],  # noqa: ARG002 - the script has the calls
         force: str | None = None,
     ) -> ModelAnswer:
-        """The next line of the script; one that is an exception is raised."""
+        """Return the next line of the script, or raise it if it is an exception."""
         self.asked.append([*messages])
         self.forced.append(force)
         turn = sum(message["role"] == "assistant" for message in messages)
         if turn >= len(self.script):
-            raise ScriptOver(f"the script has {len(self.script)} answers, and the model was asked for another")
+            raise ScriptOver(f"the script has {len(self.script)} answers, and the agent needs another; add one")
         line = self.script[turn]
         if isinstance(line, Exception):
             raise line
         return line if isinstance(line, ModelAnswer) else line(messages)
 
 
-# Any: whatever somebody wrote there.
+# Any: a line of the author's script.
 def _check_line(place: int, line: Any) -> ScriptLine:
     if isinstance(line, ModelAnswer | Exception) or (callable(line) and not isinstance(line, type)):
         return line
@@ -60,41 +60,41 @@ def _check_line(place: int, line: Any) -> ScriptLine:
             better = f"says({msgspec.json.encode(line).decode()})"
         case _:
             better = "says(…)"
-    wrong = f"line {place} of the script is of type {type(line).__name__}, which is no answer"
+    wrong = f"line {place} of the script is of type {type(line).__name__}, which is not a valid answer"
     raise AgentError(f"{wrong}; write {better}")
 
 
 def says(text: str = "", *calls: ToolCall, tokens: tuple[int, int] = (10, 5)) -> ModelAnswer:
-    """An answer of a scripted model."""
+    """Make an answer of a scripted model."""
     usage = Usage(tokens[0], tokens[1], requests=1)
     return ModelAnswer(text, calls, usage, "tool_calls" if calls else "stop", "scripted")
 
 
 def calls(name: str, call_id: str = "call_1", **arguments: Any) -> ToolCall:
-    """A tool's call in such an answer."""
+    """Make a tool call for such an answer."""
     return ToolCall(call_id, name, msgspec.json.encode(arguments).decode())
 
 
 def submits(call_id: str = "call_1", **output: Any) -> ModelAnswer:
-    """An answer that hands in an output."""
+    """Make an answer that submits an output."""
     return says("", calls(OUTPUT_TOOL, call_id, **output))
 
 
 def verdict_of(output: Any, **supply: Any) -> VerifierVerdict:
-    """What an output's own verifier says of it, as the gate would hear it: Acceptance, Rejection or SystemErrorVerdict.
+    """Call the verifier of an output as the gate would; returns Acceptance, Rejection or SystemErrorVerdict.
 
-    `supply` is given to the verifier where it asks for it: `attempt`, `deps`, `agent_ctx` and so on.
+    `supply` has values for the parameters of the verifier: `attempt`, `deps`, `agent_ctx` and so on.
     """
     unknown = [name for name in supply if name not in INJECTED]
     if unknown:
         close = nearest(unknown[0], INJECTED)
-        raise AgentError(f"a verifier is given no {unknown[0]!r}{close}; there are {', '.join(INJECTED)}")
+        raise AgentError(f"{unknown[0]!r} is not a parameter of verifiers{close}; use one of {', '.join(INJECTED)}")
     kind = output_type_of(type(output))
     if kind.verifier is None:
-        raise AgentError(f"{kind.name} has no verify")
+        raise AgentError(f"{kind.name} has no verify method; add one")
     read = kind.candidate(output)
     if isinstance(read, SchemaMismatch):
-        raise AgentError(f"this is no {kind.name}: {read.problems}")
+        raise AgentError(f"the output is not a valid {kind.name}: {read.problems}")
     usual = {"attempt": 1, "max_attempts": 5, "submission_id": "test", "deps": None}
     contexts = {"agent_ctx": AgentContext(), "execution_ctx": ExecutionContext()}
     return asyncio.run(ask_verifier(read, kind.verifier, {**usual, **contexts, **supply})).verdict.said

@@ -213,7 +213,7 @@ def test_criteria_that_no_work_could_be_measured_by_judge_nobody() -> None:
     """Nobody gave a reference: that is the author's doing."""
     rule = {"metric": "rougeL", "metric_type": "rouge_score", "comparison": "gte", "threshold": 0.5}
     gate = Gate(Text, verify=criteria({"criteria": [rule]}), sleep=at_once)
-    with pytest.raises(CouldNotVerify, match="1 of 1 criteria could not be measured"):
+    with pytest.raises(CouldNotVerify, match="1 of 1"):
         asyncio.run(gate.submit(Text(text="words")))
 
 
@@ -299,7 +299,7 @@ def test_a_world_that_cannot_be_read_judges_nobody_and_keeps_its_reason_to_itsel
         return {**world, "ehr": msgspec.structs.replace(world["ehr"], trouble=f"{CANARY} is down")}
 
     gate = Gate(Done, verify=of_task(clinic, dark), store=store, run_id="r", sleep=at_once, system_error_limit=2)
-    with pytest.raises(CouldNotVerify, match=r"3 of 3 criteria could not be measured: .*check_error") as broken:
+    with pytest.raises(CouldNotVerify, match=r"3 of 3.*check_error") as broken:
         asyncio.run(gate.submit(Done(summary="done")))
     assert CANARY not in str(broken.value)
     with store.database.reading() as connection:
@@ -334,13 +334,13 @@ def test_half_of_a_task_is_not_enough_where_it_must_be_passed(clinic: Clinic) ->
 
 
 def test_what_can_never_work_is_told_where_it_is_written(clinic: Clinic) -> None:
-    with pytest.raises(MeruitError, match="say how to read it, as world="):
+    with pytest.raises(MeruitError, match=r"'refuted-allergy'.*world="):
         criteria(FRONT_DESK, task="refuted-allergy")
-    with pytest.raises(MeruitError, match=r"has no task 'refuted-alergy' \(did you mean 'refuted-allergy'\?\)"):
+    with pytest.raises(MeruitError, match=r"'refuted-alergy'.*'refuted-allergy'"):
         criteria(FRONT_DESK, task="refuted-alergy", world=lambda _context: clinic.before)
-    with pytest.raises(MeruitError, match="read from a benchmark file"):
+    with pytest.raises(MeruitError, match="benchmark"):
         criteria(SECRETIVE, task="refuted-allergy", world=lambda _context: clinic.before)
-    with pytest.raises(MeruitError, match="is named 'all'; there are none, verdict, axes, criteria"):
+    with pytest.raises(MeruitError, match=r"'all'.*none, verdict, axes, criteria"):
         criteria(SUPPORT, reveal="all")
     with pytest.raises(MeruitError):
         criteria("no-such-file.yaml")
@@ -352,7 +352,7 @@ def test_criteria_that_ask_for_what_nobody_computes_are_refused_where_they_are_w
     file.write_text(
         "criteria: [{metric: acuracy, metric_type: percentage, comparison: gte, threshold: 0.9}]", encoding="utf-8"
     )
-    with pytest.raises(CriteriaError, match="did you mean 'accuracy'"):
+    with pytest.raises(CriteriaError, match="'accuracy'"):
         criteria(file)
 
 

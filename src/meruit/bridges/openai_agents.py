@@ -16,20 +16,20 @@ except ModuleNotFoundError as missing:
     ) from None
 
 CONVERSATION_SETTINGS = frozenset({"session", "conversation_id"})
-"""Settings of a run with which somebody else remembers the conversation."""
+"""Settings with which the SDK or the server stores the conversation."""
 
 
 class GatedRun(NamedTuple):
-    """What a run gave."""
+    """The result of a run."""
 
-    # Any: whatever the verifier returned.
+    # Any: the return value of the verifier.
     output: Any
     """The final result."""
     attempts_used: int
     usage: Usage
-    """Of all that was asked, revisions included."""
+    """Usage of all requests, revisions included."""
     run: RunResult
-    """The SDK's own result, of the revision that passed."""
+    """The SDK's result of the revision that passed."""
 
 
 async def run_with_gate(
@@ -40,23 +40,23 @@ async def run_with_gate(
     run: dict[str, Any] | None = None,
     **settings: Any,
 ) -> GatedRun:
-    """Run the agent until its output is verified; a rejection is said to it, and it is run on.
+    """Run the agent until its output passes; after a rejection it continues with the feedback.
 
-    The output type is the agent's own, unless named; whatever it answers is held to that, plain text as well. `run` is
-    for `Runner.run`: `context`, `max_turns`, `session` and so on. Settings are those of `Gate`: `max_attempts`, and
-    `store` for a record, among them. Raises VerificationExhausted and CouldNotVerify, besides what the SDK raises.
+    The output type is the agent's own, unless named; every answer must match it, plain text too. `run` has arguments
+    for `Runner.run`: `context`, `max_turns`, `session` and so on. Settings are those of `Gate`, for example
+    `max_attempts`, or `store` for a record. Raises VerificationExhausted, CouldNotVerify and the errors of the SDK.
     """
     given = dict(run or {})
     asked, kind = _prepare_agent(agent, output_type, plain="verify" in settings)
     gate = Gate(kind, **{"deps": given.get("context"), **settings, "agent": agent.name})
-    told = AgentContext(run_id=gate.run_id, agent=agent.name, query=input if isinstance(input, str) else "")
+    context = AgentContext(run_id=gate.run_id, agent=agent.name, query=input if isinstance(input, str) else "")
     usage, items = Usage(), input
     while True:
         result = await Runner.run(asked, items, **given)
         usage.add(result.context_wrapper.usage)
         if result.interruptions:
-            raise AgentError(f"{agent.name} waits for an approval, which a gated run cannot give; use Runner.run")
-        answer = await gate.submit(_candidate(gate, result.final_output), agent_ctx=told)
+            raise AgentError(f"{agent.name} waits for an approval, which run_with_gate cannot give; use Runner.run")
+        answer = await gate.submit(_candidate(gate, result.final_output), agent_ctx=context)
         if isinstance(answer, Passed):
             return GatedRun(answer.result, gate.state.attempts_used, usage, result)
         feedback: TResponseInputItem = {"role": "user", "content": answer.feedback}
@@ -64,7 +64,7 @@ async def run_with_gate(
 
 
 class _LenientOutputSchema(AgentOutputSchema):
-    """Asks for the output type, and takes whatever comes: what is wrong with it is for the gate to say."""
+    """Asks for the output type but accepts any answer, so that the gate rejects it with its problems."""
 
     def validate_json(self, json_str: str) -> Any:
         try:
@@ -74,14 +74,14 @@ class _LenientOutputSchema(AgentOutputSchema):
 
 
 def _prepare_agent(agent: Agent[Any], output_type: Any, *, plain: bool) -> tuple[Agent[Any], Any]:
-    """The agent as it is to be run, and what it must hand in."""
+    """Return the agent to run, and its output type."""
     own, strict = output_type or agent.output_type, True
     if isinstance(own, AgentOutputSchema):
         own, strict = own.output_type, own.is_strict_json_schema()
     if own in (None, str) and plain:
         return agent, str
     if own is None or isinstance(own, AgentOutputSchemaBase):
-        raise AgentError(f"{agent.name} does not say what it is held to; name it: run_with_gate(…, output_type=…)")
+        raise AgentError(f"{agent.name} has no output type; pass one: run_with_gate(…, output_type=…)")
     return agent.clone(output_type=_LenientOutputSchema(own, strict_json_schema=strict)), own
 
 

@@ -24,12 +24,11 @@ except ModuleNotFoundError as missing:
 
 # Any, here and below: the output and the final result are of the author's own types, as are an agent's deps.
 def gate_output(output_type: Any, *, tool_name: str = OUTPUT_TOOL, **settings: Any) -> ToolOutput[Any]:
-    """An `output_type` for an agent, whose run ends when its output is verified, and gives the final result.
+    """An `output_type` for an agent: its run ends when its output passes, with the final result.
 
-    Settings are those of `Gate`: `max_attempts`, and `store` for a record, among them. A rejection is the reply to
-    the model's call; VerificationExhausted and CouldNotVerify leave `Agent.run` as they are. The retries of the
-    agent need no thought. A streamed run must be one of `run_stream_events` or `event_stream_handler`:
-    `run_stream` cannot ask a second time.
+    Settings are those of `Gate`, for example `max_attempts`, or `store` for a record. A rejection is the reply to the
+    model's call. `Agent.run` raises VerificationExhausted and CouldNotVerify. The retries of the agent are set for
+    you. For a streamed run use `run_stream_events` or `event_stream_handler`: `run_stream` cannot retry.
     """
     gates = _RunGates(output_type, settings)
     spec = gates.sample.output.spec
@@ -41,10 +40,10 @@ def gate_output(output_type: Any, *, tool_name: str = OUTPUT_TOOL, **settings: A
         return await _submit(gate, context, candidate_in(gate.output, msgspec.json.encode(arguments).decode()))
 
     try:
-        # Whatever the model hands in gets to the gate, which tells it what is wrong and counts such errors apart.
+        # Every payload reaches the gate, which counts schema errors separately and gives feedback.
         agent_output.__annotations__["arguments"] = StructuredDict(spec.parameters)
     except UserError as problem:
-        raise AgentError(f"pydantic-ai cannot ask a model for {gates.sample.output.name}: {problem}") from None
+        raise AgentError(f"pydantic-ai cannot use {gates.sample.output.name} as an output: {problem}") from None
     agent_output.__annotations__["return"] = gates.sample.verifier.returns
     return ToolOutput(
         agent_output, name=tool_name, description=spec.description, max_retries=most_retries(gates.sample.state.limits)
@@ -52,9 +51,9 @@ def gate_output(output_type: Any, *, tool_name: str = OUTPUT_TOOL, **settings: A
 
 
 def gate_validator(output_type: Any, **settings: Any) -> Callable[[RunContext[Any], Any], Awaitable[Any]]:
-    """The same for `agent.output_validator(…)`, for outputs that are no tool calls: native, prompted or plain text.
+    """A validator for `agent.output_validator(…)`, for outputs without a tool call: native, prompted or plain text.
 
-    Their retries are the agent's, 1 unless it says more: an agent that has too few is told so with its first output.
+    The agent's own retries apply, 1 by default. With too few retries, the first output raises AgentError.
     """
     gates = _RunGates(output_type, settings)
     needed = most_retries(msgspec.structs.replace(gates.sample.state.limits, schema_errors=1))
@@ -64,8 +63,8 @@ def gate_validator(output_type: Any, **settings: Any) -> Callable[[RunContext[An
             return output
         if context.max_retries < needed:
             raise AgentError(
-                f"this agent may be asked again {context.max_retries} times, and its verifier may need {needed}: "
-                f'Agent(…, retries={{"output": {needed}}}), and not with run_stream, which never asks again'
+                f"this agent has {context.max_retries} retries, and its verifier may need {needed}: "
+                f'Agent(…, retries={{"output": {needed}}}), and not run_stream, which never retries'
             )
         return await _submit(gates.gate_for(context), context, output)
 
@@ -73,17 +72,17 @@ def gate_validator(output_type: Any, **settings: Any) -> Callable[[RunContext[An
 
 
 def most_retries(limits: GateLimits) -> int:
-    """How often a model can be asked again before a gate with these limits ends the run itself."""
+    """Most retries of a model before a gate with these limits ends the run itself."""
     judged = (limits.max_attempts - 1) * limits.no_progress
     return judged + (judged + 1) * (limits.schema_errors - 1)
 
 
 async def _submit(gate: Gate, context: RunContext[Any], candidate: Any) -> Any:
     query = context.prompt if isinstance(context.prompt, str) else ""
-    told = AgentContext(run_id=gate.run_id, agent=_agent_name(context), query=query, turn=context.run_step)
-    # Both are the same again where a durable run is recovered.
+    agent_ctx = AgentContext(run_id=gate.run_id, agent=_agent_name(context), query=query, turn=context.run_step)
+    # Both are the same when a durable run is recovered.
     submission_id = f"{context.run_step}:{context.tool_call_id or 'text'}"
-    answer = await gate.submit(candidate, submission_id=submission_id, agent_ctx=told)
+    answer = await gate.submit(candidate, submission_id=submission_id, agent_ctx=agent_ctx)
     if isinstance(answer, Passed):
         return answer.result
     raise ModelRetry(answer.feedback)
@@ -94,18 +93,18 @@ def _agent_name(context: RunContext[Any]) -> str:
 
 
 class _RunGates:
-    """A gate for every run, for as long as it goes on."""
+    """The gates of all current runs."""
 
     def __init__(self, output_type: Any, settings: dict[str, Any]) -> None:
         if "run_id" in settings:
-            raise AgentError("a gate is named by the run of the agent: Agent.run(…, run_id=…)")
+            raise AgentError("the run of the agent names the run of the gate: Agent.run(…, run_id=…)")
         self._output_type, self._settings = output_type, settings
         self._open: dict[tuple[str | None, int], Gate] = {}
-        # What can never work is told where it is written.
+        # Wrong settings are an error here, not at the first run.
         self.sample = Gate(output_type, **settings)
 
     def gate_for(self, context: RunContext[Any]) -> Gate:
-        # A run's usage lives as long as the run does, which has no other end that we hear of.
+        # The usage object lives as long as its run; nothing else signals the end.
         key = (context.run_id, id(context.usage))
         if key not in self._open:
             own = {"run_id": context.run_id, "agent": _agent_name(context), "deps": context.deps}

@@ -1,4 +1,17 @@
-"""The revision loop as a pure state machine: what a submission costs, what the model is told, when a run is over."""
+"""Agents behind a verification gate: an output counts once its verifier accepts it, within a budget of attempts.
+
+Read in this order:
+
+- state.py, limits.py, verdict.py - the pure state machine: what a submission costs and when a run is over
+- accounting.py, feedback.py - the result of a submission and the feedback for the model
+- candidate.py, verifier.py, ask_verifier.py - the hash of a candidate; find and call `verify`
+- submission.py - submit a candidate: ask the verifier, account for the verdict; the one path for all loops
+- journal.py - storage of submissions and steps, in memory or in the store
+- gate.py - `Gate`, for a host's own loop
+- definition.py, tools.py, context.py, run.py, agent.py, loop.py - `Agent` and the loop that drives its runs
+- team.py - several agents with a plan
+- store/ - tables and SQL; runner/ - workers; chat/ - models over HTTP
+"""
 
 from typing import TYPE_CHECKING
 

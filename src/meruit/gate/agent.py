@@ -1,4 +1,4 @@
-"""`Agent`: what an author defines, and how to run it in this process; workers run it durably."""
+"""`Agent`: an agent's definition that can be run in this process; a worker runs it durably."""
 
 import asyncio
 from typing import Any, NamedTuple
@@ -17,9 +17,9 @@ from meruit.model.time import from_micros
 
 
 class RunResult(NamedTuple):
-    """What a run gave."""
+    """The result of a run."""
 
-    # Any: what the agent's own verifier returned, or its output where it has none.
+    # Any: the return value of the agent's verifier, or its output where it has none.
     output: Any
     attempts_used: int
     usage: Usage
@@ -37,9 +37,9 @@ class Agent(AgentDefinition):
         verify_max_attempts: int | None = None,
         deps: Any = None,
     ) -> RunResult:
-        """Run here and now, without a record; raises VerificationExhausted, CouldNotVerify or AgentError."""
+        """Run in this process, without a record; raises VerificationExhausted, CouldNotVerify or AgentError."""
         if not query.strip():
-            raise AgentError(f"agent {self.name!r} is asked nothing; say something")
+            raise AgentError(f"the query for agent {self.name!r} is empty; pass a text")
         request = RunRequest(query, payload or {}, verify_max_attempts)
         state = VerificationState(limits=self.limits(verify_max_attempts))
         run = AgentRun("run", 0, self.name, RunState.RUNNING, request, from_micros(0), "", verification=state)
@@ -52,17 +52,19 @@ class Agent(AgentDefinition):
                 case RunFailed():
                     raise _failure(end)
                 case _ if end.waiting_for is not None:
-                    raise AgentError(f"a tool of {self.name!r} waits for others: run it with a worker, which can wait")
+                    raise AgentError(
+                        f"a tool of {self.name!r} is deferred; run the agent with a worker, which can wait"
+                    )
                 case _:
                     await asyncio.sleep(end.pause_s or 0.0)
 
     def run_sync(self, query: str, **named: Any) -> RunResult:
-        """The same for callers without an event loop."""
+        """Run in this process, for callers without an event loop."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.run(self.run(query, **named))
-        raise AgentError("an event loop runs here: write `await agent.run(…)`")
+        raise AgentError("an event loop is running: write `await agent.run(…)`")
 
     def _result(self, end: RunDone) -> RunResult:
         output = end.returned

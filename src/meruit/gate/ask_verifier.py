@@ -1,4 +1,4 @@
-"""Asking a verifier: whatever it does, the answer is a value."""
+"""Ask a verifier: a verdict, a crash and a timeout all become a value."""
 
 import asyncio
 import inspect
@@ -17,18 +17,18 @@ from meruit.gate.verifier import Verifier
 from meruit.model.record import Record
 
 MAX_MESSAGE_CHARS = 10_000
-"""Characters of a rejection's message that are kept; the model is told fewer."""
+"""Characters of a rejection's message that are stored; feedback shows fewer."""
 
 
 class VerifierReport(Record, frozen=True):
-    """What a verifier said, and what its criteria have to say for the record."""
+    """The verdict of a verifier, with the judgement of its criteria for the record."""
 
     said: VerifierVerdict
     judgement: CriteriaJudgement | None = None
 
 
 class VerifierCallResult(NamedTuple):
-    """A verdict, and what the verifier returned as it is, for whoever asked in this process."""
+    """A verdict, with the return value itself for a caller in this process."""
 
     verdict: VerifierReport
     returned: Any = None
@@ -37,7 +37,7 @@ class VerifierCallResult(NamedTuple):
 async def ask_verifier(
     candidate: Candidate, verifier: Verifier, supply: Mapping[str, Any], timeout_s: float | None = None
 ) -> VerifierCallResult:
-    """Ask the verifier; a rejection, a crash and a time-out are answers, a cancellation is none."""
+    """Ask the verifier. A rejection, a crash and a timeout are verdicts; a cancellation is raised."""
     result = None
     judgements: list[CriteriaJudgement] = []
     execution = supply.get("execution_ctx")
@@ -50,7 +50,7 @@ async def ask_verifier(
         raise
     except OutOfTime:
         said = SystemErrorVerdict(f"verify took longer than {timeout_s:g} s")
-    except BaseException as crash:  # noqa: BLE001 - whatever it raises, it must not end the worker
+    except BaseException as crash:  # noqa: BLE001 - an exception of a verifier must not end the worker
         said = _verdict_from_exception(crash)
     judgement = judgements[-1] if judgements and not isinstance(said, SystemErrorVerdict) else None
     return VerifierCallResult(VerifierReport(said, judgement), result)
@@ -62,7 +62,7 @@ async def _call_verifier(verifier: Verifier, output: Any, supply: Mapping[str, A
     limit = asyncio.timeout(timeout_s)
     try:
         async with limit:
-            # It may run somebody's test suite: meanwhile, other runs go on.
+            # In a thread: it may run a long test suite while other runs go on.
             return await call_author_function(verifier.ask, output, supply)
     except TimeoutError:
         if limit.expired():
@@ -79,15 +79,15 @@ def _verdict_from_result(result: Any, verifier: Verifier) -> VerifierVerdict:
         return Acceptance(to_json_value(result))
     except NotJsonSerializable as problem:
         kind = type(result).__name__
-        return SystemErrorVerdict(f"verify returned a {kind} that cannot be kept as JSON: {problem}", permanent=True)
+        return SystemErrorVerdict(f"verify returned a {kind} that is not JSON serializable: {problem}", permanent=True)
 
 
 def _verdict_from_exception(crash: BaseException) -> VerifierVerdict:
-    """A rejection, also one that a task group has wrapped; anything else is no judgement."""
+    """A rejection, also one that a task group has wrapped; any other exception is a system error."""
     leaves = [*_leaves(crash)]
     rejected = [one for one in leaves if isinstance(one, VerificationRejected)]
     if len(rejected) < len(leaves):
-        # What an author wrote wrong stays wrong, however often it is asked.
+        # A mistake of the author stays: a retry cannot help.
         return SystemErrorVerdict(describe(crash), permanent=isinstance(crash, AuthorError))
     first, *more = map(rejection_of, rejected)
     if not more:
@@ -105,21 +105,21 @@ def _leaves(crash: BaseException) -> Iterator[BaseException]:
 
 
 def rejection_of(rejected: VerificationRejected) -> Rejection:
-    """What the exception says, as a value that is safe to keep; a subclass may have left out what ours sets."""
+    """Convert the exception to a value that is safe to store; a subclass may not set all attributes."""
     code = getattr(rejected, "code", None)
     metadata = getattr(rejected, "metadata", None)
     return Rejection(
         text_of(getattr(rejected, "message", rejected))[:MAX_MESSAGE_CHARS],
-        # Also those who watch are told it.
+        # Events and logs show it too.
         None if code is None else redact_secrets(text_of(code).replace("\0", ""))[:MAX_CODE],
         _truth(getattr(rejected, "retryable", True)),
         redact_metadata(metadata) if isinstance(metadata, Mapping) else {},
     )
 
 
-# Any: whatever an author's own exception holds.
+# Any: an attribute of an author's own exception.
 def _truth(value: Any) -> bool:
     try:
         return bool(value)
-    except Exception:  # noqa: BLE001 - no reason to lose the rejection
+    except Exception:  # noqa: BLE001 - the rejection must not be lost
         return True

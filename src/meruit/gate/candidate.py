@@ -1,4 +1,4 @@
-"""What tells one candidate from another: a digest of its meaning, not of how it was written."""
+"""The hash that identifies a candidate: of its canonical JSON, not of its formatting."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -17,18 +17,18 @@ from meruit.errors import NotJsonSerializable
 from meruit.model.canonical import canonical
 
 _VERSION = b"\x01"
-"""Of the recipe below."""
+"""Version of the hash, as its first byte."""
 
 
 def to_json_value(value: Any) -> Any:
-    """A value as JSON has it, its sets sorted; raises NotJson for what JSON cannot hold, NaN included."""
+    """Convert a value to plain JSON, with sorted sets; raises NotJsonSerializable, also for NaN."""
     return _serialize(value)[0]
 
 
 def to_json_value_and_hash(model: str, value: Any) -> tuple[Any, str]:
-    """The same, and what tells it from other outputs of that model."""
+    """Convert a value to plain JSON and hash it together with the name of its model."""
     plain, written = _serialize(value)
-    # Of several models that an output may be of, each has its own.
+    # An output type may allow several models: equal fields of two models are two candidates.
     return plain, _hash_of(type(value).__name__ if isinstance(value, BaseModel) else model, written)
 
 
@@ -41,15 +41,15 @@ def _serialize(value: Any) -> tuple[Any, bytes]:
 
 
 def _to_builtins(value: Any) -> Any:
-    """What pydantic does not know and msgspec does: our own records are among it."""
+    """Convert msgspec structs, which pydantic does not know; our own records are such."""
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON serializable")
 
 
 # Any: JSON, and the value that it was written from.
 def _sort_sets(plain: Any, value: Any) -> Any:
-    """JSON with every set in one order: the one in which a set is written differs between processes."""
+    """Sort every set: the order in which a set is serialized differs between processes."""
     if isinstance(value, RootModel):
         value = value.root
     match plain, value:
@@ -65,15 +65,15 @@ def _sort_sets(plain: Any, value: Any) -> Any:
             settled = [_sort_sets(one, said) for one, said in zip(plain, value, strict=True)]
             return sorted(settled, key=canonical) if isinstance(value, set | frozenset) else settled
         case None, float():
-            # Pydantic writes null for what is no number, and must not be taken for it.
-            raise ValueError(f"{value} is no JSON")
+            # Pydantic writes null for NaN and infinity; they must not equal a real null.
+            raise ValueError(f"{value} is not JSON serializable")
         case _:
             return plain
 
 
 # Any: an output, and its JSON.
-def is_lossless(output: Any, plain: Any) -> bool:  # noqa: PLR0911 - one a kind of value
-    """Whether the JSON of an output shows all of it: nothing is hidden, rounded, left out or added on the way."""
+def is_lossless(output: Any, plain: Any) -> bool:  # noqa: PLR0911 - one for each kind of value
+    """Whether the JSON of an output shows all of it: no value is hidden, rounded, left out or added."""
     match output:
         case RootModel():
             return is_lossless(output.root, plain)
@@ -89,7 +89,7 @@ def is_lossless(output: Any, plain: Any) -> bool:  # noqa: PLR0911 - one a kind 
         case bool() | int() | float() | str() | None:
             return type(output) is type(plain) and bool(output == plain)
         case _:
-            # Secrets among them, and whatever nobody here knows.
+            # Secrets and types that are not known here.
             return False
 
 
@@ -102,16 +102,11 @@ def _is_each_lossless(output: Mapping[Any, Any], plain: Any) -> bool:
 
 
 def candidate_hash(output: Any) -> str:
-    """SHA-256 over the canonical JSON of a validated output and the name of its model; raises NotJson.
+    """SHA-256 over the canonical JSON of a validated output and the name of its model; raises NotJsonSerializable.
 
-    1 and 1.0 are one number, and the order of keys says nothing.
+    1 and 1.0 are equal, and the order of keys does not matter.
     """
     return to_json_value_and_hash(type(output).__name__, output)[1]
-
-
-def hash_of(model: str, plain: Any) -> str:
-    """The same from an output as JSON has it."""
-    return _hash_of(model, canonical(plain))
 
 
 def _hash_of(model: str, written: bytes) -> str:

@@ -12,7 +12,7 @@ from meruit.model.verdict import VerificationResult
 
 
 class CriteriaJudgement(Record, frozen=True):
-    """What criteria said of a candidate, with all that it rests on."""
+    """The judgement of criteria on a candidate, with the work that they judged."""
 
     criteria: dict[str, Any]
     input: dict[str, Any]
@@ -22,36 +22,36 @@ class CriteriaJudgement(Record, frozen=True):
 
 
 class AgentContext(BaseModel):
-    """What a run carries from turn to turn and from worker to worker; subclass it to carry more."""
+    """State that a run carries from turn to turn and from worker to worker; subclass it to carry more."""
 
     run_id: str = ""
     agent: str = ""
     query: str = ""
-    """What was asked for."""
+    """The request of the caller."""
     messages: list[dict[str, Any]] = Field(default_factory=list)
-    """The conversation so far, as chat models have it."""
+    """The conversation so far, as chat messages."""
     turn: int = 0
     payload: dict[str, Any] = Field(default_factory=dict)
-    """Whatever tools want to remember; kept with every turn."""
+    """Values for tools to read and write; recorded with every turn."""
     verification: VerificationState = Field(default_factory=VerificationState)
 
 
 @dataclass(frozen=True)
 class ExecutionContext:
-    """What this worker knows of a run; gone when it stops."""
+    """What only this worker knows of a run; not stored."""
 
     run_id: str = ""
     owner: str = ""
-    """Of the run, for as long as nobody takes it over."""
+    """Token of the worker that drives the run."""
     retries: int = 0
-    """How often the run was taken up again after an error."""
-    # Any: whatever the worker was started with.
+    """Retries of the run after an error."""
+    # Any: dependencies that the worker was started with.
     deps: Any = None
     progress: Callable[[str], None] = field(default=lambda _text: None)
-    """Tells whoever watches what goes on."""
+    """Report progress, in one line, to the log of the worker."""
     record: Callable[[CriteriaJudgement], None] = field(default=lambda _judgement: None)
-    """Takes what criteria said of a candidate; it becomes an outcome together with the verdict."""
+    """Record the judgement of criteria; it becomes an outcome together with the verdict."""
 
     def with_record(self, record: Callable[[CriteriaJudgement], None]) -> "ExecutionContext":
-        """The same, with somebody else to take what criteria say."""
+        """Return a copy with another `record` function."""
         return ExecutionContext(self.run_id, self.owner, self.retries, self.deps, self.progress, record)

@@ -1,4 +1,4 @@
-"""An agent as its author defines it: what it is told, what it may do, and what its output must withstand."""
+"""The definition of an agent: its instructions, tools, output type and limits."""
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import cached_property, lru_cache
@@ -18,35 +18,35 @@ from meruit.gate.verifier import Verifier, verifier_from, verifier_of
 from meruit.model.chat import ChatModel, ToolSpec
 
 OUTPUT_TOOL = "agent_output"
-"""What the model calls to say that it is done."""
+"""Name of the tool with which the model submits its output."""
 WRAPPED = "output"
-"""Where an output that is no object stands among the tool's arguments."""
+"""Argument of the tool that holds an output that is not an object."""
 DEFAULT_TURNS = 30
 VERIFY_TIMEOUT_S = 600.0
 
 
 class Candidate(NamedTuple):
-    """An output of the right shape."""
+    """An output that matches the schema."""
 
     output: Any
     plain: Any
-    """As JSON has it."""
+    """As plain JSON."""
     hash: str
 
     @property
     def is_lossless(self) -> bool:
-        """Whether an equal hash is an equal output: its JSON shows all of it."""
+        """Whether an equal hash means an equal output: its JSON shows all of it."""
         return is_lossless(self.output, self.plain)
 
 
 class SchemaMismatch(NamedTuple):
-    """A payload that is not of the output's shape."""
+    """A payload that does not match the schema of the output."""
 
     problems: str
 
 
 class OutputType:
-    """What an agent must hand in, and who judges it."""
+    """The type of an agent's output, with its verifier."""
 
     def __init__(self, kind: Any, verify: Callable[..., Any] | None = None) -> None:
         self.kind = kind
@@ -58,36 +58,36 @@ class OutputType:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """The tool with which a model hands it in."""
+        """The tool with which a model submits it."""
         schema = self._adapter.json_schema()
-        # What is referred to is looked for at the top, where endpoints want an object.
+        # References resolve from the top level, where endpoints want an object.
         shared = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
         if self._wraps:
             schema = {"type": "object", "properties": {WRAPPED: schema}, "required": [WRAPPED]}
         elif "$ref" in schema:
-            # A model that holds others of its kind stands among its own definitions.
+            # A recursive model is one of its own definitions.
             schema = shared["$defs"][schema["$ref"].rpartition("/")[2]]
         schema = {**schema, **shared}
         return ToolSpec(OUTPUT_TOOL, f"Hand in the final output ({self.name}). It is verified.", schema)
 
     @property
     def budget(self) -> Any:
-        """What the model class itself says of its budget."""
+        """The budget that the model class sets, if any."""
         return getattr(self.kind, ATTRIBUTE, None)
 
     def read(self, arguments: str) -> Candidate | SchemaMismatch:
-        """The output in a model's call of the tool."""
+        """Parse the arguments of a model's call of the tool."""
         try:
             if self._wraps:
                 return self.candidate(_ARGUMENTS_ADAPTER.validate_json(arguments or "{}").get(WRAPPED))
             return self._to_candidate(self._adapter.validate_json(arguments or "{}"))
         except ValidationError as problem:
             return SchemaMismatch(describe_problems(problem))
-        except Exception as crash:  # noqa: BLE001 - an author's validator may raise anything
+        except Exception as crash:  # noqa: BLE001 - a validator of the author may raise any exception
             return SchemaMismatch(describe(crash))
 
     def candidate(self, payload: Any) -> Candidate | SchemaMismatch:
-        """The output in what a host hands in: an instance, or data that makes one."""
+        """Validate what a host submits: an instance of the output type, or data that makes one."""
         try:
             return self._to_candidate(self._adapter.validate_python(payload))
         except ValidationError as problem:
@@ -99,40 +99,40 @@ class OutputType:
         try:
             plain, hashed = to_json_value_and_hash(self.name, output)
         except NotJsonSerializable as problem:
-            return SchemaMismatch(f"it holds what JSON cannot: {problem}")
+            return SchemaMismatch(f"it is not JSON serializable: {problem}")
         return Candidate(output, plain, hashed)
 
     def restore(self, plain: Any) -> Any:
-        """The output from its JSON."""
+        """Build the output from its JSON."""
         return _read_back(self._adapter, plain)
 
     def final(self, plain: Any) -> Any:
-        """The verifier's result from its JSON, as the type that the verifier says it returns."""
+        """Build the verifier's result from its JSON, as the return type of the verifier."""
         returns = self.kind if self.verifier is None else self.verifier.returns
         try:
             return _read_back(TypeAdapter(returns), plain)
-        except Exception:  # noqa: BLE001 - a type that pydantic cannot make stays as JSON has it
+        except Exception:  # noqa: BLE001 - a type that pydantic cannot build stays plain JSON
             return plain
 
 
-# Any: whatever somebody gives for the type of an output, and what it makes.
+# Any: a type of the author's own.
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     if not isinstance(kind, str | dict | BaseModel):
         try:
             return TypeAdapter(kind)
         except PydanticUserError:
             pass
-    raise AgentError(f"{kind!r} is no type; give the class of the output, as AgentOutput")
+    raise AgentError(f"{kind!r} is not a valid output type; pass the class itself, for example AgentOutput")
 
 
-# Any: whatever the adapter makes.
+# Any: a value of the adapter's type.
 def _read_back(adapter: TypeAdapter[Any], plain: Any) -> Any:
-    """A value from its JSON, in which fields go by their own names, whatever a model calls them."""
+    """Build a value from its JSON, in which fields have their own names or their aliases."""
     return adapter.validate_json(msgspec.json.encode(plain), by_alias=True, by_name=True)
 
 
 def output_type_of(kind: Any, verify: Callable[..., Any] | None = None) -> OutputType:
-    """The output type, made once: a gate is opened for every run."""
+    """Return the output type from a cache: a gate is opened for every run."""
     return _build_output_type(kind, verify) if isinstance(kind, Hashable) else OutputType(kind, verify)
 
 
@@ -145,14 +145,14 @@ _ARGUMENTS_ADAPTER: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
 
 
 def describe_problems(problem: ValidationError) -> str:
-    """What is wrong with a payload, place by place."""
+    """List the schema problems of a payload, one per line."""
     return "\n".join(f"{'.'.join(map(str, one['loc'])) or 'output'}: {one['msg']}" for one in problem.errors()[:10])
 
 
 class AgentDefinition:
     """A model with instructions and tools, whose output counts once it is verified."""
 
-    def __init__(  # noqa: PLR0913 - one a thing that an author may say
+    def __init__(  # noqa: PLR0913 - one for each setting of an author
         self,
         name: str,
         instructions: str = "",
@@ -173,7 +173,7 @@ class AgentDefinition:
             raise AgentError(f"an agent's name has 1 to 200 characters, not {len(name)}")
         if model is not None and (isinstance(model, type) or not callable(getattr(model, "answer", None))):
             raise AgentError(
-                f"the model of agent {name!r} is {model!r}, which cannot be asked; write model=ChatEndpoint(url, model)"
+                f"the model of agent {name!r} is {model!r}, not a chat model; write model=ChatEndpoint(url, model)"
             )
         if verify is not None and output_type is None:
             raise AgentError(f"agent {name!r} has a verifier and no output_type for it to judge")
@@ -192,22 +192,22 @@ class AgentDefinition:
             "system_errors": validate_count(system_error_limit, "system_error_limit"),
         }
         if OUTPUT_TOOL in self.tools:
-            raise AgentError(f"a tool of agent {name!r} is named {OUTPUT_TOOL}, which is how output is handed in")
-        # A wrong budget is told where it is written, not when a run needs it.
+            raise AgentError(f"a tool of agent {name!r} is named {OUTPUT_TOOL}, which is reserved for the output")
+        # A wrong budget is an error at the definition, not at the first run.
         self.limits()
 
     def limits(self, max_attempts: int | None = None) -> GateLimits:
-        """What a run may use up; its own word on attempts counts before the agent's."""
+        """The limits of a run; the run's own number of attempts overrides the agent's."""
         own = None if self.output is None else self.output.budget
         return GateLimits(max_attempts=budget(max_attempts, self.verify_max_attempts, own), **self._others)
 
     def specs(self) -> list[ToolSpec]:
-        """The tools as its model is told of them."""
+        """The specifications of the tools, for the model."""
         own = [one.spec for one in self.tools.values()]
         return own if self.output is None else [*own, self.output.spec]
 
     def context(self, run: AgentRun) -> AgentContext:
-        """What a run begins with."""
+        """Build the context that a run starts with."""
         messages: list[dict[str, Any]] = [{"role": "user", "content": run.request.query}]
         if self.instructions:
             messages.insert(0, {"role": "system", "content": self.instructions})
@@ -227,6 +227,6 @@ class AgentDefinition:
 
 
 def dump_context(context: AgentContext) -> dict[str, Any]:
-    """What of a context is kept from turn to turn: all but what follows from the journal."""
+    """Dump the fields of a context that are recorded: all that do not follow from the journal."""
     derived = {"run_id", "agent", "query", "messages", "turn", "verification"}
     return BaseModel.model_dump(context, mode="json", exclude=derived)

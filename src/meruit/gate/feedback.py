@@ -1,4 +1,4 @@
-"""What the model is told: short, the same for the same rejection, and nothing in it can pass for our own words."""
+"""Feedback for the model: short, deterministic, escaped, without secrets and invisible characters."""
 
 import re
 import unicodedata
@@ -19,10 +19,10 @@ MAX_MESSAGE, MAX_ITEM, MAX_BLOCK = 2000, 200, 4000
 MAX_ITEMS, MAX_DEPTH = 10, 4
 """Items of a list or mapping, and lists or mappings inside each other."""
 MAX_METADATA_BYTES = 8192
-"""What of a rejection's metadata is kept beside events and runs."""
+"""Bytes of a rejection's metadata that are stored with events and runs."""
 REDACTED = "[hidden]"
 MAX_REMEMBERED = 1024
-"""Names and codes whose form is remembered: a verifier has a few, and says them again and again."""
+"""Names and codes in the caches: a verifier uses few of them, again and again."""
 
 _PLACE_IN_MEMORY = re.compile(r"\bat 0x[0-9a-fA-F]+")
 _NO_NAME = re.compile(r"[^\w ()/-]|_")
@@ -35,7 +35,7 @@ _SECRET_NAME = re.compile(
     r"|credential)s?(?![a-z])"
 )
 _SECRET_TEXT_NAME = re.compile(r"(?i)(?:(?<![a-z])pass|tokens?(?:[_ -]?(?:value|string|text))?)$")
-"""Of secrets where there is text: a number of tokens is none."""
+"""Names of secrets if the value is text: a number of tokens is not a secret."""
 _SECRET = re.compile(
     r"(?:\bsk-[A-Za-z0-9_-]{16,}|\b[sr]k_(?:live|test)_[A-Za-z0-9]{8,}|\bA(?:KIA|SIA)[0-9A-Z]{16}\b"
     r"|\bAIza[A-Za-z0-9_-]{30,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}|\b(?:hf|npm)_[A-Za-z0-9]{20,}"
@@ -45,7 +45,7 @@ _SECRET = re.compile(
     r"|(?i:\b(?:bearer|basic|token)\s+)(?=[A-Za-z._~+/-]{0,80}[0-9=])[A-Za-z0-9._~+/=-]{8,}"
     # Up to the last @ of an address: a password may hold one, and a user may have no name.
     r"|(?<=://)[^\s/@:]{0,200}:[^\s/]{1,2000}(?=@)"
-    # A name and what it is set to; with a digit in it, it is hardly a word of a sentence.
+    # A name and its value; a value with a digit is hardly a word of a sentence.
     r"|(?i:(?:password|passwd|passphrase|\bpass|pwd|secret|token|(?:api|access|private)[_ -]?key))"
     r"[\"']?\s{0,3}[=:]\s{0,3}(?=[^\s\d]{0,80}\d)\S{6,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|$))",
@@ -56,15 +56,15 @@ _SIGNS_OF_SECRETS = (
     *("hf_", "npm_", "glpat-", "xox", "eyj", "bearer", "basic", "://", "pass", "pwd", "secret", "token", "key"),
     "-----begin",
 )
-"""Of which each of the above has one, in small letters."""
+"""Lower-case substrings: every secret that the pattern above matches contains one."""
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-"""Letters and marks that nobody sees, though Unicode does not count them among the invisible."""
+"""Invisible letters and marks that Unicode does not classify as such."""
 
 
 class Feedback(NamedTuple):
-    """One rejection, as the model reads it and as programs do."""
+    """One rejection, as text for the model and as JSON for programs."""
 
     text: str
     json_object: dict[str, Any]
@@ -72,7 +72,7 @@ class Feedback(NamedTuple):
 
 
 class _MetadataName(NamedTuple):
-    """What is known of a value by its name alone."""
+    """What the name of a value says about it."""
 
     label: str
     is_secret: bool
@@ -80,7 +80,7 @@ class _MetadataName(NamedTuple):
 
 
 def _classify_name(name: str) -> _MetadataName:
-    # As people read it: without signs that nobody sees, and word by word where capitals begin them.
+    # As people read it: without invisible characters, and camel case split into words.
     words = _HUMP.sub("_", _strip_invisible(name[: MAX_ITEM * 4]))
     is_secret, is_secret_text = (one.search(words) is not None for one in (_SECRET_NAME, _SECRET_TEXT_NAME))
     return _MetadataName(_sanitize_line(name, MAX_ITEM), is_secret, is_secret_text)
@@ -91,16 +91,16 @@ _classify_name_cached = lru_cache(maxsize=MAX_REMEMBERED)(_classify_name)
 
 
 def _name_of(name: str) -> _MetadataName:
-    # A long one is no name that is said again.
+    # A long name is hardly used twice, so it is not cached.
     return _classify_name_cached(name) if len(name) <= MAX_ITEM else _classify_name(name)
 
 
 def feedback(rejection: Rejection, revise: RequestRevision | None = None) -> Feedback:
-    """The block for a rejection; `revise` says what is left of the budget, None that nothing is."""
+    """Build the block for a rejection; `revise` has the rest of the budget, None where nothing is left."""
     code = _sanitize_code((rejection.code or "")[: MAX_CODE * 5])
     summary = _sanitize_text(rejection.message, MAX_MESSAGE) or "no reason was given"
     metadata = redact_metadata(rejection.metadata)
-    # Lines that go on are set in, so that only our own words begin one.
+    # Continued lines are indented, so that only our own words start a line.
     said = [
         "Summary: " + summary.replace("\n", "\n  "),
         *(line for name, value in metadata.items() for line in _format_item(_title(name), value)),
@@ -122,14 +122,14 @@ def feedback(rejection: Rejection, revise: RequestRevision | None = None) -> Fee
 
 
 def schema_error_feedback(problems: str, left: int) -> str:
-    """What the model is told of a payload that is not of the output's shape."""
+    """Build the block for a payload that does not match the schema of the output."""
     head, tail = f'<output_invalid tries_left="{left}">', "</output_invalid>"
     body = _escape(_sanitize_text(problems, MAX_MESSAGE), MAX_BLOCK - len(head) - len(tail) - 2)
     return f"{head}\n{body}\n{tail}"
 
 
 def redact_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata as it may be kept and told: sorted, without secrets, and never large."""
+    """Make metadata safe to store and show: sorted, without secrets, limited in size."""
     kept: dict[str, Any] = {}
     room = MAX_METADATA_BYTES - len(msgspec.json.encode(_MORE))
     for key in sorted(metadata, key=_to_text):
@@ -142,7 +142,7 @@ def redact_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-# Any: metadata is whatever a verifier wrote, and becomes JSON here.
+# Any: metadata of a verifier's author, which becomes JSON here.
 def _redact_value(value: Any, name: _MetadataName, depth: int) -> Any:
     if _is_secret(name, value):
         return REDACTED
@@ -150,7 +150,7 @@ def _redact_value(value: Any, name: _MetadataName, depth: int) -> Any:
         case None | bool():
             return value
         case int() if abs(value) <= LARGEST_INTEGER:
-            # Programs have numbers of their own kinds; JSON does not.
+            # Subclasses of int, such as those of numpy, become plain JSON numbers.
             return int(value)
         case float() if isfinite(value):
             return float(value)
@@ -163,7 +163,7 @@ def _redact_value(value: Any, name: _MetadataName, depth: int) -> Any:
 def _redact_nested_safely(value: Any, depth: int) -> Any:
     try:
         return _redact_nested(value, depth)
-    except Exception:  # noqa: BLE001 - an author's own, which may fail when it is read: no reason to lose the rejection
+    except Exception:  # noqa: BLE001 - reading an author's own class may fail; the rejection must not be lost
         return f"a value of type {type(value).__name__}"
 
 
@@ -175,7 +175,7 @@ def _redact_nested(value: Any, depth: int) -> Any:
     items = sorted(value, key=_to_text) if isinstance(value, set | frozenset) else value
     if len(items) <= MAX_ITEMS:
         return [_redact_value(item, _NAMELESS, depth) for item in items]
-    # The last place tells of the rest, so that what was shown before is shown the same again.
+    # The last item counts the rest, so that redacting twice gives the same.
     first = MAX_ITEMS - 1
     return [*(_redact_value(item, _NAMELESS, depth) for item in items[:first]), f"… and {len(items) - first} more"]
 
@@ -190,14 +190,14 @@ def _to_text(value: Any) -> str:
     kind = f"a value of type {type(value).__name__}"
     try:
         text = str(value)
-    except Exception:  # noqa: BLE001 - an author's own, and no reason to lose the rejection
+    except Exception:  # noqa: BLE001 - an author's own class may fail; the rejection must not be lost
         return kind
-    # Where something lies in memory says nothing, and is another place each time.
+    # A memory address says nothing, and differs each time.
     return kind if _PLACE_IN_MEMORY.search(text) else text
 
 
 def _format_item(name: str, value: Any) -> list[str]:
-    """A value under its name: on one line where it is simple, below it where it is not."""
+    """Format a value under its name: on the same line if it is simple, else below it."""
     match value:
         case dict() if value and not all(map(_is_scalar, value.values())):
             return [f"{name}:", *(f"  {line}" for line in _format_lines(value))]
@@ -212,7 +212,7 @@ def _format_lines(value: Any) -> list[str]:
         case dict() if value:
             return [line for name, one in sorted(value.items()) for line in _format_item(name, one)]
         case list() if value:
-            # What goes on below an item is set in like it.
+            # The lines of one item are indented alike.
             return [
                 f"{'  ' if place else '- '}{line}" for item in value for place, line in enumerate(_format_lines(item))
             ]
@@ -238,7 +238,7 @@ def _format_inline(value: Any) -> str:
 
 @lru_cache(maxsize=MAX_REMEMBERED)
 def _title(name: str) -> str:
-    """A name as the beginning of a line; without the signs of a sentence, it cannot pass for one of ours."""
+    """Format a name as the start of a line; without punctuation it cannot pass for a line of ours."""
     return " ".join(_NO_NAME.sub(" ", name).split()).capitalize() or "More"
 
 
@@ -255,32 +255,32 @@ def _attempt_lines(revise: RequestRevision | None) -> list[str]:
 
 
 def _sanitize_text(text: str, most: int) -> str:
-    """Lines of text without secrets and without signs that nobody sees."""
-    # As long as it is, it must be cut before anything slow looks at it.
-    looked_at = most * 4
-    clean = redact_secrets(_strip_invisible(text[:looked_at]).strip())
-    if len(text) > looked_at and len(clean) <= most:
-        # The last word may be half of a secret, and then cannot be known for one.
+    """Remove secrets and invisible characters from text, and truncate it."""
+    # Long text is cut before the slow patterns run.
+    limit = most * 4
+    clean = redact_secrets(_strip_invisible(text[:limit]).strip())
+    if len(text) > limit and len(clean) <= most:
+        # The last word may be half of a secret, which the pattern cannot recognise.
         clean = _LAST_WORD.sub("…", clean, count=1)
     return _truncate(clean, most)
 
 
 def _strip_invisible(text: str) -> str:
-    # Most text has nothing that nobody sees, and Python knows that at once.
+    # A quick check: most text has no invisible character.
     if text.isascii() and text.isprintable():
         return text
     return _INVISIBLE.sub("", "".join(sign for sign in text if sign in "\n\t" or _is_visible(sign)))
 
 
 def redact_secrets(text: str) -> str:
-    """Text without what looks like a secret."""
+    """Replace what looks like a secret."""
     return _SECRET.sub(REDACTED, text) if _may_hold_secrets(text) else text
 
 
 def _may_hold_secrets(text: str) -> bool:
-    """To look for all kinds of them takes long, and most text has not even a sign of one."""
+    """Check quickly for substrings of secrets: the full pattern is slow, and most text has none."""
     if not text.isascii():
-        # Other scripts have letters that count as small forms of these.
+        # Other scripts have letters whose lower case is one of these.
         return True
     small = text.lower()
     return any(sign in small for sign in _SIGNS_OF_SECRETS)

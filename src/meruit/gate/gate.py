@@ -75,8 +75,7 @@ class Gate:
         self.output = output_type_of(output_type, verify)
         if self.output.verifier is None:
             raise AgentError(
-                f"{self.output.name} has no verify, so there is nothing to be held to; "
-                "give the model a verify method, or the gate a function"
+                f"{self.output.name} has no verify method; add one, or pass a function to the gate as verify=…"
             )
         self.verifier = self.output.verifier
         limits = GateLimits(

@@ -21,20 +21,20 @@ from meruit.gate.verdict import Acceptance, Rejection
 from meruit.model.chat import ModelAnswer, ToolCall, Usage
 from meruit.model.record import Record
 
-NUDGE = f"Call the tool {OUTPUT_TOOL} to hand in the final output; text alone ends nothing."
-SECOND_OUTPUT = f"Only the first {OUTPUT_TOOL} of a turn counts; this one was not looked at."
+NUDGE = f"Call the tool {OUTPUT_TOOL} to submit the final output; a text answer does not end the run."
+SECOND_OUTPUT = f"Only the first {OUTPUT_TOOL} call of a turn counts; this one was ignored."
 
 MAX_NOTE = 1_000
-"""Characters of what a tool says that it waits for."""
+"""Characters of a tool's note on what it waits for."""
 MAX_LINE = 500
-"""Characters of a line that whoever watches is told."""
+"""Characters of one line of progress."""
 
 
 class RunDone(NamedTuple):
-    """The run has its result."""
+    """The run is over with a result."""
 
     result: bytes | None
-    """As JSON; None where it is kept with the submission that passed."""
+    """As JSON; None where the submission that passed has it."""
     usage: Usage
     turn: int
     attempts_used: int = 0
@@ -43,7 +43,7 @@ class RunDone(NamedTuple):
 
 
 class RunFailed(NamedTuple):
-    """The run is over without one."""
+    """The run is over without a result."""
 
     ending: str
     error: str
@@ -55,24 +55,24 @@ class RunFailed(NamedTuple):
 
 
 class RunSuspended(NamedTuple):
-    """The run goes on later."""
+    """The run continues later."""
 
     pause_s: float | None
-    """After so long at the latest; None for as long as it takes."""
+    """Seconds until it continues at the latest; None for no limit."""
     waiting_for: str | None
     usage: Usage
     turn: int
     error: str | None = None
-    """What went wrong, where it rests because of that."""
+    """The error that it pauses after, if any."""
     note: str | None = None
-    """What it waits for, in the words of the tool that asks for it."""
+    """What it waits for, in the words of the tool."""
 
 
 DriveResult = RunDone | RunFailed | RunSuspended
 
 
 class _ToolReply(Record, frozen=True):
-    """What a tool's call gave, with the context as the tool left it, where that is not as it was kept before."""
+    """The reply of a tool, with the context as the tool left it where it changed the context."""
 
     reply: str = ""
     carried: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -81,7 +81,7 @@ class _ToolReply(Record, frozen=True):
 
 
 class _SuspendRun(Exception):
-    # No error: the way out of a turn that cannot go on now.
+    # Not an error: it leaves a turn that cannot continue now.
     def __init__(
         self,
         pause_s: float | None,
@@ -172,7 +172,7 @@ class _RunDriver:
             return RunDone(msgspec.json.encode(answer.text), self.usage, turn)
         self.context.messages.append({"role": "user", "content": NUDGE})
         if new:
-            self.watch(f"turn {turn}: answered in text; asked to hand in")
+            self.watch(f"turn {turn}: answered in text; asked to submit")
         return None
 
     def _is_submission(self, call: ToolCall) -> bool:
@@ -181,8 +181,8 @@ class _RunDriver:
     async def _answer(self, turn: int) -> ModelAnswer:
         model = self.agent.model
         if model is None:
-            raise AgentError(f"agent {self.agent.name!r} has no model; give it one, as ChatEndpoint(url, model)")
-        # On its last turn the model can only hand in.
+            raise AgentError(f"agent {self.agent.name!r} has no model; pass one: model=ChatEndpoint(url, model)")
+        # On its last turn the model can only submit.
         force = OUTPUT_TOOL if self.agent.output is not None and turn == self.agent.max_turns else None
 
         async def ask() -> bytes:
@@ -192,15 +192,15 @@ class _RunDriver:
             except Unreachable:
                 raise
             except MeruitError as refused:
-                # Only where it says Unreachable may trying again help.
-                raise AgentError(f"the model of agent {self.agent.name!r} refuses: {refused}") from refused
+                # A retry can help only after Unreachable.
+                raise AgentError(f"the model of agent {self.agent.name!r} failed: {refused}") from refused
 
         return ModelAnswer.from_json(
             await self.journal.step(f"turn:{turn}", ask, lambda gave: self._verification_start(turn, gave))
         )
 
     def _verification_start(self, turn: int, gave: bytes) -> dict[str, Any] | None:
-        """The verification that begins with an answer of the model."""
+        """Describe the verification that starts with an answer of the model, if any."""
         output = self.agent.output
         if output is None or output.verifier is None:
             return None
@@ -215,7 +215,7 @@ class _RunDriver:
     async def _tool(self, turn: int, place: int, call: ToolCall) -> str:
         found = self.agent.tools.get(call.name)
         if found is None:
-            return f"error: there is no tool {call.name!r}; there are {', '.join(self._tool_names())}"
+            return f"error: {call.name!r} is not a tool; the tools are {', '.join(self._tool_names())}"
         key = f"{turn}.{place}"
 
         async def run() -> bytes:
@@ -249,7 +249,7 @@ class _RunDriver:
         return [spec.name for spec in self.agent.specs()]
 
     def _restore_context(self, kept: dict[str, Any]) -> None:
-        """What the tool left in the context, also where it ran in another process."""
+        """Apply what the tool left in the context, also where it ran in another process."""
         if not kept:
             return
         self.carried = _encode_sorted(kept)
@@ -285,7 +285,7 @@ class _RunDriver:
         if said is None:
             left = max(0, limits.schema_errors - self.state.schema_errors)
             problems = _to_one_line(decision.problems)
-            self.watch(f"turn {turn}: not of the output's shape, {_tries(left)} left: {problems}")
+            self.watch(f"turn {turn}: schema error, {_tries(left)} left: {problems}")
         elif isinstance(said, Acceptance):
             self.watch(f"verified, at attempt {decision.result.attempt}")
         elif isinstance(said, Rejection):
@@ -302,12 +302,12 @@ class _RunDriver:
         return RunFailed(ending, error, self.usage, turn, self.state.attempts_used)
 
     def _reply(self, call: ToolCall, text: str) -> None:
-        """Every call is answered: a chat endpoint refuses a conversation in which one is not."""
+        """Answer a call: a chat endpoint refuses a conversation with an unanswered one."""
         self.context.messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
 
 
 def _encode_sorted(context: dict[str, Any]) -> bytes:
-    """To be compared: what was kept comes back in another order."""
+    """Encode for comparison: a recorded context comes back in another order."""
     return msgspec.json.encode(context, order="sorted")
 
 
@@ -316,19 +316,19 @@ def _tries(number: int) -> str:
 
 
 def _to_one_line(text: str) -> str:
-    """What fits into one line of a log."""
+    """Shorten text to one line of a log."""
     line = " ".join(text.split())
     return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 1]}…"
 
 
 def _submission_id(turn: int, call: ToolCall) -> str:
-    """Of the checkpointed answer, so that a replay is known; with the turn, because some servers number anew."""
-    # No database keeps a null character.
+    """Name a submission by turn and call, so that a replay has the same id; some servers reuse ids of calls."""
+    # A database cannot store a null character.
     return f"{turn}:{call.id}".replace("\0", "")[:200]
 
 
 def _as_message(answer: ModelAnswer) -> dict[str, Any]:
-    # An answer may hold neither text nor calls, and no endpoint takes a message without either.
+    # An answer may have neither text nor calls, but endpoints refuse a message without both.
     message: dict[str, Any] = {"role": "assistant", "content": answer.text or (None if answer.calls else "")}
     if answer.calls:
         message["tool_calls"] = [

@@ -1,4 +1,4 @@
-"""A run of an agent as others see it: where it stands, what it submitted, and how each submission was answered."""
+"""A run of an agent, its request, its status, and its submissions with their answers."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -12,13 +12,13 @@ from meruit.model.record import Record
 
 
 class RunState(StrEnum):
-    """Where a run stands."""
+    """The status of a run."""
 
     QUEUED = "queued"
     """Waits for a worker, or for the end of a pause."""
     RUNNING = "running"
     WAITING = "waiting"
-    """For something that only others can do."""
+    """Waits for a value that a client must provide."""
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -28,45 +28,45 @@ FINAL_STATES = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.CANCELLE
 
 
 class RunFailureReason(StrEnum):
-    """Why a run failed, besides what its verifier may end it for."""
+    """Why a run failed, besides the endings of its verification."""
 
     ERROR = "error"
-    """The agent's own code or its model broke, too often or for good."""
+    """The agent's own code or its model failed, permanently or too often."""
     TURNS = "turns"
     DEADLINE = "deadline"
     POISON = "poison"
-    """Worker after worker died of it."""
+    """Several workers in a row died while they had the run."""
     MEMBER = "member"
-    """A member of a team failed, and the team cannot go on."""
+    """A member of a team failed."""
 
 
 class RunRequest(Record, frozen=True):
-    """What a run is asked to do, kept as it was asked."""
+    """The request of a run, as the client sent it."""
 
     query: str
     payload: dict[str, Any] = msgspec.field(default_factory=dict)
-    """What the agent's context begins with."""
+    """Initial values of the agent's context."""
     max_attempts: int | None = None
-    """The run's own budget, before its agent's."""
+    """The run's own budget; overrides its agent's."""
     max_seconds: float | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class SubmissionOutcome(StrEnum):
-    """How a submission was answered."""
+    """The outcome of a submission."""
 
     PASSED = "passed"
     REJECTED = "rejected"
     SCHEMA_ERROR = "schema_error"
-    """Not of the output's shape; no attempt."""
+    """Does not match the schema of the output; not an attempt."""
 
 
 class GateSubmissionSummary(Record, frozen=True):
-    """One candidate and what became of it, as far as whoever handed it in may know."""
+    """One submission and its outcome, without what the agent may not see."""
 
     submission_id: str
     number: int
-    """Counted from 1 in its run."""
+    """From 1, in its run."""
     turn: int
     candidate_hash: str | None
     outcome: SubmissionOutcome
@@ -76,16 +76,16 @@ class GateSubmissionSummary(Record, frozen=True):
     code: str | None = None
     retryable: bool = True
     ending: VerificationEnding | None = None
-    """Where it ended its run."""
+    """Set where it ended its run."""
     feedback: str | None = None
 
 
 class GateSubmission(GateSubmissionSummary, frozen=True):
-    """The same with what it was judged by: the digest of private criteria could be guessed at."""
+    """A submission with its verifier, for operators: the digest of private criteria could be guessed."""
 
     verifier_version: str | None = None
     outcome_id: str | None = None
-    """Of the outcome that was recorded with it."""
+    """The outcome that was recorded with it."""
 
 
 class AgentRun(Record, frozen=True):
@@ -99,26 +99,26 @@ class AgentRun(Record, frozen=True):
     created_at: datetime
     created_by: str
     parent_id: str | None = None
-    """The team run that it is a part of."""
+    """The team run that it is a member of."""
     item: str | None = None
-    """Its place in the team's plan."""
+    """Its item in the team's plan."""
     started_at: datetime | None = None
     ended_at: datetime | None = None
     wake_at: datetime | None = None
-    """When it is taken up again, where it pauses or waits."""
+    """When it continues, where it pauses or waits."""
     turn: int = 0
     retries: int = 0
     takeovers: int = 0
-    """How often in a row, without a step done, a worker took it over from one that died."""
+    """Times in a row that a worker took it over from a dead one, without a new step."""
     verification: VerificationState = VerificationState()
     usage: Usage = Usage()
     result: Any = None
-    """What the verifier returned, once it passed."""
+    """The return value of the verifier, after a pass."""
     ending: str | None = None
-    """Why it failed."""
+    """Code of why it failed."""
     error: str | None = None
-    """What went wrong: for good where it failed, the last time where it is tried again at `wake_at`."""
+    """The final error where it failed, or the last one where it is retried at `wake_at`."""
     waiting_for: str | None = None
-    """The key under which others must hand something in before it goes on."""
+    """The key of the value that a client must provide."""
     note: str | None = None
-    """What that is, in the words of the tool that asks for it."""
+    """What that value is, in the words of the tool that asks for it."""

@@ -1,4 +1,4 @@
-"""How far a run has come with its verifier, and what each happening makes of that; nothing here looks at a clock."""
+"""The state machine of a verification: each event gives a new state and the next actions. Pure; no clock."""
 
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
@@ -10,11 +10,11 @@ from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict, Verif
 from meruit.model.record import Record
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""How long to wait after a verifier broke for the first time, doubled each time, up to the longest."""
+"""Pause after the first system error; it doubles each time, up to the longest."""
 
 
 class VerificationOutcome(StrEnum):
-    """How a verification ended."""
+    """The outcome of a verification."""
 
     PASSED = "passed"
     REJECTED = "rejected"
@@ -22,51 +22,51 @@ class VerificationOutcome(StrEnum):
 
 
 class VerificationEnding(StrEnum):
-    """Why nothing more can be submitted."""
+    """Why a verification is over."""
 
     PASSED = "passed"
     ATTEMPTS = "attempts"
-    """As many rejections as the budget has."""
+    """The budget of attempts is used up."""
     REJECTED_FINAL = "rejected_final"
-    """A rejection that no revision can mend."""
+    """A rejection that is not retryable."""
     NO_PROGRESS = "no_progress"
-    """The same candidate again and again."""
+    """The same candidate several times in a row."""
     SCHEMA_ERRORS = "schema_errors"
-    """Payload after payload that is not even of the output's shape."""
+    """Too many payloads in a row that do not match the schema."""
     SYSTEM_ERROR = "system_error"
-    """The verifier broke too often; nobody was judged."""
+    """The verifier broke too often; nothing was judged."""
     TEAM_BUDGET = "team_budget"
-    """All attempts that a team has together."""
+    """The budget of the team is used up."""
     TURNS = "turns"
     """The host's own limit of turns, time or tokens."""
 
 
 class PriorRejection(Record, frozen=True):
-    """When a candidate was rejected last."""
+    """The last rejection of a candidate."""
 
     attempt: int
     submission_id: str
     verifier_version: str | None = None
-    """Of the verifier that rejected it; only the same one would say the same."""
+    """Version of the verifier that rejected it; only the same version would reject it again."""
 
 
 class VerificationState(Record, frozen=True):
-    """What a run carries from turn to turn: control flow only, nothing of what the model is told."""
+    """The state of a run's verification: control flow only, no feedback."""
 
     attempts_used: int = 0
     last_candidate_hash: str | None = None
-    """Of the last candidate that was judged; one on which the verifier broke was not."""
+    """Of the last candidate that was judged; a system error is not a judgement."""
     last_outcome: VerificationOutcome | None = None
     last_attempt_at: float | None = None
     """In seconds since 1970."""
     submission_ids: tuple[str, ...] = ()
-    """Of every submission that is decided, in order: the same one again is a replay."""
+    """Every submission that has a result, in order: the same id again is a replay."""
     rejected: dict[str, PriorRejection] = msgspec.field(default_factory=dict)
-    """Every candidate that was rejected, by its hash."""
+    """Rejected candidates, by hash."""
     verifier_version: str | None = None
-    """Of the verifier that was asked last."""
+    """Of the verifier that was called last."""
     identical: int = 0
-    """Submissions in a row that only repeat the candidate rejected before them."""
+    """Submissions in a row that repeat the candidate rejected before them."""
     schema_errors: int = 0
     """In a row."""
     system_errors: int = 0
@@ -76,98 +76,98 @@ class VerificationState(Record, frozen=True):
 
 
 class CandidateSubmitted(NamedTuple):
-    """The model hands in a candidate."""
+    """The model submitted a candidate."""
 
     submission_id: str
     candidate_hash: str
     verifier_version: str
     deterministic: bool = False
-    """Whether the verifier says of itself that equal candidates get equal verdicts."""
+    """Whether the verifier declares that equal candidates get equal verdicts."""
 
 
 class VerdictGiven(NamedTuple):
-    """The verifier has spoken, or broken."""
+    """The verifier gave a verdict, or broke."""
 
     submission_id: str
     candidate_hash: str
     said: VerifierVerdict
     at: float
     verifier_version: str | None = None
-    """None for the one that was asked when the candidate was submitted."""
+    """None for the one that was current when the candidate was submitted."""
 
     def with_time(self, moment: float) -> "VerdictGiven":
-        """The same, when it was written down."""
+        """Return a copy with the time of recording."""
         return VerdictGiven(self.submission_id, self.candidate_hash, self.said, moment, self.verifier_version)
 
 
 class SchemaErrorFound(NamedTuple):
-    """A payload that is not of the output's shape, and so no candidate."""
+    """A payload does not match the schema of the output, so it is not a candidate."""
 
     submission_id: str
 
 
 class OutOfTurns(NamedTuple):
-    """The host has no turn left in which a revision could come."""
+    """The host has no turn left for a revision."""
 
 
 GateEvent: TypeAlias = CandidateSubmitted | VerdictGiven | SchemaErrorFound | OutOfTurns
 
 
 class AskVerifier(NamedTuple):
-    """Ask the verifier."""
+    """Call the verifier."""
 
     attempt: int
     max_attempts: int
 
 
 class RecallRejection(NamedTuple):
-    """Reject as that submission was rejected: an equal candidate, and a verifier that always says the same."""
+    """Reject as that submission was rejected: an equal candidate and a deterministic verifier."""
 
     submission_id: str
 
 
 class ReplayAnswer(NamedTuple):
-    """Answer what this submission was answered before; nothing is counted."""
+    """Repeat the earlier answer to this submission; nothing is counted."""
 
     submission_id: str
 
 
 class CompleteVerification(NamedTuple):
-    """The run is done, and its result is what the verifier returned."""
+    """Complete the run with the return value of the verifier."""
 
     attempt: int
 
 
 class RequestRevision(NamedTuple):
-    """Tell the model why, and let it go on."""
+    """Give the model the reason, and let it revise."""
 
     attempt: int
     attempts_left: int
     rejected_at: int | None
-    """The attempt at which the same candidate was rejected before."""
+    """The attempt at which the same candidate was rejected before, if any."""
     identical: int
 
 
 class RequestRepair(NamedTuple):
-    """Tell the model what is wrong with its payload, and let it go on."""
+    """Give the model the problems of its payload, and let it repair them."""
 
     left: int
 
 
 class RetryVerifier(NamedTuple):
-    """Ask the verifier again after a pause."""
+    """Call the verifier again after a pause."""
 
     after_s: float
 
 
 class CountAttempt(NamedTuple):
-    """One attempt of the budget is used."""
+    """Use one attempt of the budget."""
 
     attempt: int
 
 
 class EndVerification(NamedTuple):
-    """The run is over: with nothing, or, asked again after it passed, with the result it has."""
+    """End the run: without a result, or, after a pass, with the result that it has."""
 
     reason: VerificationEnding
 
@@ -185,21 +185,21 @@ GateAction: TypeAlias = (
 )
 
 
-def advance(state: VerificationState, happening: GateEvent) -> tuple[VerificationState, tuple[GateAction, ...]]:
-    """The state after a happening, and what is to be done now; the same twice never counts twice."""
-    if not isinstance(happening, OutOfTurns) and happening.submission_id in state.submission_ids:
-        return state, (ReplayAnswer(happening.submission_id),)
+def advance(state: VerificationState, event: GateEvent) -> tuple[VerificationState, tuple[GateAction, ...]]:
+    """Return the state after an event and the actions to take; the same submission never counts twice."""
+    if not isinstance(event, OutOfTurns) and event.submission_id in state.submission_ids:
+        return state, (ReplayAnswer(event.submission_id),)
     if state.ended is not None:
         return state, (EndVerification(state.ended),)
-    match happening:
+    match event:
         case OutOfTurns():
             return _end(state, VerificationEnding.TURNS)
         case CandidateSubmitted():
-            return _apply_submission(state, happening)
+            return _apply_submission(state, event)
         case SchemaErrorFound():
-            return _apply_schema_error(state, happening)
+            return _apply_schema_error(state, event)
         case VerdictGiven():
-            return _apply_verdict(state, happening)
+            return _apply_verdict(state, event)
 
 
 def _apply_verdict(state: VerificationState, verdict: VerdictGiven) -> tuple[VerificationState, tuple[GateAction, ...]]:
@@ -208,8 +208,8 @@ def _apply_verdict(state: VerificationState, verdict: VerdictGiven) -> tuple[Ver
             return _apply_pass(state, verdict)
         case Rejection() as rejection:
             return _apply_rejection(state, verdict, rejection)
-        case SystemErrorVerdict() as breakage:
-            return _apply_system_error(state, verdict, breakage)
+        case SystemErrorVerdict() as error:
+            return _apply_system_error(state, verdict, error)
 
 
 def _apply_submission(
@@ -232,7 +232,7 @@ def _apply_pass(state: VerificationState, verdict: VerdictGiven) -> tuple[Verifi
 def _apply_rejection(
     state: VerificationState, verdict: VerdictGiven, rejection: Rejection
 ) -> tuple[VerificationState, tuple[GateAction, ...]]:
-    """As specified: a candidate that differs from the last one costs an attempt; the same one again only patience."""
+    """A candidate that differs from the last one uses an attempt; a repeated one counts towards no progress."""
     counted = verdict.candidate_hash != state.last_candidate_hash
     before = state.rejected.get(verdict.candidate_hash)
     used = state.attempts_used + counted
@@ -262,16 +262,16 @@ def _ending_after(state: VerificationState, rejection: Rejection) -> Verificatio
 
 
 def _apply_system_error(
-    state: VerificationState, verdict: VerdictGiven, breakage: SystemErrorVerdict
+    state: VerificationState, verdict: VerdictGiven, error: SystemErrorVerdict
 ) -> tuple[VerificationState, tuple[GateAction, ...]]:
-    """Nobody was judged: nothing is counted, and the candidate is still to be verified."""
+    """Count nothing: the candidate was not judged and is still to be verified."""
     state = msgspec.structs.replace(
         state,
         system_errors=state.system_errors + 1,
         last_outcome=VerificationOutcome.SYSTEM_ERROR,
         last_attempt_at=verdict.at,
     )
-    if breakage.permanent or state.system_errors >= state.limits.system_errors:
+    if error.permanent or state.system_errors >= state.limits.system_errors:
         return _end(state, VerificationEnding.SYSTEM_ERROR)
     return state, (RetryVerifier(pause_s(state.system_errors)),)
 
@@ -306,5 +306,5 @@ def _end(state: VerificationState, reason: VerificationEnding) -> tuple[Verifica
 
 
 def pause_s(errors: int) -> float:
-    """How long to wait after so many errors in a row."""
+    """Seconds to wait after so many errors in a row."""
     return min(FIRST_PAUSE_S * 2.0 ** min(errors - 1, 16), LONGEST_PAUSE_S)

@@ -1,4 +1,4 @@
-"""Teams: a plan of work items, each a member's own run behind the same gate; the scheduler only sees how they end."""
+"""Teams: a plan of work items, each the run of a member behind its own gate."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,20 +19,20 @@ from meruit.store.store import Store
 
 MAX_ITEMS = 200
 ITEM_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
-"""It is part of a run's id, which stands in URLs."""
+"""It is part of a run's id, which is used in URLs."""
 
 PLACEHOLDERS = re.compile(r"\{query\}|\{results\}")
-"""What is filled in where a member is asked."""
+"""What a query of a work item may contain."""
 
 
 class Signal(StrEnum):
-    """What a team's scheduler sees of an item."""
+    """The status of an item for the scheduler of its team."""
 
     WAITING = "waiting"
-    """Not begun: something it needs is not there yet, or no worker has taken it."""
+    """Not started: a result it needs is missing, or no worker has claimed it."""
     WORKING = "working"
     REVISION = "revision"
-    """Its last candidate was rejected, and its agent revises."""
+    """Its last candidate was rejected; its agent revises."""
     SUCCESS = "success"
     FAILURE = "failure"
 
@@ -43,13 +43,13 @@ class WorkItem(NamedTuple):
     name: str
     agent: AgentDefinition
     query: str
-    """What the member is asked; `{results}` becomes the results that it needs, as JSON, and `{query}` the team's."""
+    """Query of the member. `{results}` becomes the results that it needs, as JSON; `{query}` the team's query."""
     needs: Sequence[str] = ()
-    """Items whose results it builds on."""
+    """Items whose results it needs."""
 
 
 class Team:
-    """Several agents with a plan; each member's output passes its own gate before others build on it."""
+    """Several agents with a plan; each output passes its own gate before other items use it."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Team:
         items = [*plan]
         self.plan = {item.name: item for item in items}
         self.output = output
-        """The item whose result is the team's; all of them by name where none is named."""
+        """The item whose result is the team's; None for all results by name."""
         most = MAX_ATTEMPTS * MAX_ITEMS
         attempts = most if verify_max_attempts is None else validate_count(verify_max_attempts, "the team's budget")
         self._limits = GateLimits(max_attempts=attempts)
@@ -73,7 +73,7 @@ class Team:
         _check(self)
 
     def limits(self, max_attempts: int | None = None) -> GateLimits:
-        """What all members together may use up."""
+        """The limits of all members together."""
         if max_attempts is None:
             return self._limits
         return GateLimits(max_attempts=validate_count(max_attempts, "the run's budget"))
@@ -87,7 +87,7 @@ def _check(team: Team) -> None:
     if not team.plan or len(team.plan) > MAX_ITEMS:
         raise AgentError(f"team {team.name!r} has {len(team.plan)} items; a plan has 1 to {MAX_ITEMS}")
     if team.output is not None and team.output not in team.plan:
-        raise AgentError(f"team {team.name!r} takes its output from {team.output!r}, which is no item of its plan")
+        raise AgentError(f"team {team.name!r} takes its output from {team.output!r}, which is not in its plan")
     done: set[str] = set()
     left = dict(team.plan)
     for item in team.plan.values():
@@ -96,21 +96,23 @@ def _check(team: Team) -> None:
                 f"an item of team {team.name!r} is named {item.name!r}; write 1 to 64 letters, digits, - and _"
             )
         if isinstance(item.needs, str):
-            raise AgentError(f"item {item.name!r} of team {team.name!r} needs a text; write needs=({item.needs!r},)")
+            raise AgentError(
+                f"item {item.name!r} of team {team.name!r} has text as needs; write needs=({item.needs!r},)"
+            )
         unknown = [name for name in item.needs if name not in team.plan]
         if unknown:
-            raise AgentError(f"item {item.name!r} of team {team.name!r} needs {unknown[0]!r}, which is no item")
+            raise AgentError(f"item {item.name!r} of team {team.name!r} needs {unknown[0]!r}, which is not in its plan")
     while left:
         ready = [name for name, item in left.items() if done.issuperset(item.needs)]
         if not ready:
-            raise AgentError(f"in team {team.name!r}, {', '.join(sorted(left))} wait for each other for ever")
+            raise AgentError(f"in team {team.name!r}, {', '.join(sorted(left))} need each other; remove the cycle")
         done.update(ready)
         for name in ready:
             del left[name]
 
 
 def signal_of(run: AgentRun | None) -> Signal:
-    """What the scheduler sees of an item."""
+    """The status of an item for the scheduler."""
     if run is None or (run.status is RunState.QUEUED and run.started_at is None):
         return Signal.WAITING
     if run.status is RunState.COMPLETED:
@@ -121,7 +123,7 @@ def signal_of(run: AgentRun | None) -> Signal:
 
 
 async def drive_team(team: Team, store: Store, tenant: str, run: AgentRun) -> tuple[DriveResult, tuple[str, ...]]:
-    """Queue what can be done now; answers how the team stands, and which members' ends it waits for."""
+    """Queue the items that can start; return the state of the team and the runs that it waits for."""
     with store.database.reading() as connection:
         found = {one.item: one for one in agent_reading.members(connection, tenant, run.id)}
     usage = sum((one.usage for one in found.values()), Usage())
@@ -130,7 +132,7 @@ async def drive_team(team: Team, store: Store, tenant: str, run: AgentRun) -> tu
     open_ids = tuple(one.id for one in found.values() if one.status not in FINAL_STATES)
     if lost:
         if open_ids:
-            # What others have begun is theirs to finish; nothing new is begun.
+            # Started items finish; no new item starts.
             return RunSuspended(None, MEMBERS, usage, 0), open_ids
         first = found[lost[0]]
         why = f"{lost[0]}: {first.error or first.ending or first.status}"
@@ -153,9 +155,9 @@ def _queue_item(
     item: WorkItem, tenant: str, run: AgentRun, results: Mapping[str, Any], left_s: float | None
 ) -> QueueRun:
     given = msgspec.json.encode({name: results[name] for name in item.needs}).decode()
-    # Not str.format, and in one go: a query may well hold braces of its own.
-    told = {"{query}": run.request.query, "{results}": given}
-    query = PLACEHOLDERS.sub(lambda place: told[place[0]], item.query)
+    # Not str.format, and in one pass: a query may contain braces.
+    values = {"{query}": run.request.query, "{results}": given}
+    query = PLACEHOLDERS.sub(lambda match: values[match[0]], item.query)
     request = RunRequest(query, dict(run.request.payload), max_seconds=left_s)
     member = f"{run.id}.{item.name}"
     return QueueRun(

@@ -1,4 +1,4 @@
-"""Tools: functions that an agent's model may call, with what it is told of them taken from their signature."""
+"""Tools: functions that an agent's model may call, described to the model by their signature and docstring."""
 
 import asyncio
 import inspect
@@ -19,46 +19,46 @@ from meruit.gate.verifier import FunctionParameter, inspect_parameters
 from meruit.model.chat import ToolCall, ToolSpec
 
 MAX_REPLY = 100_000
-"""Characters of a reply that a model is told."""
+"""Characters of a reply that the model gets."""
 MAX_PROBLEMS, MAX_PROBLEM = 10, 300
-"""Of arguments that do not fit: how many problems a model is told, and how many characters of each."""
+"""Of wrong arguments: problems that the model gets, and characters of each."""
 GRACE_S = 2.0
-"""How long a coroutine that was cancelled may take to end; then nobody waits for it any more."""
+"""Seconds that a cancelled coroutine may take to end; after that it is abandoned."""
 T = TypeVar("T")
 _in_author_code: ContextVar[bool] = ContextVar("meruit_authors_code", default=False)
 
 
 class Deferred(NamedTuple):
-    """Returned by a tool whose result others will hand in: the run waits, and no worker with it."""
+    """Returned by a tool whose result a client will provide: the run waits, without a worker."""
 
     note: str = ""
-    """What is waited for, for whoever watches."""
+    """What the run waits for, for operators."""
     timeout_s: float | None = None
-    """How long; then the model is told that nothing came."""
+    """Seconds to wait; after that the model is informed that no value came."""
 
 
 class Pause(NamedTuple):
-    """Returned by a tool that wants the run to go on after some time."""
+    """Returned by a tool after which the run pauses."""
 
     seconds: float
     reply: str = "done waiting"
 
 
 class Tool(NamedTuple):
-    """A function and what a model is told of it."""
+    """A function with its specification for the model."""
 
     spec: ToolSpec
     call: Callable[..., Any]
     arguments: TypeAdapter[Any]
     wants: tuple[tuple[str, str], ...]
-    """Parameters that the model does not see, each with what it is given."""
+    """Parameters that the model does not see, each with the value that it gets."""
 
     async def run(self, call: ToolCall, supply: Mapping[str, Any]) -> str | Deferred | Pause:
-        """What the model is told; a mistake of its own or of the tool's is told as well."""
+        """Call the tool and return its reply to the model; errors are replies too."""
         try:
             given = self.arguments.validate_json(call.arguments or "{}")
         except ValidationError as problem:
-            return f"error: the arguments do not fit: {_describe_problems(problem)}"
+            return f"error: the arguments are not valid: {_describe_problems(problem)}"
         arguments = {name: getattr(given, name) for name in type(given).model_fields}
         arguments |= {name: supply.get(what) for name, what in self.wants}
         try:
@@ -66,17 +66,17 @@ class Tool(NamedTuple):
             return answer if isinstance(answer, Deferred | Pause) else reply_of(answer)
         except asyncio.CancelledError:
             raise
-        except BaseException as crash:  # noqa: BLE001 - whatever a tool raises, its model may know a way around
+        except BaseException as crash:  # noqa: BLE001 - the model may find a way around any error
             return f"error: {describe(crash)}"
 
 
 def tool(function: Callable[..., Any] | Tool) -> Tool:
-    """A function as a tool; raises ToolError for one that no model could call."""
+    """Make a tool from a function; raises ToolError where a model could not call it."""
     if isinstance(function, Tool):
         return function
     name = getattr(function, "__name__", "")
     if not name.isidentifier():
-        raise ToolError(f"{function!r} has no name that a model could call it by; write it with def")
+        raise ToolError(f"{function!r} has no valid name for a tool; define it with def")
     try:
         parameters = inspect_parameters(function)
         kinds = {one.name: one.kind for one in inspect.signature(function).parameters.values()}
@@ -84,7 +84,7 @@ def tool(function: Callable[..., Any] | Tool) -> Tool:
         raise ToolError(f"the signature of {name} cannot be read: {problem}") from None
     by_place = [one for one, kind in kinds.items() if kind is inspect.Parameter.POSITIONAL_ONLY]
     if by_place:
-        raise ToolError(f"{name} takes {by_place[0]!r} by its place only; remove the `/`")
+        raise ToolError(f"{name} has the positional-only parameter {by_place[0]!r}; remove the `/`")
     shown = [one for one in parameters if one.what is None]
     fields = {one.name: _field(name, one) for one in shown}
     try:
@@ -94,7 +94,7 @@ def tool(function: Callable[..., Any] | Tool) -> Tool:
         schema = adapter.json_schema()
     except PydanticUserError as problem:
         why = str(problem).partition("\n")[0]
-        raise ToolError(f"the parameters of {name} cannot be told to a model: {why}") from None
+        raise ToolError(f"the parameters of {name} have no JSON schema: {why}") from None
     schema.pop("title", None)
     spec = ToolSpec(name, inspect.getdoc(function) or "", schema)
     return Tool(spec, function, adapter, tuple((one.name, one.what) for one in parameters if one.what is not None))
@@ -102,16 +102,16 @@ def tool(function: Callable[..., Any] | Tool) -> Tool:
 
 def _field(tool_name: str, parameter: FunctionParameter) -> Any:
     if parameter.variadic:
-        raise ToolError(f"{tool_name} takes *{parameter.name}; name each parameter, so that a model knows them")
+        raise ToolError(f"{tool_name} takes *{parameter.name}; a model needs each parameter by name")
     annotation = Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation
     required = parameter.default is inspect.Parameter.empty
     return (annotation, Field() if required else Field(default=parameter.default))
 
 
 async def call_author_function(function: Callable[..., Any], *positional: Any, **named: Any) -> Any:
-    """Call an author's function of either kind; one that may block does it in a thread of its own.
+    """Call an author's function, sync or async; a sync one runs in a thread of its own.
 
-    CancelledError comes only to a caller who is cancelled, whatever the function itself raises.
+    Only a caller that is cancelled gets CancelledError; one that the function itself raises is wrapped.
     """
     if inspect.iscoroutinefunction(function):
         return await await_in_task(function(*positional, **named))
@@ -120,7 +120,7 @@ async def call_author_function(function: Callable[..., Any], *positional: Any, *
 
 
 async def await_in_task(working: Awaitable[T], limit_s: float | None = None) -> T:
-    """Await what an author wrote; who is cancelled meanwhile is free soon, also where it does not let itself be.
+    """Await an author's coroutine. A caller that is cancelled is free soon, even if the coroutine ignores that.
 
     Raises OutOfTime after so many seconds.
     """
@@ -128,7 +128,7 @@ async def await_in_task(working: Awaitable[T], limit_s: float | None = None) -> 
     waiting: asyncio.Future[T] = loop.create_future()
     task = asyncio.ensure_future(_run_into_future(working, waiting))
     try:
-        # Most are done with their first step, and need no alarm.
+        # Most are done after their first step and need no timer.
         await asyncio.sleep(0)
         if limit_s is None or waiting.done():
             return await waiting
@@ -138,7 +138,7 @@ async def await_in_task(working: Awaitable[T], limit_s: float | None = None) -> 
         finally:
             alarm.cancel()
     except (asyncio.CancelledError, OutOfTime):
-        # Nobody waits any more: what still comes is nobody's, and no reason for a line in a log.
+        # The result is not wanted any more: retrieve an exception, so that asyncio does not log it.
         if not waiting.cancel() and not waiting.cancelled():
             waiting.exception()
         task.cancel()
@@ -151,37 +151,37 @@ async def await_in_task(working: Awaitable[T], limit_s: float | None = None) -> 
 
 
 async def _run_into_future(working: Awaitable[T], waiting: asyncio.Future[T]) -> None:
-    """Not raised from here: a task that raises SystemExit ends the loop, with everybody who is on it."""
+    """Pass the outcome on as a value: a task that raises SystemExit ends the whole event loop."""
     _in_author_code.set(True)
     try:
         _settle(waiting, await working)
-    except BaseException as crash:  # noqa: BLE001 - whoever waits is told, whatever it is
-        # Where the loop is over, nobody waits.
+    except BaseException as crash:  # noqa: BLE001 - the waiting caller gets every exception
+        # The loop may be closed by now.
         with suppress(RuntimeError):
             _fail(waiting, _fit_for_a_future(crash))
 
 
 def _abandon(task: asyncio.Task[Any]) -> None:
-    """Who ends the loop waits for every task that is known to it, and would wait for this one for ever."""
-    asyncio._unregister_task(task)  # noqa: SLF001 - documented for whoever extends asyncio
+    """Unregister a task: the end of the loop waits for every registered one, and would never end."""
+    asyncio._unregister_task(task)  # noqa: SLF001 - documented for extensions of asyncio
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - as asyncio.gather does
     _abandoned.add(task)
     task.add_done_callback(_abandoned.discard)
 
 
 _abandoned: set[asyncio.Task[Any]] = set()
-"""So that none is collected in the middle."""
+"""Keeps them from garbage collection."""
 
 
 @contextmanager
 def contain_exits(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Meanwhile, a task that authors' code starts cannot end the loop by SystemExit or KeyboardInterrupt."""
+    """Keep tasks that authors' code starts from ending the loop by SystemExit or KeyboardInterrupt."""
     before = loop.get_task_factory()
 
-    # Any: whatever asyncio hands to the makers of tasks.
+    # Any: arguments of a task factory of asyncio.
     def make(loop: asyncio.AbstractEventLoop, work: Any, **named: Any) -> Any:
-        told = _contain_exit(work) if _in_author_code.get() else work
-        return asyncio.Task(told, loop=loop, **named) if before is None else before(loop, told, **named)
+        contained = _contain_exit(work) if _in_author_code.get() else work
+        return asyncio.Task(contained, loop=loop, **named) if before is None else before(loop, contained, **named)
 
     loop.set_task_factory(make)
     try:
@@ -198,10 +198,10 @@ async def _contain_exit(work: Awaitable[T]) -> T:
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
-    """Call what may block; who gives up waiting for it is free at once, and the process may end while it still runs.
+    """Call a function that may block; a cancelled caller is free at once, and the process may end while it runs.
 
-    Not `asyncio.to_thread`: the loop's own threads are few, the worker's heartbeat needs them, and who ends the loop
-    waits for every one of them.
+    Not `asyncio.to_thread`: the loop has few threads, the worker's heartbeat needs them, and the end of the loop
+    waits for all of them.
     """
     loop = asyncio.get_running_loop()
     waiting: asyncio.Future[T] = loop.create_future()
@@ -210,9 +210,9 @@ async def run_in_thread(function: Callable[[], T]) -> T:
     def run() -> None:
         try:
             settle = partial(_settle, waiting, context.run(function))
-        except BaseException as crash:  # noqa: BLE001 - whoever waits is told, whatever it is
+        except BaseException as crash:  # noqa: BLE001 - the waiting caller gets every exception
             settle = partial(_fail, waiting, _fit_for_a_future(crash))
-        # Nobody waits any more where the loop is over.
+        # The loop may be closed by now.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(settle)
 
@@ -231,7 +231,7 @@ def _fail(waiting: asyncio.Future[T], crash: BaseException) -> None:
 
 
 def _fit_for_a_future(crash: BaseException) -> BaseException:
-    """No future can hold a StopIteration, and an interruption in here is nobody's at the keyboard or of any loop's."""
+    """Wrap what a future cannot hold, and interruptions that do not come from the keyboard or the loop."""
     if isinstance(crash, StopIteration):
         return _wrap_crash(crash, "StopIteration: next() found nothing")
     if isinstance(crash, KeyboardInterrupt | asyncio.CancelledError | GeneratorExit):
@@ -240,13 +240,13 @@ def _fit_for_a_future(crash: BaseException) -> BaseException:
 
 
 def _wrap_crash(crash: BaseException, text: str) -> RuntimeError:
-    told = RuntimeError(text)
-    told.__cause__ = crash
-    return told
+    wrapped = RuntimeError(text)
+    wrapped.__cause__ = crash
+    return wrapped
 
 
 def reply_of(answer: Any) -> str:
-    """What a tool returned, as a model reads it."""
+    """Format the return value of a tool for the model."""
     if isinstance(answer, str):
         text = answer
     else:
@@ -259,6 +259,6 @@ def reply_of(answer: Any) -> str:
 
 def _describe_problems(problem: ValidationError) -> str:
     found = problem.errors(include_url=False, include_context=False, include_input=False)
-    told = [f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg']}"[:MAX_PROBLEM] for one in found]
-    more = [f"and {len(told) - MAX_PROBLEMS} more"] if len(told) > MAX_PROBLEMS else []
-    return "; ".join((*told[:MAX_PROBLEMS], *more))
+    lines = [f"{'.'.join(map(str, one['loc'])) or 'arguments'}: {one['msg']}"[:MAX_PROBLEM] for one in found]
+    more = [f"and {len(lines) - MAX_PROBLEMS} more"] if len(lines) > MAX_PROBLEMS else []
+    return "; ".join((*lines[:MAX_PROBLEMS], *more))

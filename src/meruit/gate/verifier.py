@@ -1,4 +1,4 @@
-"""Finding `verify` on an output model, and refusing one that could never be called when the agent is defined."""
+"""Find `verify` on an output model; a signature that cannot be called is an error at the definition."""
 
 import inspect
 import re
@@ -12,11 +12,11 @@ from meruit.gate.context import AgentContext, ExecutionContext
 
 METHOD = "verify"
 VERSION, DETERMINISTIC = "verify_version", "verify_deterministic"
-"""What an output model may say of its verifier, and a function of itself."""
+"""Attributes with which an output model, or a function, describes its verifier."""
 INJECTED = ("agent_ctx", "execution_ctx", "attempt", "max_attempts", "submission_id", "deps")
 BY_TYPE: Mapping[str, type] = {"agent_ctx": AgentContext, "execution_ctx": ExecutionContext}
 _FIELDS = ("__dataclass_fields__", "model_fields", "__struct_fields__", "_fields")
-"""Where classes of each make keep the names of their fields."""
+"""Attributes in which each kind of class has the names of its fields."""
 _NOTHING = inspect.Parameter.empty
 _LAMBDA = "<lambda>"
 _OPTIONAL = re.compile(r"\bOptional\[(.*)\]$")
@@ -30,34 +30,34 @@ class FunctionParameter(NamedTuple):
     annotation: Any
     default: Any
     what: str | None
-    """What of a run it is given; None where a model fills it."""
+    """Value of the run that it gets; None where the model fills it."""
     variadic: bool
 
 
 class Verifier(NamedTuple):
-    """A way to judge a candidate."""
+    """A function that judges candidates, with what it needs."""
 
     call: Callable[..., Any]
     owner: type | None
     """The output model it was found on; None for a plain function."""
     on_class: bool
     wants: tuple[tuple[str, str], ...]
-    """Its parameters, each with what it is given."""
+    """Its parameters, each with the value that it gets."""
     version: str
     deterministic: bool
     returns: Any
-    """What it says it returns; Any where it does not say, or says what cannot be looked up."""
+    """Its return annotation; Any where it has none, or one that cannot be resolved."""
     may_be_none: bool
 
-    # Any: a verifier returns what it likes, or something to be awaited.
+    # Any: the return type of the author's verifier, or an awaitable of it.
     def ask(self, output: Any, supply: Mapping[str, Any]) -> Any:
-        """Call it for one candidate with what it wants of the supply; the answer may have to be awaited."""
+        """Call it for one candidate with the values it wants; the result may be an awaitable."""
         given = {name: supply.get(what) for name, what in self.wants}
         return self.call(self.owner, output, **given) if self.on_class else self.call(output, **given)
 
 
 def verifier_of(model: Any) -> Verifier | None:
-    """The verifier of an output model, or None; raises VerifierError for one that could never be called."""
+    """Find the verifier of an output model, or None; raises VerifierError for a wrong signature."""
     if not isinstance(model, type):
         return None
     found = inspect.getattr_static(model, METHOD, None)
@@ -70,7 +70,7 @@ def verifier_of(model: Any) -> Verifier | None:
 
 
 def verifier_from(function: Callable[..., Any]) -> Verifier:
-    """A plain function of the output, or a bound method, as a verifier; raises VerifierError."""
+    """Make a verifier from a function of the output or a bound method; raises VerifierError."""
     if not isinstance(function, FunctionType | MethodType):
         raise VerifierError(_advice(f"the verifier is {_describe_kind(function)}, not a function"))
     return _verifier(function, None, on_class=False)
@@ -79,7 +79,7 @@ def verifier_from(function: Callable[..., Any]) -> Verifier:
 def _verifier(function: FunctionType | MethodType, owner: type | None, *, on_class: bool) -> Verifier:
     name = function.__name__ if owner is None else f"{owner.__name__}.{METHOD}"
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise VerifierError(_advice(f"{name} yields, and would never judge; let it return"))
+        raise VerifierError(_advice(f"{name} is a generator, which is never run; let it return"))
     parameters = [*inspect.signature(function).parameters.values()]
     own = 2 if on_class else 1
     if len(parameters) < own or not all(map(_takes_the_output, parameters[:own])):
@@ -95,7 +95,7 @@ def _verifier(function: FunctionType | MethodType, owner: type | None, *, on_cla
         owner=owner,
         on_class=on_class,
         wants=wants,
-        # The model's word first; a function that was made for it, from a file of criteria perhaps, has one of its own.
+        # The model's version first; a function made from a criteria file, for example, has its own.
         version=str(getattr(owner, VERSION, None) or getattr(function, VERSION, None) or _fingerprint(function)),
         deterministic=bool(getattr(owner, DETERMINISTIC, None) or getattr(function, DETERMINISTIC, False)),
         returns=Any if annotation is _NOTHING or isinstance(annotation, str) else annotation,
@@ -104,7 +104,7 @@ def _verifier(function: FunctionType | MethodType, owner: type | None, *, on_cla
 
 
 def inspect_parameters(function: Callable[..., Any]) -> list[FunctionParameter]:
-    """The parameters of a tool, each with what of a run it is given."""
+    """List the parameters of a tool, each with the value of the run that it gets."""
     names = _names(function, None)
     return [
         FunctionParameter(
@@ -119,21 +119,21 @@ def inspect_parameters(function: Callable[..., Any]) -> list[FunctionParameter]:
 
 
 def _takes_the_output(parameter: inspect.Parameter) -> bool:
-    # One that has the name of something else was meant for that, and the output forgotten.
+    # A parameter with a reserved name is meant for that value; then the output is missing.
     return parameter.kind not in (parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY) and parameter.name not in INJECTED
 
 
 def _injection_for(verifier: str, parameter: inspect.Parameter, names: Mapping[str, Any]) -> str | None:
-    """What a parameter is given; None where it is left alone."""
+    """Name of the value that a parameter gets; None where it keeps its default."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return None
     what = _injection_name(parameter, names)
     if what is None:
         if parameter.default is _NOTHING:
-            raise VerifierError(_advice(f"{verifier} wants {parameter.name!r}, which nobody can give it"))
+            raise VerifierError(_advice(f"{verifier} has the parameter {parameter.name!r}, which gets no value"))
         return None
     if parameter.kind is parameter.POSITIONAL_ONLY:
-        raise VerifierError(_advice(f"{verifier} takes {parameter.name!r} by its place only; remove the `/`"))
+        raise VerifierError(_advice(f"{verifier} has the positional-only parameter {parameter.name!r}; remove the `/`"))
     return what
 
 
@@ -148,7 +148,7 @@ def _injection_name(parameter: inspect.Parameter, names: Mapping[str, Any]) -> s
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
-    """What an annotation allows, each by itself."""
+    """Split an annotation into the types that it allows."""
     if isinstance(annotation, str):
         return tuple(_OPTIONAL.sub(r"\1", annotation).split("|"))
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
@@ -156,28 +156,28 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
 
 def _is_annotation_of(kind: type, annotation: Any) -> bool:
     if isinstance(annotation, str):
-        # A name that only a type checker sees.
+        # A name that exists only for type checkers.
         return annotation.rpartition(".")[2].strip("'\" ") == kind.__name__
     return isinstance(annotation, type) and issubclass(annotation, kind)
 
 
 def _names(function: Callable[..., Any], owner: type | None) -> dict[str, Any]:
-    """What annotations that are written as text may name."""
+    """Names that annotations written as text may use."""
     written = inspect.unwrap(function)
     return getattr(written, "__globals__", {}) | ({} if owner is None else {owner.__name__: owner})
 
 
 def _resolve_annotation(annotation: Any, names: Mapping[str, Any]) -> Any:
-    """An annotation, looked up where it is text; the text itself where that cannot be done."""
+    """Resolve an annotation that is text; return the text where it cannot be resolved."""
     if not isinstance(annotation, str):
         return annotation
     try:
-        # The author's own annotation in the author's own names, as typing.get_type_hints would; each alone, because
-        # one that only a type checker can see must not hide the others.
+        # As typing.get_type_hints does it, with the author's names; each annotation alone, because one that exists
+        # only for type checkers must not hide the others.
         found = eval(annotation, dict(names))  # noqa: S307
-        # One that is quoted where all are text anyway.
+        # A quoted annotation in a module where all annotations are text.
         return eval(found, dict(names)) if isinstance(found, str) else found  # noqa: S307
-    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is only not known
+    except Exception:  # noqa: BLE001 - any error means only that it is not known
         return annotation
 
 
@@ -188,26 +188,26 @@ def _allows_none(annotation: Any) -> bool:
 
 
 def _fingerprint(function: FunctionType | MethodType) -> str:
-    """What the verifier's own code says; a change of it is another verifier."""
+    """Hash the verifier's own code: a change of it is another version."""
     written = inspect.unwrap(function)
     said = [_describe_code(getattr(written, part, None)) for part in ("__code__", "__defaults__", "__kwdefaults__")]
-    # One made by a function of its own goes by what that was given.
+    # A closure also depends on the values it was made with.
     said += [_describe_code(_content(cell)) for cell in getattr(written, "__closure__", None) or ()]
     return sha256(f"{function.__module__}.{function.__qualname__}:{said}".encode()).hexdigest()[:16]
 
 
-# Any: a name holds whatever was given for it.
+# Any: a value of any type.
 def _content(cell: CellType) -> Any:
     try:
         return cell.cell_contents
     except ValueError:
-        # It was not given anything yet.
+        # It has no value yet.
         return None
 
 
-# Any: code holds whatever can be written in it.
+# Any: a constant of any type.
 def _describe_code(part: Any) -> str:
-    """A part of a verifier's code in words that are the same in every process."""
+    """Describe a part of a verifier's code the same in every process."""
     match part:
         case CodeType():
             return f"{part.co_code.hex()}{part.co_names}{_describe_code(part.co_consts)}"
@@ -235,6 +235,6 @@ def _advice(wrong: str) -> str:
         "    async def verify(self, agent_ctx: AgentContext, execution_ctx: ExecutionContext) -> FinalResult\n"
         "    @classmethod\n"
         "    async def verify(cls, output: Self) -> FinalResult\n"
-        f"with any of the parameters {', '.join(INJECTED)}, or none; `def` will do as well as `async def`. "
+        f"with any of the parameters {', '.join(INJECTED)}, or none; `def` and `async def` both work. "
         "It returns the final result, or raises VerificationRejected."
     )

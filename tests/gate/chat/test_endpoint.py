@@ -295,7 +295,7 @@ def test_an_endpoint_that_is_not_there_is_left_to_others() -> None:
             Fails(400, "This model's maximum context length is 8 tokens.", code="context_length_exceeded"),
             "maximum context",
         ),
-        (Fails(403, "Country not supported."), "a given token"),
+        (Fails(403, "Country not supported."), "token"),
         (Fails(404, "The model `m` does not exist."), "a model 'm'"),
         (Fails(422, "No."), "status 422"),
         (Fails(501, "Not here."), "status 501"),
@@ -419,7 +419,7 @@ def test_an_answer_has_a_bound_of_calls_and_counts() -> None:
 
 
 def test_a_call_without_a_name_is_no_answer() -> None:
-    with pytest.raises(Unreachable, match="half an answer"):
+    with pytest.raises(Unreachable, match="incomplete"):
         ask(replying(b'{"choices": [{"message": {"tool_calls": [{"id": "x"}]}}]}'))
 
 
@@ -457,7 +457,7 @@ def test_a_model_without_tools_is_told_of_none() -> None:
 
 
 def test_what_cannot_be_written_is_refused() -> None:
-    with pytest.raises(ModelRefused, match="cannot be written as JSON"):
+    with pytest.raises(ModelRefused, match="JSON"):
         ask(replying(b""), [{"role": "user", "content": object()}])
 
 
@@ -502,7 +502,7 @@ def test_a_key_that_can_be_fetched_anew_is_fetched_anew() -> None:
 @pytest.mark.parametrize("key", ["", "two\nlines", "smart “quotes”"])
 def test_what_is_no_key_is_told_before_it_is_sent(key: str) -> None:
     with ChatServer() as server:
-        with pytest.raises(ModelRefused, match="a given token") as refused:
+        with pytest.raises(ModelRefused, match="token") as refused:
             ask(endpoint(server, api_key=key))
         assert not server.headers
     assert not key or key not in str(refused.value)
@@ -536,16 +536,16 @@ def test_a_key_does_not_follow_a_redirect_though_the_client_would() -> None:
         ({"base_url": "ftp://models.test"}, "https://"),
         ({"base_url": "models.test/v1"}, "https://"),
         ({"base_url": "https://user:pass@models.test/v1"}, "token instead"),
-        ({"model": ""}, "needs the name of a model"),
-        ({"timeout_s": 0}, "timeout_s is more than 0"),
-        ({"retries": -1}, "retries at least 0"),
-        ({"settings": {"n": 2, "model": "x"}}, "settings may not hold model, n"),
-        ({"settings": {"temperature": object()}}, "must be JSON"),
+        ({"model": ""}, "model"),
+        ({"timeout_s": 0}, "timeout_s"),
+        ({"retries": -1}, "retries.*-1"),
+        ({"settings": {"n": 2, "model": "x"}}, "model, n"),
+        ({"settings": {"temperature": object()}}, "settings.*JSON"),
         ({"api_key": KEY, "api_key_env": "CHAT_KEY"}, "not both"),
-        ({"api_key_env": "CHAT_KEY"}, "add environment=os.environ"),
+        ({"api_key_env": "CHAT_KEY"}, "environment=os.environ"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_where_it_is_written(wrong: Json, said: str) -> None:
+def test_settings_that_are_not_valid_are_refused(wrong: Json, said: str) -> None:
     asked: Json = {"base_url": BASE, "model": "m"}
     with pytest.raises(AuthorError, match=said):
         ChatEndpoint(**(asked | wrong))

@@ -113,7 +113,8 @@ def test_a_run_past_its_deadline_fails_wherever_it_stands(client: Client, proces
     with client.held():
         process.start(client.store)
         run = client.wait("one", RunState.FAILED)
-    assert (run.ending, run.error) == ("deadline", "not done in 0.3 s")
+    assert run.ending == "deadline"
+    assert "0.3 s" in run.error
 
 
 def test_a_run_that_kills_its_workers_is_given_up(client: Client, process: Nursery) -> None:

@@ -1,4 +1,4 @@
-"""Models behind any OpenAI-compatible chat endpoint: a whole answer, a clear refusal, or the reason to try later."""
+"""A model behind an OpenAI-compatible chat endpoint: a complete answer, a clear refusal, or an error to retry."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -37,19 +37,19 @@ from meruit.sources.http_replies import (
 from meruit.sources.retry import BackoffSchedule, ReadLimits, ReadPolicy, Sleep
 
 TIMEOUT_S = 600.0
-"""How long one answer may take, from the name to its last byte; models think long."""
+"""Seconds for one answer, from name resolution to the last byte; models take long."""
 CONNECT_S = 10.0
 RETRIES = 2
-"""How often we ask again within one question; whoever drives the agent has a patience of its own."""
+"""Retries within one request; the worker retries the run as well."""
 FIRST_WAIT_S = 0.5
 MAX_WAIT_S = 60.0
-"""The longest pause that a server may ask of us; most count requests by the minute."""
+"""Longest pause that a server may request; most limit requests per minute."""
 MAX_REPLY_BYTES = 16 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
-"""How much of a refusal is read."""
+"""Bytes of an error reply that are read."""
 PATH = "/chat/completions"
 RESERVED_SETTINGS = frozenset({"model", "messages", "tools", "tool_choice", "stream", "stream_options", "n"})
-"""What is said for every question, and so no setting."""
+"""Fields that every request sets, so that settings may not."""
 
 _OK = range(200, 300)
 _ERRORS = range(400, 600)
@@ -61,7 +61,7 @@ _QUOTA_EXHAUSTED = "insufficient_quota"
 class ChatEndpoint:
     """A ChatModel over HTTP: `ChatEndpoint("https://api.openai.com/v1", "gpt-5", api_key=…)`."""
 
-    def __init__(  # noqa: PLR0913 - one a thing that an endpoint may want
+    def __init__(  # noqa: PLR0913 - one for each setting of an endpoint
         self,
         base_url: str,
         model: str,
@@ -76,16 +76,16 @@ class ChatEndpoint:
         client: httpx.AsyncClient | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """Raises AuthorError for what cannot be meant.
+        """Check the settings; raises AuthorError.
 
-        `api_key_env` names a variable of `environment`. `settings` go into every request, as `{"temperature": 0}`.
-        Without a `client`, each question has a connection of its own and knows no proxy.
+        `api_key_env` names a variable of `environment`. `settings` are added to every request: `{"temperature": 0}`.
+        Without a `client`, each request has its own connection and uses no proxy.
         """
         self._url = _address(base_url)
         if not model:
             raise AuthorError("a chat endpoint needs the name of a model")
         if timeout_s <= 0 or retries < 0:
-            raise AuthorError(f"timeout_s is more than 0 and retries at least 0, not {timeout_s:g} and {retries}")
+            raise AuthorError(f"timeout_s must be above 0 and retries at least 0, not {timeout_s:g} and {retries}")
         self.model = model
         self.stream = stream
         self._token = _token(api_key, api_key_env, environment)
@@ -101,11 +101,11 @@ class ChatEndpoint:
     async def answer(
         self, messages: Sequence[dict[str, Any]], tools: Sequence[ToolSpec], force: str | None = None
     ) -> ModelAnswer:
-        """The model's whole next message; raises Unreachable where trying later may help, else ModelRefused."""
+        """Return the model's complete next message; raises Unreachable where a retry may help, else ModelRefused."""
         content = self._encode_request(messages, tools, force)
         called_before = sum(len(message.get("tool_calls") or ()) for message in messages)
         accept = "text/event-stream" if self.stream else "application/json"
-        # A client for each question: it belongs to the event loop that asks.
+        # A client for each request: it belongs to the current event loop.
         http = HttpClient(client=self._client, token=self._token, policy=self._policy())
         try:
             builder = await http.request(
@@ -206,7 +206,7 @@ def _address(base_url: str) -> httpx.URL:
         url = httpx.URL(check_base_url(base_url))
     except AuthorError as problem:
         raise AuthorError(f"the base_url of a chat endpoint cannot be used: {problem}") from None
-    # What follows the path stays, as some servers want their version there.
+    # The query of the URL stays: some servers expect their version there.
     return url.copy_with(path=url.path.rstrip("/") + PATH, fragment=None)
 
 
@@ -216,16 +216,16 @@ def _token(
     if name is None:
         return SecretToken.from_value(api_key) if isinstance(api_key, str) else api_key
     if api_key is not None:
-        raise AuthorError("a chat endpoint has one key: give api_key or api_key_env, not both")
+        raise AuthorError("a chat endpoint has one key: pass api_key or api_key_env, not both")
     if environment is None:
-        raise AuthorError(f"api_key_env={name!r} is a variable of which environment? add environment=os.environ")
+        raise AuthorError(f"api_key_env={name!r} needs an environment; add environment=os.environ")
     return SecretToken.from_environment(name, environment)
 
 
 def _check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     taken = sorted(RESERVED_SETTINGS & settings.keys())
     if taken:
-        raise AuthorError(f"settings may not hold {', '.join(taken)}: each question says that for itself")
+        raise AuthorError(f"settings may not contain {', '.join(taken)}: every request sets that itself")
     try:
         msgspec.json.encode(dict(settings))
     except (TypeError, ValueError, RecursionError) as problem:
@@ -239,7 +239,7 @@ def _function_spec(tool: ToolSpec) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "parameters": parameters}
 
 
-def _require_complete(gathering: ChatAnswerBuilder, where: str) -> ChatAnswerBuilder:
-    if not gathering.is_complete:
-        raise SourceError(f"{where} gave half an answer, or none; see whether it is up", again=True)
-    return gathering
+def _require_complete(builder: ChatAnswerBuilder, where: str) -> ChatAnswerBuilder:
+    if not builder.is_complete:
+        raise SourceError(f"{where} sent an incomplete answer; check that it is up", again=True)
+    return builder

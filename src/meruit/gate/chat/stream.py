@@ -1,4 +1,4 @@
-"""What a chat endpoint says, put together: in one piece or in a stream of many, it makes the same answer."""
+"""Build the answer of a chat endpoint, from one piece or from a stream of many."""
 
 import json
 import re
@@ -14,10 +14,10 @@ from meruit.model.chat import ModelAnswer, ToolCall, Usage
 
 DONE = b"[DONE]"
 CUT_OFF = "length"
-"""Why a model stopped that had more to say."""
+"""Finish reason of a model that reached its limit of tokens."""
 MAX_TOKENS = 2**40
 MAX_CALLS = 256
-"""Tools that one answer may want called."""
+"""Most tool calls of one answer."""
 MAX_ID_CHARS = 200
 MAX_NAME_CHARS = 64
 _NAMELESS = re.compile(r"[^a-zA-Z0-9_-]")
@@ -25,7 +25,7 @@ _NAMELESS = re.compile(r"[^a-zA-Z0-9_-]")
 
 class _Function(msgspec.Struct):
     name: str | None = None
-    # Any: JSON in a string, as specified; some servers send it as it is.
+    # Any: JSON in a string; some servers send the JSON itself.
     arguments: Any = None
 
 
@@ -56,13 +56,13 @@ class _Reply(msgspec.Struct):
     choices: list[_Choice]
     id: str | None = None
     model: str | None = None
-    # Any: what is no count there is no reason to lose an answer.
+    # Any: an answer must not be lost because its usage is not valid.
     usage: Any = None
 
 
 @dataclass(slots=True)
 class _PartialToolCall:
-    """A call, as far as it has come."""
+    """A call, as far as it was received."""
 
     id: str = ""
     name: str = ""
@@ -70,7 +70,7 @@ class _PartialToolCall:
 
 
 class ChatAnswerBuilder:
-    """One answer, put together from all that came of it."""
+    """Builds one answer from its pieces."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -82,11 +82,11 @@ class ChatAnswerBuilder:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the model has said why it stopped, and what it wants called."""
+        """Whether there is a finish reason, and every call has a name."""
         return self._finish is not None and all(call.name for call in self._calls)
 
     def add(self, came: Any) -> None:
-        """Take in one piece, or the only one; raises Unreadable."""
+        """Add one piece, or the only one; raises UnreadableChatReply."""
         try:
             reply = msgspec.convert(came, _Reply)
         except msgspec.ValidationError as problem:
@@ -96,7 +96,7 @@ class ChatAnswerBuilder:
         if reply.usage is not None:
             self._usage = _parse_usage(reply.usage)
         for choice in reply.choices:
-            # Of several answers at once, the first.
+            # Of several choices, the first.
             if choice.index == 0:
                 self._add_choice(choice)
 
@@ -105,7 +105,7 @@ class ChatAnswerBuilder:
             self._add_text(choice.message)
             for place, call in enumerate(choice.message.tool_calls or ()):
                 self._extend_call(self._start_call(place), call)
-            # It is whole by being one piece; some servers do not say why it ends.
+            # One piece is complete; some servers give no finish reason.
             self._finish = choice.finish_reason or "stop"
         if choice.delta is not None:
             self._add_text(choice.delta)
@@ -118,7 +118,7 @@ class ChatAnswerBuilder:
         self._text += [part.text for part in (*parts, _Part(message.refusal)) if part.text]
 
     def _call_of_fragment(self, fragment: _Call) -> _PartialToolCall:
-        """The call that a fragment goes on with; some servers do not number theirs, or give all the same number."""
+        """Find the call that a fragment continues; some servers send no index, or the same index for all."""
         if fragment.index is not None:
             known = self._by_index.get(fragment.index)
         else:
@@ -130,7 +130,7 @@ class ChatAnswerBuilder:
 
     def _start_call(self, index: int | None) -> _PartialToolCall:
         if len(self._calls) >= MAX_CALLS:
-            raise UnreadableChatReply(f"it wants more than {MAX_CALLS} tools called at once")
+            raise UnreadableChatReply(f"it has more than {MAX_CALLS} tool calls")
         made = _PartialToolCall()
         self._calls.append(made)
         if index is not None:
@@ -146,7 +146,7 @@ class ChatAnswerBuilder:
             call.arguments.append(arguments if isinstance(arguments, str) else json.dumps(arguments))
 
     def answer(self, called_before: int) -> ModelAnswer:
-        """All of it; calls without an id of their own are numbered on from those of the conversation."""
+        """Build the answer; calls without an id get the next numbers of the conversation."""
         finish = self._finish or "stop"
         return ModelAnswer(
             text=_join_surrogates("".join(self._text)),
@@ -166,7 +166,7 @@ class ChatAnswerBuilder:
         ids: dict[str, None] = {}
         for place, name in enumerate(given, called_before + 1):
             if not name or len(name) > MAX_ID_CHARS or name in ids:
-                name = next(free for free in _call_ids_from(place) if free not in used)  # noqa: PLW2901 - the one it gets
+                name = next(free for free in _call_ids_from(place) if free not in used)  # noqa: PLW2901 - its new id
                 used.add(name)
             ids[name] = None
         return [*ids]
@@ -178,21 +178,21 @@ def _call_ids_from(place: int) -> Iterator[str]:
 
 def _arguments(call: _PartialToolCall, finish: str) -> str:
     written = _join_surrogates("".join(call.arguments))
-    # Cut off before its first sign: nobody shall take it for a call without arguments.
+    # Cut off before its first character: it must not pass for a call without arguments.
     return written or ("{" if finish == CUT_OFF else "")
 
 
 def _join_surrogates(text: str) -> str:
-    """A text as it was meant: streams cut a sign in two, and half a sign is none."""
+    """Join surrogate pairs: streams cut characters in two, and half of one cannot be encoded."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-# Any: what a server counts, or whatever else it sends in its place.
+# Any: usage as a server sends it, valid or not.
 def _parse_usage(usage: Any) -> Usage:
     def number(value: Any) -> int:
-        # Beyond what JSON's readers agree on, it is no count.
+        # A number beyond the limit is not a valid count.
         return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_TOKENS else 0
 
     counts = usage if isinstance(usage, dict) else {}
@@ -202,7 +202,7 @@ def _parse_usage(usage: Any) -> Usage:
 
 
 def parse_json(data: bytes) -> Any:
-    """JSON, read; raises Unreadable."""
+    """Parse JSON; raises UnreadableChatReply."""
     try:
         return json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as problem:
@@ -210,7 +210,7 @@ def parse_json(data: bytes) -> Any:
 
 
 def error_in(came: Any) -> dict[str, Any] | None:
-    """The error that came in place of an answer."""
+    """Find the error that a server sent instead of an answer."""
     match came:
         case {"error": dict(error)}:
             return error
@@ -221,7 +221,7 @@ def error_in(came: Any) -> dict[str, Any] | None:
 
 
 async def iter_event_data(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of each server-sent event, up to the one that says that all is said."""
+    """Iterate over the data of server-sent events, up to `[DONE]`."""
     event: list[bytes] = []
     async for line in _lines(parts):
         if line.startswith(b"data:"):
@@ -232,7 +232,7 @@ async def iter_event_data(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
                 return
             yield data
             event = []
-    # What was begun and not ended is not an event.
+    # An event without its end is not complete, and ignored.
 
 
 async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -246,7 +246,7 @@ async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def to_sendable_message(message: dict[str, Any]) -> dict[str, Any]:
-    """A message as every server takes it: some read the arguments of former calls, and break on what is no JSON."""
+    """Make a message acceptable to every server: some parse the arguments of earlier calls and fail on invalid JSON."""
     calls = message.get("tool_calls")
     if not calls:
         return message

@@ -1,9 +1,9 @@
-"""The engine for many processes on many machines: DBOS on Postgres queues the runs, our own journal stays the truth.
+"""The engine for many processes on many machines: DBOS on Postgres queues the runs; our own journal is the record.
 
-A queued run is a row. Every worker puts the next few rows that are due into the queue of its crew, under a workflow id
-that says which taking-up of the run it is, so that what two workers put in is one. The workflow has no steps of its
-own: it claims the run, drives it over our journal, and is done at the run's next rest. What a dead worker had begun is
-put in again by whoever sees first that its lease is over.
+A queued run is a row. Every worker enqueues the next few due rows in the queue of all workers with the same agents.
+The workflow id names the claim of the run, so that two workers enqueue it once. The workflow has no steps of its own:
+it claims the run, drives it with our journal, and ends at the run's next pause. The first worker that sees the lease
+of a dead worker end enqueues its runs again.
 """
 
 import asyncio
@@ -37,36 +37,36 @@ except ModuleNotFoundError:
     raise WorkerRefused("workers on Postgres need DBOS: pip install 'meruit[cluster]'") from None
 
 LEAST_DBOS = (3, 3)
-"""Before it, nothing kept a paused worker from writing over the one that had taken its place."""
+"""Earlier versions let a paused worker overwrite the one that took over."""
 CONTRACT = "meruit-agents-1"
-"""What a workflow is given and does; DBOS hands a workflow only to workers of the same version."""
+"""Version of the workflow; DBOS gives a workflow only to workers of the same version."""
 SCHEMA = "meruit_dbos"
-"""Beside our own tables, in the same database."""
+"""Database schema of DBOS, beside our own tables."""
 WORKFLOW = "meruit_agent_run"
 LEAST_AHEAD = 64
-"""Runs that wait in the queue at least, so that a worker that has room need not wait for the next look."""
+"""Least number of runs to keep in the queue, so that a free worker need not wait for the next poll."""
 DONE_FOR_S = 600.0
-"""How long what DBOS remembers of a workflow is kept after its end."""
+"""Seconds after which a workflow that has ended is deleted from DBOS."""
 MAX_SWEPT = 1_000
-"""Workflows that are looked at in one pass."""
+"""Workflows to read in one pass."""
 FORGET_AFTER = 10
-"""Leases after which a silent worker is no longer listed."""
+"""Leases after which a silent worker is removed from the list."""
 POOL_SIZE = 10
 CLOSING = 5
-"""Seconds that DBOS waits for its workflows to be let go of."""
+"""Seconds that DBOS waits for its workflows to end."""
 CONNECTING = re.compile(r"connect|shut ?down|starting up|OperationalError|InterfaceError", re.IGNORECASE)
-"""In what DBOS says, a sign that it is about a database that cannot be reached."""
+"""Matches log lines of DBOS about a database that cannot be reached."""
 FIRST, USUAL = 1, 2
-"""What a dead worker had begun goes before what nobody has."""
+"""Priorities: runs of a dead worker go before new ones."""
 
 
 class DbosEngine(PollingEngine):
-    """Takes due runs from a queue that all workers with the same agents and settings share."""
+    """Drives due runs from a queue that all workers with the same agents and settings share."""
 
     def __init__(
         self,
         store: Store,
-        crew: AgentRoster,
+        agents: AgentRoster,
         *,
         concurrency: int = 16,
         total: int | None = None,
@@ -75,34 +75,34 @@ class DbosEngine(PollingEngine):
         pace: PollingIntervals = PollingIntervals(),  # noqa: B008 - frozen
     ) -> None:
         worker = f"{socket.gethostname()[:60]}-{os.getpid()}-{uuid4().hex}"
-        super().__init__(store, crew, worker=worker, concurrency=concurrency, deps=deps, watch=watch, pace=pace)
+        super().__init__(store, agents, worker=worker, concurrency=concurrency, deps=deps, watch=watch, pace=pace)
         self.total = total
-        """Runs that all workers of the queue drive at a time; None for as many as they can."""
-        self.queue = _queue_name(crew, concurrency, total)
+        """Most runs that all workers of the queue drive at a time; None for no limit."""
+        self.queue = _queue_name(agents, concurrency, total)
         self._fed: set[str] = set()
         self._launched = self._closing = False
         self._pool = create_engine(store.database.writer.url, pool_size=POOL_SIZE, pool_pre_ping=True)
         self._log = _DbosLogHandler(lambda text: watch(worker, text))
 
     async def enqueue(self, due: DueRun) -> None:
-        """Put a queued run into the queue; the same taking-up of it twice is once."""
+        """Enqueue a run; the same claim of it twice is enqueued once."""
         await self._enqueue_workflow(due, self._workflow_id(due), USUAL)
 
     async def resume(self, due: DueRun) -> None:
-        """Put a run into the queue whose worker is gone."""
-        # By its holding, not by its worker: one that was only silent may have taken it again, and lose it again.
+        """Enqueue a run whose worker is gone."""
+        # By its claim, not by its worker: a worker that was only silent may claim it again, and lose it again.
         await self._enqueue_workflow(due, f"{self.queue}:{due.tenant}:{due.id}:{due.owner}", FIRST)
 
     async def open(self) -> list[Callable[[], Awaitable[None]]]:
-        """Launch DBOS on this loop, which must be the only one for as long as the worker lives."""
-        # One a process, as DBOS itself.
+        """Launch DBOS on this event loop, which must be the only one while the worker lives."""
+        # One for each process, like DBOS itself.
         global _engine
         _check_version()
         logging.getLogger("dbos").addHandler(self._log)
         DBOS(config=self._config())
         if DBOS.executor_id != self.worker:
             raise WorkerRefused(
-                "this process uses DBOS already, and DBOS takes its first settings only; "
+                "this process already uses DBOS, which takes its first settings only; "
                 "start the worker in a process of its own: meruit worker app:agents"
             )
         _engine, self._launched = self, True
@@ -122,51 +122,51 @@ class DbosEngine(PollingEngine):
         return [self._reap, self._sweep]
 
     def fetch_limit(self) -> int:
-        """The next few, however many wait behind them."""
+        """The next few of all due runs."""
         return max(LEAST_AHEAD, 2 * self.concurrency)
 
     async def feed(self, found: list[DueRun]) -> None:
-        """Put in what is new; what was put in and is still due is somewhere in the queue."""
+        """Enqueue new runs; those enqueued earlier and still due are in the queue."""
         by_id = {self._workflow_id(due): due for due in found}
         self._fed &= by_id.keys()
         fresh = [name for name in by_id if name not in self._fed]
-        told = await asyncio.gather(*(self.enqueue(by_id[name]) for name in fresh), return_exceptions=True)
-        for name, problem in zip(fresh, told, strict=True):
+        errors = await asyncio.gather(*(self.enqueue(by_id[name]) for name in fresh), return_exceptions=True)
+        for name, problem in zip(fresh, errors, strict=True):
             if problem is None:
                 self._fed.add(name)
             else:
-                # The row is still due: the next look tries again.
-                self.watch(by_id[name].id, f"could not be put into the queue: {_first_line(str(problem))}")
+                # The row is still due: the next poll retries.
+                self.watch(by_id[name].id, f"could not be enqueued: {_first_line(str(problem))}")
 
     async def close(self) -> None:
-        """Take nothing more, let go of what runs, and give the loop back threads of its own."""
+        """Take no more runs, release the running ones, and give the event loop its own threads back."""
         global _engine  # noqa: PLW0603
         self._closing = True
         if self._launched:
             loop = asyncio.get_running_loop()
             with ThreadPoolExecutor(1) as aside:
-                # Aside, because its queue's thread hands its last workflows to this loop.
+                # In a thread, because the thread of its queue starts its last workflows on this loop.
                 ending = loop.run_in_executor(aside, lambda: DBOS.destroy(workflow_completion_timeout_sec=CLOSING))
                 await super().close()
                 await ending
             await super().close()
-            # DBOS made its own threads those of the loop, and has ended them.
+            # DBOS had set its own threads as those of the loop, and has ended them.
             loop.set_default_executor(ThreadPoolExecutor())
             _engine = None
         logging.getLogger("dbos").removeHandler(self._log)
         self._pool.dispose()
 
     async def drive(self, due: DueRun) -> None:
-        """What a workflow does: drive the run as far as it goes. How that ends is in the store, not in DBOS."""
+        """Drive the run as far as it goes, as the body of a workflow; the store, not DBOS, has the result."""
         key = (due.tenant, due.id)
         while (before := self._taken.get(key)) is not None:
-            # An earlier taking-up may end without the run; then this one must have its own try.
+            # An earlier claim may end without the run; then this one must try itself.
             await asyncio.wait({before})
             await asyncio.sleep(0)
         self.begin(due, takeover=due.worker is not None)
         task = self._taken[key]
         if self._closing:
-            # It has come too late: claim it and let go of it, so that another worker sees it anew.
+            # Too late: claim and release it, so that another worker sees it again.
             await asyncio.sleep(0)
             task.cancel()
         await asyncio.wait({task})
@@ -178,7 +178,7 @@ class DbosEngine(PollingEngine):
             "executor_id": self.worker,
             "system_database_engine": self._pool,
             "dbos_system_schema": SCHEMA,
-            # Not its default: whoever could write into a table of pickles could run code here.
+            # Not the default, pickle: write access to the table would allow running code here.
             "serializer": DBOSPortableJSONSerializer(),
             "use_listen_notify": False,
             "enable_otlp": False,
@@ -196,13 +196,13 @@ class DbosEngine(PollingEngine):
         await DBOS.enqueue_workflow_with_options_async(options, due.tenant, due.id, due.agent, due.worker)
 
     def _workflow_id(self, due: DueRun) -> str:
-        # After one lease, two, four and so on it may be put in again, so that nothing that becomes of a workflow, at an
-        # operator's hands say, strands a run; and ever more seldom, so that a long queue does not grow by its length.
+        # After one lease, two, four and so on it may be enqueued again, so that a run is not stranded if its workflow
+        # is lost, for example deleted by an operator; ever more rarely, so that a long queue does not multiply.
         leases = int((self.now() - due.wake_at) / 1_000_000 / self.pace.alive_s)
         return f"{self.queue}:{due.tenant}:{due.id}:{due.wake_at}:{leases.bit_length()}"
 
     async def _reap(self) -> None:
-        """Have driven on what the dead have left; a pass that fails is made up for by the next."""
+        """Let the runs of dead workers continue; the next pass makes up for one that fails."""
         left, silent = await asyncio.to_thread(self._find_dead)
         for due in left:
             await self.resume(due)
@@ -217,19 +217,19 @@ class DbosEngine(PollingEngine):
             return left, agent_reading.dead_worker_ids(connection, long_ago)
 
     async def _sweep(self) -> None:
-        """Do again what DBOS takes for running on dead workers, and remove what it holds of what is long over."""
+        """Resume workflows that DBOS assigns to dead workers, and delete those that ended long ago."""
         pending = await self._workflows(status="PENDING", queue_name=self.queue)
         alive = await asyncio.to_thread(self._live_worker_ids)
         lost = [one.workflow_id for one in pending if one.executor_id not in alive]
         if lost:
-            # Where the run was claimed, nothing comes of it but that DBOS no longer counts it.
+            # If the run was claimed since, this only makes DBOS stop counting it.
             await DBOS.resume_workflows_async(lost, queue_name=self.queue)
         before = self.store.surroundings.clock() - timedelta(seconds=DONE_FOR_S)
         done = await self._workflows(status=["SUCCESS", "ERROR", "CANCELLED"], completed_before=before.isoformat())
         if done:
             await DBOS.delete_workflows_async([one.workflow_id for one in done])
 
-    # Any: DBOS has some thirty filters; these are handed on.
+    # Any: filters of DBOS, passed on.
     async def _workflows(self, **chosen: Any) -> list[WorkflowStatus]:
         return await DBOS.list_workflows_async(
             name=WORKFLOW, load_input=False, load_output=False, limit=MAX_SWEPT, **chosen
@@ -241,17 +241,17 @@ class DbosEngine(PollingEngine):
 
 
 class _DbosLogHandler(logging.Handler):
-    """What DBOS complains about, told where the worker's own news are told."""
+    """Passes warnings of DBOS on to the log of the worker."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, report: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
-        self._tell = tell
+        self._report = report
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        # Of a database that is away, the worker tells by itself, once.
+        # The worker itself reports, once, that the database cannot be reached.
         if CONNECTING.search(text) is None:
-            self._tell(_first_line(text))
+            self._report(_first_line(text))
 
 
 def _first_line(text: str) -> str:
@@ -267,9 +267,9 @@ async def _agent_run(tenant: str, run_id: str, agent: str, gone: str | None) -> 
         await _engine.drive(DueRun(tenant, run_id, agent, worker=gone))
 
 
-def _queue_name(crew: AgentRoster, concurrency: int, total: int | None) -> str:
-    """Of those who know the same agents and keep to the same limits: DBOS keeps a queue's limits with the queue."""
-    settings = msgspec.json.encode([crew.names, concurrency, total])
+def _queue_name(agents: AgentRoster, concurrency: int, total: int | None) -> str:
+    """Name the queue by agents and limits, because DBOS stores the limits with the queue."""
+    settings = msgspec.json.encode([agents.names, concurrency, total])
     return f"meruit-{sha256(settings).hexdigest()[:16]}"
 
 
@@ -277,4 +277,4 @@ def _check_version() -> None:
     found = metadata.version("dbos")
     if tuple(int(part) for part in found.split(".")[:2]) < LEAST_DBOS:
         least = ".".join(map(str, LEAST_DBOS))
-        raise WorkerRefused(f"DBOS {found} is too old; {least} is the least: pip install 'meruit[cluster]'")
+        raise WorkerRefused(f"DBOS {found} is too old; install {least} or later: pip install 'meruit[cluster]'")

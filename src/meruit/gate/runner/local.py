@@ -1,6 +1,6 @@
-"""The engine for one process: runs are taken from the SQLite file that keeps them, and no second process may.
+"""The engine for one process: it takes runs from a SQLite file, and a lock keeps a second process out.
 
-On Postgres it drives one run and its members for whoever waits for just that, beside workers that it shares them with.
+On Postgres it drives one run and its members for a client that waits for that run, beside other workers.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from meruit.store.store import Store
 
 LOCK_FILE = "worker.lock"
 GATHER_S = 0.005
-"""So that a thousand commits a second are not a thousand looks."""
+"""Least pause between two polls, so that many commits do not mean as many polls."""
 MAX_LEFT = 10_000
-"""Runs that a dead process may have left."""
+"""Most runs to take over from a dead process at a time."""
 
 
 _locks: set[int] = set()
 
 
 def _close_locks() -> None:
-    """In a child that authors' code forked: while it lives, it would hold the lock of a worker that is gone."""
+    """Close the locks in a forked child of authors' code, which would hold them after the end of the worker."""
     for descriptor in _locks:
         os.close(descriptor)
     _locks.clear()
@@ -41,7 +41,7 @@ os.register_at_fork(after_in_child=_close_locks)
 
 @contextmanager
 def hold_worker_lock(folder: Path) -> Iterator[None]:
-    """Be the only worker of a data folder; raises WorkerRefused with who is."""
+    """Lock a data folder for one worker; raises WorkerRefused with the process that has the lock."""
     file = folder / LOCK_FILE
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     _locks.add(descriptor)
@@ -51,26 +51,26 @@ def hold_worker_lock(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             holder = os.read(descriptor, 100).decode(errors="replace").strip() or "another process"
             raise WorkerRefused(
-                f"{holder} works on {folder} already, and a SQLite file has one worker; "
-                "end that one, or use Postgres (--database-url), where any number may work"
+                f"{holder} already works on {folder}, and a SQLite file can have one worker only; "
+                "stop that one, or use Postgres (--database-url) for several workers"
             ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
         yield
     finally:
-        # A forked child that comes by here has closed it.
+        # A forked child has closed it already.
         if descriptor in _locks:
             _locks.discard(descriptor)
             os.close(descriptor)
 
 
 class InlineEngine(PollingEngine):
-    """Takes due runs, several at a time, in this process."""
+    """Drives due runs in this process, several at a time."""
 
     def __init__(
         self,
         store: Store,
-        crew: AgentRoster,
+        agents: AgentRoster,
         *,
         concurrency: int = 16,
         deps: Any = None,
@@ -80,7 +80,7 @@ class InlineEngine(PollingEngine):
     ) -> None:
         worker = store.surroundings.new_id("wrk")
         super().__init__(
-            *(store, crew),
+            *(store, agents),
             worker=worker,
             concurrency=concurrency,
             deps=deps,
@@ -96,22 +96,22 @@ class InlineEngine(PollingEngine):
         self.begin(due, takeover=False)
 
     async def resume(self, due: DueRun) -> None:
-        """Drive on what a process left that is gone."""
+        """Continue a run of a process that is gone."""
         self.begin(due, takeover=True)
 
     async def open(self) -> list[Callable[[], Awaitable[None]]]:
-        """Whatever runs on a file was driven by a process that is gone, as this one holds the lock; elsewhere, look."""
+        """Find orphaned runs: with the lock on a file, all running ones; on Postgres, at intervals."""
         if self.store.database.location.kind == "postgresql":
             return [self._reap]
         self._left.extend(self._find_orphans(all_but=self.worker))
         return []
 
     def fetch_limit(self) -> int:
-        """As many as there is room for, and those that are being taken, which may still be listed as queued."""
+        """As many as can be driven, and those being claimed, which may still be listed as queued."""
         return self.concurrency if len(self._taken) < self.concurrency else 0
 
     async def feed(self, found: list[DueRun]) -> None:
-        """What was begun goes before what is new."""
+        """Drive started runs before new ones."""
         while self._left and self._has_capacity():
             await self.resume(self._left.popleft())
         for due in found:

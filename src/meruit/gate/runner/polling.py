@@ -1,4 +1,4 @@
-"""What every worker does beside driving: look for what is due, say that it lives, and let go when told to stop."""
+"""What every worker does beside driving runs: poll for due runs, send heartbeats, release runs when it stops."""
 
 import asyncio
 from abc import abstractmethod
@@ -22,16 +22,16 @@ NOTHING_CAME = b'"nothing came in time"'
 
 
 class PollingIntervals(NamedTuple):
-    """How often a worker looks around, and for how long it is believed to live."""
+    """The intervals of a worker: polls, heartbeats, lease, search for orphaned runs."""
 
     poll_s: float = 0.1
-    """How soon it sees what other processes wrote."""
+    """Between two polls, unless this process commits earlier."""
     beat_s: float = 5.0
-    """How often it says that it lives."""
+    """Between two heartbeats."""
     alive_s: float = 20.0
-    """For how long it is believed."""
+    """Length of the lease that a heartbeat extends."""
     reap_s: float = 5.0
-    """How often it looks for what the dead have left."""
+    """Between two searches for runs of dead workers."""
 
 
 class _PollResult(NamedTuple):
@@ -41,12 +41,12 @@ class _PollResult(NamedTuple):
 
 
 class PollingEngine(DurableEngine):
-    """An engine that finds its work by looking: what is due stands in the store, so no message can be lost."""
+    """An engine that polls the store for due runs, so that no message can be lost."""
 
     def __init__(  # noqa: PLR0913 - each is a setting of its own
         self,
         store: Store,
-        crew: AgentRoster,
+        agents: AgentRoster,
         *,
         worker: str,
         concurrency: int,
@@ -55,30 +55,30 @@ class PollingEngine(DurableEngine):
         pace: PollingIntervals = PollingIntervals(),  # noqa: B008 - frozen
         only: str | None = None,
     ) -> None:
-        super().__init__(store, crew, worker=worker, deps=deps, watch=watch)
+        super().__init__(store, agents, worker=worker, deps=deps, watch=watch)
         if concurrency < 1:
             raise WorkerRefused(f"a worker drives at least one run at a time, not {concurrency}")
         self.concurrency, self.pace, self.only = concurrency, pace, only
         self.gather_s = pace.poll_s
-        """The least time between two looks."""
+        """Least time between two polls."""
         self._commit_signal = asyncio.Event()
         self._away = False
         self._taken: dict[tuple[str, str], asyncio.Task[Any]] = {}
 
     @abstractmethod
     async def open(self) -> list[Callable[[], Awaitable[None]]]:
-        """Begin; answers what else is to be done again and again, as often as the dead are looked for."""
+        """Start; return the chores to repeat at the interval `reap_s`."""
 
     @abstractmethod
     def fetch_limit(self) -> int:
-        """How many due runs are worth reading now."""
+        """How many due runs to read now."""
 
     @abstractmethod
     async def feed(self, found: list[DueRun]) -> None:
-        """Have them driven, as far as there is room."""
+        """Drive as many of them as possible."""
 
     async def close(self) -> None:
-        """Let go of what runs, so that the next worker need not guess."""
+        """Release the running runs, so that another worker can continue at once."""
         running = [*self._taken.values()]
         for task in running:
             task.cancel()
@@ -86,7 +86,7 @@ class PollingEngine(DurableEngine):
             await asyncio.wait(running, timeout=CLOSING_S)
 
     async def serve(self, stopping: asyncio.Event, *, until_idle: bool = False) -> None:
-        """Work until told to stop; with `until_idle`, until nothing is due, running or pausing any more."""
+        """Work until `stopping` is set; with `until_idle`, until no run is due, running or pausing."""
         with contain_exits(asyncio.get_running_loop()):
             await self._serve(stopping, until_idle=until_idle)
 
@@ -94,7 +94,7 @@ class PollingEngine(DurableEngine):
         loop = asyncio.get_running_loop()
 
         def on_commit(_committed: CommitNotice) -> None:
-            # The loop may be over, and the store with all its listeners still in use.
+            # The loop may be closed while the store and its listeners are still in use.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._commit_signal.set)
 
@@ -110,9 +110,9 @@ class PollingEngine(DurableEngine):
                 await self._poll()
                 if until_idle and await self._is_idle():
                     return
-                news = loop.create_task(self._commit_signal.wait())
-                await asyncio.wait({news, halted}, timeout=self.pace.poll_s, return_when=asyncio.FIRST_COMPLETED)
-                news.cancel()
+                signal = loop.create_task(self._commit_signal.wait())
+                await asyncio.wait({signal, halted}, timeout=self.pace.poll_s, return_when=asyncio.FIRST_COMPLETED)
+                signal.cancel()
                 await asyncio.sleep(self.gather_s)
         finally:
             for task in (halted, *chores):
@@ -125,7 +125,7 @@ class PollingEngine(DurableEngine):
                     await self.store.recorder.record(ForgetWorker(self.worker))
 
     def begin(self, due: DueRun, *, takeover: bool) -> None:
-        """Drive a run in a task of its own, unless one does."""
+        """Drive a run in a task of its own, unless one does already."""
         key = (due.tenant, due.id)
         if key not in self._taken:
             task = asyncio.get_running_loop().create_task(self.run(due, takeover=takeover))
@@ -137,7 +137,7 @@ class PollingEngine(DurableEngine):
         return to_micros(self.store.surroundings.clock())
 
     async def _poll(self) -> None:
-        """Take what is due, wake what has waited in vain, end what nobody wants."""
+        """Drive due runs, end waits that have timed out, stop cancelled runs."""
         try:
             seen = await asyncio.to_thread(self._read_store)
             for one in seen.late:
@@ -178,21 +178,21 @@ class PollingEngine(DurableEngine):
         self._commit_signal.set()
         crash = None if task.cancelled() else task.exception()
         if crash is not None:
-            self.watch(key[1], f"the worker could not drive it: {describe(crash)}")
+            self.watch(key[1], f"the worker failed to drive it: {describe(crash)}")
 
     def _report_unreachable(self, problem: StoreUnavailable) -> None:
-        """Told once, however often it is tried."""
+        """Report once, however often it is retried."""
         if not self._away:
             self._away = True
-            self.watch(self.worker, f"the database cannot be reached ({problem}); trying again")
+            self.watch(self.worker, f"the database cannot be reached ({problem}); retrying")
 
     def _report_reachable(self) -> None:
         if self._away:
             self._away = False
-            self.watch(self.worker, "the database is back")
+            self.watch(self.worker, "the database can be reached again")
 
     async def _beat(self) -> None:
-        # Who is here for one run works for nobody else's.
+        # A worker for one run does not offer its agents to other runs.
         agents = self.agents.names if self.only is None else ()
         with suppress(StoreUnavailable):
             await self.store.recorder.record(RecordHeartbeat(self.worker, agents, self.pace.alive_s))
@@ -204,5 +204,5 @@ class PollingEngine(DurableEngine):
                 await chore()
             except StoreUnavailable as problem:
                 self._report_unreachable(problem)
-            except Exception as problem:  # noqa: BLE001 - it is tried again; a worker that fell silent would be taken for dead
+            except Exception as problem:  # noqa: BLE001 - it is retried; without heartbeats the worker would seem dead
                 self.watch(self.worker, describe(problem))

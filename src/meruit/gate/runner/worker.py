@@ -1,4 +1,4 @@
-"""A worker: takes queued runs from a store until it is told to stop, alone on a file or beside others on Postgres."""
+"""A worker: drives queued runs of a store until it is stopped, alone on SQLite or beside others on Postgres."""
 
 import asyncio
 import logging
@@ -12,12 +12,12 @@ from meruit.gate.runner.polling import PollingIntervals
 from meruit.store.store import Store
 
 CONCURRENCY = 16
-"""Runs that one worker drives at a time, where nobody says otherwise."""
+"""Default number of runs that one worker drives at a time."""
 
 
 async def run_worker(  # noqa: PLR0913 - each is a setting of its own
     store: Store,
-    crew: AgentRoster,
+    agents: AgentRoster,
     *,
     concurrency: int = CONCURRENCY,
     deps: Any = None,
@@ -30,31 +30,31 @@ async def run_worker(  # noqa: PLR0913 - each is a setting of its own
 ) -> None:
     """Drive queued runs of these agents until `stopping` is set; with `until_idle`, until nothing is left to do.
 
-    With `only`, that run and, where it is a team's, its members are all that is driven, and all that is waited for.
-    With `total`, all workers on Postgres that were started alike drive no more than so many at a time. Raises
-    WorkerRefused where another process works on the same SQLite file, or where DBOS is missing, too old or in use.
+    With `only`, drive just that run and, for a team, its members. With `total`, all workers on Postgres with the same
+    settings drive no more than so many runs at a time. Raises WorkerRefused where another process works on the same
+    SQLite file, or where DBOS is missing, too old or in use.
     """
     stop = asyncio.Event() if stopping is None else stopping
-    inline = InlineEngine(store, crew, concurrency=concurrency, deps=deps, watch=watch, pace=pace, only=only)
+    inline = InlineEngine(store, agents, concurrency=concurrency, deps=deps, watch=watch, pace=pace, only=only)
     if store.database.location.kind != "postgresql":
         with hold_worker_lock(store.database.location.folder):
             await inline.serve(stop, until_idle=until_idle)
     elif only is not None:
-        # A queue that all workers share could hand it what is others'.
+        # The shared queue could give it other runs.
         with silence_logger("sqlalchemy.pool"):
             await inline.serve(stop, until_idle=until_idle)
     else:
-        # Slow to import, and only there where the extra is installed.
+        # Slow to import, and part of an extra.
         from meruit.gate.runner.dbos import DbosEngine
 
-        engine = DbosEngine(store, crew, concurrency=concurrency, total=total, deps=deps, watch=watch, pace=pace)
+        engine = DbosEngine(store, agents, concurrency=concurrency, total=total, deps=deps, watch=watch, pace=pace)
         with silence_logger("sqlalchemy.pool"):
             await engine.serve(stop, until_idle=until_idle)
 
 
 @contextmanager
 def silence_logger(name: str) -> Iterator[None]:
-    """Keep a library from filling the log with what the worker itself tells in one line."""
+    """Silence a library whose errors the worker reports itself in one line."""
     logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Runs of agents, read: one, a page of them, their journal, their submissions, and what is due."""
+"""Queries on agent runs: one, a page, their steps and submissions, due and orphaned runs, workers."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -22,21 +22,21 @@ _runs, _steps, _submissions, _workers = tables.agent_runs, tables.agent_steps, t
 
 
 class DueRun(NamedTuple):
-    """A run that somebody should take up."""
+    """A run for a worker to claim."""
 
     tenant: str
     id: str
     agent: str
     wake_at: int = 0
-    """Since when, in microseconds."""
+    """When it became due, in microseconds."""
     worker: str | None = None
-    """Who had it last, where that worker is gone."""
+    """The worker that had it last, where that one is gone."""
     owner: str | None = None
-    """The token of that holding of it, which no other one has."""
+    """The token of that worker's claim."""
 
 
 class OverdueWait(NamedTuple):
-    """A run that has waited long enough for something that did not come."""
+    """A run whose wait for a value has timed out."""
 
     tenant: str
     id: str
@@ -44,7 +44,7 @@ class OverdueWait(NamedTuple):
 
 
 class LiveWorker(NamedTuple):
-    """A worker, and until when it is believed to live."""
+    """A worker with the end of its lease."""
 
     id: str
     agents: tuple[str, ...]
@@ -54,7 +54,7 @@ class LiveWorker(NamedTuple):
 
 
 def find(connection: Connection, tenant: str, run_id: str) -> AgentRun:
-    """One run; raises NotFound."""
+    """Find one run; raises NotFound."""
     row = connection.execute(select(_runs).where(_runs.c.tenant == tenant, _runs.c.id == run_id)).first()
     if row is None:
         raise NotFound(f"no agent run {run_id!r}")
@@ -71,7 +71,7 @@ def page(
     before: int | None = None,
     limit: int = 50,
 ) -> list[AgentRun]:
-    """The newest first."""
+    """List runs, the newest first."""
     query = select(_runs).where(_runs.c.tenant == tenant)
     if status is not None:
         query = query.where(_runs.c.status == status.value)
@@ -86,24 +86,24 @@ def page(
 
 
 def members(connection: Connection, tenant: str, run_id: str) -> list[AgentRun]:
-    """The runs that a team run is made of, in the order in which they were queued."""
+    """List the member runs of a team run, in the order in which they were queued."""
     query = select(_runs).where(_runs.c.tenant == tenant, _runs.c.parent_id == run_id).order_by(_runs.c.seq)
     return [run_of(row) for row in connection.execute(query)]
 
 
 def steps(connection: Connection, tenant: str, run_id: str) -> dict[str, bytes]:
-    """The journal of a run."""
+    """Read the recorded steps of a run, by key."""
     query = select(_steps.c.key, _steps.c.body).where(_steps.c.tenant == tenant, _steps.c.run_id == run_id)
     return {row.key: bytes(row.body) for row in connection.execute(query)}
 
 
 def submissions(connection: Connection, tenant: str, run_id: str) -> list[GateSubmission]:
-    """What a run submitted, in order."""
+    """List the submissions of a run, in order."""
     return [submission_of(row) for row in connection.execute(_submissions_query(tenant, run_id))]
 
 
 def find_verdict(connection: Connection, tenant: str, run_id: str, submission_id: str) -> VerifierVerdict | None:
-    """What the verifier said of a submission; None where it was never asked."""
+    """Find the verdict on a submission; None where the verifier was not called."""
     query = select(_submissions.c.said, _submissions.c.candidate_hash).where(
         _submissions.c.tenant == tenant,
         _submissions.c.run_id == run_id,
@@ -114,7 +114,7 @@ def find_verdict(connection: Connection, tenant: str, run_id: str, submission_id
 
 
 def find_answer(connection: Connection, tenant: str, run_id: str, submission_id: str) -> PriorAnswer | None:
-    """Find the answer to a submission; None where there is no such submission."""
+    """Find the answer to a submission; None where it does not exist."""
     query = _submissions_query(tenant, run_id).where(_submissions.c.submission_id == submission_id)
     row = connection.execute(query).first()
     if row is None:
@@ -124,7 +124,7 @@ def find_answer(connection: Connection, tenant: str, run_id: str, submission_id:
 
 
 def candidate(connection: Connection, tenant: str, run_id: str, submission_id: str) -> Any:
-    """A candidate as it was submitted; raises NotFound."""
+    """Read a candidate as it was submitted; raises NotFound."""
     query = _submissions_query(tenant, run_id).where(_submissions.c.submission_id == submission_id)
     row = connection.execute(query).first()
     if row is None:
@@ -135,7 +135,7 @@ def candidate(connection: Connection, tenant: str, run_id: str, submission_id: s
 def due_runs(
     connection: Connection, now: int, agents: Sequence[str], limit: int, *, only: str | None = None
 ) -> list[DueRun]:
-    """Queued runs of agents that a worker knows, those that wait longest first; `only` that run and its members."""
+    """List queued runs of these agents, the longest waiting first; with `only`, that run and its members."""
     query = (
         select(_runs.c.tenant, _runs.c.id, _runs.c.agent, _runs.c.wake_at)
         .where(_runs.c.status == RunState.QUEUED.value, _runs.c.wake_at <= now, _runs.c.agent.in_(agents))
@@ -147,7 +147,7 @@ def due_runs(
 
 
 def has_unfinished_runs(connection: Connection, agents: Sequence[str], *, only: str | None = None) -> bool:
-    """Whether any run of these agents is queued, pausing, or in a worker's hands."""
+    """Whether any run of these agents is queued, pausing, or claimed by a worker."""
     driven = (_runs.c.status == RunState.RUNNING.value) & _runs.c.worker.is_not(None)
     open_runs = select(_runs.c.id).where((_runs.c.status == RunState.QUEUED.value) | driven, _runs.c.agent.in_(agents))
     return connection.execute(open_runs.where(*_only_run(only)).limit(1)).first() is not None
@@ -156,7 +156,7 @@ def has_unfinished_runs(connection: Connection, agents: Sequence[str], *, only: 
 def overdue_waits(
     connection: Connection, now: int, limit: int = MAX_PAGE, *, only: str | None = None
 ) -> list[OverdueWait]:
-    """Runs that wait for what did not come in time."""
+    """List runs whose wait for a value has timed out."""
     query = (
         select(_runs.c.tenant, _runs.c.id, _runs.c.waiting_for)
         .where(_runs.c.status == RunState.WAITING.value, _runs.c.wake_at <= now, *_only_run(only))
@@ -166,7 +166,7 @@ def overdue_waits(
 
 
 def runs_to_cancel(connection: Connection, worker: str) -> list[DueRun]:
-    """Runs in a worker's hands that somebody wants stopped."""
+    """List the runs of a worker that are to be cancelled."""
     query = select(_runs.c.tenant, _runs.c.id, _runs.c.agent).where(
         _runs.c.worker == worker, _runs.c.status == RunState.RUNNING.value, _runs.c.cancel == 1
     )
@@ -182,7 +182,7 @@ def orphan_runs(
     limit: int = MAX_PAGE,
     only: str | None = None,
 ) -> list[DueRun]:
-    """Running runs whose worker is gone: silent for too long, or, with `all_but`, any other than that one."""
+    """List running runs whose worker is gone: its lease is over, or, with `all_but`, it is another than that one."""
     query = select(_runs.c.tenant, _runs.c.id, _runs.c.agent, _runs.c.worker, _runs.c.owner).where(
         _runs.c.status == RunState.RUNNING.value,
         _runs.c.worker.is_not(None),
@@ -199,7 +199,7 @@ def orphan_runs(
 
 
 def live_workers(connection: Connection, now: int) -> list[LiveWorker]:
-    """Those that live."""
+    """List workers whose lease is not over."""
     query = select(_workers).where(_workers.c.until > now).order_by(_workers.c.started_at)
     return [
         LiveWorker(row.id, tuple(msgspec.json.decode(row.agents)), from_micros(row.started_at), row.until)
@@ -208,26 +208,26 @@ def live_workers(connection: Connection, now: int) -> list[LiveWorker]:
 
 
 def dead_worker_ids(connection: Connection, before: int, limit: int = MAX_PAGE) -> list[str]:
-    """Workers that nobody has heard of since then."""
+    """List workers whose lease ended before that time."""
     return [row.id for row in connection.execute(select(_workers.c.id).where(_workers.c.until < before).limit(limit))]
 
 
 def count_by_state(connection: Connection) -> dict[RunState, int]:
-    """How many runs stand where, of all tenants; those that are over are left out."""
+    """Count the unfinished runs of all tenants by status."""
     open_states = [state.value for state in RunState if state not in FINAL_STATES]
     query = select(_runs.c.status, func.count()).where(_runs.c.status.in_(open_states)).group_by(_runs.c.status)
     return {RunState(status): count for status, count in connection.execute(query)}
 
 
 class RecordHeartbeat(NamedTuple):
-    """A worker says that it lives."""
+    """Extend the lease of a worker."""
 
     id: str
     agents: tuple[str, ...]
     seconds: float
 
     def __call__(self, writing: WriteTransaction) -> None:
-        """Believe it for so long."""
+        """Extend it by so many seconds."""
         until = writing.now.micros + int(self.seconds * 1_000_000)
         known = writing.read(select(_workers.c.id).where(_workers.c.id == self.id))
         if known:
@@ -245,17 +245,17 @@ class RecordHeartbeat(NamedTuple):
 
 
 class ForgetWorker(NamedTuple):
-    """A worker stops, or is long gone."""
+    """Remove a worker that stops, or is long gone."""
 
     id: str
 
     def __call__(self, writing: WriteTransaction) -> None:
-        """Remove its line."""
+        """Remove its row."""
         writing.change(_DELETE_WORKER, of_id=self.id)
 
 
 def _only_run(only: str | None) -> tuple[ColumnElement[bool], ...]:
-    """A run and, where it is a team's, its members."""
+    """Restrict a query to a run and the members of a team run."""
     return () if only is None else ((_runs.c.id == only) | (_runs.c.parent_id == only),)
 
 

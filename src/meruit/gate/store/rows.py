@@ -1,4 +1,4 @@
-"""The row of a run and the rows of its steps: how one transaction reads, remembers and writes them."""
+"""The row of a run and the rows of its steps, as one transaction reads, caches and writes them."""
 
 from collections import namedtuple
 from collections.abc import Sequence, Sized
@@ -21,7 +21,7 @@ K = TypeVar("K")
 
 
 class AgentRunRow(NamedTuple):
-    """A run as its row keeps it, with what is nobody's to read."""
+    """The row of a run, with the columns that are not shown."""
 
     run: AgentRun
     owner: str | None
@@ -38,7 +38,7 @@ _PASS_RESULTS = Rows[bytes]("passed_submission")
 
 # Any: writes of several kinds, each about one run.
 def prefetch_runs(writing: WriteTransaction, several: Sequence[Any]) -> None:
-    """Read the runs of a group with one question, and the steps that it means to keep with another."""
+    """Read the runs of a group of writes with one query, and the steps that it records with another."""
     by_tenant: dict[str, tuple[dict[str, None], dict[tuple[str, str], None]]] = {}
     for write in several:
         run_id = getattr(write, "run_id", None) or write.id
@@ -59,13 +59,13 @@ def prefetch_runs(writing: WriteTransaction, several: Sequence[Any]) -> None:
 
 
 def batch_reads(kind: type[K]) -> type[K]:
-    """Have several such writes of a group read their runs with one question."""
+    """Let the writes of this kind in a group read their runs with one query."""
     setattr(kind, PREFETCH, staticmethod(prefetch_runs))
     return kind
 
 
 def find_step(writing: WriteTransaction, tenant: str, run_id: str, key: str) -> bytes | None:
-    """What a step gave, where it is kept."""
+    """Find the recorded result of a step."""
     if _STEP_BODIES.is_known(writing, tenant, run_id, key):
         return _STEP_BODIES.get(writing, tenant, run_id, key)
     rows = writing.fetch(_STEP, tenant, run_id, key)
@@ -73,7 +73,7 @@ def find_step(writing: WriteTransaction, tenant: str, run_id: str, key: str) -> 
 
 
 def insert_step(writing: WriteTransaction, tenant: str, run_id: str, key: str, body: bytes) -> None:
-    """Keep what a step gave."""
+    """Record the result of a step."""
     writing.insert(
         tables.agent_steps,
         tenant=tenant,
@@ -86,7 +86,7 @@ def insert_step(writing: WriteTransaction, tenant: str, run_id: str, key: str, b
 
 
 def find_run_row(writing: WriteTransaction, tenant: str, run_id: str) -> AgentRunRow | None:
-    """A run as this transaction finds it."""
+    """Find the row of a run, as this transaction sees it."""
     if RUN_ROWS.is_known(writing, tenant, run_id):
         return RUN_ROWS.get(writing, tenant, run_id)
     rows = writing.fetch(_RUN, tenant, run_id)
@@ -96,7 +96,7 @@ def find_run_row(writing: WriteTransaction, tenant: str, run_id: str) -> AgentRu
 
 
 def _run_row_of(values: tuple[Any, ...]) -> AgentRunRow:
-    # Any: its fields are the table's columns, which no type says.
+    # Any: the fields are the columns of the table, without types.
     row: Any = _Row._make(values)
     return AgentRunRow(run_of(row), row.owner, row.worker, bool(row.cancel))
 
@@ -106,7 +106,7 @@ def _placeholders(values: Sized) -> str:
 
 
 def load_run_row(writing: WriteTransaction, tenant: str, run_id: str) -> AgentRunRow:
-    """The same; raises NotFound."""
+    """Find the row of a run; raises NotFound."""
     held = find_run_row(writing, tenant, run_id)
     if held is None:
         raise NotFound(f"no agent run {run_id!r}")
@@ -114,7 +114,7 @@ def load_run_row(writing: WriteTransaction, tenant: str, run_id: str) -> AgentRu
 
 
 def save(writing: WriteTransaction, tenant: str, held: AgentRunRow, result: bytes | None = None) -> None:
-    """Write a run as it is now."""
+    """Write all columns of a run that change."""
     run = held.run
     writing.rewrite(
         _SAVE,
@@ -144,10 +144,10 @@ def save(writing: WriteTransaction, tenant: str, held: AgentRunRow, result: byte
 
 
 def save_verification(writing: WriteTransaction, tenant: str, held: AgentRunRow) -> None:
-    """The same where only its verification has moved: nothing that the tables' indexes look at."""
+    """Write only the verification of a run: no column of an index changes."""
     run = held.run
     if _SAVED_RUNS.has(writing, tenant, run.id):
-        # What else has changed must be written with it: of one row, a transaction writes the last word only.
+        # A transaction writes only the last statement for a row, so the other changes must be in it.
         save(writing, tenant, held)
         return
     key = RUN_ROWS.key(tenant, run.id)
@@ -155,9 +155,9 @@ def save_verification(writing: WriteTransaction, tenant: str, held: AgentRunRow)
     RUN_ROWS.put(writing, held, tenant, run.id)
 
 
-# Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
+# Any: the columns of a SQLAlchemy row are attributes without types.
 def run_of(row: Any) -> AgentRun:
-    """The run of a row."""
+    """Build a run from its row."""
     return AgentRun(
         id=row.id,
         seq=row.seq,
@@ -185,12 +185,12 @@ def run_of(row: Any) -> AgentRun:
 
 
 def learn_pass(writing: WriteTransaction, tenant: str, run_id: str, result: bytes) -> None:
-    """Whoever ends the run in the same transaction cannot read the submission yet."""
+    """Cache the result of a pass for the end of the run in the same transaction, which cannot read the row yet."""
     _PASS_RESULTS.put(writing, result, tenant, run_id)
 
 
 def result_of_pass(writing: WriteTransaction, tenant: str, run_id: str) -> bytes | None:
-    """What the verifier returned for the submission that passed, as JSON."""
+    """Find the return value of the verifier for the submission that passed, as JSON."""
     known = _PASS_RESULTS.get(writing, tenant, run_id)
     if known is not None:
         return known
@@ -199,7 +199,7 @@ def result_of_pass(writing: WriteTransaction, tenant: str, run_id: str) -> bytes
 
 
 class _PassResult(msgspec.Struct):
-    """Of what a verifier said, its result as it is written."""
+    """The result of a stored verdict, as raw JSON."""
 
     result: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -209,15 +209,15 @@ def _moment(micros: int | None) -> datetime | None:
 
 
 def micros_of(moment: datetime | None) -> int | None:
-    """A moment as its column keeps it."""
+    """Convert a time to its column."""
     return None if moment is None else to_micros(moment)
 
 
-# As text: they are part of every submission, and building a query costs more than answering it.
+# As text: every submission uses them, and building a query costs more than running it.
 _STEP = "SELECT body FROM agent_steps WHERE tenant = ? AND run_id = ? AND key = ?"
 _COLUMNS = [column.name for column in tables.agent_runs.columns]
 _Row = namedtuple("_Row", _COLUMNS)  # type: ignore[misc]  # its fields are the table's
-# Names of our own table; values are bound.
+# Only names of our own table are formatted in; values are bound.
 _RUN = f"SELECT {', '.join(_COLUMNS)} FROM agent_runs WHERE tenant = ? AND id = ?"  # noqa: S608
 _RUNS = f"SELECT {', '.join(_COLUMNS)} FROM agent_runs WHERE tenant = ? AND id IN ({{}})"  # noqa: S608
 _STEPS = "SELECT run_id, key, body FROM agent_steps WHERE tenant = ? AND run_id IN ({}) AND key IN ({})"

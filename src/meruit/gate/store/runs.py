@@ -1,4 +1,4 @@
-"""Runs of agents: each move once, from the right state only, by whoever owns the run."""
+"""Writes of agent runs: each transition once, only from a valid status, only by the owner of the run."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -31,16 +31,16 @@ from meruit.store.rows import RowMarks
 from meruit.store.transaction import WriteTransaction
 
 MAX_TAKEOVERS = 5
-"""Workers in a row that may die of one run, none of its steps done, before nobody takes it any more."""
+"""Workers in a row that may die while they have a run, without a new step, before the run fails."""
 WAIT = "wait:"
-"""Steps that others hand in begin with it."""
+"""Prefix of the keys of steps that a client provides."""
 MEMBERS = "members"
-"""What a team run waits for."""
+"""Key that a team run waits for."""
 
 
 @batch_reads
 class QueueRun(NamedTuple):
-    """A run that a worker shall take."""
+    """Queue a run for a worker."""
 
     tenant: str
     by: str
@@ -51,20 +51,20 @@ class QueueRun(NamedTuple):
     parent_id: str | None = None
     item: str | None = None
     owner: str | None = None
-    """Of a run that begins at once, in the hands of whoever asks for it."""
+    """Token of a host's own loop, which starts the run at once; None for a worker to claim it."""
 
     def __call__(self, writing: WriteTransaction) -> AgentRun:
-        """Write it down; the same id a second time is the run that is there."""
+        """Record it; for an id that exists, return that run."""
         known = find_run_row(writing, self.tenant, self.id)
         if known is not None:
             return known.run
         return self.write(writing)
 
     def write(self, writing: WriteTransaction) -> AgentRun:
-        """The run, new; raises RunCancelled for a member of a team that nobody wants any more."""
+        """Record a new run; raises RunCancelled for a member of a team that is cancelled or over."""
         team = None if self.parent_id is None else find_run_row(writing, self.tenant, self.parent_id)
         if team is not None and (team.cancel or team.run.status in FINAL_STATES):
-            raise RunCancelled(f"run {team.run.id} was cancelled or is over; it gets no new member")
+            raise RunCancelled(f"run {team.run.id} was cancelled or is over; it cannot get a new member")
         now = writing.now.micros
         status = RunState.QUEUED if self.owner is None else RunState.RUNNING
         kind = EventType.AGENT_RUN_QUEUED if self.owner is None else EventType.AGENT_RUN_STARTED
@@ -121,33 +121,33 @@ class QueueRun(NamedTuple):
 
 @batch_reads
 class ClaimRun(NamedTuple):
-    """A worker takes a run."""
+    """Claim a run for a worker."""
 
     tenant: str
     id: str
     owner: str
-    """A token that nobody else has: who wants to write of the run must show it."""
+    """A unique token; every later write of the run must present it."""
     worker: str
     takeover: bool = False
-    """Whether it is taken from a worker that is gone."""
+    """Whether to take it over from a worker that is gone."""
     gone: str | None = None
-    """That worker; None for whoever has it."""
+    """That worker; None for any."""
     most_takeovers: int = MAX_TAKEOVERS
     limits: Callable[[int | None], GateLimits] | None = None
-    """What the agent lets a run use up, given the run's own word; whoever queued it need not know the agent."""
+    """The agent's limits, given the run's own budget; the client that queued it need not know the agent."""
 
     def __call__(self, writing: WriteTransaction) -> AgentRun:
-        """Own it; raises AgentRunConflict where it is not to be had."""
+        """Claim it; raises AgentRunConflict where it is not available."""
         held = load_run_row(writing, self.tenant, self.id)
         if held.cancel and held.run.status not in FINAL_STATES:
             return end_run(writing, self.tenant, held, RunState.CANCELLED)
         if held.run.status is RunState.RUNNING and held.owner == self.owner:
-            # It was taken, and the answer was lost.
+            # It was claimed, and the reply was lost.
             return held.run
         if held.run.status is RunState.RUNNING and self.takeover and self.gone in (None, held.worker):
             return self._take_over(writing, held)
         if held.run.status is not RunState.QUEUED:
-            raise AgentRunConflict(f"run {self.id} is {held.run.status}; only a queued one can be taken")
+            raise AgentRunConflict(f"run {self.id} is {held.run.status}; only a queued run can be claimed")
         first = held.run.started_at is None
         run = msgspec.structs.replace(
             held.run,
@@ -177,7 +177,7 @@ class ClaimRun(NamedTuple):
 
 
 class RunFailure(NamedTuple):
-    """Why a run failed."""
+    """Code and message of a failed run."""
 
     ending: str
     error: str
@@ -185,50 +185,50 @@ class RunFailure(NamedTuple):
 
 @batch_reads
 class EndRun(NamedTuple):
-    """A run is over."""
+    """End a run."""
 
     tenant: str
     id: str
     owner: str
     status: RunState
     result: bytes | None = None
-    """As JSON, where it is no verifier's word: that is kept with its submission."""
+    """As JSON; None for the result of a verifier, which its submission has."""
     failure: RunFailure | None = None
     usage: Usage = Usage()
     turn: int = 0
 
     def __call__(self, writing: WriteTransaction) -> AgentRun:
-        """End it once, with what it gave; a second caller is told what the first said."""
+        """End it once; a second caller gets the end of the first."""
         held = load_run_row(writing, self.tenant, self.id)
         if held.run.status in FINAL_STATES:
             return held.run
-        # What is done is done, also where somebody has just asked for it to stop.
+        # It is done, even if an operator has just cancelled it.
         check_owner(held._replace(cancel=False), self.owner)
         run = msgspec.structs.replace(held.run, usage=self.usage, turn=self.turn)
         return end_run(writing, self.tenant, held._replace(run=run), self.status, self.failure, self.result)
 
 
 class ParkRun(NamedTuple):
-    """A run rests: for a while, or until others hand something in."""
+    """Pause a run, for some time or until a client provides a value."""
 
     tenant: str
     id: str
     owner: str
     wake_at: int | None
-    """In microseconds; None for as long as it takes."""
+    """In microseconds; None for no limit."""
     waiting_for: str | None = None
     unless_over: tuple[str, ...] = ()
-    """Runs of a team's members: where one of them is over by now, there is nothing to wait for."""
+    """Member runs of a team: if one of them is over by now, the team does not wait."""
     retries: int | None = None
     usage: Usage | None = None
     turn: int | None = None
     error: str | None = None
-    """What went wrong, where it rests because of that."""
+    """The error that it pauses after, if any."""
     note: str | None = None
-    """What it waits for, in the words of the tool that asks for it."""
+    """What it waits for, in the words of the tool."""
 
     def __call__(self, writing: WriteTransaction) -> AgentRun:
-        """Let go of it; what was handed in meanwhile lets it go on at once."""
+        """Release it; a value that was provided meanwhile lets it continue at once."""
         held = load_run_row(writing, self.tenant, self.id)
         check_owner(held._replace(cancel=False), self.owner)
         if held.cancel:
@@ -237,7 +237,7 @@ class ParkRun(NamedTuple):
         if here is not None and self._has_arrived(writing, here):
             here = None
         wake = self.wake_at if here is not None or self.waiting_for is None else writing.now.micros
-        # Also at rest its time runs out.
+        # Its deadline also holds while it pauses.
         wake = min((one for one in (wake, micros_of(deadline_of(held.run))) if one is not None), default=None)
         run = msgspec.structs.replace(
             held.run,
@@ -252,7 +252,7 @@ class ParkRun(NamedTuple):
         )
         save(writing, self.tenant, AgentRunRow(run, None, None, held.cancel))
         if here is not None:
-            # A team waits for its members more than once; each time is a happening of its own.
+            # A team waits for its members more than once; each time is an event of its own.
             emit_run_event(
                 writing, self.tenant, EventType.AGENT_RUN_WAITING, run, f"waiting:{here}:{writing.events + 1}"
             )
@@ -265,7 +265,7 @@ class ParkRun(NamedTuple):
 
 
 class ResumeRun(NamedTuple):
-    """Others hand in what a run waits for."""
+    """Provide the value that a run waits for."""
 
     tenant: str
     id: str
@@ -274,15 +274,15 @@ class ResumeRun(NamedTuple):
     """As JSON."""
 
     def __call__(self, writing: WriteTransaction) -> AgentRun:
-        """Keep it, and let the run go on; the same twice is once, another value is refused."""
+        """Record it and let the run continue; the same value twice counts once, another value is refused."""
         held = load_run_row(writing, self.tenant, self.id)
         known = find_step(writing, self.tenant, self.id, f"{WAIT}{self.key}")
         if known is not None:
             if known != self.value:
-                raise AgentRunConflict(f"run {self.id} was given something else for {self.key!r} already")
+                raise AgentRunConflict(f"run {self.id} already has another value for {self.key!r}")
             return held.run
         if held.run.status in FINAL_STATES:
-            raise AgentRunConflict(f"run {self.id} is {held.run.status}; nothing can be handed in any more")
+            raise AgentRunConflict(f"run {self.id} is {held.run.status}; it takes no more values")
         if held.run.waiting_for != self.key or self.key == MEMBERS:
             waits = held.run.waiting_for
             raise AgentRunConflict(
@@ -293,16 +293,16 @@ class ResumeRun(NamedTuple):
 
 
 class WakeRun(NamedTuple):
-    """A run has waited long enough."""
+    """End the wait of a run that has timed out."""
 
     tenant: str
     id: str
     key: str
     value: bytes
-    """What it goes on with, instead of what did not come."""
+    """The value that it continues with instead."""
 
     def __call__(self, writing: WriteTransaction) -> AgentRun:
-        """Let it go on where it still waits for that; one whose own time is up goes on only to end."""
+        """Let it continue if it still waits for that; past its deadline it continues only to end."""
         held = load_run_row(writing, self.tenant, self.id)
         due, now = held.run.wake_at, from_micros(writing.now.micros)
         if held.run.waiting_for != self.key or due is None or due > now:
@@ -314,18 +314,18 @@ class WakeRun(NamedTuple):
 
 
 class CancelRun(NamedTuple):
-    """Nobody wants a run any more."""
+    """Cancel a run."""
 
     tenant: str
     id: str
 
     def __call__(self, writing: WriteTransaction) -> AgentRun:
-        """End it, or have its worker end it; one that is over stays as it is. A team's members go with it."""
+        """End it, or let its worker end it; a run that is over stays as it is. Members of a team are cancelled too."""
         held = load_run_row(writing, self.tenant, self.id)
         if held.run.status in FINAL_STATES:
             return held.run
         run = held.run
-        # A host's own loop has no worker that would hear of it.
+        # A host's own loop has no worker that could end it.
         if run.status is RunState.RUNNING and held.worker is not None:
             save(writing, self.tenant, held._replace(cancel=True))
         else:
@@ -337,7 +337,7 @@ class CancelRun(NamedTuple):
 
 @batch_reads
 class RecordStep(NamedTuple):
-    """What a step gave, for good."""
+    """Record the result of a step."""
 
     tenant: str
     id: str
@@ -345,12 +345,12 @@ class RecordStep(NamedTuple):
     key: str
     body: bytes
     started: dict[str, Any] | None = None
-    """A candidate that came with it, of which others are told that its verification begins."""
+    """Body of the event that a verification starts, where the step has a candidate."""
 
     def __call__(self, writing: WriteTransaction) -> bytes:
-        """Keep it, unless it is kept: then what was kept first counts."""
+        """Record it, unless it is recorded: the first result counts."""
         held = load_run_row(writing, self.tenant, self.id)
-        # First of all: who wakes late shall stop here, and not do again step by step what others have done since.
+        # First: a worker that wakes late must stop here and repeat no step that another has done since.
         check_owner(held, self.owner)
         known = find_step(writing, self.tenant, self.id, self.key)
         if known is not None:
@@ -370,7 +370,7 @@ def end_run(
     failure: RunFailure | None = None,
     result: bytes | None = None,
 ) -> AgentRun:
-    """Write the end of a run, and wake the team that waits for it; what has passed is completed, whoever ends it."""
+    """Write the end of a run and wake the team that waits for it; a run that has passed is always completed."""
     if held.run.verification.ended is VerificationEnding.PASSED:
         status, failure = RunState.COMPLETED, None
     if result is None and status is RunState.COMPLETED:
@@ -396,7 +396,7 @@ def end_run(
 
 
 def wake_run(writing: WriteTransaction, tenant: str, held: AgentRunRow, why: str) -> AgentRun:
-    """Let a waiting run go on."""
+    """Let a waiting run continue."""
     run = msgspec.structs.replace(
         held.run, status=RunState.QUEUED, wake_at=from_micros(writing.now.micros), waiting_for=None, note=None
     )
@@ -406,30 +406,30 @@ def wake_run(writing: WriteTransaction, tenant: str, held: AgentRunRow, why: str
 
 
 def deadline_of(run: AgentRun) -> datetime | None:
-    """When a run's time is up; None where it has as long as it takes, or has not begun."""
+    """Deadline of a run; None where it has none, or has not started."""
     if run.request.max_seconds is None or run.started_at is None:
         return None
     try:
         return run.started_at + timedelta(seconds=run.request.max_seconds)
     except (OverflowError, ValueError):
-        # Centuries, or no number.
+        # Centuries, or not a number.
         return None
 
 
 def remaining_s(run: AgentRun, now: datetime) -> float | None:
-    """The seconds that a run has left; None for as many as it takes."""
+    """Seconds until the deadline of a run; None where it has none."""
     deadline = deadline_of(run)
     return None if deadline is None else max(0.0, (deadline - now).total_seconds())
 
 
 def clear_errors(writing: WriteTransaction, tenant: str, held: AgentRunRow) -> None:
-    """What went wrong before is over, and whoever died of the run did not die of what is done now."""
+    """Clear the error and the takeovers of a run that has made a step."""
     if held.run.error is not None or held.run.takeovers:
         save(writing, tenant, held._replace(run=msgspec.structs.replace(held.run, error=None, takeovers=0)))
 
 
 def check_owner(held: AgentRunRow, owner: str) -> None:
-    """Go on only as the one who owns the run; raises RunFenced, or RunCancelled."""
+    """Check that the caller owns the run; raises RunFenced or RunCancelled."""
     if held.owner != owner:
         raise RunFenced(f"run {held.run.id} was taken over by another worker")
     if held.cancel:
@@ -437,7 +437,7 @@ def check_owner(held: AgentRunRow, owner: str) -> None:
 
 
 def emit_run_event(writing: WriteTransaction, tenant: str, event: EventType, run: AgentRun, what: str) -> None:
-    """Names and states; nothing of what was said."""
+    """Emit an event of a run: names and statuses, no content."""
     writing.emit(
         *(tenant, event, run.id, f"{run.id}:{what}"),
         {
@@ -457,7 +457,7 @@ _START_EVENTS = RowMarks("verification_started")
 
 
 def emit_verification_started(writing: WriteTransaction, tenant: str, run: AgentRun, about: dict[str, Any]) -> None:
-    """A verification begins."""
+    """Emit the event that a verification starts."""
     key = _start_event_key(run.id, about["submission_id"])
     data = {"run_id": run.id, "agent": run.agent, **about}
     writing.emit(tenant, EventType.VERIFICATION_STARTED, run.id, key, data)
@@ -465,7 +465,7 @@ def emit_verification_started(writing: WriteTransaction, tenant: str, run: Agent
 
 
 def has_start_event(writing: WriteTransaction, tenant: str, run_id: str, submission_id: str) -> bool:
-    """Whether others know of the beginning of that verification."""
+    """Whether the event that this verification starts was emitted."""
     of, key = tables.events, _start_event_key(run_id, submission_id)
     if _START_EVENTS.has(writing, tenant, key):
         return True
@@ -478,12 +478,12 @@ def _start_event_key(run_id: str, submission_id: str) -> str:
 
 
 def _writable(text: str | None) -> str | None:
-    """Whatever was raised: no database keeps a null character in text."""
+    """Replace null characters, which a database cannot store in text."""
     return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _children(writing: WriteTransaction, tenant: str, run_id: str) -> list[str]:
-    """The members of a team run, also those that this very transaction queues."""
+    """List the members of a team run, also those that this transaction queues."""
     of = tables.agent_runs
     known = {
         row.id: None for row in writing.read(select(of.c.id).where(of.c.tenant == tenant, of.c.parent_id == run_id))

@@ -206,23 +206,23 @@ class GiveUp(NamedTuple):
 
 
 def record_result(writing: WriteTransaction, tenant: str, run_id: str, key: str, result: SubmissionResult) -> None:
-    """Record a result as a step of the journal: whoever drives the run again reads it there."""
+    """Record a result as a step of the journal, for the next worker that drives the run."""
     insert_step(writing, tenant, run_id, key, result.to_json())
     clear_errors(writing, tenant, load_run_row(writing, tenant, run_id))
 
 
-def _check_host(held: AgentRunRow) -> None:
-    """Go on only where the host's own loop has the run; raises RunFenced, AgentRunConflict or RunCancelled."""
-    if held.run.status is RunState.CANCELLED:
-        raise RunCancelled(f"run {held.run.id} was cancelled")
-    if held.run.status in FINAL_STATES and held.run.verification.ended is None:
-        raise AgentRunConflict(f"run {held.run.id} is {held.run.status}; give the gate a run_id of its own")
-    if held.worker is not None or held.run.status in (RunState.QUEUED, RunState.WAITING):
-        raise RunFenced(f"run {held.run.id} is a worker's; give the gate a run_id of its own")
+def _check_host(row: AgentRunRow) -> None:
+    """Check that the host's own loop has the run; raises RunFenced, AgentRunConflict or RunCancelled."""
+    if row.run.status is RunState.CANCELLED:
+        raise RunCancelled(f"run {row.run.id} was cancelled")
+    if row.run.status in FINAL_STATES and row.run.verification.ended is None:
+        raise AgentRunConflict(f"run {row.run.id} is {row.run.status}; pass another run_id to the gate")
+    if row.worker is not None or row.run.status in (RunState.QUEUED, RunState.WAITING):
+        raise RunFenced(f"run {row.run.id} belongs to a worker; pass another run_id to the gate")
 
 
 def commitment_content(candidate: bytes, said: bytes) -> bytes:
-    """What the audit log commits to for a submission."""
+    """Build the content that the audit log commits to for a submission."""
     return b"\n".join((candidate, said))
 
 
@@ -239,65 +239,65 @@ def describe_verification_start(
 
 
 def _charge_team(
-    writing: WriteTransaction, tenant: str, run: AgentRun, done: SubmissionResult
+    writing: WriteTransaction, tenant: str, run: AgentRun, result: SubmissionResult
 ) -> tuple[AgentRun, SubmissionResult]:
-    """The attempt is the team's as well; with its last one, the member's verification ends."""
+    """Count the attempt for the team too; its last attempt ends the member's verification."""
     team = load_run_row(writing, tenant, run.parent_id or "")
     budget = team.run.verification
-    # Members that were verified at the same time may all be rejected by the last attempt: it is used once.
+    # Members that are verified at the same time may all be rejected with the last attempt: it counts once.
     count = min(budget.attempts_used + 1, budget.limits.max_attempts)
     used = msgspec.structs.replace(budget, attempts_used=count)
     save_verification(writing, tenant, team._replace(run=msgspec.structs.replace(team.run, verification=used)))
-    if used.attempts_used < used.limits.max_attempts or done.ending is not None:
-        return run, done
+    if used.attempts_used < used.limits.max_attempts or result.ending is not None:
+        return run, result
     state = msgspec.structs.replace(run.verification, ended=VerificationEnding.TEAM_BUDGET)
     return msgspec.structs.replace(run, verification=state), msgspec.structs.replace(
-        done, ending=VerificationEnding.TEAM_BUDGET
+        result, ending=VerificationEnding.TEAM_BUDGET
     )
 
 
-def _first_result(writing: WriteTransaction, tenant: str, held: AgentRunRow, submission_id: str) -> SubmissionResult:
-    """What the submission was answered the first time."""
-    known = _RESULTS.get(writing, tenant, held.run.id, submission_id)
+def _first_result(writing: WriteTransaction, tenant: str, row: AgentRunRow, submission_id: str) -> SubmissionResult:
+    """Find the first result of a submission."""
+    known = _RESULTS.get(writing, tenant, row.run.id, submission_id)
     if known is None:
-        rows = writing.ask(_SUBMISSION_ROW, tenant, held.run.id, submission_id)
+        rows = writing.ask(_SUBMISSION_ROW, tenant, row.run.id, submission_id)
         if not rows:
-            raise MeruitError(f"submission {submission_id!r} of run {held.run.id} is counted, and its row is gone")
+            raise MeruitError(f"submission {submission_id!r} of run {row.run.id} is counted, and its row is gone")
         known = submission_result_of(rows[0])
     return msgspec.structs.replace(known, replayed=True)
 
 
-def _event_body(done: SubmissionResult) -> dict[str, Any]:
-    return {"submission_id": done.submission_id, "candidate_hash": None, "attempt": done.attempt, "code": None}
+def _event_body(result: SubmissionResult) -> dict[str, Any]:
+    return {"submission_id": result.submission_id, "candidate_hash": None, "attempt": result.attempt, "code": None}
 
 
 def _emit_events(
     writing: WriteTransaction,
     tenant: str,
     run: AgentRun,
-    happening: VerdictGiven | SchemaErrorFound,
-    done: SubmissionResult,
+    event: VerdictGiven | SchemaErrorFound,
+    result: SubmissionResult,
 ) -> None:
-    about = _event_body(done)
-    if isinstance(happening, VerdictGiven):
-        about["candidate_hash"] = happening.candidate_hash
-        if isinstance(happening.said, Acceptance):
+    about = _event_body(result)
+    if isinstance(event, VerdictGiven):
+        about["candidate_hash"] = event.candidate_hash
+        if isinstance(event.said, Acceptance):
             _emit(writing, tenant, EventType.VERIFICATION_PASSED, run, about)
-        elif isinstance(happening.said, Rejection):
-            about |= {"code": happening.said.code, "retryable": happening.said.retryable}
-            # Made fit to be told when the verifier was heard.
-            more = {"metadata": happening.said.metadata}
+        elif isinstance(event.said, Rejection):
+            about |= {"code": event.said.code, "retryable": event.said.retryable}
+            # Its secrets were removed when the verifier answered.
+            more = {"metadata": event.said.metadata}
             _emit(writing, tenant, EventType.VERIFICATION_REJECTED, run, about | more)
-    if done.counted:
+    if result.counted:
         _emit(writing, tenant, EventType.VERIFICATION_ATTEMPT_COUNTED, run, about)
-    if done.ending is not None:
-        _emit_exhausted(writing, tenant, run, about, done)
+    if result.ending is not None:
+        _emit_exhausted(writing, tenant, run, about, result)
 
 
 def _emit_exhausted(
-    writing: WriteTransaction, tenant: str, run: AgentRun, about: dict[str, Any], done: SubmissionResult
+    writing: WriteTransaction, tenant: str, run: AgentRun, about: dict[str, Any], result: SubmissionResult
 ) -> None:
-    _emit(writing, tenant, EventType.VERIFICATION_EXHAUSTED, run, about | {"reason": done.ending})
+    _emit(writing, tenant, EventType.VERIFICATION_EXHAUSTED, run, about | {"reason": result.ending})
 
 
 def _emit(writing: WriteTransaction, tenant: str, kind: EventType, run: AgentRun, about: dict[str, Any]) -> None:
@@ -314,9 +314,9 @@ def _emit(writing: WriteTransaction, tenant: str, kind: EventType, run: AgentRun
 _RESULTS = Rows[SubmissionResult]("submission")
 
 
-# Any, here and below: a row of SQLAlchemy's has its columns as attributes, which no type says.
+# Any, here and below: the columns of a SQLAlchemy row are attributes without types.
 def submission_result_of(row: Any) -> SubmissionResult:
-    """What the submission of a row was answered."""
+    """Build the result of a submission from its row."""
     used = row.attempt - (row.outcome == SubmissionOutcome.PASSED)
     return SubmissionResult(
         *(row.submission_id, row.outcome, row.attempt, used, row.at / 1_000_000, bool(row.counted), row.feedback),
@@ -325,7 +325,7 @@ def submission_result_of(row: Any) -> SubmissionResult:
 
 
 def submission_of(row: Any) -> GateSubmission:
-    """The submission of a row."""
+    """Build a submission from its row."""
     return GateSubmission(
         submission_id=row.submission_id,
         number=row.number,
