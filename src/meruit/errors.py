@@ -317,6 +317,13 @@ class SandboxInsecure(MeruitError):
     code = "sandbox_insecure"
 
 
+class WebhookRejected(MeruitError):
+    """The webhook cannot be created: an unknown event type, or too many webhooks."""
+
+    code = "bad_webhook"
+    status = 400
+
+
 class LeaseLost(MeruitError):
     """Another process holds the delivery lease; it delivers what this one did not finish."""
 

@@ -21,7 +21,7 @@ from meruit.model.events import EventType, OutboxEvent
 from meruit.store.store import Store
 
 
-def test_followers_see_all_of_their_tenants_events_as_they_come(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_yields_all_events_of_its_tenant(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "PAGE", 2)
 
     async def scenario() -> None:
@@ -69,7 +69,7 @@ def test_followers_see_all_of_their_tenants_events_as_they_come(store: Store, mo
     asyncio.run(scenario())
 
 
-def test_a_follower_hears_a_heartbeat_when_nothing_happens_and_ends_when_told(shared: Store, tenant: str) -> None:
+def test_an_idle_stream_sends_heartbeats_and_ends_on_stop(shared: Store, tenant: str) -> None:
     async def scenario() -> None:
         heard = Heard()
         emit(shared, tenant, "ab")
@@ -103,7 +103,7 @@ def test_a_follower_hears_a_heartbeat_when_nothing_happens_and_ends_when_told(sh
     asyncio.run(scenario())
 
 
-def test_many_commits_wake_a_follower_few_times(shared: Store, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_commits_wake_a_stream_few_times(shared: Store, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         made = dispatcher(shared, never, Heard(), HASTE._replace(gather_s=0.05, poll_s=5.0, heartbeat_s=5.0))
         reads = 0
@@ -132,7 +132,7 @@ def test_many_commits_wake_a_follower_few_times(shared: Store, tenant: str, monk
     asyncio.run(scenario())
 
 
-def test_news_for_a_loop_that_has_ended_is_dropped(shared: Store, tenant: str) -> None:
+def test_a_commit_after_the_loop_ended_is_dropped(shared: Store, tenant: str) -> None:
     async def scenario() -> None:
         async with running(dispatcher(shared, never, Heard())):
             await asyncio.sleep(0)

@@ -47,7 +47,7 @@ from meruit.store.store import Store
 from meruit.store.transaction import WriteTransaction
 
 
-def test_a_webhook_is_sent_what_happens_after_it_was_added_in_order(store: Store) -> None:
+def test_a_webhook_gets_later_events_in_order(store: Store) -> None:
     async def scenario() -> None:
         emit(store, "acme", "ab", first=100)
         async with Receiver().open() as receiver, delivering(store) as (_, heard):
@@ -73,7 +73,7 @@ def test_a_webhook_is_sent_what_happens_after_it_was_added_in_order(store: Store
     st.lists(st.sampled_from([204, 200, 500, 302, HANG_UP, ACCEPT_AND_HANG_UP]), min_size=1, max_size=60),
     st.randoms(use_true_random=False),
 )
-def test_every_event_arrives_and_each_subjects_first_arrivals_are_in_order(
+def test_every_event_arrives_in_order_per_subject(
     shared: Store, subjects: str, answers: list[int], chance: random.Random
 ) -> None:
     async def scenario() -> None:
@@ -157,7 +157,7 @@ def test_of_two_processes_one_delivers_and_the_other_takes_over(store: Store) ->
     asyncio.run(scenario())
 
 
-def test_whoever_lost_the_lease_keeps_nothing_and_the_events_come_again(shared: Store, tenant: str) -> None:
+def test_a_lost_lease_records_nothing_and_events_come_again(shared: Store, tenant: str) -> None:
     async def scenario() -> None:
         stolen = False
 
@@ -183,7 +183,7 @@ def test_whoever_lost_the_lease_keeps_nothing_and_the_events_come_again(shared: 
     asyncio.run(scenario())
 
 
-def test_a_lease_of_somebody_alive_is_respected(shared: Store, tenant: str) -> None:
+def test_a_live_lease_of_another_process_is_respected(shared: Store, tenant: str) -> None:
     async def scenario() -> None:
         async with Receiver().open() as receiver:
             made = receiver.add(shared, tenant)
@@ -231,7 +231,7 @@ def test_tenants_and_types_are_kept_apart(store: Store) -> None:
     asyncio.run(scenario())
 
 
-def test_when_told_to_stop_what_was_begun_is_finished_and_kept(shared: Store, tenant: str) -> None:
+def test_a_stop_finishes_and_records_deliveries_in_progress(shared: Store, tenant: str) -> None:
     async def scenario() -> None:
         begun, release = asyncio.Event(), asyncio.Event()
 
@@ -264,7 +264,7 @@ def test_when_told_to_stop_what_was_begun_is_finished_and_kept(shared: Store, te
 
 
 @pytest.mark.parametrize("cancelled", [True, False])
-def test_what_does_not_finish_in_time_is_delivered_by_the_next(shared: Store, tenant: str, cancelled: bool) -> None:
+def test_unfinished_deliveries_are_made_by_the_next_process(shared: Store, tenant: str, cancelled: bool) -> None:
     async def scenario() -> None:
         release = asyncio.Event()
 
@@ -295,7 +295,7 @@ def test_what_does_not_finish_in_time_is_delivered_by_the_next(shared: Store, te
     asyncio.run(scenario())
 
 
-def test_a_log_that_fails_is_told_and_gets_the_page_again(shared: Store, tenant: str) -> None:
+def test_a_failing_log_is_reported_and_retried(shared: Store, tenant: str) -> None:
     async def scenario() -> None:
         before = Heard()
         async with running(dispatcher(shared, never, before)):
@@ -325,7 +325,7 @@ def test_a_log_that_fails_is_told_and_gets_the_page_again(shared: Store, tenant:
     asyncio.run(scenario())
 
 
-def test_a_long_log_is_told_page_by_page(shared: Store, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_log_is_read_page_by_page(shared: Store, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "LOG_PAGE", 7)
 
     async def scenario() -> None:
@@ -338,7 +338,7 @@ def test_a_long_log_is_told_page_by_page(shared: Store, tenant: str, monkeypatch
     asyncio.run(scenario())
 
 
-def test_a_database_that_fails_is_told_and_asked_again(
+def test_a_failing_database_is_reported_and_retried(
     shared: Store, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
@@ -347,7 +347,7 @@ def test_a_database_that_fails_is_told_and_asked_again(
 
         def sometimes(self: Database) -> Any:
             if chance.random() < 0.4:
-                raise StoreUnavailable("the disk is full")
+                raise StoreUnavailable("disk-full")
             return reading(self)
 
         async with Receiver().open() as receiver:
@@ -359,13 +359,13 @@ def test_a_database_that_fails_is_told_and_asked_again(
                     await until(lambda: len(receiver.accepted) >= 5 and len(heard.errors) > 3)
             async with delivering(shared):
                 await until(lambda: is_settled(shared, made))
-            assert {str(error) for error in heard.errors} == {"the disk is full"}
+            assert {str(error) for error in heard.errors} == {"disk-full"}
             assert receiver.first_arrivals() == in_order("abcab")
 
     asyncio.run(scenario())
 
 
-def test_a_store_that_is_closed_first_ends_nothing_silently(store: Store) -> None:
+def test_a_store_that_is_closed_first_is_reported(store: Store) -> None:
     async def scenario() -> Heard:
         emit(store, "acme", "a")
         heard = Heard()

@@ -25,7 +25,7 @@ from meruit.events.webhook_delivery import DeliveryTiming
 from meruit.store.store import Store
 
 
-def test_endpoints_that_hang_do_not_hold_up_others(shared: Store, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_endpoints_do_not_delay_others(shared: Store, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "MAX_TURNS", 4)
     monkeypatch.setattr(dispatch, "MAX_SLOW_TURNS", 2)
 
@@ -57,9 +57,7 @@ def test_endpoints_that_hang_do_not_hold_up_others(shared: Store, tenant: str, m
     asyncio.run(scenario())
 
 
-def test_everybody_gets_a_turn_when_there_is_room_for_one(
-    shared: Store, tenant: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_webhook_gets_a_turn_with_one_slot(shared: Store, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatch, "MAX_TURNS", 1)
     monkeypatch.setattr(dispatch, "MAX_BUSY", 2)
     monkeypatch.setattr(dispatch, "PAGE", 3)
@@ -75,7 +73,7 @@ def test_everybody_gets_a_turn_when_there_is_room_for_one(
     asyncio.run(scenario())
 
 
-def test_an_endpoint_that_is_down_is_asked_less_and_less(shared: Store, tenant: str) -> None:
+def test_a_failing_endpoint_is_called_less_often(shared: Store, tenant: str) -> None:
     """Its events stay where they are; when it is back, all of them arrive."""
 
     async def scenario() -> None:
@@ -97,8 +95,8 @@ def test_an_endpoint_that_is_down_is_asked_less_and_less(shared: Store, tenant: 
     asyncio.run(scenario())
 
 
-def test_what_rests_is_remembered_within_a_limit(shared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "MAX_RESTING", 3)
+def test_backoffs_are_limited_in_number(shared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch, "MAX_BACKOFFS", 3)
 
     async def scenario() -> None:
         made = dispatcher(shared, never, Heard())
@@ -121,7 +119,7 @@ def test_what_rests_is_remembered_within_a_limit(shared: Store, monkeypatch: pyt
     asyncio.run(scenario())
 
 
-def test_a_removed_webhook_is_sent_nothing_more(store: Store) -> None:
+def test_a_deleted_webhook_gets_no_events(store: Store) -> None:
     async def scenario() -> None:
         async def answer(_: Arrival) -> int:
             await asyncio.sleep(0.03)

@@ -31,7 +31,7 @@ from meruit.sources.http_guard import Outbound, OutboundReply
 from meruit.store.store import Store
 
 
-def test_after_the_last_attempt_an_event_is_dead_and_holds_up_nobody(store: Store) -> None:
+def test_a_dead_letter_does_not_block_later_events(store: Store) -> None:
     async def scenario() -> None:
         async with (
             Receiver().open() as receiver,
@@ -62,7 +62,7 @@ def test_after_the_last_attempt_an_event_is_dead_and_holds_up_nobody(store: Stor
     asyncio.run(scenario())
 
 
-def test_what_is_new_of_a_subject_waits_behind_what_waits(shared: Store, tenant: str) -> None:
+def test_a_new_event_queues_behind_a_waiting_one(shared: Store, tenant: str) -> None:
     async def scenario() -> None:
         async with (
             Receiver().open() as receiver,
@@ -81,7 +81,7 @@ def test_what_is_new_of_a_subject_waits_behind_what_waits(shared: Store, tenant:
     asyncio.run(scenario())
 
 
-def test_an_event_is_not_sent_while_an_earlier_one_of_its_subject_is_on_its_way(shared: Store, tenant: str) -> None:
+def test_events_of_a_subject_are_sent_one_at_a_time(shared: Store, tenant: str) -> None:
     async def scenario() -> None:
         release = asyncio.Event()
 
@@ -103,7 +103,7 @@ def test_an_event_is_not_sent_while_an_earlier_one_of_its_subject_is_on_its_way(
     asyncio.run(scenario())
 
 
-def test_a_redelivered_event_that_fails_holds_up_those_that_wait(shared: Store, tenant: str) -> None:
+def test_a_failed_redelivery_blocks_waiting_events(shared: Store, tenant: str) -> None:
     """It is the first of its subject again, and what was due is not due before it."""
 
     async def scenario() -> None:
@@ -123,7 +123,7 @@ def test_a_redelivered_event_that_fails_holds_up_those_that_wait(shared: Store, 
     asyncio.run(scenario())
 
 
-def test_an_endpoint_that_is_gone_or_may_not_be_called_is_not_tried_again(shared: Store, tenant: str) -> None:
+def test_gone_and_forbidden_endpoints_are_not_retried(shared: Store, tenant: str) -> None:
     async def scenario() -> None:
         heard = Heard()
         async with Receiver().open() as receiver, delivering(shared, heard):
@@ -147,7 +147,7 @@ def test_an_endpoint_that_is_gone_or_may_not_be_called_is_not_tried_again(shared
     asyncio.run(scenario())
 
 
-def test_whatever_a_call_fails_with_it_is_tried_again(shared: Store, tenant: str) -> None:
+def test_any_other_failure_is_retried(shared: Store, tenant: str) -> None:
     async def scenario() -> None:
         errors = iter([RuntimeError("odd"), ValueError(), None])
         seen: list[bytes] = []
@@ -178,7 +178,7 @@ def test_whatever_a_call_fails_with_it_is_tried_again(shared: Store, tenant: str
     asyncio.run(scenario())
 
 
-def test_a_signature_of_another_secret_does_not_hold(shared: Store, tenant: str) -> None:
+def test_a_signature_with_another_secret_is_invalid(shared: Store, tenant: str) -> None:
     """The receiver of these tests does verify."""
 
     async def scenario() -> None:
@@ -202,7 +202,7 @@ def test_a_signature_of_another_secret_does_not_hold(shared: Store, tenant: str)
     asyncio.run(scenario())
 
 
-def test_a_turn_ends_in_time_and_what_was_reached_is_kept(shared: Store, tenant: str) -> None:
+def test_a_turn_ends_in_time_and_records_its_progress(shared: Store, tenant: str) -> None:
     async def scenario() -> None:
         async def answer(_: Arrival) -> int:
             await asyncio.sleep(0.02)
@@ -222,7 +222,7 @@ def test_a_turn_ends_in_time_and_what_was_reached_is_kept(shared: Store, tenant:
     asyncio.run(scenario())
 
 
-def test_nobody_need_count(shared: Store, tenant: str) -> None:
+def test_counters_are_optional(shared: Store, tenant: str) -> None:
     async def scenario() -> None:
         async with Receiver().open() as receiver, Outbound(allowed_networks=[LOOPBACK], tls=TLS) as outbound:
             made = receiver.add(shared, tenant)

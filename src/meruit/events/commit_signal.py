@@ -1,4 +1,4 @@
-"""News: wakes whoever waits once something new was committed, by us or by another process."""
+"""The commit signal: wakes readers when this or another process has committed new events."""
 
 import asyncio
 from contextlib import suppress
@@ -7,14 +7,14 @@ from meruit.store.recorder import CommitNotice, Recorder
 
 
 class CommitSignal:
-    """What is newest, and who is to be told of it."""
+    """The number of the newest event, and the asyncio events that wake readers."""
 
     def __init__(self, recorder: Recorder, gather_s: float) -> None:
         self.newest = 0
         self.nudge = asyncio.Event()
-        """Cleared by the one who looks around, before looking."""
+        """Wakes the dispatcher, which clears it before it reads."""
         self.next_commit = asyncio.Event()
-        """Set with the next news, and another one put in its place; to be taken before reading."""
+        """Set at the next commit, and then replaced. A reader takes it before it reads."""
         self._recorder = recorder
         self._gather_s = gather_s
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -22,7 +22,7 @@ class CommitSignal:
         self._last_notify_at = 0.0
 
     def listen(self) -> asyncio.AbstractEventLoop:
-        """Hear of commits from now on, in the running loop."""
+        """Receive commits from now on, in the running loop."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._last_notify_at = self._loop.time() - self._gather_s
@@ -30,20 +30,20 @@ class CommitSignal:
         return self._loop
 
     def _on_commit(self, done: CommitNotice) -> None:
-        """Called by the recorder's thread."""
+        """Handle a commit; called by the thread of the recorder."""
         if self._loop is not None and done.events > self.newest:
-            # A loop that is closed has nobody left to tell.
+            # A closed loop runs no callbacks.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self.advance_to, done.events)
 
     def advance_to(self, newest: int) -> None:
-        """Wake everybody if it is new."""
+        """Wake all readers if this event is new."""
         if newest > self.newest:
             self.newest = newest
             self.wake()
 
     def wake(self) -> None:
-        """Soon, but not more often than every `gather_s`."""
+        """Wake all readers soon, at most once every `gather_s`."""
         if self._notification is None:
             loop = asyncio.get_running_loop()
             self._notification = loop.call_at(
@@ -53,13 +53,13 @@ class CommitSignal:
     def _notify(self, loop: asyncio.AbstractEventLoop) -> None:
         self._notification = None
         self._last_notify_at = loop.time()
-        told, self.next_commit = self.next_commit, asyncio.Event()
-        told.set()
+        current, self.next_commit = self.next_commit, asyncio.Event()
+        current.set()
         self.nudge.set()
 
 
 async def first_of(*events: asyncio.Event, within_s: float) -> None:
-    """Wait until one of them is set, or the time is up."""
+    """Wait until one of the events is set, or the time is up."""
     waits = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)

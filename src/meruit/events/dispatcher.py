@@ -1,4 +1,4 @@
-"""Tells the world what was recorded: to the log, to webhooks, and to whoever follows; at least once, in order."""
+"""The dispatcher: delivers events to the log, to webhooks and to event streams, at least once and in order."""
 
 import asyncio
 import random
@@ -28,19 +28,19 @@ from meruit.store.store import Store
 
 LOG_CONSUMER = "log"
 MAX_REST_S = 300.0
-"""The longest rest, however often it doubled."""
+"""Longest backoff."""
 MAX_TURNS = 16
-"""Webhooks that are being served at the same time."""
+"""Most webhooks that are served at the same time."""
 MAX_SLOW_TURNS = MAX_TURNS // 2
-"""How many of them may be such as failed or were slow the last time, so that others always find room."""
+"""Most of those that failed or were slow the last time, so that others always get a turn."""
 MAX_READS = 4
-"""Our readings of the database at the same time; the others' connections are not ours to use up."""
-MAX_RESTING = 10_000
+"""Most database reads at the same time, so that other readers keep their connections."""
+MAX_BACKOFFS = 10_000
 MAX_BUSY = 500
-"""Webhooks with work that one look finds; the next look begins after them."""
+"""Most pending webhooks that one read returns; the next read starts after them."""
 MAX_DOUBLINGS = 16
 RENEW_AT = 2 / 3
-"""A lease is renewed once less of it is left."""
+"""A lease is renewed when less than this part of it is left."""
 PAGE = 100
 LOG_PAGE = 200
 
@@ -49,24 +49,24 @@ _MICROS = 1_000_000
 
 
 class _TurnResult(NamedTuple):
-    """How a turn went."""
+    """The result of a turn."""
 
     more: bool = False
-    """Whether there is something left that can be done at once."""
+    """Whether there is more to do now."""
     bad: bool = False
-    """Whether nothing at all succeeded."""
+    """Whether every delivery failed."""
     slow: bool = False
 
 
 class _Backoff(NamedTuple):
-    """What failed or was slow the last time."""
+    """The backoff of a consumer that failed or was slow the last time."""
 
     bad_turns: int
     until: float
 
 
 class _PendingWork(NamedTuple):
-    """What there is to do."""
+    """The work that one read found."""
 
     newest: int
     logged: int
@@ -80,7 +80,7 @@ class _PendingWork(NamedTuple):
 
 
 class Dispatcher:
-    """Runs inside the service's event loop; of several processes with one database, one delivers at a time."""
+    """Delivers events in the service's event loop; of several processes on one database, one delivers at a time."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Dispatcher:
         self._report = report
         self._counters = counters
         self._pace = pace
-        self._means = DeliveryContext(post, self._clock, jitter, counters, pace, self._can_continue)
+        self._context = DeliveryContext(post, self._clock, jitter, counters, pace, self._can_continue)
         self._holder = store.surroundings.new_id("dsp")
         self._lease_until = 0
         self._closing = False
@@ -111,7 +111,7 @@ class Dispatcher:
         self._commit_signal = CommitSignal(store.recorder, pace.gather_s)
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Deliver until told to stop; then what was begun is finished and kept."""
+        """Deliver until `stopping` is set; then finish and record the deliveries in progress."""
         self._commit_signal.listen()
         self._closing = False
         try:
@@ -119,7 +119,7 @@ class Dispatcher:
                 self._commit_signal.nudge.clear()
                 try:
                     await self._start_pending_work()
-                except Exception as problem:  # noqa: BLE001 - nothing may end it silently; it is told and tried again
+                except Exception as problem:  # noqa: BLE001 - nothing may end it silently; the error is reported and retried
                     self._report(problem)
                     await first_of(stopping, within_s=self._pace.pause_s)
                 else:
@@ -140,23 +140,23 @@ class Dispatcher:
         *,
         subjects: frozenset[str] | None = None,
     ) -> AsyncGenerator[OutboxEvent | None, None]:
-        """A tenant's events past a place, as they come while `run` runs; None now and then when there are none."""
+        """Yield the events of a tenant after a cursor, as they arrive; None as a heartbeat. `run` must be running."""
         loop = self._commit_signal.listen()
-        place = after_seq
+        cursor = after_seq
         beat = loop.time() + self._pace.heartbeat_s
         while not stopping.is_set():
-            # Taken before reading: what is written meanwhile wakes us at once.
-            news = self._commit_signal.next_commit
-            page = await self._read(partial(_page, seq=place, tenant=tenant, types=types, subjects=subjects))
+            # Taken before the read, so that an event written meanwhile wakes us at once.
+            next_commit = self._commit_signal.next_commit
+            page = await self._read(partial(_page, seq=cursor, tenant=tenant, types=types, subjects=subjects))
             for numbered in page.events:
                 yield numbered
                 if stopping.is_set():
                     return
                 beat = loop.time() + self._pace.heartbeat_s
-            place = page.upto
+            cursor = page.upto
             if page.full:
                 continue
-            await first_of(news, stopping, within_s=max(0.0, beat - loop.time()))
+            await first_of(next_commit, stopping, within_s=max(0.0, beat - loop.time()))
             if loop.time() >= beat and not stopping.is_set():
                 yield None
                 beat = loop.time() + self._pace.heartbeat_s
@@ -170,7 +170,7 @@ class Dispatcher:
             return await asyncio.to_thread(reading)
 
     async def _start_pending_work(self) -> None:
-        """See what there is to do, and begin as much of it as may be done at the same time."""
+        """Find pending work, and start as much of it as the limits allow."""
         now, after, running = to_micros(self._clock()), self._after, list(self._turns)
 
         def find_pending_work(connection: Connection) -> _PendingWork:
@@ -190,11 +190,11 @@ class Dispatcher:
         work = found.logged < found.newest or found.busy or self._tasks
         self._after = self._begin(found, after) if work and await self._hold_lease(found.lease) else ""
         if after and not self._after:
-            # The look began in the middle; those before it are not to wait for the next one.
+            # This read started in the middle; the webhooks before it must not wait for the next poll.
             self._commit_signal.nudge.set()
 
     async def _hold_lease(self, seen: outbox.Lease | None) -> bool:
-        """Whether we are the one who delivers; renewed in good time, taken when nobody else is."""
+        """Take or renew the delivery lease; returns whether this process holds it."""
         now = to_micros(self._clock())
         if seen is not None and seen.holder != self._holder and seen.until > now:
             self._lease_until = 0
@@ -208,13 +208,13 @@ class Dispatcher:
         return not self._closing and self._lease_until > to_micros(self._clock())
 
     def _begin(self, found: _PendingWork, after: str) -> str:
-        """Answers after which webhook the next look begins."""
+        """Start turns; returns the webhook after which the next read starts."""
         if found.logged < found.newest and self._is_free(LOG_CONSUMER):
             self._start(LOG_CONSUMER, found.newest, self._log_events)
         for one in found.busy:
             turns = [key for key in self._tasks if key != LOG_CONSUMER]
             if len(turns) >= MAX_TURNS:
-                # The next look begins with those who found no room.
+                # The next read starts with the webhooks that got no turn.
                 return after
             slow = sum(1 for key in turns if key in self._backoffs)
             if self._is_free(one.id) and (one.id not in self._backoffs or slow < MAX_SLOW_TURNS):
@@ -235,7 +235,7 @@ class Dispatcher:
             ended = await work()
         except LeaseLost:
             self._lease_until = 0
-        except Exception as problem:  # noqa: BLE001 - nothing may end it silently; it is told and tried again
+        except Exception as problem:  # noqa: BLE001 - nothing may end it silently; the error is reported and retried
             self._report(problem)
             self._back_off(key, self._pace.pause_s)
         else:
@@ -246,7 +246,7 @@ class Dispatcher:
         if ended.more:
             self._commit_signal.nudge.set()
         elif self._commit_signal.newest > newest:
-            # What came meanwhile was looked at while we were not free.
+            # Events that arrived meanwhile were found while this consumer was busy.
             self._commit_signal.wake()
 
     def _update_backoff(self, key: str, ended: _TurnResult) -> None:
@@ -262,14 +262,14 @@ class Dispatcher:
         before = self._backoffs.pop(key, None)
         bad_turns = 1 if before is None else before.bad_turns + 1
         self._backoffs[key] = _Backoff(bad_turns if seconds else 0, asyncio.get_running_loop().time() + seconds)
-        if len(self._backoffs) > MAX_RESTING:
+        if len(self._backoffs) > MAX_BACKOFFS:
             del self._backoffs[next(iter(self._backoffs))]
 
     async def _log_events(self) -> _TurnResult:
         def read(connection: Connection) -> outbox.OutboxPage:
-            # Read again: what was seen when looking around may have been told since.
-            told = outbox.cursor(connection, LOG_CONSUMER)
-            return outbox.page_after(connection, told, tenant=None, limit=LOG_PAGE)
+            # Read again: the events may have been logged since the first read.
+            logged = outbox.cursor(connection, LOG_CONSUMER)
+            return outbox.page_after(connection, logged, tenant=None, limit=LOG_PAGE)
 
         page = await self._read(read)
         if page.events:
@@ -278,17 +278,17 @@ class Dispatcher:
         return _TurnResult(more=page.full)
 
     async def _serve(self, one: PendingWebhook) -> _TurnResult:
-        """A webhook's turn: what waited first, then a page of what is new."""
+        """Serve one webhook: due retries first, then a page of new events."""
         now = to_micros(self._clock())
 
         def begin(connection: Connection) -> tuple[Target | None, list[PendingRetry]]:
-            waited = deliveries.due_retries(connection, one.id, now, limit=PAGE) if one.due else []
-            return webhooks.target(connection, one.id), waited
+            retries = deliveries.due_retries(connection, one.id, now, limit=PAGE) if one.due else []
+            return webhooks.target(connection, one.id), retries
 
         target, due = await self._read(begin)
         if target is None:
             return _TurnResult()
-        turn = self._turns[one.id] = WebhookTurn(target, self._means)
+        turn = self._turns[one.id] = WebhookTurn(target, self._context)
         more = False
         if due:
             settled = await turn.retry(due, self._holder)
@@ -300,7 +300,7 @@ class Dispatcher:
         return _TurnResult(more, bad, turn.is_late)
 
     async def _send_fresh(self, turn: WebhookTurn) -> bool:
-        """Whether there are more."""
+        """Send a page of new events; returns whether there are more."""
         target = turn.target
 
         def read(connection: Connection) -> tuple[outbox.OutboxPage, frozenset[str]]:
@@ -324,7 +324,7 @@ class Dispatcher:
             self._lease_until = 0
             try:
                 await self._store.recorder.record(outbox.ReleaseLease(self._holder))
-            except Exception as problem:  # noqa: BLE001 - it ends by itself then
+            except Exception as problem:  # noqa: BLE001 - the lease then expires by itself
                 self._report(problem)
 
 

@@ -1,4 +1,4 @@
-"""One webhook's turn: what it is due is signed, sent, and tried again later where that failed."""
+"""One turn of one webhook: sign and send its events, and schedule retries of those that fail."""
 
 import asyncio
 from collections import defaultdict
@@ -18,25 +18,25 @@ from meruit.model.events import Event, OutboxEvent
 from meruit.model.time import to_micros
 
 POLL_S = 1.0
-"""How soon we see what other processes wrote."""
+"""Longest delay until events of other processes are seen."""
 GATHER_S = 0.1
-"""The least time between two wake-ups, so that a thousand commits a second are not a thousand readings by each."""
+"""Shortest time between two wake-ups, so that a thousand commits a second do not cause a thousand reads."""
 HEARTBEAT_S = 15.0
 PAUSE_S = 5.0
-"""The rest after an error of ours or the database's."""
+"""Pause after an internal error or an error of the database."""
 LEASE_S = 30.0
 TURN_S = 10.0
-"""How long a webhook's turn begins new attempts; what was reached is kept then, and others get their turn."""
+"""Longest time in which one turn starts attempts; then other webhooks get their turn."""
 POST_S = 30.0
 CLOSING_S = 15.0
 REST_S = 1.0
-"""The rest after a turn in which nothing could be delivered; doubles with each such turn in a row."""
+"""Backoff after a turn in which every delivery failed; doubles with each such turn."""
 JITTER = 0.1
-"""By what part of it at most a delay is prolonged, so that what failed together does not come back together."""
+"""Largest random part that is added to a delay, so that retries spread out."""
 RETRIES_S = (5.0, 300.0, 1_800.0, 7_200.0, 18_000.0, 36_000.0, 50_400.0, 72_000.0, 86_400.0)
-"""The delay after each attempt, as Standard Webhooks recommends; the attempt after the last one is the last."""
+"""The delay after each failed attempt, as Standard Webhooks recommends; one attempt follows the last delay."""
 MAX_POSTS = 4
-"""Requests to one webhook at the same time, each about another subject."""
+"""Most requests to one webhook at the same time, each about another subject."""
 MAX_FAILURES = 4
 """Failures in a row that end a turn."""
 
@@ -45,7 +45,7 @@ _MICROS = 1_000_000
 
 
 class DeliveryResult(StrEnum):
-    """How an attempt ended."""
+    """The result of an attempt."""
 
     DELIVERED = "delivered"
     FAILED = "failed"
@@ -53,7 +53,7 @@ class DeliveryResult(StrEnum):
 
 
 class WebhookReply(Protocol):
-    """What a webhook's endpoint replied."""
+    """The reply of a webhook."""
 
     @property
     def status(self) -> int:
@@ -62,22 +62,22 @@ class WebhookReply(Protocol):
 
 
 Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[WebhookReply]]
-"""Sends bytes to a URL; raises OutboundRefused where trying again is of no use."""
+"""Sends bytes to a URL; raises OutboundRefused when a retry cannot help."""
 
 
 class DeliveryCounters(Protocol):
-    """What is counted."""
+    """Counts deliveries."""
 
     def count_attempt(self, result: str) -> None:
-        """An attempt to deliver has ended."""
+        """Count an attempt by its result."""
         ...
 
     def count_dead_letter(self) -> None:
-        """An event was given up on."""
+        """Count an event that became a dead letter."""
         ...
 
     def set_lag(self, count: int) -> None:
-        """How many events there are past the oldest that somebody was not told of yet."""
+        """Set how many events follow the oldest one that is not delivered yet."""
         ...
 
 
@@ -85,17 +85,17 @@ class NoCounters:
     """Counts nothing."""
 
     def count_attempt(self, result: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def count_dead_letter(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def set_lag(self, count: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class DeliveryTiming(NamedTuple):
-    """How long everything takes; a test is in more of a hurry."""
+    """Intervals, timeouts and retry delays; tests use shorter ones."""
 
     poll_s: float = POLL_S
     gather_s: float = GATHER_S
@@ -114,7 +114,7 @@ DEFAULT_TIMING = DeliveryTiming()
 
 
 class DeliveryContext(NamedTuple):
-    """What an attempt needs besides the event."""
+    """What an attempt needs beside the event."""
 
     post: Post
     clock: Callable[[], datetime]
@@ -122,7 +122,7 @@ class DeliveryContext(NamedTuple):
     counters: DeliveryCounters
     pace: DeliveryTiming
     can_continue: Callable[[], bool]
-    """Whether we are still the one who delivers."""
+    """Whether this process still holds the delivery lease."""
 
 
 class DeliveryFailure(NamedTuple):
@@ -130,33 +130,36 @@ class DeliveryFailure(NamedTuple):
 
     reason: str
     final: bool = False
-    """Whether trying again is of no use."""
+    """Whether a retry cannot help."""
 
 
 class WebhookTurn:
-    """One webhook is sent what it is due: subjects side by side, the events of each in their order."""
+    """Sends the events of one webhook: subjects in parallel, the events of each subject in order."""
 
-    def __init__(self, target: Target, means: DeliveryContext) -> None:
+    def __init__(self, target: Target, context: DeliveryContext) -> None:
         self.target = target
         self.delivered = 0
         self.failed = 0
         self.halted = False
-        self._means = means
+        self._context = context
         self._signer = Signer(target.secret)
-        self._in_a_row = 0
-        self._ends = asyncio.get_running_loop().time() + means.pace.turn_s
+        self._failures_in_a_row = 0
+        self._ends = asyncio.get_running_loop().time() + context.pace.turn_s
 
     @property
     def is_late(self) -> bool:
-        """Whether its time is up."""
+        """Whether the time of the turn is up."""
         return asyncio.get_running_loop().time() >= self._ends
 
     def can_continue(self) -> bool:
-        """Whether another attempt may begin."""
-        return not (self.halted or self.is_late or self._in_a_row >= MAX_FAILURES) and self._means.can_continue()
+        """Whether another attempt may start."""
+        return (
+            not (self.halted or self.is_late or self._failures_in_a_row >= MAX_FAILURES)
+            and self._context.can_continue()
+        )
 
     async def retry(self, due: list[PendingRetry], holder: str) -> SettleDeliveries:
-        """Try what waited; of each subject it is the first."""
+        """Retry due events, of each subject the first."""
         done: list[Delivery] = []
         again: list[Delivery] = []
 
@@ -171,10 +174,10 @@ class WebhookTurn:
         return SettleDeliveries(self.target.id, holder, done=tuple(done), again=tuple(again))
 
     async def send_new(self, page: OutboxPage, waiting: frozenset[str], holder: str) -> SettleDeliveries:
-        """Try what is new; what comes after something that waits queues behind it."""
+        """Send new events; an event waits while an earlier one of its subject waits for a retry."""
         blocked = set(waiting)
         new: list[Delivery] = []
-        # Events are taken in their order, and whoever waits for a lock first gets it first.
+        # Events are taken in order, and asyncio locks are fair.
         in_order: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
         async def work(one: OutboxEvent) -> None:
@@ -189,12 +192,12 @@ class WebhookTurn:
                         blocked.add(one.subject)
 
         taken = await self._each(page.events, work)
-        # What was not taken stays where it is: beyond the cursor.
+        # Events that were not taken stay after the cursor.
         upto = page.upto if taken == len(page.events) else page.events[taken].seq - 1
         return SettleDeliveries(self.target.id, holder, upto=upto, new=tuple(new))
 
     async def _each(self, several: Iterable[T], work: Callable[[T], Awaitable[None]]) -> int:
-        """Do one after the other, a few at the same time; answers how many were begun, all of which are done."""
+        """Run `work` for each item in order, a few at a time; returns how many were started, all of them done."""
         taken = 0
         queue = iter(several)
 
@@ -207,34 +210,34 @@ class WebhookTurn:
                 taken += 1
                 await work(one)
 
-        async with asyncio.TaskGroup() as lanes:
+        async with asyncio.TaskGroup() as workers:
             for _ in range(MAX_POSTS):
-                lanes.create_task(worker())
+                workers.create_task(worker())
         return taken
 
     async def _attempt(self, numbered: OutboxEvent, before: int) -> Delivery | None:
-        """Where the event stands after one more attempt; None when it was delivered."""
+        """Make one attempt; returns the next state of the delivery, or None when it succeeded."""
         failure = await self._send(numbered.event)
-        counters, pace = self._means.counters, self._means.pace
+        counters, pace = self._context.counters, self._context.pace
         if failure is None:
             self.delivered += 1
-            self._in_a_row = 0
+            self._failures_in_a_row = 0
             counters.count_attempt(DeliveryResult.DELIVERED)
             return None
         self.failed += 1
-        self._in_a_row += 1
-        now = to_micros(self._means.clock())
+        self._failures_in_a_row += 1
+        now = to_micros(self._context.clock())
         if failure.final or before >= len(pace.retries_s):
             counters.count_attempt(DeliveryResult.DEAD)
             counters.count_dead_letter()
             return Delivery(numbered.seq, numbered.subject, before + 1, now, failure.reason, dead_at=now)
         counters.count_attempt(DeliveryResult.FAILED)
-        delay_s = pace.retries_s[before] * (1 + JITTER * self._means.jitter())
+        delay_s = pace.retries_s[before] * (1 + JITTER * self._context.jitter())
         return Delivery(numbered.seq, numbered.subject, before + 1, now + int(delay_s * _MICROS), failure.reason)
 
     async def _send(self, event: Event) -> DeliveryFailure | None:
         body = event.to_json()
-        now = self._means.clock()
+        now = self._context.clock()
         headers = {
             "content-type": "application/json",
             "user-agent": "meruit",
@@ -243,13 +246,13 @@ class WebhookTurn:
             "webhook-signature": self._signer.sign(event.event_id, now, body.decode()),
         }
         try:
-            async with asyncio.timeout(self._means.pace.post_s):
-                reply = await self._means.post(self.target.url, body, headers)
+            async with asyncio.timeout(self._context.pace.post_s):
+                reply = await self._context.post(self.target.url, body, headers)
         except OutboundRefused as refusal:
             return DeliveryFailure(str(refusal), final=True)
         except TimeoutError:
-            return DeliveryFailure(f"no answer within {self._means.pace.post_s:g} s")
-        except Exception as problem:  # noqa: BLE001 - whatever it was, the event was not delivered and others wait
+            return DeliveryFailure(f"no reply within {self._context.pace.post_s:g} s")
+        except Exception as problem:  # noqa: BLE001 - any error means that the event was not delivered
             return DeliveryFailure(str(problem) or type(problem).__name__)
         if HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES:
             return None

@@ -2,7 +2,7 @@
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.events.telling import ME, OTHER, SECOND, Clock, emit, read
+from tests.events.emitting import ME, OTHER, SECOND, Clock, emit, read
 from tests.outcomes.making import together
 
 from meruit.events.store import outbox

@@ -4,10 +4,10 @@ from base64 import b64decode
 
 import pytest
 from sqlalchemy import select
-from tests.events.telling import ME, Clock, add, emit, read
+from tests.events.emitting import ME, Clock, add, emit, read
 from tests.outcomes.making import together
 
-from meruit.errors import MeruitError, NotFound
+from meruit.errors import NotFound, WebhookRejected
 from meruit.events.store import deliveries, webhooks
 from meruit.events.store.deliveries import BEHIND, Delivery, Redeliver, SettleDeliveries
 from meruit.events.store.webhooks import AddWebhook, IssuedWebhook, RemoveWebhook
@@ -52,7 +52,7 @@ def test_webhooks_are_listed_by_pages_and_only_to_their_tenant(store: Store) -> 
 
 
 def test_an_unknown_type_is_refused_with_the_nearest(store: Store) -> None:
-    with pytest.raises(MeruitError, match=r"'outcome.erase' .*'outcome.erased'"):
+    with pytest.raises(WebhookRejected, match=r"'outcome.erase' .*'outcome.erased'"):
         add(store, "acme", "outcome.erase")
     assert read(store, lambda c: webhooks.page(c, "acme")) == []
 
@@ -60,8 +60,8 @@ def test_an_unknown_type_is_refused_with_the_nearest(store: Store) -> None:
 def test_a_tenant_has_so_many_webhooks_and_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhooks, "MAX_WEBHOOKS", 3)
     new = AddWebhook("acme", "https://example.com", frozenset(), store.surroundings.entropy)
-    assert [type(answer) for answer in together(store, [new] * 4)] == [*[IssuedWebhook] * 3, MeruitError]
-    with pytest.raises(MeruitError, match="at most; remove one"):
+    assert [type(answer) for answer in together(store, [new] * 4)] == [*[IssuedWebhook] * 3, WebhookRejected]
+    with pytest.raises(WebhookRejected):
         add(store)
     add(store, "rival")
 

@@ -1,1 +1,1 @@
-"""Tables and SQL of events, webhooks and deliveries."""
+"""SQL of events, webhooks and deliveries."""

@@ -1,4 +1,4 @@
-"""Deliveries: what waits to be sent to a webhook, what is tried again, and what was given up on."""
+"""Deliveries: events that wait for a retry, and dead letters."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -18,26 +18,26 @@ from meruit.store.transaction import WriteTransaction
 
 MAX_ERROR_CHARS = 300
 BEHIND = 1 << 62
-"""The next attempt of an event that waits for an earlier one of its subject: never, until that one is settled."""
+"""`next_at` of an event that waits for an earlier event of its subject."""
 
 _events, _webhooks, _deliveries = tables.events, tables.webhooks, tables.deliveries
 
 
 class PendingWebhook(NamedTuple):
-    """A webhook that something is to be sent to."""
+    """A webhook with events to send."""
 
     id: str
     seq: int
     fresh: bool
-    """Whether its tenant has events that it was not sent yet; they may all be of other types."""
+    """Whether its tenant has new events; they may all have other types."""
     due: bool
-    """Whether something that waited is to be tried again."""
+    """Whether a retry is due."""
 
 
 def pending_webhooks(
     connection: Connection, now: int, *, after: str = "", limit: int = MAX_PAGE
 ) -> list[PendingWebhook]:
-    """Webhooks of every tenant with work, by id."""
+    """Find the webhooks of all tenants that have events to send, by id."""
     fresh = exists().where(_events.c.tenant == _webhooks.c.tenant, _events.c.seq > _webhooks.c.seq)
     due = exists().where(
         _deliveries.c.webhook_id == _webhooks.c.id, _deliveries.c.dead_at.is_(None), _deliveries.c.next_at <= now
@@ -52,15 +52,15 @@ def pending_webhooks(
 
 
 class PendingRetry(NamedTuple):
-    """An event that is to be tried again."""
+    """An event whose delivery is retried."""
 
     outbox_event: OutboxEvent
     attempts: int
-    """How many there were."""
+    """Number of attempts so far."""
 
 
 def due_retries(connection: Connection, webhook_id: str, now: int, *, limit: int = MAX_PAGE) -> list[PendingRetry]:
-    """What a webhook is to be sent again by now; of each subject the first alone, longest due first."""
+    """Find the due retries of a webhook, of each subject only the first, longest due first."""
     earlier = _deliveries.alias()
     query = (
         select(_deliveries.c.attempts, _events)
@@ -83,7 +83,7 @@ def due_retries(connection: Connection, webhook_id: str, now: int, *, limit: int
 
 
 def waiting_subjects(connection: Connection, webhook_id: str, subjects: Sequence[str]) -> frozenset[str]:
-    """Those of the subjects of which something waits; what comes later queues behind it."""
+    """Those of the subjects that have an event waiting for a retry; later events queue behind it."""
     query = (
         select(_deliveries.c.subject)
         .where(
@@ -97,33 +97,33 @@ def waiting_subjects(connection: Connection, webhook_id: str, subjects: Sequence
 
 
 class Delivery(NamedTuple):
-    """Where an event stands that could not be delivered at once."""
+    """The state of an event that was not delivered at the first attempt."""
 
     seq: int
     subject: str
     attempts: int
     next_at: int
-    """In microseconds since 1970; BEHIND while an earlier one of its subject waits."""
+    """In microseconds since 1970; BEHIND while an earlier event of its subject waits."""
     error: str = ""
     dead_at: int | None = None
 
 
 class SettleDeliveries(NamedTuple):
-    """What a webhook's turn came to: all of it is kept, or none when somebody else delivers by now."""
+    """Record the result of a webhook's turn, unless another process holds the lease now."""
 
     webhook_id: str
     holder: str
     upto: int | None = None
-    """Every event up to here was delivered, or is among the new ones."""
+    """Every event up to here was delivered, or is in `new`."""
     new: tuple[Delivery, ...] = ()
-    """Fresh events that wait or are dead."""
+    """New events that wait for a retry or are dead."""
     done: tuple[Delivery, ...] = ()
-    """Such as waited and were delivered."""
+    """Retries that succeeded."""
     again: tuple[Delivery, ...] = ()
-    """Such as waited, and wait again or are dead."""
+    """Retries that failed: they wait again or are dead."""
 
     def __call__(self, writing: WriteTransaction) -> bool:
-        """Whether the webhook is still there; raises LeaseLost."""
+        """Record it; returns whether the webhook still exists. Raises LeaseLost."""
         check_holder(writing, self.holder)
         if not writing.read(select(_webhooks.c.id).where(_webhooks.c.id == self.webhook_id)):
             return False
@@ -156,7 +156,7 @@ class SettleDeliveries(NamedTuple):
         return True
 
     def _unblock_next(self, writing: WriteTransaction) -> None:
-        """The next of each subject whose first was settled is due now."""
+        """Make the next event of each settled subject due now."""
         settled = [*self.done, *(one for one in self.again if one.dead_at is not None)]
         if not settled:
             return
@@ -194,14 +194,14 @@ _AGAIN = (
     )
 )
 _DONE = delete(_deliveries).where(*_THE_DELIVERY)
-# One that waits for its own next attempt keeps its time.
+# An event that waits for its own retry keeps its time.
 _FOLLOW = (
     update(_deliveries).where(*_THE_DELIVERY, _deliveries.c.next_at == BEHIND).values(next_at=bindparam("new_next_at"))
 )
 
 
 class DeadLetter(Record, frozen=True):
-    """An event that a webhook was not sent, and why nobody tries any more."""
+    """An event that could not be delivered to a webhook, with the last error."""
 
     seq: int
     attempts: int
@@ -213,7 +213,7 @@ class DeadLetter(Record, frozen=True):
 def dead_letters(
     connection: Connection, tenant: str, webhook_id: str, *, after: int = 0, limit: int = MAX_PAGE
 ) -> list[DeadLetter]:
-    """A webhook's dead letters, oldest event first; raises NotFound."""
+    """List the dead letters of a webhook, oldest event first; raises NotFound."""
     webhooks.find(connection, tenant, webhook_id)
     query = (
         select(_deliveries.c.attempts, _deliveries.c.error, _deliveries.c.dead_at, _events)
@@ -229,7 +229,7 @@ def dead_letters(
 
 
 class Redeliver(NamedTuple):
-    """A dead letter to be tried again, from the first of its attempts on; later events may have been quicker."""
+    """Deliver a dead letter again, with all its retries. Later events may have been delivered already."""
 
     tenant: str
     webhook_id: str

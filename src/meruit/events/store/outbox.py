@@ -1,4 +1,4 @@
-"""The outbox: events in their order, how far each consumer has come, and who delivers."""
+"""The outbox: events in order, the cursors of consumers, and the delivery lease."""
 
 from typing import Any, NamedTuple
 
@@ -14,24 +14,24 @@ from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
 
 LEASE = "deliver"
-"""Whoever holds it delivers; everybody else only reads."""
+"""The name of the delivery lease: its holder delivers, other processes only read."""
 
 _MICROS = 1_000_000
 _events, _leases = tables.events, tables.leases
 
 
 class OutboxPage(NamedTuple):
-    """Events in their order."""
+    """A page of events, in order."""
 
     events: list[OutboxEvent]
     upto: int
-    """All that was asked for up to this place is on the page."""
+    """The page holds every matching event up to this number."""
     full: bool
-    """Whether there may be more."""
+    """Whether more events may follow."""
 
 
 def newest(connection: Connection) -> int:
-    """The place of the newest event, 0 before the first."""
+    """The number of the newest event; 0 when there is none."""
     return int(connection.execute(select(tables.log_state.c.events)).scalar() or 0)
 
 
@@ -44,7 +44,7 @@ def events_after(
     types: frozenset[str] | None = None,
     subjects: frozenset[str] | None = None,
 ) -> list[OutboxEvent]:
-    """Events past a place, oldest first: of one tenant or of all, of some types, about some subjects, or of all."""
+    """List events after a cursor, oldest first, filtered by tenant, types and subjects."""
     query = select(_events).where(_events.c.seq > seq)
     if tenant is not None:
         query = query.where(_events.c.tenant == tenant)
@@ -65,8 +65,8 @@ def page_after(
     types: frozenset[str] | None = None,
     subjects: frozenset[str] | None = None,
 ) -> OutboxPage:
-    """A page of events, and how far its reader has come with it, also where what lies between is not for it."""
-    # Read first: an event that is written meanwhile has a later place, and is on the next page.
+    """Read a page of events, with the cursor that follows it. The cursor passes events that do not match."""
+    # Read first: an event that is written meanwhile has a higher number, and is on the next page.
     last = newest(connection)
     found = events_after(connection, seq, tenant=tenant, limit=limit, types=types, subjects=subjects)
     full = len(found) >= min(limit, MAX_PAGE)
@@ -75,7 +75,7 @@ def page_after(
 
 
 def cursor(connection: Connection, consumer: str) -> int:
-    """The last event that a consumer has done with, 0 before the first."""
+    """The last event that a consumer has processed; 0 when there is none."""
     query = select(tables.cursors.c.seq).where(tables.cursors.c.consumer == consumer)
     return int(connection.execute(query).scalar() or 0)
 
@@ -84,7 +84,7 @@ _CURSORS = Rows[int]("cursor")
 
 
 class Advance(NamedTuple):
-    """A consumer has done with every event up to a place; it never goes back."""
+    """Advance the cursor of a consumer; it never goes back."""
 
     consumer: str
     seq: int
@@ -113,7 +113,7 @@ _ADVANCE = (
 
 
 class Lease(NamedTuple):
-    """Who may do something alone, and until when unless renewed."""
+    """A lease: its holder, and when it ends unless it is renewed."""
 
     holder: str
     until: int
@@ -124,20 +124,20 @@ _LEASES = Rows[Lease]("lease")
 
 
 def lease(connection: Connection, name: str = LEASE) -> Lease | None:
-    """Who holds it, or held it last."""
+    """The current or last lease of this name."""
     row = connection.execute(_lease_of(name)).first()
     return None if row is None else Lease(row.holder, row.until)
 
 
 class TakeLease(NamedTuple):
-    """Wants to be the only one for some seconds: takes what is free or expired, renews what is its own."""
+    """Take a lease that is free or expired, or renew one's own."""
 
     holder: str
     seconds: float
     name: str = LEASE
 
     def __call__(self, writing: WriteTransaction) -> Lease:
-        """The lease as it is then, whoever holds it."""
+        """Return the lease after the attempt; another process may hold it."""
         found = _current_lease(writing, self.name)
         if found is not None and found.holder != self.holder and found.until > writing.now.micros:
             return found
@@ -151,13 +151,13 @@ class TakeLease(NamedTuple):
 
 
 class ReleaseLease(NamedTuple):
-    """Needs a lease no more, so that the next one need not wait for its end."""
+    """Release a lease, so that the next process need not wait for its end."""
 
     holder: str
     name: str = LEASE
 
     def __call__(self, writing: WriteTransaction) -> None:
-        """End the lease now; somebody else's stays."""
+        """End the lease now; has no effect when another process holds it."""
         found = _current_lease(writing, self.name)
         if found is not None and found.holder == self.holder:
             ended = Lease(self.holder, writing.now.micros)
@@ -185,16 +185,16 @@ def _current_lease(writing: WriteTransaction, name: str) -> Lease | None:
 
 
 def check_holder(writing: WriteTransaction, holder: str) -> None:
-    """Go on only as the one who delivers; raises LeaseLost."""
-    # One that slept past its end may still write while nobody has taken over.
+    """Check that this process holds the delivery lease; raises LeaseLost."""
+    # A holder whose lease expired may still write until another process takes the lease.
     found = _current_lease(writing, LEASE)
     if found is None or found.holder != holder:
-        raise LeaseLost("another process delivers events by now")
+        raise LeaseLost("another process holds the delivery lease now")
 
 
-# Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
+# Any: rows of SQLAlchemy have no type.
 def outbox_event_from(row: Any) -> OutboxEvent:
-    """The event of a row of the outbox."""
+    """Convert a row of the outbox to an event."""
     return OutboxEvent(
         row.seq,
         row.subject,

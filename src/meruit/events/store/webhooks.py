@@ -1,4 +1,4 @@
-"""Webhooks: where a tenant wants events to be sent."""
+"""Webhooks: the URLs that receive the events of a tenant."""
 
 from base64 import b64encode
 from collections.abc import Callable, Sequence
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, select
 
-from meruit.errors import MeruitError, NotFound, nearest
+from meruit.errors import NotFound, WebhookRejected, nearest
 from meruit.model.events import EventType
 from meruit.model.record import Record
 from meruit.model.time import from_micros
@@ -17,15 +17,15 @@ from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
 
 MAX_WEBHOOKS = 100
-"""Webhooks of one tenant."""
+"""Most webhooks of one tenant."""
 SECRET_BYTES = 32
-SECRET_PREFIX = "whsec_"  # noqa: S105 - what every secret begins with
+SECRET_PREFIX = "whsec_"  # noqa: S105 - the prefix of every secret
 
 _webhooks, _deliveries = tables.webhooks, tables.deliveries
 
 
 class Webhook(Record, frozen=True):
-    """Where a tenant wants events to be sent, as it is listed: everything but its secret."""
+    """A webhook without its secret."""
 
     id: str
     tenant: str
@@ -36,7 +36,7 @@ class Webhook(Record, frozen=True):
 
 
 class IssuedWebhook(Record, frozen=True):
-    """A new webhook with the secret that signs what it is sent, which is shown this once."""
+    """A new webhook with the secret that signs its events; the secret is shown only once."""
 
     webhook: Webhook
     secret: str
@@ -46,7 +46,7 @@ _COUNTS = Rows[int]("webhook_count")
 
 
 class AddWebhook(NamedTuple):
-    """A webhook to be made; whether its URL may be called is for the caller to check."""
+    """Create a webhook; the caller checks that its URL may be called."""
 
     tenant: str
     url: str
@@ -54,13 +54,13 @@ class AddWebhook(NamedTuple):
     entropy: Callable[[int], bytes]
 
     def __call__(self, writing: WriteTransaction) -> IssuedWebhook:
-        """Keep it, answer its secret; it is sent what happens from now on."""
+        """Store it and return its secret; it receives events from now on."""
         for unknown in sorted(self.types - set(EventType)):
-            raise MeruitError(f"no event type is named {unknown!r}{nearest(unknown, map(str, EventType))}")
+            raise WebhookRejected(f"unknown event type {unknown!r}{nearest(unknown, map(str, EventType))}")
         query = select(func.count()).where(_webhooks.c.tenant == self.tenant)
         count = _COUNTS.get(writing, self.tenant) or writing.read(query)[0][0]
         if count >= MAX_WEBHOOKS:
-            raise MeruitError(f"a tenant has {MAX_WEBHOOKS} webhooks at most; remove one first")
+            raise WebhookRejected(f"a tenant may have {MAX_WEBHOOKS} webhooks; delete one first")
         _COUNTS.put(writing, count + 1, self.tenant)
         webhook_id = writing.new_id("whk")
         secret = SECRET_PREFIX + b64encode(self.entropy(SECRET_BYTES)).decode()
@@ -79,17 +79,17 @@ class AddWebhook(NamedTuple):
 
 
 class RemoveWebhook(NamedTuple):
-    """A webhook that is to be sent nothing more."""
+    """Delete a webhook."""
 
     tenant: str
     webhook_id: str
 
     def __call__(self, writing: WriteTransaction) -> None:
-        """Forget it and all that waits for it; raises NotFound."""
+        """Delete it with its pending deliveries; raises NotFound."""
         if not writing.read(_webhook_of(self.tenant, self.webhook_id)):
             raise NotFound(f"no webhook {self.webhook_id!r}")
         writing.change(_REMOVE, of_webhook=self.webhook_id)
-        # Also what is settled in this very transaction: changes come after inserts.
+        # Deletes deliveries of this transaction too, because changes follow inserts.
         writing.change(_FORGET, of_webhook=self.webhook_id)
 
 
@@ -98,7 +98,7 @@ _FORGET = delete(_deliveries).where(_deliveries.c.webhook_id == bindparam("of_we
 
 
 def page(connection: Connection, tenant: str, *, after: str | None = None, limit: int = MAX_PAGE) -> list[Webhook]:
-    """A tenant's webhooks by id."""
+    """List the webhooks of a tenant by id."""
     query = select(_webhooks).where(_webhooks.c.tenant == tenant)
     if after is not None:
         query = query.where(_webhooks.c.id > after)
@@ -106,7 +106,7 @@ def page(connection: Connection, tenant: str, *, after: str | None = None, limit
 
 
 def find(connection: Connection, tenant: str, webhook_id: str) -> Webhook:
-    """One of a tenant's webhooks; raises NotFound."""
+    """Find a webhook of a tenant; raises NotFound."""
     row = connection.execute(_webhook_of(tenant, webhook_id)).first()
     if row is None:
         raise NotFound(f"no webhook {webhook_id!r}")
@@ -118,7 +118,7 @@ def _webhook_of(tenant: str, webhook_id: str) -> Select[Any]:
 
 
 class Target(NamedTuple):
-    """A webhook as whoever delivers to it needs it."""
+    """A webhook with what the dispatcher needs."""
 
     id: str
     tenant: str
@@ -126,11 +126,11 @@ class Target(NamedTuple):
     secret: str
     types: frozenset[str]
     seq: int
-    """Every event up to here was delivered, waits in `deliveries`, or is dead."""
+    """Every event up to here was delivered, waits for a retry, or is dead."""
 
 
 def target(connection: Connection, webhook_id: str) -> Target | None:
-    """The webhook with its secret; None when it was removed."""
+    """Find a webhook with its secret; None when it was deleted."""
     row = connection.execute(select(_webhooks).where(_webhooks.c.id == webhook_id)).first()
     if row is None:
         return None
@@ -138,11 +138,11 @@ def target(connection: Connection, webhook_id: str) -> Target | None:
 
 
 def existing(connection: Connection, ids: Sequence[str]) -> frozenset[str]:
-    """Those of the webhooks that were not removed."""
+    """Those of the webhooks that still exist."""
     return frozenset(connection.execute(select(_webhooks.c.id).where(_webhooks.c.id.in_(ids))).scalars())
 
 
-# Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
+# Any: rows of SQLAlchemy have no type.
 def _webhook(row: Any) -> Webhook:
     return Webhook(row.id, row.tenant, row.url, _types(row), from_micros(row.created_at))
 
