@@ -22,7 +22,7 @@ from tests.benchmarks.benching import (
     task,
 )
 from tests.conformance.counting import rows_of
-from tests.events.telling import Clock
+from tests.events.emitting import Clock
 from tests.outcomes.making import together
 
 from meruit.benchmarks.store import published
@@ -30,7 +30,15 @@ from meruit.benchmarks.store import read as runs
 from meruit.benchmarks.store import transitions as run_moves
 from meruit.benchmarks.store.published import BenchmarkView, PublishBenchmark
 from meruit.benchmarks.store.read import RunFilter
-from meruit.errors import BenchmarkTaken, NotFound, StoreError, TaskRunStateError, Unreachable, UnsupportedCriteria
+from meruit.errors import (
+    BenchmarkTaken,
+    MeruitError,
+    NotFound,
+    StoreError,
+    TaskRunStateError,
+    Unreachable,
+    UnsupportedCriteria,
+)
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical, digest
 from meruit.model.environment import as_work_part
@@ -111,7 +119,7 @@ def test_what_is_published_stays_so_for_all_time(here: Bench) -> None:
     before = rows(here, *EVERYTHING)
     assert store.recorder.write(publish(here, benchmark())) == first
     assert rows(here, *EVERYTHING) == before
-    with pytest.raises(BenchmarkTaken, match=r"demo@1 is published and says something else; publish yours as a new"):
+    with pytest.raises(BenchmarkTaken, match="demo@1"):
         store.recorder.write(publish(here, benchmark(title="another")))
     assert rows(here, *EVERYTHING) == before
     assert types_told(here) == ["benchmark.published"]
@@ -267,7 +275,7 @@ def test_each_move_is_made_from_the_right_state_and_refused_from_all_others(
 
 @pytest.mark.parametrize("move", MOVES)
 def test_a_run_that_nobody_has_is_not_found(here: Bench, move: str) -> None:
-    with pytest.raises(NotFound, match=r"no task run 'trn_nothing'"):
+    with pytest.raises(NotFound, match="'trn_nothing'"):
         asyncio.run(MOVES[move](here, "trn_nothing"))
 
 
@@ -555,7 +563,8 @@ def test_the_end_of_a_benchmark_run_is_told_once_however_its_last_runs_end(here:
     assert ended.result is not None
     assert (ended.result.runs, ended.result.timed_out, len(ended.result.cancelled)) == (4, 2, 2)
     assert [one.task for one in ended.result.tasks] == ["t1", "t2"]
-    assert ended.result.reasons == ["no run of t3 counts"]
+    assert len(ended.result.reasons) == 1
+    assert " t3 " in ended.result.reasons[0]
     with here.store.database.reading() as connection:
         row = connection.execute(
             select(tables.benchmark_runs.c.ended_at).where(tables.benchmark_runs.c.id == run_id)
@@ -601,7 +610,7 @@ def test_a_benchmark_run_of_nothing_or_too_much_is_refused(here: Bench, tasks: A
     async def moves() -> None:
         await here.publish()
         before = rows(here, *EVERYTHING)
-        with pytest.raises((NotFound, Exception), match=r"has no task|repeats: 1 to 100"):
+        with pytest.raises(MeruitError, match="repeats" if tasks is None else "demo@1"):
             await here.benchmarks.create(here.tenant, "me", "demo", tasks=tasks, repeats=repeats)
         assert rows(here, *EVERYTHING) == before
 

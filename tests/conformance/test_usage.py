@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
-from tests.events.telling import Clock
+from tests.events.emitting import Clock
 from tests.outcomes.making import together
 from tests.usage.metering import BEGUN, BY_CALLS, ENDED, POLICY, USED, Place, attempt
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.events.telling import ME, Clock
+from tests.events.emitting import ME, Clock
 
 from meruit.events.store.outbox import TakeLease
 from meruit.store.location import Location

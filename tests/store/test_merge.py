@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Table, select
-from tests.events.telling import read
+from tests.events.emitting import read
 from tests.outcomes.making import together
 
 from meruit.errors import MeruitError, StoreError

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
-from tests.events.telling import read
+from tests.events.emitting import read
 from tests.outcomes.making import together
 
 from meruit.errors import MeruitError
@@ -66,7 +66,7 @@ def paid(store: Store, tenant: str) -> str | None:
 
 
 def settling(tenant: str, contract_id: str, *, refused: bool = False) -> Write[str | None]:
-    """Pay for the run unless somebody else was; answers who was."""
+    """Pay for the run unless another contract was paid; returns that one."""
 
     def write(writing: WriteTransaction) -> str | None:
         contract = contract_of(contract_id)
@@ -97,7 +97,7 @@ STEPS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
-def test_a_run_is_paid_under_one_contract_until_that_is_taken_back(
+def test_a_run_is_paid_under_one_contract_until_a_reversal(
     shared: Store, steps: list[tuple[str, str, bool, bool]]
 ) -> None:
     tenant, owner = new_tenant(), None
@@ -122,7 +122,7 @@ def test_a_run_is_paid_under_one_contract_until_that_is_taken_back(
 
 
 @pytest.mark.parametrize("in_one_group", [True, False])
-def test_what_was_taken_back_may_be_paid_again(store: Store, in_one_group: bool) -> None:
+def test_a_reversed_run_may_be_paid_again(store: Store, in_one_group: bool) -> None:
     writes = [
         *(settling("t", "A"), settling("t", "B"), taking_back("t", "B"), taking_back("t", "A")),
         *(settling("t", "A"), taking_back("t", "A"), settling("t", "B"), settling("t", "A")),
@@ -132,7 +132,7 @@ def test_what_was_taken_back_may_be_paid_again(store: Store, in_one_group: bool)
     assert paid(store, "t") == "B"
 
 
-def test_a_run_that_nothing_names_is_nobodys_to_forget(store: Store) -> None:
+def test_a_run_without_a_fingerprint_is_not_forgotten(store: Store) -> None:
     store.recorder.write(settling("t", "A"))
     store.recorder.write(lambda writing: forget_paid_evidence(writing, "t", contract_of("A", evidence=None)))
     store.recorder.write(taking_back("another tenant", "A"))
@@ -177,7 +177,7 @@ def test_another_task_with_the_same_input_is_another_task(store: Store, in_one_g
 
 
 @pytest.mark.parametrize("in_one_group", [True, False])
-def test_without_a_task_inputs_are_told_apart(store: Store, in_one_group: bool) -> None:
+def test_without_a_task_the_input_identifies_the_work(store: Store, in_one_group: bool) -> None:
     found = histories(
         *(store, in_one_group), completing(contract_of("c1"), "", None), completing(contract_of("c2"), "", None, "j")
     )
@@ -186,9 +186,7 @@ def test_without_a_task_inputs_are_told_apart(store: Store, in_one_group: bool) 
 
 @pytest.mark.parametrize("in_one_group", [True, False])
 @pytest.mark.parametrize("said", [INVALID, COPY])
-def test_a_copy_that_is_not_believed_makes_nobody_else_a_copy(
-    store: Store, in_one_group: bool, said: GovernanceResult
-) -> None:
+def test_an_invalid_copy_makes_no_other_output_a_copy(store: Store, in_one_group: bool, said: GovernanceResult) -> None:
     found = histories(
         *(store, in_one_group),
         completing(contract_of("c1", "thief"), "another", said),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Connection
-from tests.events.telling import Clock
+from tests.events.emitting import Clock
 from tests.usage.metering import BEGUN, ENDED, metered
 from tests.usage.metering import Place as Tenant
 
