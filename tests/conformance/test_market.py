@@ -1,4 +1,4 @@
-"""What holds of contracts and their money, whatever database they are on."""
+"""Contracts and their money, on every kind of database."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -131,7 +131,7 @@ def second(store: Store, hands: Hands) -> Iterator[Store]:
 
 @pytest.fixture
 def parties(store: Store, hands: Hands) -> Iterator[Callable[[], Trading]]:
-    """Tenants that nobody else has used, whose books must be sound in the end, whatever a test did."""
+    """New tenants, whose books must be consistent after the test."""
     made: list[Trading] = []
 
     def another() -> Trading:
@@ -174,7 +174,7 @@ def made(party: Trading, move: str, contract_id: str) -> Write[Any]:
     return party.handed_in(contract_id, "another output " * 9) if move == "complete" else party.move(move, contract_id)
 
 
-def types_told(party: Trading, contract_id: str) -> list[str]:
+def event_types(party: Trading, contract_id: str) -> list[str]:
     events = tables.events
     mine = (events.c.tenant == party.tenant) & (events.c.subject == contract_id)
     query = select(events.c.type).where(mine).order_by(events.c.seq)
@@ -192,9 +192,7 @@ def balance(party: Trading, account: str) -> int:
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_each_move_is_made_once_from_the_right_state_and_refused_from_all_others(
-    party: Trading, hands: Hands, situation: str
-) -> None:
+def test_each_transition_is_made_once_from_the_right_state(party: Trading, hands: Hands, situation: str) -> None:
     store = party.store
     refused = [move for move in MOVES if move not in ALLOWED[situation] and (situation, move) not in UNCHANGED]
     # One contract for all of these: each leaves it as it was.
@@ -220,7 +218,7 @@ def test_each_move_is_made_once_from_the_right_state_and_refused_from_all_others
             assert (move, state_of(first)) == (move, leads_to)
             assert after != before
         assert first == party.standing(contract_id)
-        # The same once more is told the same, and nothing happens.
+        # A repeated request gets the same reply and changes nothing.
         assert party.done(write) == first, move
         assert everything(store, party.tenant) == after, move
         assert party.broken() == [], move
@@ -234,9 +232,7 @@ def test_every_state_is_reached(party: Trading, hands: Hands) -> None:
 
 
 @pytest.mark.parametrize("situation", [name for name, moves in ALLOWED.items() if moves])
-def test_a_move_with_a_key_is_answered_alike_however_often_it_comes(
-    party: Trading, hands: Hands, situation: str
-) -> None:
+def test_a_repeated_key_gets_the_same_reply(party: Trading, hands: Hands, situation: str) -> None:
     for move in ALLOWED[situation]:
         contract_id = reached(party, hands, situation, move)
         key = f"key {move} {contract_id}"
@@ -254,7 +250,7 @@ def test_a_move_with_a_key_is_answered_alike_however_often_it_comes(
         assert everything(party.store, party.tenant) == before
 
 
-def test_each_move_is_told_once_and_in_order(party: Trading) -> None:
+def test_each_transition_emits_one_event_in_order(party: Trading) -> None:
     contract_id = party.given().id
     party.do("start", contract_id)
     party.complete(contract_id)
@@ -264,7 +260,7 @@ def test_each_move_is_told_once_and_in_order(party: Trading) -> None:
     party.do("settle", contract_id)
     party.do("reverse", contract_id)
     party.do("void", contract_id)
-    assert types_told(party, contract_id) == [
+    assert event_types(party, contract_id) == [
         *("contract.awarded", "contract.started", "contract.completed", "outcome.recorded"),
         *("contract.verified", "contract.settled", "contract.disputed", "contract.reversed", "contract.resolved"),
         *("outcome.rescored", "contract.verified", "contract.settled", "contract.reversed", "contract.voided"),
@@ -275,7 +271,7 @@ def test_each_move_is_told_once_and_in_order(party: Trading) -> None:
     assert len(keys) == len(set(keys))
 
 
-def test_a_contract_nobody_has_is_not_found(party: Trading) -> None:
+def test_an_unknown_contract_is_not_found(party: Trading) -> None:
     contract_id = party.given().id
     writes = [party.move(move, "con_nothing") for move in MOVES if move != "complete"]
     writes.append(party.handed_in(contract_id)._replace(contract_id="con_nothing"))
@@ -311,7 +307,7 @@ def test_work_without_criteria_is_paid_its_completion(party: Trading) -> None:
     assert (standing.bill.total, standing.bill.bonus, standing.contract.hold_micros) == (CPC, 0, CPC)
 
 
-def test_work_without_criteria_that_is_not_believed_is_held_and_can_be_released(party: Trading) -> None:
+def test_held_work_without_criteria_can_be_released(party: Trading) -> None:
     contract_id = party.given("plain").id
     assert state_of(party.complete(contract_id, LEAKED)) == PENDING
     standing = party.do("release", contract_id)
@@ -412,12 +408,12 @@ def at_once(number: int, call: Callable[[int], Any]) -> list[Any]:
 
 
 def one_settlement(party: Trading, contract_id: str, answers: list[Any]) -> None:
-    """Everybody was told of the same settlement, or that it was too early for one."""
+    """Every caller gets the same settlement, or is refused because it is too early."""
     standing = party.standing(contract_id)
     assert state_of(standing) == SETTLED
-    told = [answer for answer in answers if isinstance(answer, ContractSnapshot)]
+    settled = [answer for answer in answers if isinstance(answer, ContractSnapshot)]
     refused = [answer for answer in answers if not isinstance(answer, ContractSnapshot)]
-    assert told == [standing] * len(told)
+    assert settled == [standing] * len(settled)
     assert {(type(answer), answer.code) for answer in refused} <= {(WrongState, "wrong_state")}, refused
     with party.store.database.reading() as connection:
         for table in (tables.settlements, tables.outcomes):
@@ -425,7 +421,7 @@ def one_settlement(party: Trading, contract_id: str, answers: list[Any]) -> None
             assert connection.execute(mine).scalar() == 1
     assert standing.bill is not None
     assert balance(party, "agent:a1") == standing.bill.payout
-    assert Counter(types_told(party, contract_id))["contract.settled"] == 1
+    assert Counter(event_types(party, contract_id))["contract.settled"] == 1
 
 
 def test_two_hundred_completions_and_settlements_at_once_pay_once(party: Trading) -> None:
@@ -505,7 +501,7 @@ def test_callers_of_one_group_see_what_those_before_them_did(party: Trading) -> 
     ]
     assert answers[1] == answers[2] == answers[3]
     assert answers[-2] == party.standing(contract_id)
-    assert types_told(party, contract_id) == [
+    assert event_types(party, contract_id) == [
         *("contract.awarded", "contract.started", "contract.completed", "outcome.recorded", "contract.verified"),
         *("contract.settled", "contract.disputed", "contract.reversed", "contract.resolved", "contract.voided"),
     ]
@@ -521,7 +517,7 @@ def test_work_is_found_by_an_award_of_the_same_group(party: Trading) -> None:
     assert party.standing("con_2") == found[3]
 
 
-def test_what_is_released_in_the_group_that_completed_it_is_refused_or_paid_and_never_lost(party: Trading) -> None:
+def test_a_release_in_the_group_of_its_completion_loses_nothing(party: Trading) -> None:
     contract_id = party.given().id
     answers = together(party.store, [party.handed_in(contract_id, COPY), party.move("release", contract_id, "fine")])
     assert state_of(answers[0]) == PENDING
@@ -529,7 +525,7 @@ def test_what_is_released_in_the_group_that_completed_it_is_refused_or_paid_and_
     assert state_of(party.do("release", contract_id, "fine")) == SETTLED
 
 
-def test_work_without_criteria_is_released_in_the_group_that_completed_it_or_refused(party: Trading) -> None:
+def test_work_without_criteria_is_released_in_its_group_or_refused(party: Trading) -> None:
     contract_id = party.given("plain").id
     answers = together(party.store, [party.handed_in(contract_id, LEAKED), party.move("release", contract_id, "fine")])
     assert isinstance(answers[1], ContractSnapshot | WrongState), answers[1]
@@ -546,10 +542,10 @@ def test_a_verdict_of_the_same_group_is_the_one_that_is_paid(party: Trading) -> 
     assert answers[1].contract.version == 2
 
 
-def test_a_hold_is_released_once_whoever_asks(party: Trading) -> None:
+def test_a_hold_is_released_once(party: Trading) -> None:
     contract_id = party.given().id
     party.complete(contract_id, COPY)
-    other = Trading(party.store, party.tenant, by="somebody else")
+    other = Trading(party.store, party.tenant, by="another caller")
     writes = [
         party.move("release", contract_id, "fine"),
         other.move("release", contract_id, "fine too"),
@@ -562,10 +558,10 @@ def test_a_hold_is_released_once_whoever_asks(party: Trading) -> None:
     assert answers[0].judgement.version == 2
     assert answers[0].judgement.result.governance is GovernanceStatus.RELEASED
     assert answers[0].judgement.result.governance_flags == ["reference_copy"]
-    assert Counter(types_told(party, contract_id))["contract.released"] == 1
+    assert Counter(event_types(party, contract_id))["contract.released"] == 1
 
 
-def test_a_contract_that_expires_in_the_group_that_completes_it_goes_one_way(party: Trading, hands: Hands) -> None:
+def test_completion_and_expiry_in_one_group_exclude_each_other(party: Trading, hands: Hands) -> None:
     for number in range(2):
         contract_id = party.given("brief", agent=f"a{number}").id
         handed = party.handed_in(contract_id)
@@ -580,7 +576,7 @@ def test_a_contract_that_expires_in_the_group_that_completes_it_goes_one_way(par
 # Agents, tenants
 
 
-def test_an_agent_moves_its_own_contracts_only_and_learns_of_no_others(party: Trading) -> None:
+def test_an_agent_sees_and_changes_only_its_own_contracts(party: Trading) -> None:
     work = party.publish()
     own, others = (
         Trading(party.store, party.tenant, by="key", agent="a1"),
@@ -647,9 +643,7 @@ def test_one_run_is_paid_under_one_contract(party: Trading, in_one_group: bool) 
 
 
 @pytest.mark.parametrize("in_one_group", [True, False])
-def test_one_run_is_paid_under_one_contract_also_when_both_are_settled_later(
-    party: Trading, in_one_group: bool
-) -> None:
+def test_one_run_is_paid_once_also_when_settled_on_request(party: Trading, in_one_group: bool) -> None:
     work = party.publish("on_request")
     ids = [party.award(work.id).id for _ in range(2)]
     for one in ids:
@@ -668,7 +662,7 @@ def test_one_run_is_paid_under_one_contract_also_when_both_are_settled_later(
 
 
 @pytest.mark.parametrize("in_one_group", [True, False])
-def test_a_run_whose_payment_was_taken_back_is_free_again(party: Trading, in_one_group: bool) -> None:
+def test_a_run_whose_payment_was_reversed_can_be_paid_again(party: Trading, in_one_group: bool) -> None:
     work = party.publish()
     first, then, late = (party.award(work.id).id for _ in range(3))
     assert state_of(party.complete(first, GOOD, {"run_id": "r1"})) == SETTLED
@@ -679,7 +673,7 @@ def test_a_run_whose_payment_was_taken_back_is_free_again(party: Trading, in_one
     assert "duplicate_claim" in party.complete(late, f"{GOOD} late", {"run_id": "r1"}).contract.hold_reason
 
 
-def test_a_person_who_releases_a_second_claim_must_have_been_told_of_it(party: Trading) -> None:
+def test_only_a_flagged_second_claim_can_be_released(party: Trading) -> None:
     work = party.publish()
     held, paid, flagged = (party.award(work.id).id for _ in range(3))
     run = {"run_id": "r1"}
@@ -690,13 +684,13 @@ def test_a_person_who_releases_a_second_claim_must_have_been_told_of_it(party: T
         party.do("release", held)
     assert refused.value.code == "duplicate_claim"
     assert state_of(party.do("void", held)) == VOIDED
-    # Here the flag says so, and whoever releases it overrules that.
+    # Here the output is flagged, and the release overrules the flag.
     assert state_of(party.do("release", flagged)) == SETTLED
 
 
 @pytest.mark.parametrize("in_one_group", [True, False])
 @pytest.mark.parametrize(("agent", "flag"), [("a1", "replayed_output"), ("a2", "sybil_output")])
-def test_one_long_output_for_two_inputs_is_looked_at(party: Trading, agent: str, flag: str, in_one_group: bool) -> None:
+def test_one_long_output_for_two_inputs_is_held(party: Trading, agent: str, flag: str, in_one_group: bool) -> None:
     first = party.given().id
     then = party.given(agent=agent, input={"reference": REFERENCE, "question": "another"}).id
     writes = [party.handed_in(one, GOOD) for one in (first, then)]
@@ -705,10 +699,10 @@ def test_one_long_output_for_two_inputs_is_looked_at(party: Trading, agent: str,
     assert flag in answers[1].contract.hold_reason
 
 
-def test_what_a_refused_caller_handed_in_is_remembered_of_nobody(party: Trading) -> None:
+def test_a_refused_submission_leaves_no_history(party: Trading) -> None:
     done, other = party.given().id, party.given(input={"reference": REFERENCE, "question": "another"}).id
     party.complete(done, "something else")
-    long = "a long answer that nobody else would give, word for word, to any question at all " * 2
+    long = "a long answer that no other agent would give, word for word, to any question at all " * 2
     answers = together(
         party.store,
         [party.handed_in(done, long, {"run_id": "r9"}), party.handed_in(other, long, {"run_id": "r9"})],
@@ -721,7 +715,7 @@ def test_what_a_refused_caller_handed_in_is_remembered_of_nobody(party: Trading)
 
 
 @pytest.mark.parametrize("kind", ["usual", "plain"])
-def test_what_was_erased_is_not_paid_and_can_be_called_off(party: Trading, kind: str) -> None:
+def test_an_erased_result_is_not_paid_and_can_be_voided(party: Trading, kind: str) -> None:
     contract_id = party.given(kind).id
     held = party.complete(contract_id, LEAKED)
     assert held.contract.outcome_id is not None
@@ -740,7 +734,7 @@ def test_what_was_erased_is_not_paid_and_can_be_called_off(party: Trading, kind:
     assert contracts.to_contract_view(standing).outcome is not None
 
 
-def test_what_was_paid_and_erased_stays_paid_and_can_be_taken_back(party: Trading) -> None:
+def test_a_paid_and_erased_contract_can_be_reversed(party: Trading) -> None:
     contract_id = party.given().id
     paid = party.complete(contract_id)
     assert paid.contract.outcome_id is not None
@@ -814,8 +808,8 @@ def test_every_statement_adds_up_and_all_of_them_come_to_nothing(
     busy: Trading, whole: list[ledger.Statement], since: Any, until: Any
 ) -> None:
     with busy.store.database.reading() as connection:
-        told = [ledger.statement(connection, TENANT, one.account, one.currency, since, until) for one in whole]
-    for one in told:
+        statements = [ledger.statement(connection, TENANT, one.account, one.currency, since, until) for one in whole]
+    for one in statements:
         balances = [one.opening]
         for line in one.lines:
             balances.append(balances[-1] + line.micros)
@@ -825,10 +819,10 @@ def test_every_statement_adds_up_and_all_of_them_come_to_nothing(
         assert one.closing == balances[-1]
     if until is None or since is None or since <= until:
         # What was before, and what is inside, is all that was before the end.
-        for part, all_of_it in zip(told, whole, strict=True):
+        for part, all_of_it in zip(statements, whole, strict=True):
             earlier = [line.micros for line in all_of_it.lines if until is None or line.at < until]
             assert part.closing == sum(earlier)
-        assert sum(one.closing for one in told) == sum(one.opening for one in told) == 0
+        assert sum(one.closing for one in statements) == sum(one.opening for one in statements) == 0
 
 
 def test_the_escrow_of_all_contracts_is_what_the_others_miss(busy: Trading) -> None:
@@ -839,7 +833,7 @@ def test_the_escrow_of_all_contracts_is_what_the_others_miss(busy: Trading) -> N
     assert short == {one.account: one.micros for one in full if not one.account.startswith("escrow:")}
 
 
-def test_a_statement_of_nobody_is_empty(busy: Trading) -> None:
+def test_a_statement_of_an_unknown_account_is_empty(busy: Trading) -> None:
     with busy.store.database.reading() as connection:
         for tenant, account, currency in (
             ("x", "agent:a1", "USD"),

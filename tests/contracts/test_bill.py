@@ -105,7 +105,7 @@ def by_criterion(made: Bill, part: PricePart) -> Counter[str | None]:
 
 
 MONEY = st.integers(0, 5) | st.integers(0, 10**7) | st.integers(0, LARGEST_MICROS // 10)
-"""So that whatever a contract adds up can still be counted."""
+"""So small that the sum of a contract is not too large."""
 PIECES = st.lists(
     st.builds(Piece, st.sampled_from([*HOW]).filter(lambda how: how not in OWN), st.none() | MONEY, st.none() | MONEY),
     min_size=1,
@@ -176,7 +176,7 @@ def test_a_bill_is_the_plain_sum_that_anyone_would_make(
 
 @settings(max_examples=50)
 @given(PIECES, agreements())
-def test_no_criterion_is_paid_more_than_it_earned_or_less_than_nothing(pieces: list[Piece], terms: Terms) -> None:
+def test_each_criterion_is_paid_between_zero_and_its_bonus(pieces: list[Piece], terms: Terms) -> None:
     criteria = written(pieces)
     made = bill(judged(criteria), terms, hold_for(criteria, terms))
     for name, micros in by_criterion(made, PricePart.BONUS).items():
@@ -205,7 +205,7 @@ def test_a_cap_is_reached_exactly_by_either_split(bonuses: list[int], data: st.D
 @given(
     PIECES, agreements(st.lists(st.sampled_from([*USUAL_RULES, "pay_on_success"]), min_size=1, max_size=7, unique=True))
 )
-def test_a_bill_adds_up_whatever_rules_the_terms_name_in_whatever_order(pieces: list[Piece], terms: Terms) -> None:
+def test_a_bill_sums_up_with_any_rules_in_any_order(pieces: list[Piece], terms: Terms) -> None:
     criteria = written(pieces)
     hold = hold_for(criteria, terms)
     adds_up(bill(judged(criteria), terms, hold), hold)
@@ -260,13 +260,13 @@ def test_a_cut_by_the_cap_says_so_on_its_line() -> None:
     assert [line.micros for line in shared.lines if line.rule == "cap"] == [-750_000, -750_000]
 
 
-def test_a_millionth_that_cannot_be_shared_is_neither_lost_nor_made() -> None:
+def test_splitting_a_cap_loses_and_makes_no_millionth() -> None:
     made = billed([Piece("met", 1)] * 3, max_cpa_total="0.000002", cap_split="pro_rata")
     assert made.bonus == 2
     assert sorted(by_criterion(made, PricePart.BONUS).values()) == [0, 1, 1]
 
 
-def test_failed_work_keeps_what_its_criteria_earned_unless_the_terms_say_none() -> None:
+def test_failed_work_keeps_bonuses_unless_the_terms_say_none() -> None:
     pieces = [Piece("met", 5 * MICRO), Piece("met"), Piece("not_met", 2 * MICRO)]
     assert billed(pieces).bonus == 5 * MICRO
     none = billed(pieces, bonus_on_failure="none")
@@ -300,7 +300,7 @@ def test_a_claim_gives_no_room_under_the_cap_to_others() -> None:
     assert billed(pieces, max_cpa_total=5).bonus == 4 * MICRO
 
 
-def test_what_could_not_be_measured_costs_only_where_the_criteria_say_so() -> None:
+def test_missing_values_cost_only_where_criteria_penalize_them() -> None:
     pieces = [Piece("missing", 5 * MICRO, 3 * MICRO), Piece("not_met", penalty=1 * MICRO)]
     assert billed(pieces).penalty == MICRO
     made = billed(pieces, penalize_missing=True)
@@ -312,7 +312,7 @@ def test_what_could_not_be_measured_costs_only_where_the_criteria_say_so() -> No
 
 
 @pytest.mark.parametrize(("how", "cause"), OWN.items())
-def test_nobody_pays_for_what_happened_to_the_authors_own_code(how: str, cause: Cause) -> None:
+def test_failures_of_the_authors_code_cost_no_penalty(how: str, cause: Cause) -> None:
     pieces = [Piece(how, penalty=2 * MICRO), Piece("missing", penalty=1 * MICRO)]
     criteria = written(pieces, penalize_missing=True)
     result = judged(criteria)
@@ -553,7 +553,7 @@ def test_the_hold_is_the_most_that_it_can_cost() -> None:
     assert hold_for(None, Terms(cpc_rate=10, max_cpa_total=8)) == 10 * MICRO
 
 
-def test_a_contract_without_a_rate_or_beyond_all_accounts_is_refused() -> None:
+def test_a_contract_without_a_rate_or_too_large_is_refused() -> None:
     with pytest.raises(MeruitError, match="cpc_rate"):
         hold_for(None, Terms())
     most = in_units(LARGEST_MICROS)
@@ -596,7 +596,7 @@ class SpecifiedExecution(BaseModel):
 
 
 class SpecifiedResult(BaseModel):
-    """As printed in the specification, as far as money goes."""
+    """CPC + bonus − penalty, computed independently."""
 
     bonus: float
     penalty: float
@@ -672,7 +672,7 @@ def test_a_cost_may_be_awaited_and_need_not_be() -> None:
     assert cost.total == 11
 
 
-def test_an_execution_needs_no_task_and_its_budget_may_limit_penalties() -> None:
+def test_an_execution_needs_no_task_and_may_limit_penalties() -> None:
     agent = {"pricing": {"cpc_rate": 10}}
     assert calculate_cost({"agent": agent}, {"bonus": 1, "penalty": 20}).total == 1
     half = {"agent": agent, "task": {"budget": {"max_penalty_rate": 0.5}}}
@@ -682,7 +682,7 @@ def test_an_execution_needs_no_task_and_its_budget_may_limit_penalties() -> None
 
 
 @pytest.mark.parametrize("rate", [-1, "0.0000001", float("nan"), True, None, "1e400"])
-def test_a_rate_that_is_no_amount_is_refused(rate: Any) -> None:
+def test_a_rate_that_is_not_an_amount_is_refused(rate: Any) -> None:
     with pytest.raises(ValidationError):
         _ = calculate_cost(plain(rate, None), {"bonus": 0, "penalty": 0})
 
@@ -692,19 +692,19 @@ def test_a_rate_that_is_no_amount_is_refused(rate: Any) -> None:
     [-1, -0.5, "0.0000001", 0.0000001, 1234.0000001, float("nan"), float("inf"), True, None, "many", [1], "1/3"],
 )
 @pytest.mark.parametrize("name", ["bonus", "penalty"])
-def test_a_result_whose_money_is_no_amount_is_refused(name: str, bonus: Any) -> None:
+def test_a_result_whose_money_is_not_an_amount_is_refused(name: str, bonus: Any) -> None:
     with pytest.raises(MeruitError, match=name):
         _ = calculate_cost(plain(10, None), {"bonus": 0, "penalty": 0, name: bonus})
 
 
-def test_a_result_that_names_no_bonus_is_no_result() -> None:
+def test_a_result_without_a_bonus_is_refused() -> None:
     with pytest.raises(MeruitError, match="bonus"):
         _ = calculate_cost(plain(10, None), {"penalty": 0})
     with pytest.raises(MeruitError, match="penalty"):
         _ = calculate_cost(plain(10, None), SimpleNamespace(bonus=1))
 
 
-def test_floats_that_somebody_added_up_are_the_amounts_they_stand_for() -> None:
+def test_sums_of_floats_are_rounded_to_their_amounts() -> None:
     assert calculate_cost(plain(0, None), {"bonus": 0.1 + 0.2, "penalty": 0}).total == Decimal("0.3")
     assert calculate_cost(plain(0.7, None), {"bonus": 0.1 * 3, "penalty": 0.7 + 0.1}).penalty == Decimal("0.7")
 

@@ -1,4 +1,4 @@
-"""Contracts for programs: what nobody could hand in or record is refused with what to do."""
+"""Contracts from Python: invalid submissions and labels are refused."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ def market(tmp_path: Path) -> Iterator[Market]:
 
 @pytest.fixture(scope="module")
 def unmoved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Market, str]]:
-    """A contract that nobody who is refused moves."""
+    """A contract that no refused call changes."""
     with open_market(str(tmp_path_factory.mktemp("market"))) as opened:
         contract_id = awarded(opened)
         before = opened.contract(contract_id)

@@ -166,10 +166,10 @@ def numbers(books: Books) -> Iterator[Callable[[int], Books]]:
     """Every number in the books, as a way to make it another."""
     for key in books.balances:
         yield partial(_balanced, books, key)
-    for told in ("transfers", "logged"):
-        for place, transfer in enumerate(getattr(books, told)):
+    for field in ("transfers", "logged"):
+        for place, transfer in enumerate(getattr(books, field)):
             for within in range(len(transfer.postings)):
-                yield partial(_posted, books, told, place, within)
+                yield partial(_posted, books, field, place, within)
     for place, one in enumerate(books.settlements):
         for name in BILL_NUMBERS:
             yield partial(_billed, books, place, name)
@@ -184,12 +184,12 @@ def _balanced(books: Books, key: tuple[str, str], by: int) -> Books:
     return books._replace(balances={**books.balances, key: books.balances[key] + by})
 
 
-def _posted(books: Books, told: str, place: int, within: int, by: int) -> Books:
-    several = getattr(books, told)
+def _posted(books: Books, field: str, place: int, within: int, by: int) -> Books:
+    several = getattr(books, field)
     postings = several[place].postings
     wrong = postings[within]._replace(micros=postings[within].micros + by)
     transfer = several[place]._replace(postings=replaced(postings, within, wrong))
-    return books._replace(**{told: replaced(several, place, transfer)})
+    return books._replace(**{field: replaced(several, place, transfer)})
 
 
 def _billed(books: Books, place: int, name: str, by: int) -> Books:

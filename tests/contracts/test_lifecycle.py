@@ -220,7 +220,7 @@ def test_a_verdict_is_paid_once_and_a_later_one_after_a_reversal() -> None:
 
 
 @pytest.mark.parametrize("move", [Operation.START, Operation.COMPLETE])
-def test_the_deadline_itself_is_in_time_and_an_instant_later_is_not(move: Operation) -> None:
+def test_the_deadline_is_in_time_an_instant_later_is_late(move: Operation) -> None:
     def at(now: datetime) -> Contract:
         if move is Operation.START:
             return lifecycle.start(AWARDED, now)

@@ -1,4 +1,4 @@
-"""Work given out and contracts completed: what is refused, what is believed, and what is never paid by mistake."""
+"""Publishing work and completing contracts: what is refused, held and paid."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -125,7 +125,7 @@ class Desk:
             found = ledger.balances(connection, self.tenant)
         return sum(one.micros for one in found if one.account.startswith("agent:"))
 
-    def told(self, kind: str) -> list[dict[str, Any]]:
+    def events_of(self, kind: str) -> list[dict[str, Any]]:
         with self.store.database.reading() as connection:
             events = events_after(connection, 0, tenant=self.tenant)
         return [one.event.data for one in events if one.event.event_type == kind]
@@ -139,12 +139,12 @@ def desk(shared: Store, tenant: str) -> Desk:
 # Publishing.
 
 
-def test_work_is_told_with_what_depends_on_it(desk: Desk) -> None:
+def test_published_work_emits_its_event(desk: Desk) -> None:
     found = desk.publish(input={"document": "x", "reference": "secret"}, consumer_id="buyer")
     assert (found.consumer_id, found.has_cpa, found.criteria_digest is not None) == ("buyer", True, True)
-    (told,) = desk.told("work.submitted")
-    assert (told["work_id"], told["has_cpa"], told["has_criteria"]) == (found.id, True, True)
-    assert "secret" not in str(told)
+    (event,) = desk.events_of("work.submitted")
+    assert (event["work_id"], event["has_cpa"], event["has_criteria"]) == (found.id, True, True)
+    assert "secret" not in str(event)
 
 
 @pytest.mark.parametrize(
@@ -156,47 +156,45 @@ def test_work_is_told_with_what_depends_on_it(desk: Desk) -> None:
         ({"criteria": [{**WORDS, "bonus": None, "penalty": "0.000001"}]}, True, True),
     ],
 )
-def test_criteria_alone_are_no_pay_per_action(desk: Desk, criteria: Any, cpa: bool, has_criteria: bool) -> None:
+def test_criteria_without_money_are_not_per_action(desk: Desk, criteria: Any, cpa: bool, has_criteria: bool) -> None:
     desk.publish(success_criteria=criteria)
-    (told,) = desk.told("work.submitted")
-    assert (told["has_cpa"], told["has_criteria"]) == (cpa, has_criteria)
+    (event,) = desk.events_of("work.submitted")
+    assert (event["has_cpa"], event["has_criteria"]) == (cpa, has_criteria)
 
 
 EASY = {"criteria": [{**WORDS, "threshold": 0}]}
 ECHO = {"criteria": [{**WORDS, "threshold": 2}]}
 
 
-def test_criteria_that_doing_nothing_meets_are_refused(desk: Desk) -> None:
+def test_criteria_that_an_idle_agent_meets_are_refused(desk: Desk) -> None:
     with pytest.raises(NullAgentPasses, match=r"empty text.*echo"):
         desk.publish(success_criteria=EASY)
     with pytest.raises(NullAgentPasses, match="echo"):
         desk.publish(success_criteria=ECHO, input={"question": "what is it"})
     assert desk.publish(success_criteria=ECHO, input={"reference": "what agents do not see"}).criteria is not None
-    assert len(desk.told("work.submitted")) == 1
+    assert len(desk.events_of("work.submitted")) == 1
 
 
-def test_whoever_means_them_says_why_and_that_is_recorded(desk: Desk) -> None:
+def test_the_reason_to_accept_idle_agents_is_recorded(desk: Desk) -> None:
     found = desk.publish(success_criteria=EASY, accept_null_agent="a smoke test")
     assert found.submission.accept_null_agent == "a smoke test"
-    assert [told["null_agent_accepted"] for told in desk.told("work.submitted")] == ["a smoke test"]
+    assert [event["null_agent_accepted"] for event in desk.events_of("work.submitted")] == ["a smoke test"]
 
 
 @pytest.mark.parametrize("policy", [None, Policy()])
-def test_the_null_agent_is_tried_even_where_nobody_judges_outcomes(
-    shared: Store, tenant: str, policy: Policy | None
-) -> None:
+def test_idle_agents_are_tried_also_without_governance(shared: Store, tenant: str, policy: Policy | None) -> None:
     with pytest.raises(NullAgentPasses):
         Desk(shared, tenant, policy=policy).publish(success_criteria=EASY)
 
 
-def test_the_null_agent_is_not_tried_where_the_policy_says_so(shared: Store, tenant: str) -> None:
+def test_idle_agents_are_not_tried_where_the_policy_says_so(shared: Store, tenant: str) -> None:
     assert Desk(shared, tenant, policy=Policy(off=["null_agent_pass"])).publish(success_criteria=EASY).has_cpa
 
 
-def test_a_rule_that_nobody_has_is_refused_before_anything_is_recorded(desk: Desk) -> None:
+def test_an_unknown_rule_is_refused_before_anything_is_recorded(desk: Desk) -> None:
     with pytest.raises(UnknownName, match="'cpm'"):
         desk.publish(terms={"cpc_rate": 1, "rules": ["cpc", "cpm"]})
-    assert desk.told("work.submitted") == []
+    assert desk.events_of("work.submitted") == []
 
 
 def test_more_money_than_can_be_counted_is_refused(desk: Desk) -> None:
@@ -205,7 +203,7 @@ def test_more_money_than_can_be_counted_is_refused(desk: Desk) -> None:
     with pytest.raises(AmountTooLarge):
         desk.publish(success_criteria={"criteria": several})
     assert desk.publish(success_criteria={"criteria": several}, budget={"max_bonus": 5}).has_cpa
-    # Who names no rate yet is told at the award.
+    # Without a rate, the award is refused.
     named_later = desk.publish(success_criteria={"criteria": several}, terms={})
     with pytest.raises(AmountTooLarge):
         desk.write(AwardContract(desk.request, "ctr", named_later.id, "a1", 1))
@@ -219,7 +217,7 @@ def test_more_money_than_can_be_counted_is_refused(desk: Desk) -> None:
         ({"expr": "1 +", "metric_type": "numeric", "comparison": "gte", "threshold": 1}, "expr"),
     ],
 )
-def test_criteria_that_nobody_could_be_judged_by_are_refused(desk: Desk, criterion: Any, says: str) -> None:
+def test_criteria_that_cannot_be_judged_are_refused(desk: Desk, criterion: Any, says: str) -> None:
     with pytest.raises((CriteriaError, ValueError), match=says):
         desk.publish(success_criteria={"criteria": [criterion]})
 
@@ -278,7 +276,7 @@ def test_with_and_without_an_event_loop_a_completion_is_the_same(
 def test_another_tenants_contract_is_none(desk: Desk, shared: Store) -> None:
     contract_id = desk.award()
     with pytest.raises(NotFound):
-        desk.market.find_contract(Actor(Scope("somebody else"), "x"), contract_id)
+        desk.market.find_contract(Actor(Scope("another tenant"), "x"), contract_id)
     with pytest.raises(NotFound):
         desk.market.find_contract(Actor(Scope(desk.tenant, "a2", only_own=True), "x"), contract_id)
     assert (
@@ -297,29 +295,29 @@ def test_work_is_the_same_however_often_and_however_large(desk: Desk, monkeypatc
     assert len(desk.market._known) == 1
 
 
-def test_an_input_that_json_cannot_say_is_refused(desk: Desk) -> None:
+def test_an_input_that_is_not_json_is_refused(desk: Desk) -> None:
     with pytest.raises(MeruitError, match="input"):
         desk.publish(input={"exactly": Decimal("0.1")})
 
 
-def test_what_is_no_plain_json_is_neither_judged_nor_paid(desk: Desk) -> None:
+def test_output_that_is_not_json_is_neither_judged_nor_paid(desk: Desk) -> None:
     contract_id = desk.award()
     with pytest.raises(MeruitError):
         desk.drafted(contract_id, HandedIn({"text": object()}, {}))
     assert desk.paid() == 0
 
 
-def test_what_cannot_be_judged_at_all_is_told_and_not_recorded(desk: Desk) -> None:
+def test_output_that_cannot_be_judged_is_refused(desk: Desk) -> None:
     contract_id = desk.award()
     with pytest.raises(MeruitError, match="work_output is list"):
         desk.drafted(contract_id, HandedIn([], {}))  # type: ignore[arg-type]
 
 
-def test_an_agents_time_is_taken_from_its_start_or_else_from_the_award(desk: Desk) -> None:
+def test_time_is_measured_from_the_start_or_the_award(desk: Desk) -> None:
     contract_id = desk.award(success_criteria={"criteria": [WORDS, {**FAST, "threshold": 1_000_000, "bonus": 1}]})
     unseen = desk.drafted(contract_id, GOOD._replace(by_agent=True))
     assert [fact.provenance for fact in unseen.dossier.metrics] == ["computed", "observed"]
-    # Nobody saw it begin, so that to have taken less time than since the award is no lie.
+    # The start was not observed, so a shorter claimed duration is not a contradiction.
     assert (unseen.dossier.claimed_ms, unseen.dossier.observed_ms) == (10.0, None)
     desk.write(StartContract(desk.request, contract_id))
     seen = desk.drafted(contract_id, GOOD._replace(by_agent=True))
@@ -328,7 +326,7 @@ def test_an_agents_time_is_taken_from_its_start_or_else_from_the_award(desk: Des
     assert [fact.provenance for fact in seen.dossier.metrics] == ["computed", "observed"]
 
 
-def test_leaving_out_the_start_is_no_way_round_a_latency_criterion(tmp_path: Path) -> None:
+def test_without_a_start_latency_counts_from_the_award(tmp_path: Path) -> None:
     now = [datetime(2026, 5, 1, tzinfo=UTC)]
     store = Store.open(Location(tmp_path), ClockAndEntropy(clock=lambda: now[0]))
     try:
@@ -355,7 +353,7 @@ FIRST_BYTE = {
 CLAIMING = HandedIn({"text": "three honest words"}, {"ttfb_ms": 5}, by_agent=True)
 
 
-def test_a_claim_does_not_avoid_a_penalty_unless_a_person_or_the_terms_say_so(desk: Desk) -> None:
+def test_a_claim_that_avoids_a_penalty_is_held(desk: Desk) -> None:
     criteria = {"criteria": [WORDS, FIRST_BYTE]}
     held = desk.completed(CLAIMING, success_criteria=criteria).contract
     assert (held.state, held.escrow) == (ContractState.VERIFICATION_PENDING, Escrow.HELD)
@@ -401,7 +399,7 @@ def test_a_rule_that_fails_holds_what_it_cannot_bill(desk: Desk, plugin: list[An
     assert (held.contract.state, held.bill) == (ContractState.VERIFICATION_PENDING, None)
     assert desk.why_held(held.contract.id) == ("rule_failed",)
     assert "of_a_plugin" in held.contract.hold_reason
-    assert desk.told("contract.held")[0]["reason"] == held.contract.hold_reason
+    assert desk.events_of("contract.held")[0]["reason"] == held.contract.hold_reason
     for move in (
         SettleContract(desk.request, held.contract.id),
         ReleaseContract(desk.request, held.contract.id, "x", b"s" * 16),
@@ -459,7 +457,7 @@ def test_a_rule_that_is_gone_holds_what_it_cannot_bill(desk: Desk, plugin: list[
 def test_rules_that_switch_off_a_protection_are_refused(desk: Desk, terms: dict[str, Any]) -> None:
     with pytest.raises(RulesContradictTerms):
         desk.publish(terms={"cpc_rate": 1, **terms})
-    assert desk.told("work.submitted") == []
+    assert desk.events_of("work.submitted") == []
 
 
 def test_the_cap_of_the_budget_counts_for_the_rules(desk: Desk) -> None:
@@ -485,10 +483,10 @@ CANARY = "canary-1234"
 def test_a_canary_that_agents_are_shown_is_refused(desk: Desk, parts: dict[str, Any]) -> None:
     with pytest.raises(CanaryShown, match=CANARY):
         desk.publish(canaries=[CANARY], **parts)
-    assert desk.told("work.submitted") == []
+    assert desk.events_of("work.submitted") == []
 
 
-def test_a_canary_is_hidden_where_no_agent_looks(desk: Desk) -> None:
+def test_a_canary_may_be_in_private_input(desk: Desk) -> None:
     found = desk.publish(canaries=[CANARY], input={"reference": CANARY}, private={"notes": [CANARY]})
     assert found.submission.canaries == (CANARY,)
 
@@ -538,11 +536,11 @@ def test_two_completions_are_the_same_when_all_that_was_said_is() -> None:
     assert completion_fingerprint(GOOD) not in map(completion_fingerprint, others)
 
 
-# Somebody else's governance.
+# Remote governance.
 
 
 class Answering:
-    """A governance that answers as it is told to."""
+    """A governance service with a fixed answer."""
 
     def __init__(self, answer: Any) -> None:
         self.answer = answer
@@ -577,7 +575,7 @@ SILENT = {
     "a result in words": GovernanceResult(valid="no", flags=[]),  # type: ignore[arg-type]
     "flags that are none": GovernanceResult(valid=True, flags=[5, None]),  # type: ignore[list-item]
     "half a character": GovernanceResult(valid=True, flags=["\ud800"]),
-    "what nobody can write": GovernanceResult(
+    "what cannot be written": GovernanceResult(
         valid=True, flags=[Flag("x", "1", Action.FLAG, evidence={"a": object()})]
     ),
     "no list of flags": GovernanceResult(valid=True, flags=None),  # type: ignore[arg-type]
@@ -604,7 +602,7 @@ def never_paid(desk: Desk, done: ContractSnapshot) -> GovernanceStatus:
 
 @pytest.mark.parametrize("answer", HELD.values(), ids=HELD)
 @pytest.mark.parametrize("policy", [Policy(), None], ids=["and ours", "alone"])
-def test_what_somebody_else_does_not_believe_is_held(
+def test_what_remote_governance_rejects_is_held(
     shared: Store, tenant: str, answer: GovernanceResult, policy: Policy | None
 ) -> None:
     desk = Desk(shared, tenant, policy=policy, remote=Answering(answer))
@@ -624,7 +622,7 @@ def test_no_clear_answer_is_held(shared: Store, tenant: str, answer: Any) -> Non
     assert never_paid(desk, done) is GovernanceStatus.REVIEW
 
 
-def test_what_nobody_believes_can_be_called_off(shared: Store, tenant: str) -> None:
+def test_a_contract_held_by_governance_can_be_voided(shared: Store, tenant: str) -> None:
     desk = Desk(shared, tenant, remote=Answering(RuntimeError("down")))
     done = desk.completed()
     assert desk.write(VoidContract(desk.request, done.contract.id, "fraud")).contract.escrow is Escrow.RELEASED
@@ -638,7 +636,7 @@ def test_what_nobody_believes_can_be_called_off(shared: Store, tenant: str) -> N
         GovernanceResult(valid=True, disposition=Disposition.CLEAR, flags=["seen", FLAG]),
     ],
 )
-def test_what_everybody_believes_is_paid(shared: Store, tenant: str, answer: GovernanceResult) -> None:
+def test_what_all_governance_accepts_is_paid(shared: Store, tenant: str, answer: GovernanceResult) -> None:
     remote = Answering(answer)
     desk = Desk(shared, tenant, remote=remote)
     done = desk.completed(HandedIn({"text": "three honest words"}, {}, {"word_count": 3.0}))
@@ -654,7 +652,7 @@ def test_what_everybody_believes_is_paid(shared: Store, tenant: str, answer: Gov
     assert "three honest words" not in str(asked)
 
 
-def test_our_own_rules_are_asked_as_well(shared: Store, tenant: str) -> None:
+def test_local_rules_apply_beside_remote_governance(shared: Store, tenant: str) -> None:
     desk = Desk(shared, tenant, remote=Answering(GovernanceResult(valid=True)))
     done = desk.completed(HandedIn({"text": "a planted string leaks"}, {}), canaries=["planted string"])
     assert done.judgement is not None
@@ -663,7 +661,7 @@ def test_our_own_rules_are_asked_as_well(shared: Store, tenant: str) -> None:
     assert desk.paid() == 0
 
 
-def test_without_a_policy_nobody_is_asked(shared: Store, tenant: str) -> None:
+def test_without_a_policy_governance_is_not_checked(shared: Store, tenant: str) -> None:
     desk = Desk(shared, tenant, policy=None)
     done = desk.completed(HandedIn({"text": "a planted string leaks"}, {}), canaries=["planted string"])
     assert done.judgement is not None
@@ -690,7 +688,7 @@ def test_the_settings_say_who_is_asked_and_by_which_limits(shared: Store) -> Non
     assert somebody._patience_s == 3
 
 
-def test_a_rule_or_limit_that_nobody_has_is_refused_by_its_name(shared: Store) -> None:
+def test_unknown_rules_and_limits_in_settings_are_refused(shared: Store) -> None:
     with pytest.raises(ConfigError) as caught:
         built(shared, governance={"off": ["anomalies"], "limits": {"anomaly": {"hihg": 3}}})
     unknown, limit = map(str, caught.value.problems)

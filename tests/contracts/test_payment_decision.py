@@ -45,7 +45,7 @@ PENDING = use(status=UsageStatus.PENDING, why="Data still changing")
 
 
 def facts_with(result: VerificationResult | None = CLEAR, terms: Terms = TERMS, **more: Any) -> PaymentFacts:
-    """A first verdict that nothing stands against, unless told otherwise."""
+    """A first verdict that may be paid, unless the arguments say otherwise."""
     digest = more.pop("criteria_digest", CLEAR.criteria_digest if result is None else result.criteria_digest)
     usual = {"escrow_micros": 20 * MICRO, "version": 1, "criteria": None, "criteria_digest": digest}
     return PaymentFacts(terms=terms, result=result, **{**usual, **more})

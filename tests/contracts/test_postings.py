@@ -1,4 +1,4 @@
-"""Double entry: whatever moves comes from somewhere and goes somewhere."""
+"""Double entry: the postings of every movement sum to zero."""
 
 from collections import Counter
 
@@ -57,7 +57,7 @@ def test_what_is_reversed_is_as_if_it_had_never_been(bill: Bill) -> None:
 
 
 @given(AMOUNTS)
-def test_what_is_released_is_back_with_whoever_paid(micros: int) -> None:
+def test_a_release_returns_the_escrow_to_the_consumer(micros: int) -> None:
     assert sums(hold(PARTIES, micros), release(PARTIES, micros)) == {}
 
 

@@ -1,4 +1,4 @@
-"""The whole way: a provider counts, a reconciler looks, and a contract that pays for tokens is settled by that."""
+"""From the provider's count to the payment: a reconciler observes, and the contract is settled or reversed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -76,7 +76,7 @@ def reconciled(tmp_path: Path) -> Iterator[Reconciled]:
     made.store.close()
 
 
-def test_the_look_that_verifies_pays_and_the_look_that_withdraws_takes_back(reconciled: Reconciled) -> None:
+def test_an_observation_that_verifies_pays_one_that_differs_reverses(reconciled: Reconciled) -> None:
     reconciled.worked()
     assert reconciled.after(15) is ContractState.VERIFICATION_PENDING
     assert reconciled.after(60) is ContractState.SETTLED
@@ -88,7 +88,7 @@ def test_the_look_that_verifies_pays_and_the_look_that_withdraws_takes_back(reco
     assert reconciled.desk.bill.tokens == 750_000
 
 
-def test_what_callers_say_of_themselves_is_never_verified_and_never_paid(reconciled: Reconciled) -> None:
+def test_self_reported_usage_is_never_verified_and_never_paid(reconciled: Reconciled) -> None:
     reconciled.worked()
     for minutes in (15, 60, 24 * 60):
         assert reconciled.after(minutes, self_reported=True) is ContractState.VERIFICATION_PENDING

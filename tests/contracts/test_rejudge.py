@@ -48,7 +48,7 @@ def paid(market: Market) -> tuple[str, str]:
     return contract.id, done.outcome.outcome_id
 
 
-def test_what_was_reversed_is_paid_by_a_later_verdict_on_the_same_criteria(market: Market) -> None:
+def test_a_reversed_contract_is_paid_by_a_later_verdict(market: Market) -> None:
     contract_id, outcome_id = paid(market)
     market.reverse(contract_id, "by mistake")
     with pytest.raises(WrongState) as refused:
@@ -76,17 +76,17 @@ def test_judging_again_alone_moves_no_money(market: Market) -> None:
     assert (after.state, after.settlement.version, market.balances()) == ("settled", 1, before)
 
 
-def test_a_history_tells_moves_of_one_moment_in_their_order(market: Market) -> None:
+def test_operations_of_one_moment_are_listed_in_order(market: Market) -> None:
     contract_id, _ = paid(market)
     market.dispute(contract_id, "not so")
     market.resolve(contract_id, "void", "agreed")
-    told = market.contract(contract_id).history
-    assert told is not None
-    assert [(move.operation, move.reason) for move in told] == [
+    history = market.contract(contract_id).history
+    assert history is not None
+    assert [(move.operation, move.reason) for move in history] == [
         *(("award", ""), ("complete", ""), ("settle", "")),
         *(("dispute", "not so"), ("resolve", "agreed"), ("reverse", "agreed"), ("void", "agreed")),
     ]
-    assert {move.by for move in told} == {"python"}
+    assert {move.by for move in history} == {"python"}
     assert sorted(OPERATION_ORDER) == sorted(Operation)
 
 

@@ -1,4 +1,4 @@
-"""Contracts that pay for tokens: paid when these are verified, taken back when they are not, paid again after that."""
+"""Contracts that pay for tokens: paid when verified, reversed when not, and paid again after that."""
 
 import re
 from contextlib import suppress
@@ -60,7 +60,7 @@ SETTLED, PENDING = ContractState.SETTLED, ContractState.VERIFICATION_PENDING
 
 
 class TokenDesk(Desk):
-    """A marketplace whose contracts pay for tokens, and the looks at these."""
+    """A marketplace whose contracts pay for tokens, and the observations of these."""
 
     contract_id = ""
     minutes = 0
@@ -82,7 +82,7 @@ class TokenDesk(Desk):
         run = metered(run_id, (MeteredStep("s0", calls=(call,)),), contract_id=named)
         self.followed(RecordRun(self.tenant, "tester", run, quotes))
 
-    def look(
+    def observe(
         self, tokens: Tokens, after: int = 60, run_id: str = "r", policy: UsagePolicy = POLICY, **more: Any
     ) -> UsageRecord:
         self.minutes += after
@@ -95,8 +95,8 @@ class TokenDesk(Desk):
         return record
 
     def verified(self, tokens: Tokens = FIRST, run_id: str = "r") -> UsageRecord:
-        self.look(tokens, run_id=run_id)
-        return self.look(tokens, run_id=run_id)
+        self.observe(tokens, run_id=run_id)
+        return self.observe(tokens, run_id=run_id)
 
     # Any: each write has an answer of its own kind.
     def followed(self, write: Any) -> Any:
@@ -105,7 +105,7 @@ class TokenDesk(Desk):
         return answer
 
     def happens(self, move: str) -> None:
-        """One more look, or a move of somebody's."""
+        """One more observation, or a transition."""
         self.tokens = Tokens(self.tokens.input + 1000, 10_000) if move == "more" else self.tokens
         moves = {
             "dispute": DisputeContract(self.request, self.contract_id, "no"),
@@ -116,7 +116,7 @@ class TokenDesk(Desk):
         if move in moves:
             self.write(moves[move])
         else:
-            self.look(Tokens() if move == "zero" else self.tokens, after=5 if move == "soon" else 60)
+            self.observe(Tokens() if move == "zero" else self.tokens, after=5 if move == "soon" else 60)
 
     def standing(self) -> ContractSnapshot:
         with self.store.database.reading() as connection:
@@ -165,9 +165,9 @@ def test_tokens_are_paid_when_they_are_verified_and_not_before(desk: TokenDesk) 
     assert waiting.contract.hold_micros == 3_000_000
     desk.record()
     assert desk.reason == ("usage_unverified", "r")
-    desk.look(FIRST)
+    desk.observe(FIRST)
     assert (desk.reason, desk.paid()) == (("usage_unverified", "r"), 0)
-    desk.look(FIRST)
+    desk.observe(FIRST)
     assert (desk.contract.state, desk.contract.escrow) == (SETTLED, Escrow.PAID)
     assert (desk.bill.base, desk.bill.tokens, desk.bill.total, desk.bill.released) == (
         *(1_000_000, 450_000, 1_450_000, 1_550_000),
@@ -186,61 +186,61 @@ def test_tokens_that_are_verified_already_are_paid_at_once(desk: TokenDesk) -> N
     assert desk.write(desk.drafted(desk.contract_id)).contract.state is SETTLED
 
 
-def test_what_is_withdrawn_is_taken_back_and_paid_anew_when_verified_again(desk: TokenDesk) -> None:
+def test_withdrawn_tokens_are_reversed_and_paid_when_verified_again(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
     desk.verified()
-    desk.look(SECOND)
+    desk.observe(SECOND)
     held = desk.contract
     assert (held.state, held.escrow, held.settlement) == (PENDING, Escrow.HELD, 0)
     assert (desk.reason, desk.paid()) == (("usage_unverified", "r"), 0)
-    assert desk.told("contract.reversed")[0]["reason"] == held.hold_reason
-    desk.look(SECOND)
+    assert desk.events_of("contract.reversed")[0]["reason"] == held.hold_reason
+    desk.observe(SECOND)
     assert (desk.contract.state, desk.contract.settlement, desk.contract.version) == (SETTLED, 2, 2)
     assert desk.bill.tokens == 750_000
     assert desk.run().ledger.settled == Decimal("0.75")
     assert desk.audited() == (2, 2, 4)
-    desk.look(Tokens(200_001, 10_000))
-    desk.look(Tokens(200_001, 10_000))
+    desk.observe(Tokens(200_001, 10_000))
+    desk.observe(Tokens(200_001, 10_000))
     assert (desk.contract.settlement, desk.contract.version) == (3, 3)
 
 
-def test_what_a_file_says_was_seen_is_not_paid_until_the_provider_is_asked(desk: TokenDesk) -> None:
+def test_imported_usage_is_not_paid_until_the_provider_confirms(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
-    desk.look(FIRST, reported_by="file")
-    assert desk.look(FIRST, reported_by="file").verdict.status is UsageStatus.VERIFIED
+    desk.observe(FIRST, reported_by="file")
+    assert desk.observe(FIRST, reported_by="file").verdict.status is UsageStatus.VERIFIED
     imported = ("usage_not_payable", "r")
     assert (desk.contract.state, desk.reason, desk.paid()) == (PENDING, imported, 0)
     with pytest.raises(WrongState, match="file") as refused:
         desk.write(SettleContract(desk.request, desk.contract_id))
     assert refused.value.code == "usage_unverified"
-    desk.look(FIRST)
+    desk.observe(FIRST)
     assert desk.reason == imported, "one of the two that are compared is from a file"
-    desk.look(FIRST)
+    desk.observe(FIRST)
     assert (desk.contract.state, desk.bill.tokens) == (SETTLED, 450_000)
-    desk.look(FIRST, reported_by="file")
+    desk.observe(FIRST, reported_by="file")
     assert (desk.contract.state, desk.contract.escrow, desk.paid()) == (PENDING, Escrow.HELD, 0)
 
 
-def test_looks_too_close_to_each_other_verify_where_that_is_configured_and_pay_nothing(desk: TokenDesk) -> None:
+def test_observations_too_close_together_pay_nothing(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
     often = UsagePolicy(interval_min=5)
-    assert [desk.look(FIRST, 5, policy=often).verdict.status for _ in range(2)][-1] is UsageStatus.VERIFIED
+    assert [desk.observe(FIRST, 5, policy=often).verdict.status for _ in range(2)][-1] is UsageStatus.VERIFIED
     assert (desk.reason, desk.paid()) == (("usage_not_payable", "r"), 0)
-    desk.look(FIRST)
+    desk.observe(FIRST)
     assert (desk.contract.state, desk.bill.tokens) == (SETTLED, 450_000)
 
 
-def test_a_further_look_that_finds_the_same_moves_nothing(desk: TokenDesk) -> None:
+def test_a_further_equal_observation_changes_nothing(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
     desk.verified()
     before = desk.contract
-    desk.look(FIRST, after=24 * 60)
+    desk.observe(FIRST, after=24 * 60)
     assert desk.contract == before
-    assert len(desk.told("contract.settled")) == 1
+    assert len(desk.events_of("contract.settled")) == 1
 
 
 def test_every_run_of_the_contract_must_be_verified(desk: TokenDesk) -> None:
@@ -254,7 +254,7 @@ def test_every_run_of_the_contract_must_be_verified(desk: TokenDesk) -> None:
     assert desk.run("q").ledger.settled == Decimal("0.75")
 
 
-def test_a_run_that_comes_to_light_later_takes_the_money_back(desk: TokenDesk) -> None:
+def test_a_run_that_is_recorded_later_reverses_the_payment(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
     desk.verified()
@@ -293,7 +293,7 @@ def test_tokens_at_cost_wait_for_a_price_that_is_known(desk: TokenDesk) -> None:
     assert desk.audited()
 
 
-def test_no_word_of_anybodys_stands_in_for_tokens_that_are_not_verified(desk: TokenDesk) -> None:
+def test_no_settle_or_release_pays_unverified_tokens(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
     for move in (
@@ -309,21 +309,21 @@ def test_no_word_of_anybodys_stands_in_for_tokens_that_are_not_verified(desk: To
     assert desk.contract.escrow is Escrow.RELEASED
 
 
-def test_what_a_person_took_back_is_not_paid_again_by_tokens(desk: TokenDesk) -> None:
+def test_tokens_do_not_repay_what_a_person_reversed(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
     desk.verified()
     desk.write(ReverseContract(desk.request, desk.contract_id, "wrong agent"))
-    desk.look(SECOND)
-    desk.look(SECOND)
+    desk.observe(SECOND)
+    desk.observe(SECOND)
     assert (desk.contract.state, desk.contract.hold_reason) == (PENDING, "reversed: wrong agent")
     with pytest.raises(WrongState) as refused:
         desk.store.recorder.write(SettleContract(desk.request, desk.contract_id))
     assert refused.value.code == "already_settled"
 
 
-def test_what_governance_holds_waits_for_a_person_and_for_its_tokens(desk: TokenDesk) -> None:
-    long = "a text that is long enough to be told apart from what anybody else would have written by chance " * 2
+def test_a_governance_hold_waits_for_a_person_and_for_tokens(desk: TokenDesk) -> None:
+    long = "a text that is long enough to be recognised when another agent gives the very same answer " * 2
     desk.awarded(TERMS, input={"reference": long})
     held = desk.write(desk.drafted(desk.contract_id, HandedIn({"text": long}, {"duration_ms": 10})))
     assert desk.reason == ("governance", "reference_copy")
@@ -334,55 +334,55 @@ def test_what_governance_holds_waits_for_a_person_and_for_its_tokens(desk: Token
     desk.verified()
     assert desk.contract.hold_reason == held.contract.hold_reason
     assert desk.write(ReleaseContract(desk.request, desk.contract_id, "fine", SALT)).contract.state is SETTLED
-    desk.look(SECOND)
+    desk.observe(SECOND)
     assert desk.contract.state is PENDING
-    desk.look(SECOND)
+    desk.observe(SECOND)
     assert (desk.contract.state, desk.bill.tokens) == (SETTLED, 750_000), "the release stands"
     assert desk.audited() == (2, 2, 4)
 
 
-def test_on_request_it_is_paid_on_request_once_it_may_be(desk: TokenDesk) -> None:
+def test_on_request_terms_wait_for_tokens_and_the_request(desk: TokenDesk) -> None:
     settle = SettleContract(desk.request, "")
     desk.complete({**TERMS, "settle": "on_request"})
     desk.record()
     assert desk.contract.state is PENDING
     desk.verified()
     assert (desk.contract.state, desk.contract.hold_reason) == (ContractState.VERIFIED, "")
-    desk.look(SECOND)
+    desk.observe(SECOND)
     settle = settle._replace(contract_id=desk.contract_id)
     with pytest.raises(WrongState) as refused:
         desk.store.recorder.write(settle)
     assert refused.value.code == "usage_unverified"
-    desk.look(SECOND)
+    desk.observe(SECOND)
     assert desk.write(settle).contract.state is SETTLED
-    desk.look(FIRST)
+    desk.observe(FIRST)
     assert desk.reason == ("usage_unverified", "r")
-    desk.look(SECOND)
-    desk.look(SECOND)
+    desk.observe(SECOND)
+    desk.observe(SECOND)
     assert (desk.contract.state, desk.contract.settlements) == (ContractState.VERIFIED, 1)
     assert desk.write(settle).contract.settlement == 2
 
 
-def test_what_is_disputed_does_not_move_and_follows_once_it_is_upheld(desk: TokenDesk) -> None:
+def test_a_disputed_contract_follows_tokens_once_upheld(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
     desk.verified()
     desk.write(DisputeContract(desk.request, desk.contract_id, "too dear"))
-    desk.look(SECOND)
+    desk.observe(SECOND)
     assert (desk.contract.state, desk.contract.escrow) == (ContractState.DISPUTED, Escrow.PAID)
     upheld = desk.write(ResolveDispute(desk.request, desk.contract_id, Decision.UPHOLD, "it is fine"))
     assert (upheld.contract.state, upheld.contract.escrow) == (PENDING, Escrow.HELD)
-    desk.look(SECOND)
+    desk.observe(SECOND)
     assert (desk.contract.state, desk.bill.tokens) == (SETTLED, 750_000)
     assert desk.audited()
 
 
-def test_what_cannot_be_paid_any_more_says_so_and_the_look_is_kept(desk: TokenDesk) -> None:
+def test_an_erased_result_holds_and_the_observation_is_recorded(desk: TokenDesk) -> None:
     done = desk.complete()
     desk.record()
-    desk.look(FIRST)
+    desk.observe(FIRST)
     erase(desk.store, desk.tenant, done.contract.outcome_id or "", "asked to")
-    assert desk.look(FIRST).attempts == 2
+    assert desk.observe(FIRST).attempts == 2
     assert desk.reason == ("erased",)
 
 
@@ -391,17 +391,17 @@ def test_contracts_that_do_not_pay_for_tokens_do_not_wait_for_them(desk: TokenDe
     assert desk.contract.state is SETTLED
     desk.record()
     desk.verified()
-    desk.look(SECOND)
+    desk.observe(SECOND)
     assert (desk.contract.state, desk.bill.usage) == (SETTLED, ())
     assert desk.run().ledger.settled is None
 
 
-def test_terms_without_a_cap_on_tokens_are_refused_when_work_is_published(desk: TokenDesk) -> None:
+def test_terms_without_a_cap_on_tokens_are_refused(desk: TokenDesk) -> None:
     with pytest.raises(RulesContradictTerms, match=r"^max_token_cost "):
         desk.publish(terms={**TERMS, "max_token_cost": None})
 
 
-def test_tokens_of_another_currency_are_billed_and_left_out_of_the_ledger(desk: TokenDesk) -> None:
+def test_tokens_in_another_currency_have_no_settled_cost(desk: TokenDesk) -> None:
     desk.complete({**TERMS, "currency": "EUR"})
     desk.record()
     desk.verified()
@@ -409,7 +409,7 @@ def test_tokens_of_another_currency_are_billed_and_left_out_of_the_ledger(desk: 
     assert desk.run().ledger.settled is None
 
 
-def test_what_is_shown_tells_rates_and_tokens_in_decimal_text(desk: TokenDesk) -> None:
+def test_views_show_rates_and_tokens_as_decimal_text(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
     desk.verified()
@@ -432,7 +432,7 @@ def test_what_is_shown_tells_rates_and_tokens_in_decimal_text(desk: TokenDesk) -
         (None, "no run "),
     ],
 )
-def test_an_auditor_finds_a_bill_whose_tokens_nobody_verified(
+def test_an_auditor_finds_a_bill_of_unverified_tokens(
     desk: TokenDesk, change: dict[str, Any] | None, named: str
 ) -> None:
     desk.complete()
@@ -451,9 +451,7 @@ MOVES = ("same", "more", "zero", "soon", "dispute", "uphold", "settle", "reverse
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15, deadline=None)
 @given(st.lists(st.sampled_from(MOVES), max_size=9))
-def test_whatever_happens_the_books_are_sound_and_paid_tokens_are_verified(
-    shared: Store, tenant: str, moves: list[str]
-) -> None:
+def test_paid_tokens_are_always_verified_and_books_consistent(shared: Store, tenant: str, moves: list[str]) -> None:
     desk = TokenDesk(shared, shared.surroundings.new_id("t"))
     desk.complete()
     desk.record()
@@ -473,13 +471,13 @@ def test_on_every_kind_of_database(store: Store) -> None:
     desk.record()
     desk.verified()
     assert desk.contract.state is SETTLED
-    desk.look(SECOND)
+    desk.observe(SECOND)
     assert desk.contract.state is PENDING
-    desk.look(SECOND)
+    desk.observe(SECOND)
     assert (desk.contract.state, desk.bill.tokens) == (SETTLED, 750_000)
 
 
-def test_a_run_that_names_another_contract_holds_up_its_first_one_no_more(desk: TokenDesk) -> None:
+def test_a_run_moved_to_another_contract_frees_the_first(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
     wrong = msgspec.structs.replace(metered("x", (), contract_id=desk.contract_id), ended_at=None)

@@ -18,7 +18,7 @@ from meruit.contracts.token_terms import describe_token_use, price_of, token_pay
 from meruit.errors import RuleFailed, RulesContradictTerms
 from meruit.model.contract import USUAL_RULES, Terms
 from meruit.model.metering import UsageRecord
-from meruit.model.money import Bill, ContractTokenUse, Line, PricePart
+from meruit.model.money import Bill, ContractTokenUse, Line, PricePart, as_micros
 from meruit.model.numbers import MICRO
 from meruit.model.usage import Tokens, UsageStatus
 from meruit.registry import SettlementRule, settlement_rules
@@ -78,7 +78,7 @@ priced_terms = st.builds(
 
 
 @given(priced_terms, uses(), st.sampled_from(["met", "not_met"]))
-def test_whatever_is_used_bills_sum_and_no_token_is_billed_that_is_not_verified(
+def test_bills_sum_and_only_verified_tokens_are_billed(
     terms: Terms, usage: list[ContractTokenUse], ending: str
 ) -> None:
     criteria = written([Piece(ending, MICRO)])
@@ -90,7 +90,7 @@ def test_whatever_is_used_bills_sum_and_no_token_is_billed_that_is_not_verified(
         assert not proven
         return
     adds_up(made, hold)
-    assert 0 <= made.tokens <= terms.max_token_cost * MICRO  # type: ignore[operator]
+    assert 0 <= made.tokens <= as_micros(terms.max_token_cost or 0)
     assert proven or not [line for line in made.lines if line.part is PricePart.TOKENS]
     assert Bill.from_json(made.to_json()) == made
     shares = token_payments_by_run(made, terms)
@@ -133,14 +133,14 @@ def test_cached_input_has_its_own_rate_where_the_terms_give_one() -> None:
     assert price_of(use(tokens=Tokens(1000, 0)), terms_with()) == 3000
 
 
-def test_terms_without_a_price_for_tokens_bill_none_and_say_nothing_of_them() -> None:
+def test_terms_without_token_prices_bill_no_tokens() -> None:
     made = billed(Terms(cpc_rate=1), use())
     assert (made.tokens, made.usage) == (0, ())
     assert b"tokens" not in made.to_json()
     assert b"usage" not in made.to_json()
 
 
-def test_work_that_failed_is_not_paid_its_tokens_under_pay_on_success() -> None:
+def test_failed_work_gets_no_tokens_under_pay_on_success() -> None:
     rules = ("cpc", "tokens", "pay_on_success")
     failed = billed(terms_with(rules=rules), use(), pieces=(Piece("not_met", None, 1),))
     assert (failed.base, failed.tokens, failed.total) == (0, 0, 0)
@@ -150,7 +150,7 @@ def test_work_that_failed_is_not_paid_its_tokens_under_pay_on_success() -> None:
 
 
 @pytest.mark.parametrize("usage", [(), (use(status=UsageStatus.WARNING),), (use(), use(status=UsageStatus.PENDING))])
-def test_no_rule_of_anybodys_bills_tokens_that_are_not_verified(usage: tuple[ContractTokenUse, ...]) -> None:
+def test_no_plugin_bills_tokens_that_are_not_verified(usage: tuple[ContractTokenUse, ...]) -> None:
     settlement_rules.names()
     settlement_rules.put(
         SettlementRule("of_a_plugin", "It tries.", lambda context: [Line("of_a_plugin", PricePart.TOKENS, 1, "more")])
@@ -171,7 +171,7 @@ def test_escrow_holds_the_most_that_tokens_can_cost() -> None:
     assert hold_for(None, terms_with(max_token_cost=0)) == MICRO
 
 
-def test_terms_that_price_tokens_have_the_rule_for_them_unless_they_name_their_own() -> None:
+def test_terms_that_price_tokens_get_the_tokens_rule() -> None:
     for terms in (terms_with(), terms_with(AT_COST)):
         assert terms.rules == (*USUAL_RULES, "tokens")
         check_rules(terms)
@@ -239,5 +239,5 @@ def test_imported_or_hasty_observations_have_no_price(lacking: dict[str, Any], p
     assert billed(terms_with(), found).tokens == (4500 if payable else 0)
 
 
-def test_a_line_tells_tokens_also_of_a_run_that_has_none() -> None:
+def test_a_run_without_tokens_is_described() -> None:
     assert describe_token_use(ContractTokenUse("r1", VERIFIED, 2)) == "run r1: 0 in, 0 out"

@@ -77,7 +77,7 @@ TIMED: dict[str, Any] = {
     "required": False,
     "bonus": "0.01",
 }
-"""What cannot be measured unless somebody tells how long it took."""
+"""A criterion that cannot be measured without a duration."""
 KINDS: dict[str, dict[str, Any]] = {
     "usual": {},
     "on_request": {"terms": {"settle": "on_request"}},
@@ -183,7 +183,7 @@ class Trading:
     def do(self, name: str, contract_id: str, reason: str = "because") -> ContractSnapshot:
         return self.done(self.move(name, contract_id, reason))
 
-    # Any: whoever asks knows that it is a move.
+    # Any: the caller knows that it is a transition.
     def done(self, write: Write[Any]) -> ContractSnapshot:
         """What a move that is not asked for again is answered."""
         answer = self.store.recorder.write(write)

@@ -96,7 +96,7 @@ def test_counts_beyond_counting_take_milliseconds(n: int, k_of: Callable[[int], 
 @pytest.mark.parametrize("n", [10**8, 10**10, 10**14, 10**17])
 @pytest.mark.parametrize("p", [0.5, 0.01, 0.97])
 @pytest.mark.parametrize("deviations", [-7.0, -1.0, 0.0, 0.5, 3.0, 6.0, 12.0])
-def test_beyond_what_is_added_up_the_normal_curve_tells_the_same(n: int, p: float, deviations: float) -> None:
+def test_wide_distributions_match_the_normal_curve(n: int, p: float, deviations: float) -> None:
     spread = math.sqrt(n * p * (1 - p))
     k = round(n * p + deviations * spread)
     # So many trials are as good as normal; what is left of the skew grows with the cube of the distance.

@@ -1,4 +1,4 @@
-"""What governance is told: what was seen before what was said, and nothing that an agent made up."""
+"""Dossiers: observations come before claims, and nothing of the work itself is in them."""
 
 import json
 import math
@@ -102,14 +102,14 @@ TOLD = st.dictionaries(
 
 
 @given(TOLD, st.none() | st.floats(0, 1e9))
-def test_whatever_an_agent_makes_up_only_its_claims_get_through(told: dict[str, Any], seen: float | None) -> None:
-    metadata = by_agent(seen, **told)
+def test_agents_can_only_add_claims_to_the_metadata(given_metadata: dict[str, Any], seen: float | None) -> None:
+    metadata = by_agent(seen, **given_metadata)
     assert metadata["received_at"] == "2026-03-01T12:00:05.000000+00:00"
     assert metadata["reported_by"] == "agent"
     assert metadata.get("observed_ms") == seen
     assert metadata.keys() <= {"received_at", "reported_by", "observed_ms", "duration_ms", CLAIMED}
     assert ("duration_ms" in metadata) == (seen is not None)
-    assert metadata.get(CLAIMED, {}) == {name: value for name, value in told.items() if name in OF_AGENTS}
+    assert metadata.get(CLAIMED, {}) == {name: value for name, value in given_metadata.items() if name in OF_AGENTS}
 
 
 @given(st.floats(0, 1e7), st.floats(0, 1e7))
@@ -124,8 +124,8 @@ def test_a_claim_is_believed_within_what_its_measuring_can_err_by(said: float, s
 
 @settings(max_examples=40)
 @given(TOLD, st.booleans())
-def test_a_dossier_can_be_drawn_of_whatever_was_handed_in(told: dict[str, Any], agent: bool) -> None:
-    metadata = metadata_to_judge(HandedIn({}, told, by_agent=agent), None, NOW)
+def test_every_submission_has_a_dossier(given_metadata: dict[str, Any], agent: bool) -> None:
+    metadata = metadata_to_judge(HandedIn({}, given_metadata, by_agent=agent), None, NOW)
     made = drawn(metadata)
     assert made.received_at == NOW.timestamp()
     assert govern(made).valid in (True, False)
@@ -150,14 +150,19 @@ def test_a_planted_string_is_found_wherever_it_is_hidden(around: Any, canary: st
         assert find_leaked_canaries((canary,), output) == mark
 
 
-# Times, and who tells them.
+# Times, and where they come from.
 
 
 def test_an_operators_word_is_taken_as_it_is() -> None:
-    told = {"duration_ms": 1, "evaluator": {"canary_intact": True}, "usage": {"provider_tokens": 9}, "model": "x"}
-    metadata = metadata_to_judge(HandedIn({}, told), 5000.0, NOW)
-    assert metadata == {**told, "received_at": "2026-03-01T12:00:05.000000+00:00", "reported_by": "operator"}
-    assert told.keys() == {"duration_ms", "evaluator", "usage", "model"}
+    given_metadata = {
+        "duration_ms": 1,
+        "evaluator": {"canary_intact": True},
+        "usage": {"provider_tokens": 9},
+        "model": "x",
+    }
+    metadata = metadata_to_judge(HandedIn({}, given_metadata), 5000.0, NOW)
+    assert metadata == {**given_metadata, "received_at": "2026-03-01T12:00:05.000000+00:00", "reported_by": "operator"}
+    assert given_metadata.keys() == {"duration_ms", "evaluator", "usage", "model"}
 
 
 @pytest.mark.parametrize("agent", [True, False])
@@ -168,7 +173,7 @@ def test_claims_of_metrics_are_kept_beside_the_rest(agent: bool) -> None:
     assert drawn(metadata).claims == {"accuracy": 0.9}
 
 
-def test_the_moment_of_arrival_is_told_in_universal_time() -> None:
+def test_the_time_of_arrival_is_in_utc() -> None:
     elsewhere = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
     assert metadata_to_judge(HandedIn({}, {}), None, elsewhere)["received_at"] == "2026-03-01T12:00:05.000000+00:00"
 
@@ -180,7 +185,7 @@ def test_what_an_agent_says_of_its_time_is_held_against_the_clock(said: Any, jud
     assert by_agent(duration_ms=said)["duration_ms"] == judged_as
 
 
-def test_an_agent_that_tells_no_time_is_judged_by_the_clock() -> None:
+def test_an_agent_without_a_claimed_time_is_judged_by_the_clock() -> None:
     metadata = by_agent()
     assert (metadata["duration_ms"], metadata["observed_ms"]) == (5000, 5000)
     assert by_agent(None).keys() == {"received_at", "reported_by"}
@@ -192,7 +197,7 @@ def test_an_agent_caught_is_shown_with_both_times() -> None:
     assert govern(made).names == ["latency_mismatch"]
 
 
-def test_a_time_that_nobody_saw_is_a_claim_and_earns_nothing() -> None:
+def test_a_time_that_was_not_observed_is_a_claim() -> None:
     criteria = SuccessCriteria.model_validate({"criteria": [FAST]})
     terms = Terms(cpc_rate=1)
     for metadata, provenance, bonus in (
@@ -207,14 +212,14 @@ def test_a_time_that_nobody_saw_is_a_claim_and_earns_nothing() -> None:
 
 
 @pytest.mark.parametrize("metric", ["time_to_first_byte", "processing_time"])
-def test_times_within_a_run_are_claims_even_where_the_whole_was_seen(metric: str) -> None:
+def test_times_within_an_observed_run_are_claims(metric: str) -> None:
     metadata = by_agent(20.0, duration_ms=20, ttfb_ms=1, processing_ms=1)
     assert metadata["duration_ms"] == 20
     (one,) = judged({**FAST, "metric": metric}, metadata=metadata).criterion_results
     assert one.provenance is Provenance.CLAIMED
 
 
-def test_code_of_the_authors_own_finds_no_claim_where_it_looks_for_what_was_seen() -> None:
+def test_custom_code_reads_observed_times_only() -> None:
     quick = {"expr": "double(metadata.duration_ms)", "metric_type": "latency", "comparison": "lte", "threshold": 50}
     for seen, status in ((None, Status.INDETERMINATE), (20.0, Status.MET)):
         (one,) = judged(quick, metadata=by_agent(seen, duration_ms=10)).criterion_results
@@ -258,7 +263,7 @@ def test_what_cannot_be_read_says_nothing(name: str, value: Any) -> None:
     ("claims", "read"),
     [({"a": 1, "b": "high", "c": 10**400, "d": True, "e": None}, {"a": 1.0}), ([1], {}), ("x", {}), (None, {})],
 )
-def test_claims_that_are_no_numbers_are_none(claims: Any, read: dict[str, float]) -> None:
+def test_claims_that_are_not_numbers_are_ignored(claims: Any, read: dict[str, float]) -> None:
     assert drawn({"claimed_metrics": claims}).claims == read
 
 
@@ -282,7 +287,7 @@ def test_a_moment_has_a_zone_or_is_a_number(value: Any, moment: float | None) ->
     assert drawn({"started_at": value}).started_at == moment
 
 
-def test_huge_integers_are_no_numbers_here() -> None:
+def test_huge_integers_are_ignored() -> None:
     huge = drawn({"output_tokens": 10**400, "total_tokens": -(10**400), "duration_ms": 10**400})
     assert (huge.output_tokens, huge.claimed_tokens, huge.claimed_ms) == (None, None, None)
 
@@ -308,7 +313,7 @@ def test_a_claim_is_written_beside_what_it_earns() -> None:
         ({"comparison": "gt", "threshold": -4, "metric_type": "numeric"}, 1.5),
     ],
 )
-def test_a_margin_is_how_far_past_a_one_sided_threshold_a_value_lies(criterion: Any, margin: float | None) -> None:
+def test_a_margin_is_the_distance_past_a_one_sided_threshold(criterion: Any, margin: float | None) -> None:
     (fact,) = dossier_of(ABOUT, Work(), judged({**WORDS, **criterion}), CheatTraps(), claimed_may_earn=False).metrics
     assert fact.met
     assert fact.margin == margin
@@ -407,7 +412,7 @@ def test_planted_digits_are_found_in_numbers(number: Any) -> None:
     assert find_leaked_canaries(("1234567890",), {"n": number}) == [sha256(b"1234567890").hexdigest()]
 
 
-def test_numbers_of_any_size_can_be_looked_at() -> None:
+def test_canaries_are_sought_in_numbers_of_any_size() -> None:
     odd = {"a": 10**5000, "b": 1e308, "c": -1e308, "d": math.inf, "e": math.nan, "f": True, "g": 5e-324}
     assert find_leaked_canaries(("1234567890",), odd) == []
 
@@ -473,12 +478,12 @@ def test_a_task_is_its_input_and_what_is_asked_about_it() -> None:
     "dressed", [str.upper, "\u200b".join, lambda text: f" {text} ", lambda text: text.replace("-", "\u2014")]
 )
 def test_an_output_is_the_same_however_it_is_dressed_up(dressed: Callable[[str], str]) -> None:
-    text = "an answer - of its own, long enough to be told from all of the others"
+    text = "an answer - of its own, long enough to be recognised among the others"
     assert marks(text=text).output == marks(text=dressed(text)).output is not None
     assert marks(text=text).sketch == marks(text=dressed(text)).sketch
 
 
-def test_inputs_are_told_apart_by_what_agents_see_of_them() -> None:
+def test_input_fingerprints_use_what_agents_see() -> None:
     handed = HandedIn({"text": "x"}, {})
     seen = fingerprints_of(CONTRACT, {"question": "why"}, handed).input
     assert seen == fingerprints_of(CONTRACT, {"question": "why", "reference": "because"}, handed).input
@@ -486,7 +491,7 @@ def test_inputs_are_told_apart_by_what_agents_see_of_them() -> None:
     assert fingerprints_of(CONTRACT, {"question": object()}, handed).input == ""
 
 
-def test_only_an_output_that_is_long_enough_is_somebodys_own() -> None:
+def test_only_long_outputs_have_a_fingerprint() -> None:
     assert marks(text="x" * (LONG_CHARS - 1)).output is None
     assert marks(text="x" * LONG_CHARS).output == sha256(b"x" * LONG_CHARS).hexdigest()
     assert marks(text="short").sketch == marks(text="short").sketch != marks(text="other").sketch

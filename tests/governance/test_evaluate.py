@@ -1,4 +1,4 @@
-"""What the rules' answers amount to, whatever the rules are."""
+"""Applying the rules: the worst action counts, and a rule that raises holds the outcome."""
 
 import math
 from collections.abc import Callable, Mapping

@@ -189,7 +189,7 @@ def test_three_bits_are_near_and_four_are_not() -> None:
     assert not is_near("0000000000000000", "800000000000000e")
 
 
-def test_a_very_long_text_is_looked_at_from_its_first_to_its_last_word() -> None:
+def test_a_very_long_text_is_sampled_from_first_to_last_word() -> None:
     words = [f"w{number}" for number in range(4 * BLOCKS * BLOCK_WORDS)]
     whole = sketch(" ".join(words))
     assert is_near(whole, sketch(" ".join(["first", *words])))
@@ -261,5 +261,5 @@ def test_a_sketch_is_that_of_what_is_seen() -> None:
         (GovernanceResult(valid=True, flags=["replayed_output"]), False),
     ],
 )
-def test_what_is_not_believed_or_seen_before_is_nobodys_own(said: GovernanceResult | None, sighted: bool) -> None:
+def test_invalid_or_copied_outputs_are_not_first_outputs(said: GovernanceResult | None, sighted: bool) -> None:
     assert is_first_output(said) is sighted

@@ -1,4 +1,4 @@
-"""Somebody else's governance over HTTP: an answer is read, and anything else is no answer."""
+"""Governance over HTTP: a valid answer is read, everything else is unreachable."""
 
 import asyncio
 import ipaddress
@@ -187,7 +187,7 @@ def test_a_network_that_is_not_public_is_not_asked(server: Server) -> None:
     assert server.seen == []
 
 
-def test_no_server_is_no_answer(server: Server) -> None:
+def test_a_server_that_is_not_there_is_unreachable(server: Server) -> None:
     client = RemoteGovernance("http://127.0.0.1:1/", allowed_networks=LOOPBACK, timeout_s=2)
     with pytest.raises(Unreachable):
         asyncio.run(client.validate_outcome(contract_id="c", claimed_metrics={}, execution_context={}))

@@ -1,4 +1,4 @@
-"""The rules on trial: proof never hits the honest, holds hardly ever do, and the same seed tells the same story."""
+"""The simulated market: proof never invalidates honest work, holds rarely do, and a seed gives the same report."""
 
 import pytest
 from hypothesis import settings
@@ -79,15 +79,15 @@ def the_counts_agree_with_each_other(found: TrialReport) -> None:
         assert rule.false_per_10k == pytest.approx(rule.false_positives * 10_000 / found.honest)
 
 
-def test_the_same_seed_tells_the_same_story_and_another_another() -> None:
+def test_the_same_seed_gives_the_same_report() -> None:
     assert trial(7, 400).to_json() == trial(7, 400).to_json()
     assert trial(7, 400).rules != trial(8, 400).rules
 
 
-def test_progress_is_told() -> None:
-    told: list[tuple[int, int]] = []
-    trial(1, 5, progress=lambda done, total: told.append((done, total)))
-    assert told == [(number, 5) for number in range(1, 6)]
+def test_progress_is_reported() -> None:
+    reported: list[tuple[int, int]] = []
+    trial(1, 5, progress=lambda done, total: reported.append((done, total)))
+    assert reported == [(number, 5) for number in range(1, 6)]
 
 
 def test_a_policy_is_tried_as_it_would_be_used() -> None:
@@ -101,7 +101,7 @@ def test_a_policy_is_tried_as_it_would_be_used() -> None:
     assert found.held_honest > 50
 
 
-def test_without_honest_outcomes_there_is_no_rate() -> None:
+def test_without_honest_outcomes_rates_are_zero() -> None:
     # The first agent of this seed cheats.
     alone = next(found for seed in range(50) if (found := trial(seed, 1)).honest == 0)
     assert alone.held_honest_per_10k == 0.0

@@ -1,4 +1,4 @@
-"""What every rule promises, whoever wrote it, and what each says just at its limits and just over them."""
+"""The governance rules: what all of them promise, and what each finds at its limits."""
 
 import math
 
@@ -125,9 +125,9 @@ def test_a_value_or_claim_outside_its_domain_is_impossible(
     for value in impossible:
         (measured,) = suspected("range_impossible", Dossier(metrics=[fact(value, kind)]))
         (claimed,) = suspected("range_impossible", Dossier(metrics=[fact(None, kind)], claims={"m": value}))
-        told = value if math.isfinite(value) else str(value)
-        assert (measured.metric, measured.evidence) == ("m", {"value": told})
-        assert (claimed.metric, claimed.evidence) == ("m", {"claimed": told})
+        shown = value if math.isfinite(value) else str(value)
+        assert (measured.metric, measured.evidence) == ("m", {"value": shown})
+        assert (claimed.metric, claimed.evidence) == ("m", {"claimed": shown})
 
 
 def test_a_claim_may_be_meant_as_any_type_that_its_metric_has() -> None:
@@ -140,7 +140,7 @@ def test_a_claim_may_be_meant_as_any_type_that_its_metric_has() -> None:
     [
         (3000.0, 1000.0, None, 0),
         (3001.0, 1000.0, None, 1),
-        # What was observed may be shorter than the work, which began before anybody looked.
+        # The observed time may be shorter than the work, which started before the observation.
         (3001.0, None, 1000.0, 0),
         (3001.0, 1100.0, 1000.0, 0),
         # A clock that counts in milliseconds says 0 for less than one.
@@ -176,7 +176,7 @@ def test_more_tokens_a_second_than_any_model_writes_are_impossible(
         (9000.0, None, -1.7e308, 1.7e308, 0),
     ],
 )
-def test_without_a_claimed_duration_the_claimed_moments_tell_it(
+def test_without_a_claimed_duration_the_claimed_times_give_it(
     tokens: float, claimed: float | None, started: float | None, ended: float | None, found: int
 ) -> None:
     dossier = Dossier(output_tokens=tokens, claimed_ms=claimed, started_at=started, ended_at=ended)
@@ -286,7 +286,7 @@ def test_a_claim_is_held_against_what_was_measured(
     assert action_of("claimed_vs_measured", dossier) is action
 
 
-def test_a_claim_is_held_against_the_criterion_that_bears_it_out_best() -> None:
+def test_a_claim_is_compared_with_its_closest_measurement() -> None:
     measured = [fact(value, SHARE, provenance=Provenance.COMPUTED) for value in (0.2, 0.95, 0.7)]
     assert judged("claimed_vs_measured", Dossier(claims={"m": 0.95}, metrics=measured)) == []
     (found,) = suspected("claimed_vs_measured", Dossier(claims={"m": 0.5}, metrics=measured))
@@ -296,7 +296,7 @@ def test_a_claim_is_held_against_the_criterion_that_bears_it_out_best() -> None:
 @pytest.mark.parametrize(
     "against", [fact(0.5, provenance=Provenance.CLAIMED), fact(None), fact(math.nan), MetricFact("other", "c", 0.5)]
 )
-def test_a_claim_that_nothing_was_measured_for_is_not_held_against_anything(against: MetricFact) -> None:
+def test_a_claim_without_a_measurement_is_not_compared(against: MetricFact) -> None:
     assert judged("claimed_vs_measured", Dossier(claims={"m": 0.9}, metrics=[against])) is None
     assert judged("claimed_vs_measured", Dossier(claims={"m": math.inf}, metrics=[fact(0.5)])) is None
 
@@ -308,7 +308,7 @@ def test_every_change_of_the_evaluator_is_named() -> None:
     assert (changed.evidence, touched.evidence) == ({"changed": ["gone", "new", "tests"]}, {"canary_intact": False})
 
 
-def test_every_string_that_leaked_is_told_by_its_hash() -> None:
+def test_leaked_strings_are_named_by_hash() -> None:
     (found,) = suspected("canary_leak", Dossier(canaries=3, leaked=["bb", "aa"]))
     assert (found.evidence, found.statistic) == ({"leaked": ["aa", "bb"], "planted": 3}, 2.0)
 
@@ -360,7 +360,7 @@ def test_results_bunch_when_too_many_lie_just_past_the_threshold(margins: list[f
     assert bool(judged("threshold_bunching", Dossier(history=History(margins=margins)))) is found
 
 
-def test_six_results_near_the_threshold_are_enough_to_look() -> None:
+def test_six_results_near_the_threshold_are_enough() -> None:
     assert judged("threshold_bunching", Dossier(history=History(margins=[0.0] * 6))) == []
     assert judged("threshold_bunching", Dossier(history=History(margins=[0.0] * 5 + [0.03]))) is None
 
@@ -395,9 +395,7 @@ def dealings(pair: int, pair_bonus: int, others: int = 0, others_bonus: int = 0,
         (Dealings(39, 39, 45, 39, 39, 39, 1000, 900), True, False),
     ],
 )
-def test_a_pair_is_held_when_it_does_far_better_than_either_elsewhere(
-    before: Dealings, earned: bool, held: bool
-) -> None:
+def test_a_pair_far_better_than_elsewhere_is_held(before: Dealings, earned: bool, held: bool) -> None:
     assert action_of("concentrated_pair", paired(before, earned=earned)) is (Action.HOLD if held else None)
 
 
@@ -409,7 +407,7 @@ def test_twelve_dealings_are_the_least() -> None:
     assert judge(paired(dealings(10, 10)), limits) == []
 
 
-def test_nobody_is_half_of_a_pair() -> None:
+def test_a_pair_needs_an_agent_and_a_consumer() -> None:
     assert judged("concentrated_pair", Dossier(consumer_id="c")) is None
 
 
@@ -452,12 +450,12 @@ def test_an_anomaly_needs_something_to_measure_by() -> None:
     assert judged("anomaly", against(99.0, mean=0.0, deviation=0.0)) is None
     assert judged("anomaly", against(math.nan)) is None
     assert judged("anomaly", Dossier(metrics=[fact(None)], history=against(1.0).history)) is None
-    # A last digit is no spread, and no anomaly.
+    # A difference in the last digit is neither spread nor anomaly.
     assert judged("anomaly", against(10.0 + 1e-14, deviation=1e-16)) == []
     assert judged("anomaly", against(10.1, deviation=0.0))
 
 
-def test_a_metric_that_two_criteria_use_is_flagged_once_for_its_worst_value() -> None:
+def test_a_metric_of_two_criteria_is_flagged_once_for_the_worst() -> None:
     twice = Dossier(metrics=[fact(15.0), fact(20.0), fact(14.0)], history=against(0.0).history)
     (found,) = suspected("anomaly", twice)
     assert found.statistic == 10.0
