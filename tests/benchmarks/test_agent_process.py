@@ -169,7 +169,7 @@ def test_what_an_environment_cannot_hold_stands_in_the_file_alone(tmp_path: Path
 
 @pytest.mark.parametrize("written", ["", "  ", "a 'b", "no-such-program"])
 def test_a_command_that_cannot_be_run_is_refused_before_it_is(written: str) -> None:
-    with pytest.raises(AuthorError, match="the agent's command"):
+    with pytest.raises(AuthorError, match="command"):
         parse_agent_command(written, ["t"])
 
 

@@ -59,9 +59,7 @@ def codes(report: TaskReport) -> list[tuple[str, str | None]]:
 def test_a_task_that_asks_for_something_is_not_met_by_nothing() -> None:
     report = lint(ASKED, UNTOUCHED)
     assert (report.ok, codes(report), report.nothing) == (True, [("points_for_nothing", None)], "partial")
-    assert report.findings[0].message.startswith(
-        "an agent that does nothing earns a score of 0.5; give what forbids `weight: 0`"
-    )
+    assert " 0.5; " in report.findings[0].message
     assert (report.free, report.gold, report.mutants_tried) == ({"untouched": 1.0}, None, 0)
 
 
@@ -200,7 +198,7 @@ def test_how_many_may_be_there_is_read_as_the_checks_read_it() -> None:
 def test_a_gold_run_that_does_not_pass_is_an_error_and_says_what_it_misses() -> None:
     report = lint(ASKED, UNTOUCHED, gold=rows(("prior_auth/1", b'{"member":"M1","cpt":"1"}')))
     assert (report.ok, report.gold, codes(report)[1:]) == (False, "partial", [("gold_fails", None)])
-    assert report.findings[1].message == "the gold run does not pass (partial, score 0.5): asked"
+    assert report.findings[1].message.endswith("(partial, score 0.5): asked")
 
 
 def test_good_criteria_notice_every_mistake() -> None:
@@ -224,7 +222,8 @@ def test_what_was_done_must_not_be_undone_unnoticed() -> None:
     more = rows(("prior_auth/1", b'{"member":"M1","cpt":"72148"}'), ("note/1", b'{"text":"called"}'))
     report = lint(ASKED, UNTOUCHED | {"except": ["portal:note/*"]}, gold=more)
     (undone,) = [finding for finding in report.findings if finding.severity is Severity.ERROR]
-    assert undone.message == "passes all the same with portal:note/1 undone; add a criterion that notices"
+    assert undone.code == "mutant_passes"
+    assert "portal:note/1 undone;" in undone.message
     assert not report.ok
 
 
@@ -255,7 +254,7 @@ def test_a_list_that_is_too_long_is_cut_between_its_entries_and_all_are_counted(
     head, _, listed = finding.message.partition(": ")
     named, _, more = listed.rpartition(" and ")
     assert (len(report.survivors), report.survived > MAX_SURVIVORS) == (MAX_SURVIVORS, True)
-    assert head == f"{report.survived} mutants with one field wrong pass"
+    assert head.startswith(f"{report.survived} mutants ")
     assert more == f"{report.survived - len(named.split(', '))} more"
     assert set(report.survivors) <= {one.name for one in environment_mutants(BEFORE, rows(("prior_auth/1", row)))}
     assert all(name.startswith("portal:prior_auth/1 ") for name in named.split(", "))
@@ -274,7 +273,7 @@ def test_an_act_undone_unnoticed_is_told_however_many_mistakes_there_are() -> No
     report = lint(NONE_OF | {"count": 0}, gold=rows(*notes))
     told = [finding for finding in report.findings if finding.code == "mutant_passes"]
     assert [finding.severity for finding in told[:12]] == [Severity.ERROR] * 12
-    assert told[-1].message.endswith("more like these")
+    assert (told[-1].severity, " 8 mutants " in told[-1].message) == (Severity.WARNING, True)
     assert len(told) == MAX_SURVIVORS + 1
 
 

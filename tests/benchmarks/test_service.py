@@ -16,7 +16,7 @@ from tests.benchmarks.benching import create_one, find_row
 from meruit.app import build_benchmarks, build_environments
 from meruit.benchmarks.service import Benchmarks, TaskRunStart
 from meruit.config import Settings
-from meruit.errors import MeruitError, TaskRunStateError, Unreachable
+from meruit.errors import AddressFault, InvalidAddress, MeruitError, TaskRunStateError, UnknownPlayground, Unreachable
 from meruit.model.access import Scope
 from meruit.model.criterion import Assertion
 from meruit.model.environment import SourceKind
@@ -259,7 +259,7 @@ def test_a_run_that_does_not_count_tells_everything(play: Play) -> None:
         assert [one["label"] for one in told["criteria"]] == [one["label"] for one in SEVEN]
         first = told["criteria"][0]
         assert first["evidence"]["fieldResults"][0]["expected"] == "booked"
-        assert first["details"] == "does not fit: status"
+        assert first["details"].endswith(": status")
 
     play(story)
 
@@ -308,7 +308,7 @@ def test_an_assertion_that_nobody_knows_any_more_fails_on_its_authors_account_an
         found = here.criteria(run)
         assert (run.verdict, run.exact) == (Verdict.PARTIAL, "1/2")
         assert (found["odd"].status, found["odd"].score, found["odd"].fault) == ("failed", 0.0, Fault.AUTHOR)
-        assert "unsupported assertion: no check is named 'gone-tomorrow'" in (found["odd"].details or "")
+        assert "'gone-tomorrow'" in (found["odd"].details or "")
         assert found["odd"].evidence["unsupported_assertion"] == "gone-tomorrow"
         assert found["booked"].status is CriterionStatus.PASSED
 
@@ -446,10 +446,10 @@ def test_an_agent_that_stops_waiting_keeps_the_world_that_it_was_given(
 def test_a_world_that_cannot_be_read_at_the_start_is_taken_down(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(here: Playing) -> None:
         async def broken(*_arguments: Any) -> Any:
-            raise Unreachable("the disk is full")
+            raise Unreachable("no space left")
 
         monkeypatch.setattr(here.benchmarks.environments, "read", broken)
-        with pytest.raises(Unreachable, match="the disk is full"):
+        with pytest.raises(Unreachable, match="no space left"):
             await here.started()
         assert here.host.listing() == []
 
@@ -540,7 +540,7 @@ def test_a_source_in_trouble_is_an_error_of_the_system_until_a_recheck_decides(c
         found = here.criteria(run)
         active = found["active"]
         assert (active.status, active.score, active.passed, active.fault) == ("error", None, False, Fault.SYSTEM)
-        assert "could not be read" in (active.details or "")
+        assert "403" in (active.details or "")
         assert found["asked"].status is CriterionStatus.PASSED
         # Met it would pass, and failed it would not.
         assert (run.verdict, run.exact, run.exact_high) == (Verdict.INCONCLUSIVE, "1/2", "1")
@@ -552,7 +552,7 @@ def test_a_source_in_trouble_is_an_error_of_the_system_until_a_recheck_decides(c
         assert (decided.verdict, decided.exact, decided.status) == (Verdict.PASS, "1", RunStatus.COMPLETED)
         assert here.host.listing() == []
         for reread in (False, True):
-            with pytest.raises(TaskRunStateError, match="nothing is left"):
+            with pytest.raises(TaskRunStateError, match=run.id):
                 await here.benchmarks.recheck(here.tenant, run.id, reread=reread)
 
     charted(story)
@@ -566,7 +566,7 @@ def test_what_is_missing_decides_nothing_where_both_bounds_agree(charted: Play) 
         run = await here.benchmarks.complete(here.scope, begun.run.id)
         assert (run.verdict, here.criteria(run)["active"].status) == (Verdict.FAIL, CriterionStatus.ERROR)
         # Its world is gone: looking again could only know less.
-        with pytest.raises(TaskRunStateError, match="nothing is left"):
+        with pytest.raises(TaskRunStateError, match=run.id):
             await here.benchmarks.recheck(here.tenant, run.id)
 
     charted(story)
@@ -606,7 +606,7 @@ def test_where_all_was_read_nothing_is_read_anew(charted: Play, monkeypatch: pyt
         given, done = here.benchmarks._load_evidence(here.tenant, run)
         done["world"]["chart"]["trouble"] = None
         monkeypatch.setattr(here.benchmarks, "_load_evidence", lambda *_: (given, done))
-        with pytest.raises(TaskRunStateError, match="all of its world was read"):
+        with pytest.raises(TaskRunStateError, match=run.id):
             await here.benchmarks.recheck(here.tenant, run.id, reread=True)
 
     charted(story)
@@ -624,7 +624,7 @@ def test_a_reading_that_knows_less_than_the_one_before_is_not_recorded(
         assert result is not None
         fuller = msgspec.structs.replace(result, coverage=1.0)
         monkeypatch.setattr(here.benchmarks.reader, "result", lambda *_: fuller)
-        with pytest.raises(Unreachable, match="less of its world can be read"):
+        with pytest.raises(Unreachable, match=run.id):
             await here.benchmarks.recheck(here.tenant, run.id, reread=True)
         assert here.benchmarks.reader.run(here.scope, run.id) == run
 
@@ -639,9 +639,7 @@ def test_a_run_whose_world_cannot_be_read_before_its_agent_acts_is_not_started(c
         run = await create_one(here.benchmarks, here.tenant, "me", "demo", "t1", scored=False, agent_id="a1")
         chart.up = False
         for _ in range(2):
-            with pytest.raises(
-                Unreachable, match=r"task t1 was not started, as its world cannot be read: chart: .*403"
-            ):
+            with pytest.raises(Unreachable, match=r"task t1 .*: chart: .*403"):
                 await here.benchmarks.start(here.scope, run.id)
             assert here.benchmarks.reader.run(here.scope, run.id) == run
             assert here.host.listing() == []
@@ -659,24 +657,23 @@ def test_a_run_whose_world_cannot_be_read_before_its_agent_acts_is_not_started(c
 
 
 @pytest.mark.parametrize(
-    ("at", "kind", "words"),
+    ("at", "kind", "fault"),
     [
-        (
-            "http://chart.example/fhir",
-            "fhir",
-            "may not be read, only sources that are configured: write at: config:NAME",
-        ),
-        ("file:///etc", "files", "may not be read, only sources that are configured"),
-        ("/etc", "files", "may not be read, only sources that are configured"),
-        ("config:other", "fhir", "no source is configured as 'other'"),
-        ("config:chart", "rows", "the source that is configured as 'chart' is fhir, not rows"),
+        ("http://chart.example/fhir", "fhir", AddressFault.NOT_ALLOWED),
+        ("file:///etc", "files", AddressFault.NOT_ALLOWED),
+        ("/etc", "files", AddressFault.NOT_ALLOWED),
+        ("config:other", "fhir", AddressFault.NOT_CONFIGURED),
+        ("config:chart", "rows", AddressFault.OTHER_KIND),
     ],
 )
-def test_a_service_reads_only_what_its_operator_configured(charted: Play, at: str, kind: str, words: str) -> None:
+def test_a_service_reads_only_what_its_operator_configured(
+    charted: Play, at: str, kind: str, fault: AddressFault
+) -> None:
     async def story(here: Playing, chart: Chart) -> None:
         asked = {"fhir": ON_CHART, "rows": ON_PORTAL, "files": SEVEN[3]}[kind]
-        with pytest.raises(MeruitError, match=words):
+        with pytest.raises(InvalidAddress) as refused:
             await here.started(task(asked, sources={"own": {"kind": kind, "at": at}}))
+        assert refused.value.fault is fault
         assert chart.asked == []
         assert here.host.listing() == []
 
@@ -701,7 +698,7 @@ def test_a_world_that_is_lost_is_nobodys_failure(play: Play) -> None:
     async def story(here: Playing) -> None:
         begun = await here.started()
         await here.host.remove(begun.run.playground_id or "")
-        with pytest.raises(MeruitError, match="not served here any more"):
+        with pytest.raises(UnknownPlayground):
             await here.benchmarks.access(here.scope, begun.run.id)
         run = await here.benchmarks.complete(here.scope, begun.run.id)
         assert (run.verdict, run.coverage) == (Verdict.INCONCLUSIVE, 0.0)

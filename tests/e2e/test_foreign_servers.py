@@ -20,7 +20,7 @@ from meruit.app import build_benchmarks, build_environments, open_store
 from meruit.benchmarks.service import Benchmarks
 from meruit.config import Settings
 from meruit.documents.authoring import parse_benchmark
-from meruit.errors import AuthorError, TaskRunStateError, Unreachable
+from meruit.errors import AddressFault, InvalidAddress, TaskRunStateError, Unreachable
 from meruit.model.access import Scope
 from meruit.model.evidence import Fault
 from meruit.model.task_run import CriterionRun, RunStatus, TaskRun
@@ -519,16 +519,16 @@ def check_unknown(found: Judged) -> None:
             MANY,
             [as_asked, unseen, one_more],
             False,
-            id="1,000 of 2,360 and no next link",
+            id="1,000 of 2,360",
         ),
-        pytest.param(lists(a_part_without_a_next_link), 5, [nothing, and_more], False, id="half and no next link"),
-        pytest.param(lists(a_total_of_one), 5, [as_asked, and_more, unseen], True, id="a total of one"),
+        pytest.param(lists(a_part_without_a_next_link), 5, [nothing, and_more], False, id="half"),
+        pytest.param(lists(a_total_of_one), 5, [as_asked, and_more, unseen], True, id="total of one"),
         pytest.param(
             lists(a_full_page_with_too_small_a_total), 200, [as_asked, one_more], False, id="200 of 201, called 150"
         ),
-        pytest.param(lists(a_next_link_to_itself), 5, [nothing, as_asked, and_more], False, id="next in a circle"),
-        pytest.param(behind, 5, [as_asked, and_more, unseen], False, id="a search that lags"),
-        pytest.param(behind, 5, [nothing], True, id="a search that lags behind nothing"),
+        pytest.param(lists(a_next_link_to_itself), 5, [nothing, as_asked, and_more], False, id="next in circles"),
+        pytest.param(behind, 5, [as_asked, and_more, unseen], False, id="lagging search"),
+        pytest.param(behind, 5, [nothing], True, id="lag of nothing"),
     ],
 )
 def test_a_server_that_lies_never_makes_a_pass(
@@ -545,7 +545,7 @@ def test_a_server_that_lies_never_makes_a_pass(
                     server.lie = None
                     found = judged(benchmarks, await benchmarks.recheck(TENANT, found.run.id, reread=True))
                 check_truth(found, deed)
-                with pytest.raises(TaskRunStateError, match="nothing is left"):
+                with pytest.raises(TaskRunStateError, match=found.run.id):
                     await benchmarks.recheck(TENANT, found.run.id, reread=True)
 
     asyncio.run(run())
@@ -576,7 +576,7 @@ def test_a_parameter_that_the_server_does_not_know_hides_nothing(serving: Servin
             # It says that there is none, and there are two.
             assert (reply["total"], reply["entry"]) == (0, [])
             found = judged(benchmarks, run).criteria["ordered once"]
-            assert found.details == "2 found; exactly 1 asked for"
+            assert (found.details or "").startswith("2 found; exactly 1 ")
         sent = {name for request in server.asked if str(request.url) != asked for name in request.url.params}
         assert sent == {"_count"}
 
@@ -594,7 +594,7 @@ def test_a_creation_that_only_the_history_shows_is_no_pass_for_whoever_should_ha
                 server.held, server.lie = at_first(), None
                 found = judged(benchmarks, await acted(benchmarks, server, deed, behind))
                 check_unknown(found)
-                assert "its search may lag behind" in (found.criteria["nothing else"].details or "")
+                assert BASE in (found.criteria["nothing else"].details or "")
                 server.lie = None
                 check_truth(judged(benchmarks, await benchmarks.recheck(TENANT, found.run.id, reread=True)), deed)
 
@@ -644,7 +644,7 @@ def test_without_a_history_only_a_lag_that_is_longer_than_the_wait_is_believed_a
     found = lagged(serving, ordered_only, lagging_lists=2)
     check_truth(found, nothing)
     told = [one["what"] for one in found.criteria["nothing ordered"].evidence["reads"]]
-    assert any("a search that lags behind for longer than the 0.001 s between readings" in one for one in told)
+    assert any(" 0.001 s " in one for one in told)
 
 
 def test_no_criterion_makes_a_source_settle_less_than_another_asks() -> None:
@@ -706,7 +706,7 @@ def test_what_is_known_decides_as_far_as_it_can(serving: Serving, tmp_path: Path
             if required:
                 # Whatever the other source held: nothing could make up for this.
                 assert found.verdict is Verdict.FAIL
-                with pytest.raises(TaskRunStateError, match="nothing is left"):
+                with pytest.raises(TaskRunStateError, match=found.id):
                     await benchmarks.recheck(TENANT, started.id, reread=True)
             else:
                 assert found.verdict is Verdict.INCONCLUSIVE
@@ -732,16 +732,16 @@ EHR = {"kind": "fhir", "at": BASE, "types": TYPES}
 
 
 @pytest.mark.parametrize(
-    ("address", "kind", "why"),
+    ("address", "kind", "fault"),
     [
-        (BASE, "fhir", "write at: config:NAME"),
-        ("/etc", "files", "write at: config:NAME"),
-        ("config:nobody", "fhir", "no source is configured as 'nobody'"),
-        ("config:drop", "fhir", "'drop' is files, not fhir"),
+        (BASE, "fhir", AddressFault.NOT_ALLOWED),
+        ("/etc", "files", AddressFault.NOT_ALLOWED),
+        ("config:other", "fhir", AddressFault.NOT_CONFIGURED),
+        ("config:drop", "fhir", AddressFault.OTHER_KIND),
     ],
 )
 def test_a_service_for_others_refuses_what_its_operator_did_not_name(
-    serving: Serving, tmp_path: Path, address: str, kind: str, why: str
+    serving: Serving, tmp_path: Path, address: str, kind: str, fault: AddressFault
 ) -> None:
     settings = configured(ehr=EHR, drop={"kind": "files", "at": str(tmp_path)})
 
@@ -752,8 +752,9 @@ def test_a_service_for_others_refuses_what_its_operator_did_not_name(
             serving(client, settings=settings, for_others=True) as benchmarks,
         ):
             run = await created(benchmarks, naming(address, kind))
-            with pytest.raises(AuthorError, match=why):
+            with pytest.raises(InvalidAddress) as refused:
                 await benchmarks.start(SCOPE, run.id)
+            assert refused.value.fault is fault
             assert benchmarks.reader.run(SCOPE, run.id).status is RunStatus.PENDING
         assert server.asked == []
 

@@ -24,7 +24,7 @@ async def test_nobody_is_judged_in_a_world_that_lacks_what_is_looked_at(
         raise MeruitError(sftp.NEEDS)
 
     def app(_find: object) -> None:
-        raise MeruitError("the portal needs jinja2")
+        raise MeruitError("no jinja2")
 
     monkeypatch.setattr(sftp, "serve", serve)
     monkeypatch.setattr(portal, "app", app)
@@ -40,4 +40,4 @@ async def test_nobody_is_judged_in_a_world_that_lacks_what_is_looked_at(
         assert len(begun) == len(host.listing()) == len(benchmark.tasks) - len(refused)
     assert {"roster", "imaging-authorization"} <= refused.keys()
     assert begun
-    assert all("the portal needs jinja2" in one and sftp.NEEDS in one for one in refused.values())
+    assert all("no jinja2" in one and sftp.NEEDS in one for one in refused.values())

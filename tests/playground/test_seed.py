@@ -149,45 +149,48 @@ def test_an_empty_seed_is_an_empty_playground(state: PlaygroundState) -> None:
     assert state.events() == []
 
 
-WRONG: list[tuple[Any, str]] = [
-    ({"fhri": []}, "unknown key 'fhri' (did you mean 'fhir'?)"),
-    ({"fhir": {}}, "fhir: expected a list"),
-    ({"fhir": ["none.json"]}, "fhir[0]: none.json cannot be read: No such file"),
-    ({"fhir": ["bad.json"]}, "fhir[0]: bad.json is not JSON"),
-    ({"fhir": ["bad.ndjson"]}, "bad.ndjson, line 2 is not JSON"),
-    ({"fhir": ["delete.json"]}, "delete.json, entry 0 asks for DELETE"),
-    ({"fhir": ["entries.json"]}, "entries.json, entry 0 is no entry"),
-    ({"fhir": ["list.json"]}, "list.json holds no resource"),
-    ({"fhir": [7]}, "expected the name of a file, or a resource"),
-    ({"fhir": [{"resourceType": "Patiens"}]}, "did you mean 'Patient'"),
-    ({"fhir": [{"resourceType": ["Patient"]}]}, "which FHIR R4 does not have"),
-    ({"fhir": [{"resourceType": "Patient", "id": "a_b"}]}, "has id 'a_b'"),
-    ({"fhir": [{"resourceType": "Patient", "meta": 7}]}, "meta that is no object"),
-    ({"fhir": [{"resourceType": "Patient", "id": "1"}] * 2}, "Patient/1 stands in fhir[0] and in fhir[1]"),
-    ({"rows": {"a/b": {"1": {}}}}, "has no / in its name"),
-    ({"rows": {"a": {"1": 7}}}, "rows.a.1: expected a mapping"),
-    ({"files": {"../x": "y"}}, "no path below the drop"),
-    ({"files": {"/x": "y"}}, "no path below the drop"),
-    ({"files": {"x": 7}}, "expected text, {base64: …} or {file: name}"),
-    ({"files": {"x": {"base64": "é"}}}, "not base64"),
-    ({"hl7": ["MSH", {"file": "none.hl7"}]}, "hl7[1]: none.hl7 cannot be read"),
-    ({"fhir": [{"id": "1"}]}, "fhir[0]: the resource has no resourceType"),
-    ({"fhir": [{"resourceType": "Bundle", "entry": [{}]}]}, "the resource, entry 0 holds no resource"),
+WRONG: list[tuple[Any, str, str]] = [
+    ({"fhri": []}, "fhri", "'fhir'"),
+    ({"fhir": {}}, "fhir", "list"),
+    ({"fhir": ["none.json"]}, "fhir[0]", "none.json"),
+    ({"fhir": ["bad.json"]}, "fhir[0]", "bad.json"),
+    ({"fhir": ["bad.ndjson"]}, "fhir[0]", "bad.ndjson, line 2"),
+    ({"fhir": ["delete.json"]}, "fhir[0]", "DELETE"),
+    ({"fhir": ["entries.json"]}, "fhir[0]", "entries.json, entry 0"),
+    ({"fhir": ["list.json"]}, "fhir[0]", "list.json"),
+    ({"fhir": [7]}, "fhir[0]", "expected"),
+    ({"fhir": [{"resourceType": "Patiens"}]}, "fhir[0]", "'Patient'"),
+    ({"fhir": [{"resourceType": ["Patient"]}]}, "fhir[0]", "resourceType ['Patient']"),
+    ({"fhir": [{"resourceType": "Patient", "id": "a_b"}]}, "fhir[0]", "id 'a_b'"),
+    ({"fhir": [{"resourceType": "Patient", "meta": 7}]}, "fhir[0]", "meta"),
+    ({"fhir": [{"resourceType": "Patient", "id": "1"}] * 2}, "fhir[1]", "Patient/1"),
+    ({"rows": {"a/b": {"1": {}}}}, "rows.a/b.1", "/"),
+    ({"rows": {"a": {"1": 7}}}, "rows.a.1", "mapping"),
+    ({"files": {"../x": "y"}}, "files.../x", "'../x'"),
+    ({"files": {"/x": "y"}}, "files./x", "'/x'"),
+    ({"files": {"x": 7}}, "files.x", "base64"),
+    ({"files": {"x": {"base64": "é"}}}, "files.x", "base64"),
+    ({"hl7": ["MSH", {"file": "none.hl7"}]}, "hl7[1]", "none.hl7"),
+    ({"fhir": [{"id": "1"}]}, "fhir[0]", "resourceType"),
+    ({"fhir": [{"resourceType": "Bundle", "entry": [{}]}]}, "fhir[0]", "entry 0"),
     (
         {"rows": {"auth_rule": {"1": {"decision": "certifed"}}}},
-        "unknown decision 'certifed' (did you mean 'certified'?); there are certified, not_certified, pended",
+        "rows.auth_rule.1.decision",
+        "'certified'",
     ),
-    ({"rows": {"auth_rule": {"1": {"decision": ["certified"]}}}}, "unknown decision"),
-    ({"call": {"scrip": []}}, "call.scrip: unknown key 'scrip' (did you mean 'script'?)"),
-    ({"facts": []}, "facts: expected a mapping"),
+    ({"rows": {"auth_rule": {"1": {"decision": ["certified"]}}}}, "rows.auth_rule.1.decision", "certified"),
+    ({"call": {"scrip": []}}, "call.scrip", "'script'"),
+    ({"facts": []}, "facts", "mapping"),
 ]
 
 
-@pytest.mark.parametrize(("written", "words"), WRONG)
-def test_what_is_wrong_with_a_seed_is_said_with_its_place(written: Any, words: str) -> None:
+@pytest.mark.parametrize(("written", "where", "value"), WRONG)
+def test_each_problem_of_a_seed_has_its_path(written: Any, where: str, value: str) -> None:
     with pytest.raises(DocumentError) as caught:
         read_seed(written, read)
-    assert words in str(caught.value)
+    (problem,) = caught.value.problems
+    assert problem.where == where
+    assert value in problem.message
 
 
 def test_a_file_s_problems_have_lines_and_come_all_at_once() -> None:
@@ -195,11 +198,11 @@ def test_a_file_s_problems_have_lines_and_come_all_at_once() -> None:
     with pytest.raises(DocumentError) as caught:
         read_seed("s.yaml", {"s.yaml": text}.__getitem__)
     assert [problem.line for problem in caught.value.problems] == [1, 4, 6]
-    with pytest.raises(DocumentError, match=r"none.yaml: cannot be read"):
+    with pytest.raises(DocumentError, match=r"none\.yaml"):
         read_seed("none.yaml", read)
     with pytest.raises(DocumentError, match=r"broken.yaml"):
         read_seed("broken.yaml", read)
-    with pytest.raises(DocumentError, match="a seed is a mapping"):
+    with pytest.raises(DocumentError, match=r"list\.json"):
         read_seed("list.json", read)
 
 
@@ -209,7 +212,7 @@ def test_a_typo_in_a_script_is_told_with_its_line() -> None:
         read_seed("s.yaml", {"s.yaml": text}.__getitem__)
     (problem,) = caught.value.problems
     assert (problem.where, problem.line) == ("call.script[0].heard", 4)
-    assert problem.message == "unknown key 'heard' (did you mean 'hears'?); there are says, hears, once, speaker"
+    assert "'hears'" in problem.message
 
 
 def test_a_rule_need_not_decide_and_rows_of_one_s_own_may_say_anything(state: PlaygroundState) -> None:
@@ -225,8 +228,8 @@ def test_a_file_that_is_not_there_is_named_once() -> None:
     with pytest.raises(DocumentError) as caught:
         read_seed({"fhir": ["none.ndjson"]}, refuse)
     (problem,) = caught.value.problems
-    assert problem.message.startswith("'none.ndjson' cannot be read: there is no such file; name a file beside")
-    assert problem.message.count("cannot be read") == 1
+    assert problem.message.startswith("'none.ndjson' ")
+    assert problem.message.count("none.ndjson") == 1
 
 
 def test_a_file_that_may_not_be_read_is_told() -> None:

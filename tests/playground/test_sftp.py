@@ -134,7 +134,7 @@ def test_moves_take_everything_along_and_never_overwrite_unless_asked(state: Pla
         for name in ("claims/a.tmp", "claims/b.837"):
             async with client.open(name, "wb") as file:
                 await file.write(name.encode())
-        with pytest.raises(asyncssh.SFTPError, match="already"):
+        with pytest.raises(asyncssh.SFTPError, match="exists"):
             await client.rename("claims/a.tmp", "claims/b.837")
         await client.posix_rename("claims/a.tmp", "claims/b.837")
         assert files(state)["claims/b.837"] == b"claims/a.tmp"
@@ -184,7 +184,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(
 
         await refused(client.open("nowhere.txt", "rb"), "no such")
         await refused(client.open("inbound", "rb"), "directory")
-        await refused(client.open("inbound/roster.csv", "xb"), "already")
+        await refused(client.open("inbound/roster.csv", "xb"), "exists")
         await refused(client.open("inbound/roster.csv/x", "wb"), "is a file")
         await refused(client.open(b"\xff.txt", "wb"), "UTF-8")
         await refused(client.open("x" * 2000, "wb"), "characters")
@@ -215,9 +215,9 @@ def test_a_file_may_not_grow_without_end_and_what_arrived_stays(
     async def act(client: asyncssh.SFTPClient) -> None:
         file = await client.open("big", "wb")
         await file.write(b"x" * 60)
-        with pytest.raises(asyncssh.SFTPError, match="100 bytes at most"):
+        with pytest.raises(asyncssh.SFTPError, match="100 bytes"):
             await file.write(b"x" * 60)
-        with pytest.raises(asyncssh.SFTPError, match="not open for reading"):
+        with pytest.raises(asyncssh.SFTPError, match="for reading"):
             await file.read(1, 0)
         await file.close()
 
@@ -229,7 +229,7 @@ def test_there_are_so_many_files_and_no_more(state: PlaygroundState, monkeypatch
     monkeypatch.setattr(drop, "MAX_FILES", 2)
     full = FileDrop(state)
     full.put("second", b"")
-    with pytest.raises(OSError, match="already"):
+    with pytest.raises(OSError, match="2 files"):
         full.put("third", b"")
     full.put("second", b"again")
 
@@ -365,11 +365,11 @@ def test_a_playground_that_is_gone_fails_the_client_and_not_the_server(state: Pl
             async with connected(server) as connection, connection.start_sftp_client() as client:
                 state.close()
                 state.path.unlink()
-                with pytest.raises(asyncssh.SFTPError, match="just now"):
+                with pytest.raises(asyncssh.SFTPError, match=sftp.GONE):
                     await client.stat("inbound/roster.csv")
                 known.clear()
                 async with connection.start_sftp_client() as another:
-                    with pytest.raises(asyncssh.SFTPError, match="just now"):
+                    with pytest.raises(asyncssh.SFTPError, match=sftp.GONE):
                         await another.listdir("/")
         finally:
             server.close()
@@ -396,7 +396,7 @@ def test_without_asyncssh_it_says_what_to_install(
     state: PlaygroundState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "asyncssh", None)
-    with pytest.raises(MeruitError, match=r"pip install 'meruit\[playground\]'"):
+    with pytest.raises(MeruitError, match=r"'meruit\[playground\]'"):
         asyncio.run(sftp.serve({"one": state}.get, "127.0.0.1", 0, tmp_path / "host_key"))
 
 

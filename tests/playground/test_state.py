@@ -247,20 +247,20 @@ def test_settings_outlive_a_reset_and_a_branch_has_its_own(state: PlaygroundStat
 
 
 def test_what_is_no_playground_is_told(tmp_path: Path, state: PlaygroundState) -> None:
-    with pytest.raises(MeruitError, match="no playground stands"):
+    with pytest.raises(MeruitError, match=r"none\.db"):
         PlaygroundState(tmp_path / "none.db")
     (tmp_path / "text.db").write_text("not a database, " * 100)
-    with pytest.raises(Unreachable, match="cannot be used"):
+    with pytest.raises(Unreachable, match=r"text\.db"):
         PlaygroundState(tmp_path / "text.db")
     (tmp_path / "empty.db").touch()
-    with pytest.raises(MeruitError, match="no playground of this version"):
+    with pytest.raises(MeruitError, match=r"empty\.db"):
         PlaygroundState(tmp_path / "empty.db")
-    with pytest.raises(MeruitError, match="stands already"):
+    with pytest.raises(MeruitError, match=str(state.path)):
         PlaygroundState.create(state.path)
-    with pytest.raises(MeruitError, match="stands already"):
+    with pytest.raises(MeruitError, match=str(state.path)):
         state.branch(state.path)
     for name in ("", "../x", "A", "a b", "x" * 64):
-        with pytest.raises(MeruitError, match="no name of a checkpoint"):
+        with pytest.raises(MeruitError, match="checkpoint name"):
             state.checkpoint(name)
     assert list(tmp_path.glob(".*")) == [], "nothing unfinished is left"
 
@@ -412,10 +412,9 @@ def test_of_several_changes_that_do_not_fit_together_none_is_made(state: Playgro
             state.put(SourceKind.FILES, "small", b"x", event="file_put")
             state.put(SourceKind.FILES, "large", bytes(QUOTA), event="file_put")
 
-    with pytest.raises(
-        PlaygroundFull, match=r"the playground is full: it may take 200,000 bytes, .*files large does not fit"
-    ):
+    with pytest.raises(PlaygroundFull) as refused:
         both()
+    assert (refused.value.quota_bytes, refused.value.what) == (QUOTA, "files large")
     assert held(state) == {}
     assert [event.type for event in state.events()] == [REFUSED]
 
@@ -439,7 +438,7 @@ def test_checkpoints_take_of_the_quota_and_one_that_does_not_fit_leaves_the_earl
     state.set(quota_bytes=used + 50_000)
     # In place of itself it takes no more.
     state.checkpoint("early")
-    with pytest.raises(PlaygroundFull, match="the checkpoint other does not fit"):
+    with pytest.raises(PlaygroundFull, match="checkpoint other"):
         state.checkpoint("other")
     assert (state.checkpoints(), state.used_bytes()) == (["early"], used)
     with pytest.raises(PlaygroundFull):

@@ -21,7 +21,7 @@ from meruit.sources.fhir import LAG_S, FhirSource
 from meruit.sources.retry import ReadLimits, ReadPolicy, read_until_settled
 
 KEPT = ["history-type", "history-system"]
-WAITING = "no whole history tells what was created"
+WAITING = "no complete history"
 
 
 class Naps:
@@ -260,7 +260,7 @@ def test_more_than_can_be_asked_for_is_trouble(monkeypatch: pytest.MonkeyPatch) 
     server = LyingFhir(flags(), keeps="history-type")
     server.lie = behind(server)
     server.held = flags(1, 2, 3)
-    assert " 3 resources" in (read(server).trouble or "")
+    assert "lists 3 " in (read(server).trouble or "")
 
 
 def test_of_a_large_store_the_history_tells_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:

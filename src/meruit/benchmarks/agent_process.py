@@ -1,4 +1,4 @@
-"""Running somebody's agent: a command of theirs, told what to do and where, stopped when its time is over."""
+"""Run an agent's command for one task: pass it the task, keep its output, and stop it at its deadline."""
 
 import asyncio
 import contextlib
@@ -21,42 +21,42 @@ from meruit.model.record import Record
 from meruit.model.task import TaskSource
 
 TASK_PLACEHOLDER = "{task}"
-"""What stands for the task's id in a command."""
+"""The placeholder of the task id in a command."""
 ENV_PREFIX = "MERUIT_"
-"""What our environment variables begin with; an agent inherits none of them."""
+"""The prefix of our environment variables; an agent inherits none of them."""
 LOG_HALF_BYTES = 512 * 1024
-"""Of what an agent says that much is kept of the beginning, and that much of the end."""
+"""How much of an agent's output is kept at its start, and again at its end."""
 CHUNK_BYTES = 64 * 1024
 MAX_VARIABLE_BYTES = 100 * 1024
-"""Of one environment variable; a system takes little more. What is longer stands in the file alone."""
+"""The limit of one environment variable; systems allow little more. Longer values are only in the file."""
 GRACE_S = 2.0
-"""Between asking an agent to stop and stopping it."""
+"""Between SIGTERM and SIGKILL."""
 DRAIN_S = 1.0
-"""How long the last words of an agent may take to arrive once it has ended."""
+"""How long the last output of an agent may take to arrive after it has ended."""
 
 
 class AgentExit(Record, frozen=True):
-    """How an agent's command ended. It decides nothing: what the agent left in the world does."""
+    """How an agent's command ended. It decides nothing; only the state of the environment is judged."""
 
     exit_code: int | None
-    """Negative where a signal ended it; None where it was stopped because its time was over."""
+    """Negative if a signal ended it; None if it was stopped at its deadline."""
     seconds: float
     log: str
-    """The file with what it said."""
+    """The file with its output."""
 
 
 class AgentCommand(NamedTuple):
-    """A command by which an agent is run, without a shell."""
+    """The command of an agent, run without a shell."""
 
     arguments: tuple[str, ...]
 
     def for_task(self, task_id: str) -> list[str]:
-        """The arguments for one task."""
+        """Return the arguments for one task."""
         return [argument.replace(TASK_PLACEHOLDER, task_id) for argument in self.arguments]
 
 
 def parse_agent_command(written: str, tasks: Sequence[str]) -> AgentCommand:
-    """A command as somebody types it; AuthorError where it cannot be run for one of the tasks."""
+    """Parse a command; raises AuthorError if it cannot run for one of the tasks."""
     try:
         command = AgentCommand(tuple(shlex.split(written)))
     except ValueError as problem:
@@ -64,22 +64,22 @@ def parse_agent_command(written: str, tasks: Sequence[str]) -> AgentCommand:
     if not command.arguments:
         raise AuthorError('the agent\'s command is empty; write one such as "python agent.py"')
     if any("\0" in argument for argument in command.arguments):
-        raise AuthorError("the agent's command holds a zero byte")
+        raise AuthorError("the agent's command has a zero byte")
     for program in dict.fromkeys(command.for_task(task)[0] for task in tasks):
         if shutil.which(program) is None:
-            raise AuthorError(f"the agent's command cannot be run: {program!r} is no program that could be found")
+            raise AuthorError(f"the agent's command cannot be run: program {program!r} was not found")
     return command
 
 
 async def run_agent(
     command: AgentCommand, started: TaskRunStart, *, environment: Mapping[str, str], log: Path, within_s: float
 ) -> AgentExit:
-    """Run an agent at a task that was started, and end all of it when it ends, when its time is over, or on cancelling.
+    """Run an agent on a started task, and end all its processes when it ends, at its deadline, or on cancellation.
 
-    AuthorError where the program cannot be begun.
+    Raises AuthorError if the program cannot start.
     """
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Not beside the records: the path would tell an agent where those are.
+    # Not beside the records: the path would show an agent where they are.
     with (
         tempfile.TemporaryDirectory(prefix="meruit-task-", ignore_cleanup_errors=True) as folder,
         log.open("wb") as kept,
@@ -93,15 +93,15 @@ async def run_agent(
         try:
             exit_code = await _wait_for_exit(process, within_s)
         finally:
-            # Also what an agent that has ended left running, which would go on changing its world.
+            # Also what an ended agent left running, which would continue to change its environment.
             _signal_all(process, signal.SIGKILL)
             await _drain_output(process, hearing)
         return AgentExit(exit_code, round(time.monotonic() - began, 3), str(log))
 
 
 async def _start_process(arguments: list[str], environment: dict[str, str]) -> tuple[asyncio.subprocess.Process, int]:
-    """The agent's process, and where to hear what it says."""
-    # A pipe of our own: with one of asyncio's, an agent seems to run as long as anything that it started does.
+    """Start the agent's process; returns it and the descriptor of its output."""
+    # A pipe of our own: with one of asyncio's, an agent seems to run as long as any process that it started.
     ear, mouth = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -110,7 +110,7 @@ async def _start_process(arguments: list[str], environment: dict[str, str]) -> t
             stdout=mouth,
             stderr=mouth,
             env=environment,
-            # A group of its own, so that whatever it starts can be ended with it.
+            # A process group of its own, so that everything it starts can be ended with it.
             start_new_session=True,
         )
     except OSError as problem:
@@ -126,7 +126,7 @@ async def _start_process(arguments: list[str], environment: dict[str, str]) -> t
 
 # Any: it becomes JSON.
 def briefing(started: TaskRunStart) -> dict[str, Any]:
-    """What an agent is told of its task, and nothing of how it is judged."""
+    """Return what an agent may know of its task: nothing of how it is judged."""
     run = started.run
     return {
         "task": run.task,
@@ -140,13 +140,13 @@ def briefing(started: TaskRunStart) -> dict[str, Any]:
 
 
 def strip_judge_secrets(environment: Mapping[str, str], sources: Iterable[TaskSource]) -> dict[str, str]:
-    """An environment without what opens the systems that only its judge reads."""
+    """Return an environment without the credentials of systems that only the verifier reads."""
     closed = {name for source in sources for name in (source.token_env, source.key_env)}
     return {name: value for name, value in environment.items() if name not in closed}
 
 
 def agent_environment(started: TaskRunStart, told: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of an agent: what ours is, without what concerns us, and with what concerns it."""
+    """Build the agent's environment: ours without our variables, and with those of its task."""
     brief = briefing(started)
     ends: Mapping[str, str | None] = brief["endpoints"]
     said = {
@@ -169,12 +169,12 @@ def agent_environment(started: TaskRunStart, told: Path, environment: Mapping[st
 
 
 def _fits(value: str | None) -> TypeGuard[str]:
-    """Whether an environment can hold it; what it cannot stands in the file."""
+    """Return whether an environment variable can hold it; what does not fit is only in the file."""
     return value is not None and "\0" not in value and len(value.encode()) <= MAX_VARIABLE_BYTES
 
 
 async def _wait_for_exit(process: asyncio.subprocess.Process, within_s: float) -> int | None:
-    """The exit code, or None once the time was over."""
+    """Return the exit code, or None at the deadline."""
     try:
         return await asyncio.wait_for(process.wait(), max(0.0, within_s))
     except TimeoutError:
@@ -185,33 +185,33 @@ async def _wait_for_exit(process: asyncio.subprocess.Process, within_s: float) -
 
 
 def _signal_all(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """Signal the agent and all that it started; its group is there as long as anyone is in it."""
+    """Signal the agent and everything it started; the group exists as long as one process is in it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)
 
 
 async def _drain_output(process: asyncio.subprocess.Process, hearing: asyncio.Task[None]) -> None:
-    """Wait until an agent that was stopped is gone and its last words are kept, whoever has given up meanwhile."""
+    """Wait until a stopped agent is gone and its last output is kept, even if the caller has been cancelled."""
     await asyncio.shield(asyncio.gather(process.wait(), asyncio.wait([hearing], timeout=DRAIN_S)))
     if not hearing.done():
-        # Somebody who left the group still holds the other end.
+        # A process that left the group still has the other end open.
         hearing.cancel()
         await asyncio.wait([hearing])
 
 
 class _OutputTail:
-    """The end of what was said, of which only so much is kept."""
+    """The end of the output, of which only so much is kept."""
 
     def __init__(self) -> None:
         self.parts: deque[bytes] = deque()
         self._bytes = 0
 
     def add(self, part: bytes) -> int:
-        """Keep a part, and answer how many bytes went lost for it."""
+        """Add a part; returns how many bytes were dropped for it."""
         self.parts.append(part)
         self._bytes += len(part)
         lost = 0
-        # Counted as they come and go: an agent that says little at a time would keep a sum busy.
+        # Counted as they come and go: adding up many small parts each time would take long.
         while self._bytes - len(self.parts[0]) >= LOG_HALF_BYTES:
             gone = len(self.parts.popleft())
             self._bytes -= gone
@@ -221,7 +221,7 @@ class _OutputTail:
 
 # Any: a binary file.
 async def _copy_output(ear: int, log: Any) -> None:
-    """Keep what an agent says: its beginning and its end, whatever comes between them."""
+    """Copy the agent's output to its log: the start and the end, with a note of what was dropped between."""
     stream = asyncio.StreamReader()
     pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(ear, "rb", 0)

@@ -9,11 +9,11 @@ from meruit.model.task import Benchmark, Task
 
 
 class TaskEnvironment(Protocol):
-    """A world that an agent can act on."""
+    """An environment that an agent can act in."""
 
     @property
     def id(self) -> str | None:
-        """None where all of it is the author's own systems."""
+        """None if the environment is only the author's own systems."""
 
     @property
     def access(self) -> dict[str, Any]:
@@ -21,23 +21,23 @@ class TaskEnvironment(Protocol):
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """Names that the world's seed brings along."""
+        """Facts that the seed provides."""
 
 
 class EnvironmentProvider(Protocol):
-    """Makes worlds, reads them, and takes them down."""
+    """Prepares, reads and discards environments."""
 
     async def prepare(self, benchmark: Benchmark, task: Task) -> TaskEnvironment:
-        """A new world for a task; raises MeruitError for a seed that is none, Unreachable when it cannot be made."""
+        """Prepare an environment for a task; raises MeruitError for an invalid seed, Unreachable if it cannot."""
 
     async def read(self, task: Task, place_id: str | None, before: EnvironmentState | None = None) -> EnvironmentState:
-        """Every source of the task as it stands; one that cannot be read says so in its snapshot.
+        """Read every source of the task; one that cannot be read says so in its snapshot.
 
-        With the world before, whatever is not listed any more is looked for by its name.
+        Items of `before` that are not listed any more are requested by their key.
         """
 
     async def access(self, place_id: str) -> dict[str, Any]:
-        """How an agent gets into a world that was made before."""
+        """Return how an agent gets into an environment that was prepared before."""
 
     async def discard(self, place_id: str) -> None:
         """Remove an environment; one that is gone already is fine."""

@@ -1,4 +1,4 @@
-"""Evidence as the specification shapes it, and what of a completed run may be told to whom."""
+"""Criterion runs with their evidence, and what of a completed run each caller may see."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,12 +28,12 @@ _PHRASE_KEYS = ("phrase", "found", "turn")
 
 
 def status_of(judged: CriterionResult) -> CriterionStatus:
-    """How a criterion ended, in the specification's words."""
+    """Return how a criterion ended."""
     return _STATUS[judged.status]
 
 
 def criterion_run(found: CriterionRunRow, judged: CriterionResult) -> CriterionRun:
-    """A criterion run with its evidence."""
+    """Build a criterion run with its evidence."""
     status = status_of(judged)
     return CriterionRun(
         id=found.id,
@@ -55,7 +55,7 @@ def criterion_run(found: CriterionRunRow, judged: CriterionResult) -> CriterionR
 
 
 def details_of(judged: CriterionResult) -> str | None:
-    """Why it ended so, in a sentence."""
+    """Return the reason for the result, in a sentence."""
     if judged.error is not None:
         return judged.error
     found = judged.details or {}
@@ -67,7 +67,7 @@ def details_of(judged: CriterionResult) -> str | None:
 
 
 def format_evidence(judged: CriterionResult) -> dict[str, Any]:
-    """The evidence under the specification's name for this kind of check; what we know beyond it stays beside."""
+    """Return the evidence under the field that this kind of check uses, with further details beside it."""
     found = dict(judged.details or {})
     check = checks.find(judged.metric)
     name = "fieldResults" if check is None else check.evidence
@@ -83,7 +83,7 @@ def _in_order(one: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
 
 
 def completion(run: TaskRun, result: VerificationResult | None, lines: list[CriterionRun]) -> Completion:
-    """What whoever completes a run is told: of a run that counts only what its task reveals."""
+    """Build the reply to a completed run: of a scored run, only what its task reveals."""
     if run.scored:
         return _completion_for_reveal(run, lines)
     return Completion(
@@ -112,7 +112,7 @@ def _completion_for_reveal(run: TaskRun, lines: list[CriterionRun]) -> Completio
 
 
 def format_axis(axis: AxisScore) -> dict[str, Any]:
-    """An axis as the specification prints it."""
+    """Build one axis of a score."""
     weight = int(axis.weight) if axis.weight == int(axis.weight) else axis.weight
     return {"score": axis.score, "weight": weight}
 
@@ -124,5 +124,5 @@ def _line(one: CriterionRun) -> CriterionLine:
 
 
 def has_unreadable_source(result: VerificationResult) -> bool:
-    """Whether something could not be judged because a source could not be read."""
+    """Return whether a criterion could not be judged because a source could not be read."""
     return any(judged.cause is Cause.CHECK_ERROR for judged in result.criterion_results)

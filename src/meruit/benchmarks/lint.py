@@ -1,4 +1,4 @@
-"""Proving a task before anyone is measured by it: what passes on the untouched world, and what no mistake can fail."""
+"""Check a task before agents are measured by it: what passes when nothing is done, and which mistakes go unnoticed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,13 +19,13 @@ from meruit.verify.engine import VerificationEngine
 from meruit.verify.lint.criteria import LintFinding, Severity
 
 MAX_SURVIVORS = 20
-"""Mutants of one task that are named."""
+"""How many mutants of one task are named."""
 MAX_LISTED = 300
-"""Characters of a list in a message."""
+"""The length of a list in a message."""
 
 
 class TaskReport(Record, frozen=True):
-    """What was tried on one task, and what was found."""
+    """The findings for one task."""
 
     task: str
     ok: bool
@@ -35,18 +35,18 @@ class TaskReport(Record, frozen=True):
     free: dict[str, float] = msgspec.field(default_factory=dict)
     """Criteria that an agent meets by doing nothing, and their weight."""
     gold: str | None = None
-    """The verdict on the gold run, when there is one."""
+    """The verdict on the gold run, if there is one."""
     mutants_tried: int = 0
     failed_by: dict[str, str] = msgspec.field(default_factory=dict)
-    """For each criterion the first mutant of the gold world that fails it."""
+    """For each criterion the first mutant of the gold environment that fails it."""
     survivors: list[str] = msgspec.field(default_factory=list)
-    """Mutants of the gold world that pass all the same, the first of them."""
+    """The first mutants of the gold environment that still pass."""
     survived: int = 0
-    """How many those are in all."""
+    """How many mutants still pass."""
 
 
 class _Survivor(NamedTuple):
-    """A mutant that passes, and the criteria that noticed in vain."""
+    """A mutant that passes, and the criteria that failed without effect."""
 
     mutant: EnvironmentMutant
     noticed: list[str]
@@ -60,9 +60,9 @@ def lint_task(
     gold: EnvironmentState | None = None,
     gold_before: EnvironmentState | None = None,
 ) -> TaskReport:
-    """Try a task's criteria on the untouched world, on a gold run's world, and on mutants of that.
+    """Judge a task's criteria on the untouched environment, on a gold run's, and on mutants of that.
 
-    `gold_before` is where the gold run began, unless that was the same world.
+    `gold_before` is where the gold run started, if that was another environment.
     """
     prepared = engine.compile(task.success_criteria)
     began = before if gold_before is None else gold_before
@@ -115,7 +115,7 @@ def _is_clean(findings: list[LintFinding]) -> bool:
 
 def _null_agent_findings(result: VerificationResult, rules: tuple[CriterionRule, ...]) -> Iterator[LintFinding]:
     if not rules:
-        yield LintFinding(Severity.ERROR, "no_criteria", "the task has no criteria, so nobody can pass it")
+        yield LintFinding(Severity.ERROR, "no_criteria", "the task has no criteria, so no agent can pass it")
     if result.verdict is Verdict.PASS or result.success:
         yield LintFinding(Severity.ERROR, "null_agent_passes", "an agent that does nothing passes")
     elif result.verdict is not Verdict.FAIL and result.score > 0:
@@ -129,12 +129,12 @@ def _null_agent_findings(result: VerificationResult, rules: tuple[CriterionRule,
         elif one.status is Status.INDETERMINATE:
             yield LintFinding(Severity.ERROR, str(one.cause), one.error or "cannot be judged", one.criterion_id)
         elif one.status is Status.MET and not _is_guard(rule):
-            message = "passes on the untouched world: a point for doing nothing"
+            message = "passes when nothing is done, which gives a point for doing nothing"
             yield LintFinding(Severity.WARNING, "passes_on_nothing", message, one.criterion_id)
 
 
 def _is_guard(rule: CriterionRule) -> bool:
-    """Whether the criterion forbids rather than asks, so that it passes as long as nothing is done."""
+    """Return whether the criterion forbids something, so that it passes while nothing is done."""
     assertion = rule.criterion.assertion
     if assertion is None:
         return False
@@ -146,7 +146,7 @@ def _is_guard(rule: CriterionRule) -> bool:
 
 
 def _agent_choice_findings(result: VerificationResult, rules: Sequence[CriterionRule]) -> Iterator[LintFinding]:
-    """Where an agent, by what it makes, chooses what it is judged by."""
+    """Find conditions by which an agent can choose what it is judged by."""
     said = [
         (one.criterion_id, rule.criterion.assertion.settings)
         for rule, one in zip(rules, result.criterion_results, strict=True)
@@ -160,14 +160,14 @@ def _agent_choice_findings(result: VerificationResult, rules: Sequence[Criterion
             )
             yield LintFinding(Severity.WARNING, "agent_chooses_first", message, criterion_id)
         if chosen := _condition_names(one) & made:
-            message = f"`when` hangs on {min(chosen)}, captured from what the agent made, which may so have it skipped"
+            message = f"`when` depends on {min(chosen)}, captured from what the agent made, so the agent can skip it"
             advice = "; read it from the state before with `let`, or ask for it in `fields`"
             yield LintFinding(Severity.WARNING, "agent_chooses_when", message + advice, criterion_id)
 
 
 # Any, here and below: as an author wrote it.
 def _may_be_made(said: Mapping[str, Any]) -> bool:
-    """Whether what is selected may be the agent's; what did not change is not."""
+    """Return whether the selection may match items that the agent made; unchanged items are not."""
     return said.get("changed") != "none"
 
 
@@ -179,7 +179,7 @@ def _is_one(count: Any) -> bool:
 
 
 def _condition_names(said: Mapping[str, Any]) -> set[str]:
-    """The names on which a condition hangs, those from which its own values are read among them."""
+    """Return the names that a condition depends on, including those that its values are read from."""
     when, lets = said.get("when"), said.get("let")
     lets = lets if isinstance(lets, Mapping) else {}
     try:
@@ -190,7 +190,7 @@ def _condition_names(said: Mapping[str, Any]) -> set[str]:
                 names.remove(name)
                 names.update(used for formula in formulas_in(lets[name]) for used in formula.names)
     except AuthorError:
-        return set()  # A criterion that cannot be run is told of as such.
+        return set()  # A criterion that cannot run is reported elsewhere.
     return names
 
 
@@ -198,7 +198,7 @@ def _may_be_none(count: Any) -> bool:
     try:
         return as_range(count).low == 0
     except ValueError:
-        return False  # A criterion that cannot be run is told of as such.
+        return False  # A criterion that cannot run is reported elsewhere.
 
 
 def _mutant_findings(
@@ -206,23 +206,23 @@ def _mutant_findings(
 ) -> Iterator[LintFinding]:
     for one in good.criterion_results:
         if one.status is Status.MET and one.criterion_id not in failed_by:
-            message = "no mistake in the gold run's world fails it"
+            message = "no mutant of the gold run fails it"
             yield LintFinding(Severity.WARNING, "never_fails", message, one.criterion_id)
     grave = [one.mutant for one in survivors if one.mutant.harm in GRAVE]
-    # What is an error comes first, so that it is never among those that are left out.
+    # Errors come first, so that none of them is left out.
     grave.sort(key=lambda mutant: mutant.harm != "undone")
     for mutant in grave[:MAX_SURVIVORS]:
-        message = f"passes all the same with {mutant.name}; add a criterion that notices"
+        message = f"still passes with {mutant.name}; add a criterion that fails then"
         severity = Severity.ERROR if mutant.harm == "undone" else Severity.WARNING
         yield LintFinding(severity, "mutant_passes", message)
     if len(grave) > MAX_SURVIVORS:
-        message = f"passes all the same with {_mutants(len(grave) - MAX_SURVIVORS)} more like these"
+        message = f"still passes with {_mutants(len(grave) - MAX_SURVIVORS)} more like these"
         yield LintFinding(Severity.WARNING, "mutant_passes", message)
     yield from _field_findings([one for one in survivors if one.mutant.harm not in GRAVE])
 
 
 def _field_findings(slight: list[_Survivor]) -> Iterator[LintFinding]:
-    """Fields that may be wrong: those that nobody asks for, and those whose criterion is missed to no effect."""
+    """Find fields that may be wrong: those that no criterion checks, and those whose criterion fails without effect."""
     unasked = [one.mutant.name for one in slight if not one.noticed]
     if unasked:
         verb = "passes" if len(unasked) == 1 else "pass"
@@ -233,7 +233,7 @@ def _field_findings(slight: list[_Survivor]) -> Iterator[LintFinding]:
         for criterion_id in one.noticed:
             missed.setdefault(criterion_id, []).append(one.mutant.name)
     for criterion_id, names in missed.items():
-        message = f"missed, and passed all the same, by {_mutants(len(names))}: {_list_names(names)}"
+        message = f"fails without effect with {_mutants(len(names))}: {_list_names(names)}"
         advice = "; make it required, or give it `credit: all` or more weight"
         yield LintFinding(Severity.WARNING, "missed_to_no_effect", message + advice, criterion_id)
 
@@ -243,7 +243,7 @@ def _mutants(number: int) -> str:
 
 
 def _list_names(names: Sequence[str]) -> str:
-    """As many as there is room for, each whole, and how many more there are."""
+    """Format as many names as fit, and how many more there are."""
     said = names[0]
     for number, name in enumerate(names[1:], start=1):
         if len(said) + len(name) > MAX_LISTED:

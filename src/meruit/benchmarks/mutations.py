@@ -1,4 +1,4 @@
-"""A good run's world, spoilt in many small ways: criteria worth having notice."""
+"""Mutants of a good run's final state: small mistakes that useful criteria notice."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,21 +11,21 @@ import msgspec
 from meruit.model.environment import Encoding, EnvironmentState, Item, SourceKind, make_item
 
 MAX_OF_AN_ITEM = 40
-"""Fields, or parts of a message, of one item that are spoilt."""
+"""How many fields, or parts of a message, of one item are mutated."""
 MAX_ITEMS = 25
-"""Changed items of one source that are spoilt."""
+"""How many changed items of one source are mutated."""
 OF_A_KIND = 2
-"""Untouched items of one type, resource or folder of which there is one more than anybody asked for."""
+"""How many untouched items of one type, resource or folder are duplicated."""
 _NOT_TELLING = frozenset({"id", "meta", "resourceType", "text", "created_at", "history"})
-"""Top-level fields that say nothing about what was done."""
+"""Top-level fields that do not describe what was done."""
 _SEPARATORS = {SourceKind.HL7: ("\r", "|"), SourceKind.X12: ("~", "*")}
-"""What usually ends a segment, and what parts its fields."""
+"""The usual segment end and field separator."""
 _ENVELOPE = frozenset({"MSH", "ISA", "GS", "ST", "SE", "GE", "IEA"})
-"""Segments whose fields are about the message rather than about what it says."""
+"""Segments whose fields are about the message and not its content."""
 
 
 class EnvironmentMutant(NamedTuple):
-    """A spoilt world, and what was done to it."""
+    """A mutated state, and what was mutated."""
 
     name: str
     world: EnvironmentState
@@ -34,11 +34,11 @@ class EnvironmentMutant(NamedTuple):
 
 
 GRAVE = frozenset({"undone", "twice", "touched", "deleted", "added"})
-"""What criteria must notice; a field that nobody asks for may be meant so."""
+"""Whether criteria must notice it; a field that no criterion checks may be intended."""
 
 
 def environment_mutants(before: EnvironmentState, after: EnvironmentState) -> Iterator[EnvironmentMutant]:
-    """Every mutant of the world after a good run: what was done undone, done twice, done wrongly, and more done."""
+    """Build every mutant of the state after a good run: work undone, repeated, done wrongly, and extra work."""
     for name, snapshot in after.items():
         was = {one.key: one for one in before[name].items} if name in before else {}
         now = {one.key: one for one in snapshot.items}
@@ -68,7 +68,7 @@ def _of_change(
 
 
 def _of_call(after: EnvironmentState, name: str, said: list[str]) -> Iterator[EnvironmentMutant]:
-    """A call is one thing that was done; a turn of it may be small talk, and may be said twice."""
+    """A call is one action; a turn of it may be small talk, and may be repeated."""
     if said:
         yield EnvironmentMutant(f"{name} undone", _without(after, name, said), "undone")
     for key in said[:MAX_ITEMS]:
@@ -76,7 +76,7 @@ def _of_call(after: EnvironmentState, name: str, said: list[str]) -> Iterator[En
 
 
 def _beside(after: EnvironmentState, name: str, untouched: list[Item]) -> Iterator[EnvironmentMutant]:
-    """Things that nobody asked for: something of each kind is changed, is deleted, and is there once more."""
+    """Build mutants with extra work: something of each kind is changed, deleted and added."""
     several: dict[str, list[Item]] = {}
     for one in untouched:
         several.setdefault(one.key.rpartition("/")[0], []).append(one)
@@ -101,7 +101,7 @@ def _with(world: EnvironmentState, name: str, key: str, one: Item | None) -> Env
 
 
 def _twin(one: Item, kind: SourceKind) -> Item:
-    """The same again under another key; what is numbered gets the last number, and a file looks half written."""
+    """Copy an item under another key; a numbered one gets the last number, and a file looks half written."""
     numbered = one.key.isdigit()
     ending = ".tmp" if kind is SourceKind.FILES else "-twin"
     key = "9" * len(one.key) if numbered else f"{one.key}{ending}"
@@ -112,7 +112,7 @@ def _twin(one: Item, kind: SourceKind) -> Item:
 
 
 def _item_mutations(one: Item, kind: SourceKind) -> Iterator[tuple[str, str, bytes]]:
-    """The item's content with one thing wrong, each with what it is."""
+    """Yield the item's content with one mistake each, and its name."""
     if one.encoding is not Encoding.TEXT or one.body is None:
         return
     if kind in _SEPARATORS:
@@ -159,7 +159,7 @@ def _without_fields(document: dict[str, Any]) -> Iterator[tuple[str, str, bytes]
 
 
 def _wrong_values(value: Any) -> Iterator[tuple[str, Any]]:
-    """The value with one leaf changed."""
+    """Return the value with one leaf changed."""
     match value:
         case bool():
             yield "", not value

@@ -1,4 +1,4 @@
-"""The benchmarks that were published: each for all time, found by name, its tasks compiled when they are needed."""
+"""Publish benchmarks, find them by name, and compile their tasks when needed. A published version never changes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from meruit.store.store import Store
 from meruit.verify.catalogue import CompiledCriteria
 
 MAX_KNOWN = 256
-"""Tasks that are kept compiled."""
+"""How many compiled tasks are cached."""
 MAX_READ = 8
-"""Benchmarks that are kept as they were read."""
+"""How many benchmarks are cached."""
 
 
 class CompiledTask(NamedTuple):
-    """A task that somebody has run, and its criteria compiled."""
+    """A task with its compiled criteria."""
 
     benchmark: Benchmark
     task: Task
@@ -31,7 +31,7 @@ class CompiledTask(NamedTuple):
 
 
 class BenchmarkLibrary:
-    """Publishes benchmarks, and finds them again."""
+    """Publishes and finds benchmarks."""
 
     def __init__(self, registrar: Registrar) -> None:
         self.registrar = registrar
@@ -40,16 +40,16 @@ class BenchmarkLibrary:
 
     @property
     def store(self) -> Store:
-        """Where all of it is kept."""
+        """The store that holds them."""
         return self.registrar.store
 
     async def publish(self, tenant: str, by: str, benchmark: Benchmark) -> BenchmarkView:
-        """Keep a benchmark for all time; raises Unsupported for criteria that cannot be judged, BenchmarkTaken."""
-        # Compiling many tasks takes long enough to hold up everybody else.
+        """Publish a benchmark; raises UnsupportedCriteria for criteria that cannot be judged, and BenchmarkTaken."""
+        # Compiling many tasks takes long enough to hold up every other request.
         return await self.store.recorder.record(await asyncio.to_thread(self.publication, tenant, by, benchmark))
 
     def publication(self, tenant: str, by: str, benchmark: Benchmark) -> PublishBenchmark:
-        """The same, only to be recorded."""
+        """Plan a publication, without recording it."""
         validate_benchmark(benchmark)
         ready = [self.registrar.compile(task.success_criteria) for task in benchmark.tasks]
         written = benchmark.model_dump(exclude_defaults=True, mode="json", by_alias=True)
@@ -57,7 +57,7 @@ class BenchmarkLibrary:
         return PublishBenchmark(tenant, by, benchmark, canonical(written), digest(written), criteria)
 
     def find(self, tenant: str, name: str) -> PublishedBenchmark:
-        """A benchmark by `slug@version`, or the newest of `slug`; raises NotFound."""
+        """Find a benchmark by `slug@version`, or the newest version of `slug`; raises NotFound."""
         parts = split_name(name)
         if parts is None:
             raise NotFound(f"no benchmark {name!r}; write slug@version")
@@ -65,13 +65,13 @@ class BenchmarkLibrary:
             view = published.look_up(connection, tenant, *parts)
             known = self._read.get(view.digest)
             if known is None:
-                # A large one takes a second to read, and is asked for with each of its runs.
+                # A large one takes a second to read, and is needed for each of its runs.
                 known = published.content(connection, tenant, view)
         self._read.put(view.digest, known)
         return PublishedBenchmark(view, known)
 
     def task_of(self, tenant: str, run: TaskRun) -> CompiledTask:
-        """The run's task, compiled; published for all time, so it need not be read twice."""
+        """Return the run's task, compiled; a published task never changes, so it is cached."""
         key = (tenant, f"{run.benchmark}@{run.version}", run.task)
         known = self._known.get(key)
         if known is not None:
@@ -86,7 +86,7 @@ class BenchmarkLibrary:
 
 
 def select_tasks(benchmark: Benchmark, wanted: Sequence[str] | None) -> list[Task]:
-    """The tasks that are meant, all where none is named; raises NotFound."""
+    """Select tasks by id, or all when none is named; raises NotFound."""
     if wanted is None:
         return list(benchmark.tasks)
     found = [benchmark.task(name) for name in dict.fromkeys(wanted)]
@@ -98,7 +98,7 @@ def select_tasks(benchmark: Benchmark, wanted: Sequence[str] | None) -> list[Tas
 
 
 def validate_benchmark(benchmark: Benchmark) -> None:
-    """Raise Unsupported where an assertion of some task cannot be run."""
+    """Raise UnsupportedCriteria if an assertion of a task cannot run."""
     problems = [
         Problem(f"tasks[{number}].criteria[{place}].{'.'.join(map(str, where))}", why)
         for number, task in enumerate(benchmark.tasks)

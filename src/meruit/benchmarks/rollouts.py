@@ -1,4 +1,4 @@
-"""Rollouts: an agent at each task of a benchmark run, in a world of its own, judged when it ends."""
+"""Rollouts: run an agent on each task of a benchmark run, in its own environment, and judge it when it ends."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +15,9 @@ from meruit.model.task_run import RunStatus, TaskRun
 from meruit.sources.retry import BackoffSchedule
 
 RETRY = BackoffSchedule(tries=3, first_wait_s=0.5)
-"""How often a world that does not answer is tried before its run is left for later."""
+"""How often an environment that does not answer is tried before its run is left for later."""
 LATE_S = 0.05
-"""How long after its deadline an agent is stopped, so that nobody can doubt that it has passed."""
+"""How long after the deadline an agent is stopped, so that its clock and ours agree that it has passed."""
 
 
 class Rollout(Record, frozen=True):
@@ -25,26 +25,26 @@ class Rollout(Record, frozen=True):
 
     run: TaskRun
     agent: AgentExit | None = None
-    """None where none was run."""
+    """None if no agent ran."""
     trouble: str | None = None
-    """Why it could not be begun, or not be brought to its end: nobody's failure, and nothing that counts."""
+    """Why the run could not be started or judged; it does not count as the agent's failure."""
 
 
 class AgentLogs(NamedTuple):
-    """Where what agents said is kept, and how they ended."""
+    """The folder of the agents' output and exit codes."""
 
     folder: Path
 
     def of(self, run: TaskRun) -> Path:
-        """The log of one task run."""
+        """Return the log file of one task run."""
         return self.folder / (run.benchmark_run_id or "alone") / f"{run.id}.log"
 
     def save_exit(self, run: TaskRun, ran: AgentExit) -> None:
-        """Keep how an agent ended."""
+        """Store how an agent ended."""
         self.of(run).with_suffix(".json").write_bytes(ran.to_json())
 
     def load_exit(self, run: TaskRun) -> AgentExit | None:
-        """How the agent of a task run ended; None where it was not run here."""
+        """Return how the agent of a task run ended; None if it did not run here."""
         try:
             found = AgentExit.from_json(self.of(run).with_suffix(".json").read_bytes())
         except (OSError, ValueError):
@@ -53,7 +53,7 @@ class AgentLogs(NamedTuple):
 
 
 class Observer(NamedTuple):
-    """Who is told how far it is."""
+    """Called with the progress."""
 
     began: Callable[[TaskRun], None]
     ended: Callable[[Rollout], None]
@@ -70,10 +70,10 @@ class Rollouts(NamedTuple):
     observer: Observer
     parallel: int = 1
     timeout_s: float | None = None
-    """When an agent is stopped, if its task leaves it more time; what it did until then is judged."""
+    """When an agent is stopped, if its task allows more time; its work until then is judged."""
 
     async def run_all(self, runs: Sequence[TaskRun]) -> list[Rollout]:
-        """Run an agent at each; whatever ends this early cancels those under way, and the others stay pending."""
+        """Run an agent on each; an error cancels the running ones, and the others stay pending."""
         at_once = asyncio.Semaphore(self.parallel)
         begun: list[str] = []
 
@@ -84,7 +84,7 @@ class Rollouts(NamedTuple):
             done = await self._run_one(run)
             begun.remove(run.id)
             self.observer.ended(done)
-            # Whatever fails keeps its place, so that no other begins before all are ended.
+            # A failed one keeps its slot, so that no other starts before all have ended.
             at_once.release()
             return done
 
@@ -93,7 +93,7 @@ class Rollouts(NamedTuple):
                 tasks = [group.create_task(in_turn(run)) for run in runs]
         except BaseExceptionGroup as several:
             await self.benchmarks.cancel(self.tenant, begun)
-            # The first ended all others.
+            # The first error ended all others.
             raise several.exceptions[0] from None
         except BaseException:
             await self.benchmarks.cancel(self.tenant, begun)
@@ -101,17 +101,17 @@ class Rollouts(NamedTuple):
         return [task.result() for task in tasks]
 
     async def _run_one(self, run: TaskRun) -> Rollout:
-        """One run; whatever goes wrong with it is told of it, and keeps nobody from the others.
+        """Run one task; an error is recorded with its run and does not stop the others.
 
-        Raises AuthorError for a command that cannot be run at all: it would fail everywhere.
+        Raises AuthorError for a command that cannot run at all: it would fail for every task.
         """
         try:
             started = await self._start(run)
         except TaskRunStateError:
-            # Somebody has given it up, or begun it elsewhere.
+            # The run was cancelled, or started by another process.
             return Rollout(self.benchmarks.reader.run(self._scope, run.id))
         except Unreachable as problem:
-            # Nothing was begun, so that it can still be, once the world answers.
+            # It was not started, so it can be started once the environment answers.
             return Rollout(self.benchmarks.reader.run(self._scope, run.id), trouble=str(problem))
         except Exception as problem:  # noqa: BLE001 - a world may break in any way
             return await self._cancel_run(run, problem)
@@ -127,7 +127,7 @@ class Rollouts(NamedTuple):
         return Scope(self.tenant)
 
     async def _start(self, run: TaskRun) -> TaskRunStart:
-        """A run that is under way, tried again where its world does not answer."""
+        """Complete a running run, with retries while its environment does not answer."""
         for wait_s in RETRY.waits_s():
             try:
                 return await self.benchmarks.start(self._scope, run.id)
@@ -147,7 +147,7 @@ class Rollouts(NamedTuple):
         self.logs.save_exit(run, ran)
         ended = await self.benchmarks.complete(self._scope, run.id)
         if ended.status is RunStatus.CANCELLED:
-            # By somebody who could not take its world down.
+            # Cancelled by a caller that could not remove its environment.
             await self.benchmarks.cancel(self.tenant, [run.id])
         return Rollout(ended, ran)
 

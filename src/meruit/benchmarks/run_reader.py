@@ -1,4 +1,4 @@
-"""Task runs and benchmark runs as they stand, with what they were judged by."""
+"""Read task runs and benchmark runs with their results, for callers that change nothing."""
 
 from fractions import Fraction
 
@@ -16,7 +16,7 @@ from meruit.store.store import Store
 
 
 class RunReader:
-    """Reads runs from the records."""
+    """Reads runs from the store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -27,19 +27,19 @@ class RunReader:
             return runs.find(connection, scope, run_id).run
 
     def result(self, tenant: str, run: TaskRun) -> VerificationResult | None:
-        """The verdict on a run with all the evidence; None where it has none, or it was erased."""
+        """Return the verdict on a run with all the evidence; None if it has none, or it was erased."""
         if run.outcome_id is None or run.outcome_version is None:
             return None
         with self.store.database.reading() as connection:
             return outcomes.version(connection, Scope(tenant), run.outcome_id, run.outcome_version).result
 
     def completion(self, tenant: str, run: TaskRun) -> Completion:
-        """What whoever completed a run may be told of it."""
+        """Return what the caller who completed a run may see of it."""
         result = self.result(tenant, run)
         return completion(run, result, self._criteria_of(tenant, run, result))
 
     def criterion_runs(self, tenant: str, run: TaskRun) -> list[CriterionRun]:
-        """Every criterion of a run, with all the evidence; none before it is completed."""
+        """Return every criterion of a run with its evidence; empty before the run is completed."""
         return self._criteria_of(tenant, run, self.result(tenant, run))
 
     def _criteria_of(self, tenant: str, run: TaskRun, result: VerificationResult | None) -> list[CriterionRun]:
@@ -50,7 +50,7 @@ class RunReader:
         return [criterion_run(one, result.criterion_results[one.position]) for one in found]
 
     def criterion_run(self, tenant: str, run_id: str) -> CriterionRun:
-        """One criterion run with all its evidence; raises NotFound."""
+        """Return one criterion run with its evidence; raises NotFound."""
         with self.store.database.reading() as connection:
             found = runs.criterion_run(connection, tenant, run_id)
             result = outcomes.version(connection, Scope(tenant), found.outcome_id, found.version).result
@@ -59,7 +59,7 @@ class RunReader:
         return criterion_run(found, result.criterion_results[found.position])
 
     def benchmark_run(self, scope: Scope, run_id: str) -> BenchmarkRun:
-        """A benchmark run, with its result once every task run has ended; raises NotFound."""
+        """Return a benchmark run, with its result once every task run has ended; raises NotFound."""
         with self.store.database.reading() as connection:
             found = runs.benchmark_run(connection, scope, run_id)
             several = runs.of_benchmark_run(connection, scope.tenant, run_id) if found.ended else []
@@ -69,14 +69,14 @@ class RunReader:
         return msgspec.structs.replace(found, result=benchmark_score(list(map(to_task_run_outcome, several)), tasks))
 
     def task_runs(self, scope: Scope, benchmark_run_id: str) -> list[TaskRun]:
-        """All task runs of a benchmark run; raises NotFound."""
+        """Return all task runs of a benchmark run; raises NotFound."""
         with self.store.database.reading() as connection:
             runs.benchmark_run(connection, scope, benchmark_run_id)
             return runs.of_benchmark_run(connection, scope.tenant, benchmark_run_id)
 
 
 def to_task_run_outcome(run: TaskRun) -> TaskRunOutcome:
-    """A run as the benchmark's result sees it."""
+    """Convert a run to the form that the benchmark score uses."""
     if run.exact is None or run.exact_high is None:
         return TaskRunOutcome(run.id, run.task, run.status, begun=run.started_at is not None)
     low, high = Fraction(run.exact), Fraction(run.exact_high)

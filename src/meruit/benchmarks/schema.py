@@ -1,4 +1,4 @@
-"""The JSON Schema of benchmark files, with what each check may be told, so that editors can complete assertions."""
+"""The JSON Schema of benchmark files, with the options of each check, so that editors can complete assertions."""
 
 from typing import Any
 
@@ -11,20 +11,20 @@ from meruit.model.task import Benchmark
 from meruit.registry import Check, checks
 
 _OF_METRICS = ("Assertion", "ComparisonOperator", "MetricType", "Scale", "SuccessCriterion")
-"""Definitions that are written anew here, or are about metrics, which tasks have none of."""
+"""Definitions that are replaced here, or that only concern metrics, which tasks do not have."""
 
 Schema = dict[str, Any]
 
 
 class AuthoringJsonSchema(GenerateJsonSchema):
-    """Takes what authors may write: where a validator reads that before its type does, the type is only a hint."""
+    """Builds the schema of what authors may write: where a validator runs before the type, the type is only a hint."""
 
     def function_before_schema(self, schema: BeforeValidatorFunctionSchema) -> JsonSchemaValue:
-        """What stands behind a validator."""
+        """Return the schema behind a validator."""
         return self._as_hint(super().function_before_schema(schema), schema)
 
     def function_wrap_schema(self, schema: WrapValidatorFunctionSchema) -> JsonSchemaValue:
-        """What stands inside a validator."""
+        """Return the schema inside a validator."""
         return self._as_hint(super().function_wrap_schema(schema), schema)
 
     # Any: either of the two.
@@ -34,7 +34,7 @@ class AuthoringJsonSchema(GenerateJsonSchema):
 
 
 def benchmark_schema() -> Schema:
-    """Benchmarks as files hold them, assertions nested or flat."""
+    """Build the schema of benchmark files, with nested or flat assertions."""
     schema = Benchmark.model_json_schema(by_alias=True)
     definitions: Schema = schema["$defs"]
     for name in _OF_METRICS:
@@ -60,12 +60,12 @@ def benchmark_schema() -> Schema:
         "type": "object",
         "properties": {**common, "assert": known, "assertion": {"$ref": "#/$defs/Assertion"}},
         "oneOf": [{"required": ["assert"]}, {"required": ["assertion"]}],
-        # Where the assertion is flat, its check says what may stand beside; else nothing may.
+        # In a flat assertion its check decides which keys are allowed beside it; otherwise none are.
         "if": {"required": ["assertion"]},
         "then": {"properties": dict.fromkeys([*common, "assertion"], True), "additionalProperties": False},
         "allOf": flat,
     }
-    # A source of the playground may be named by its kind alone.
+    # A source of the playground may be given as its kind only.
     sources = definitions["Task"]["properties"]["sources"]
     source = {"anyOf": [{"$ref": "#/$defs/TaskSource"}, {"$ref": "#/$defs/SourceKind"}]}
     sources["patternProperties"] = dict.fromkeys(sources["patternProperties"], source)
@@ -73,17 +73,17 @@ def benchmark_schema() -> Schema:
 
 
 def _common() -> Schema:
-    """What every criterion may say, whichever check it names."""
+    """Return the properties of every criterion, for any check."""
     known = SuccessCriterion.model_json_schema(by_alias=True)["properties"]
     common = {name: known[name] for name in known if name in SuccessCriterion.COMMON - {"metric", "expr", "assertion"}}
     return common | {"label": common["name"]}
 
 
 def settings_schema(check: Check, definitions: Schema) -> Schema:
-    """What a check's assertions may say; anything, where only the check itself knows. What it refers to is added."""
+    """Return the schema of a check's assertions; any object if only the check knows it. Adds its definitions."""
     if check.settings is None:
         return {"type": "object", "properties": {}}
-    # One check's `Let` need not be another's.
+    # The `Let` of one check may differ from another's.
     schema = check.settings.model_json_schema(
         by_alias=True, ref_template=f"#/$defs/{check.name}.{{model}}", schema_generator=AuthoringJsonSchema
     )

@@ -1,4 +1,4 @@
-"""Task runs brought to one result: the specified mean and verdict, and how far they may be believed."""
+"""The score of a benchmark run: mean, verdict, and how certain they are."""
 
 import math
 from collections import Counter
@@ -12,32 +12,32 @@ from meruit.model.numbers import exact
 from meruit.model.task_run import BenchmarkScore, ConfidenceInterval, RunStatus, TaskScore
 from meruit.model.verdict import Bounds, Status, Verdict, VerificationResult
 
-# Student's t at 97.5 % for 1 to 10 degrees of freedom; a few tasks are no normal distribution.
+# Student's t at 97.5 % for 1 to 10 degrees of freedom; scores of a few tasks are not normally distributed.
 _T = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)
 _Z = 1.959964
 
 
 class TaskRunOutcome(NamedTuple):
-    """One task run that has ended, as far as the benchmark cares."""
+    """One ended task run, as the score uses it."""
 
     id: str
     task: str
     status: RunStatus
     verdict: Verdict | None = None
     low: Fraction = Fraction(0)
-    """Its score if all that is missing had failed."""
+    """Its score if everything that is missing had failed."""
     high: Fraction = Fraction(0)
-    """And if all of it had been met."""
+    """Its score if everything that is missing had passed."""
     coverage: float = 1.0
     begun: bool = True
-    """Whether an agent was let loose: a run that was cancelled afterwards might have gone any way."""
+    """Whether an agent started: the result of a run that was cancelled after that is unknown."""
 
 
 def benchmark_score(ended: Sequence[TaskRunOutcome], tasks: Sequence[str]) -> BenchmarkScore:
-    """What the runs come to; all of them must have ended. Timed-out runs count 0, cancelled ones do not count.
+    """Compute the score of runs that have all ended. Timed-out runs count 0, cancelled ones do not count.
 
-    Whoever gives up a run cannot win by it: a verdict is given only if it is the same however that run had gone. A run
-    that a required criterion failed keeps its score, and the whole from passing.
+    Cancelling a run never helps: a verdict is given only if it is the same for every result that run could have had.
+    A run that failed a required criterion keeps its score, but the whole does not pass.
     """
     counted = [run for run in ended if run.status is not RunStatus.CANCELLED]
     by_task = _by_task(counted, tasks)
@@ -68,13 +68,13 @@ def benchmark_score(ended: Sequence[TaskRunOutcome], tasks: Sequence[str]) -> Be
 
 
 def _count_abandoned(ended: Sequence[TaskRunOutcome], by_task: Mapping[str, list[TaskRunOutcome]]) -> int:
-    """How many runs might have gone any way: those cancelled once begun, and one of each task that has no other."""
+    """Count the runs with an unknown result: those cancelled after the start, and one per task without another."""
     begun = [run.task for run in ended if run.status is RunStatus.CANCELLED and run.begun]
     return len(begun) + sum(not runs and task not in begun for task, runs in by_task.items())
 
 
 def _verdict(counted: Sequence[TaskRunOutcome], given_up: int) -> Verdict:
-    """By the mean at its worst and at its best, a run that was given up being worth anything between 0 and 1."""
+    """Return the verdict by the lowest and the highest possible mean; an unknown run is between 0 and 1."""
     number = len(counted) + given_up
     if not number:
         return Verdict.FAIL
@@ -84,25 +84,25 @@ def _verdict(counted: Sequence[TaskRunOutcome], given_up: int) -> Verdict:
     if len(failed) == number:
         return Verdict.FAIL
     verdict = _band(worst) if _band(worst) is _band(best) else Verdict.INCONCLUSIVE
-    # Points that a run has all the same are those beside a required criterion that failed.
+    # A run that failed a required criterion may still have points from the others.
     capped = any(run.low for run in failed)
     return Verdict.PARTIAL if verdict is Verdict.PASS and capped else verdict
 
 
 def _band(score: Fraction) -> Verdict:
-    """The specified bands."""
+    """Return the band of a mean."""
     if score >= PASS_SCORE:
         return Verdict.PASS
     return Verdict.PARTIAL if score > 0 else Verdict.FAIL
 
 
 def pass_at_k(tries: int, passes: int, k: int) -> float:
-    """The chance that at least one of k tries passes, estimated from more tries without bias."""
+    """Estimate without bias the chance that at least one of k tries passes."""
     return 1 - math.comb(tries - passes, k) / math.comb(tries, k)
 
 
 def pass_hat_k(tries: int, passes: int, k: int) -> float:
-    """The chance that all of k tries pass, likewise."""
+    """Estimate without bias the chance that all of k tries pass."""
     return math.comb(passes, k) / math.comb(tries, k)
 
 
@@ -127,7 +127,7 @@ def _task_score(task: str, runs: Sequence[TaskRunOutcome]) -> TaskScore:
 
 
 def _over_tasks(scores: Sequence[TaskScore], most: int, chance: Callable[[int, int, int], float]) -> dict[str, float]:
-    """The mean over the tasks that were tried at least k times."""
+    """Return the mean over the tasks that were tried at least k times."""
     found = {}
     for k in range(1, most + 1):
         tried = [chance(score.runs, score.passes, k) for score in scores if score.runs >= k]
@@ -136,18 +136,18 @@ def _over_tasks(scores: Sequence[TaskScore], most: int, chance: Callable[[int, i
 
 
 def _wilson(rate: float, number: int) -> ConfidenceInterval | None:
-    """Wilson's interval, a task counting once however often it is repeated: repeats of one task say little new."""
+    """Return Wilson's interval; a task counts once, because its repeats add little information."""
     if not number:
         return None
     spread = _Z * _Z / number
     middle = (rate + spread / 2) / (1 + spread)
     reach = _Z * math.sqrt(rate * (1 - rate) / number + spread / (4 * number)) / (1 + spread)
-    # At 0 and at 1 the last digit may fall on the wrong side.
+    # At 0 and at 1 the last digit may be on the wrong side.
     return ConfidenceInterval(max(0.0, min(rate, middle - reach)), min(1.0, max(rate, middle + reach)))
 
 
 def _mean_interval(by_task: Sequence[Sequence[Fraction]]) -> ConfidenceInterval | None:
-    """Student's interval of the mean score, runs of one task taken together as they depend on each other."""
+    """Return Student's interval of the mean score, with the runs of one task grouped as they depend on each other."""
     number = len(by_task)
     if number < 2:
         return None
@@ -160,7 +160,7 @@ def _mean_interval(by_task: Sequence[Sequence[Fraction]]) -> ConfidenceInterval 
 
 
 def _quantile(freedom: int) -> float:
-    """Student's t at 97.5 %; beyond the table by the expansion of Cornish and Fisher, right to three decimals."""
+    """Return Student's t at 97.5 %; beyond the table by the Cornish-Fisher expansion, right to three decimals."""
     if freedom <= len(_T):
         return _T[freedom - 1]
     first = (_Z**3 + _Z) / 4
@@ -170,11 +170,11 @@ def _quantile(freedom: int) -> float:
 
 
 def highest_score(result: VerificationResult) -> Fraction:
-    """A run's exact score if all that could not be measured had been met."""
+    """Return a run's exact score if everything that could not be measured had passed."""
     counted = [one for one in result.criterion_results if one.status is not Status.EXCLUDED]
     total = sum((exact(one.weight) for one in counted), Fraction(0))
     if not total:
-        # Nothing of it applied, so that nobody knows.
+        # Nothing of it applied, so the score is unknown.
         return Fraction(result.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR))
     missing = sum((exact(one.weight) for one in counted if one.status is Status.INDETERMINATE), Fraction(0))
     return Fraction(result.exact) + missing / total

@@ -1,4 +1,4 @@
-"""Benchmarks and runs: tasks published for all time, agents in worlds of their own, judged by what they changed."""
+"""Run benchmarks: create task runs, start them in environments of their own, and judge what the agents changed."""
 
 import asyncio
 import time
@@ -55,13 +55,13 @@ MAX_RUNS = 10_000
 
 
 RECHECK = "recheck"
-"""Why a run is judged again of which something could not be judged."""
+"""The reason for judging a run again that could not be judged completely."""
 VerdictListener = Callable[[Verdict], None]
-"""Who hears of a verdict that was given."""
+"""Called with each verdict that is given."""
 
 
 def _ignore_verdict(_verdict: Verdict) -> None:
-    """Whom nothing has to be told."""
+    """Do nothing."""
 
 
 class TaskRunStart(NamedTuple):
@@ -73,7 +73,7 @@ class TaskRunStart(NamedTuple):
 
 
 class _JudgingLocks:
-    """Runs that are being judged by this process, each by one caller at a time."""
+    """Locks on the runs that this process judges, one caller at a time."""
 
     def __init__(self) -> None:
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
@@ -81,7 +81,7 @@ class _JudgingLocks:
 
     @asynccontextmanager
     async def exclusive(self, tenant: str, run_id: str) -> AsyncIterator[None]:
-        """Wait until nobody else judges the run, and keep others waiting."""
+        """Lock the run, and wait while another caller has the lock."""
         key = (tenant, run_id)
         self._callers[key] += 1
         try:
@@ -93,7 +93,7 @@ class _JudgingLocks:
                 del self._callers[key], self._locks[key]
 
     def is_held(self, tenant: str, run_id: str) -> bool:
-        """Whether somebody judges the run now."""
+        """Return whether a caller judges the run now."""
         return (tenant, run_id) in self._locks
 
 
@@ -112,14 +112,14 @@ class Benchmarks:
         self._judging = _JudgingLocks()
 
     async def publish(self, tenant: str, by: str, benchmark: Benchmark) -> BenchmarkView:
-        """Keep a benchmark for all time; raises Unsupported for criteria that cannot be judged, BenchmarkTaken."""
+        """Publish a benchmark; raises UnsupportedCriteria for criteria that cannot be judged, and BenchmarkTaken."""
         return await self.library.publish(tenant, by, benchmark)
 
     def find(self, tenant: str, name: str) -> PublishedBenchmark:
-        """A benchmark by `slug@version`, or the newest of `slug`; raises NotFound."""
+        """Find a benchmark by `slug@version`, or the newest version of `slug`; raises NotFound."""
         return self.library.find(tenant, name)
 
-    # Beginning
+    # Start
 
     async def create(
         self,
@@ -132,7 +132,7 @@ class Benchmarks:
         scored: bool = True,
         agent_id: str | None = None,
     ) -> tuple[BenchmarkRun, list[TaskRun]]:
-        """A benchmark run with all its task runs, not begun; raises NotFound, MeruitError."""
+        """Create a benchmark run with all its task runs, not started; raises NotFound, MeruitError."""
         wish = self.plan(tenant, by, name, tasks=tasks, repeats=repeats, scored=scored, agent_id=agent_id)
         created = await self.store.recorder.record(wish)
         return self.reader.benchmark_run(Scope(tenant), wish.benchmark_run_id or ""), created
@@ -148,7 +148,7 @@ class Benchmarks:
         scored: bool = True,
         agent_id: str | None = None,
     ) -> CreateRuns:
-        """A benchmark run that is only to be recorded; raises NotFound, MeruitError."""
+        """Plan a benchmark run, without recording it; raises NotFound, MeruitError."""
         found = self.find(tenant, name).benchmark
         meant = select_tasks(found, tasks)
         if not 1 <= repeats <= MAX_REPEATS or repeats * len(meant) > MAX_RUNS:
@@ -167,17 +167,17 @@ class Benchmarks:
     def plan_one(
         self, tenant: str, by: str, name: str, task_id: str, *, scored: bool, agent_id: str | None
     ) -> CreateRuns:
-        """The same, only to be recorded; raises NotFound."""
+        """Plan one task run, without recording it; raises NotFound."""
         found = self.find(tenant, name).benchmark
         (task,) = select_tasks(found, [task_id])
         new = NewTaskRun(self.store.surroundings.new_id("trn"), task.id, 1, task.reveal)
         return CreateRuns(tenant, by, found.benchmark, found.version, (new,), scored, agent_id)
 
     async def start(self, scope: Scope, run_id: str) -> TaskRunStart:
-        """Make the run's world, read it, and let the clock run.
+        """Prepare the run's environment, read it, and start the clock.
 
-        Raises RunMoved for a run that has begun, and Unreachable where some of its world cannot be read: the run stays
-        pending then, and can be started again.
+        Raises TaskRunStateError for a run that was started before, and Unreachable when a part of the environment
+        cannot be read: the run then stays pending, and can be started again.
         """
         run = await asyncio.to_thread(self.reader.run, scope, run_id)
         if run.status is not RunStatus.PENDING:
@@ -193,51 +193,51 @@ class Benchmarks:
             wish = StartRun(scope.tenant, run.id, place.id, before, task.time_limit_s)
             begun = await self.store.recorder.record(wish)
         except Exception:
-            # Somebody else was quicker, or nothing could be written; a caller who only stops waiting has begun.
+            # Another caller was first, or nothing could be written; the run of a caller that stops waiting is started.
             await self._abandon(place)
             raise
         return TaskRunStart(begun, task.instruction, place.access)
 
     async def _abandon(self, place: TaskEnvironment) -> None:
-        """Take down a world that nobody will ever use."""
+        """Remove an environment that no run will use."""
         if place.id is not None:
             await self.environments.discard(place.id)
 
     async def _read_before(self, tenant: str, benchmark: Benchmark, task: Task, place: TaskEnvironment) -> EvidencePart:
-        """What the agent starts from, as it is kept; raises Unreachable unless all of it could be read."""
+        """Store the state that the agent starts from; raises Unreachable unless all of it was read."""
         before = await self.environments.read(task, place.id)
-        # Whatever compares with it could never be judged, however long the agent works.
+        # A criterion that compares with it could never be judged, however long the agent works.
         unread = [f"{name}: {found.trouble}" for name, found in before.items() if found.trouble is not None]
         if unread:
             raise Unreachable(
-                f"task {task.id} was not started, as its world cannot be read: {'; '.join(unread)}. "
-                "Mend that, or wait a moment, and start it again"
+                f"task {task.id} was not started because its environment cannot be read: {'; '.join(unread)}. "
+                "Fix that, or wait a moment, and start it again"
             )
         given: dict[str, Any] = {"task": f"{benchmark.name}/{task.id}", "instruction": task.instruction}
         given[FACTS_KEY] = {**place.facts, **task.facts}
         written = payload_bytes(given | as_work_part(before))
         if written is None:
-            raise MeruitError("the world before cannot be written as JSON")
+            raise MeruitError("the start state cannot be written as JSON")
         return await asyncio.to_thread(self.store.blobs.part, tenant, written)
 
     async def access(self, scope: Scope, run_id: str) -> TaskRunStart:
-        """The same again for an agent that lost what it was told; raises RunMoved unless the run is under way."""
+        """Return the same again for an agent that lost it; raises TaskRunStateError unless the run is running."""
         run = await asyncio.to_thread(self.reader.run, scope, run_id)
         if run.status is not RunStatus.RUNNING:
-            raise TaskRunStateError(f"task run {run_id} is {run.status}; it has no world to get into")
+            raise TaskRunStateError(f"task run {run_id} is {run.status}; only a running one has an environment")
         _, task, _ = await asyncio.to_thread(self.library.task_of, scope.tenant, run)
         return TaskRunStart(
             run, task.instruction, await self.environments.access(run.playground_id) if run.playground_id else {}
         )
 
-    # Ending
+    # End
 
     async def complete(self, scope: Scope, run_id: str, *, judged: VerdictListener = _ignore_verdict) -> TaskRun:
-        """Judge what the agent left behind; a run that has ended is only told how.
+        """Judge the state that the agent left; a run that has ended is returned unchanged.
 
-        `judged` hears the verdict, where this is who gave it.
+        `judged` is called with the verdict if this call gives it.
         """
-        # The agent's time ends here; how long we take to look is not its fault.
+        # The agent's time ends here; the time that judging takes is ours.
         asked_at = to_micros(self.store.surroundings.clock())
         async with self._judging.exclusive(scope.tenant, run_id):
             run = await asyncio.to_thread(self.reader.run, scope, run_id)
@@ -252,9 +252,9 @@ class Benchmarks:
                 after = await self._read_after(scope.tenant, kept.run, given)
                 found, rows = await self._judge(scope.tenant, kept.run, given, as_work_part(after))
             except BaseException as problem:
-                # So that whoever asks too early, or where the world is not, wins no time by it.
+                # So that an early request, or one to the wrong process, gains no time.
                 await self.store.recorder.record(GiveUpJudging(scope.tenant, run_id, asked_at))
-                # Somebody who gave the run up may have taken its world down meanwhile.
+                # The caller who cancelled the run may have removed its environment in the meantime.
                 run = await asyncio.to_thread(self.reader.run, scope, run_id)
                 if run.status in ENDED and isinstance(problem, Exception):
                     return run
@@ -269,17 +269,17 @@ class Benchmarks:
     async def recheck(
         self, tenant: str, run_id: str, *, reread: bool = False, judged: VerdictListener = _ignore_verdict
     ) -> TaskRun:
-        """Judge a run again that could not be judged whole, on what was found then.
+        """Judge a run again that could not be judged completely, on the evidence recorded then.
 
-        With `reread`, sources that could not be read then are read now, which may show what happened since the run
-        ended; the record says that, and when. What could be read then stays as it was.
+        With `reread`, sources that could not be read then are read now. That may show what happened after the run
+        ended, so the record says so, with the time. What was read then stays.
         """
         async with self._judging.exclusive(tenant, run_id):
             run = await asyncio.to_thread(self.reader.run, Scope(tenant), run_id)
             result = await asyncio.to_thread(self.reader.result, tenant, run)
             undecided = run.status is RunStatus.COMPLETED and needs_environment(run)
             if not undecided or result is None or not has_unreadable_source(result):
-                raise TaskRunStateError(f"task run {run_id}: nothing is left that checking it again could decide")
+                raise TaskRunStateError(f"task run {run_id}: a recheck could not decide anything more")
             if reread:
                 checked = await self._reread(tenant, run, result, judged)
             else:
@@ -292,15 +292,13 @@ class Benchmarks:
         stood = environment_in(done)
         unread = [name for name, found in stood.items() if found.trouble is not None]
         if not unread:
-            raise TaskRunStateError(
-                f"task run {run.id}: all of its world was read; check it again without reading it anew"
-            )
+            raise TaskRunStateError(f"task run {run.id}: all of its environment was read; recheck it without `reread`")
         read_at = self.store.surroundings.clock().isoformat()
         fresh = await self._read_after(tenant, run, given, unread)
         told = {REREAD: {"at": read_at, "sources": unread}}
         found, rows = await self._judge(tenant, run, given, as_work_part(stood | fresh) | told)
         if found.result.coverage < before.coverage:
-            raise Unreachable(f"task run {run.id}: less of its world can be read than before; try again later")
+            raise Unreachable(f"task run {run.id}: less of its environment can be read than before; try again later")
         draft = await asyncio.to_thread(self.registrar.draft, tenant, found)
         wish = RereadRun(tenant, run.id, run.outcome_id or "", draft, rows, read_at)
         checked = await self.store.recorder.record(wish)
@@ -317,9 +315,9 @@ class Benchmarks:
         *,
         judged: VerdictListener = _ignore_verdict,
     ) -> TaskRun:
-        """Judge a run anew on what was found then, by its own criteria or by those of another version.
+        """Judge a run again on the evidence recorded then, by its own criteria or by those of another version.
 
-        The earlier verdict stays on record. Raises RunMoved, NotFound, and StoreError where the evidence was erased.
+        The earlier verdict stays on record. Raises TaskRunStateError, NotFound, and StoreError for erased evidence.
         """
         wish = await asyncio.to_thread(self._build_rejudge, tenant, run_id, reason, benchmark)
         (new,) = wish.versions.versions
@@ -340,7 +338,7 @@ class Benchmarks:
         given, done = self._load_evidence(tenant, run)
         recorded = given.get(FACTS_KEY, {})
         if any(recorded.get(name) != value for name, value in known.task.facts.items()):
-            # They are part of what the verdict rests on, and a stranger who checks it has only the record.
+            # The verdict depends on them, and a third party that verifies it has only the record.
             raise MeruitError(f"task run {run.id} was recorded with other facts; run the task again instead")
         result = self.registrar.engine.verify_sync(run.id, given, done, ready, {})
         new = NewVersion(outcome_id, version, result, self.store.surroundings.entropy(SALT_BYTES))
@@ -348,16 +346,16 @@ class Benchmarks:
         return RejudgeRun(tenant, run.id, AddVersions(tenant, ready.body, (new,), reason), rows, named.version)
 
     async def cancel(self, tenant: str, run_ids: Sequence[str]) -> list[TaskRun]:
-        """Give up runs that have not ended."""
+        """Cancel runs that have not ended."""
         ended = await self.store.recorder.record(CancelRuns(tenant, tuple(run_ids)))
         await self._tidy(tenant, ended)
         return ended
 
     async def sweep(self, tenant: str | None = None) -> int:
-        """Declare timed out whoever is; answers how many were."""
+        """End the runs whose deadline has passed; returns how many."""
         late = await asyncio.to_thread(self._overdue, tenant)
         ended = list[TaskRun]()
-        # Whoever completed in time is being judged.
+        # Runs that were completed in time are being judged.
         late = [(owner, run_id) for owner, run_id in late if not self._judging.is_held(owner, run_id)]
         for one in sorted({owner for owner, _ in late}):
             wish = TimeOutRuns(one, tuple(run_id for owner, run_id in late if owner == one))
@@ -372,7 +370,7 @@ class Benchmarks:
             return runs.overdue(connection, now, tenant)
 
     async def _tidy(self, tenant: str, ended: Sequence[TaskRun]) -> None:
-        """Take down worlds that nobody reads again; what is known of one without an outcome is nobody's either."""
+        """Remove environments that no run needs, and the recorded input of runs that have no outcome."""
         for run in ended:
             if run.playground_id is not None and not needs_environment(run):
                 await self.environments.discard(run.playground_id)
@@ -384,11 +382,11 @@ class Benchmarks:
         with self.store.database.reading() as connection:
             return Discard(tenant, tuple(runs.inputs(connection, tenant, run_ids)), self.store.blobs)
 
-    # Any, here and below: what was found is JSON.
+    # Any, here and below: evidence is JSON.
     async def _read_after(
         self, tenant: str, run: TaskRun, given: Mapping[str, Any], only: Sequence[str] | None = None
     ) -> EnvironmentState:
-        """The world as it stands now, or some of its sources, without what stands in the world before already."""
+        """Read the environment now, or some of its sources, without what has not changed since the start."""
         task = (await asyncio.to_thread(self.library.task_of, tenant, run)).task
         if only is not None:
             task = task.model_copy(update={"sources": {name: task.sources[name] for name in only}})
@@ -399,7 +397,7 @@ class Benchmarks:
         self, tenant: str, run: TaskRun, given: Mapping[str, Any], done: Mapping[str, Any]
     ) -> tuple[JudgedWork, tuple[NewCriterionRun, ...]]:
         ready = (await asyncio.to_thread(self.library.task_of, tenant, run)).ready
-        # An agent sees its own outcomes, of which a run that reveals nothing is none.
+        # An agent sees its own outcomes, but not those of a run that reveals nothing.
         hidden = run.scored and run.reveal is Reveal.NONE
         labels = Labels(run.id, None if hidden else run.agent_id, None, f"{run.benchmark}@{run.version}/{run.task}")
         took: dict[int, int] = {}
@@ -408,11 +406,11 @@ class Benchmarks:
         return judged, self._criterion_rows(judged.result, timed, took)
 
     def _load_evidence(self, tenant: str, run: TaskRun) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a completed run was judged on; raises StoreError where it was erased."""
+        """Load what a completed run was judged on; raises StoreError if it was erased."""
         with self.store.database.reading() as connection:
             found = outcomes.evidence(connection, Scope(tenant), run.outcome_id or "", self.store.blobs)
         if found.input is None or found.output is None:
-            raise StoreError(f"the evidence of task run {run.id} was erased; it can be judged no more")
+            raise StoreError(f"the evidence of task run {run.id} was erased; it cannot be judged again")
         given, done = (msgspec.json.decode(part, type=dict[str, Any]) for part in (found.input, found.output))
         return given, done
 
@@ -437,7 +435,7 @@ class Benchmarks:
 
 
 def needs_environment(run: TaskRun) -> bool:
-    """Whether somebody may act on the run's world, or want to read it again."""
+    """Return whether an agent may still act in the run's environment, or a recheck may read it."""
     undecided = run.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR)
     return run.status not in ENDED or (run.status is RunStatus.COMPLETED and undecided)
 
@@ -449,7 +447,7 @@ def _of_version(run: TaskRun, benchmark: Benchmark) -> TaskRun:
 
 
 def _with_timing(compiled: CompiledCriteria, took: dict[int, int], timer: Callable[[], int]) -> CompiledCriteria:
-    """The same criteria, noting how many microseconds each question took."""
+    """Return the same criteria, with a timer in microseconds around each."""
 
     def with_timer(number: int, slot: Slot) -> Slot:
         measure = slot.measure

@@ -1,4 +1,4 @@
-"""What a web server and an application say to each other, as types."""
+"""The types of ASGI."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -11,5 +11,5 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
-    """A request's headers, their names in lower case."""
+    """Return a request's headers, their names in lower case."""
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}

@@ -1,4 +1,4 @@
-"""The worlds of task runs: a playground each, and whatever systems of its own a task names."""
+"""The environments of task runs: a playground each, and the systems that a task names itself."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from meruit.checks.framework.assertion import SettleSettings
-from meruit.errors import AuthorError, MeruitError, UnknownPlayground, Unreachable
+from meruit.errors import AddressFault, InvalidAddress, MeruitError, UnknownPlayground, Unreachable
 from meruit.model.criterion import Assertion
 from meruit.model.environment import EnvironmentState, Snapshot, SourceKind
 from meruit.model.task import Benchmark, Task, TaskSource
@@ -19,12 +19,12 @@ from meruit.sources.open import open_source
 from meruit.sources.retry import Source, read_until_settled
 
 CONFIGURED = "config:"
-"""Before the name of a source that the operator has configured."""
+"""The prefix of a source that the operator has configured."""
 _SYSTEM = {kind: name for name, kind in NAMES.items()}
 
 
 class PlaygroundEnvironment(NamedTuple):
-    """A world that an agent can act on."""
+    """An environment that an agent can act in."""
 
     id: str | None
     access: dict[str, Any]
@@ -32,10 +32,10 @@ class PlaygroundEnvironment(NamedTuple):
 
 
 class PlaygroundProvider:
-    """Makes and reads the worlds of task runs.
+    """Prepares, reads and discards the environments of task runs.
 
-    Tasks reach `configured` sources by their names. Only where benchmarks are one's own may they name `any_address`:
-    others could have a service read what only the service can reach.
+    Tasks reach `configured` sources by their names. `any_address` is only for your own benchmarks: other authors could
+    make a service read what only the service can reach.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class PlaygroundProvider:
         self._any_address = any_address
 
     async def prepare(self, benchmark: Benchmark, task: Task) -> PlaygroundEnvironment:
-        """A new world for a task; raises MeruitError for a seed that is none, or a source that nobody may read.
+        """Prepare an environment for a task; raises MeruitError for an invalid seed or a source that may not be read.
 
-        Unreachable where a system that its criteria look at cannot be served here.
+        Raises Unreachable if a system that the criteria read cannot be served here.
         """
         seed = seed_of(benchmark, task)
         for source in task.sources.values():
@@ -66,27 +66,27 @@ class PlaygroundProvider:
             return PlaygroundEnvironment(None, {}, seed.facts)
         made = await self.host.create(seed, task=f"{benchmark.name}/{task.id}")
         if _is_missing_system(task, made.endpoints):
-            # Nobody could do what is asked for here, so nobody is judged by it.
+            # No agent could do the task here, so none is judged by it.
             await self.host.remove(made.id)
-            raise Unreachable(f"its world lacks a system that its criteria look at: {made.endpoints.trouble}")
+            raise Unreachable(f"the environment lacks a system that the criteria read: {made.endpoints.trouble}")
         return PlaygroundEnvironment(made.id, made.to_dict(), seed.facts)
 
     async def read(self, task: Task, place_id: str | None, before: EnvironmentState | None = None) -> EnvironmentState:
-        """Every source of the task as it stands; one that cannot be read says so in its snapshot."""
+        """Read every source of the task; one that cannot be read says so in its snapshot."""
         own = await self._read_playground(place_id) if place_id is not None else {}
         names = list(task.sources)
         found = await asyncio.gather(*(self._read_source(task, name, own, (before or {}).get(name)) for name in names))
         return dict(zip(names, found, strict=True))
 
     async def access(self, place_id: str) -> dict[str, Any]:
-        """How an agent gets into a world that was made before."""
+        """Return how an agent gets into an environment that was prepared before."""
         found = self.host.find(place_id)
         if found is None:
-            raise UnknownPlayground(f"the playground {place_id} is not served here any more")
+            raise UnknownPlayground(f"the playground {place_id} is not served here")
         return found.to_dict()
 
     async def discard(self, place_id: str) -> None:
-        """Take a world down; one that is gone already is fine."""
+        """Remove an environment; one that is gone already is fine."""
         try:
             await self.host.remove(place_id)
         except UnknownPlayground:
@@ -113,43 +113,46 @@ class PlaygroundProvider:
         return await read_until_settled(source, stable=stable, within_s=within_s)
 
     def _open(self, asked: TaskSource, known: Collection[str] = ()) -> Source:
-        """The reader of a source; raises MeruitError."""
+        """Open the reader of a source; raises MeruitError."""
         meant = self._resolve(asked)
         return open_source(meant, client=self._client, environment=self._environment, known=known)
 
     def _resolve(self, asked: TaskSource) -> TaskSource:
-        """The source itself, or the one that the operator calls so."""
+        """Return the source itself, or the configured one that it names."""
         address = asked.at or ""
         if not address.startswith(CONFIGURED):
             if not self._any_address:
-                raise AuthorError(
+                raise InvalidAddress(
+                    AddressFault.NOT_ALLOWED,
                     f"{address} may not be read, only sources that are configured: write at: config:NAME "
-                    "(on your own machine, --allow-sources lets any address be read)"
+                    "(on your own machine, --allow-sources lets any address be read)",
                 )
             return asked
         name = address.removeprefix(CONFIGURED)
         found = self._configured.get(name)
         if found is None:
-            raise AuthorError(f"no source is configured as {name!r}")
+            raise InvalidAddress(AddressFault.NOT_CONFIGURED, f"no source is configured as {name!r}")
         if found.kind is not asked.kind:
-            raise AuthorError(f"the source that is configured as {name!r} is {found.kind}, not {asked.kind}")
+            raise InvalidAddress(
+                AddressFault.OTHER_KIND, f"the source that is configured as {name!r} is {found.kind}, not {asked.kind}"
+            )
         return found
 
 
 def settle_requirement(task: Task, name: str) -> tuple[int, float]:
-    """How often a source must read the same, and for how long to try: the most that any criterion asks of it."""
+    """Return how many equal readings a source needs, and within which time: the most that any criterion asks for."""
     asked = [
         SettleSettings.model_validate(criterion.assertion.settings.get("settle") or {})
         for criterion in task.criteria
         if criterion.assertion is not None and _reads(criterion.assertion, name, task.sources[name].kind)
     ]
-    # Whoever says nothing asks for what is usual: no other criterion can take that away.
+    # A criterion without settings asks for the defaults, which no other criterion can lower.
     several = asked or [SettleSettings()]
     return max(one.stable for one in several), max(one.within_s for one in several)
 
 
 def _is_missing_system(task: Task, endpoints: Endpoints) -> bool:
-    """Whether criteria look at a system that agents cannot reach; what only must not change may be missing."""
+    """Return whether criteria read a system that agents cannot reach, except to check that it is unchanged."""
     ways_in = {SourceKind.ROWS: endpoints.portal, SourceKind.FILES: endpoints.sftp}
     gone = [
         name for name, one in task.sources.items() if one.at is None and ways_in.get(one.kind, endpoints.fhir) is None
@@ -165,7 +168,7 @@ def _reads(assertion: Assertion, name: str, kind: SourceKind) -> bool:
 
 
 def seed_of(benchmark: Benchmark, task: Task) -> Seed:
-    """All seeds of a task as one, later ones over earlier ones; raises DocumentError."""
+    """Merge all seeds of a task, later ones over earlier ones; raises DocumentError."""
 
     def read(name: str) -> bytes:
         try:
@@ -177,7 +180,7 @@ def seed_of(benchmark: Benchmark, task: Task) -> Seed:
 
 
 def merge_seeds(seeds: list[Seed]) -> Seed:
-    """Several seeds as one, later ones over earlier ones."""
+    """Merge seeds, later ones over earlier ones."""
     whole = Seed()
     for one in seeds:
         whole = Seed(

@@ -1,4 +1,4 @@
-"""What happened in a playground, as pages of events for whoever holds its secret."""
+"""The event log of a playground over HTTP, in pages."""
 
 from typing import Annotated
 
@@ -25,11 +25,11 @@ class EventPage(Record, frozen=True):
 
     events: list[PlaygroundEvent]
     next: int
-    """What to give as `after` for those that follow, now or later."""
+    """Cursor: pass it as `after` to read the events that follow, now or later."""
 
 
 def app(find: Find) -> ASGIApp:
-    """Serves `/{playground_id}/events`."""
+    """Build the application that serves `/{playground_id}/events`."""
     return serve(find, [_list_events], max_body_bytes=MAX_BODY_BYTES)
 
 
@@ -39,7 +39,7 @@ def _list_events(request: PlaygroundRequest, after: After = 0, limit: Limit = MA
 
 
 def page(state: PlaygroundState, after: int, limit: int = MAX_PAGE) -> EventPage:
-    """What was done after an event; what a seed brought was done by nobody."""
+    """Return the events after one; what a seed brought is not among them."""
     while found := state.events(after, limit):
         after = found[-1].seq
         done = [event for event in found if not _is_seed(event)]

@@ -1,7 +1,7 @@
 """The files of a playground, by paths.
 
-A directory is there when it was made or when something is in it, as on the object stores that such drops are kept on;
-that it was made is an event, so a reset undoes it with everything else. Errors are the ones a disk would raise.
+A directory exists when it was made or when something is in it, as on the object stores behind such drops. That it was
+made is an event, so a reset undoes it with everything else. Errors are those of a disk.
 """
 
 import errno
@@ -15,7 +15,7 @@ from meruit.playground.state import MAX_EVENTS, PlaygroundEvent, PlaygroundState
 MAX_FILE_BYTES = 16 * 1024 * 1024
 """Of one file."""
 MAX_BYTES = 256 * 1024 * 1024
-"""Of all files of one playground, every version that there was included: each takes room for good."""
+"""Of all files of one playground with all their versions: each takes space for good."""
 MAX_FILES = 10_000
 """In one playground; and so many directories."""
 MAX_PATH = 1_000
@@ -26,7 +26,7 @@ RESET = "reset"
 
 
 def key_of(path: str) -> str:
-    """What a path is called inside: relative to the top, which nothing leads out of."""
+    """Return the key of a path: relative to the top, which no path leaves."""
     if "\x00" in path or len(path) > MAX_PATH:
         raise OSError(errno.EINVAL, f"a path has no NUL and at most {MAX_PATH} characters")
     parts: list[str] = []
@@ -39,25 +39,25 @@ def key_of(path: str) -> str:
 
 
 class FileDrop:
-    """The files of one playground; every call may block for as long as the disk takes."""
+    """The files of one playground; every call may block as long as the disk takes."""
 
     def __init__(self, state: PlaygroundState) -> None:
         self.state = state
         self._made: frozenset[str] = frozenset()
-        """Directories that were made and are there still."""
+        """Directories that were made and still exist."""
         self._seen = 0
-        """The last event that `_made` knows of."""
+        """The last event that `_made` includes."""
 
     def find(self, key: str) -> Item | None:
-        """A file, or None for a directory; FileNotFoundError where there is neither."""
+        """Return a file, or None for a directory; raises FileNotFoundError."""
         found = self._file(key)
         if found is None and not self._is_directory(key):
-            raise FileNotFoundError(errno.ENOENT, "there is no such file or directory")
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory")
         return found
 
     # Any: facts are JSON.
     def listing(self, key: str) -> dict[str, Mapping[str, Any] | None]:
-        """What is in a directory, by name: a file's facts; None stands for a directory."""
+        """List a directory by name: a file's facts, or None for a directory."""
         if self.find(key) is not None:
             raise NotADirectoryError(errno.ENOTDIR, "this is a file")
         under = f"{key}/" if key else ""
@@ -71,21 +71,21 @@ class FileDrop:
         return found
 
     def content(self, key: str, *, creates: bool = False, exclusive: bool = False) -> bytes | None:
-        """What a file holds; None where there is none, and one may be created."""
+        """Return what a file holds; None if there is none and one may be created."""
         found = self._file(key)
         if found is not None and creates and exclusive:
-            raise FileExistsError(errno.EEXIST, "there is a file of that name already")
+            raise FileExistsError(errno.EEXIST, "the file exists")
         if found is not None:
             return found.content()
         if self._is_directory(key):
             raise IsADirectoryError(errno.EISDIR, "this is a directory")
         if not creates:
-            raise FileNotFoundError(errno.ENOENT, "there is no such file")
+            raise FileNotFoundError(errno.ENOENT, "no such file")
         self._must_have_room(key)
         return None
 
     def put(self, key: str, content: bytes) -> None:
-        """Keep a file."""
+        """Write a file."""
         with self.state.change():
             if self._file(key) is None:
                 self._must_have_room(key)
@@ -93,14 +93,14 @@ class FileDrop:
             self.state.put(SourceKind.FILES, key, content, event=PUT, noted={"size": len(content)})
 
     def remove(self, key: str) -> None:
-        """Take a file away."""
+        """Remove a file."""
         with self.state.change():
             if self.find(key) is None:
                 raise IsADirectoryError(errno.EISDIR, "this is a directory")
             self.state.remove(SourceKind.FILES, key, event=REMOVED)
 
     def rename(self, old: str, new: str, *, replaces: bool) -> None:
-        """Move a file, or a directory with all that is in it; what `replaces` may take the place of another file."""
+        """Move a file, or a directory with everything in it; with `replaces` it may replace another file."""
         with self.state.change():
             moving = self.find(old)
             if old == new:
@@ -129,7 +129,7 @@ class FileDrop:
             self.state.log(MADE, {"path": key})
 
     def remove_directory(self, key: str) -> None:
-        """Take an empty directory away."""
+        """Remove an empty directory."""
         with self.state.change():
             if not key or self.listing(key):
                 raise OSError(errno.ENOTEMPTY, "the directory is not empty")
@@ -145,10 +145,10 @@ class FileDrop:
 
     def _must_be_free(self, key: str, *, unless_file: bool = False) -> None:
         if self._is_directory(key) or (self._file(key) is not None and not unless_file):
-            raise FileExistsError(errno.EEXIST, "there is something of that name already")
+            raise FileExistsError(errno.EEXIST, "the name exists")
 
     def _must_have_room(self, key: str) -> None:
-        """Refuse a path through a file, and more than there may be."""
+        """Refuse a path through a file, and more files than allowed."""
         parents = [str(parent) for parent in PurePosixPath(key).parents][:-1]
         if any(self._file(parent) is not None for parent in parents):
             raise NotADirectoryError(errno.ENOTDIR, "a part of the path is a file")
@@ -156,15 +156,15 @@ class FileDrop:
             raise OSError(errno.ENOSPC, f"there are {MAX_FILES} files or directories already")
 
     def _must_hold(self, size: int) -> None:
-        """Refuse more bytes than there may be."""
+        """Refuse more bytes than allowed."""
         if self.state.content_bytes(SourceKind.FILES) + size > MAX_BYTES:
             raise OSError(errno.ENOSPC, f"files and their earlier versions have {MAX_BYTES} bytes at most, together")
 
     def _directories(self) -> frozenset[str]:
-        """What was made and is there still, kept up with the events."""
+        """Return the directories that were made and still exist, updated from the events."""
         fresh = self._events(self._seen)
         if any(event.type == RESET for event in fresh):
-            # What came before is not what it was.
+            # A reset has replaced the earlier events.
             self._made, fresh = frozenset(), self._events(0)
         made = set(self._made)
         for event in fresh:

@@ -1,4 +1,4 @@
-"""Serves many playgrounds at once, each of them to whoever holds its secret."""
+"""Serves many playgrounds at once, each to the clients that have its secret."""
 
 import asyncio
 import base64
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from meruit.playground.sftp import SftpServer
 
 PREFIX = "/playgrounds"
-"""Where the systems stand that speak HTTP."""
+"""The path of the systems that speak HTTP."""
 BACKLOG = 200
 """Connections that wait to be accepted."""
 GRACE_S = 5
-"""How long answers that were begun may take once a host ends."""
+"""How long running requests may take when a host ends."""
 MAX_CONNECTIONS = 256
-"""Over HTTP at once; a request on one more is answered 503."""
+"""Connections over HTTP at once; a request on one more gets 503."""
 REQUEST_S = 60
-"""A connection over HTTP on which nothing new was asked for this long, or twice this long, is closed."""
+"""A connection over HTTP without a new request for this time, at most twice this time, is closed."""
 SNAPSHOT_WAIT_S = 30
-"""How long to wait for a playground that is in use before it counts as one that cannot be read."""
+"""How long to wait for a playground that is in use before it counts as unreadable."""
 LEFT_S = 3600
-"""How old something half made is before nobody can be making it any more."""
+"""How old an unfinished folder is before no process can still be making it."""
 FOLDER = "playgrounds"
-"""Where playgrounds are, in a data folder; those of a benchmark run in a folder of its own there."""
+"""The folder of playgrounds in a data folder; those of a benchmark run have a folder of their own there."""
 FILE = "state.db"
 LOCK = "lock"
 ID = "pg_[0-9a-f]{24}"
-"""What an id looks like, as a pattern; later ones sort later."""
+"""The pattern of an id; later ones sort later."""
 HOST_KEY = "sftp_host_key"
 PORTAL = "portal"
 """The system whose visitors log in on a page."""
@@ -58,19 +58,19 @@ _SCOPE_KEYS = (
     *("type", "asgi", "http_version", "method", "scheme", "query_string"),
     *("headers", "client", "server", "extensions"),
 )
-"""What of a request the systems are told; the rest belongs to the application around us."""
+"""What of a request the systems get; the rest belongs to the application around them."""
 _UNAUTHORIZED = "send `Authorization: Bearer` and the playground's secret"
 
 _T = TypeVar("_T")
 
 
 def new_id(clock: Clock, entropy: Callable[[int], bytes]) -> str:
-    """An id that no playground has."""
+    """Make a new id."""
     return f"pg_{to_micros(clock()):014x}{entropy(5).hex()}"
 
 
 def new_secret(entropy: Callable[[int], bytes]) -> str:
-    """A secret that nobody knows."""
+    """Make a new secret."""
     return base64.urlsafe_b64encode(entropy(24)).decode()
 
 
@@ -111,7 +111,7 @@ def lock_directory(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def staging_file(directory: Path, playground_id: str) -> Iterator[Path]:
-    """Where to make a playground's file, under another name, so that one that is half made is never served."""
+    """Yield the path for a new playground's file, under another name, so that an unfinished one is never served."""
     unfinished = directory / f".{playground_id}"
     unfinished.mkdir(mode=0o700)
     try:
@@ -123,7 +123,7 @@ def staging_file(directory: Path, playground_id: str) -> Iterator[Path]:
 
 
 class Endpoints(Record, frozen=True):
-    """Where the systems of one playground are."""
+    """The addresses of the systems of one playground."""
 
     fhir: str
     portal: str | None
@@ -136,11 +136,11 @@ class Endpoints(Record, frozen=True):
     sftp: str | None
     """Host and port; the user is the playground's id, the password its secret."""
     trouble: str | None = None
-    """Why a system is missing, where one is."""
+    """Why a system is missing, if one is."""
 
 
 class Playground(Record, frozen=True):
-    """One playground, as whoever acts in it needs to know it."""
+    """One playground, as an agent needs to know it."""
 
     id: str
     secret: str
@@ -173,7 +173,7 @@ class Host:
         self.directory = directory
         self.bind = bind
         self.public_url = ""
-        """Where `app` is reached, as `http://127.0.0.1:8000`; `serve_http` sets it, or whoever mounts the app."""
+        """The address of `app`, as `http://127.0.0.1:8000`; set by `serve_http` or by the mounting application."""
         self._clock = clock
         self._entropy = entropy
         self._sftp_port = sftp_port
@@ -191,7 +191,7 @@ class Host:
         self._ending = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        """Begin to serve."""
+        """Start serving."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._descriptor_limit = raise_descriptor_limit()
         async with contextlib.AsyncExitStack() as beginning:
@@ -213,9 +213,9 @@ class Host:
         await self._ending.aclose()
 
     async def create(self, seed: Seed | None = None, *, task: str | None = None) -> Playground:
-        """Make a playground, with what a seed says in it; its checkpoint `start` remembers that.
+        """Create a playground from a seed; its checkpoint `start` has that state.
 
-        `task` is what its settings say it was made for.
+        `task` is stored in its settings.
         """
         secret = new_secret(self._entropy)
 
@@ -230,7 +230,7 @@ class Host:
         return await self._make(make)
 
     async def branch(self, playground_id: str) -> Playground:
-        """Make another playground that goes on from where one is, under a secret of its own."""
+        """Create a copy of a playground with a secret of its own."""
         state, secret = self._require(playground_id).state, new_secret(self._entropy)
 
         def make(path: Path) -> None:
@@ -239,16 +239,16 @@ class Host:
         return await self._make(make)
 
     def find(self, playground_id: str) -> Playground | None:
-        """A playground, if there is one of that id."""
+        """Return the playground of an id, if there is one."""
         served = self._served.get(playground_id)
         return self._describe(playground_id, served) if served is not None else None
 
     def listing(self) -> list[Playground]:
-        """Every playground, oldest first."""
+        """List every playground, oldest first."""
         return [self._describe(playground_id, served) for playground_id, served in sorted(self._served.items())]
 
     def state_of(self, playground_id: str) -> PlaygroundState | None:
-        """What a playground holds, if there is one of that id."""
+        """Return the state of a playground, if there is one of that id."""
         served = self._served.get(playground_id)
         if served is None:
             return None
@@ -262,15 +262,15 @@ class Host:
         return served.state
 
     async def checkpoint(self, playground_id: str, name: str) -> None:
-        """Remember what a playground holds now."""
+        """Save the state of a playground under a name."""
         await asyncio.to_thread(self._require(playground_id).state.checkpoint, name)
 
     async def reset(self, playground_id: str, name: str = START) -> None:
-        """Put a playground back to what a checkpoint remembers."""
+        """Restore the state of a checkpoint."""
         await asyncio.to_thread(self._require(playground_id).state.reset, name)
 
     async def snapshots(self, playground_id: str) -> EnvironmentState:
-        """Everything that a playground holds, at one moment."""
+        """Read everything that a playground holds, at one moment."""
         reading = asyncio.to_thread(self._require(playground_id).state.snapshots)
         try:
             return await asyncio.wait_for(reading, SNAPSHOT_WAIT_S)
@@ -278,7 +278,7 @@ class Host:
             raise Unreachable(f"the playground {playground_id} has been in use for {SNAPSHOT_WAIT_S} seconds") from None
 
     async def remove(self, playground_id: str) -> None:
-        """End a playground, and forget all that it held."""
+        """Remove a playground and everything in it."""
         served = self._require(playground_id)
         del self._served[playground_id]
         self._recent.pop(playground_id, None)
@@ -287,19 +287,19 @@ class Host:
         await asyncio.to_thread(shutil.rmtree, self.directory / playground_id)
 
     async def serve_http(self, port: int = 0) -> str:
-        """Listen for HTTP until the host ends, and answer the URL; port 0 is any free one."""
+        """Listen for HTTP until the host ends; returns the URL. Port 0 is any free one."""
         import uvicorn
         from uvicorn.protocols.http.h11_impl import H11Protocol
 
         class Server(uvicorn.Server):
-            """Leaves signals to whoever runs the loop."""
+            """Leaves signals to the owner of the loop."""
 
             @contextlib.contextmanager
             def capture_signals(self) -> Iterator[None]:
                 yield
 
         class Connection(H11Protocol):
-            """Ends where its client is silent, or sends a request too slowly to be one that is meant."""
+            """Closes a connection whose client is silent or too slow."""
 
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its base
                 super().connection_made(transport)
@@ -342,7 +342,7 @@ class Host:
         return self.public_url
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Every system that speaks HTTP, as one ASGI application; it may be mounted at `/playgrounds`."""
+        """Serve every system that speaks HTTP, as one ASGI application; it may be mounted at `/playgrounds`."""
         if scope["type"] != "http":
             return
         path = str(scope["path"]).removeprefix(PREFIX)
@@ -359,7 +359,7 @@ class Host:
             await self._systems[system](inner, receive, send)
 
     def _is_authorized(self, playground_id: str, authorization: str) -> bool:
-        """Whether a request has the secret; one for no playground takes as long as a wrong one."""
+        """Return whether a request has the secret; an unknown playground takes as long as a wrong secret."""
         served = self._served.get(playground_id)
         scheme, _, given = authorization.partition(" ")
         secret = served.secret if served is not None else ""
@@ -367,7 +367,7 @@ class Host:
         return equal and served is not None and scheme.lower() == "bearer"
 
     def _make_systems(self) -> dict[str, Application]:
-        # They bring a web framework with them, which whoever only looks at a state does not need.
+        # They import a web framework, which readers of a state do not need.
         from meruit.playground import events
         from meruit.playground import phone_call as call
         from meruit.playground.fhir import app as fhir
@@ -390,7 +390,7 @@ class Host:
         try:
             systems[PORTAL] = portal.app(self.state_of)
         except MeruitError as problem:
-            # Without the library for it, a playground has all its other systems.
+            # Without its library, a playground has all its other systems.
             self._missing.append(str(problem))
         return systems
 
@@ -403,7 +403,7 @@ class Host:
             self._missing.append(str(problem))
 
     def _remove_leftovers(self) -> None:
-        """Clear away what killed processes left half made; what is young may still be in the making elsewhere."""
+        """Remove what killed processes left unfinished; another process may still be making a recent one."""
         young = self._clock().timestamp() - LEFT_S
         for left in [*self.directory.glob(".pg_*"), *self.directory.glob(f"pg_*/.{FILE}.*")]:
             with contextlib.suppress(FileNotFoundError):
@@ -496,7 +496,7 @@ async def _close_server(server: "MllpListener | SftpServer") -> None:
 
 
 async def _finish_despite_cancel(work: Coroutine[Any, Any, _T]) -> _T:
-    """Its result; whoever gives up still waits until the thread has ended, so that it can clean up behind it."""
+    """Return its result; a cancelled caller waits until the thread has ended, so that it can clean up."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)

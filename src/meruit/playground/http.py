@@ -1,4 +1,4 @@
-"""What the small HTTP systems of a playground have in common: finding the playground, refusing in plain words."""
+"""What the small HTTP systems of a playground share: finding the playground, and refusing requests."""
 
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
@@ -17,7 +17,7 @@ from meruit.playground.state import PlaygroundState
 PROBLEM_TYPE = "application/problem+json"
 
 Find = Callable[[str], PlaygroundState | None]
-"""The playground of an id, if there is one."""
+"""Finds the playground of an id, if there is one."""
 PlaygroundRequest = Request[Any, Any, Any]
 
 
@@ -28,7 +28,7 @@ def serve(
     max_body_bytes: int,
     handlers: "ExceptionHandlersMap | None" = None,
 ) -> ASGIApp:
-    """An application of those routes, each of which begins with `/{playground_id:str}`."""
+    """Build an application of routes that begin with `/{playground_id:str}`."""
     return Litestar(
         route_handlers=routes,
         state=Shared({"find": find}),
@@ -47,21 +47,21 @@ def serve(
 
 
 def playground_id_of(request: PlaygroundRequest) -> str:
-    """The id of the playground that a request is for, whether there is one or not."""
-    # A request that no route is for has no parameters; its path begins with the id all the same.
+    """Return the id of the playground that a request is for, whether there is one or not."""
+    # A request without a route has no parameters; its path still begins with the id.
     return str((request.scope.get("path_params") or {}).get("playground_id") or request.scope["path"].split("/")[1])
 
 
 def playground_of(request: PlaygroundRequest) -> PlaygroundState:
-    """The playground that a request is for; Refusal where there is none."""
+    """Return the playground that a request is for; raises PlaygroundRefusal."""
     found: PlaygroundState | None = request.app.state["find"](playground_id_of(request))
     if found is None:
-        raise PlaygroundRefusal(404, "there is no such playground")
+        raise PlaygroundRefusal(404, "this playground does not exist")
     return found
 
 
 def answer(content: msgspec.Struct | dict[str, Any], status: int = 200) -> Response[bytes]:
-    """A reply in JSON."""
+    """Build a reply in JSON."""
     return Response(msgspec.json.encode(content), status_code=status, media_type="application/json")
 
 
@@ -77,16 +77,16 @@ def _render_refusal(request: PlaygroundRequest, refusal: PlaygroundRefusal) -> R
 
 
 def _render_http_error(request: PlaygroundRequest, error: HTTPException) -> Response[bytes]:
-    """Litestar's own refusals, which may quote the request, said anew."""
+    """Replace Litestar's own refusals, which may quote the request."""
     phrase = HTTPStatus(error.status_code).phrase.lower()
     reply = _render_refusal(request, PlaygroundRefusal(error.status_code, phrase))
-    # Which methods are allowed, where it was the method.
+    # The allowed methods, if it was the method.
     reply.headers.update(error.headers or {})
     return reply
 
 
 def _render_unavailable(request: PlaygroundRequest, error: Unreachable) -> Response[bytes]:  # noqa: ARG001 - it names a path of ours
-    return _render_refusal(request, PlaygroundRefusal(503, "the playground cannot be used just now; try again"))
+    return _render_refusal(request, PlaygroundRefusal(503, "the playground is busy; try again"))
 
 
 def _render_quota_exceeded(request: PlaygroundRequest, error: PlaygroundFull) -> Response[bytes]:

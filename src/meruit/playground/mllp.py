@@ -1,6 +1,6 @@
-"""An interface engine that takes HL7 v2 messages over MLLP, keeps every byte it is sent, and acknowledges.
+"""An interface engine that takes HL7 v2 messages over MLLP, keeps every byte, and acknowledges.
 
-A message is kept whether it is sound or not: what an agent sent wrongly is as much its doing as what it sent rightly.
+A message is kept whether it is valid or not: an invalid message is also something that the agent did.
 """
 
 import asyncio
@@ -17,19 +17,19 @@ from meruit.model.environment import SourceKind
 from meruit.playground.state import Clock, PlaygroundState
 
 START, END = b"\x0b", b"\x1c\r"
-"""What stands around a message."""
+"""The marks around a message."""
 MAX_FRAME_BYTES = 1024 * 1024
-"""A message may not be longer; a connection that sends a longer one is closed."""
+"""The longest message; a connection that sends a longer one is closed."""
 MAX_CONNECTIONS = 64
-"""At once; one more is closed."""
+"""Connections at once; one more is closed."""
 IDLE_S = 300.0
-"""A connection that says nothing for so long is closed."""
+"""A connection that is silent for this time is closed."""
 READ_BYTES = 64 * 1024
 EVENT = "hl7_outbound"
 OURS = "MERUIT"
-"""What the engine calls itself where a message names no receiver."""
+"""The name of the engine if a message names no receiver."""
 NOT_KEPT = "000000"
-"""What stands for the number of a message in the acknowledgement of one that was not kept."""
+"""The number in the acknowledgement of a message that was not kept."""
 VERSION = "2.5.1"
 REQUIRED = {9: "message type", 10: "message control id", 11: "processing id", 12: "version id"}
 """The fields of MSH that a message must have."""
@@ -38,17 +38,17 @@ _CONTROL = re.compile(r"[\x00-\x1f]")
 
 
 class AckCode(StrEnum):
-    """What an acknowledgement says, as in MSA-1."""
+    """The code of an acknowledgement, as in MSA-1."""
 
     ACCEPTED = "AA"
     ERROR = "AE"
-    """It is HL7, and lacks what it must have."""
+    """It is HL7, but a required field is missing."""
     REJECTED = "AR"
-    """It is no HL7, or there is no room for it."""
+    """It is not HL7, or the playground is full."""
 
 
 class Piece(NamedTuple):
-    """What came over a connection: one message, or bytes that are none."""
+    """What came over a connection: one message, or other bytes."""
 
     content: bytes
     trouble: str | None = None
@@ -56,7 +56,7 @@ class Piece(NamedTuple):
 
 
 class Frames:
-    """Cuts a stream into messages; it does not matter how the stream was split on its way."""
+    """Splits a stream into messages, however it arrives."""
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
         self.limit = limit
@@ -65,10 +65,10 @@ class Frames:
         self._buffer = bytearray()
         self._inside = False
         self._seen = 0
-        """How much of the buffer holds no mark."""
+        """How much of the buffer has no mark."""
 
     def feed(self, data: bytes) -> list[Piece]:
-        """What is complete with these bytes."""
+        """Add bytes; returns what is complete."""
         found: list[Piece] = []
         if not self.overrun:
             self._buffer += data
@@ -77,7 +77,7 @@ class Frames:
         return found
 
     def end(self) -> list[Piece]:
-        """What is left when nothing more comes."""
+        """Return what is left at the end."""
         left, inside = bytes(self._buffer), self._inside
         self._buffer.clear()
         self._inside, self._seen = False, 0
@@ -86,11 +86,11 @@ class Frames:
         return _stray(left)
 
     def _step(self, found: list[Piece]) -> bool:
-        """Take the next piece from the buffer; False where it needs more bytes."""
+        """Take the next piece from the buffer; False if it needs more bytes."""
         start = self._buffer.find(START, self._seen)
         end = self._buffer.find(END, self._seen) if self._inside else -1
         marks = [at for at in (start, end) if at >= 0]
-        # The end has two bytes, of which the first may stand last here.
+        # The end mark has two bytes, of which the first may be the last here.
         open_end = len(self._buffer) - self._buffer.endswith(END[:1])
         if min(marks, default=open_end) > self.limit:
             self.overrun = True
@@ -115,22 +115,22 @@ class Frames:
 
 
 def _stray(content: bytes) -> list[Piece]:
-    """Bytes between frames; white space is none of anybody's doing."""
+    """Return bytes between frames; white space does not count."""
     return [Piece(content, "outside any frame")] if content.strip() else []
 
 
 class Hl7Receipt(NamedTuple):
-    """What is to be said about a message."""
+    """The answer to a message."""
 
     code: AckCode
     trouble: str | None
     header: list[str]
-    """The fields of the message's MSH, MSH-1 in its place; none where it has no MSH."""
+    """Return the fields of the message's MSH, with MSH-1 in its place; empty if it has no MSH."""
     codec: str
 
 
 def examine(piece: Piece) -> Hl7Receipt:
-    """Whether what was sent is a message, and one that has what it must have."""
+    """Check whether the bytes are a message with its required fields."""
     try:
         message = er7.read(piece.content)
     except UnreadableContent as unreadable:
@@ -147,7 +147,7 @@ def examine(piece: Piece) -> Hl7Receipt:
 
 
 def acknowledgement(receipt: Hl7Receipt, *, control_id: str, at: str) -> bytes:
-    """The ACK, in the sender's delimiters and character set, without a frame."""
+    """Build the ACK, in the sender's delimiters and character set, without a frame."""
     header = receipt.header or ["MSH", "|", "^~\\&"]
     mark, encoding = header[1], _field(header, 2)
     kind = _field(header, 9).split(encoding[0])
@@ -163,7 +163,7 @@ def acknowledgement(receipt: Hl7Receipt, *, control_id: str, at: str) -> bytes:
     segments = [mark.join(fields), mark.join(said)]
     if receipt.trouble:
         segments[1] += mark + _strip_delimiters(receipt.trouble, mark, encoding)
-        # 101 is a required field that is missing, 207 whatever an application finds wrong.
+        # 101 is a missing required field, 207 any other error of an application.
         number = "101" if receipt.code is AckCode.ERROR else "207"
         segments.append(mark.join(["ERR", "", "", number, "E"]))
     return "".join(f"{segment}\r" for segment in segments).encode(receipt.codec, "replace")
@@ -174,12 +174,12 @@ def _field(header: list[str], number: int) -> str:
 
 
 def _strip_delimiters(text: str, mark: str, encoding: str) -> str:
-    """Words without anything that would part them; a delimiter in a complaint is not worth an escape."""
+    """Return a text without delimiters; they are not worth an escape in an error."""
     return "".join(" " if character in mark + encoding or character < " " else character for character in text)
 
 
 class MllpListener:
-    """Listens for one playground until it is closed; unlike asyncio's own server it ends its connections then."""
+    """Listens for one playground until it is closed; unlike asyncio's own server it then ends its connections."""
 
     def __init__(
         self, state: PlaygroundState, clock: Clock, *, idle_s: float = IDLE_S, limit: int = MAX_FRAME_BYTES
@@ -192,17 +192,17 @@ class MllpListener:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, host: str, port: int) -> None:
-        """Begin to listen; OSError where the port is taken."""
+        """Start to listen; raises OSError if the port is in use."""
         self._server = await asyncio.start_server(self._accept, host, port)
 
     @property
     def sockets(self) -> Sequence[socket.socket]:
-        """What is listened on."""
+        """The sockets that it listens on."""
         return self._server.sockets if self._server is not None else ()
 
     @property
     def port(self) -> int:
-        """The port that is listened on."""
+        """The port that it listens on."""
         return int(self.sockets[0].getsockname()[1])
 
     def close(self) -> None:
@@ -213,7 +213,7 @@ class MllpListener:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Return when the last connection has ended."""
+        """Wait until the last connection has ended."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._server is not None:
             await self._server.wait_closed()
@@ -227,7 +227,7 @@ class MllpListener:
         task.add_done_callback(self._tasks.discard)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Whoever hangs up, stays silent or fills the disk ends a connection, and never the listener.
+        # A client that hangs up, stays silent or fills the disk ends its connection, never the listener.
         with contextlib.suppress(OSError, MeruitError), contextlib.closing(writer):
             frames = Frames(self._limit)
             try:

@@ -20,11 +20,11 @@ from meruit.playground.state import PlaygroundState
 
 AGENT: Literal["agent"] = "agent"
 OTHER = "payer"
-"""Who answers, unless the script says another name."""
+"""The name of the other side, unless the script sets another."""
 MAX_TEXT = 4_000
 """Characters of one turn."""
 MAX_TURNS = 1_000
-"""Turns of one call, both sides counted."""
+"""Turns of one call, of both sides."""
 MAX_BODY_BYTES = 64 * 1024
 
 Spoken = Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
@@ -32,32 +32,32 @@ Name = Annotated[str, Meta(pattern="^[a-z][a-z0-9_-]{0,31}$")]
 
 
 class PhoneScriptLine(Record, frozen=True, forbid_unknown_fields=True):
-    """What the other side answers to something."""
+    """One answer of the other side."""
 
     says: Spoken | list[Spoken]
     """One turn, or several that follow each other."""
     hears: list[Spoken] | None = None
-    """Phrases, of which one is enough; whatever is said, when not given. Case and punctuation do not matter."""
+    """Phrases, of which one is enough; without them it answers everything. Case and punctuation do not matter."""
     once: bool = False
-    """Whether it is answered the first time only."""
+    """Whether it answers the first time only."""
     speaker: Name | None = None
-    """Who says it, where that is not the one who otherwise answers: after a transfer, perhaps."""
+    """The speaker, if it is another one: after a transfer, for example."""
 
 
 class PhoneScript(Record, frozen=True, forbid_unknown_fields=True):
     """How the other side of a call behaves."""
 
     script: list[PhoneScriptLine] = msgspec.field(default_factory=list)
-    """The first line that hears its phrase, and is not spent, answers."""
+    """The first line whose phrase is heard, and that is not used up, answers."""
     greeting: Spoken | None = None
-    """Said as the call begins, before the agent's first word."""
+    """Said when the call begins, before the agent's first turn."""
     otherwise: Spoken | None = None
-    """Said when no line answers; silence when not given."""
+    """Said when no line answers; silence if not set."""
     speaker: Name = OTHER
 
 
 class PhoneTurn(Record, frozen=True):
-    """Something that was said."""
+    """One turn of a call."""
 
     key: str
     speaker: str
@@ -66,13 +66,13 @@ class PhoneTurn(Record, frozen=True):
 
 
 class PhoneTurns(Record, frozen=True):
-    """What was said, in order."""
+    """The turns of a call, in order."""
 
     turns: list[PhoneTurn]
 
 
 class PhoneUtterance(Record, frozen=True, forbid_unknown_fields=True):
-    """What an agent says; an empty text only listens."""
+    """A turn of the agent; an empty text only listens."""
 
     text: Annotated[str, Meta(max_length=MAX_TEXT)]
     speaker: Literal["agent"] = AGENT
@@ -97,13 +97,13 @@ _WANTED = {
     "hears": f"a list of phrases, each {_TEXT}",
     "once": "true or false",
 }
-"""What stands under each key."""
+"""The expected value of each key."""
 _MISSING = re.compile("missing required field `(.+?)`")
 _STEP = re.compile(r"\[([0-9]+)\]|\.([a-z]+)")
 
 
 def read_script(written: Mapping[str, Any] | None) -> PhoneScript:
-    """The script in a seed's `call`; WrongScript names what is wrong with it."""
+    """Read the script in a seed's `call`; raises InvalidPhoneScript."""
     _reject_unknown_keys(written, PhoneScript, ())
     lines = (written or {}).get("script")
     for number, line in enumerate(lines if isinstance(lines, list) else []):
@@ -127,11 +127,11 @@ def _reject_unknown_keys(written: Any, kind: type[Record], place: Path) -> None:
     for name in written if isinstance(written, Mapping) else ():
         if name not in known:
             close = nearest(str(name), known)
-            raise _invalid_script((*place, name), f"unknown key {name!r}{close}; there are {', '.join(known)}")
+            raise _invalid_script((*place, name), f"unknown key {name!r}{close}; valid keys: {', '.join(known)}")
 
 
 def _explain_problem(problem: str) -> InvalidPhoneScript:
-    """What the library found, as somebody who wrote a script would say it."""
+    """Convert an error of the library to one about the script."""
     place = _place(problem)
     if (missing := _MISSING.search(problem)) is not None:
         return _invalid_script(place, f"{missing[1]!r} is missing: {_WANTED[missing[1]]}")
@@ -151,7 +151,7 @@ def _place(problem: str) -> Path:
 
 
 def replies(script: PhoneScript, text: str, spent: set[int]) -> list[PhoneReply]:
-    """What the other side answers to a turn, when the lines of these numbers were said already."""
+    """Return the answers to a turn, given the numbers of the lines that were said already."""
     heard = words(text)
     for number, line in enumerate(script.script, 1):
         if line.once and number in spent:
@@ -163,7 +163,7 @@ def replies(script: PhoneScript, text: str, spent: set[int]) -> list[PhoneReply]
 
 
 def say(state: PlaygroundState, text: str) -> list[Item]:
-    """Add the agent's turn, and what the other side says before and after it; answers what the other side said."""
+    """Add the agent's turn and what the other side says before and after it; returns the turns of the other side."""
     script = read_script(state.settings().get("call"))
     with state.change():
         earlier = state.items(SourceKind.VOICE)
@@ -186,7 +186,7 @@ def _keep(state: PlaygroundState, reply: PhoneReply) -> Item:
 
 
 def app(find: Find) -> ASGIApp:
-    """Serves `/{playground_id}/call/turns`."""
+    """Build the application that serves `/{playground_id}/call/turns`."""
     return serve(find, [_say, _list_turns], max_body_bytes=MAX_BODY_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""What a playground holds before anybody acts: resources, rows, files, messages, and how a call is answered."""
+"""The first content of a playground: resources, rows, files, messages, and how a call is answered."""
 
 import base64
 import binascii
@@ -35,14 +35,14 @@ from meruit.playground.state import PlaygroundState
 MAX_FHIR_FILE_BYTES = 64 * 1024 * 1024
 """Of one file of resources."""
 EVENT = "seed"
-"""What is told of an item that a seed brought."""
+"""The event of an item that a seed brought."""
 
 Read = Callable[[str], bytes]
-"""The content of a file that a seed names; raises OSError, or MeruitError, for one that cannot be read."""
+"""Reads a file that a seed names; raises OSError or MeruitError."""
 
 
 class Seed(Record, frozen=True):
-    """A playground's beginning, read whole and found sound."""
+    """The first content of a playground, read and validated."""
 
     resources: dict[str, Json] = msgspec.field(default_factory=dict)
     """By key: `Patient/1`."""
@@ -57,11 +57,11 @@ class Seed(Record, frozen=True):
     """Names that a task's instruction and checks may use."""
 
 
-# Any: what stands in a document may be of any type.
+# Any: a document can have values of any type.
 def read_seed(source: str | Mapping[str, Any], read: Read) -> Seed:
-    """Read a seed, given by the name of a file in YAML or JSON or by what such a file says.
+    """Read a seed, given as the name of a YAML or JSON file or as its content.
 
-    DocumentError has everything that is wrong with it.
+    Raises DocumentError with every problem.
     """
     if not isinstance(source, str):
         return _Reader(Document("seed", dict(source), {}), read).seed()
@@ -73,7 +73,7 @@ def read_seed(source: str | Mapping[str, Any], read: Read) -> Seed:
 
 
 def apply_seed(state: PlaygroundState, seed: Seed) -> None:
-    """Put all that a seed says into a playground, at one moment."""
+    """Put the content of a seed into a playground, at one moment."""
     with state.change():
         for key, resource in seed.resources.items():
             store_resource(state, key, resource, noted={"from": EVENT})
@@ -90,11 +90,11 @@ def apply_seed(state: PlaygroundState, seed: Seed) -> None:
 
 
 class _SeedError(MeruitError):
-    """Something in a seed that cannot be sown."""
+    """A value in a seed that cannot be used."""
 
 
 class _NamedResource(NamedTuple):
-    """A resource, and what others may call it."""
+    """A resource, and the names by which others refer to it."""
 
     key: str
     resource: Json
@@ -102,7 +102,7 @@ class _NamedResource(NamedTuple):
 
 
 class _Reader:
-    """Reads one seed, and gathers every problem with it."""
+    """Reads one seed, and collects every problem with it."""
 
     def __init__(self, document: Document, read: Read) -> None:
         self.document = document
@@ -145,7 +145,7 @@ class _Reader:
         return {}
 
     def _call(self, path: Path, value: Any) -> Json:
-        # Brings a web framework with it.
+        # It imports a web framework.
         from meruit.playground.phone_call import read_script
 
         written = self._mapping(path, value)
@@ -178,7 +178,7 @@ class _Reader:
         return found
 
     def _check_decision(self, path: Path, decision: str) -> None:
-        """Refuse a word that the payer would not know: the request would only wait, and nobody could tell why."""
+        """Refuse an unknown decision: the request would wait without a visible reason."""
         if decision and decision not in DECISIONS:
             close = nearest(decision, DECISIONS)
             self._complain(path, f"unknown decision {decision!r}{close}; there are {', '.join(DECISIONS)}")
@@ -187,12 +187,12 @@ class _Reader:
         found: dict[str, bytes] = {}
         for name, content in self._mapping(path, value).items():
             if not name or name.startswith("/") or not set(name.split("/")).isdisjoint({"", ".", ".."}):
-                self._complain((*path, name), f"{name!r} is no path below the drop: write it as outbound/roster.csv")
+                self._complain((*path, name), f"{name!r} is not a path below the drop; write it as outbound/roster.csv")
             found[str(PurePosixPath(name))] = self._content((*path, name), content)
         return found
 
     def _content(self, path: Path, value: Any) -> bytes:
-        """Text, `{base64: …}` or `{file: name}`."""
+        """Read text, `{base64: …}` or `{file: name}`."""
         match value:
             case str():
                 return value.encode()
@@ -212,7 +212,7 @@ class _Reader:
             return self.read(name)
         except (OSError, MeruitError) as problem:
             reason = str(getattr(problem, "strerror", None) or problem)
-            # Whoever refused it may have named it already.
+            # The error may name the file already.
             told = reason if repr(name) in reason else f"{name} cannot be read: {reason}"
             advice = "name a file beside the seed, or beside the benchmark that uses it"
             self._complain(path, f"{told}; {advice}")
@@ -231,7 +231,7 @@ class _Reader:
                 continue
             for named in found:
                 if named.key in every:
-                    self._complain(here, f"{named.key} stands in {places[named.key]} and in {origin}; keep one of them")
+                    self._complain(here, f"{named.key} is in {places[named.key]} and in {origin}; keep one of them")
                 every[named.key], places[named.key] = named, origin
         return _link_resources(list(every.values()))
 
@@ -249,7 +249,7 @@ class _Reader:
 
 
 def _documents(name: str, content: bytes) -> Iterator[tuple[str, Any]]:
-    """The JSON in a file: one document, or one a line."""
+    """Parse the JSON of a file: one document, or one per line."""
     if len(content) > MAX_FHIR_FILE_BYTES:
         raise _SeedError(f"{name} has {len(content):,} bytes; at most {MAX_FHIR_FILE_BYTES:,} are read")
     if not name.lower().endswith((".ndjson", ".jsonl")):
@@ -268,39 +268,39 @@ def _json(where: str, content: bytes) -> Any:
 
 
 def _resources_in(document: Any, where: str) -> Iterator[_NamedResource]:
-    """Every resource of a bundle, or the one that stands alone."""
+    """Yield every resource of a bundle, or a single resource."""
     if not isinstance(document, dict):
-        raise _SeedError(f"{where} holds no resource")
+        raise _SeedError(f"{where} has no resource")
     if document.get("resourceType") != "Bundle" or document.get("type") in ("document", "message"):
         yield _one(document, None, where)
         return
     for number, entry in enumerate(document.get("entry") or []):
         place = f"{where}, entry {number}"
         if not isinstance(entry, dict):
-            raise _SeedError(f"{place} is no entry of a bundle")
+            raise _SeedError(f"{place} is not an entry of a bundle")
         method = (entry.get("request") or {}).get("method", "PUT")
         if method not in ("POST", "PUT"):
             raise _SeedError(f"{place} asks for {method}; a seed's bundle can only bring resources, with POST or PUT")
-        # A searchset may hold what the server had to say.
+        # A searchset may have an outcome of the server.
         if (entry.get("resource") or {}).get("resourceType") != "OperationOutcome":
             yield _one(entry.get("resource"), entry.get("fullUrl"), place)
 
 
 def _one(resource: Any, full_url: Any, where: str) -> _NamedResource:
     if not isinstance(resource, dict):
-        raise _SeedError(f"{where} holds no resource")
+        raise _SeedError(f"{where} has no resource")
     kind = resource.get("resourceType")
     if kind is None:
         raise _SeedError(f"{where} has no resourceType")
     if not isinstance(kind, str) or kind not in TYPES:
         raise _SeedError(f"{where} has resourceType {kind!r}, which FHIR R4 does not have{nearest(str(kind), TYPES)}")
     if not isinstance(resource.get("meta", {}), dict):
-        raise _SeedError(f"{where} has a meta that is no object")
+        raise _SeedError(f"{where} has a meta that is not an object")
     identity = resource.get("id")
     if identity is None and isinstance(full_url, str):
         identity = full_url.removeprefix("urn:uuid:").rpartition("/")[2]
     if identity is None:
-        # The same seed gives the same world, so nothing is left to chance.
+        # The same seed gives the same content, so nothing is random.
         identity = sha256(write(resource)).hexdigest()[:16]
     if not isinstance(identity, str) or not IDENTITY.fullmatch(identity):
         raise _SeedError(f"{where} has id {identity!r}: write A-Z, a-z, 0-9, - and ., at most 64 characters")
@@ -308,7 +308,7 @@ def _one(resource: Any, full_url: Any, where: str) -> _NamedResource:
 
 
 def _link_resources(every: list[_NamedResource]) -> dict[str, Json]:
-    """The resources, their references to each other by key; one that leads nowhere stays as it was written."""
+    """Return the resources with references to each other by key; other references stay as they are."""
     names = {named.full_url: named.key for named in every if named.full_url}
     known: dict[tuple[str, str], str | None] = {}
 

@@ -1,4 +1,4 @@
-"""A drop for files over SFTP: each user sees the files of one playground, and nothing of this machine."""
+"""A file drop over SFTP: each user sees the files of one playground, and nothing of this machine."""
 
 import asyncio
 import errno
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     import asyncssh
 
 MAX_CONNECTIONS = 64
-"""At once, all playgrounds together; one more is closed."""
+"""Connections at once, of all playgrounds; one more is closed."""
 MAX_OPEN = 32
 """Files that one session has open at once."""
 LOGIN_S = 30
 KEEPALIVE_S = 60
 VERSION = 3
-"""Of the protocol: the one that every client speaks."""
+"""The protocol version that every client speaks."""
 OWNER = "agent"
-GONE = "the playground cannot be used just now"
+GONE = "the playground is busy"
 NEEDS = "the drop for files needs asyncssh: pip install 'meruit[playground]'"
 
 Find = Callable[[str], PlaygroundState | None]
@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 
 
 class OpenFile:
-    """A file as one client has it open; others see what it wrote when it is closed, or when its connection ends."""
+    """A file that one client has open; others see its content when it is closed, or when its connection ends."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class OpenFile:
         appends: bool,
         beside: "WeakSet[OpenFile] | None" = None,
     ) -> None:
-        """Open it, in memory; what is open `beside` it takes room from it, and it from them."""
+        """Open it in memory; files that are open `beside` it share the same space."""
         self._beside = WeakSet[OpenFile]() if beside is None else beside
         self.content = bytearray()
         self._must_have_room(len(content or b""))
@@ -61,13 +61,13 @@ class OpenFile:
         self.changed = content is None
 
     def read(self, offset: int, size: int) -> bytes:
-        """Some of it; less than asked for at its end."""
+        """Read a part; shorter at its end."""
         if not self.reads:
             raise PermissionError(errno.EACCES, "the file is not open for reading")
         return bytes(self.content[offset : offset + size])
 
     def write(self, offset: int, data: bytes) -> int:
-        """Write over what is there; a gap is filled with zeros."""
+        """Write over a part; a gap is filled with zeros."""
         offset = len(self.content) if self.appends else offset
         if offset + len(data) > len(self.content):
             self.resize(offset + len(data))
@@ -77,7 +77,7 @@ class OpenFile:
         return len(data)
 
     def resize(self, size: int) -> None:
-        """Cut it, or fill it up with zeros."""
+        """Cut it, or extend it with zeros."""
         self._must_be_writable()
         if size > MAX_FILE_BYTES:
             raise OSError(errno.ENOSPC, f"a file has {MAX_FILE_BYTES} bytes at most")
@@ -87,7 +87,7 @@ class OpenFile:
         self.changed = True
 
     def release(self) -> None:
-        """Give its room back at once, whoever still knows of it: an exception that was raised here does."""
+        """Free its memory at once, even if an exception that was raised here still refers to it."""
         self._beside.discard(self)
 
     def _must_have_room(self, size: int) -> None:
@@ -100,7 +100,7 @@ class OpenFile:
 
 
 class SftpServer:
-    """An SFTP server that runs, and ends with all its connections when it is closed."""
+    """A running SFTP server, which ends with all its connections when it is closed."""
 
     def __init__(self, acceptor: "asyncssh.SSHAcceptor", connections: "set[asyncssh.SSHServerConnection]") -> None:
         self._acceptor = acceptor
@@ -118,15 +118,15 @@ class SftpServer:
             connection.abort()
 
     async def wait_closed(self) -> None:
-        """Return when the last connection has ended."""
+        """Wait until the last connection has ended."""
         await asyncio.gather(*(connection.wait_closed() for connection in list(self._connections)))
         await self._acceptor.wait_closed()
 
 
 async def serve(find: Find, host: str, port: int, host_key_path: Path) -> SftpServer:
-    """Serve every playground that `find` knows: its id is the user, its secret the password.
+    """Serve every playground that `find` returns: its id is the user, its secret the password.
 
-    The server's own key is made where there is none yet; port 0 is any free one.
+    The server's host key is made if there is none yet; port 0 is any free one.
     """
     try:
         import asyncssh
@@ -169,14 +169,14 @@ def _is_password_valid(state: PlaygroundState | None, password: str) -> bool:
     return hmac.compare_digest(secret.encode(), password.encode()) and bool(secret)
 
 
-# These two classes stand in functions because their bases are imported only when they are needed.
+# These two classes are in functions because their bases are imported only when they are needed.
 def _authenticator_factory(
     find: Find, connections: "set[asyncssh.SSHServerConnection]"
 ) -> "Callable[[], asyncssh.SSHServer]":
     import asyncssh
 
     class PasswordAuthenticator(asyncssh.SSHServer):
-        """Lets in who knows a playground's secret."""
+        """Accepts a login with a playground's secret."""
 
         def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
             self._connection = conn
@@ -199,7 +199,7 @@ def _authenticator_factory(
 def _session_factory(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]], asyncssh.SFTPServer]":  # noqa: C901 - methods
     import asyncssh
 
-    # Weak, so that whatever becomes of a connection, its files do not take room for longer than they are there.
+    # Weak references: the files of a connection take memory only as long as it exists.
     opened_by: defaultdict[str, WeakSet[OpenFile]] = defaultdict(WeakSet)
 
     class SftpSession(asyncssh.SFTPServer):
@@ -230,7 +230,7 @@ def _session_factory(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]]
             if self._open >= MAX_OPEN:
                 raise OSError(errno.EMFILE, f"{MAX_OPEN} files are open at once at most")
             key, writes = _key(path), bool(pflags & (asyncssh.FXF_WRITE | asyncssh.FXF_APPEND))
-            # A client may ask for many at once, and each waits for the disk.
+            # A client may request many at once, and each waits for the disk.
             self._open += 1
             try:
                 content = await _in_thread(
@@ -278,7 +278,7 @@ def _session_factory(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]]
 
         async def setstat(self, path: bytes, attrs: asyncssh.SFTPAttrs) -> None:
             found = await _in_thread(self._drop.find, _key(path))
-            # Who owns a file, who may read it and when it was touched is nothing that is kept here.
+            # Owner, permissions and times of a file are not kept here.
             if attrs.size is not None:
                 if found is None:
                     raise IsADirectoryError(errno.EISDIR, "this is a directory")
@@ -348,7 +348,7 @@ def _key(path: bytes) -> str:
 
 
 def _as_open_file(file_obj: object) -> OpenFile:
-    # asyncssh hands back what `open` gave it.
+    # asyncssh returns what `open` gave it.
     assert isinstance(file_obj, OpenFile)  # noqa: S101
     return file_obj
 

@@ -1,7 +1,7 @@
-"""All that one playground holds, in one SQLite file: items, every version of them, and what happened.
+"""The content of one playground, in one SQLite file: items, all their versions, and events.
 
-Any number of threads and processes may use one file. Who writes has it alone for the length of a transaction, and the
-others wait; a process that is killed leaves the last whole transaction.
+Any number of threads and processes may use one file. A writer has it alone during a transaction, and the others wait;
+a process that is killed leaves the last complete transaction.
 """
 
 import json
@@ -28,20 +28,21 @@ NAMES = {
     "call": SourceKind.VOICE,
     "clearinghouse": SourceKind.X12,
 }
-"""What a task calls the systems of a playground."""
+"""The names of a playground's systems in tasks."""
 START = "start"
-"""The checkpoint of a playground as it was made."""
+"""The checkpoint of a playground as it was created."""
 BUSY_S = 30.0
 """How long a writer waits for another."""
 MAX_APPENDED = 999_999
 """How many items may follow each other in one system; their keys have six digits."""
 QUOTA_BYTES = 256 * 1024 * 1024
-"""How much one playground may take, unless its settings say otherwise as `quota_bytes`: all that it holds, all that it
-held, what happened, and its checkpoints."""
+"""How much one playground may take, unless its settings have another `quota_bytes`: its content with all versions,
+its events, and its checkpoints.
+"""
 SPARE_BYTES = 1024 * 1024
-"""Beyond that, for telling what was refused."""
+"""Additional space, for events of what was refused."""
 REFUSED = "quota_refused"
-"""What is told of a change that was not made for lack of room."""
+"""The event of a change that was refused because the playground is full."""
 MAX_EVENTS = 10_000
 """How many events, or versions, are read at once."""
 
@@ -64,18 +65,18 @@ CREATE TABLE events (
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 _RESET = ("versions", "items", "events")
-"""The tables that a reset puts back; settings say what the playground is, not what happened in it."""
+"""The tables that a reset restores; settings describe the playground, not what happened in it."""
 
 Clock = Callable[[], datetime]
 
 
 def utc_now() -> datetime:
-    """The time, with its zone."""
+    """Return the time, with its zone."""
     return datetime.now(UTC)
 
 
 def rfc3339(moment: datetime) -> str:
-    """A moment in UTC, as everything in a playground writes it; later moments sort later."""
+    """Format a time in UTC as everything in a playground writes it; later times sort later."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -83,18 +84,18 @@ class PlaygroundEvent(Record, frozen=True):
     """Something that happened in a playground."""
 
     seq: int
-    """Counted upwards, and never used again, not even after a reset."""
+    """It rises, and is never used again, not even after a reset."""
     at: str
     type: str
     """As `fhir_create` or `hl7_outbound`."""
     kind: SourceKind | None = None
     key: str | None = None
-    """The item that it happened to, where it happened to one."""
+    """The item that it happened to, if any."""
     facts: Mapping[str, Any] = {}
 
 
 class ItemVersion(Record, frozen=True):
-    """An item as it was from some moment on; without content, that it was removed."""
+    """One version of an item; without content, its removal."""
 
     seq: int
     key: str
@@ -106,7 +107,7 @@ class ItemVersion(Record, frozen=True):
 
 
 class PlaygroundState:
-    """One playground's content. Blocks its caller for as long as the disk takes, so call it from a thread."""
+    """One playground's content. Blocks as long as the disk takes, so call it from a thread."""
 
     def __init__(self, path: Path, *, clock: Clock = utc_now) -> None:
         self.path = path
@@ -115,22 +116,22 @@ class PlaygroundState:
         self._connection: sqlite3.Connection | None = None
         self._moment = ""
         self._depth = 0
-        """How many changes are open inside one another; only who holds the lock looks at it."""
+        """How many changes are nested; read only with the lock."""
         self._room: tuple[int, int] | None = None
-        """The quota, and what checkpoints take of it; looked up once for each change."""
+        """The quota, and what checkpoints take of it; read once per change."""
         if not path.is_file():
-            raise MeruitError(f"no playground stands at {path}")
+            raise MeruitError(f"there is no playground at {path}")
         with self._use_connection() as connection:
             found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
         if found != [_OURS, _FORMAT]:
             self.close()
-            raise MeruitError(f"{path} is no playground of this version; make a new one")
+            raise MeruitError(f"{path} is not a playground of this version; create a new one")
 
     @classmethod
     def create(
         cls, path: Path, *, clock: Clock = utc_now, settings: Mapping[str, Any] | None = None
     ) -> "PlaygroundState":
-        """Make an empty playground; MeruitError where a file stands already."""
+        """Create an empty playground; raises MeruitError if the file exists."""
         with _publish(path) as unfinished, _closing(unfinished) as connection:
             connection.executescript(f"PRAGMA journal_mode = WAL; BEGIN; {_SCHEMA} COMMIT")
         state = cls(path, clock=clock)
@@ -138,14 +139,14 @@ class PlaygroundState:
         return state
 
     def close(self) -> None:
-        """Let go of the file; the next use opens it again."""
+        """Close the file; the next use opens it again."""
         with self._lock:
             if self._connection is not None and not self._depth:
                 self._connection.close()
                 self._connection = None
 
     def release_if_idle(self) -> None:
-        """Let go of the file for a while, unless it is in use just now."""
+        """Close the file for a while, unless it is in use."""
         if self._lock.acquire(blocking=False):
             try:
                 self.close()
@@ -153,7 +154,7 @@ class PlaygroundState:
                 self._lock.release()
 
     def items(self, kind: SourceKind, *, under: str = "") -> list[Item]:
-        """What a system holds, ordered by key; with `under`, what has a key that begins so."""
+        """Return the items of a system, ordered by key; with `under`, those whose key begins with it."""
         return [
             make_item(key, content, version=version, facts=json.loads(facts))
             for key, content, version, facts in self._rows(
@@ -164,7 +165,7 @@ class PlaygroundState:
         ]
 
     def facts(self, kind: SourceKind, *, under: str = "") -> dict[str, Mapping[str, Any]]:
-        """What is known of each item of a system, by key and in that order, without reading what they hold."""
+        """Return the facts of the items of a system, ordered by key, without reading their content."""
         rows = self._rows(
             "SELECT key, facts FROM items JOIN versions USING (kind, key, seq)"
             " WHERE kind = ? AND key >= ? AND substr(key, 1, ?) = ? ORDER BY key",
@@ -173,7 +174,7 @@ class PlaygroundState:
         return {key: json.loads(facts) for key, facts in rows}
 
     def count(self, kind: SourceKind, *, under: str = "") -> int:
-        """How many items a system holds."""
+        """Count the items of a system."""
         ((found,),) = self._rows(
             "SELECT count(*) FROM items WHERE kind = ? AND key >= ? AND substr(key, 1, ?) = ?",
             *(kind, under, len(under), under),
@@ -181,12 +182,12 @@ class PlaygroundState:
         return int(found)
 
     def content_bytes(self, kind: SourceKind) -> int:
-        """How much a system's items hold together, all their versions included."""
+        """Return the size of a system's items, with all their versions."""
         ((found,),) = self._rows("SELECT coalesce(sum(length(content)), 0) FROM versions WHERE kind = ?", kind)
         return int(found)
 
     def get(self, kind: SourceKind, key: str) -> Item | None:
-        """One item; None where there is none, or no more."""
+        """Return one item; None if there is none, or it was removed."""
         found = self.latest(kind, key)
         if found is None or found.content is None:
             return None
@@ -203,9 +204,9 @@ class PlaygroundState:
         event: str,
         noted: Mapping[str, Any] | None = None,
     ) -> Item:
-        """Keep an item in place of the one of that key, if any; `noted` is what its event says beside.
+        """Write an item under a key; `noted` is added to its event.
 
-        To put only where something holds, look and put inside one `change`.
+        For a conditional write, read and write inside one `change`.
         """
         with self.change() as connection:
             at = self.moment()
@@ -228,7 +229,7 @@ class PlaygroundState:
         version: str | None = None,
         noted: Mapping[str, Any] | None = None,
     ) -> Item | None:
-        """Take an item away and answer it; its versions stay, and that it was removed is the last of them."""
+        """Remove an item and return it; its versions stay, and the removal is the last of them."""
         with self.change() as connection:
             at, removed = self.moment(), self.get(kind, key)
             if removed is None:
@@ -251,28 +252,28 @@ class PlaygroundState:
         event: str,
         noted: Mapping[str, Any] | None = None,
     ) -> Item:
-        """Keep an item after the last of its system: `000001` first."""
+        """Write an item after the last one of its system: `000001` first."""
         with self.change() as connection:
             (last,) = connection.execute("SELECT max(key) FROM versions WHERE kind = ?", (kind,)).fetchone()
             if last is not None and int(last) >= MAX_APPENDED:
-                raise MeruitError(f"the playground's {kind} has {MAX_APPENDED:,} items; reset it or make a new one")
+                raise MeruitError(f"the playground's {kind} has {MAX_APPENDED:,} items; reset it or create a new one")
             key = f"{int(last or 0) + 1:06}"
             return self.put(kind, key, content, facts=facts, event=event, noted=noted)
 
     def log(self, event: str, facts: Mapping[str, Any] | None = None) -> None:
-        """Note what happened to no item."""
+        """Record an event without an item."""
         with self.change() as connection:
             _insert_event(connection, self.moment(), event, None, None, facts or {})
             self._must_fit(connection, event)
 
     def log_if_room(self, event: str, facts: Mapping[str, Any] | None = None) -> None:
-        """Note what need not be noted: in a playground that is full, for a little while only."""
+        """Record an event that may be dropped: a full playground takes it for a while only."""
         with self.change() as connection:
             if self._used(connection) <= self._quota(connection) + SPARE_BYTES:
                 _insert_event(connection, self.moment(), event, None, None, facts or {})
 
     def used_bytes(self) -> int:
-        """How much the playground takes of its quota."""
+        """Return how much the playground takes of its quota."""
         with self._use_connection() as connection:
             self._room = None
             return self._used(connection)
@@ -295,7 +296,7 @@ class PlaygroundState:
             raise PlaygroundFull(self._quota(connection), what)
 
     def events(self, after: int = 0, limit: int = 500) -> list[PlaygroundEvent]:
-        """What happened, oldest first, after the event of that number."""
+        """List events, oldest first, after the one of that number."""
         rows = self._rows(
             "SELECT seq, at, type, kind, key, facts FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
             *(after, min(limit, MAX_EVENTS)),
@@ -306,24 +307,24 @@ class PlaygroundState:
         ]
 
     def latest(self, kind: SourceKind, key: str) -> ItemVersion | None:
-        """The last version of an item, its removal included; None where there never was one."""
+        """Return the last version of an item, also its removal; None if there never was one."""
         return next(iter(self._versions("kind = ? AND key = ? ORDER BY seq DESC LIMIT 1", kind, key)), None)
 
     def versions(self, kind: SourceKind, key: str) -> list[ItemVersion]:
-        """Every version of an item, oldest first, removals included."""
+        """List every version of an item, oldest first, with removals."""
         return self._versions("kind = ? AND key = ? ORDER BY seq", kind, key)
 
     def history(
         self, kind: SourceKind, *, under: str = "", since: str = "", before: int | None = None, limit: int = 100
     ) -> list[ItemVersion]:
-        """The versions of a system's items, newest first: of keys that begin so, at or after a moment, before a seq."""
+        """List versions of a system's items, newest first, by prefix of the key, earliest time and number."""
         return self._versions(
             "kind = ? AND substr(key, 1, ?) = ? AND at >= ? AND seq < ? ORDER BY seq DESC LIMIT ?",
             *(kind, len(under), under, since, before or 2**62, min(limit, MAX_EVENTS)),
         )
 
     def versions_count(self, kind: SourceKind, *, under: str = "", since: str = "") -> int:
-        """How many versions a history has."""
+        """Count the versions of a history."""
         ((count,),) = self._rows(
             "SELECT count(*) FROM versions WHERE kind = ? AND substr(key, 1, ?) = ? AND at >= ?",
             *(kind, len(under), under, since),
@@ -332,9 +333,9 @@ class PlaygroundState:
 
     @contextmanager
     def change(self) -> Iterator[sqlite3.Connection]:
-        """Several changes as one: all of them hold, or after an exception none. Do not await inside.
+        """Make several changes as one: all of them, or after an exception none. Do not await inside.
 
-        Raises Full where there is no room for all of them, and notes that it did.
+        Raises PlaygroundFull if they do not fit, and records that.
         """
         with self._use_connection() as connection:
             name = f"change_{self._depth}"
@@ -346,7 +347,7 @@ class PlaygroundState:
                 yield connection
             except BaseException as problem:
                 self._depth -= 1
-                # A full disk has SQLite roll back by itself.
+                # On a full disk SQLite rolls back by itself.
                 if connection.in_transaction:
                     connection.execute(f"ROLLBACK TO {name}" if self._depth else "ROLLBACK")
                 if isinstance(problem, PlaygroundFull) and not self._depth:
@@ -356,13 +357,13 @@ class PlaygroundState:
             connection.execute(f"RELEASE {name}" if self._depth else "COMMIT")
 
     def moment(self) -> str:
-        """Now; inside a change, the one moment at which all of it happens."""
+        """Return the time; inside a change, the one time of all of it."""
         with self._lock:
             return self._moment if self._depth else rfc3339(self.clock())
 
     @contextmanager
     def consistent_read(self) -> Iterator[None]:
-        """Several reads of one moment, whatever others write meanwhile. Do not await inside."""
+        """Make several reads of one moment, independent of writers. Do not await inside."""
         with self._use_connection() as connection:
             if self._depth or connection.in_transaction:
                 yield
@@ -374,16 +375,16 @@ class PlaygroundState:
                 connection.execute("COMMIT")
 
     def snapshots(self) -> EnvironmentState:
-        """Everything that the playground holds, at one moment."""
+        """Read everything that the playground holds, at one moment."""
         with self.consistent_read():
             return {name: Snapshot(kind, self.items(kind)) for name, kind in NAMES.items()}
 
     def settings(self) -> dict[str, Any]:
-        """What the playground is: `secret`, `created_at`, and what its seed says beside items: `call` and `facts`."""
+        """Return the settings: `secret`, `created_at`, and `call` and `facts` of its seed."""
         return {name: json.loads(value) for name, value in self._rows("SELECT name, value FROM settings ORDER BY name")}
 
     def set(self, **values: Any) -> None:
-        """Change settings; they are not among what a reset puts back."""
+        """Change settings; a reset does not restore them."""
         with self.change() as connection:
             connection.executemany(
                 "INSERT OR REPLACE INTO settings VALUES (?, ?)",
@@ -391,7 +392,7 @@ class PlaygroundState:
             )
 
     def checkpoint(self, name: str = START) -> None:
-        """Remember everything as it is now, in place of an earlier checkpoint of that name; Full without room."""
+        """Save everything under a name, in place of an earlier checkpoint of that name; raises PlaygroundFull."""
         file = self._checkpoint_file(name)
         with _publish(file, replace=True) as unfinished:
             self._copy(unfinished)
@@ -402,17 +403,17 @@ class PlaygroundState:
                     raise PlaygroundFull(self._quota(connection), f"the checkpoint {name}")
 
     def checkpoints(self) -> list[str]:
-        """The names of what is remembered."""
+        """List the names of the checkpoints."""
         return sorted(found.name.removeprefix(self._prefix) for found in self._checkpoint_files())
 
     def reset(self, name: str = START) -> None:
-        """Put back what a checkpoint remembers: items, their versions, and events."""
+        """Restore a checkpoint: items, their versions, and events."""
         remembered = self._checkpoint_file(name)
         if not remembered.is_file():
             known = ", ".join(self.checkpoints()) or "none"
             raise MeruitError(f"no checkpoint of the playground is named {name!r}; there are: {known}")
         with self._use_connection() as connection:
-            # Nobody writes to a finished checkpoint, so that it can be read without locks.
+            # A finished checkpoint never changes, so it can be read without locks.
             connection.execute("ATTACH ? AS remembered", (f"{remembered.resolve().as_uri()}?immutable=1",))
             try:
                 with self.change():
@@ -424,7 +425,7 @@ class PlaygroundState:
                 connection.execute("DETACH remembered")
 
     def branch(self, path: Path, **settings: Any) -> "PlaygroundState":
-        """A playground of its own that goes on from here, checkpoints included; settings given are its own."""
+        """Create a copy of the playground with its checkpoints; the given settings replace its own."""
         with _publish(path) as unfinished:
             self._copy(unfinished)
         branched = PlaygroundState(path, clock=self.clock)
@@ -441,7 +442,7 @@ class PlaygroundState:
 
     def _checkpoint_file(self, name: str) -> Path:
         if not _CHECKPOINT.fullmatch(name):
-            raise MeruitError(f"{name!r} is no name of a checkpoint: write a-z, 0-9, - and _, at most 63 characters")
+            raise MeruitError(f"{name!r} is not a valid checkpoint name; use a-z, 0-9, - and _, at most 63 characters")
         return self.path.with_name(f"{self._prefix}{name}")
 
     def _checkpoint_files(self) -> list[Path]:
@@ -452,7 +453,7 @@ class PlaygroundState:
         ]
 
     def _copy(self, target: Path) -> None:
-        """Everything at one moment, as a file that needs no other beside it."""
+        """Write everything at one moment to a single file."""
         with self._use_connection() as connection, _closing(target) as copy:
             connection.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
@@ -467,14 +468,14 @@ class PlaygroundState:
             for seq, key, version, at, event, content, facts in rows
         ]
 
-    # Any: a row holds what its statement asks for.
+    # Any: the columns of a statement.
     def _rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with self._use_connection() as connection:
             return connection.execute(statement, values).fetchall()
 
     @contextmanager
     def _use_connection(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for one thread at a time; Unreachable where the file cannot be used just now."""
+        """Yield the connection, for one thread at a time; raises Unreachable if the file cannot be used now."""
         with self._lock:
             try:
                 if self._connection is None:
@@ -485,7 +486,7 @@ class PlaygroundState:
 
 
 def _facts(kind: SourceKind, content: bytes, at: str, event: str) -> dict[str, Any]:
-    """What is known of every item of a kind."""
+    """Return the facts of every item of a kind."""
     match kind:
         case SourceKind.FILES:
             return {"size": len(content), "modified": at}
@@ -510,7 +511,7 @@ def _insert_event(
 
 
 def _bytes_in(connection: sqlite3.Connection) -> int:
-    """What a file's content takes, that of an open transaction included and what was given back left out."""
+    """Return the size of the content, with that of an open transaction and without free pages."""
     names = ("page_count", "freelist_count", "page_size")
     pages, free, size = (int(connection.execute(f"PRAGMA {name}").fetchone()[0]) for name in names)
     return (pages - free) * size
@@ -520,14 +521,14 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode=rw", timeout=BUSY_S, isolation_level=None, check_same_thread=False, uri=True
     )
-    # A copy starts without a log to write ahead to; to the others this says nothing new.
+    # A copy starts without a write-ahead log; for the others this changes nothing.
     connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL")
     return connection
 
 
 @contextmanager
 def _closing(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection to a file of our own, which is whole when this ends."""
+    """Open a connection to a new file, which is complete when this ends."""
     connection = sqlite3.connect(path, isolation_level=None)
     try:
         yield connection
@@ -537,7 +538,7 @@ def _closing(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def _publish(path: Path, *, replace: bool = False) -> Iterator[Path]:
-    """A file to be written, which gets its name when it is whole."""
+    """Yield a file to be written, which gets its name when it is complete."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     unfinished.unlink(missing_ok=True)
@@ -546,9 +547,9 @@ def _publish(path: Path, *, replace: bool = False) -> Iterator[Path]:
         if replace:
             unfinished.replace(path)
         else:
-            # Unlike a rename, a link refuses a name that is taken.
+            # Unlike a rename, a link refuses a name that exists.
             path.hardlink_to(unfinished)
     except FileExistsError:
-        raise MeruitError(f"{path} stands already; choose another place") from None
+        raise MeruitError(f"{path} exists; choose another path") from None
     finally:
         unfinished.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What we show to be let in: from an environment variable, from a command, or given; never shown to anybody else."""
+"""Secrets for other systems: from an environment variable, from a command, or given. They never appear in a text."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ REDACTED = "***"
 
 
 class SecretToken:
-    """A secret that is fetched when it is first needed, and once more when a server refuses it."""
+    """A secret that is fetched when it is first needed, and again when a server refuses it."""
 
     def __init__(self, told: str, fetch: Callable[[], Awaitable[str]]) -> None:
         self._told = told
@@ -27,7 +27,7 @@ class SecretToken:
 
     @classmethod
     def from_value(cls, value: str) -> Self:
-        """A secret that the caller has already."""
+        """Use a secret that the caller has."""
 
         async def fetch() -> str:
             return value
@@ -36,7 +36,7 @@ class SecretToken:
 
     @classmethod
     def from_environment(cls, name: str, environment: Mapping[str, str]) -> Self:
-        """The value of an environment variable."""
+        """Use the value of an environment variable."""
 
         async def fetch() -> str:
             if name not in environment:
@@ -47,7 +47,7 @@ class SecretToken:
 
     @classmethod
     def from_command(cls, argv: Sequence[str], environment: Mapping[str, str]) -> Self:
-        """What a command prints, run without a shell."""
+        """Use what a command prints; it runs without a shell."""
         if not argv or isinstance(argv, str):
             raise AuthorError("a command is a list: the program, then its arguments")
 
@@ -57,24 +57,24 @@ class SecretToken:
         return cls(f"the token that {argv[0]} prints", fetch)
 
     async def value(self) -> str:
-        """The secret; raises Trouble when there is none."""
+        """Return the secret; raises SourceError if there is none."""
         if self._value is None:
             found = await self._fetch()
             if not found:
-                raise SourceError(f"{self._told} is empty; give the whole of it")
+                raise SourceError(f"{self._told} is empty; set the whole token")
             self._value = found
             self._values.add(found)
         return self._value
 
     async def renew(self, refused: str) -> bool:
-        """Fetch the secret anew after a server refused it; whether there is another one to try."""
-        # Somebody else may have renewed it while we asked.
+        """Fetch the secret again after a server refused it; returns whether there is another one to try."""
+        # Another task may have renewed it in the meantime.
         if self._value == refused:
             self._value = None
         return await self.value() != refused
 
     def redact(self, text: str) -> str:
-        """A text without the secret, and without any that came before it."""
+        """Remove the secret, and any before it, from a text."""
         for value in sorted(self._values, key=len, reverse=True):
             text = text.replace(value, REDACTED).replace(quote(value, safe=""), REDACTED)
         return text
@@ -87,14 +87,14 @@ class SecretToken:
 
 
 def redact(text: str, *tokens: SecretToken | None) -> str:
-    """A text without any of some secrets."""
+    """Remove secrets from a text."""
     for token in tokens:
         text = token.redact(text) if token is not None else text
     return text
 
 
 async def _run_command(argv: list[str], environment: Mapping[str, str]) -> str:
-    # Only the program is named: its arguments, and what it prints, may hold the secret.
+    # Only the program is named: its arguments and its output may hold the secret.
     program = argv[0]
     try:
         process = await asyncio.create_subprocess_exec(
@@ -110,7 +110,7 @@ async def _run_command(argv: list[str], environment: Mapping[str, str]) -> str:
         raise SourceError(f"{program}, which prints the token, cannot be run: {type(problem).__name__}") from None
     try:
         async with asyncio.timeout(COMMAND_S):
-            # One byte more than may be: a flood ends here, whatever the command still has to say.
+            # One byte more than allowed: this bounds the output of any command.
             said = await _first_bytes(process.stdout, MAX_TOKEN_BYTES + 1)
             if len(said) > MAX_TOKEN_BYTES:
                 raise SourceError(f"{program} printed more than {MAX_TOKEN_BYTES:,} bytes; a token is shorter")
@@ -135,7 +135,7 @@ async def _first_bytes(stream: asyncio.StreamReader | None, most: int) -> bytes:
 
 
 async def _kill_process_group(process: asyncio.subprocess.Process) -> None:
-    """End a command and all that it started."""
+    """End a command and every process that it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()

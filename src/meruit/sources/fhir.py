@@ -1,7 +1,7 @@
-"""A FHIR R4 server, read whole: every page of the plainest search, each resource as it was sent.
+"""Read a FHIR R4 server completely: every page of an unfiltered search, each resource as it was sent.
 
-No filter is ever sent. A server that does not know a parameter may answer that there is nothing, and nothing can be
-told from that; what is selected is selected from what was read.
+No filter is ever sent: a server that does not know a parameter may answer that there is nothing, and that would prove
+nothing. Resources are selected from what was read.
 """
 
 from collections.abc import Collection, Sequence
@@ -39,13 +39,13 @@ from meruit.sources.retry import (
 from meruit.sources.source_client import SourceClient
 
 PAGE = 200
-"""How many resources are asked for at a time."""
+"""How many resources are requested per page."""
 MAX_BY_ID = 500
-"""How many resources are asked for one by one, to see whether the lists lag behind."""
+"""How many resources are requested one by one, to check whether the lists lag behind."""
 MAX_PAST_PAGES = 50
-"""How many pages of one history are read, the newest first: what an agent did is on the first of them."""
+"""How many pages of one history are read, newest first: what an agent did is on the first of them."""
 LAG_S = 2.0
-"""How far apart readings must agree where no history tells whether a search lags behind a creation."""
+"""How far apart two equal readings must be when no history shows whether a search lags behind."""
 ACCEPT = "application/fhir+json"
 
 
@@ -65,12 +65,12 @@ class FhirSource:
         lag_s: float = LAG_S,
         policy: ReadPolicy = DEFAULT,
     ) -> None:
-        """Without `types`, all that the server declares searchable.
+        """Without `types`, read all types that the server declares searchable.
 
         `known` are keys such as `Patient/1` that an earlier reading found. Each of them that is not listed any more is
-        asked for by its id: only a resource that the server says is gone counts as gone. So is each that is listed,
-        unless they are many: searches lag behind writes, and reading by id does not. What is new has no known id; a
-        history names it, and where the server keeps none, only readings that agree `lag_s` apart are believed.
+        requested by its id: it counts as deleted only if the server says so. Listed ones are requested too, unless
+        there are many: searches lag behind writes, and reading by id does not. The id of a new resource is not known;
+        a history names it. If the server keeps no history, two equal readings `lag_s` apart are required.
         """
         if "?" in base_url or "#" in base_url:
             raise InvalidAddress(
@@ -87,11 +87,11 @@ class FhirSource:
 
     @property
     def apart_s(self) -> float:
-        """How far apart readings must be to count as agreeing, by what the last one found."""
+        """The time between two readings that may count as equal, from what the last one found."""
         return self._apart_s
 
     async def read(self) -> Snapshot:
-        """Every resource, or what trouble there was."""
+        """Read every resource; the snapshot says what could not be read."""
         return await take_snapshot(self.kind, self._base, self._policy, self._gather)
 
     async def _gather(self, reading: SourceReading) -> None:
@@ -111,30 +111,30 @@ class FhirSource:
             reading.reads += walk.server_dates()
 
     def _agreement_gap_s(self, past: "_HistoryIndex", reading: SourceReading) -> float:
-        """How far apart readings must be to be believed, which is told."""
+        """Return the time between two readings that may count as equal, and record the reason."""
         if past.is_whole:
             return 0.0
         reading.note(
-            "no whole history tells what was created: a search that lags behind for longer than the "
-            f"{self._lag_s:g} s between readings that agree would be believed"
+            "no complete history shows what was created: a search that lags behind for more than the "
+            f"{self._lag_s:g} s between two equal readings goes unnoticed"
         )
         return self._lag_s
 
 
 class _HistoryIndex(NamedTuple):
-    """What the server's histories tell."""
+    """What the server's histories show."""
 
     newest: dict[str, FhirHistoryEntry]
-    """The last thing that happened to each resource."""
+    """The last change of each resource."""
     is_whole: bool
-    """False where something may have happened that they do not tell."""
+    """False if changes may be missing."""
 
     def live_keys(self) -> list[str]:
-        """The keys of all that was not deleted last."""
+        """Return the keys of all resources that were not deleted last."""
         return [key for key, entry in self.newest.items() if not entry.is_deletion]
 
     def is_at_odds_with(self, listed: Item) -> bool:
-        """Whether something happened to a resource after what is listed."""
+        """Return whether a resource changed after the version that is listed."""
         entry = self.newest.get(listed.key)
         if entry is None:
             return False
@@ -143,15 +143,15 @@ class _HistoryIndex(NamedTuple):
 
 
 class _SearchResult(NamedTuple):
-    """What all pages of a search held."""
+    """The result of all pages of a search."""
 
     keys: set[str]
     is_whole: bool
-    """False where nobody can tell whether there were more."""
+    """False if there may be more."""
 
 
 class _Walk:
-    """One reading's way through a server."""
+    """One reading of a server."""
 
     def __init__(self, base_url: str, asker: SourceClient, reading: SourceReading) -> None:
         self._base = base_url
@@ -162,7 +162,7 @@ class _Walk:
         self._dates: list[str] = []
 
     async def read_type(self, name: str, reads: list[Read]) -> None:
-        """Every resource of one type; raises Trouble."""
+        """Read every resource of one type; raises SourceError."""
         url = f"{self._base}/{name}?_count={PAGE}"
         try:
             first = await self._search(name, url, reads)
@@ -172,15 +172,15 @@ class _Walk:
         if first.is_whole:
             return
         counted = await self._search(name, f"{url}&_total=accurate", reads)
-        # A server that does not know this parameter may answer that there is nothing, and has counted nothing then.
+        # A server that does not know this parameter may answer that there is nothing, and has then not counted.
         if not counted.is_whole or not first.keys <= counted.keys:
             raise SourceError(
                 f"{INCOMPLETE}: {self._base} sent a full page of {name} with neither a total that can be true nor a "
-                "next link; nobody can tell whether there are more"
+                "next link; there may be more"
             )
 
     async def _search(self, name: str, first: str, reads: list[Read]) -> _SearchResult:
-        """Read all pages; of one full page with no way on, and no total that fits it, only a count can tell."""
+        """Read all pages; one full page without a next link and a matching total needs a count."""
         url, page = first, await self._fetch_page(name, first, reads)
         seen = {one.key for one in page.items}
         visited, total = {first}, page.total
@@ -190,17 +190,17 @@ class _Walk:
             try:
                 page = await self._fetch_page(name, url, reads)
             except UnsupportedInteraction as refusal:
-                # The type was there on the page before.
+                # The previous page had the type.
                 raise SourceError(f"{INCOMPLETE}: {refusal}") from None
             seen.update(one.key for one in page.items)
-            # The last word on it counts: until the last page it is an estimate with some servers.
+            # The last total counts: some servers estimate it until the last page.
             total = total if page.total is None else page.total
         if total is not None and len(seen) < total:
             raise SourceError(
                 f"{INCOMPLETE}: saw {len(seen):,} of {total:,} {name} and no next link at {self._base}; "
-                "ask whoever runs the server why it pages no further"
+                "ask its operator why the next page is missing"
             )
-        # A total of less than was seen is proved false, and proves nothing.
+        # A total below the number that was seen is wrong, and proves nothing.
         return _SearchResult(seen, total == len(seen) or url != first or len(page.items) < PAGE)
 
     async def _fetch_page(self, name: str, url: str, reads: list[Read]) -> FhirSearchPage:
@@ -210,18 +210,18 @@ class _Walk:
         self._dates += [page.date] if page.date else []
         for one in page.items:
             before = self._reading.items.get(one.key)
-            # Pages shift while others write: of two readings of one resource the newer one counts.
+            # Pages shift during writes: of two versions of one resource the newer one counts.
             if before is None or not is_older(one, before):
                 self._reading.add(one)
         return page
 
     def _next_url(self, name: str, url: str, link: str, visited: Collection[str]) -> str:
-        """The next page's URL; raises Trouble for a way that leads elsewhere, in a circle, or too far."""
+        """Return the URL of the next page; raises SourceError for another server, a loop, or too many pages."""
         following = self._asker.resolve_link(url, link)
         if following in visited:
             raise SourceError(
-                f"{INCOMPLETE}: the next links of {self._asker.display_url(url)} lead in a circle; "
-                "ask whoever runs the server"
+                f"{INCOMPLETE}: the next links of {self._asker.display_url(url)} form a loop; "
+                "ask the operator of the server"
             )
         if len(visited) >= self._reading.limits.pages:
             raise SourceError(
@@ -231,14 +231,14 @@ class _Walk:
         return following
 
     async def _check_undeclared(self, name: str, refusal: UnsupportedInteraction, reads: list[Read]) -> None:
-        """Raise Trouble unless the server declares that it has no such type."""
+        """Raise SourceError unless the server declares that it does not have this type."""
         if name in (await self._capabilities()).search:
             raise SourceError(str(refusal))
         self._absent.add(name)
         reads.append(Read(f"{self._base}/metadata declares no {name}", items=0))
 
     async def searchable_types(self) -> list[str]:
-        """The types that the server declares searchable; raises Trouble when it declares none."""
+        """Return the types that the server declares searchable; raises SourceError if there are none."""
         declared = (await self._capabilities()).search
         left = [name for name, can in declared.items() if not can]
         if left:
@@ -257,11 +257,11 @@ class _Walk:
         return self._said
 
     async def history(self, types: Sequence[str]) -> _HistoryIndex:
-        """What happened to resources of these types, as far as the server keeps a history; raises Trouble."""
+        """Read the history of these types, as far as the server keeps one; raises SourceError."""
         try:
             declared = await self._capabilities()
         except SourceError as problem:
-            self._reading.note(f"nobody knows whether there is a history: {problem}")
+            self._reading.note(f"it is unknown whether there is a history: {problem}")
             return _HistoryIndex({}, is_whole=False)
         with_own = [name for name in types if name in declared.history]
         urls = [f"{self._base}/{name}/_history?_count={PAGE}" for name in with_own]
@@ -297,18 +297,18 @@ class _Walk:
                 url = self._next_url("a history", url, page.next_link, visited)
                 visited.add(url)
         except UnsupportedInteraction as refusal:
-            self._reading.note(f"declared, and yet no history: {refusal}")
+            self._reading.note(f"the declared history cannot be read: {refusal}")
             found.append(_HistoryIndex(newest, is_whole=False))
             return
         is_whole = page.next_link is None and (
             entries < PAGE or url != first if page.total is None else entries >= page.total
         )
         if not is_whole:
-            self._reading.note(f"{self._asker.display_url(first)} shows no more than the newest {entries:,} entries")
+            self._reading.note(f"{self._asker.display_url(first)} shows only the newest {entries:,} entries")
         found.append(_HistoryIndex(newest, is_whole))
 
     def _is_complete_history(self, newest: Collection[str]) -> bool:
-        """Whether a history that should hold everything does; one that does not proves nothing."""
+        """Return whether a history that should be complete is; an incomplete one proves nothing."""
         lacking = [key for key in self._reading.items if key not in newest]
         if lacking:
             self._reading.note(
@@ -317,16 +317,16 @@ class _Walk:
         return not lacking
 
     async def confirm_missing(self, keys: Sequence[str], reads: dict[str, list[Read]]) -> None:
-        """Raise Trouble unless the server says of each that it has it no more."""
+        """Raise SourceError unless the server says of each that it is deleted."""
         if len(keys) > MAX_BY_ID:
             raise SourceError(
-                f"{INCOMPLETE}: {self._base} lists {len(keys):,} resources no more that it had, among them "
-                f"{format_keys(keys)}; see whether it was emptied"
+                f"{INCOMPLETE}: {self._base} lists {len(keys):,} known resources no longer, among them "
+                f"{format_keys(keys)}; check whether it was emptied"
             )
         await for_each(keys, lambda key: self._confirm_gone(key, reads[_type_of(key)]))
 
     async def _confirm_gone(self, key: str, reads: list[Read]) -> None:
-        """Raise Trouble unless the server says that it has this resource no more."""
+        """Raise SourceError unless the server says that this resource is deleted."""
         url = f"{self._base}/{quote(key)}"
         if not await self._asker.get(url, is_gone, accept=ACCEPT, reads=reads):
             raise SourceError(
@@ -334,10 +334,10 @@ class _Walk:
             )
 
     async def confirm_listed(self, past: _HistoryIndex, *, all_of_them: bool) -> None:
-        """Raise Trouble where a resource is not as it is listed; those of which the history says so are asked first."""
+        """Raise SourceError if a resource differs from its list entry; those named by the history come first."""
         listed = self._reading.items.values()
         odd = [one for one in listed if past.is_at_odds_with(one)]
-        # The first that is at odds with its list ends it, so that these few will do.
+        # The first difference ends the reading, so these few are enough.
         await for_each(odd[:MAX_BY_ID], self._confirm)
         if not all_of_them:
             return
@@ -346,7 +346,7 @@ class _Walk:
             self._reading.note(f"{len(listed):,} resources are asked for by id and are as listed", len(listed))
         elif not past.is_whole or not all(version_of(one) for one in listed):
             self._reading.note(
-                f"{len(listed):,} resources are too many to ask for by id: a search that lags behind would be believed"
+                f"{len(listed):,} resources are too many to ask for by id: a search that lags behind goes unnoticed"
             )
 
     async def _confirm(self, listed: Item) -> None:
@@ -359,7 +359,7 @@ class _Walk:
             raise SourceError(f"{UNSETTLED}: {self._base} lists {listed.key}{lag}; its search may lag behind")
 
     def server_dates(self) -> list[Read]:
-        """By the server's own clock, when its replies were made."""
+        """Return the dates of the replies, by the server's clock."""
         dates = list(dict.fromkeys(self._dates))
         return [Read(f"the server's Date: {' to '.join(dict.fromkeys((dates[0], dates[-1])))}")] if dates else []
 
@@ -370,5 +370,5 @@ def _type_of(key: str) -> str:
 
 def _type_name(name: str) -> str:
     if not name.isascii() or not name.isalnum():
-        raise AuthorError(f"{name!r} is no FHIR resource type; write one such as Patient")
+        raise AuthorError(f"{name!r} is not a FHIR resource type; write one such as Patient")
     return name

@@ -1,4 +1,4 @@
-"""What a FHIR R4 server says, read with care: pages of searches and histories, what it declares, and one resource."""
+"""Parse replies of a FHIR R4 server: pages of searches and histories, its capabilities, and single resources."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from meruit.sources.retry import INCOMPLETE
 
 MAX_VERSION_DIGITS = 20
 MARK_CHARS = 16
-"""Of the digest beside a version."""
+"""The length of the digest beside a version."""
 
 _UNSUPPORTED = {400, 404, 405, 422}
 _NO_HISTORY = _UNSUPPORTED | {403, 410, NOT_IMPLEMENTED}
@@ -34,7 +34,7 @@ class FhirSearchPage(NamedTuple):
 
 
 class FhirHistoryEntry(NamedTuple):
-    """One thing that happened to a resource."""
+    """One change of a resource."""
 
     key: str
     version: str | None
@@ -42,7 +42,7 @@ class FhirHistoryEntry(NamedTuple):
 
 
 class FhirHistoryPage(NamedTuple):
-    """One page of a history, the newest first."""
+    """One page of a history, newest first."""
 
     entries: list[FhirHistoryEntry]
     total: int | None
@@ -50,26 +50,26 @@ class FhirHistoryPage(NamedTuple):
 
 
 class FhirCapabilities(NamedTuple):
-    """What a server says that it can do."""
+    """What a server declares that it can do."""
 
     search: dict[str, bool]
     """Each type that it has, and whether it can be searched."""
     history: frozenset[str]
     """The types that have a history."""
     has_history: bool
-    """Whether there is one of all types together."""
+    """Whether there is one history of all types."""
 
 
 def read_page(reply: HttpReply, name: str) -> FhirSearchPage:
-    """A page of the search of one type; raises Trouble."""
+    """Parse a search page of one type; raises SourceError."""
     if reply.status in _UNSUPPORTED:
         raise UnsupportedInteraction(
-            f"{reply.where} answered with status {reply.status}{quote_of(reply)}; see whether the base URL is right"
+            f"{reply.where} answered with status {reply.status}{quote_of(reply)}; check the base URL"
         )
     bundle = _resource(reply, _BUNDLE)
     if bundle.get("resourceType") != "Bundle" or bundle.get("type") != "searchset":
         raise SourceError(
-            f"{reply.where} answered with no search result{quote_of(reply)}; see whether it is a FHIR R4 server"
+            f"{reply.where} answered with no search result{quote_of(reply)}; check that it is a FHIR R4 server"
         )
     entries, total = _contents(reply, bundle)
     found = [_item(reply, name, entry) for entry in entries]
@@ -79,7 +79,7 @@ def read_page(reply: HttpReply, name: str) -> FhirSearchPage:
 
 
 def read_history(reply: HttpReply, base_url: str) -> FhirHistoryPage:
-    """A page of a history; raises Unsupported for what is none, and Trouble for a server that is in trouble."""
+    """Parse a history page; raises UnsupportedInteraction if it is not one, and SourceError if the server failed."""
     if reply.status in _NO_HISTORY:
         raise UnsupportedInteraction(f"{reply.where} answered with status {reply.status}{quote_of(reply)}")
     bundle = _resource(reply, slices.value)
@@ -92,7 +92,7 @@ def read_history(reply: HttpReply, base_url: str) -> FhirHistoryPage:
         raise UnsupportedInteraction(str(problem)) from None
 
 
-# What stands in a bundle is the server's, so anything at all.
+# A server may send any JSON in a bundle.
 def _contents(reply: HttpReply, bundle: Mapping[str, Any]) -> tuple[list[Any], int | None]:
     entries, total = bundle.get("entry", []), bundle.get("total")
     if not isinstance(entries, list) or not (total is None or (type(total) is int and total >= 0)):
@@ -102,7 +102,7 @@ def _contents(reply: HttpReply, bundle: Mapping[str, Any]) -> tuple[list[Any], i
 
 # As above.
 def _entry(reply: HttpReply, base_url: str, entry: Any) -> FhirHistoryEntry:
-    """What one entry of a history tells; a deletion has no resource, and only its request says of what."""
+    """Parse one entry of a history; a deletion has no resource, and only its request says what was deleted."""
     match entry:
         case {"request": {"method": "DELETE", **request}}:
             addresses = (request.get("url"), entry.get("fullUrl"))
@@ -118,14 +118,14 @@ def _entry(reply: HttpReply, base_url: str, entry: Any) -> FhirHistoryEntry:
 
 # As above.
 def _key(address: Any, base_url: str) -> str | None:
-    """`Patient/1` of an address on this server; what is elsewhere is another Patient/1."""
+    """Return `Patient/1` for an address on this server; other servers have other resources of that key."""
     found = _KEY.fullmatch(address.removeprefix(f"{base_url}/")) if isinstance(address, str) else None
     return found[1] if found else None
 
 
 # As above.
 def _item(reply: HttpReply, name: str, entry: Any) -> Item | None:
-    """The resource of one entry; None for one that only comes along."""
+    """Return the resource of one entry; None for one that is only included."""
     match entry:
         case {"resource": slices.JsonSlice(value={"resourceType": "OperationOutcome"} as outcome)} if name != (
             "OperationOutcome"
@@ -150,11 +150,11 @@ def _item(reply: HttpReply, name: str, entry: Any) -> Item | None:
 
 
 def _check_outcome(reply: HttpReply, outcome: Mapping[str, Any]) -> None:
-    """Raise Trouble for an outcome among the results that tells of a failure; warnings are no failure."""
+    """Raise SourceError for an outcome among the results that reports a failure; warnings are ignored."""
     for issue in _list(outcome.get("issue")):
         if isinstance(issue, dict) and issue.get("severity") in {"error", "fatal"}:
             said = issue.get("diagnostics") or issue.get("code") or "nothing more"
-            raise SourceError(f"{reply.where} reports a failure among its results ({said!s:.200}); ask whoever runs it")
+            raise SourceError(f"{reply.where} reports a failure in its results ({said!s:.200}); ask its operator")
 
 
 def _next_link(reply: HttpReply, bundle: Mapping[str, Any]) -> str | None:
@@ -167,12 +167,10 @@ def _next_link(reply: HttpReply, bundle: Mapping[str, Any]) -> str | None:
 
 
 def read_capabilities(reply: HttpReply) -> FhirCapabilities:
-    """What a CapabilityStatement says; raises Trouble for what is none."""
+    """Parse a CapabilityStatement; raises SourceError if it is not one."""
     statement = _resource(reply, slices.value)
     if statement.get("resourceType") != "CapabilityStatement":
-        raise SourceError(
-            f"{reply.where} has no CapabilityStatement{quote_of(reply)}; see whether the base URL is a FHIR R4 server's"
-        )
+        raise SourceError(f"{reply.where} has no CapabilityStatement{quote_of(reply)}; check the base URL")
     search: dict[str, bool] = {}
     history: set[str] = set()
     served = [one for one in _list(statement.get("rest")) if isinstance(one, dict)]
@@ -190,27 +188,27 @@ def _interactions(part: Mapping[str, Any]) -> list[Any]:
 
 
 def is_gone(reply: HttpReply) -> bool:
-    """Whether the server says that it has a resource no more; raises Trouble where it says nothing of the kind."""
+    """Return whether the server says that a resource is deleted; raises SourceError for other replies."""
     if reply.status in _GONE:
         return True
     if reply.status == OK:
         _resource(reply, slices.value)
         return False
-    raise SourceError(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; ask whoever runs it")
+    raise SourceError(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; ask its operator")
 
 
 def lag_of(reply: HttpReply, listed: Item) -> str | None:
-    """How what is asked for by id differs from what is listed; None where it does not."""
+    """Describe how a resource requested by id differs from its list entry; None if it does not."""
     if is_gone(reply):
         return ", which is gone"
     found, known = json.loads(reply.text()), json.loads(listed.content())
     versions = [_version(one) for one in (found, known)]
-    # Without versions the content tells, however it is written.
+    # Without versions the contents are compared, ignoring the order of keys.
     return None if (versions[0] == versions[1] if all(versions) else found == known) else " as it was"
 
 
 def _version_mark(resource: Mapping[str, Any]) -> str | None:
-    """The server's version and a digest: a server that lets clients choose versions would hide what they change."""
+    """Return the server's version and a digest: a server that lets clients choose versions would hide their changes."""
     version = _version(resource)
     if version is None:
         return None
@@ -219,11 +217,11 @@ def _version_mark(resource: Mapping[str, Any]) -> str | None:
 
 
 def version_of(one: Item) -> str:
-    """The server's own version of an item, without our mark; empty where it has none."""
+    """Return the server's version of an item, without our digest; empty if it has none."""
     return one.version.rpartition("-")[0]
 
 
-# What stands in a resource is the server's, so anything at all.
+# A server may send any JSON in a resource.
 def _version(resource: Mapping[str, Any]) -> str | None:
     meta = resource.get("meta")
     version = meta.get("versionId") if isinstance(meta, dict) else None
@@ -232,22 +230,22 @@ def _version(resource: Mapping[str, Any]) -> str | None:
 
 def _resource(reply: HttpReply, reader: slices.Reader) -> dict[str, Any]:
     if reply.status != OK:
-        raise SourceError(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; ask whoever runs it")
+        raise SourceError(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; ask its operator")
     try:
         found = slices.read(reply.text(), reader)
     except ValueError as problem:
         raise invalid_json_error(reply, problem) from None
     if not isinstance(found, dict):
-        raise invalid_json_error(reply, ValueError("it is no object"))
+        raise invalid_json_error(reply, ValueError("it is not an object"))
     return found
 
 
 def _invalid_reply(reply: HttpReply, what: str) -> SourceError:
-    return SourceError(f"{reply.where} sent a result that cannot be trusted: {what}; ask whoever runs the server")
+    return SourceError(f"{reply.where} sent a result that cannot be trusted: {what}; ask the operator of the server")
 
 
 def is_older(one: Item, other: Item) -> bool:
-    """Whether one reading of a resource is older than another; unknown is no."""
+    """Return whether one version of a resource is older than another; False if unknown."""
     mine, theirs = _age(one), _age(other)
     return mine is not None and theirs is not None and mine < theirs
 

@@ -1,4 +1,4 @@
-"""What a file is here: hashed whole, kept while it is small, named in text."""
+"""Files as items: hashed completely, kept if small, with a name in text."""
 
 from datetime import UTC, datetime
 from hashlib import md5, sha256
@@ -9,14 +9,14 @@ from meruit.model.environment import Item, make_item, too_large_item
 from meruit.sources.retry import SourceReading
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
-"""How large a file is kept; of a larger one only digest and size are known."""
+"""The largest file that is kept; of a larger one only digest and size are recorded."""
 MAX_DEPTH = 32
-"""How deep folders are walked."""
+"""How deep folders are read."""
 CHUNK_BYTES = 256 * 1024
 
 
 class Intake:
-    """A file as it comes in, piece by piece: always hashed, kept while it is small."""
+    """A file that is read piece by piece: always hashed, kept if small."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -25,7 +25,7 @@ class Intake:
         self._kept: bytearray | None = bytearray()
 
     def feed(self, piece: bytes) -> None:
-        """Take in the next piece."""
+        """Add the next piece."""
         self.size += len(piece)
         self.sha256.update(piece)
         self.md5.update(piece)
@@ -35,11 +35,11 @@ class Intake:
                 self._kept = None
 
     def content(self) -> bytes | None:
-        """All of it; None for a file too large to keep."""
+        """Return the whole content; None for a file too large to keep."""
         return None if self._kept is None else bytes(self._kept)
 
     def item(self, key: str, modified: str | None) -> Item:
-        """The file as an item."""
+        """Build the item."""
         facts: dict[str, Any] = {"size": self.size} | ({} if modified is None else {"modified": modified})
         digest = self.sha256.hexdigest()
         content = self.content()
@@ -49,17 +49,17 @@ class Intake:
 
 
 def file_name(raw: bytes) -> str:
-    """A file's name as text; bytes that are not UTF-8 are written out, so that every name has a key."""
+    """Return a file's name as text; bytes that are not UTF-8 are escaped, so that every name has a key."""
     return raw.decode("utf-8", "backslashreplace")
 
 
 def add_unique(reading: SourceReading, one: Item) -> None:
-    """Keep a file; raises Trouble for a second one of its name."""
+    """Add a file; raises SourceError for a second one of its name."""
     if one.key in reading.items:
-        raise SourceError(f"two files go by the name {one.key}; rename one of them")
+        raise SourceError(f"two files have the name {one.key}; rename one of them")
     reading.add(one)
 
 
 def moment(seconds: float) -> str:
-    """RFC 3339, UTC."""
+    """Format as RFC 3339, UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

@@ -1,29 +1,26 @@
-"""JSON read with its text at hand: a value is kept with the very characters that it was written in.
-
-What was parsed and written again would say 1 where 1.00 stood.
-"""
+"""Parse JSON and keep the text of each value: writing a parsed value again would turn 1.00 into 1."""
 
 import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
-# What stands in JSON is anything at all.
+# JSON can be any value.
 Reader: TypeAlias = Callable[[str, int], tuple[Any, int]]
-"""Reads one value of a text from a place on; answers it, and where it ended. Raises ValueError for what is no JSON."""
+"""Reads one value of a text from a position; returns it and its end. Raises ValueError for invalid JSON."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
 class JsonSlice(NamedTuple):
-    """A value and the text that it was written in."""
+    """A value and its text."""
 
     text: str
     value: Any
 
 
 def read(text: str, reader: Reader) -> Any:
-    """The one value that a text holds; raises ValueError for what is no JSON, or for more than one value."""
+    """Return the one value of a text; raises ValueError for invalid JSON, or for more than one value."""
     try:
         value, at = reader(text, _after_space(text, 0))
     except RecursionError:
@@ -34,18 +31,18 @@ def read(text: str, reader: Reader) -> Any:
 
 
 def value(text: str, at: int) -> tuple[Any, int]:
-    """Any value, as Python has it."""
+    """Read any value."""
     return _DECODER.raw_decode(text, at)
 
 
 def with_text(text: str, at: int) -> tuple[Any, int]:
-    """Any value, as Sliced."""
+    """Read any value, as a JsonSlice."""
     found, end = _DECODER.raw_decode(text, at)
     return JsonSlice(text[at:end], found), end
 
 
 def array_of(element: Reader) -> Reader:
-    """A reader of arrays whose elements are read by another; what is no array is read as any value."""
+    """Build a reader of arrays that reads elements with another reader; other values are read as they are."""
 
     def reader(text: str, at: int) -> tuple[Any, int]:
         if not text.startswith("[", at):
@@ -66,9 +63,9 @@ def array_of(element: Reader) -> Reader:
 
 
 def object_of(members: Mapping[str, Reader], others: Reader = value) -> Reader:
-    """A reader of objects, some members of which have readers of their own; what is no object is read as any value.
+    """Build a reader of objects with readers for some members; other values are read as they are.
 
-    A name that stands twice is refused: two readers of one text could disagree on which of both counts.
+    A repeated name is refused: two readers of one text could disagree on which of them counts.
     """
 
     def reader(text: str, at: int) -> tuple[Any, int]:
@@ -83,7 +80,7 @@ def object_of(members: Mapping[str, Reader], others: Reader = value) -> Reader:
                 raise json.JSONDecodeError("Expecting property name enclosed in double quotes", text, at)
             name, end = value(text, at)
             if name in found:
-                raise json.JSONDecodeError(f"{name!r} stands twice", text, at)
+                raise json.JSONDecodeError(f"{name!r} is there twice", text, at)
             at = _after_space(text, _past(":", text, _after_space(text, end)))
             found[name], at = members.get(name, others)(text, at)
             at = _after_space(text, at)
@@ -95,7 +92,7 @@ def object_of(members: Mapping[str, Reader], others: Reader = value) -> Reader:
 
 
 def _after_space(text: str, at: int) -> int:
-    # The pattern matches everywhere, the end included.
+    # The pattern matches everywhere, also at the end.
     found = _SPACE.match(text, at)
     return found.end() if found else at
 

@@ -1,4 +1,4 @@
-"""Files, read whole: those of a folder here, and the objects of a bucket over Google's JSON API."""
+"""Read files completely: those of a folder on this machine, and the objects of a bucket over Google's JSON API."""
 
 import asyncio
 import base64
@@ -35,7 +35,7 @@ PAGE = 1_000
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ELSEWHERE = {errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO}
-# A pipe put in a file's place must not hold us up until somebody writes into it.
+# A pipe in the place of a file must not block the reading until another process writes into it.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -45,13 +45,13 @@ class FolderSource:
     kind = SourceKind.FILES
 
     def __init__(self, path: Path, prefix: str = "", *, policy: ReadPolicy = DEFAULT) -> None:
-        """With `prefix`, only what is in that folder below `path`; keys are relative to it."""
+        """With `prefix`, read only that folder below `path`; keys are relative to it."""
         self._path = path
         self._prefix = _folder_parts(prefix)
         self._policy = policy
 
     async def read(self) -> Snapshot:
-        """Every file, or what trouble there was."""
+        """Read every file; the snapshot says what could not be read."""
         return await take_snapshot(self.kind, str(self._path), self._policy, self._gather)
 
     async def _gather(self, reading: SourceReading) -> None:
@@ -59,7 +59,7 @@ class FolderSource:
             reading.items.clear()
             reading.reads.clear()
             reading.taken_bytes = 0
-            # Disks wait; everybody else should not.
+            # A slow disk must not block the event loop.
             await asyncio.to_thread(self._walk, reading)
 
         await with_retries(attempt, self._policy)
@@ -69,7 +69,7 @@ class FolderSource:
             folder = self._open_folder()
         except OSError as problem:
             raise SourceError(
-                f"the folder {self._path} cannot be read: {problem.strerror}; see that it is there"
+                f"the folder {self._path} cannot be read: {problem.strerror}; check that it exists"
             ) from None
         if folder is None:
             reading.note(f"{self._path} has no folder {'/'.join(self._prefix)}", items=0)
@@ -78,7 +78,7 @@ class FolderSource:
         reading.note(str(self._path.joinpath(*self._prefix)), items=len(reading.items))
 
     def _open_folder(self) -> int | None:
-        """The folder to read; None when there is none of the prefix."""
+        """Open the folder to read; None if the prefix does not exist."""
         folder: int | None = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in self._prefix:
             if folder is None:
@@ -92,12 +92,10 @@ class FolderSource:
 
 
 def _walk_folder(reading: SourceReading, folder: int, place: bytes, depth: int) -> None:
-    """Read all that a folder holds, and close it. Everything is opened below its own folder, so that no link helps."""
+    """Read a folder and close it. Everything is opened relative to its own folder, so that links cannot lead out."""
     try:
         if depth > MAX_DEPTH:
-            raise SourceError(
-                f"{INCOMPLETE}: {file_name(place)} lies deeper than {MAX_DEPTH} folders; read a part of it"
-            )
+            raise SourceError(f"{INCOMPLETE}: {file_name(place)} is deeper than {MAX_DEPTH} folders; read a part of it")
         for name in _names(folder):
             path = place + b"/" + name if place else name
             try:
@@ -112,11 +110,11 @@ def _walk_folder(reading: SourceReading, folder: int, place: bytes, depth: int) 
             elif stat.S_ISREG(found.st_mode):
                 add_unique(reading, _file(reading, folder, name, path))
             else:
-                kind = "a link" if stat.S_ISLNK(found.st_mode) else "no ordinary file"
+                kind = "a link" if stat.S_ISLNK(found.st_mode) else "not a regular file"
                 reading.note(f"{file_name(path)} is {kind}: not read")
     except OSError as problem:
         raise SourceError(
-            f"{file_name(place) or 'the folder'} cannot be read: {problem.strerror}; see who may read it", again=True
+            f"{file_name(place) or 'the folder'} cannot be read: {problem.strerror}; check who may read it", again=True
         ) from None
     finally:
         os.close(folder)
@@ -128,7 +126,7 @@ def _names(folder: int) -> list[bytes]:
 
 
 def _open_below(name: bytes, flags: int, folder: int) -> int | None:
-    """Something below a folder; None when it is not there, or not what it was taken for."""
+    """Open something in a folder; None if it is missing or of another kind."""
     try:
         return os.open(name, flags, dir_fd=folder)
     except OSError as problem:
@@ -159,14 +157,14 @@ def _file(reading: SourceReading, folder: int, name: bytes, path: bytes) -> Item
 
 def _concurrent_change(path: bytes) -> SourceError:
     return SourceError(
-        f"{UNSETTLED}: {file_name(path)} changed while it was read; let whoever writes it finish", again=True
+        f"{UNSETTLED}: {file_name(path)} changed while it was read; wait until the writer has finished", again=True
     )
 
 
 def _folder_parts(prefix: str) -> tuple[str, ...]:
     parts = PurePosixPath(prefix).parts
     if prefix.startswith("/") or ".." in parts:
-        raise AuthorError(f"{prefix!r} is no folder below the root; write one such as outbound/today")
+        raise AuthorError(f"{prefix!r} is not a folder below the root; write one such as outbound/today")
     return parts
 
 
@@ -185,7 +183,7 @@ class GcsSource:
         token: SecretToken | None = None,
         policy: ReadPolicy = DEFAULT,
     ) -> None:
-        """A prefix is a folder: `a` holds `a/b`, not `ab`; keys are relative to it. `endpoint` may be an emulator's."""
+        """A prefix is a folder: `a` has `a/b`, not `ab`; keys are relative to it. `endpoint` may be an emulator."""
         self._endpoint = check_base_url(endpoint).rstrip("/")
         self._objects = f"{self._endpoint}/storage/v1/b/{quote(bucket, safe='')}/o"
         self._prefix = prefix.rstrip("/") + "/" if prefix.rstrip("/") else ""
@@ -194,7 +192,7 @@ class GcsSource:
         self._policy = policy
 
     async def read(self) -> Snapshot:
-        """Every object, or what trouble there was."""
+        """Read every object; the snapshot says what could not be read."""
         return await take_snapshot(self.kind, self._objects, self._policy, self._gather)
 
     async def _gather(self, reading: SourceReading) -> None:
@@ -206,7 +204,7 @@ class GcsSource:
         await for_each([one async for one in self._list_objects(asker, reading)], fetch)
 
     async def _list_objects(self, asker: SourceClient, reading: SourceReading) -> AsyncIterator["_GcsObject"]:
-        """What the bucket says it holds, page after page."""
+        """List the objects of the bucket, page by page."""
         asked = {"prefix": self._prefix, "maxResults": str(PAGE)}
         visited: set[str] = set()
         count = 0
@@ -220,13 +218,13 @@ class GcsSource:
                 )
             for one in page.items:
                 if one.name.endswith("/"):
-                    reading.note(f"{one.name} stands for a folder: not read")
+                    reading.note(f"{one.name} is a folder placeholder: not read")
                 else:
                     yield one
             if not page.nextPageToken:
                 return
             if page.nextPageToken in visited:
-                raise SourceError(f"{INCOMPLETE}: the pages of {self._objects} lead in a circle; ask whoever runs it")
+                raise SourceError(f"{INCOMPLETE}: the pages of {self._objects} form a loop; ask its operator")
             visited.add(page.nextPageToken)
             asked["pageToken"] = page.nextPageToken
         raise SourceError(
@@ -235,13 +233,13 @@ class GcsSource:
 
     async def _fetch(self, asker: SourceClient, reading: SourceReading, one: "_GcsObject") -> Item:
         where = f"{self._objects}/{quote(one.name, safe='')}"
-        # The very object that was listed, even if another has taken its place since.
+        # The listed object, even if another has replaced it since.
         which = {"generation": one.generation} if one.generation else {}
 
         async def take(response: HttpResponse) -> Intake:
             check_status(HttpReply(where, response.status, response.headers, b""), self._token)
             if response.status == NOT_FOUND:
-                raise SourceError(f"{UNSETTLED}: {where} was listed and is gone; let whoever writes it finish")
+                raise SourceError(f"{UNSETTLED}: {where} was listed and is gone; wait until the writer has finished")
             if response.status != OK:
                 raise SourceError(f"{where} answered with status {response.status}; check who may read it")
             intake = Intake()
@@ -255,14 +253,14 @@ class GcsSource:
                 )
             return intake
 
-        # An object that was stored packed would else be unpacked on its way, and be none that the list knows.
+        # An object that is stored compressed would otherwise be decompressed on its way, and not match the list.
         url = f"{where}?{urlencode({'alt': 'media', **which})}"
         intake = await asker.fetch(url, take, encoding="gzip")
         return intake.item(one.name.removeprefix(self._prefix), one.updated)
 
 
 class _GcsObject(msgspec.Struct, frozen=True):
-    """What a bucket says about an object; Google writes its numbers as text."""
+    """An object as a bucket lists it; Google writes numbers as text."""
 
     name: str
     size: int
@@ -272,13 +270,13 @@ class _GcsObject(msgspec.Struct, frozen=True):
     updated: str | None = None
 
     def matches(self, intake: Intake) -> bool:
-        """Whether this content is what was listed."""
+        """Return whether this content is what was listed."""
         if intake.size != self.size:
             return False
         if self.md5Hash is not None:
             return base64.b64encode(intake.md5.digest()).decode() == self.md5Hash
         content = intake.content()
-        # A composed object has no other digest; a large one is known by its size alone.
+        # A composed object has no other digest; a large one is compared by its size only.
         if self.crc32c is None or content is None:
             return True
         return base64.b64encode(crc32c(content).to_bytes(4, "big")).decode() == self.crc32c
@@ -295,7 +293,7 @@ def _page(reply: HttpReply) -> _GcsPage:
     if reply.status != OK:
         raise SourceError(
             f"{reply.where} answered with status {reply.status}{quote_of(reply)}; "
-            "see the bucket's name and who may read it"
+            "check the bucket's name and who may read it"
         )
     try:
         return msgspec.json.decode(reply.text(), type=_GcsPage, strict=False)
@@ -304,7 +302,7 @@ def _page(reply: HttpReply) -> _GcsPage:
 
 
 def crc32c(content: bytes) -> int:
-    """The checksum that Google gives every object."""
+    """Compute the CRC-32C, which Google gives every object."""
     crc = 0xFFFFFFFF
     for byte in content:
         crc = _CRC32C[(crc ^ byte) & 0xFF] ^ (crc >> 8)

@@ -1,6 +1,6 @@
-"""How a system is read: whole or with the reason why not, again where it failed, and until it stands still.
+"""How a source is read: completely or with the reason why not, with retries, and until it has settled.
 
-Nothing here judges. A system that cannot be read is nobody's failure; its snapshot says so and nothing follows from it.
+Nothing here judges. A source that cannot be read is not the agent's failure; its snapshot says so.
 """
 
 import asyncio
@@ -24,59 +24,59 @@ Timer: TypeAlias = Callable[[], float]
 MAX_PAGES = 1_000
 MAX_ITEMS = 100_000
 MAX_BYTES = 256 * 1024 * 1024
-"""How much one reading may take in altogether."""
+"""How many bytes one reading may receive in all."""
 MAX_REPLY_BYTES = 32 * 1024 * 1024
 """How long one reply may be."""
 TIMEOUT_S = 30.0
-"""How long one question may take, from the name to the reply's last byte."""
+"""How long one request may take, from the DNS request to the last byte of the reply."""
 CONNECT_S = 10.0
 """How long a server may take to accept a connection."""
 READ_S = 300.0
 """How long a whole reading may take."""
 MAX_WAIT_S = 30.0
-"""The longest pause that a server may ask of us."""
+"""The longest wait that a server may ask for."""
 MAX_READINGS = 100
 """How often a source is read until it has settled."""
 MAX_CONCURRENT = 4
-"""How many questions are open at one time."""
+"""How many requests run at the same time."""
 MAX_NAMED_KEYS = 3
-"""How many keys a sentence names before it says how many more there are."""
+"""How many keys a message names before it says how many more there are."""
 
 INCOMPLETE = "incomplete_read"
-"""How a trouble begins when there was more than was read."""
+"""The prefix of an error when there was more than was read."""
 UNSETTLED = "unsettled"
-"""How a trouble begins when the system moved while it was read."""
+"""The prefix of an error when the source changed while it was read."""
 
 
 class Source(Protocol):
-    """Something outside that can be read whole."""
+    """A system outside that can be read completely."""
 
     @property
     def kind(self) -> SourceKind:
-        """What kind of system this is."""
+        """The kind of system."""
 
     async def read(self) -> Snapshot:
-        """All that it holds now; never raises for the world's faults, which are the snapshot's `trouble`."""
+        """Read everything; failures of the system are the snapshot's `trouble`, not exceptions."""
 
 
 @runtime_checkable
 class LaggingSource(Source, Protocol):
-    """A source whose lists may be behind what was written, and nobody could tell."""
+    """A source whose lists may lag behind writes without a sign of it."""
 
     @property
     def apart_s(self) -> float:
-        """How far apart readings must be to count as agreeing, by what the last one found; 0 for no such need."""
+        """The time between two readings that may count as equal, from what the last one found; 0 for none."""
 
 
 class BackoffSchedule(Record, frozen=True):
-    """How often we try, and how long we wait in between."""
+    """How often a request is tried, and the waits between."""
 
     tries: int = 3
     first_wait_s: float = 0.2
     factor: float = 2.0
 
     def waits_s(self) -> Iterator[float]:
-        """The wait after each try but the last."""
+        """Yield the wait after each try but the last."""
         wait_s = self.first_wait_s
         for _ in range(self.tries - 1):
             yield wait_s
@@ -84,7 +84,7 @@ class BackoffSchedule(Record, frozen=True):
 
 
 class ReadLimits(Record, frozen=True):
-    """How much one reading may take; running into a limit is trouble, never silence."""
+    """How much one reading may take; reaching a limit is an error, never silence."""
 
     pages: int = MAX_PAGES
     """Pages of one list."""
@@ -98,7 +98,7 @@ class ReadLimits(Record, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ReadPolicy:
-    """How patiently and how much a source reads."""
+    """The retries and limits of a source."""
 
     retry: BackoffSchedule = field(default_factory=BackoffSchedule)
     limits: ReadLimits = field(default_factory=ReadLimits)
@@ -110,7 +110,7 @@ DEFAULT = ReadPolicy()
 
 @dataclass(slots=True)
 class SourceReading:
-    """What one reading has gathered so far."""
+    """What one reading has collected so far."""
 
     limits: ReadLimits
     items: dict[str, Item] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class SourceReading:
     taken_bytes: int = 0
 
     def add(self, one: Item) -> None:
-        """Keep an item, in place of one with its key; raises Trouble for one too many."""
+        """Add an item, in place of one with its key; raises SourceError for one too many."""
         self.items[one.key] = one
         if len(self.items) > self.limits.items:
             raise SourceError(
@@ -126,7 +126,7 @@ class SourceReading:
             )
 
     def take(self, size: int, what: str) -> None:
-        """Count bytes that came in; raises Trouble for too many."""
+        """Count received bytes; raises SourceError for too many."""
         self.taken_bytes += size
         if self.taken_bytes > self.limits.bytes_total:
             raise SourceError(
@@ -135,14 +135,14 @@ class SourceReading:
             )
 
     def note(self, what: str, items: int | None = None) -> None:
-        """Write down something that a reader of the snapshot should know."""
+        """Record something that a reader of the snapshot should know."""
         self.reads.append(Read(what, items=items))
 
 
 async def take_snapshot(
     kind: SourceKind, where: str, policy: ReadPolicy, gather: Callable[[SourceReading], Awaitable[None]]
 ) -> Snapshot:
-    """A snapshot of all that `gather` brings together, or of what it had when trouble came."""
+    """Build a snapshot of what `gather` collects, with what it had if it failed."""
     reading = SourceReading(policy.limits)
     trouble = None
     try:
@@ -157,7 +157,7 @@ async def take_snapshot(
 
 
 async def with_retries(attempt: Callable[[], Awaitable[T]], policy: ReadPolicy) -> T:
-    """Try by policy for as long as the trouble may pass; raises the last Trouble."""
+    """Try by the policy while a retry may help; raises the last SourceError."""
     for wait_s in policy.retry.waits_s():
         try:
             return await attempt()
@@ -169,7 +169,7 @@ async def with_retries(attempt: Callable[[], Awaitable[T]], policy: ReadPolicy) 
 
 
 async def for_each(things: Iterable[T], do: Callable[[T], Awaitable[None]]) -> None:
-    """Do something with all things, a few at a time; after the first trouble no other is begun, and it is raised."""
+    """Process all things, a few at a time; the first SourceError stops the rest and is raised."""
     waiting = iter(things)
     troubles: list[SourceError] = []
 
@@ -198,10 +198,10 @@ async def read_until_settled(
     sleep: Sleep = asyncio.sleep,
     timer: Timer = time.monotonic,
 ) -> Snapshot:
-    """Read until `stable` successive readings hold the same; a source that does not come to rest is in trouble.
+    """Read until `stable` successive readings are equal; the snapshot of a source that does not settle has trouble.
 
-    Trouble that may pass by itself, an incomplete or a moving list, is given the same time; any other ends the waiting.
-    Readings of a source whose lists may lag behind are as far apart as it says.
+    An incomplete or changing list is read again within the time; any other trouble ends the waiting. The time between
+    readings of a lagging source is as long as it says.
     """
     started = timer()
     earlier, found, same = None, await source.read(), 1
@@ -228,7 +228,7 @@ def _agree(one: Snapshot, other: Snapshot) -> bool:
 
 
 def _explain_unsettled(earlier: Snapshot | None, found: Snapshot, within_s: float) -> str:
-    advice = "let it come to rest, or give it longer with `settle: {within: …}`"
+    advice = "wait until it is idle, or give it more time with `settle: {within: …}`"
     if earlier is None or _agree(earlier, found):
         return f"{UNSETTLED}: {within_s:g} s were not enough for readings that agree; {advice}"
     if earlier.trouble is not None:
@@ -238,7 +238,7 @@ def _explain_unsettled(earlier: Snapshot | None, found: Snapshot, within_s: floa
 
 
 def describe_difference(earlier: Snapshot, later: Snapshot) -> str:
-    """What changed between two readings, in words: `appeared Patient/2; changed Patient/1`."""
+    """Describe what changed between two readings: `appeared Patient/2; changed Patient/1`."""
     old, new = earlier.manifest(), later.manifest()
     parts = {
         "appeared": [key for key in new if key not in old],
@@ -249,16 +249,16 @@ def describe_difference(earlier: Snapshot, later: Snapshot) -> str:
 
 
 def format_keys(keys: Sequence[str]) -> str:
-    """The first few of some keys, and how many more there are."""
+    """Format the first few keys, and how many more there are."""
     more = f" and {len(keys) - MAX_NAMED_KEYS:,} more" if len(keys) > MAX_NAMED_KEYS else ""
     return ", ".join(keys[:MAX_NAMED_KEYS]) + more
 
 
 @asynccontextmanager
 async def time_limit(timeout_s: float, where: str) -> AsyncIterator[None]:
-    """Bound what is awaited inside; raises Trouble that may pass."""
+    """Limit the time of what is awaited inside; raises a SourceError that may be retried."""
     try:
         async with asyncio.timeout(timeout_s):
             yield
     except TimeoutError:
-        raise SourceError(f"{where} did not answer within {timeout_s:g} s; see whether it is up", again=True) from None
+        raise SourceError(f"{where} did not answer within {timeout_s:g} s; check that it is up", again=True) from None

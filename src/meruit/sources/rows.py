@@ -1,4 +1,4 @@
-"""The state of an application and what it logged, as it tells them over HTTP in JSON."""
+"""Read the state and the event log of an application, as JSON over HTTP."""
 
 import base64
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ from meruit.sources.retry import DEFAULT, INCOMPLETE, ReadPolicy, SourceReading,
 from meruit.sources.source_client import SourceClient
 
 KINDS = {"hl7_outbound": SourceKind.HL7, "x12_response": SourceKind.X12, "voice_turn": SourceKind.VOICE}
-"""What kind of item the events of a type are."""
+"""The kind of item of each event type."""
 KEY_DIGITS = 6
 
 _STATE = slices.object_of({}, others=slices.with_text)
@@ -38,9 +38,9 @@ class RowsSource:
         documents: Collection[str] = (),
         policy: ReadPolicy = DEFAULT,
     ) -> None:
-        """`key` is the field by which the rows of a list are told apart; `documents` are resources that are no rows.
+        """`key` is the field that identifies the rows of a list; `documents` are resources that are not rows.
 
-        A resource that is named nowhere is a document unless it is a list, or an object of objects.
+        Other resources are documents unless they are lists or objects of objects.
         """
         self._url = check_base_url(url)
         self._client = client
@@ -50,7 +50,7 @@ class RowsSource:
         self._policy = policy
 
     async def read(self) -> Snapshot:
-        """Every row, or what trouble there was."""
+        """Read every row; the snapshot says what could not be read."""
         return await take_snapshot(self.kind, self._url, self._policy, self._gather)
 
     async def _gather(self, reading: SourceReading) -> None:
@@ -64,7 +64,7 @@ class RowsSource:
         for resource, part in _object(reply, _STATE).items():
             for key, text in self._parts(reply, resource, part):
                 if key in found:
-                    raise SourceError(f"{reply.where} has two rows {key}; give a `key` that tells them apart")
+                    raise SourceError(f"{reply.where} has two rows {key}; set a `key` that identifies them")
                 found[key] = text
         return found
 
@@ -82,13 +82,17 @@ class RowsSource:
             case _:
                 return [(resource, part.text)]
 
-    # A row is whatever the application says.
+    # An application may send any JSON as a row.
     def _key_of(self, reply: HttpReply, resource: str, row: Any) -> str:
         key = row.get(self._key) if isinstance(row, dict) and self._key is not None else None
         if isinstance(key, bool) or not isinstance(key, (str, int)):
             raise SourceError(
-                f"{reply.where} has a list of {resource} whose rows cannot be told apart; "
-                + ("give the field that does as `key`" if self._key is None else f"some have no {self._key!r}")
+                f"{reply.where} has a list of {resource} whose rows have no key; "
+                + (
+                    "set `key` to the field that identifies them"
+                    if self._key is None
+                    else f"some have no {self._key!r}"
+                )
             )
         return str(key)
 
@@ -105,7 +109,7 @@ class EventsSource:
         type: str = "hl7_outbound",  # noqa: A002 -- as the events name it
         policy: ReadPolicy = DEFAULT,
     ) -> None:
-        """The items are messages, interchanges or turns, by the type; a body that is no text has `encoding: base64`."""
+        """The type decides whether items are messages, interchanges or turns; a binary body has `encoding: base64`."""
         self.kind = KINDS.get(type, SourceKind.HL7)
         self._url = check_base_url(url)
         self._client = client
@@ -114,7 +118,7 @@ class EventsSource:
         self._policy = policy
 
     async def read(self) -> Snapshot:
-        """Every such event in its order, or what trouble there was."""
+        """Read every event in order; the snapshot says what could not be read."""
         return await take_snapshot(self.kind, self._url, self._policy, self._gather)
 
     async def _gather(self, reading: SourceReading) -> None:
@@ -131,7 +135,7 @@ class EventsSource:
             url = None if following is None else asker.resolve_link(url, following)
             if url in visited or len(visited) >= reading.limits.pages:
                 raise SourceError(
-                    f"{INCOMPLETE}: the pages of {asker.display_url(self._url)} do not end; ask whoever runs it"
+                    f"{INCOMPLETE}: the pages of {asker.display_url(self._url)} do not end; ask its operator"
                 )
 
 
@@ -142,9 +146,7 @@ def _events(reply: HttpReply) -> tuple[list[dict[str, Any]], str | None]:
         ) and isinstance(following := rest.get("next"), (str, type(None))):
             return events, following or None
         case _:
-            raise SourceError(
-                f"{reply.where} has no list of events{quote_of(reply)}; see whether it is the right address"
-            )
+            raise SourceError(f"{reply.where} has no list of events{quote_of(reply)}; check the address")
 
 
 def _body(where: str, event: Mapping[str, Any]) -> bytes:
@@ -156,7 +158,7 @@ def _body(where: str, event: Mapping[str, Any]) -> bytes:
             return body.encode()
     except (ValueError, TypeError):
         pass
-    raise SourceError(f"{where} has an event {event.get('type')} whose body cannot be read; ask whoever runs it")
+    raise SourceError(f"{where} has an event {event.get('type')} whose body cannot be read; ask its operator")
 
 
 def _facts(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -167,10 +169,10 @@ def _facts(event: Mapping[str, Any]) -> dict[str, Any]:
 
 def _object(reply: HttpReply, reader: slices.Reader) -> dict[str, Any]:
     if reply.status != OK:
-        raise SourceError(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; see who may read it")
+        raise SourceError(f"{reply.where} answered with status {reply.status}{quote_of(reply)}; check who may read it")
     found = _read(reply, reply.text(), reader)
     if not isinstance(found, dict):
-        raise invalid_json_error(reply, ValueError("it is no object"))
+        raise invalid_json_error(reply, ValueError("it is not an object"))
     return found
 
 

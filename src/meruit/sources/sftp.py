@@ -1,4 +1,4 @@
-"""An SFTP server's files, read whole; the server must be the one that it was, or nothing is read."""
+"""Read the files of an SFTP server completely; a server with another host key is not read."""
 
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 SFTP_PORT = 22
 MAX_SAID_CHARS = 200
-"""How much of what a server said is quoted."""
-# asyncssh splits these into requests that are under way side by side.
+"""How much of a server's message an error quotes."""
+# asyncssh splits these into parallel requests.
 BLOCK_BYTES = 4 * CHUNK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class SftpLogin:
-    """Who we are to a server, and how we know that it is the right one."""
+    """A login, and how the server is identified."""
 
     username: str
     password: SecretToken | None = None
     key: SecretToken | None = None
     """The text of a private key, without a passphrase."""
     known_hosts: str | None = None
-    """Lines as in OpenSSH's file of that name."""
+    """Lines of an OpenSSH known_hosts file."""
     accept_any_host: bool = False
-    """Whether any server at all is believed; for playgrounds and tests on one's own machine."""
+    """Whether any host key is accepted; for playgrounds and tests on your own machine."""
 
     def __post_init__(self) -> None:
         if (self.known_hosts is None) != self.accept_any_host:
@@ -75,7 +75,7 @@ class SftpSource:
         self._where = f"sftp://{host}:{port}"
 
     async def read(self) -> Snapshot:
-        """Every file, or what trouble there was."""
+        """Read every file; the snapshot says what could not be read."""
         return await take_snapshot(self.kind, self._where, self._policy, self._gather)
 
     async def _gather(self, reading: SourceReading) -> None:
@@ -91,7 +91,7 @@ class SftpSource:
 
     @asynccontextmanager
     async def _connect(self) -> "AsyncIterator[asyncssh.SFTPClient]":
-        """A session, whose every fault is Trouble."""
+        """Open a session; every failure in it becomes a SourceError."""
         ssh = _ssh()
         options = await self._options()
         try:
@@ -106,27 +106,27 @@ class SftpSource:
         ssh, again = _ssh(), False
         match problem:
             case ssh.HostKeyNotVerifiable():
-                what, advice = "is not the server that is known", "see `known_hosts`, and who answers there"
+                what, advice = "is not the known server", "check `known_hosts` and the server"
             case ssh.PermissionDenied():
-                what, advice = f"does not let {self._login.username} in", "see the login"
+                what, advice = f"refuses the login of {self._login.username}", "check the login"
             case ssh.SFTPError():
-                what, advice = f"does not show all of {self._root}", "see that it is there and may be read"
+                what, advice = f"does not show all of {self._root}", "check that it exists and may be read"
             case OutboundRefused():
                 what, advice = "is not read", "name a server that may be read"
             case _:
-                what, advice, again = "could not be read", "see whether it is up", True
+                what, advice, again = "could not be read", "check that it is up", True
         said = redact(" ".join(str(problem).split())[:MAX_SAID_CHARS], self._login.password, self._login.key)
         return SourceError(f"{self._where} {what} ({type(problem).__name__}: {said}); {advice}", again=again)
 
-    # What asyncssh takes is as various as its options.
+    # asyncssh takes options of many types.
     async def _options(self) -> dict[str, Any]:
-        """Nothing of this machine's own set-up is used: no configuration, agent, keys or known hosts."""
+        """Build the options; configuration, agent, keys and known hosts of this machine are not used."""
         ssh, login, host_matcher, keys = _ssh(), self._login, None, None
         try:
             if login.known_hosts is not None:
                 hosts = ssh.import_known_hosts(login.known_hosts)
 
-                # By the name that was asked for, wherever it led.
+                # By the name that was requested, not by its address.
                 def host_matcher(_host: str, address: str, _port: int | None) -> Any:
                     return hosts.match(self._host, address, self._port)
 
@@ -134,7 +134,7 @@ class SftpSource:
                 keys = [ssh.import_private_key(await login.key.value())]
         except ValueError as problem:
             said = redact(str(problem), login.key)
-            raise SourceError(f"{self._where} is not read ({said}); see the private key and `known_hosts`") from None
+            raise SourceError(f"{self._where} is not read ({said}); check the private key and `known_hosts`") from None
         return {
             "config": None,
             "username": login.username,
@@ -153,9 +153,7 @@ class SftpSource:
         while folders:
             folder, depth = folders.pop()
             if depth > MAX_DEPTH or len(folders) > reading.limits.items:
-                raise SourceError(
-                    f"{INCOMPLETE}: {file_name(folder)} lies deeper than {MAX_DEPTH} folders; read a part"
-                )
+                raise SourceError(f"{INCOMPLETE}: {file_name(folder)} is deeper than {MAX_DEPTH} folders; read a part")
             for name, kind in await self._names(reading, client, _join(root, folder)):
                 path = _join(folder, name) if folder else name
                 if kind == _ssh().FILEXFER_TYPE_DIRECTORY:
@@ -163,7 +161,7 @@ class SftpSource:
                 elif kind == _ssh().FILEXFER_TYPE_REGULAR:
                     add_unique(reading, await self._file(reading, client, _join(root, path), path))
                 else:
-                    reading.note(f"{file_name(path)} is a link or no ordinary file: not read")
+                    reading.note(f"{file_name(path)} is a link or not a regular file: not read")
 
     async def _names(
         self, reading: SourceReading, client: "asyncssh.SFTPClient", folder: bytes
@@ -175,7 +173,7 @@ class SftpSource:
                 if name in {b".", b".."}:
                     continue
                 if b"/" in name:
-                    raise SourceError(f"{self._where} lists the impossible name {file_name(name)}; ask whoever runs it")
+                    raise SourceError(f"{self._where} lists the impossible name {file_name(name)}; ask its operator")
                 found.append((name, entry.attrs.type))
                 if len(found) > reading.limits.items:
                     raise SourceError(
@@ -186,7 +184,7 @@ class SftpSource:
 
     async def _file(self, reading: SourceReading, client: "asyncssh.SFTPClient", place: bytes, path: bytes) -> Item:
         async with time_limit(self._policy.limits.timeout_s, self._where), client.open(place, "rb") as opened:
-            # Typed as if all files were text; one that is opened so gives bytes.
+            # It is typed as if all files were text; one that is opened like this returns bytes.
             file: Any = opened
             before = await file.stat()
             intake = Intake()
@@ -196,7 +194,8 @@ class SftpSource:
             after = await file.stat()
         if (before.size, before.mtime) != (after.size, after.mtime) or after.size not in {None, intake.size}:
             raise SourceError(
-                f"{UNSETTLED}: {file_name(path)} changed while it was read; let whoever writes it finish", again=True
+                f"{UNSETTLED}: {file_name(path)} changed while it was read; wait until the writer has finished",
+                again=True,
             )
         return intake.item(file_name(path), None if after.mtime is None else moment(after.mtime))
 
@@ -206,7 +205,7 @@ def _join(folder: bytes, name: bytes) -> bytes:
 
 
 def _ssh() -> Any:
-    """Asyncssh, which takes a third of a second to import, when it is first needed."""
+    """Import asyncssh when it is first needed; that takes a third of a second."""
     try:
         import asyncssh
     except ImportError:

@@ -1,4 +1,4 @@
-"""Benchmarks that were published: `slug@version`, each for all time."""
+"""Published benchmarks in the store: `slug@version`, each of which never changes."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -42,7 +42,7 @@ class PublishedBenchmark(NamedTuple):
 
 
 class PublishBenchmark(NamedTuple):
-    """A benchmark, to be measured by."""
+    """Publish a benchmark."""
 
     tenant: str
     by: str
@@ -51,10 +51,10 @@ class PublishBenchmark(NamedTuple):
     """In canonical form."""
     digest: str
     criteria: tuple[tuple[bytes, str], ...]
-    """Of each task in canonical form, with their digest."""
+    """The criteria of each task in canonical form, with their digest."""
 
     def __call__(self, writing: WriteTransaction) -> BenchmarkView:
-        """Keep it, the criteria of its tasks committed to in the log; the same a second time changes nothing."""
+        """Store it and commit to the criteria of its tasks in the log; publishing the same again changes nothing."""
         of, slug, version = tables.benchmarks, self.benchmark.benchmark, self.benchmark.version
         known = _VIEWS.get(writing, self.tenant, slug, version)
         if known is None:
@@ -65,7 +65,7 @@ class PublishBenchmark(NamedTuple):
         if known is not None:
             if known.digest != self.digest:
                 newest = f"{slug}@{version}"
-                raise BenchmarkTaken(f"{newest} is published and says something else; publish yours as a new version")
+                raise BenchmarkTaken(f"{newest} is published with other content; publish yours as a new version")
             return known
         for body, digest in self.criteria:
             commit_criteria(writing, self.tenant, body, digest)
@@ -99,7 +99,7 @@ _LINE = [
 
 
 def look_up(connection: Connection, tenant: str, slug: str, version: int | None = None) -> BenchmarkView:
-    """A benchmark's line, of the newest version unless one is named; raises NotFound."""
+    """Return a benchmark's line, of the newest version unless one is named; raises NotFound."""
     of = tables.benchmarks
     query = select(*_LINE).where(of.c.tenant == tenant, of.c.slug == slug)
     if version is not None:
@@ -111,14 +111,14 @@ def look_up(connection: Connection, tenant: str, slug: str, version: int | None 
 
 
 def content(connection: Connection, tenant: str, view: BenchmarkView) -> Benchmark:
-    """All that a benchmark says."""
+    """Return the content of a benchmark."""
     of = tables.benchmarks
     query = select(of.c.body).where(of.c.tenant == tenant, of.c.slug == view.benchmark, of.c.version == view.version)
     return Benchmark.model_validate(from_canonical(connection.execute(query).scalar_one()))
 
 
 def page(connection: Connection, tenant: str, *, before: int | None = None, limit: int = 50) -> list[BenchmarkView]:
-    """The newest first."""
+    """List benchmarks, newest first."""
     of = tables.benchmarks
     query = select(*_LINE).where(of.c.tenant == tenant)
     if before is not None:

@@ -1,4 +1,4 @@
-"""Task runs and benchmark runs as they are kept, and how they are found."""
+"""Read task runs and benchmark runs from the store."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -18,13 +18,13 @@ from meruit.store.database import MAX_PAGE
 
 OPEN = (RunStatus.PENDING, RunStatus.RUNNING)
 MAX_OVERDUE = 500
-"""Runs that are declared timed out at a time."""
+"""How many runs time out in one transaction."""
 JUDGING_S = 900
-"""How long after its deadline a run may still be judged that was completed in time; then whoever judged it has died."""
+"""How long after its deadline a run may still be judged that was completed in time; then its judge is assumed dead."""
 
 
 class TaskRunResult(Record, frozen=True):
-    """How a completed run ended, as its row keeps it."""
+    """How a completed run ended, as its row stores it."""
 
     verdict: Verdict
     score: float
@@ -37,23 +37,23 @@ class TaskRunResult(Record, frozen=True):
 
 
 class JudgingRequest(Record, frozen=True):
-    """That a run under way is being judged, as its row keeps it."""
+    """The mark on a running run that is being judged, as its row stores it."""
 
     at: int
-    """When its agent said that it was done, in microseconds."""
+    """When its agent completed it, in microseconds."""
 
 
 class TaskRunRow(NamedTuple):
-    """A run, and what of its row is nobody's to read."""
+    """A run, and the fields of its row that no caller sees."""
 
     run: TaskRun
     input_address: str | None
-    """Where the world before is kept."""
+    """The address of the recorded state at the start."""
     asked_at: int | None = None
-    """Of a run under way that is being judged: when its agent said, in time, that it was done."""
+    """When the agent completed it in time; set only while the run is being judged."""
 
     def is_overdue(self, now_micros: int) -> bool:
-        """Whether the time of a run under way is over, also that for judging it where it was completed in time."""
+        """Return whether a running run has timed out; one that was completed in time has time to be judged."""
         if self.run.status is not RunStatus.RUNNING or self.run.deadline is None:
             return False
         more = 0 if self.asked_at is None else JUDGING_S * 1_000_000
@@ -61,7 +61,7 @@ class TaskRunRow(NamedTuple):
 
 
 def task_run_from_row(row: Row[Any]) -> TaskRunRow:
-    """A run as its row has it."""
+    """Build a run from its row."""
     status = RunStatus(row.status)
     judging = status is RunStatus.RUNNING and row.body is not None
     standing = None if row.body is None or judging else TaskRunResult.from_json(row.body)
@@ -98,7 +98,7 @@ def task_run_from_row(row: Row[Any]) -> TaskRunRow:
 
 
 class RunFilter(StrEnum):
-    """By what a list of task runs can be narrowed; each has an index."""
+    """The filters of a list of task runs; each has an index."""
 
     BENCHMARK_RUN = "benchmark_run_id"
     AGENT = "agent_id"
@@ -111,7 +111,7 @@ def _where(scope: Scope) -> list[Any]:
 
 
 def find(connection: Connection, scope: Scope, run_id: str) -> TaskRunRow:
-    """One run that the scope reaches; raises NotFound."""
+    """Return one run within the scope; raises NotFound."""
     row = connection.execute(select(tables.task_runs).where(*_where(scope), tables.task_runs.c.id == run_id)).first()
     if row is None:
         raise NotFound(f"no task run {run_id!r}")
@@ -119,14 +119,14 @@ def find(connection: Connection, scope: Scope, run_id: str) -> TaskRunRow:
 
 
 def find_several(connection: Connection, tenant: str, ids: Sequence[str]) -> list[TaskRun]:
-    """Those of a tenant's runs, at most a page of them."""
+    """Return a tenant's runs by id, at most a page."""
     of = tables.task_runs
     query = select(of).where(of.c.tenant == tenant, of.c.id.in_(ids[:MAX_PAGE]))
     return [task_run_from_row(row).run for row in connection.execute(query)]
 
 
 def inputs(connection: Connection, tenant: str, run_ids: Sequence[str]) -> list[str]:
-    """Where the worlds before some runs are or were kept."""
+    """Return the addresses of the recorded start states of some runs."""
     of = tables.task_runs
     query = select(of.c.input_address).where(
         of.c.tenant == tenant, of.c.id.in_(run_ids), of.c.input_address.is_not(None)
@@ -142,7 +142,7 @@ def page(
     before: int | None = None,
     limit: int = 50,
 ) -> list[TaskRun]:
-    """The newest first."""
+    """List task runs, newest first."""
     of = tables.task_runs
     query = select(of).where(*_where(scope))
     if by is not None:
@@ -156,16 +156,16 @@ def page(
 
 
 def of_benchmark_run(connection: Connection, tenant: str, run_id: str) -> list[TaskRun]:
-    """All task runs of a benchmark run, in their order."""
+    """List all task runs of a benchmark run, in order."""
     of = tables.task_runs
     query = select(of).where(of.c.tenant == tenant, of.c.benchmark_run_id == run_id).order_by(of.c.seq)
     return [task_run_from_row(row).run for row in connection.execute(query)]
 
 
 def overdue(connection: Connection, now_micros: int, tenant: str | None = None) -> list[tuple[str, str]]:
-    """Tenant and id of runs whose time is over and of whom nobody has said so."""
+    """Return tenant and id of running runs whose time is over."""
     of = tables.task_runs
-    # A run under way has a body only while it is judged.
+    # A running run has a body only while it is judged.
     over = or_(of.c.body.is_(None), of.c.deadline < now_micros - JUDGING_S * 1_000_000)
     late = (of.c.status == RunStatus.RUNNING.value, of.c.deadline < now_micros, over)
     query = select(of.c.tenant, of.c.id).where(*late)
@@ -188,7 +188,7 @@ class CriterionRunRow(NamedTuple):
 
 
 def criterion_run(connection: Connection, tenant: str, run_id: str) -> CriterionRunRow:
-    """One criterion run; raises NotFound."""
+    """Return one criterion run; raises NotFound."""
     of = tables.criterion_runs
     row = connection.execute(_criteria().where(of.c.tenant == tenant, of.c.id == run_id)).first()
     if row is None:
@@ -197,7 +197,7 @@ def criterion_run(connection: Connection, tenant: str, run_id: str) -> Criterion
 
 
 def criterion_runs(connection: Connection, tenant: str, run: TaskRun) -> list[CriterionRunRow]:
-    """Those of a task run's present verdict, in the order of the criteria."""
+    """List the criterion runs of a task run's current verdict, in the order of the criteria."""
     of = tables.criterion_runs
     query = _criteria().where(
         of.c.tenant == tenant,
@@ -218,7 +218,7 @@ def _criterion(row: Row[Any]) -> CriterionRunRow:
 
 
 def benchmark_run(connection: Connection, scope: Scope, run_id: str) -> BenchmarkRun:
-    """One benchmark run, not yet brought to a result; raises NotFound."""
+    """Return one benchmark run, without its result; raises NotFound."""
     of = tables.benchmark_runs
     query = select(of).where(*_own(scope), of.c.id == run_id)
     row = connection.execute(query).first()
@@ -230,7 +230,7 @@ def benchmark_run(connection: Connection, scope: Scope, run_id: str) -> Benchmar
 def benchmark_run_page(
     connection: Connection, scope: Scope, *, slug: str | None = None, before: int | None = None, limit: int = 50
 ) -> list[BenchmarkRun]:
-    """The newest first."""
+    """List benchmark runs, newest first."""
     of = tables.benchmark_runs
     query = select(of).where(*_own(scope))
     if slug is not None:

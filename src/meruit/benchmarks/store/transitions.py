@@ -1,4 +1,4 @@
-"""Moves of task runs: each once, from the right state only, durable with the outcome it leads to."""
+"""Transitions of task runs: each happens once, from the right state only, in one transaction with its outcome."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
 
 REREAD = "reread"
-"""Why a verdict may rest on what happened after its run had ended."""
+"""The reason of a verdict that may include what happened after its run ended."""
 
 
 class NewCriterionRun(NamedTuple):
@@ -36,7 +36,7 @@ class NewCriterionRun(NamedTuple):
 
 
 class NewTaskRun(NamedTuple):
-    """A run to be."""
+    """A task run to be created."""
 
     id: str
     task: str
@@ -45,7 +45,7 @@ class NewTaskRun(NamedTuple):
 
 
 class CreateRuns(NamedTuple):
-    """Task runs, alone or as a benchmark run."""
+    """Create task runs, alone or as a benchmark run."""
 
     tenant: str
     by: str
@@ -58,7 +58,7 @@ class CreateRuns(NamedTuple):
     repeats: int = 1
 
     def __call__(self, writing: WriteTransaction) -> list[TaskRun]:
-        """Write them down, not begun."""
+        """Write them as pending."""
         about = {"benchmark": self.slug, "version": self.version, "agent_id": self.agent_id}
         if self.benchmark_run_id is not None:
             seq = writing.emit(
@@ -137,7 +137,7 @@ class CreateRuns(NamedTuple):
 
 
 class StartRun(NamedTuple):
-    """A run begins: its world stands, and was read."""
+    """Start a run: its environment is prepared and was read."""
 
     tenant: str
     id: str
@@ -146,7 +146,7 @@ class StartRun(NamedTuple):
     time_limit_s: int
 
     def __call__(self, writing: WriteTransaction) -> TaskRun:
-        """Write what the agent starts from; the clock runs from here."""
+        """Write the state that the agent starts from; its time begins here."""
         found = _load(writing, self.tenant, self.id)
         if found.run.status is not RunStatus.PENDING:
             raise TaskRunStateError(f"task run {self.id} is {found.run.status}; only a pending one can be started")
@@ -165,15 +165,15 @@ class StartRun(NamedTuple):
 
 
 class BeginJudging(NamedTuple):
-    """An agent says that it is done: from here on its run is judged, and nobody declares it timed out meanwhile."""
+    """Mark a run as completed by its agent: from here on it is judged, and does not time out."""
 
     tenant: str
     id: str
     asked_at: int
-    """When it said so, in microseconds."""
+    """When the agent completed it, in microseconds."""
 
     def __call__(self, writing: WriteTransaction) -> TaskRunRow:
-        """Write it down, or that it came too late; a run that has ended, or is being judged, stays as it is."""
+        """Write the mark, or the timeout if it is late; a run that has ended or is being judged stays unchanged."""
         found = _load(writing, self.tenant, self.id)
         if found.run.status is RunStatus.PENDING:
             raise _never_started(self.id)
@@ -188,22 +188,22 @@ class BeginJudging(NamedTuple):
 
 
 class GiveUpJudging(NamedTuple):
-    """Nothing came of judging a run: it is under way again, and its time runs as before."""
+    """Return a run that could not be judged to running; its deadline is as before."""
 
     tenant: str
     id: str
     asked_at: int
-    """Which judging is given up; one that others have begun goes on."""
+    """Which attempt to judge is given up; an attempt of another caller goes on."""
 
     def __call__(self, writing: WriteTransaction) -> None:
-        """Forget that the agent said it was done."""
+        """Remove the mark."""
         found = _load(writing, self.tenant, self.id)
         if found.run.status is RunStatus.RUNNING and found.asked_at == self.asked_at:
             _save(writing, self.tenant, found._replace(asked_at=None))
 
 
 class CompleteRun(NamedTuple):
-    """A run ends with a verdict."""
+    """End a run with a verdict."""
 
     tenant: str
     id: str
@@ -211,7 +211,7 @@ class CompleteRun(NamedTuple):
     criteria: tuple[NewCriterionRun, ...]
 
     def __call__(self, writing: WriteTransaction) -> TaskRun:
-        """Record the outcome and a criterion run each; whoever comes second is told what the first was."""
+        """Record the outcome and its criterion runs; a second caller gets the result of the first."""
         found = _load(writing, self.tenant, self.id)
         if found.run.status in ENDED:
             return found.run
@@ -228,7 +228,7 @@ def _never_started(run_id: str) -> TaskRunStateError:
 
 
 class RereadRun(NamedTuple):
-    """A completed run that could not be judged whole is judged again on a world that was read later."""
+    """Judge a run again on an environment that was read later, after it could not be judged completely."""
 
     tenant: str
     id: str
@@ -237,10 +237,10 @@ class RereadRun(NamedTuple):
     outcome: NewOutcome
     criteria: tuple[NewCriterionRun, ...]
     read_at: str
-    """When; whatever happened to the world until then is judged with it."""
+    """When the environment was read; everything until then is judged with it."""
 
     def __call__(self, writing: WriteTransaction) -> TaskRun:
-        """Record the new outcome beside the old one; a second caller is told what the first decided."""
+        """Record the new outcome beside the old one; a second caller gets the result of the first."""
         found = _load(writing, self.tenant, self.id)
         if found.run.status is not RunStatus.COMPLETED:
             raise TaskRunStateError(
@@ -255,18 +255,18 @@ class RereadRun(NamedTuple):
 
 
 class RejudgeRun(NamedTuple):
-    """A completed run is judged anew on what was found then: one more version of its verdict."""
+    """Judge a completed run again on the evidence recorded then: one more version of its verdict."""
 
     tenant: str
     id: str
     versions: AddVersions
-    """Of the run's outcome alone."""
+    """Of the run's outcome only."""
     criteria: tuple[NewCriterionRun, ...]
     benchmark_version: int
-    """Whose criteria it was judged by."""
+    """The benchmark version whose criteria were used."""
 
     def __call__(self, writing: WriteTransaction) -> TaskRun:
-        """Record the version; a run whose verdict somebody else has changed meanwhile stays as it is."""
+        """Record the version; a run whose verdict has changed in the meantime stays unchanged."""
         found = _load(writing, self.tenant, self.id)
         (new,) = self.versions.versions
         if found.run.status is not RunStatus.COMPLETED or found.run.outcome_id != new.outcome_id:
@@ -285,13 +285,13 @@ class RejudgeRun(NamedTuple):
 
 
 class CancelRuns(NamedTuple):
-    """Runs that nobody waits for any more."""
+    """Cancel runs."""
 
     tenant: str
     ids: tuple[str, ...]
 
     def __call__(self, writing: WriteTransaction) -> list[TaskRun]:
-        """Cancel those that have not ended; those that have stay as they are."""
+        """Cancel those that have not ended; the others stay unchanged."""
         return [self._one(writing, one) for one in self.ids]
 
     def _one(self, writing: WriteTransaction, run_id: str) -> TaskRun:
@@ -302,13 +302,13 @@ class CancelRuns(NamedTuple):
 
 
 class TimeOutRuns(NamedTuple):
-    """Runs whose time is over."""
+    """Time out runs."""
 
     tenant: str
     ids: tuple[str, ...]
 
     def __call__(self, writing: WriteTransaction) -> list[TaskRun]:
-        """Declare them so; each is looked at again, as it may have been completed meanwhile, or be judged now."""
+        """Time them out; each is checked again, as it may have been completed in the meantime."""
         ended = []
         for one in self.ids:
             found = _load(writing, self.tenant, one)
@@ -331,7 +331,7 @@ def _record_verdict(
     result: VerificationResult,
     criteria: Iterable[NewCriterionRun],
 ) -> TaskRun:
-    """The run with a verdict, and a criterion run each."""
+    """Write the verdict of a run and its criterion runs."""
     for one in criteria:
         writing.insert(
             tables.criterion_runs,
@@ -361,7 +361,7 @@ def _record_verdict(
 
 
 def task_run_result_of(result: VerificationResult) -> TaskRunResult:
-    """What of a result a run's row keeps."""
+    """Return the part of a result that a run's row stores."""
     high = str(highest_score(result))
     return TaskRunResult(result.verdict, result.score, result.exact, high, result.bounds, result.coverage, result.axes)
 
@@ -369,7 +369,7 @@ def task_run_result_of(result: VerificationResult) -> TaskRunResult:
 def _end(writing: WriteTransaction, tenant: str, found: TaskRunRow, status: RunStatus, event: EventType) -> TaskRun:
     run = msgspec.structs.replace(found.run, status=status, ended_at=from_micros(writing.now.micros))
     if found.input_address is not None:
-        # From here on it is the outcome's, with which it can be erased; without an outcome it is nobody's.
+        # From here on it belongs to the outcome and is erased with it; without an outcome it belongs to none.
         release(writing, tenant, [found.input_address])
     _save(writing, tenant, found._replace(run=run, asked_at=None))
     _emit_event(writing, tenant, event, run, status.value)
@@ -379,7 +379,7 @@ def _end(writing: WriteTransaction, tenant: str, found: TaskRunRow, status: RunS
 
 
 def _count_down(writing: WriteTransaction, tenant: str, run: TaskRun) -> None:
-    """Tell when the last run of a benchmark run has ended."""
+    """Record the event when the last run of a benchmark run has ended."""
     of = tables.task_runs
     left = _OPEN_RUNS.get(writing, tenant, run.benchmark_run_id or "")
     if left is None:
@@ -410,7 +410,7 @@ def _emit_event(
     what: str,
     more: Mapping[str, str] | None = None,
 ) -> None:
-    """Names, states and verdicts; nothing of a rubric."""
+    """Build an event of names, states and verdicts; nothing of a rubric."""
     writing.emit(
         *(tenant, event, run.benchmark_run_id or run.id, f"{run.id}:{what}"),
         {
@@ -431,7 +431,7 @@ def _emit_event(
 def _emit_rechecked(
     writing: WriteTransaction, tenant: str, run: TaskRun, more: Mapping[str, str] | None = None
 ) -> None:
-    """Another verdict counts from here on."""
+    """Record the event that another verdict counts."""
     what = f"rechecked:{run.outcome_id}:{run.outcome_version}"
     _emit_event(writing, tenant, EventType.TASK_RUN_RECHECKED, run, what, more)
 

@@ -1,4 +1,4 @@
-"""The record of patients: a FHIR R4 server over HTTP."""
+"""A FHIR R4 server over HTTP: requests in, replies out."""
 
 import asyncio
 import uuid
@@ -37,14 +37,14 @@ class _FhirRequest(NamedTuple):
 def app(
     find: Find, *, base: Callable[[str], str], new_id: Callable[[], str] = lambda: str(uuid.uuid4())
 ) -> Application:
-    """Serves `/{playground_id}/fhir/…`; `base` says under which URL the playground of an id is known."""
+    """Build the application that serves `/{playground_id}/fhir/…`; `base` returns the URL of a playground's server."""
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         _, playground_id, _, *path = scope["path"].split("/")
         state = find(playground_id)
         try:
             if state is None:
-                reply = refusal_reply(FhirRefusal(404, "not-found", "there is no such playground"))
+                reply = refusal_reply(FhirRefusal(404, "not-found", "this playground does not exist"))
             else:
                 headers = headers_of(scope)
                 body = await _receive_body(receive, headers)
@@ -52,21 +52,21 @@ def app(
                     return
                 below = tuple(part for part in path if part)
                 sent = _FhirRequest(scope["method"], below, scope["query_string"].decode("latin-1"), headers, body)
-                # A search may read every resource; others are not to wait for it.
+                # A search may read every resource; other requests must not wait for it.
                 reply = await asyncio.to_thread(_answer, FhirEndpoint(state, base(playground_id), new_id), sent)
         except FhirRefusal as refused:
             reply = refusal_reply(refused)
         except PlaygroundFull as full:
             reply = refusal_reply(storage_refusal(full))
         except Unreachable:
-            reply = refusal_reply(FhirRefusal(503, "transient", "the playground cannot be used just now; try again"))
+            reply = refusal_reply(FhirRefusal(503, "transient", "the playground is busy; try again"))
         await respond(send, reply, head_only=scope["method"] == "HEAD")
 
     return serve
 
 
 def refusal_reply(refused: FhirRefusal) -> FhirReply:
-    """What an asker is answered whose request is not done."""
+    """Build the reply to a refused request."""
     headers = {"Allow": refused.allow} if refused.allow else {}
     return FhirReply(refused.status, write(refusal_outcome(refused)), headers)
 
@@ -84,7 +84,7 @@ async def respond(send: Send, reply: FhirReply, *, head_only: bool = False) -> N
 
 
 async def _receive_body(receive: Receive, headers: Mapping[str, str]) -> bytes | None:
-    """The body; None where the asker went away before its end."""
+    """Read the body; None if the client went away before its end."""
     too_large = FhirRefusal(413, "too-long", f"a request may have {MAX_BODY_BYTES:,} bytes")
     declared = headers.get("content-length", "")
     if declared.isdigit() and int(declared[:20]) > MAX_BODY_BYTES:
@@ -113,7 +113,7 @@ def _answer(endpoint: FhirEndpoint, sent: _FhirRequest) -> FhirReply:
     if searched and method == "POST":
         _refuse_type(headers, (FORM_TYPE,))
         parameters += query_of(_text(body))
-    # Any: whatever JSON the asker sent.
+    # Any: a client may send any JSON.
     resource: Any = None
     if method in ("POST", "PUT", "PATCH") and not searched:
         resource = _resource(headers, body, PATCH_TYPES if method == "PATCH" else JSON_TYPES)
@@ -154,7 +154,7 @@ def _refuse_type(headers: Mapping[str, str], types: tuple[str, ...]) -> None:
     charset = "".join(part.removeprefix("charset=").strip('"') for part in parameters if part.startswith("charset="))
     if kind not in types or charset not in ("", "utf-8", "utf8", "us-ascii"):
         given = headers.get("content-type", "nothing")[:100]
-        raise FhirRefusal(415, "not-supported", f"the Content-Type says {given!r}; send {' or '.join(types)} in UTF-8")
+        raise FhirRefusal(415, "not-supported", f"the Content-Type is {given!r}; send {' or '.join(types)} in UTF-8")
     if headers.get("content-encoding", "identity").lower() != "identity":
         raise FhirRefusal(415, "not-supported", "send the body without a Content-Encoding")
 
@@ -163,7 +163,7 @@ def _refuse_other_formats(accept: str, formats: list[str]) -> None:
     wanted = formats[-1:] or [accept]
     other = any(word in part for part in wanted for word in _XML)
     if other and not any(word in part for part in wanted for word in ("json", "*/*")):
-        raise FhirRefusal(406, "not-supported", f"{wanted[0][:100]!r} is not written here; ask for {MEDIA_TYPE}")
+        raise FhirRefusal(406, "not-supported", f"{wanted[0][:100]!r} is not supported; ask for {MEDIA_TYPE}")
 
 
 def _text(body: bytes) -> str:

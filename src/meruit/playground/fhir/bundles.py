@@ -1,4 +1,4 @@
-"""Bundles that a FHIR server is sent: transactions, of which all is done or nothing, and batches."""
+"""Bundles that clients send: transactions, of which all is done or nothing, and batches."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -14,13 +14,13 @@ from meruit.playground.fhir.resources import refusal_outcome, require_type, stor
 from meruit.playground.fhir.search import only_match
 
 ORDER = {"DELETE": 0, "POST": 1, "PUT": 2, "PATCH": 2, "GET": 3, "HEAD": 3}
-"""In which order a transaction is done, whatever order it is written in."""
+"""The order in which a transaction is done, independent of the order of its entries."""
 MAX_ENTRIES = 500
 """Of one bundle."""
 MAX_SEARCHES = 50
-"""Of one bundle, conditions and histories included: each looks at all there is, and a transaction has others wait."""
+"""Of one bundle, with conditions and histories: each reads all resources, and a transaction blocks other writers."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
-"""Of all resources that a bundle reads or writes: one that is large can be asked for many times."""
+"""Of all resources that a bundle reads or writes: a large one can be requested many times."""
 _CONDITION = re.compile(r"([A-Z][A-Za-z]{1,63})\?(.+)")
 
 
@@ -31,7 +31,7 @@ class _BundleEntry(NamedTuple):
     call: FhirCall
     full_url: str | None
     done: FhirReply | None = None
-    """The answer, where it was clear before anything was done."""
+    """The reply, if it was clear before anything was done."""
 
 
 class _EntryResult(NamedTuple):
@@ -47,7 +47,7 @@ class _Allowance:
         self._bytes = 0
 
     def search(self) -> None:
-        """Count a search before it is done; Refused where it is one too many."""
+        """Count a search before it is done; raises FhirRefusal for one too many."""
         self._searches += 1
         if self._searches > MAX_SEARCHES:
             raise FhirRefusal(
@@ -55,7 +55,7 @@ class _Allowance:
             )
 
     def perform(self, endpoint: FhirEndpoint, call: FhirCall) -> FhirReply:
-        """Do what an entry asks; Refused where the answers together become too long."""
+        """Do what an entry asks; raises FhirRefusal if the replies together are too long."""
         if self._bytes > MAX_ANSWER_BYTES:
             raise _too_long()
         reply = endpoint.perform(call)
@@ -71,12 +71,12 @@ def _too_long() -> FhirRefusal:
 
 
 def execute_bundle(endpoint: FhirEndpoint, bundle: Any, *, strict: bool, with_resources: bool) -> Json:
-    """Do what a bundle asks; answers a bundle of the same order. Refused where it is none, or its transaction fails."""
+    """Process a bundle; returns its replies in order. Raises FhirRefusal if it is invalid or a transaction fails."""
     if not isinstance(bundle, dict) or bundle.get("resourceType") != "Bundle":
         raise FhirRefusal(400, "structure", "send a Bundle here; a resource goes to the address of its type")
     kind, entries = bundle.get("type"), bundle.get("entry", [])
     if kind not in ("transaction", "batch"):
-        raise FhirRefusal(400, "value", f"a bundle of type {kind!r} cannot be done; there are transaction and batch")
+        raise FhirRefusal(400, "value", f"a bundle of type {kind!r} is not supported; use transaction or batch")
     if not isinstance(entries, list):
         raise FhirRefusal(400, "structure", "the bundle's entries must be a list", expression="Bundle.entry")
     if len(entries) > MAX_ENTRIES:
@@ -130,7 +130,7 @@ def _transaction(endpoint: FhirEndpoint, entries: list[Any], *, strict: bool) ->
                 allowance.search()
                 match = only_match(endpoint.state, require_type(kind), query_of(query))
                 if match is None:
-                    raise FhirRefusal(412, "not-found", f"the reference {kind}?{query} leads to nothing")
+                    raise FhirRefusal(412, "not-found", f"the reference {kind}?{query} matches nothing")
                 known[kind, query] = match.key
             return known[kind, query]
 
@@ -141,11 +141,11 @@ def _transaction(endpoint: FhirEndpoint, entries: list[Any], *, strict: bool) ->
     return [_EntryResult(entry.call.method, replies[entry.number]) for entry in planned]
 
 
-# Any: a resource is whatever JSON the asker sent.
+# Any: a client may send any JSON.
 def resolve_references(value: Any, names: Mapping[str, str], sought: Callable[[str, str], str | None]) -> Any:
-    """A copy of a resource in which the names of others in its bundle, and conditions, are references.
+    """Copy a resource, with names of others in its bundle, and conditions, as references.
 
-    `sought` is asked what a reference such as `Patient?identifier=1` means; None leaves it as it is.
+    `sought` resolves a reference such as `Patient?identifier=1`; None leaves it as it is.
     """
     if isinstance(value, str):
         return names.get(value, value)
@@ -162,7 +162,7 @@ def resolve_references(value: Any, names: Mapping[str, str], sought: Callable[[s
 
 @contextmanager
 def _annotate_refusal(number: int) -> Iterator[None]:
-    """A refusal inside says of which entry."""
+    """Add the number of the entry to a refusal inside."""
     try:
         yield
     except FhirRefusal as refused:
@@ -174,7 +174,7 @@ def _annotate_refusal(number: int) -> Iterator[None]:
 
 
 def _plan(endpoint: FhirEndpoint, read: _BundleEntry) -> _BundleEntry:
-    """An entry whose place is known before anything is done, so that others can refer to it."""
+    """Build an entry whose key is known before anything is done, so that others can refer to it."""
     call, state = read.call, endpoint.state
     match call.method, call.path:
         case "POST", (kind,):
@@ -215,11 +215,11 @@ def _read(endpoint: FhirEndpoint, number: int, entry: Any, *, strict: bool) -> _
             raise FhirRefusal(400, "structure", f"request.{name} must be text")
     method, url = texts["method"] or "", texts["url"] or ""
     if method not in ORDER:
-        raise FhirRefusal(400, "value", f"request.method {method!r} is none of {', '.join(ORDER)}")
+        raise FhirRefusal(400, "value", f"request.method {method!r} is not one of {', '.join(ORDER)}")
     try:
         parts = urlsplit(url.removeprefix(endpoint.base).lstrip("/"))
     except ValueError:
-        raise FhirRefusal(400, "value", f"request.url {url[:100]!r} is no address") from None
+        raise FhirRefusal(400, "value", f"request.url {url[:100]!r} is not a valid address") from None
     if parts.scheme or parts.netloc:
         raise FhirRefusal(
             400, "value", f"request.url {url[:100]!r} leads elsewhere; write it relative to {endpoint.base}"
@@ -242,7 +242,7 @@ def _read(endpoint: FhirEndpoint, number: int, entry: Any, *, strict: bool) -> _
 
 
 def _is_search(call: FhirCall) -> bool:
-    """Whether a call looks at more than one resource, or at more than one version of it."""
+    """Return whether a call reads more than one resource or version."""
     if "_search" in call.path or "_history" in call.path:
         return True
     if call.path == ("metadata",) or len(call.path) > 1:
@@ -251,7 +251,7 @@ def _is_search(call: FhirCall) -> bool:
 
 
 def _key(entry: _BundleEntry) -> str:
-    """The resource that an entry is about; empty where it is about none, or several."""
+    """Return the resource that an entry is about; empty if there is none, or several."""
     path, identity = entry.call.path, entry.call.identity
     if entry.call.method in ("GET", "HEAD"):
         return ""

@@ -34,25 +34,25 @@ class FhirCall(NamedTuple):
     path: tuple[str, ...]
     """Below the server's base: `("Patient", "1")`."""
     query: Parameters = ()
-    # Any: whatever JSON the asker sent.
+    # Any: a client may send any JSON.
     resource: Any = None
     if_match: str | None = None
     if_none_match: str | None = None
     if_none_exist: str | None = None
     strict: bool = False
-    """Whether a search with an unknown parameter is to be refused."""
+    """Whether a search with an unknown parameter is refused."""
     identity: str | None = None
-    """The id of what is created, where it was given out already."""
+    """The id of a new resource, if it was assigned already."""
 
 
 class FhirReply(NamedTuple):
-    """What the server answers."""
+    """A reply of the server."""
 
     status: int
     content: bytes = b""
     headers: Mapping[str, str] = {}
     at: str | None = None
-    """Since when the resource is as it is."""
+    """When the resource last changed."""
 
 
 class FhirEndpoint:
@@ -64,16 +64,14 @@ class FhirEndpoint:
         self.new_id = new_id
 
     def perform(self, call: FhirCall) -> FhirReply:
-        """Do what is asked; Refused says why not."""
+        """Do what a request asks; raises FhirRefusal."""
         choices = self._choices(call.path)
         if not choices:
             raise FhirRefusal(404, "not-supported", f"nothing is served at {'/'.join(call.path)[:200]!r}")
         method = "GET" if call.method == "HEAD" else call.method
         if method not in choices:
             allow = ", ".join(choices)
-            raise FhirRefusal(
-                405, "not-supported", f"{call.method[:20]} is not done here; there are {allow}", allow=allow
-            )
+            raise FhirRefusal(405, "not-supported", f"{call.method[:20]} is not allowed here; use {allow}", allow=allow)
         return choices[method](call)
 
     def _choices(self, path: tuple[str, ...]) -> dict[str, Callable[[FhirCall], FhirReply]]:
@@ -117,7 +115,7 @@ class FhirEndpoint:
         return FhirReply(200, capabilities(self.base))
 
     def _search(self, call: FhirCall) -> FhirReply:
-        # A reference in full leads here as well as one without the server's own address.
+        # A full reference leads here, as one without the server's address does.
         query = [(name, value.removeprefix(f"{self.base}/")) for name, value in call.query]
         return FhirReply(200, write(search(self.state, call.path[0], query, base=self.base, strict=call.strict)))
 
@@ -223,7 +221,7 @@ class FhirEndpoint:
 
 
 def query_of(text: str) -> list[tuple[str, str]]:
-    """The parameters in a query; Refused where it is none."""
+    """Parse the parameters of a query; raises FhirRefusal."""
     try:
         return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=1_000)
     except ValueError:
@@ -232,7 +230,7 @@ def query_of(text: str) -> list[tuple[str, str]]:
 
 # Any: JSON.
 def relative(value: Any, base: str) -> Any:
-    """JSON in which references to what is kept here do not name this server: it may move, and they shall not."""
+    """Remove this server's address from references: the server may move, and they must stay valid."""
     if isinstance(value, dict):
         made = {name: relative(part, base) for name, part in value.items()}
         reference = made.get("reference")
@@ -244,7 +242,7 @@ def relative(value: Any, base: str) -> Any:
 
 @lru_cache(maxsize=16)
 def capabilities(base: str) -> bytes:
-    """What the server can do, as a CapabilityStatement."""
+    """Build the CapabilityStatement."""
     interactions = [
         {"code": code}
         for code in (

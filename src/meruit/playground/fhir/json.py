@@ -1,4 +1,4 @@
-"""FHIR's JSON, read and written without a change to what it says: 1.0 is not 1.00."""
+"""FHIR's JSON, read and written unchanged: 1.0 is not 1.00."""
 
 import json
 from decimal import Decimal
@@ -9,14 +9,14 @@ from meruit.checks.formats.json_path import read_json
 from meruit.errors import TooDeep
 
 MAX_DEPTH = 64
-"""Objects and lists of a resource inside one another: so that whoever reads it among others still can."""
+"""How deep objects and lists may be nested, so that every reader can parse a bundle of them."""
 
-# Any, here and below: JSON holds values of every type.
+# Any, here and below: JSON has values of every type.
 Json = dict[str, Any]
 
 
 class ExactDecimal(Decimal):
-    """A decimal that remembers its digits and its exponent as they were written."""
+    """A decimal that keeps its digits and its exponent as they were written."""
 
     __slots__ = ("text",)
     text: str
@@ -32,24 +32,24 @@ _DECODER = json.JSONDecoder(parse_float=ExactDecimal)
 
 
 class Verbatim(str):
-    """JSON that was written already, as a part of what is to be written."""
+    """JSON that is already written, as a part of what is to be written."""
 
     __slots__ = ()
 
 
 def parse(body: bytes) -> Any:
-    """Read JSON that a stranger sent; Unreadable says at which byte it goes wrong."""
+    """Parse JSON from a client; raises UnreadableContent with the byte."""
     read_json(body)
     return decode_stored(body.decode("utf-8-sig"))
 
 
 def decode_stored(text: str) -> Any:
-    """Read JSON that is known to be sound."""
+    """Parse JSON that is known to be valid."""
     return _DECODER.decode(text)
 
 
 def write(value: Any) -> bytes:
-    """The value as JSON without spaces, its keys in their order; TooDeep where nobody could read it."""
+    """Write a value as JSON without spaces, its keys in their order; raises TooDeep if no reader could parse it."""
     parts: list[str] = []
     _write(value, parts, MAX_DEPTH)
     return "".join(parts).encode()

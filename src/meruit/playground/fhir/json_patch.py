@@ -12,12 +12,12 @@ MAX_OPERATIONS = 1_000
 MAX_COPIED_BYTES = 16 * 1024 * 1024
 """Of all that one patch copies, as JSON: a list that is copied into itself doubles each time."""
 
-# Any, in this file: a document is whatever JSON can say.
+# Any, in this file: a document is any JSON.
 _NEEDS = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": "path"}
 
 
 def apply_patch(document: Any, operations: Any) -> Any:
-    """A copy of the document with every operation applied; BadPatch names the first that cannot be."""
+    """Copy the document with every operation applied; raises BadPatch for the first that cannot be."""
     if not isinstance(operations, list) or len(operations) > MAX_OPERATIONS:
         raise BadPatch(f"a JSON Patch is a list of at most {MAX_OPERATIONS:,} operations")
     holder = {"": copy.deepcopy(document)}
@@ -31,10 +31,10 @@ def apply_patch(document: Any, operations: Any) -> Any:
 
 
 def _apply(holder: dict[str, Any], operation: Any, *, room: int) -> int:
-    """Do one operation, and answer how many bytes it copied."""
+    """Do one operation; returns how many bytes it copied."""
     verb = operation["op"]
     if verb not in _NEEDS:
-        raise ValueError(f"{verb!r} is none of {', '.join(_NEEDS)}")
+        raise ValueError(f"{verb!r} is not one of {', '.join(_NEEDS)}")
     operation[_NEEDS[verb]]
     path = _steps(operation["path"])
     match verb:
@@ -60,9 +60,9 @@ def _apply(holder: dict[str, Any], operation: Any, *, room: int) -> int:
 
 
 def _steps(pointer: str) -> list[str]:
-    """`/a/b~1c` as steps from the holder of the document."""
+    """Split `/a/b~1c` into steps."""
     if pointer and not pointer.startswith("/"):
-        raise ValueError(f"{pointer!r} is no JSON Pointer; it begins with /")
+        raise ValueError(f"{pointer!r} is not a JSON Pointer; begin it with /")
     return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")]
 
 
@@ -74,7 +74,7 @@ def _at(within: Any, steps: list[str]) -> Any:
 
 def _index(step: str, last: int) -> int:
     if not (step.isascii() and step.isdigit() and (step == "0" or step[0] != "0")) or int(step) > last:
-        raise ValueError(f"the list has no place {step!r}")
+        raise ValueError(f"the list has no index {step!r}")
     return int(step)
 
 
@@ -94,4 +94,4 @@ def _take(holder: dict[str, Any], steps: list[str]) -> Any:
         return within.pop(_index(step, len(within) - 1))
     if isinstance(within, dict):
         return within.pop(step)
-    raise ValueError(f"nothing stands at {step!r} of {reprlib.repr(within)}")
+    raise ValueError(f"there is nothing at {step!r} of {reprlib.repr(within)}")

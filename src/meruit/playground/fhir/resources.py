@@ -1,4 +1,4 @@
-"""Resources of FHIR R4 as a playground keeps them: each with its id, its version and its moment."""
+"""Resources of FHIR R4 as a playground keeps them: each with its id, its version and its time."""
 
 import re
 from collections.abc import Mapping
@@ -34,26 +34,26 @@ SubstanceSourceMaterial SubstanceSpecification SupplyDelivery SupplyRequest Task
 TestScript ValueSet VerificationResult VisionPrescription
 """
 TYPES = frozenset(_TYPES.split())
-"""What can be kept: every type of R4 but OperationOutcome and Parameters, which are only said."""
+"""The types that can be stored: every type of R4 but OperationOutcome and Parameters."""
 IDENTITY = re.compile(r"[A-Za-z0-9\-.]{1,64}")
-"""An id as FHIR has them."""
+"""A FHIR id."""
 MAX_RESOURCE_BYTES = 16 * 1024 * 1024
-"""Of one resource as it is kept, however it came to be."""
+"""Of one stored resource."""
 
 
 class StoredResource(NamedTuple):
-    """A resource, as it now stands."""
+    """A resource as it is stored now."""
 
     key: str
     version: str
     at: str
     content: bytes
     created: bool
-    """Whether none stood there before."""
+    """Whether it is new."""
 
 
 def outcome(severity: str, code: str, diagnostics: str, *, expression: str | None = None) -> Json:
-    """An OperationOutcome of one issue."""
+    """Build an OperationOutcome of one issue."""
     issue: Json = {"severity": severity, "code": code, "diagnostics": diagnostics}
     if expression is not None:
         issue["expression"] = [expression]
@@ -66,15 +66,15 @@ def refusal_outcome(refusal: FhirRefusal) -> Json:
 
 
 def require_type(name: str) -> str:
-    """The type; Refused where R4 has none of that name."""
+    """Return the type; raises FhirRefusal if R4 has none of that name."""
     if name not in TYPES:
-        raise FhirRefusal(404, "not-supported", f"{name!r} is no type of resource in FHIR R4{nearest(name, TYPES)}")
+        raise FhirRefusal(404, "not-supported", f"{name!r} is not a resource type of FHIR R4{nearest(name, TYPES)}")
     return name
 
 
-# Any: a stranger may send whatever JSON can say.
+# Any: a client may send any JSON.
 def require_resource(resource: Any, kind: str, identity: str | None = None) -> Json:
-    """The resource that a request carries, when it is one of that type and, where given, of that id."""
+    """Return the resource of a request; raises FhirRefusal unless it is of that type and, if given, of that id."""
     if not isinstance(resource, dict):
         raise FhirRefusal(400, "structure", "send one JSON object with a resourceType")
     found = resource.get("resourceType")
@@ -91,7 +91,7 @@ def require_resource(resource: Any, kind: str, identity: str | None = None) -> J
 
 
 def read_current(state: PlaygroundState, key: str) -> ItemVersion:
-    """The resource as it stands; Refused where it never did, or does no longer."""
+    """Return a resource; raises FhirRefusal if it never existed or was deleted."""
     found = state.latest(FHIR, key)
     if found is None:
         raise FhirRefusal(404, "not-found", f"there is no {key}")
@@ -101,13 +101,13 @@ def read_current(state: PlaygroundState, key: str) -> ItemVersion:
 
 
 def has_version(tags: str, version: str) -> bool:
-    """Whether a list of entity tags, as `W/"3"`, names the version."""
+    """Return whether a list of entity tags, as `W/"3"`, names the version."""
     named = [tag.strip().removeprefix("W/").strip('"') for tag in tags.split(",")]
     return "*" in named or version in named
 
 
 def require_version(found: ItemVersion | None, if_match: str | None) -> None:
-    """Refuse unless the version that a writer has in mind is the one that stands."""
+    """Raise FhirRefusal unless the version that a client expects is the current one."""
     if if_match is None:
         return
     standing = found.version if found is not None and found.content is not None else None
@@ -119,11 +119,11 @@ def require_version(found: ItemVersion | None, if_match: str | None) -> None:
 def store_resource(
     state: PlaygroundState, key: str, resource: Mapping[str, Any], *, noted: Mapping[str, Any] | None = None
 ) -> StoredResource:
-    """Keep a resource as the next version of its key."""
+    """Store a resource as the next version of its key."""
     kind, _, identity = key.partition("/")
     if not IDENTITY.fullmatch(identity):
         raise FhirRefusal(
-            400, "value", f"{identity[:80]!r} is no id: write A-Z, a-z, 0-9, - and ., at most 64 characters"
+            400, "value", f"{identity[:80]!r} is not a valid id; use A-Z, a-z, 0-9, - and ., at most 64 characters"
         )
     with state.change():
         last = state.latest(FHIR, key)
@@ -142,7 +142,7 @@ def store_resource(
 
 
 def delete(state: PlaygroundState, key: str, *, noted: Mapping[str, Any] | None = None) -> str | None:
-    """Delete a resource, and answer the version that says so; None where there is none."""
+    """Delete a resource; returns the version of the deletion, None if there is no such resource."""
     with state.change():
         last = state.latest(FHIR, key)
         if last is None or last.content is None:
@@ -152,7 +152,7 @@ def delete(state: PlaygroundState, key: str, *, noted: Mapping[str, Any] | None 
 
 
 def storage_refusal(full: PlaygroundFull) -> FhirRefusal:
-    """How a server refuses what does not fit."""
+    """Build the refusal of what does not fit."""
     return FhirRefusal(507, "no-store", str(full))
 
 

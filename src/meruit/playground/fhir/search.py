@@ -1,4 +1,4 @@
-"""Searching a playground's resources: what matches, in which order, page after page."""
+"""Search a playground's resources: what matches, in which order, page after page."""
 
 import base64
 import binascii
@@ -19,11 +19,11 @@ from meruit.playground.fhir.resources import FHIR, outcome
 from meruit.playground.state import PlaygroundState, rfc3339
 
 PAGE = 50
-"""Entries of a page, unless the asker wants another number."""
+"""Entries of a page, unless the client asks for another number."""
 MAX_PAGE = 1_000
 """Entries of a page at most."""
 CONTROLS = frozenset({"_count", "_elements", "_format", "_page", "_pretty", "_sort", "_summary", "_total"})
-"""Parameters about the answer, not about what matches."""
+"""Parameters about the reply, not about what matches."""
 MAX_PARAMETERS = 200
 """Of one search."""
 Parameters = Sequence[tuple[str, str]]
@@ -39,18 +39,18 @@ class FhirMatch(NamedTuple):
 
 
 class FhirSearchQuery(NamedTuple):
-    """A search's parameters, told apart."""
+    """The parameters of a search, by kind."""
 
     filters: dict[str, list[str]]
     controls: dict[str, str]
     honoured: list[tuple[str, str]]
-    """Those that the answer rests on, for its link to itself."""
+    """Those that the reply depends on, for its link to itself."""
     unknown: list[str]
-    """What is wrong with those that it does not rest on."""
+    """What is wrong with the others."""
 
 
 def matches(state: PlaygroundState, kind: str, filters: Mapping[str, Sequence[str]]) -> list[FhirMatch]:
-    """Every resource of a type that the filters let through, by id; Refused for a filter that is none."""
+    """Return every resource of a type that the filters match, by id; raises FhirRefusal for an invalid filter."""
     try:
         fits = compile_search(kind, filters)
     except AuthorError as problem:
@@ -65,7 +65,7 @@ def matches(state: PlaygroundState, kind: str, filters: Mapping[str, Sequence[st
 
 
 def only_match(state: PlaygroundState, kind: str, query: Parameters) -> FhirMatch | None:
-    """The one resource that a condition means, if there is one; Refused where there are several, or no condition."""
+    """Return the one resource that matches a condition, if any; raises FhirRefusal for several, or for no condition."""
     asked = classify_parameters(kind, query)
     if asked.unknown or not asked.filters:
         raise FhirRefusal(412, "invalid", "; ".join(asked.unknown) or "a condition must name what to search for")
@@ -77,7 +77,7 @@ def only_match(state: PlaygroundState, kind: str, query: Parameters) -> FhirMatc
 
 
 def classify_parameters(kind: str, query: Parameters) -> FhirSearchQuery:
-    """The parameters by what they are for."""
+    """Sort the parameters by kind."""
     if len(query) > MAX_PARAMETERS:
         raise FhirRefusal(400, "too-costly", f"a search may have {MAX_PARAMETERS} parameters")
     known = parameters_by_name(kind)
@@ -90,7 +90,7 @@ def classify_parameters(kind: str, query: Parameters) -> FhirSearchQuery:
         if name in CONTROLS:
             asked.controls[name] = value
         elif value:
-            # A parameter without a value says nothing.
+            # A parameter without a value is ignored.
             asked.filters.setdefault(name, []).append(value)
         if name != "_page":
             asked.honoured.append((name, value))
@@ -101,7 +101,7 @@ def _wrong_filter(name: str, kind: str, known: Iterable[str]) -> str:
     plain = name.partition(":")[0].partition(".")[0]
     if plain in known:
         return ""
-    return f"{name!r} is no search parameter of {kind} here{nearest(plain, known)}"
+    return f"{name!r} is not a search parameter of {kind} here{nearest(plain, known)}"
 
 
 def _wrong_control(name: str, value: str, kind: str) -> str:
@@ -115,13 +115,13 @@ def _wrong_control(name: str, value: str, kind: str) -> str:
         case "_summary" if value not in ("count", "false"):
             return f"_summary={value} is not done here; there are count and false"
         case "_total" if value not in ("none", "estimate", "accurate"):
-            return f"_total={value} is none of none, estimate and accurate"
+            return f"_total={value} must be none, estimate or accurate"
         case _:
             return ""
 
 
 def search(state: PlaygroundState, kind: str, query: Parameters, *, base: str, strict: bool) -> Json:
-    """The page of a search that its parameters ask for, as a Bundle; Refused for what cannot be searched."""
+    """Build a search page as a Bundle; raises FhirRefusal for what cannot be searched."""
     asked = classify_parameters(kind, query)
     if strict and asked.unknown:
         raise FhirRefusal(400, "not-supported", "; ".join(asked.unknown))
@@ -149,7 +149,7 @@ def search(state: PlaygroundState, kind: str, query: Parameters, *, base: str, s
 def history(
     state: PlaygroundState, under: str, query: Parameters, *, base: str, address: str, instance: bool = False
 ) -> Json:
-    """A page of what was done to one resource, a type's or all of them, the newest first, as a Bundle."""
+    """Build a history page of one resource, a type or everything, newest first, as a Bundle."""
     controls = dict(query)
     count = _page_size(controls.get("_count"))
     since = _since(controls.get("_since"))
@@ -188,7 +188,7 @@ def _entry(match: FhirMatch, elements: str | None, base: str) -> Json:
 
 
 def _subset(resource: Json, names: Sequence[str]) -> Json:
-    """Those elements, and a tag that tells an editor not to send the rest back as missing."""
+    """Return those elements, with a tag that warns editors not to send the rest back as missing."""
     tag = {"system": "http://terminology.hl7.org/CodeSystem/v3-ObservationValue", "code": "SUBSETTED"}
     kept = {name: value for name, value in resource.items() if name in ("resourceType", "id", "meta", *names)}
     return {**kept, "meta": {**resource["meta"], "tag": [*resource["meta"].get("tag", []), tag]}}
@@ -202,7 +202,7 @@ def _page_size(given: str | None) -> int:
     if given is None:
         return PAGE
     if not (given.isascii() and given.isdigit() and len(given) < len(str(2**62))):
-        raise FhirRefusal(400, "value", f"_count={given!r} is no whole number")
+        raise FhirRefusal(400, "value", f"_count={given!r} is not a whole number")
     return min(int(given), MAX_PAGE)
 
 
@@ -212,7 +212,7 @@ def _since(given: str | None) -> str:
     # A plus that was not escaped arrives as a space.
     since = _in_utc(given.replace(" ", "+"))
     if since is None:
-        raise FhirRefusal(400, "value", f"_since={given!r} is no instant; write one as 2026-03-06T10:00:00Z")
+        raise FhirRefusal(400, "value", f"_since={given!r} is not an instant; write 2026-03-06T10:00:00Z")
     return since
 
 
@@ -220,13 +220,13 @@ def _sequence(given: str | None) -> int | None:
     if given is None:
         return None
     if not (given.isascii() and given.isdigit() and len(given) < len(str(2**62))):
-        raise FhirRefusal(400, "value", "_page is no page of this history; follow its links from the first")
+        raise FhirRefusal(400, "value", "_page is not a page of this history; follow its links from the first page")
     return int(given)
 
 
 @total_ordering
 class _SortValue:
-    """Where a value stands in an order, upwards or downwards; what is missing stands last."""
+    """The position of a value in an order, upwards or downwards; a missing value is last."""
 
     __slots__ = ("down", "value")
 
@@ -260,14 +260,14 @@ def _order(kind: str, sort: str) -> _Order:
 
     def sort_values(match: FhirMatch) -> list[_SortValue]:
         found = [_SortValue(_sortable(match.resource, paths), down=down) for paths, down in wishes]
-        # The key comes last, so that no two stand in the same place.
+        # The key is last, so that every position is unique.
         return [*found, _SortValue(match.key, down=False)]
 
     return sort_values
 
 
 def _sortable(resource: Json, paths: Sequence[JsonPath]) -> str | None:
-    """The first text that stands at one of the paths."""
+    """Return the first text at one of the paths."""
     for path in paths:
         for value in values(resource, path):
             text = _text(value)
@@ -276,9 +276,9 @@ def _sortable(resource: Json, paths: Sequence[JsonPath]) -> str | None:
     return None
 
 
-# Any: a path may lead anywhere.
+# Any: a path may lead to any value.
 def _text(value: Any) -> str | None:
-    """What a value is sorted by: a period by its start, a name by the family, a concept by its first code."""
+    """Return what a value is sorted by: a period by its start, a name by the family, a concept by its first code."""
     if isinstance(value, dict):
         parts = ("start", "family", "coding", "code", "value", "reference", "text", "given", "end")
         return next((text for part in parts if (text := _text(value.get(part))) is not None), None)
@@ -290,19 +290,19 @@ def _text(value: Any) -> str | None:
 
 
 def _in_utc(text: str) -> str | None:
-    """A date or time, so that those of different zones can be compared; None where the text is none."""
+    """Parse a date or time, comparable across zones; None if the text is neither."""
     found = parse_date_or_time(text)
     if found is None:
         return None
     try:
         return rfc3339(found.at if found.has_zone else found.at.replace(tzinfo=UTC))
     except OverflowError:
-        # The first day of all time begins before it, somewhere.
+        # The first day of the calendar begins before it in some zones.
         return None
 
 
 def _token(last: FhirMatch, order: _Order) -> str:
-    """Where the next page begins, so that what is written meanwhile moves nobody from one page to another."""
+    """Where the next page begins; writes in between do not move entries to another page."""
     values = [place.value for place in order(last)]
     return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
 
@@ -320,6 +320,6 @@ def _after(found: list[FhirMatch], token: str | None, order: _Order) -> list[Fhi
         or len(values) != len(sample)
         or not all(value is None or isinstance(value, str) for value in values)
     ):
-        raise FhirRefusal(400, "value", "_page is no page of this search; follow its links from the first")
+        raise FhirRefusal(400, "value", "_page is not a page of this search; follow its links from the first page")
     last = [_SortValue(value, down=place.down) for value, place in zip(values, sample, strict=True)]
     return [match for match in found if order(match) > last]

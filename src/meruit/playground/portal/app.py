@@ -1,4 +1,4 @@
-"""A payer's portal for prior authorizations: pages for a clerk with a browser, and rows behind them.
+"""A payer's portal for prior authorisations: pages for a clerk with a browser, and rows behind them.
 
 It works without JavaScript, and loads nothing but its own stylesheet. An agent sees the rows on the pages only.
 """
@@ -64,7 +64,7 @@ PageQuery = Annotated[str, QueryParameter(name="page", max_length=MAX_FIELD, req
 
 
 def app(find: Find) -> ASGIApp:
-    """Serves `/{playground_id}/portal`; MeruitError where jinja2 is not installed."""
+    """Build the application that serves `/{playground_id}/portal`; raises MeruitError if jinja2 is not installed."""
     templates()
     return serve(
         find,
@@ -214,7 +214,7 @@ def _request_page(
 ) -> Response[bytes]:
     found = payer.row(state, payer.PRIOR_AUTH, key)
     if found is None:
-        raise PlaygroundRefusal(404, "There is no such request.")
+        raise PlaygroundRefusal(404, "This request does not exist.")
     status = found.get("status")
     return page(
         request,
@@ -236,7 +236,7 @@ def _request_page(
 
 
 def _attachments(found: Row) -> list[Row]:
-    """What came with a request; of some of it only the name is known."""
+    """What came with a request; of some documents only the name is known."""
     known = {text(one, "name"): one for one in _list_of(found, "documents") if isinstance(one, dict)}
     return [known.get(str(name)) or {"name": str(name)} for name in _list_of(found, "attachments")]
 
@@ -310,7 +310,7 @@ def _show_member(request: PlaygroundRequest, key: FromPath[str]) -> Response[byt
     state = playground_of(request)
     session, found = require_login(request, state), payer.row(state, payer.MEMBER, key)
     if found is None:
-        raise PlaygroundRefusal(404, "There is no such member.")
+        raise PlaygroundRefusal(404, "This member does not exist.")
     requests = [one for one in payer.rows(state, payer.PRIOR_AUTH) if text(one, "member") == key]
     claims = payer.claims_of(state, key)
     return page(request, "member.html", session=session, here="members", row=found, requests=requests, claims=claims)

@@ -1,4 +1,4 @@
-"""What a browser sends to the portal: fields and documents, and what is wrong with them in plain words."""
+"""What a browser sends to the portal: fields and documents, and what is wrong with them."""
 
 import hashlib
 import re
@@ -20,7 +20,7 @@ MAX_UPLOADS = 10
 """Documents sent at once."""
 MAX_NAME = 120
 MAX_NOTES = 4_000
-"""Characters of what is written freely."""
+"""Characters of a free text."""
 MAX_FIELD = 200
 """Characters of every other field."""
 TYPES = {
@@ -33,7 +33,7 @@ TYPES = {
     ".txt": "text/plain",
     ".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
 }
-"""What may be uploaded, by how its name ends."""
+"""The types that may be uploaded, by file ending."""
 UPLOAD_HINT = f"PDF, PNG, JPEG, TIFF, Word or text, up to {MAX_UPLOAD_BYTES // 1024**2} MB each, {MAX_UPLOADS} at most"
 URGENCIES = {"standard": "Standard", "urgent": "Urgent: waiting could harm the patient"}
 _CODE = re.compile(r"[0-9A-Z][0-9]{3}[0-9A-Z]")
@@ -42,7 +42,7 @@ _NPI = re.compile(r"[0-9]{10}")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 Errors = dict[str, str]
-"""What is wrong, in plain words, by the field that it stands beside."""
+"""What is wrong, by field."""
 
 
 class Form(NamedTuple):
@@ -55,12 +55,12 @@ class Form(NamedTuple):
 
     @property
     def token(self) -> str:
-        """What shows that it comes from our own page."""
+        """The token that shows that it comes from our own page."""
         return self.typed.get("csrf", "")
 
 
 async def read_form(request: PlaygroundRequest, uploads: str | None = None) -> Form:
-    """The fields of a form, and the documents of one of them."""
+    """Read the fields of a form, and the documents of one of them."""
     try:
         sent = await request.form()
     except (ValueError, UnicodeError):
@@ -88,7 +88,7 @@ def _keep_breaks(found: re.Match[str]) -> str:
 
 
 def _plain_name(filename: str) -> str:
-    """A document's name without the folders that some browsers send along."""
+    """Return a document's name without the folders that some browsers send."""
     return _UNPRINTABLE.sub("", PureWindowsPath(PurePosixPath(filename).name).name).strip()
 
 
@@ -110,7 +110,7 @@ def _document(filename: str, content: bytes) -> PriorAuthDocument:
 
 
 def read_prior_auth(state: PlaygroundState, form: Form) -> tuple[PriorAuthRequest, Errors]:
-    """The request that was filled in, and what is wrong with it."""
+    """Read the request of a form, and what is wrong with it."""
     typed = form.typed
     member, npi = typed.get("member", ""), typed.get("npi", "")
     cpt, diagnosis = typed.get("cpt", "").upper(), typed.get("diagnosis", "").upper()
@@ -141,5 +141,5 @@ def _member_trouble(state: PlaygroundState, member: str) -> str | None:
 
 
 def too_long(written: str) -> str | None:
-    """What is wrong with a text that does not end."""
+    """Return what is wrong with a text that is too long."""
     return f"Write {MAX_NOTES:,} characters at most." if len(written) > MAX_NOTES else None

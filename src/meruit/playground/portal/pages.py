@@ -1,4 +1,4 @@
-"""How the portal's pages are made, and who looks at them: templates, sessions, what is said when something is wrong."""
+"""The portal's pages: templates, sessions, and messages for errors."""
 
 import hashlib
 import hmac
@@ -26,23 +26,23 @@ PAYER = "Cedar Health Plan"
 USER = "clerk"
 COOKIE = "session"
 HTML = "text/html"
-"""What pages are; Litestar adds the charset to every kind of text."""
+"""The content type of pages; Litestar adds the charset to every kind of text."""
 SESSION_S = 8 * 3600
-"""How long a login holds."""
+"""How long a login is valid."""
 NOTICES = {
     "submitted": "Your request was submitted.",
     "uploaded": "Your documents were added.",
     "withdrawn": "The request was withdrawn.",
     "appealed": "Your appeal was submitted.",
 }
-"""What is said after something was done, by a word in the address."""
+"""Messages after an action, by a word in the address."""
 ERROR_MESSAGES = {
     400: "The portal could not understand what your browser sent.",
-    404: "There is no such page.",
+    404: "This page does not exist.",
     405: "This page cannot be used in that way.",
     413: "That was too much at once. Send fewer or smaller documents.",
 }
-"""What a visitor is told, by status."""
+"""Messages for a visitor, by status."""
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -56,15 +56,15 @@ NEEDS = "the portal needs jinja2: pip install 'meruit[playground]'"
 
 
 class PortalSession(NamedTuple):
-    """A browser that came by, logged in or not."""
+    """A browser, logged in or not."""
 
     token: str
-    """What its cookie says, without the signature."""
+    """The content of its cookie, without the signature."""
     known: bool
 
 
 class NotLoggedIn(Exception):
-    """The page is for who is logged in."""
+    """The page requires a login."""
 
 
 def _sign(state: PlaygroundState, purpose: str, token: str) -> str:
@@ -73,12 +73,12 @@ def _sign(state: PlaygroundState, purpose: str, token: str) -> str:
 
 
 def new_session(state: PlaygroundState, *, known: bool) -> PortalSession:
-    """A session that begins now."""
+    """Start a session."""
     return PortalSession(f"{'in' if known else 'out'}-{int(state.clock().timestamp())}-{secrets.token_hex(16)}", known)
 
 
 def session_of(request: PlaygroundRequest, state: PlaygroundState) -> PortalSession:
-    """The session of a request's cookie; a new one, not logged in, where it has none that holds."""
+    """Return the session of a request's cookie; a new one, not logged in, if there is no valid one."""
     token, _, signature = request.cookies.get(COOKIE, "").partition(".")
     if hmac.compare_digest(signature.encode(), _sign(state, "session", token).encode()):
         kind, began, _ = token.split("-")
@@ -88,7 +88,7 @@ def session_of(request: PlaygroundRequest, state: PlaygroundState) -> PortalSess
 
 
 def require_login(request: PlaygroundRequest, state: PlaygroundState) -> PortalSession:
-    """The session of somebody who is logged in; NotLoggedIn sends all others to the login."""
+    """Return the session of a logged-in visitor; raises NotLoggedIn, which leads to the login."""
     session = session_of(request, state)
     if not session.known:
         raise NotLoggedIn
@@ -96,7 +96,7 @@ def require_login(request: PlaygroundRequest, state: PlaygroundState) -> PortalS
 
 
 def check_form_token(state: PlaygroundState, session: PortalSession, given: str) -> None:
-    """Refuse a form whose token is not from our own page in this very browser."""
+    """Refuse a form whose token is not from our own page in the same browser."""
     expected = _sign(state, "form", session.token)
     if not hmac.compare_digest(given.encode(), expected.encode()):
         raise PlaygroundRefusal(403, "This form is out of date. Open the page again and repeat what you did.")
@@ -104,7 +104,7 @@ def check_form_token(state: PlaygroundState, session: PortalSession, given: str)
 
 @cache
 def templates() -> "jinja2.Environment":
-    """The templates of the pages; MeruitError where jinja2 is not installed."""
+    """Load the templates of the pages; raises MeruitError if jinja2 is not installed."""
     try:
         import jinja2
     except ImportError:
@@ -119,7 +119,7 @@ def templates() -> "jinja2.Environment":
 
 
 def base_of(request: PlaygroundRequest) -> str:
-    """How the address of every page of this portal begins."""
+    """Return the first part of every address of this portal."""
     return f"{request.scope.get('root_path', '')}/{quote_segment(playground_id_of(request))}/portal"
 
 
@@ -127,7 +127,7 @@ def base_of(request: PlaygroundRequest) -> str:
 def page(
     request: PlaygroundRequest, template: str, *, session: PortalSession | None = None, status: int = 200, **values: Any
 ) -> Response[bytes]:
-    """A page from a template; the browser is told its session where it does not know it yet."""
+    """Render a page from a template; sets the session's cookie if the browser does not have it."""
     base, cookies, csrf = base_of(request), list[Cookie](), ""
     if session is not None:
         state = playground_of(request)
@@ -147,13 +147,13 @@ def page(
             **{"errors": {}, "typed": {}, "here": "", **values},
         )
     )
-    # Half a surrogate pair in a row cannot be written as UTF-8.
+    # Half a surrogate pair cannot be written as UTF-8.
     body = content.encode("utf-8", "replace")
     return Response(body, status_code=status, media_type=HTML, headers=HEADERS, cookies=cookies)
 
 
 def asset(name: str, media_type: str) -> Response[bytes]:
-    """A file that pages load, the same for every portal; the page that says that there is none loads it too."""
+    """Return a file that pages load, the same for every portal; error pages load it too."""
     made = templates()
     # The environment was made with a loader.
     assert made.loader is not None  # noqa: S101
@@ -163,7 +163,7 @@ def asset(name: str, media_type: str) -> Response[bytes]:
 
 
 def cookie(request: PlaygroundRequest, state: PlaygroundState, session: PortalSession) -> Cookie:
-    """What makes a browser remember its session, for this portal only."""
+    """Build the cookie of a session, for this portal only."""
     return Cookie(
         key=COOKIE,
         value=f"{session.token}.{_sign(state, 'session', session.token)}",
@@ -175,39 +175,39 @@ def cookie(request: PlaygroundRequest, state: PlaygroundState, session: PortalSe
 
 
 def redirect(request: PlaygroundRequest, place: str, cookie: Cookie | None = None) -> Response[bytes]:
-    """Send a browser to another page."""
+    """Redirect a browser to another page."""
     headers = {**HEADERS, "Location": f"{base_of(request)}/{place}"}
     cookies = [cookie] if cookie is not None else []
     return Response(b"", status_code=303, media_type=HTML, headers=headers, cookies=cookies)
 
 
 def redirect_to_login(request: PlaygroundRequest, error: NotLoggedIn) -> Response[bytes]:  # noqa: ARG001 - what handlers are given
-    """Send a browser to the login."""
+    """Redirect a browser to the login."""
     return redirect(request, "login")
 
 
 def refusal_page(request: PlaygroundRequest, refusal: PlaygroundRefusal) -> Response[bytes]:
-    """A page that says what is wrong."""
+    """Render a page with an error."""
     message = refusal.detail[:1].upper() + refusal.detail[1:]
     heading = HTTPStatus(refusal.status).phrase.capitalize()
     return page(request, "error.html", status=refusal.status, heading=heading, message=message)
 
 
 def http_error_page(request: PlaygroundRequest, error: HTTPException) -> Response[bytes]:
-    """A page for what Litestar refuses."""
+    """Render a page for what Litestar refuses."""
     return refusal_page(
         request, PlaygroundRefusal(error.status_code, ERROR_MESSAGES.get(error.status_code, "Something went wrong."))
     )
 
 
 def unavailable_page(request: PlaygroundRequest, error: Unreachable) -> Response[bytes]:  # noqa: ARG001 - it names a path of ours
-    """A page for when the playground cannot be read."""
-    return refusal_page(request, PlaygroundRefusal(503, "The portal cannot be used just now. Try again in a moment."))
+    """Render a page for a playground that cannot be read."""
+    return refusal_page(request, PlaygroundRefusal(503, "The portal is busy. Try again in a moment."))
 
 
 def quota_page(request: PlaygroundRequest, error: PlaygroundFull) -> Response[bytes]:  # noqa: ARG001 - what handlers are given
-    """A page for when the playground has no room left."""
-    return refusal_page(request, PlaygroundRefusal(507, "There is no room left. Nothing was changed."))
+    """Render a page for a full playground."""
+    return refusal_page(request, PlaygroundRefusal(507, "The playground is full. Nothing was changed."))
 
 
 def _day(value: object) -> str:
@@ -240,5 +240,5 @@ def _size(value: object) -> str:
 
 
 def quote_segment(value: object) -> str:
-    """A value as one part of an address."""
+    """Encode a value as one part of an address."""
     return quote(str(value or "").encode("utf-8", "replace"), safe="")

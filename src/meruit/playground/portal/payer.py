@@ -1,6 +1,6 @@
 """The payer behind the portal and the clearinghouse: members, claims, prior authorisations and how they are decided.
 
-All of it is rows of the playground. They come from seeds, so a row may lack anything: what is not there reads as empty.
+All of it is rows of the playground. They come from seeds, so a row may lack any field: a missing one is empty.
 """
 
 import re
@@ -21,20 +21,20 @@ from meruit.playground.state import PlaygroundState, rfc3339
 
 MEMBER, CLAIM, PRIOR_AUTH, APPEAL = "member", "claim", "prior_auth", "appeal"
 AUTH_RULE, MESSAGE = "auth_rule", "message"
-"""What the rows are of: the first part of their keys."""
+"""The kinds of rows: the first part of their keys."""
 PAYER = "payer"
-"""Who decides, in a request's history."""
+"""The payer's name in a request's history."""
 CONDITIONS = ("member", "plan", "cpt", "diagnosis", "urgency")
-"""What a rule may ask of a request: one text, or any of several."""
+"""What a rule may require of a request: one text, or any of several."""
 MAX_DOCUMENTS = 50
-"""Documents with one request."""
+"""Documents of one request."""
 
 Row = dict[str, Any]
-"""One row, as JSON has it."""
+"""One row, as JSON."""
 
 
 class PriorAuthStatus(StrEnum):
-    """Where a prior authorisation stands."""
+    """The status of a prior authorisation."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -44,7 +44,7 @@ class PriorAuthStatus(StrEnum):
 
 
 OPEN = (PriorAuthStatus.PENDING, PriorAuthStatus.APPEALED)
-"""What can be withdrawn."""
+"""Those that can be withdrawn."""
 TAKES_DOCUMENTS = (PriorAuthStatus.PENDING, PriorAuthStatus.DENIED, PriorAuthStatus.APPEALED)
 
 DECISIONS = {
@@ -52,11 +52,11 @@ DECISIONS = {
     "not_certified": PriorAuthStatus.DENIED,
     "pended": PriorAuthStatus.PENDING,
 }
-"""What a rule's `decision` makes of a request."""
+"""The status that each `decision` of a rule gives."""
 
 
 class PriorAuthDocument(Record, frozen=True):
-    """A document that came with a request; its content is not kept, only what identifies it."""
+    """A document of a request; only what identifies it is kept, not its content."""
 
     name: str
     size: int
@@ -65,7 +65,7 @@ class PriorAuthDocument(Record, frozen=True):
 
 
 class PriorAuthRequest(Record, frozen=True):
-    """A prior authorisation, as it is asked for."""
+    """A request for a prior authorisation."""
 
     member: str
     cpt: str
@@ -75,42 +75,42 @@ class PriorAuthRequest(Record, frozen=True):
     notes: str = ""
     documents: list[PriorAuthDocument] = msgspec.field(default_factory=list)
     attachments: list[str] = msgspec.field(default_factory=list)
-    """Names of what is announced and comes another way."""
+    """Names of documents that are announced and come another way."""
     by: str = "clerk"
     more: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """What the way it came by adds to the row."""
+    """Fields that the channel adds to the row."""
 
 
 def rows(state: PlaygroundState, resource: str) -> list[Row]:
-    """All rows of something, by key; each has its `id`."""
+    """Return all rows of a kind, by key; each has its `id`."""
     return [_row(one) for one in state.items(SourceKind.ROWS, under=f"{resource}/")]
 
 
 def row(state: PlaygroundState, resource: str, key: str) -> Row | None:
-    """One row, if there is one."""
+    """Return one row, if there is one."""
     found = state.get(SourceKind.ROWS, f"{resource}/{key}")
     return None if found is None else _row(found)
 
 
 def text(of: Mapping[str, Any], name: str) -> str:
-    """A field as text; empty where there is none."""
+    """Return a field as text; empty if it is missing."""
     value = of.get(name)
     return "" if value is None else str(value)
 
 
 def amount(of: Mapping[str, Any], name: str) -> Decimal | None:
-    """A field as an amount of money; None where there is none."""
+    """Return a field as an amount of money; None if it is missing."""
     found = numeral(of.get(name))
     return None if found is None or found < 0 else found
 
 
 def is_active(member: Mapping[str, Any]) -> bool:
-    """Whether a member is covered; one whose row does not say is."""
+    """Return whether a member is covered; the default is yes."""
     return member.get("active") not in (False, "false", "no", 0)
 
 
 def find_members(state: PlaygroundState, asked: str) -> list[Row]:
-    """Members of that id, or whose name has all the words asked for."""
+    """Find members by id, or by a name that has all the words."""
     wanted = set(words(asked))
     if not wanted:
         return []
@@ -122,12 +122,12 @@ def find_members(state: PlaygroundState, asked: str) -> list[Row]:
 
 
 def claims_of(state: PlaygroundState, member: str) -> list[Row]:
-    """The claims of a member."""
+    """Return the claims of a member."""
     return [one for one in rows(state, CLAIM) if text(one, "member") == member]
 
 
 def submit(state: PlaygroundState, wish: PriorAuthRequest) -> Row:
-    """Open a prior authorisation, and decide it by the payer's rules."""
+    """Create a prior authorisation, and decide it by the payer's rules."""
     with state.change():
         number = _next(state, PRIOR_AUTH, "PA")
         made: Row = {
@@ -147,7 +147,7 @@ def submit(state: PlaygroundState, wish: PriorAuthRequest) -> Row:
 
 
 def add_documents(state: PlaygroundState, key: str, documents: Sequence[PriorAuthDocument], *, by: str) -> Row:
-    """Add documents to a request; one that waits is decided again. Raises NotPossible."""
+    """Add documents to a request; a waiting one is decided again. Raises PriorAuthNotAllowed."""
     with state.change():
         found = _existing(state, key)
         if text(found, "status") not in TAKES_DOCUMENTS:
@@ -164,7 +164,7 @@ def add_documents(state: PlaygroundState, key: str, documents: Sequence[PriorAut
 
 
 def withdraw(state: PlaygroundState, key: str, *, by: str) -> Row:
-    """Take a request back; raises NotPossible where it is decided."""
+    """Withdraw a request; raises PriorAuthNotAllowed if it is decided."""
     with state.change():
         found = _existing(state, key)
         if text(found, "status") not in OPEN:
@@ -176,7 +176,7 @@ def withdraw(state: PlaygroundState, key: str, *, by: str) -> Row:
 
 
 def appeal(state: PlaygroundState, key: str, reason: str, *, by: str) -> Row:
-    """Ask the payer to think again about a denial; raises NotPossible where there is none. Answers the appeal."""
+    """Appeal a denial; raises PriorAuthNotAllowed if there is none. Returns the appeal."""
     with state.change():
         found = _existing(state, key)
         if text(found, "status") != PriorAuthStatus.DENIED:
@@ -199,14 +199,14 @@ def appeal(state: PlaygroundState, key: str, reason: str, *, by: str) -> Row:
 def _row(one: Item) -> Row:
     found = decode_stored(one.content().decode())
     key = one.key.partition("/")[2]
-    # What a seed says is a row may be any JSON.
+    # A row of a seed may be any JSON.
     return {**found, "id": key} if isinstance(found, dict) else {"id": key}
 
 
 def _existing(state: PlaygroundState, key: str) -> Row:
     found = row(state, PRIOR_AUTH, key)
     if found is None:
-        raise PriorAuthNotAllowed("There is no such request.")
+        raise PriorAuthNotAllowed("This request does not exist.")
     return found
 
 
@@ -221,7 +221,7 @@ def _next(state: PlaygroundState, resource: str, prefix: str) -> int:
 
 
 def _decide(state: PlaygroundState, request: Row) -> None:
-    """Apply the first rule, by key, whose conditions a request meets; without one it waits."""
+    """Apply the first rule, by key, whose conditions a request meets; without one the request waits."""
     member = row(state, MEMBER, text(request, "member")) or {}
     facts = {**{name: text(request, name) for name in CONDITIONS}, "plan": text(member, "plan")}
     for rule in rows(state, AUTH_RULE):

@@ -1,4 +1,4 @@
-"""Whether X12 requests are what their guides ask for, and the 999 that says so of each functional group."""
+"""Validate X12 requests by their guides, and build the 999 for each functional group."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from meruit.playground.x12.write import Line
 GUIDE = "005010X231A1"
 UNNUMBERED = "0000"
 MAX_COMPLAINTS = 100
-"""How many segments of one set are complained about."""
+"""How many segments of one set are reported."""
 
 
 class X12RequestGuide(NamedTuple):
@@ -18,13 +18,13 @@ class X12RequestGuide(NamedTuple):
     function: str
     """GS01."""
     version: str
-    """How ST03, or else GS08, begins."""
+    """How ST03, or otherwise GS08, begins."""
     levels: tuple[str, ...]
-    """HL levels of which there must be one."""
+    """HL levels that must occur."""
     named: tuple[str, ...]
-    """HL levels each of which must name somebody."""
+    """HL levels each of which must have a name."""
     asks: tuple[str, tuple[str, ...]]
-    """The segment that says what is asked, and the levels of which one must hold it."""
+    """The segment of the question, and the levels of which one must have it."""
 
 
 GUIDES = {
@@ -63,18 +63,18 @@ TA1_MISNUMBERED, TA1_MISCOUNTED, TA1_UNENDED, TA1_EMPTY = "001", "021", "023", "
 
 
 class GroupAcknowledgement(NamedTuple):
-    """What becomes of a functional group."""
+    """The result for a functional group."""
 
     body: list[Line]
-    """Of the 999 that says so."""
+    """The segments of the 999."""
     accepted: list[TransactionSet]
-    """What is to be answered."""
+    """The sets to answer."""
     whole: bool
     """Whether all of it was accepted."""
 
 
 def interchange_trouble(asked: Interchange) -> str | None:
-    """Why an interchange is not looked into at all, as the code of a TA1."""
+    """Return why an interchange is rejected as a whole, as the code of a TA1."""
     if asked.iea is None:
         return TA1_UNENDED
     if asked.iea.get(2) != asked.isa.get(13):
@@ -85,14 +85,14 @@ def interchange_trouble(asked: Interchange) -> str | None:
 
 
 def acknowledge(group: Group) -> GroupAcknowledgement:
-    """Look at every set of a group."""
+    """Validate every set of a group."""
     trouble = _group_trouble(group)
     body: list[Line] = [("AK1", group.gs.get(1), group.gs.get(6), group.gs.get(8))]
     accepted: list[TransactionSet] = []
     for one in group.transactions:
         complaints = list(_complaints(one))[:MAX_COMPLAINTS] if one.set_id in GUIDES else []
         wrong = _set_trouble(one, group.gs) or (SET_IN_ERROR if complaints else None)
-        # A set without a number is still to be named by one.
+        # A set without a number still needs one in the 999.
         number = one.segments[0].get(2) or UNNUMBERED
         body += [("AK2", one.set_id, number, one.segments[0].get(3)), *_lines(complaints)]
         body.append(("IK5", "R", wrong) if wrong else ("IK5", "A"))
@@ -107,14 +107,14 @@ def acknowledge(group: Group) -> GroupAcknowledgement:
 
 
 class _Complaint(NamedTuple):
-    """One segment that is wrong, or not there."""
+    """One segment that is wrong or missing."""
 
     name: str
     position: int
     """Within the set: ST is 1."""
     code: str
     elements: tuple[tuple[int, str, str], ...] = ()
-    """Position, number in the dictionary, and what is wrong with it."""
+    """Position, number in the dictionary, and the error code."""
 
 
 def _lines(complaints: Sequence[_Complaint]) -> Iterator[Line]:
@@ -151,7 +151,7 @@ def _set_trouble(one: TransactionSet, gs: Segment) -> str | None:
 
 
 def _complaints(one: TransactionSet) -> Iterator[_Complaint]:
-    """What a guide's reader would send back, in the order of the segments; what is missing altogether last."""
+    """List the errors of a set in the order of the segments; missing segments are last."""
     guide, first = GUIDES[one.set_id], one.segments[0].number
     if len(one.segments) < 2 or one.segments[1].name != "BHT":
         yield _Complaint("BHT", 2, SEGMENT_MISSING)

@@ -1,7 +1,7 @@
 """A clearinghouse: an X12 request is answered at once, and every functional group is acknowledged.
 
-What was received is an event; what was answered are the items. An acknowledgement that accepts is kept and not sent
-back, because the answer itself says as much.
+What was received is an event; the replies are the items. An acknowledgement that accepts is kept and not sent back,
+because the reply itself says as much.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class AnswerRule(NamedTuple):
 
     set_id: str
     function: str
-    """GS01 of the answer."""
+    """GS01 of the reply."""
     version: str
     body: Callable[[PlaygroundState, TransactionSet, str, str], list[Line]]
 
@@ -57,7 +57,7 @@ ANSWERS = {
 
 
 class X12AnswerSummary(Record, frozen=True):
-    """One answer of the clearinghouse, by its facts."""
+    """One reply of the clearinghouse, by its facts."""
 
     key: str
     set: str
@@ -65,14 +65,14 @@ class X12AnswerSummary(Record, frozen=True):
 
 
 def exchange(state: PlaygroundState, content: bytes) -> bytes:
-    """Answer a request; Unreadable for what is no X12, and then too it is remembered that it came."""
+    """Answer a request; raises UnreadableContent if it is not X12, and records that it came."""
     try:
         asked = read(content)
     except UnreadableContent as unreadable:
         state.log(REQUEST, {**_body(content), "trouble": str(unreadable)})
         raise
     if sum(1 + len(one.loops) for each in asked for one in each.transactions) > MAX_LOOPS:
-        raise PlaygroundRefusal(413, f"one request may hold {MAX_LOOPS} transaction sets and loops")
+        raise PlaygroundRefusal(413, f"one request may have at most {MAX_LOOPS} transaction sets and loops")
     with state.change():
         state.log(REQUEST, {**_body(content), "sets": [one.set_id for each in asked for one in each.transactions]})
         return b"".join(part for one in asked for part in _Exchange(state, one).answers())
@@ -86,7 +86,7 @@ def _body(content: bytes) -> dict[str, Any]:
 
 
 class _Exchange:
-    """One interchange, being answered inside a change of the state."""
+    """One interchange, answered inside a change of the state."""
 
     def __init__(self, state: PlaygroundState, asked: Interchange) -> None:
         self.state = state
@@ -95,7 +95,7 @@ class _Exchange:
         self.at = state.clock()
 
     def answers(self) -> list[bytes]:
-        """What is sent back; what is kept is more."""
+        """The replies that are sent back; more are kept."""
         trouble = x12_acknowledging.interchange_trouble(self.asked)
         if trouble is not None:
             return [self._store_ta1(REJECTED, trouble)]
@@ -134,13 +134,13 @@ class _Exchange:
         return content
 
     def _control(self) -> int:
-        """Our own number for the next interchange: the one of its item."""
+        """Return our number for the next interchange: that of its item."""
         earlier = self.state.items(SourceKind.X12)
         return int(earlier[-1].key) + 1 if earlier else 1
 
 
 def app(find: Find) -> ASGIApp:
-    """Serves `/{playground_id}/x12`: post a request, list and read the answers."""
+    """Build the application that serves `/{playground_id}/x12`: post a request, list and read the replies."""
     return serve(find, [_exchange, _list_answers, _read_answer], max_body_bytes=MAX_BODY_BYTES)
 
 
@@ -163,7 +163,7 @@ def _list_answers(request: PlaygroundRequest) -> Response[bytes]:
 def _read_answer(request: PlaygroundRequest, key: FromPath[str]) -> Response[bytes]:
     found = playground_of(request).get(SourceKind.X12, key)
     if found is None:
-        raise PlaygroundRefusal(404, "there is no such answer")
+        raise PlaygroundRefusal(404, "this reply does not exist")
     return Response(found.content(), media_type=MEDIA_TYPE)
 
 

@@ -11,7 +11,7 @@ from meruit.playground.x12.eligibility import Person, find_subscriber, first_seg
 from meruit.playground.x12.write import Line
 
 BY = "x12"
-"""Who asks, in a request's history."""
+"""The provider's name in a request's history."""
 INITIAL, CANCEL, APPEALS = "I", "3", ("1", "2")
 URGENT = ("U", "03")
 ACTIONS = {
@@ -21,17 +21,17 @@ ACTIONS = {
     PriorAuthStatus.APPEALED: "A4",
     PriorAuthStatus.WITHDRAWN: "C",
 }
-"""HCR01, by where a request stands."""
+"""HCR01, by the status of a request."""
 NO_CERTIFICATION, NOT_DONE = "T5", "33"
-"""Why a request that names a certification is not acted on: there is none, or its status forbids it."""
+"""Why a request that names a certification is refused: it does not exist, or its status does not allow it."""
 
 
 class _EventRejected(Exception):
-    """An event that cannot be acted on; the code of an AAA is its argument."""
+    """An event that is refused; the code of an AAA is its argument."""
 
 
 def answer(state: PlaygroundState, asked: TransactionSet, today: str, time: str) -> list[Line]:
-    """The body of a 278 response; requests are kept, so this is for inside a change of the state."""
+    """Build the body of a 278 response; requests are stored, so call it inside a change of the state."""
     body: list[Line] = [("BHT", "0007", "11", asked.segments[1].get(3), today, time, "18")]
     subscriber, mark = Person((), None), asked.marks.component
     for place, (loop, line) in enumerate(tree(asked)):
@@ -86,7 +86,7 @@ def _event(
 def _apply_request(
     state: PlaygroundState, asked: TransactionSet, loop: Loop, services: Sequence[Loop], member: str
 ) -> Row:
-    """The request that an event is about: a new one, or the one it names, withdrawn or appealed if it asks for that."""
+    """Return the request of an event: a new one, or the one it names, withdrawn or appealed if it asks for that."""
     known = next((one.get(2) for one in loop.segments if one.name == "REF" and one.get(1) in ("BB", "NT")), None)
     if known is None:
         return payer.submit(state, _build_prior_auth(asked, loop, services, member))
@@ -127,7 +127,7 @@ def _build_prior_auth(asked: TransactionSet, loop: Loop, services: Sequence[Loop
 
 
 def _provider(asked: TransactionSet, loops: Sequence[Loop]) -> str:
-    """Who is to do it, or else who asks."""
+    """Return the provider of the service, or otherwise the requester."""
     wanted = [*loops, *(one for one in asked.loops if one.level == "21")]
     found = (segment.get(9) for one in wanted for segment in one.segments if segment.name == "NM1")
     return next((number for number in found if number), "")
@@ -153,5 +153,5 @@ def _component(element: str, number: int, mark: str) -> str:
 
 
 def _split(segment: Segment, mark: str) -> Line:
-    """A segment to be repeated, its composites taken apart so that they are written in the answer's delimiters."""
+    """Copy a segment with its composites split, so that they are written in the reply's delimiters."""
     return (segment.name, *(tuple(one.split(mark)) if mark in one else one for one in segment.elements[1:]))

@@ -1,4 +1,4 @@
-"""276 to 277: how far a claim has come."""
+"""276 to 277: the status of a claim."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -12,14 +12,14 @@ from meruit.playground.x12.eligibility import Person, find_subscriber, name_line
 from meruit.playground.x12.write import Line, digits
 
 MAX_CLAIMS = 50
-"""Claims that are told of for one question."""
+"""Claims that are reported for one question."""
 STATUSES = {
     "received": ("A2", "20"),
     "pending": ("P1", "20"),
     "paid": ("F1", "65"),
     "denied": ("F2", "585"),
 }
-"""Category and code of what a claim's row says in a word; `category` and `code` of the row say it exactly."""
+"""Category and code of a claim's status; `category` and `code` of the row have priority."""
 NO_CLAIM = ("A4", "35")
 NO_MEMBER = ("D0", "33", "IL")
 OURS, THEIRS = ("1K",), ("EJ", "D9", "BLT")
@@ -27,7 +27,7 @@ OURS, THEIRS = ("1K",), ("EJ", "D9", "BLT")
 
 
 def answer(state: PlaygroundState, asked: TransactionSet, today: str, time: str) -> list[Line]:
-    """The body of a 277."""
+    """Build the body of a 277."""
     body: list[Line] = [("BHT", "0010", "08", asked.segments[1].get(3), today, time, "DG")]
     subscriber = Person((), None)
     for loop, line in tree(asked):
@@ -44,7 +44,7 @@ def answer(state: PlaygroundState, asked: TransactionSet, today: str, time: str)
 
 
 def _questions(loop: Loop) -> list[Sequence[Segment]]:
-    """Each trace with what narrows it."""
+    """Yield each trace with its filters."""
     starts = [place for place, segment in enumerate(loop.segments) if segment.name == "TRN"]
     return [loop.segments[start:end] for start, end in zip(starts, [*starts[1:], None], strict=False)]
 
@@ -93,7 +93,7 @@ def _money(claim: Row, field: str) -> str:
 
 
 def _is_requested(claim: Row, question: Sequence[Segment]) -> bool:
-    """Whether a claim is the one asked for: by a number where one is given, or by date and amount."""
+    """Return whether a claim matches: by a number if one is given, otherwise by date and amount."""
     for segment in question:
         if segment.name == "REF" and segment.get(1) in OURS:
             return segment.get(2) == text(claim, "id")

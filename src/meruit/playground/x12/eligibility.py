@@ -17,21 +17,21 @@ ACTIVE, INACTIVE, COPAY = "1", "6", "B"
 IN_NETWORK, VISIT = "Y", "27"
 
 NOT_FOUND, BAD_ID, BAD_BIRTH_DATE, BAD_NAME, NO_DEPENDENT = "75", "72", "71", "73", "67"
-"""Why somebody is not who they are said to be."""
+"""The AAA codes of a person who does not match."""
 
 
 class Person(NamedTuple):
-    """Who a loop names, and whether the payer knows them."""
+    """The person that a loop names, and whether the payer knows them."""
 
     line: Line
-    """The NM1 of the answer."""
+    """The NM1 of the reply."""
     member: Row | None
     trouble: str | None = None
     """The code of an AAA."""
 
 
 def answer(state: PlaygroundState, asked: TransactionSet, today: str, time: str) -> list[Line]:
-    """The body of a 271."""
+    """Build the body of a 271."""
     bht = asked.segments[1]
     body: list[Line] = [("BHT", "0022", "11", bht.get(3), today, time)]
     subscriber = Person((), None)
@@ -49,7 +49,7 @@ def answer(state: PlaygroundState, asked: TransactionSet, today: str, time: str)
 
 
 def tree(asked: TransactionSet) -> Iterator[tuple[Loop, Line]]:
-    """Each loop of a request, and the HL of the answer: it has the same tree."""
+    """Yield each loop of a request with the HL of the reply: the tree is the same."""
     parents = {loop.parent for loop in asked.loops}
     for place, loop in enumerate(asked.loops):
         parent = asked.loops[loop.parent].number if loop.parent is not None else ""
@@ -57,23 +57,23 @@ def tree(asked: TransactionSet) -> Iterator[tuple[Loop, Line]]:
 
 
 def name_lines(loop: Loop) -> list[Line]:
-    """Whoever a loop names, as the request has it."""
+    """Return the name segment of a loop, as the request has it."""
     found = first_segment(loop, "NM1")
     return [tuple(found.elements)] if found else []
 
 
 def first_segment(loop: Loop, wanted: str) -> Segment | None:
-    """The first segment of a name."""
+    """Return the first segment of a name."""
     return next((segment for segment in loop.segments if segment.name == wanted), None)
 
 
 def traces(loop: Loop) -> list[Line]:
-    """The request's traces, as the answer repeats them."""
+    """Return the request's traces, as the reply repeats them."""
     return [("TRN", "2", *segment.elements[2:]) for segment in loop.segments if segment.name == "TRN"]
 
 
 def find_subscriber(state: PlaygroundState, loop: Loop) -> Person:
-    """The member whom a loop names, if what it says of them is so."""
+    """Return the member that a loop names, if its details match."""
     nm1 = first_segment(loop, "NM1")
     asked: Line = tuple(nm1.elements) if nm1 else ()
     if nm1 is None or not nm1.get(9):
@@ -101,7 +101,7 @@ def _find_dependent(loop: Loop, subscriber: Person) -> Person:
 
 
 def _contradiction(loop: Loop, nm1: Segment, known: Mapping[str, Any], *, first_name: bool = False) -> str | None:
-    """What a loop says of a person that is not so."""
+    """Return which details of a person do not match."""
     last, given = name(text(known, "name"))
     said = [(nm1.get(3), last), *([(nm1.get(4), given)] if first_name else [])]
     if any(one and other and one.casefold() != other.casefold() for one, other in said):

@@ -1,4 +1,4 @@
-"""Writing X12: any text becomes elements that cannot break out of their segment, in an envelope that counts right."""
+"""Write X12: any text becomes elements that cannot break their segment, in an envelope with correct counts."""
 
 import re
 import unicodedata
@@ -9,9 +9,9 @@ from meruit.checks.formats.x12 import Segment, X12Delimiters
 
 STANDARD = X12Delimiters("*", ":", "~", "^")
 REPETITIONS = "^!|"
-"""What may separate repetitions, where the request does not say."""
+"""The repetition separator, if the request does not set one."""
 UNFIT = frozenset(".-")
-"""A delimiter of these would part amounts and numbers; such a request is answered in the standard ones."""
+"""Delimiters that would break amounts and numbers; such a request is answered in the standard ones."""
 MAX_ELEMENT = 264
 """Characters of the longest element."""
 RELEASE = "00501"
@@ -25,7 +25,7 @@ Line = tuple[Element, ...]
 
 
 def marks_for(asked: X12Delimiters) -> X12Delimiters:
-    """The delimiters of an answer: the request's own, where they are of use."""
+    """Choose the delimiters of a reply: the request's own, if they can be used."""
     if UNFIT & set("".join(mark for mark in asked if mark)):
         return STANDARD
     if asked.repetition is not None:
@@ -34,7 +34,7 @@ def marks_for(asked: X12Delimiters) -> X12Delimiters:
 
 
 def sanitize_element(text: str, marks: X12Delimiters) -> str:
-    """A text as an element may hold it: ASCII, and no delimiter."""
+    """Return a text as an element may hold it: ASCII, without delimiters."""
     folded = unicodedata.normalize("NFKD", text)
     ascii_only = "".join(mark for mark in folded if not unicodedata.combining(mark)).encode("ascii", "replace").decode()
     for mark in marks:
@@ -43,13 +43,13 @@ def sanitize_element(text: str, marks: X12Delimiters) -> str:
 
 
 def digits(date: str) -> str:
-    """A date as CCYYMMDD; empty for what is none."""
+    """Format a date as CCYYMMDD; empty if it is not one."""
     found = re.sub(r"\D", "", date)[:8]
     return found if len(found) == 8 else ""
 
 
 def name(text: str) -> tuple[str, str]:
-    """Last and first name of `Smith, Ann` or `Ann Smith`."""
+    """Split `Smith, Ann` or `Ann Smith` into last and first name."""
     last, comma, first = text.partition(",")
     if not comma:
         first, _, last = text.strip().rpartition(" ")
@@ -57,10 +57,10 @@ def name(text: str) -> tuple[str, str]:
 
 
 def transaction(marks: X12Delimiters, number: int, kind: str, version: str, body: Iterable[Line]) -> list[str]:
-    """One transaction set with its header and trailer, each segment as text."""
+    """Build one transaction set with its header and trailer, each segment as text."""
     control = f"{number:04}"
     written = (_segment(line, marks) for line in (("ST", kind, control, version), *body))
-    # A note of delimiters alone leaves nothing to say, and a segment must say something.
+    # A note of delimiters only leaves nothing, and a segment must have content.
     segments = [one for one in written if marks.element in one]
     return [*segments, _segment(("SE", str(len(segments) + 1), control), marks)]
 
@@ -74,7 +74,7 @@ def group(
     version: str,
     sets: Sequence[list[str]],
 ) -> list[str]:
-    """A functional group that answers another: sender and receiver change places."""
+    """Build a functional group that answers another: sender and receiver are exchanged."""
     head = ("GS", function, asked.get(3), asked.get(2), f"{at:%Y%m%d}", f"{at:%H%M}", str(control), "X", version)
     inside = [segment for one in sets for segment in one]
     return [_segment(head, marks), *inside, _segment(("GE", str(len(sets)), str(control)), marks)]
@@ -83,7 +83,7 @@ def group(
 def interchange(
     marks: X12Delimiters, asked: Segment, control: int, at: datetime, inside: Sequence[str], *, groups: int = 1
 ) -> bytes:
-    """An interchange that answers another; its header's elements have fixed widths."""
+    """Build an interchange that answers another; its header's elements have fixed widths."""
     number = f"{control:09}"
     usage = asked.get(15) if asked.get(15) in ("P", "T") else "T"
     head = [
@@ -98,7 +98,7 @@ def interchange(
 
 
 def interchange_acknowledgement(marks: X12Delimiters, asked: Segment, code: str, note: str) -> str:
-    """A TA1: what became of an interchange as a whole."""
+    """Build a TA1: the result for an interchange as a whole."""
     return _segment(("TA1", asked.get(13), asked.get(9), asked.get(10), code, note), marks)
 
 
