@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from typing import Any
 import jsonschema
 import pytest
 from tests.cli.clinic import BOOK, CANARY, CLINIC, GOOD, RETIRE, agent, clinic, measured, playgrounds, put
+from tests.cli.refusals import error_of
 
 from meruit.app import build_json_schema
 from meruit.benchmarks import agent_process as running
@@ -143,9 +145,9 @@ def test_a_run_is_shown_with_its_tasks_and_a_task_run_with_its_criteria(day: Day
     assert (whole["task_run"]["verdict"], whole["criteria"][0]["evidence"]["considered"]) == ("fail", 1)
 
 
-def test_a_run_that_did_not_pass_says_where_to_look_and_a_task_is_found_by_its_name(day: Day) -> None:
+def test_a_run_that_did_not_pass_suggests_what_to_show(day: Day) -> None:
     first = next(one for one in day.show()["task_runs"] if one["task"] == "retire")
-    look = f"note: next: `meruit benchmark show {first['id']}` shows why retire did not pass\n"
+    look = f"`meruit benchmark show {first['id']}`"
     assert look in day.err
     assert look in day.run("benchmark", "show", day.id).stderr
     told = day.run("benchmark", "show", day.id, "retire").stdout
@@ -153,8 +155,8 @@ def test_a_run_that_did_not_pass_says_where_to_look_and_a_task_is_found_by_its_n
     assert told.count("clinic@1/retire, attempt") == 2
     found = json.loads(day.run("benchmark", "show", day.id, "retire", "--json").stdout)
     assert [one["task_run"]["attempt"] for one in found["task_runs"]] == [1, 2]
-    ended = day.run("benchmark", "show", day.id, "retyre")
-    assert (ended.returncode, "has no run of a task 'retyre' (did you mean 'retire'?)" in ended.stderr) == (2, True)
+    error = error_of(day.run, "benchmark", "show", day.id, "retyre")
+    assert (error["code"], "'retire'" in error["message"]) == ("usage", True)
 
 
 def test_what_does_not_fit_is_shown_field_by_field(run: Run) -> None:
@@ -188,15 +190,15 @@ def test_runs_and_benchmarks_are_listed(day: Day) -> None:
     assert json.loads(day.run("benchmark", "list", "--benchmark", "other", "--json").stdout)["benchmark_runs"] == []
     heading, row = day.run("benchmark", "list", "--published").stdout.splitlines()
     assert (row.split()[0], row.split()[-2:]) == ("clinic@1", ["2", "–"])
-    assert "there may be more: --before" in day.run("benchmark", "list", "--limit", "1").stderr
+    assert "--before" in day.run("benchmark", "list", "--limit", "1").stderr
     assert day.run("benchmark", "list", "--published", "--benchmark", "x").returncode == 2
 
 
-def test_an_outcome_can_be_taken_out_and_checked_by_a_stranger(day: Day) -> None:
+def test_an_outcome_can_be_exported_and_checked(day: Day) -> None:
     outcome = day.show()["task_runs"][0]["outcome_id"]
     assert day.run("audit", "export", outcome, "-o", "bundle.zip").returncode == 0
     ended = day.run("audit", "verify", "bundle.zip")
-    assert (ended.returncode, "2 of 2 values measured again" in ended.stdout) == (0, True)
+    assert (ended.returncode, "2 of 2" in ended.stdout) == (0, True)
 
 
 def test_a_good_agent_passes(run: Run) -> None:
@@ -226,12 +228,11 @@ def test_a_published_benchmark_is_run_by_its_name(run: Run) -> None:
     assert (ended.returncode, ended.stderr) == (2, "error: no benchmark clinic@2\n")
 
 
-def test_the_same_version_with_another_content_is_refused_with_what_to_do(day: Day) -> None:
+def test_the_same_version_with_other_content_is_refused(day: Day) -> None:
     changed = clinic({**BOOK, "instruction": "Book an hour."})
     for command in (("run", changed, "--agent", agent(GOOD)), ("publish", changed)):
-        ended = day.run("benchmark", *command)
-        assert (ended.returncode, ended.stdout) == (2, "")
-        assert "clinic@1 was published before and says something else; write `version: 2`" in ended.stderr
+        message = error_of(day.run, "benchmark", *command)["message"]
+        assert all(part in message for part in ("clinic@1", "`version: 2`"))
     assert len(json.loads(day.run("benchmark", "list", "--json").stdout)["benchmark_runs"]) == 1
 
 
@@ -376,7 +377,7 @@ def test_a_wish_to_end_is_an_interruption(run: Run) -> None:
     one_ended_and_the_last_can_go_on(run, int(Path("pid").read_text()), ended.stderr)
 
 
-def test_a_run_that_somebody_gives_up_meanwhile_ends(run: Run) -> None:
+def test_a_run_that_is_cancelled_meanwhile_ends(run: Run) -> None:
     give_up = (
         "import subprocess\n"
         "run_id = next(Path('meruit-data/logs').iterdir()).name\n"
@@ -388,7 +389,7 @@ def test_a_run_that_somebody_gives_up_meanwhile_ends(run: Run) -> None:
     told = run("benchmark", "show", found["benchmark_run"]["id"])
     assert "verdict inconclusive, score –\n" in told.stdout
     assert "pass rate" not in told.stdout
-    assert "`meruit benchmark run clinic@1 --task book --task retire --agent …` tries again" in told.stderr
+    assert "`meruit benchmark run clinic@1 --task book --task retire --agent …`" in told.stderr
     assert run("benchmark", "list").stdout.split()[-1] == "–"
     assert playgrounds() == []
 
@@ -405,18 +406,17 @@ async def _left_behind() -> str:
     return created.id
 
 
-def test_a_run_whose_process_was_killed_goes_on(run: Run) -> None:
+def test_a_run_whose_process_was_killed_continues(run: Run) -> None:
     left = asyncio.run(_left_behind())
     assert len(playgrounds()) == 1
     shown = run("benchmark", "show", left).stdout
-    assert "not ended, so there is no score: 1 pending, 1 running" in shown
+    assert ": 1 pending, 1 running" in shown
     ended = run("benchmark", "resume", left, "--agent", agent(GOOD))
-    assert (ended.returncode, "1 task run had lost its agent, and is cancelled" in ended.stderr) == (3, True)
-    assert "1 cancelled, which does not count" in ended.stdout
-    assert "no run of book counts" in ended.stdout
+    assert (ended.returncode, "1 task run " in ended.stderr) == (3, True)
+    assert "1 cancelled" in ended.stdout
+    assert "book" in ended.stdout
     assert playgrounds() == []
-    ended = run("benchmark", "resume", left, "--agent", agent(GOOD))
-    assert (ended.returncode, ended.stderr) == (2, f"error: {left} has no task run left that has not begun\n")
+    assert left in error_of(run, "benchmark", "resume", left, "--agent", agent(GOOD))["message"]
 
 
 def test_a_run_is_given_up_with_its_worlds(run: Run) -> None:
@@ -432,7 +432,7 @@ def test_a_run_is_given_up_with_its_worlds(run: Run) -> None:
 # Nobody could tell.
 
 
-def test_a_world_that_could_not_be_read_is_read_again(run: Run) -> None:
+def test_an_environment_that_could_not_be_read_is_read_again(run: Run) -> None:
     Path("drop").mkdir()
     task = {
         "id": "file",
@@ -446,22 +446,23 @@ def test_a_world_that_could_not_be_read_is_read_again(run: Run) -> None:
     assert (found["benchmark_run"]["result"]["verdict"], one["verdict"]) == ("inconclusive", "inconclusive")
     assert len([path for path in playgrounds() if path.name == one["playground_id"]]) == 1
     told = run("benchmark", "show", found["benchmark_run"]["id"]).stderr
-    assert "note: file: written could not be judged: drop could not be read" in told
-    assert f"note: next: `meruit benchmark recheck {one['id']} --reread` reads what could not be read" in told
+    assert re.search(r"^note: file: written .*: drop ", told, re.MULTILINE)
+    assert f"note: next: `meruit benchmark recheck {one['id']} --reread`" in told
     assert f"playground  {one['playground_id']}\n" in run("benchmark", "show", one["id"]).stdout
     again = ("benchmark", "recheck", one["id"], "--allow-sources")
     assert run(*again, "--reread").returncode == 3
     Path("hidden").rename("drop")
-    # What was found then, which nobody has read anew.
+    # Uses the recorded evidence; nothing is read again.
     assert run(*again).returncode == 3
     ended = run(*again, "--reread")
     assert (ended.returncode, "verdict pass, score 1" in ended.stdout) == (0, True)
     assert "playground " not in ended.stdout
-    ended = run(*again, "--reread")
-    assert (ended.returncode, "nothing is left that checking it again could decide" in ended.stderr) == (2, True)
+    assert error_of(run, *again, "--reread")["code"] == "wrong_state"
 
 
-def test_a_world_that_does_not_answer_leaves_its_run_for_later(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_does_not_answer_leaves_its_run_for_later(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rollouts, "RETRY", BackoffSchedule(tries=3, first_wait_s=0.0))
     prepare = PlaygroundProvider.prepare
 
@@ -473,16 +474,16 @@ def test_a_world_that_does_not_answer_leaves_its_run_for_later(run: Run, monkeyp
     monkeypatch.setattr(PlaygroundProvider, "prepare", refuse)
     ended = run("benchmark", "run", clinic(), "--agent", agent(GOOD))
     assert ended.returncode == 3
-    assert "[1/2] book: pending; it could not be begun: no room left\n" in ended.stderr
-    assert "note: 1 task run could not be begun, and can be once that is mended\n" in ended.stderr
-    assert "not ended, so there is no score: 1 completed, 1 pending" in ended.stdout
+    assert re.search(r"^\[1/2\] book: pending; .*: no room left$", ended.stderr, re.MULTILINE)
+    assert "note: 1 task run " in ended.stderr
+    assert ": 1 completed, 1 pending" in ended.stdout
     (found,) = json.loads(run("benchmark", "list", "--json").stdout)["benchmark_runs"]
-    assert f"note: next: `meruit benchmark resume {found['id']} --agent …` goes on" in ended.stderr
+    assert f"note: next: `meruit benchmark resume {found['id']} --agent …`" in ended.stderr
     monkeypatch.setattr(PlaygroundProvider, "prepare", prepare)
     assert run("benchmark", "resume", found["id"], "--agent", agent(GOOD)).returncode == 0
 
 
-def test_a_world_that_breaks_down_costs_its_own_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_that_fails_cancels_its_own_run_only(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare = PlaygroundProvider.prepare
 
     async def break_down(self: PlaygroundProvider, benchmark: Any, task: Any) -> Any:
@@ -493,8 +494,8 @@ def test_a_world_that_breaks_down_costs_its_own_run(run: Run, monkeypatch: pytes
     monkeypatch.setattr(PlaygroundProvider, "prepare", break_down)
     ended = run("benchmark", "run", clinic(), "--agent", agent(GOOD))
     assert ended.returncode == 3
-    assert "[1/2] book: cancelled; it could not be begun: OSError: [Errno 28] No space left on device" in ended.stderr
-    assert "note: 1 task run could not be brought to an end, and is cancelled\n" in ended.stderr
+    assert re.search(r"^\[1/2\] book: cancelled; .*: OSError: \[Errno 28\]", ended.stderr, re.MULTILINE)
+    assert "note: 1 task run " in ended.stderr
     assert "verdict inconclusive, score 1" in ended.stdout
 
 
@@ -533,10 +534,10 @@ def test_a_program_that_the_system_will_not_run_ends_the_run(run: Run) -> None:
     Path(put("broken", b"\x00\x01\x02")).chmod(0o755)
     ended = run("benchmark", "run", clinic(), "--agent", "./broken")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "error: the agent's command cannot be run: ./broken: Exec format error\n" in ended.stderr
+    assert re.search(r"^error: .*: \./broken: ", ended.stderr, re.MULTILINE)
     listed = json.loads(run("benchmark", "list", "--json").stdout)["benchmark_runs"]
     assert listed[0]["counts"] == {"cancelled": 1, "pending": 1}
-    assert f"note: `meruit benchmark resume {listed[0]['id']} --agent …` goes on" in ended.stderr
+    assert f"note: `meruit benchmark resume {listed[0]['id']} --agent …`" in ended.stderr
     assert playgrounds() == []
 
 
@@ -547,18 +548,18 @@ def test_a_run_is_judged_again_without_its_playgrounds(day: Day) -> None:
     shutil.rmtree("meruit-data/playgrounds")
     ended = day.run("benchmark", "score", day.id, "--reason", "to be sure")
     assert (ended.returncode, "verdict partial, score 0.5" in ended.stdout) == (1, True)
-    assert "note: 4 of 4 task runs judged again by their own criteria; 0 end otherwise\n" in ended.stderr
+    assert re.search(r"^note: 4 of 4 task runs .*; 0 ", ended.stderr, re.MULTILINE)
     assert {one["outcome_version"] for one in day.show()["task_runs"]} == {2}
 
 
-def test_a_newer_version_may_judge_otherwise_and_leaves_alone_what_it_lacks(day: Day) -> None:
+def test_a_newer_version_skips_tasks_that_it_does_not_have(day: Day) -> None:
     booked, *others = BOOK["criteria"]
     longer = {**booked, "fields": {"status": "booked", "minutesDuration": 45}}
     newer = clinic({**BOOK, "criteria": [longer, *others]}, version=2)
     ended = day.run("benchmark", "score", day.id, "--benchmark", newer, "--reason", "it was 45 minutes")
     assert ended.returncode == 1
-    assert "note: 2 of 4 task runs judged again by clinic@2; 2 end otherwise\n" in ended.stderr
-    assert "note: 2 left alone: no task 'retire' in clinic@2\n" in ended.stderr
+    assert re.search(r"^note: 2 of 4 task runs .*clinic@2; 2 ", ended.stderr, re.MULTILINE)
+    assert re.search(r"^note: 2 skipped: .*'retire'.* clinic@2$", ended.stderr, re.MULTILINE)
     versions = {(one["task"], one["outcome_version"]) for one in day.show()["task_runs"]}
     assert versions == {("book", 2), ("retire", 1)}
     assert "\njudged by   clinic@2\n" in day.run("benchmark", "show", day.id, "book").stdout
@@ -567,80 +568,73 @@ def test_a_newer_version_may_judge_otherwise_and_leaves_alone_what_it_lacks(day:
     assert (again.returncode, "verdict partial, score 0.5" in again.stdout) == (1, True)
 
 
-def test_what_was_erased_is_left_alone(day: Day) -> None:
+def test_an_erased_run_is_skipped(day: Day) -> None:
     outcome = day.show()["task_runs"][0]["outcome_id"]
     assert day.run("outcome", "erase", outcome, "--reason", "asked to", "--yes").returncode == 0
     ended = day.run("benchmark", "score", day.id, "--reason", "again")
-    assert "note: 3 of 4 task runs judged again" in ended.stderr
-    assert "1 left alone: the evidence of task run" in ended.stderr
+    assert "note: 3 of 4 task runs " in ended.stderr
+    assert "note: 1 skipped: " in ended.stderr
     assert day.run("benchmark", "show", day.show()["task_runs"][0]["id"]).returncode == 0
 
 
 def test_another_benchmark_judges_nothing(day: Day) -> None:
     other = put("other.json", {**CLINIC, "benchmark": "other"})
-    ended = day.run("benchmark", "score", day.id, "--benchmark", other, "--reason", "r")
-    assert (ended.returncode, "is of clinic; other@1 is another benchmark" in ended.stderr) == (2, True)
+    score = ("benchmark", "score", day.id, "--reason", "r", "--benchmark")
+    assert all(name in error_of(day.run, *score, other)["message"] for name in ("clinic", "other@1"))
     assert len(json.loads(day.run("benchmark", "list", "--published", "--json").stdout)["benchmarks"]) == 1
     day.run("benchmark", "publish", other)
-    ended = day.run("benchmark", "score", day.id, "--benchmark", "other@1", "--reason", "r")
-    assert (ended.returncode, "other@1 is another benchmark" in ended.stderr) == (2, True)
+    assert "other@1" in error_of(day.run, *score, "other@1")["message"]
 
 
 # Bad input.
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "name"),
     [
-        (None, "b.yaml: cannot be read: No such file or directory"),
+        (None, "b.yaml"),
         (b"", "b.yaml"),
         (b"\xff\xfe\x00", "b.yaml"),
         (b"benchmark: caf\xe9\n", "b.yaml"),
         (b"- a\n", "b.yaml"),
-        (b"benchmark: x\ntasks: []\n", "there are no tasks"),
-        (b"benchmark: x\nbenchmark: y\n", "line 2"),
-        ({**CLINIC, "tasks": [{**BOOK, "criteria": [{"assert": "nonsense"}]}]}, "no check is named 'nonsense'"),
+        (b"benchmark: x\ntasks: []\n", "tasks"),
+        (b"benchmark: x\nbenchmark: y\n", "b.yaml:2"),
+        ({**CLINIC, "tasks": [{**BOOK, "criteria": [{"assert": "nonsense"}]}]}, "'nonsense'"),
         ({**CLINIC, "tasks": [{**BOOK, "seed": "no-seed.yaml"}]}, "no-seed.yaml"),
         ({**CLINIC, "tasks": [{**BOOK, "seed": {"fihr": []}}]}, "fihr"),
     ],
 )
 @pytest.mark.parametrize("command", [("run", "--agent", "true"), ("publish",)])
-def test_a_file_that_is_no_benchmark_makes_nothing(
-    run: Run, content: Any, complaint: str, command: tuple[str, ...]
-) -> None:
+def test_a_bad_benchmark_file_creates_nothing(run: Run, content: Any, name: str, command: tuple[str, ...]) -> None:
     if content is not None:
         put("b.yaml", content)
-    ended = run("benchmark", command[0], "b.yaml", *command[1:])
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert complaint in ended.stderr
+    assert name in json.dumps(error_of(run, "benchmark", command[0], "b.yaml", *command[1:]))
     assert not Path("meruit-data").exists()
 
 
 @pytest.mark.parametrize(
-    ("options", "complaint"),
+    ("options", "name"),
     [
-        (("--agent", "no-such-program x"), "'no-such-program' is no program that could be found"),
-        (("--agent", "./clinic.json"), "'./clinic.json' is no program that could be found"),
-        (("--agent", "./{task}"), "'./book' is no program that could be found"),
-        (("--agent", ""), "the agent's command is empty"),
-        (("--agent", "sh -c 'x"), "cannot be read: no closing quotation"),
-        (("--agent", "true\0"), "holds a zero byte"),
-        ((), "Missing option '--agent'"),
-        (("--agent", "true", "--task", "bok"), "clinic@1 has no task 'bok' (did you mean 'book'?)"),
-        (("--agent", "true", "--task", "zzzzzz"), "it has book, retire"),
-        (("--agent", "true", "--repeats", "0"), "0 is not in the range"),
-        (("--agent", "true", "--parallel", "0"), "0 is not in the range"),
-        (("--agent", "true", "--timeout", "0"), "0.0 is not in the range"),
-        (("--agent", "true", "--timeout", "nan"), "--timeout is a number of seconds"),
-        (("--agent", "true", "--agent-id", "a\nb"), "--agent-id is a line of 1 to 200"),
-        (("--agent", "true", "--tenant", "A B"), "is no tenant"),
-        (("--agent", "true", "--config", "no.yaml"), "no.yaml: cannot be read"),
+        (("--agent", "no-such-program x"), "'no-such-program'"),
+        (("--agent", "./clinic.json"), "'./clinic.json'"),
+        (("--agent", "./{task}"), "'./book'"),
+        (("--agent", ""), "empty"),
+        (("--agent", "sh -c 'x"), "quotation"),
+        (("--agent", "true\0"), "zero byte"),
+        ((), "'--agent'"),
+        (("--agent", "true", "--task", "bok"), "'book'"),
+        (("--agent", "true", "--task", "zzzzzz"), "book, retire"),
+        (("--agent", "true", "--repeats", "0"), "'--repeats'"),
+        (("--agent", "true", "--parallel", "0"), "'--parallel'"),
+        (("--agent", "true", "--timeout", "0"), "'--timeout'"),
+        (("--agent", "true", "--timeout", "nan"), "--timeout"),
+        (("--agent", "true", "--agent-id", "a\nb"), "--agent-id"),
+        (("--agent", "true", "--tenant", "A B"), "'A B'"),
+        (("--agent", "true", "--config", "no.yaml"), "no.yaml"),
     ],
 )
-def test_a_run_that_cannot_be_begun_makes_nothing(run: Run, options: tuple[str, ...], complaint: str) -> None:
-    ended = run("benchmark", "run", clinic(), *options)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert complaint in ended.stderr
+def test_a_run_that_cannot_start_creates_nothing(run: Run, options: tuple[str, ...], name: str) -> None:
+    assert name in error_of(run, "benchmark", "run", clinic(), *options)["message"]
     assert not Path("meruit-data").exists()
 
 
@@ -653,34 +647,32 @@ def test_a_seed_in_a_file_cannot_come_with_standard_input(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "complaint"),
+    ("command", "code", "name"),
     [
-        (("show", "brn_x"), "no benchmark run 'brn_x'"),
-        (("show", "trn_x"), "no task run 'trn_x'"),
-        (("show", "out_x"), "out_x is an outcome; `meruit outcome show out_x` shows it"),
-        (("show", "trn_x", "book"), "a task is for benchmark runs"),
-        (("show", "brn_x", "book"), "no benchmark run 'brn_x'"),
-        (("show", ""), "no task run ''"),
-        (("score", "brn_x", "--reason", "r"), "no benchmark run 'brn_x'"),
-        (("resume", "brn_x", "--agent", "true"), "no benchmark run 'brn_x'"),
-        (("recheck", "trn_x"), "no task run 'trn_x'"),
-        (("cancel", "brn_x"), "no benchmark run 'brn_x'"),
-        (("cancel", "trn_x"), "no task run 'trn_x'"),
-        (("run", "nothing", "--agent", "true"), "no benchmark nothing"),
-        (("score", "brn_x", "--reason", " "), "--reason is a line of 1 to 200"),
-        (("score", "brn_x", "--reason", "r", "--benchmark", "no.yaml"), "no.yaml: cannot be read"),
+        (("show", "brn_x"), "not_found", "'brn_x'"),
+        (("show", "trn_x"), "not_found", "'trn_x'"),
+        (("show", "out_x"), "usage", "`meruit outcome show out_x`"),
+        (("show", "trn_x", "book"), "usage", "'book'"),
+        (("show", "brn_x", "book"), "not_found", "'brn_x'"),
+        (("show", ""), "not_found", "''"),
+        (("score", "brn_x", "--reason", "r"), "not_found", "'brn_x'"),
+        (("resume", "brn_x", "--agent", "true"), "not_found", "'brn_x'"),
+        (("recheck", "trn_x"), "not_found", "'trn_x'"),
+        (("cancel", "brn_x"), "not_found", "'brn_x'"),
+        (("cancel", "trn_x"), "not_found", "'trn_x'"),
+        (("run", "nothing", "--agent", "true"), "not_found", "nothing"),
+        (("score", "brn_x", "--reason", " "), "usage", "--reason"),
+        (("score", "brn_x", "--reason", "r", "--benchmark", "no.yaml"), "unreadable_file", "no.yaml"),
     ],
 )
-def test_what_is_not_there_is_said_to_be_unknown(day: Day, command: tuple[str, ...], complaint: str) -> None:
-    ended = day.run("benchmark", *command)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert complaint in ended.stderr
+def test_an_unknown_run_is_not_found(day: Day, command: tuple[str, ...], code: str, name: str) -> None:
+    error = error_of(day.run, "benchmark", *command)
+    assert (error["code"], name in error["message"]) == (code, True)
 
 
-def test_without_records_nothing_is_made(run: Run) -> None:
+def test_without_records_nothing_is_created(run: Run) -> None:
     for command in (("list",), ("show", "brn_x"), ("run", "clinic", "--agent", "true")):
-        ended = run("benchmark", *command)
-        assert (ended.returncode, "holds no records yet" in ended.stderr) == (2, True)
+        assert error_of(run, "benchmark", *command)["code"] == "store_error"
     assert not Path("meruit-data").exists()
 
 

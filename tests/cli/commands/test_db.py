@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.refusals import error_of
 from tests.postgres import NewDatabase
 from tests.store import layouts
 
@@ -64,10 +65,10 @@ def later_layout(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempP
 # What stands there.
 
 
-def test_nothing_is_there_and_nothing_is_made(run: Run) -> None:
+def test_a_missing_database_is_not_created_by_status(run: Run) -> None:
     ended = run("db", "status")
     assert (ended.returncode, ended.stderr) == (1, "")
-    assert ended.stdout == ("meruit-data/meruit.db: not there yet; `meruit db upgrade` or `meruit serve` makes it\n")
+    assert ended.stdout.startswith("meruit-data/meruit.db: ")
     found = status(run)
     assert (found["exists"], found["revision"], found["head"]) == (False, None, opening.HEAD)
     assert list(Path().iterdir()) == []
@@ -102,7 +103,7 @@ def test_an_older_database_is_not_changed_by_being_looked_at(
     later_layout()
     ended = run("db", "status")
     assert (ended.returncode, ended.stderr) == (1, "")
-    assert f"tables at {OLDER} (this version needs {opening.HEAD}; run `meruit db upgrade`)" in ended.stdout
+    assert all(part in ended.stdout for part in (OLDER, opening.HEAD, "`meruit db upgrade`"))
     found = status(run)
     assert (found["revision"], found["outcomes"], found["current"]) == (OLDER, 1, False)
 
@@ -114,7 +115,7 @@ def test_a_database_of_an_unknown_layout_is_left_alone(run: Run, record: Callabl
     before = FILE.read_bytes()
     ended = run("db", "status")
     assert (ended.returncode, ended.stderr) == (1, "")
-    assert f"tables at {revision} (this version needs {opening.HEAD}; " in ended.stdout
+    assert all(part in ended.stdout for part in (revision, opening.HEAD))
     # It may count otherwise; we say nothing rather than something wrong.
     assert "outcomes" not in ended.stdout
     refused = run("db", "upgrade")
@@ -129,7 +130,7 @@ def test_a_file_that_is_no_database_is_told_of(run: Run) -> None:
     for command in ("status", "upgrade"):
         ended = run("db", command)
         assert (ended.returncode in (2, 3), ended.stdout) == (True, "")
-        assert "meruit-data/meruit.db: file is not a database" in ended.stderr
+        assert "meruit-data/meruit.db: " in ended.stderr
 
 
 # Bringing it to this version.
@@ -137,8 +138,10 @@ def test_a_file_that_is_no_database_is_told_of(run: Run) -> None:
 
 def test_a_new_database_is_made_once(run: Run) -> None:
     first, second = run("db", "upgrade"), run("db", "upgrade")
-    assert (first.returncode, first.stdout) == (0, f"meruit-data/meruit.db: tables at {opening.HEAD} (new)\n")
-    assert second.stdout == f"meruit-data/meruit.db: tables at {opening.HEAD}, nothing to do\n"
+    assert (first.returncode, first.stdout.endswith("(new)\n")) == (0, True)
+    assert (second.returncode, second.stdout.endswith("(new)\n")) == (0, False)
+    again = json.loads(run("db", "upgrade", "--json").stdout)
+    assert (again["before"], again["after"], again["backup"]) == (opening.HEAD, opening.HEAD, None)
     assert status(run)["outcomes"] == 0
 
 
@@ -160,9 +163,7 @@ def test_an_older_database_keeps_its_records_and_a_copy_as_it_was(
     ended = run("db", "upgrade")
     assert (ended.returncode, ended.stderr) == (0, "")
     copy = FILE.with_name(f"{FILE.name}.before-{opening.HEAD}")
-    assert ended.stdout == (
-        f"meruit-data/meruit.db: tables at {opening.HEAD} (before: {OLDER})\nas it was before: {copy}\n"
-    )
+    assert all(part in ended.stdout for part in (opening.HEAD, OLDER, str(copy)))
     with closing(sqlite3.connect(copy)) as connection:
         assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(OLDER,)]
         assert connection.execute("SELECT count(*) FROM outcomes").fetchall() == [(2,)]
@@ -192,11 +193,8 @@ def test_postgres_is_made_and_told_of_alike(
     there = ("--database-url", new_empty_postgres())
     empty = status(run, *there)
     assert (empty["exists"], empty["revision"]) == (True, None)
-    assert (
-        f"no tables yet (this version needs {opening.HEAD}; run `meruit db upgrade`)\n"
-        in run("db", "status", *there).stdout
-    )
-    assert run("db", "upgrade", *there).stdout.endswith(f"tables at {opening.HEAD} (new)\n")
+    assert "`meruit db upgrade`" in run("db", "status", *there).stdout
+    assert run("db", "upgrade", *there).stdout.endswith(f"{opening.HEAD} (new)\n")
     record(*there)
     found = status(run, *there)
     assert (found["revision"], found["outcomes"], found["current"]) == (opening.HEAD, 1, True)
@@ -207,9 +205,9 @@ def test_postgres_is_made_and_told_of_alike(
     ("url", "said"),
     [
         (NOWHERE, "postgresql://127.0.0.1:1/name"),
-        ("mysql://user:hidden@127.0.0.1/name", "mysql is not supported"),
-        ("hidden", "the database URL cannot be read"),
-        ("postgresql://user:hidden@127.0.0.1:port/name", "the database URL cannot be read"),
+        ("mysql://user:hidden@127.0.0.1/name", "mysql"),
+        ("hidden", "URL"),
+        ("postgresql://user:hidden@127.0.0.1:port/name", "URL"),
     ],
 )
 def test_a_database_that_cannot_be_reached_is_told_without_a_password(
@@ -222,7 +220,6 @@ def test_a_database_that_cannot_be_reached_is_told_without_a_password(
     assert "Traceback" not in ended.stderr
 
 
-def test_a_data_directory_that_is_a_file_is_refused(run: Run, write: Write) -> None:
+def test_a_data_folder_that_is_a_file_is_refused(run: Run, write: Write) -> None:
     write("file", "")
-    ended = run("db", "upgrade", "--data", "file")
-    assert (ended.returncode, ended.stderr) == (2, "error: file is a file; a data directory is needed\n")
+    assert "file" in error_of(run, "db", "upgrade", "--data", "file")["message"]

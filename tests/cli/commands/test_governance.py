@@ -41,9 +41,9 @@ def test_evaluate_prints_a_row_for_each_rule_and_the_totals(run: Run) -> None:
     lines = ended.stdout.splitlines()
     assert lines[0].split()[:2] == ["rule", "action"]
     assert [line.split()[0] for line in lines[1:20]] == flags.names()
-    assert "honest outcomes," in lines[21]
-    assert "cheating outcomes," in lines[22]
-    assert ended.stderr.startswith("note: the market is made up")
+    assert "honest" in lines[21]
+    assert "cheating" in lines[22]
+    assert ended.stderr.startswith("note: ")
     assert run("governance", "evaluate", "--outcomes", "300", "--seed", "1").stdout == ended.stdout
     assert run("governance", "evaluate", "--outcomes", "300", "--seed", "2").stdout != ended.stdout
 
@@ -63,7 +63,7 @@ def test_a_person_sees_how_far_it_is(run: Run, monkeypatch: pytest.MonkeyPatch) 
     screen = Terminal()
     monkeypatch.setattr(sys, "stderr", screen)
     assert run("governance", "evaluate", "--outcomes", "20").returncode == 0
-    assert "trying" in screen.getvalue()
+    assert "simulating" in screen.getvalue()
 
 
 @pytest.mark.parametrize("outcomes", ["0", "-1", "1000001", "many"])

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.cli.clinic import PATIENT, put
+from tests.cli.refusals import error_of
 
 from meruit.model.environment import SourceKind
 from meruit.playground.host import FILE, lock_directory
@@ -70,19 +71,18 @@ def test_a_playground_is_served_and_turned_back_while_it_is(run: Run) -> None:
         patient = f"{one['endpoints']['fhir']}/Patient/p1"
         with httpx.Client(headers={"Authorization": f"Bearer {one['secret']}"}) as agent:
             assert agent.get(patient).json()["active"] is True
-            assert run("playground", "checkpoint", one["id"], "mine").stdout == "remembered as mine\n"
+            assert run("playground", "checkpoint", one["id"], "mine").stdout == "saved as mine\n"
             changed = {**PATIENT, "active": False}
             assert agent.put(patient, json=changed, headers={"content-type": "application/fhir+json"}).is_success
             listed = run("playground", "events", one["id"]).stdout
             assert "fhir_update       Patient/p1  version=2" in listed
             branched = run("playground", "branch", one["id"])
-            assert "does not notice it; the next one serves it" in branched.stderr
-            assert run("playground", "reset", one["id"], "mine").stdout == "as it was at mine\n"
+            assert branched.stderr.startswith("note: ")
+            assert run("playground", "reset", one["id"], "mine").stdout == "reset to mine\n"
             assert agent.get(patient).json()["active"] is True
             # Another host would take the ports of this one.
-            ended = run("playground", "up", "--port", "0")
-            assert (ended.returncode, "another process serves the playgrounds" in ended.stderr) == (2, True)
-            # The host goes on, whatever becomes of a playground that it serves.
+            assert error_of(run, "playground", "up", "--port", "0")["code"] == "elsewhere"
+            # The host continues when a playground that it serves is removed.
             assert run("playground", "remove", one["id"]).stdout == f"removed {one['id']}\n"
             assert agent.get(patient).status_code in (200, 404, 503)
     assert [one["id"] for one in json.loads(run("playground", "list", "--json").stdout)["playgrounds"]] == [
@@ -103,28 +103,28 @@ def _ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_ends_at_once")
-def test_people_are_told_how_to_get_in_and_what_to_try(run: Run) -> None:
+def test_the_endpoints_and_commands_to_try_are_printed(run: Run) -> None:
     lines = run("playground", "up", "--port", "0").stdout.splitlines()
     facts = dict(line.split(None, 1) for line in lines if line and not line.startswith(" ") and " " in line)
     root = f"{facts['serving'].split()[1].rstrip(';')}/playgrounds/{facts['playground']}"
     assert facts["FHIR"] == f"{root}/fhir"
-    assert facts["portal"] == f"{root}/portal (log in as clerk with the secret)"
+    assert facts["portal"].startswith(f"{root}/portal ")
     tries = [line.strip() for line in lines if line.startswith("  ")]
     assert tries[0] == f"curl -H 'Authorization: Bearer {facts['secret']}' '{root}/fhir/Patient'"
     assert tries[1].startswith("sftp -P ")
     assert f"{root}/portal" in tries[2]
-    assert (len(tries), lines[-1].endswith("Ctrl-C ends it")) == (3, True)
+    assert (len(tries), "Ctrl-C" in lines[-1]) == (3, True)
 
 
 @pytest.mark.usefixtures("_ends_at_once")
-def test_what_the_folder_holds_is_served_and_a_seed_makes_one_more(run: Run) -> None:
+def test_a_folder_is_served_and_a_seed_adds_a_playground(run: Run) -> None:
     for number in range(4):
         made(f"{ID[:-1]}{number}").close()
     told = json.loads(run("playground", "up", "--port", "0", "--json").stdout)
     assert [one["id"] for one in told["playgrounds"]] == [f"{ID[:-1]}{number}" for number in range(4)]
     assert told["playgrounds"][0]["endpoints"]["fhir"].startswith(told["url"])
     seeded = run("playground", "up", "--port", "0", "--seed", put("seed.yaml", "files: {a.txt: hello}\n"))
-    assert "and 2 more; --json shows all" in seeded.stdout
+    assert " 2 more;" in seeded.stdout
     # The new one comes first, because it is what was asked for.
     new = seeded.stdout.split()[1]
     with closing(PlaygroundState(DIRECTORY / new / FILE)) as state:
@@ -132,9 +132,9 @@ def test_what_the_folder_holds_is_served_and_a_seed_makes_one_more(run: Run) -> 
 
 
 @pytest.mark.usefixtures("_ends_at_once")
-def test_whoever_lets_other_machines_in_is_told_and_shown_addresses_that_open(run: Run) -> None:
+def test_listening_on_all_addresses_prints_a_warning(run: Run) -> None:
     ended = run("playground", "up", "--host", "0.0.0.0", "--port", "0", "--json")
-    assert "other machines can reach this" in ended.stderr
+    assert "other machines" in ended.stderr
     assert "0.0.0.0" not in ended.stdout
     told = json.loads(ended.stdout)
     assert told["url"].startswith("http://127.0.0.1:")
@@ -146,9 +146,9 @@ def test_whoever_lets_other_machines_in_is_told_and_shown_addresses_that_open(ru
 
 
 @pytest.mark.parametrize(
-    ("content", "complaint"),
+    ("content", "name"),
     [
-        (None, "seed.yaml: cannot be read: No such file or directory"),
+        (None, "seed.yaml"),
         (b"", "seed.yaml"),
         (b"files: {a: caf\xe9}\n", "seed.yaml"),
         (b"fihr: []\n", "fihr"),
@@ -156,19 +156,17 @@ def test_whoever_lets_other_machines_in_is_told_and_shown_addresses_that_open(ru
         (b"fhir: [/etc/hostname]\n", "/etc/hostname"),
     ],
 )
-def test_a_seed_that_is_none_makes_nothing(run: Run, content: bytes | None, complaint: str) -> None:
+def test_a_bad_seed_creates_nothing(run: Run, content: bytes | None, name: str) -> None:
     if content is not None:
         put("seed.yaml", content)
-    ended = run("playground", "up", "--seed", "seed.yaml", "--port", "0")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert complaint in ended.stderr
+    assert name in error_of(run, "playground", "up", "--seed", "seed.yaml", "--port", "0")["message"]
     assert not Path("meruit-data").exists()
 
 
-def test_a_place_where_nothing_can_listen_is_named(run: Run) -> None:
+def test_an_address_in_use_is_named(run: Run) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
-        ended = run("playground", "up", "--port", str(taken.getsockname()[1]))
-    assert (ended.returncode, "is in use" in ended.stderr) == (2, True)
+        port = str(taken.getsockname()[1])
+        assert port in error_of(run, "playground", "up", "--port", port)["message"]
     assert run("playground", "up", "--host", "no such host", "--port", "0").returncode == 2
     assert not Path("meruit-data").exists()
 
@@ -212,12 +210,11 @@ def test_a_branch_goes_on_alone(run: Run) -> None:
 def test_what_is_reset_is_as_it_was(run: Run) -> None:
     with closing(made()) as state:
         state.remove(SourceKind.FHIR, "Patient/1", event="fhir_delete")
-        assert run("playground", "reset", ID).stdout == "as it was at start\n"
+        assert run("playground", "reset", ID).returncode == 0
         assert state.get(SourceKind.FHIR, "Patient/1") is not None
     answered = json.loads(run("playground", "checkpoint", ID, "later", "--json").stdout)
     assert answered == {"playground": ID, "checkpoint": "later"}
-    ended = run("playground", "reset", ID, "never")
-    assert (ended.returncode, "there are: later, start" in ended.stderr) == (2, True)
+    assert "later, start" in error_of(run, "playground", "reset", ID, "never")["message"]
     assert run("playground", "checkpoint", ID, "../x").returncode == 2
 
 
@@ -249,14 +246,12 @@ def test_events_are_followed_until_the_reader_leaves(run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["pg_x", ID, "../..", "", "pg_0123456789abcdef0123456*"])
 @pytest.mark.parametrize("command", [("checkpoint", "x"), ("reset",), ("branch",), ("remove",), ("events",)])
-def test_a_playground_that_is_not_there_is_said_to_be_unknown(run: Run, command: tuple[str, ...], name: str) -> None:
+def test_an_unknown_playground_is_not_found(run: Run, command: tuple[str, ...], name: str) -> None:
     made("pg_0123456789abcdef01234560").close()
-    ended = run("playground", command[0], name, *command[1:])
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "no playground is named" in ended.stderr
+    error = error_of(run, "playground", command[0], name, *command[1:])
+    assert (error["code"], repr(name) in error["message"]) == ("not_found", True)
 
 
 def test_a_folder_belongs_to_one_process_at_a_time(run: Run) -> None:
     with lock_directory(DIRECTORY):
-        ended = run("playground", "up", "--port", "0")
-    assert (ended.returncode, "end that one first" in ended.stderr) == (2, True)
+        assert error_of(run, "playground", "up", "--port", "0")["code"] == "elsewhere"

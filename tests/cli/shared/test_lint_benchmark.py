@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.benchmarks.benching import create_one
+from tests.cli.refusals import error_of
 
 from meruit.app import build_benchmarks, build_environments, open_store
 from meruit.config import Settings
@@ -85,8 +87,8 @@ def test_tasks_that_ask_for_something_hold(lint: Run) -> None:
     assert lines[0].split("  ")[0] == "task"
     assert [line.split()[:2] for line in lines[1:3]] == [["t1", "partial"], ["t2", "fail"]]
     assert "untouched (1)" in lines[1]
-    assert "t1:\n  warning: an agent that does nothing earns a score of 0.5; give" in ended.stdout
-    assert lines[-1].startswith("only an agent that does nothing was tried, and it does not pass; `--gold FOLDER`")
+    assert re.search(r"^t1:\n  warning: .*0\.5", ended.stdout, re.MULTILINE)
+    assert "`--gold FOLDER`" in lines[-1]
 
 
 def test_what_is_met_by_nothing_is_shown_whole(lint: Run) -> None:
@@ -95,41 +97,39 @@ def test_what_is_met_by_nothing_is_shown_whole(lint: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
-    [("benchmark: desk\ntasks: []\ntasks: []\n", "line 3"), ("tasks: [\n", "line "), (None, "cannot be read")],
+    ("text", "code"),
+    [
+        ("benchmark: desk\ntasks: []\ntasks: []\n", "bad_document"),
+        ("tasks: [\n", "bad_document"),
+        (None, "unreadable_file"),
+    ],
 )
-def test_a_file_that_cannot_be_parsed_is_not_said_to_hold_no_tasks(
-    run: Run, write: Write, text: str | None, complaint: str
-) -> None:
+def test_a_file_that_cannot_be_parsed_is_not_a_usage_error(run: Run, write: Write, text: str | None, code: str) -> None:
     if text is not None:
         write("desk.yaml", text)
-    ended = run("lint", "desk.yaml", "--task", "t1")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "desk.yaml" in ended.stderr
-    assert complaint in ended.stderr
-    assert "has no `tasks`" not in ended.stderr
+    error = error_of(run, "lint", "desk.yaml", "--task", "t1")
+    assert (error["code"], error["where"].partition(":")[0]) == (code, "desk.yaml")
 
 
 def test_what_passes_on_nothing_is_named_and_guards_are_not(lint: Run) -> None:
     ended = lint(task("t1", ASKED | {"weight": 0.1}, FREE | {"weight": 2}, UNTOUCHED))
-    assert "warning: free: passes on the untouched world: a point for doing nothing [passes_on_nothing]" in ended.stdout
-    assert "untouched: passes" not in ended.stdout
+    assert re.search(r"warning: free: .*\[passes_on_nothing\]", ended.stdout)
+    assert ended.stdout.count("[passes_on_nothing]") == 1
 
 
-def test_a_task_that_nobody_need_do_ends_in_one(lint: Run) -> None:
+def test_a_task_that_passes_without_work_ends_in_one(lint: Run) -> None:
     ended = lint(task("t1", FREE), task("t2", ASKED))
     assert ended.returncode == 1
-    assert "t1:\n  error: an agent that does nothing passes [null_agent_passes]" in ended.stdout
-    assert ended.stdout.endswith("the tasks do not hold\n")
+    assert re.search(r"^t1:\n  error: .*\[null_agent_passes\]", ended.stdout, re.MULTILINE)
 
 
-def test_only_the_tasks_that_are_named_are_tried(lint: Run) -> None:
+def test_only_the_named_tasks_are_tested(lint: Run) -> None:
     tasks = (task("t1", FREE), task("t2", ASKED), task("t3", ASKED))
     report = json.loads(lint(*tasks, arguments=("--task", "t3", "--task", "t2", "--json")).stdout)
     assert (report["ok"], [one["task"] for one in report["tasks"]]) == (True, ["t2", "t3"])
     ended = lint(*tasks, arguments=("--task", "t4"))
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "desk@1 has no task 't4'" in ended.stderr
+    assert all(part in ended.stderr for part in ("desk@1", "'t4'"))
 
 
 def test_the_gold_run_is_tried_and_mutants_of_it(lint: Run) -> None:
@@ -140,8 +140,7 @@ def test_the_gold_run_is_tried_and_mutants_of_it(lint: Run) -> None:
     record(b'{"member":"M1","cpt":"1"}')
     ended = lint(*tasks, arguments=("--gold", "data"))
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.endswith("\nthe tasks hold\n")
-    assert "t2:\n  warning: no gold run of it is recorded, so no mutants were tried [no_gold_run]" in ended.stdout
+    assert re.search(r"^t2:\n  warning: .*\[no_gold_run\]", ended.stdout, re.MULTILINE)
     report = json.loads(lint(*tasks, arguments=("--gold", "data", "--json")).stdout)
     first, second = report["tasks"]
     assert (first["gold"], second["gold"]) == ("pass", None)
@@ -154,16 +153,16 @@ def test_a_mistake_that_no_criterion_notices_is_named(lint: Run) -> None:
     lint(task("t1", ASKED))
     record()
     ended = lint(task("t1", ASKED), arguments=("--gold", "data"))
-    # Nothing looks after the rest of the world.
-    assert "portal:member/M1 deleted; add a criterion that notices [mutant_passes]" in ended.stdout
+    # No criterion checks the rest of the environment.
+    assert re.search(r"portal:member/M1 deleted.*\[mutant_passes\]", ended.stdout)
 
 
-def test_whose_runs_are_gold_can_be_said(lint: Run) -> None:
+def test_the_gold_agent_can_be_named(lint: Run) -> None:
     lint(task("t1", ASKED))
     record(agent_id="careful")
     ended = lint(task("t1", ASKED), arguments=("--gold", "data"))
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "data holds no run of these tasks of desk that passed by 'gold'; --gold-agent-id names whose" in ended.stderr
+    assert all(part in ended.stderr for part in ("desk", "'gold'", "--gold-agent-id"))
     report = json.loads(
         lint(task("t1", ASKED), arguments=("--gold", "data", "--gold-agent-id", "careful", "--json")).stdout
     )
@@ -177,83 +176,78 @@ def test_a_gold_run_that_new_criteria_fail_is_an_error(lint: Run) -> None:
     record()
     ended = lint(task("t1", ASKED | {"fields": {"cpt": "99999"}}), arguments=("--gold", "data"))
     assert ended.returncode == 1
-    assert "error: the gold run does not pass (fail, score 0): asked [gold_fails]" in ended.stdout
+    assert re.search(r"error: .*\(fail, score 0\): asked \[gold_fails\]", ended.stdout)
 
 
-def test_a_gold_run_that_was_erased_is_told(lint: Run) -> None:
+def test_a_gold_run_that_was_erased_is_an_error(lint: Run) -> None:
     lint(task("t1", ASKED))
     outcome = record()
     store = open_store(Location(Path("data")))
     erase(store, "default", outcome, "asked to")
     store.close()
     ended = lint(task("t1", ASKED), arguments=("--gold", "data"))
-    assert (ended.returncode, "was erased; record another" in ended.stderr) == (2, True)
+    assert (ended.returncode, "erased" in ended.stderr) == (2, True)
 
 
-def test_records_that_are_none_are_told(lint: Run) -> None:
+def test_a_gold_folder_without_records_is_an_error(lint: Run) -> None:
     ended = lint(task("t1", ASKED), arguments=("--gold", "nowhere"))
     assert (ended.returncode, ended.stdout) == (2, "")
-    record = "`meruit benchmark run desk.yaml --agent … --agent-id gold` makes them"
-    assert ended.stderr == f"error: nowhere holds no records yet; {record}\n"
+    record = "`meruit benchmark run desk.yaml --agent … --agent-id gold`"
+    assert all(part in ended.stderr for part in ("nowhere", record))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "option"),
     [
-        (("--input", "in.json"), "--input does not fit a benchmark, whose tasks bring their own world"),
-        (("--gold", "data", "--metadata", "m.json"), "--metadata does not fit a benchmark"),
-        (("--allow-python-full",), "--allow-python-full does not fit a benchmark"),
-        (("--gold-agent-id", "x"), "--gold-agent-id belongs to --gold FOLDER"),
-        (("--tenant", "x"), "--tenant belongs to --gold FOLDER"),
+        (("--input", "in.json"), "--input"),
+        (("--gold", "data", "--metadata", "m.json"), "--metadata"),
+        (("--allow-python-full",), "--allow-python-full"),
+        (("--gold-agent-id", "x"), "--gold-agent-id"),
+        (("--tenant", "x"), "--tenant"),
     ],
 )
-def test_options_that_mean_nothing_to_a_benchmark_are_refused(
-    lint: Run, arguments: tuple[str, ...], words: str
-) -> None:
-    ended = lint(task("t1", ASKED), arguments=arguments)
+def test_options_without_effect_on_a_benchmark_are_refused(lint: Run, arguments: tuple[str, ...], option: str) -> None:
+    ended = lint(task("t1", ASKED), arguments=(*arguments, "--json"))
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert words in ended.stderr
+    error = json.loads(ended.stderr)["error"]
+    assert (error["code"], error["message"].startswith(f"{option} ")) == ("usage", True)
 
 
 @pytest.mark.parametrize(
     "arguments", [("--task", "x"), ("--gold-agent-id", "x"), ("--tenant", "x"), ("--allow-sources",)]
 )
-def test_options_of_benchmarks_mean_nothing_to_criteria(run: Run, write: Write, arguments: tuple[str, ...]) -> None:
+def test_options_of_benchmarks_are_refused_for_criteria(run: Run, write: Write, arguments: tuple[str, ...]) -> None:
     one = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 2}
-    ended = run("lint", write("c.json", {"criteria": [one]}), *arguments)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert f"{arguments[0]} is for benchmarks; this file has no `tasks`" in ended.stderr
+    error = error_of(run, "lint", write("c.json", {"criteria": [one]}), *arguments)
+    assert (error["code"], error["message"].startswith(f"{arguments[0]} ")) == ("usage", True)
 
 
-def test_a_benchmark_that_cannot_be_read_is_told_with_its_lines(lint: Run, write: Write, run: Run) -> None:
+def test_a_bad_benchmark_is_refused_with_its_lines(write: Write, run: Run) -> None:
     write("desk.yaml", "benchmark: desk\ntasks:\n- id: t1\n  instruction: x\n  criteria: [{assert: nothing-like-it}]\n")
-    ended = run("lint", "desk.yaml")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "desk.yaml: line 5, tasks[0].criteria[0].assert: no check is named" in ended.stderr
+    error = error_of(run, "lint", "desk.yaml")
+    assert (error["where"], error["problems"][0]["path"]) == ("desk.yaml:5", "tasks[0].criteria[0].assert")
 
 
-def test_a_seed_that_cannot_be_sown_is_told(lint: Run, write: Write) -> None:
+def test_a_bad_seed_is_named(lint: Run, write: Write) -> None:
     write("seed.json", {"rows": 5})
     ended = lint(task("t1", ASKED))
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "seed.json" in ended.stderr
-    assert "expected a mapping" in ended.stderr
+    assert all(part in ended.stderr for part in ("seed.json", "rows"))
 
 
-def test_a_source_of_ones_own_that_cannot_be_read_is_an_error(lint: Run) -> None:
+def test_a_task_source_that_cannot_be_read_is_an_error(lint: Run) -> None:
     own = {"drop": {"kind": "files", "at": "/nowhere/at/all"}}
     asked = {"assert": "sftp-file-present", "path": "*.txt", "settle": {"stable": 1, "within": "1s"}}
     ended = lint(task("t1", asked, sources=own))
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "/nowhere/at/all may not be read, only sources that are configured" in ended.stderr
+    assert "/nowhere/at/all" in ended.stderr
     ended = lint(task("t1", asked, sources=own), arguments=("--allow-sources",))
     assert ended.returncode == 1
-    assert "error: sftp-file-present: drop could not be read" in ended.stdout
-    assert "[check_error]" in ended.stdout
+    assert re.search(r"error: sftp-file-present: drop .*\[check_error\]", ended.stdout)
 
 
 def test_names_cannot_write_on_the_terminal(lint: Run) -> None:
-    ended = lint(task("t1", FREE | {"label": "x\x1b[2J\nthe tasks hold"}))
+    ended = lint(task("t1", FREE | {"label": "x\x1b[2J\nall is well"}))
     assert ended.returncode == 1
     assert "\x1b" not in ended.stdout
-    assert "the tasks hold" not in ended.stdout.splitlines()
+    assert "all is well" not in ended.stdout.splitlines()
