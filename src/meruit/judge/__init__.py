@@ -1,11 +1,12 @@
 """Turns evidence into a verdict: pure and exact, so that a verdict can be computed again years later.
 
 Read in this order:
-    plan.py       criteria, compiled once
-    compare.py    one value compared with one threshold
-    verdict.py    `judge`: each criterion on its evidence, and the verdict
-    aggregate.py  weights and required criteria added up
-    batch.py      many works judged column by column, with the same results
+    plan.py        criteria, compiled once
+    compare.py     one value compared with one threshold
+    verdict.py     `conclude`: each criterion judged on its evidence, and the verdict
+    aggregate.py   weights and required criteria added up
+    batch.py       many works judged column by column, with the same results
+    difference.py  what changed between two verdicts on one work
 """
 
 from typing import TYPE_CHECKING

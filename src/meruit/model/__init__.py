@@ -2,11 +2,11 @@
 
 Read in this order:
     work.py, criterion.py, threshold.py, kinds.py  what is verified, and what success means
-    evidence.py, verdict.py, difference.py         what was measured, what was decided, what changed
+    evidence.py, verdict.py                        what was measured, what was decided
     outcome.py, governance.py                      a recorded outcome, and whether it is plausible
     contract.py, money.py                          published work, its terms and contracts, bills
     usage.py, metering.py, prices.py, chat.py      token usage, its runs and prices, chat messages
     task.py, task_run.py, environment.py           benchmarks, their runs, the state of the environment
     access.py, events.py, limits.py                roles, events, limits
-    canonical.py, numbers.py, time.py, text.py, record.py  helpers: canonical bytes, exact numbers, times, safe text
+    canonical.py, numbers.py, time.py, text.py, record.py, lru.py  helpers
 """

@@ -14,8 +14,8 @@ from meruit.api.wire import MAX_VERSION, LabelQuery, Limit, PageCursor, VersionQ
 from meruit.audit.bundle import Receipt
 from meruit.audit.export import export, receipt
 from meruit.errors import ApiProblem
+from meruit.judge.difference import Difference, difference
 from meruit.model.access import Role
-from meruit.model.difference import Difference, difference
 from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, VerdictVersion
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict

@@ -24,7 +24,7 @@ from meruit.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from meruit.model.difference import CriterionDifference
+    from meruit.judge.difference import CriterionDifference
     from meruit.outcomes.store.read import OutcomeFilter
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -186,8 +186,8 @@ def diff(
 ) -> int:
     """Compare two versions of a verdict, criterion by criterion."""
     from meruit.errors import StoreError
+    from meruit.judge.difference import difference
     from meruit.model.access import Scope
-    from meruit.model.difference import difference
     from meruit.outcomes.store.read import summary, version
 
     scope = Scope(tenant)

@@ -6,10 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.judge.plan import Trait, compile_plan
-from meruit.judge.verdict import Circumstances, conclude
-from meruit.model.criterion import SuccessCriteria
-from meruit.model.difference import (
+from meruit.judge.difference import (
     CriterionDifference,
     Difference,
     DifferenceKind,
@@ -17,6 +14,9 @@ from meruit.model.difference import (
     VerdictSummary,
     difference,
 )
+from meruit.judge.plan import Trait, compile_plan
+from meruit.judge.verdict import Circumstances, conclude
+from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Evidence, Missing
 from meruit.model.verdict import Verdict, VerificationResult
 
