@@ -67,6 +67,8 @@ COUNTS = select(
     )
 )
 
+OPEN: "list[Deployment]" = []
+"""Services that are not closed."""
 _numbers = count(1)
 T = TypeVar("T")
 
@@ -90,6 +92,7 @@ class Deployment:
         self.service = assemble_service(engine, settings or Settings(), self.store, ShutdownSignal(), hosted)
         # Any: httpx and Litestar write the type of one and the same ASGI app in two ways.
         self.app: Any = build_app(self.service)
+        OPEN.append(self)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="deployment", daemon=True)
         self._thread.start()
@@ -241,8 +244,13 @@ class Deployment:
         with self.store.database.reading() as connection:
             return {**connection.execute(COUNTS).mappings().one()}
 
+    def playgrounds(self) -> set[str]:
+        """The ids of the playgrounds that it serves."""
+        return set(self.service.hosting._owned)
+
     def close(self) -> None:
         """End the service as a server would, then the store."""
+        OPEN.remove(self)
         if self._living is not None:
             assert self.tell("lifespan.shutdown") == "lifespan.shutdown.complete"
             self._living.result(PATIENCE_S)
@@ -259,6 +267,17 @@ def _url(path: str) -> httpx.URL:
 
 
 Deploy = Callable[..., Deployment]
+
+
+@pytest.fixture(autouse=True)
+def _discard_playgrounds() -> Iterator[None]:
+    """Discard the playgrounds that a test added to a shared service; those of module fixtures stay."""
+    before = [(made, made.playgrounds()) for made in OPEN]
+    yield
+    for made, known in before:
+        if made in OPEN:
+            for added in made.playgrounds() - known:
+                made.run(made.service.hosting.discard(added))
 
 
 def code_of(reply: httpx.Response) -> str:
@@ -278,9 +297,13 @@ def new_tenant() -> str:
 
 
 @pytest.fixture(scope="session")
-def engine() -> VerificationEngine:
-    """One engine for all; whether its sandbox holds is tested elsewhere."""
-    return build_engine(Settings())
+def engine() -> Iterator[VerificationEngine]:
+    """One engine for all; whether its sandbox is secure is tested elsewhere."""
+    made = build_engine(Settings())
+    yield made
+    sandboxes = made.catalogue.sandboxes
+    for sandbox in (*sandboxes._made.values(), *sandboxes._alone.values()):
+        sandbox.close()
 
 
 @pytest.fixture

@@ -225,6 +225,8 @@ class Scene(NamedTuple):
     deployment: Deployment
     ours: Planted
     theirs: Planted
+    playgrounds: dict[str, str]
+    """One of each tenant, by the tenant."""
 
 
 @contextmanager
@@ -533,7 +535,9 @@ def scene(
     settings = settings_with(webhook_networks=["127.0.0.0/8"])
     made = Deployment(location, engine, settings.model_copy(update={"benchmarks": DOWN}))
     with logged() as lines:
-        found = Scene(made, plant(made, new_tenant()), plant(made, new_tenant()))
+        ours, theirs = plant(made, new_tenant()), plant(made, new_tenant())
+        playgrounds = {one.tenant: new_playground(made, one.keys[Role.OPERATOR]) for one in (ours, theirs)}
+        found = Scene(made, ours, theirs, playgrounds)
     assert '"route":"/v1/verify"' in lines.getvalue()
     for planted in (found.ours, found.theirs):
         assert_unseen(planted.all, lines.getvalue())
@@ -586,8 +590,8 @@ def request_of(route: str, scene: Scene, planted: Planted) -> tuple[str, str, di
         ready = usage_run_ready_for(deployment, planted.tenant, move) if move else planted.usage_run
         path = path.replace("{usage_run_id:str}", ready)
     if "{playground_id:str}" in path:
-        made = deployment.ask("POST", "/v1/playgrounds", key=operator, json={}).json()
-        path = path.replace("{playground_id:str}", made["id"])
+        ready = new_playground(deployment, operator) if method == "DELETE" else scene.playgrounds[planted.tenant]
+        path = path.replace("{playground_id:str}", ready)
     if "{key_id:str}" in path:
         doomed = deployment.key(Role.AUDITOR, planted.tenant).split(".")[0]
         path = path.replace("{key_id:str}", doomed)
@@ -596,6 +600,10 @@ def request_of(route: str, scene: Scene, planted: Planted) -> tuple[str, str, di
         webhook = made["webhook"]["id"]
         path = path.replace("{webhook_id:str}", webhook).replace("{seq:int}", str(dead_letter(deployment, webhook)))
     return method, path, options_of(route, planted)
+
+
+def new_playground(deployment: Deployment, operator: str) -> str:
+    return str(deployment.ask("POST", "/v1/playgrounds", key=operator, json={}).json()["id"])
 
 
 def options_of(route: str, planted: Planted) -> dict[str, Any]:
@@ -930,7 +938,7 @@ def test_no_refusal_tells_an_agent_what_it_is_judged_by_or_why_it_is_held(scene:
         canaries.add(made)
         return made
 
-    hidden = frozenset({*flags.names(), "governance", "a person must look", "hold", "flag", "rouge", "criteri"})
+    hidden = frozenset({*flags.names(), "governance", "a person must", "hold", "flag", "rouge", "criteri"})
     tries: list[tuple[str, dict[str, Any]]] = [
         ("start", {}),
         ("complete", {"json": {"output": {"text": "another"}}}),

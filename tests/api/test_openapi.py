@@ -266,3 +266,12 @@ def test_the_documentation_loads_nothing_from_elsewhere(known: Known) -> None:
         assert reply.headers["content-type"].startswith("application/vnd.oai.openapi+json")
         assert "://" not in reply.text.replace("https://host/path", "")
     assert known.deployment.ask("GET", "/schema/elements", key=admin).status_code == 404
+
+
+def test_operations_are_named_after_their_functions(deployment: Deployment, admin: str) -> None:
+    described = deployment.ask("GET", "/schema/openapi.json", key=admin).json()
+    operations = [one for path in described["paths"].values() for one in path.values()]
+    names = [one["operationId"] for one in operations]
+    assert len(names) == len(set(names))
+    assert {"verify_work", "award_contract", "complete_task_run", "complete_task_run_alias"} <= set(names)
+    assert all(one["summary"] and one["description"] for one in operations)

@@ -21,7 +21,7 @@ from meruit.api.admission import BodyAdmission
 from meruit.api.auth import Authenticator, build_authentication
 from meruit.api.idempotency import KeysInFlight
 from meruit.api.logging import log, log_each
-from meruit.api.openapi import Documentation
+from meruit.api.openapi import Documentation, operation_id
 from meruit.api.playground_host import PlaygroundHosting, is_playground_path
 from meruit.api.problems import exception_handlers
 from meruit.api.query_params import reject_unknown_parameters
@@ -305,6 +305,7 @@ def _openapi() -> OpenAPIConfig:
         description="Proves whether an AI agent's work was done, how well, what it cost, and what is owed.",
         path="/schema",
         use_handler_docstrings=True,
+        operation_id_creator=operation_id,
         # The documentation pages of Litestar load scripts from the internet.
         render_plugins=[Documentation()],
         components=Components(security_schemes={"key": SecurityScheme(type="http", scheme="bearer")}),
