@@ -1,4 +1,16 @@
-"""Systems that an agent can act on: a record of patients, a portal, a clearinghouse, a drop for files, a telephone."""
+"""Playgrounds: systems that an agent can act on, each over its own protocol.
+
+Read in this order:
+
+- state.py - the content of one playground: items, versions, events, checkpoints
+- host.py - serves many playgrounds; descriptors.py - how many the limit of open files allows
+- seed.py - the first content of a playground
+- environment.py - playgrounds as the environments of task runs
+- fhir/, portal/, x12/ - a FHIR server, a payer's portal, a clearinghouse
+- mllp.py, sftp.py, files.py, phone_call.py, events.py - HL7 over MLLP, files over SFTP, a telephone, the event log
+- http.py, asgi.py - what the HTTP systems share
+- billing/ - providers that count tokens
+"""
 
 from typing import TYPE_CHECKING
 
