@@ -19,7 +19,7 @@ class AgentOutput(BaseModel):
         """Look the city up."""
         print(f"attempt {attempt}: {self.city}")
         if self.city != "Canberra":
-            raise VerificationRejected(f"{self.city} is no capital of Australia", code="wrong_city")
+            raise VerificationRejected(f"{self.city} is not the capital of Australia", code="wrong_city")
         return f"{self.city}, as the atlas says"
 
 

@@ -25,7 +25,7 @@ class AgentOutput(BaseModel):
         """Look the city up."""
         print(f"attempt {attempt}: {self.city}")
         if self.city != "Canberra":
-            raise VerificationRejected(f"{self.city} is no capital of Australia", code="wrong_city")
+            raise VerificationRejected(f"{self.city} is not the capital of Australia", code="wrong_city")
         return FinalResult(city=self.city, checked_in="the atlas")
 
 
