@@ -1174,3 +1174,32 @@ def test_no_more_keys_are_remembered_than_there_is_room_for(deploy: Deploy, monk
     for key in several:
         assert made.ask("GET", "/v1/outcomes", key=key).status_code == 200
     assert len(made.service.authenticator._known) == 2
+
+
+def test_wrong_keys_do_not_lock_out_a_valid_key(deploy: Deploy) -> None:
+    deployment = deploy()
+    right = deployment.key(Role.OPERATOR)
+    wrong = f"mk_{'0' * 12}.{'A' * 43}"
+    seen = [deployment.ask("GET", "/v1/outcomes", key=wrong).status_code for _ in range(15)]
+    assert (seen[0], seen[-1]) == (401, 429)
+    deployment.service.authenticator.clear_cache()
+    assert deployment.ask("GET", "/v1/outcomes", key=right).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Forwarded-For": "8.8.8.8"},
+        {"Forwarded": "for=8.8.8.8"},
+        {"Via": "1.1 proxy"},
+        {"X-Forwarded-Host": "example.org"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Host": "127.0.0.1:80@example.org"},
+        {"Host": ""},
+    ],
+    ids=str,
+)
+def test_without_keys_proxies_and_pages_are_refused(deploy: Deploy, headers: dict[str, str]) -> None:
+    deployment = deploy()
+    assert deployment.ask("GET", "/v1/outcomes", headers=headers).status_code == 401
+    assert deployment.ask("GET", "/v1/outcomes", headers={"Sec-Fetch-Site": "none"}).status_code == 200

@@ -130,7 +130,7 @@ def test_an_assertion_that_cannot_be_run_is_refused_by_its_place(here: Bench, cr
         ({"version": 0}, "version"),
         ({"prize": 1}, "prize"),
         ({"tasks": [task(scoring(1), colour="red")]}, "colour"),
-        ({"tasks": [task(scoring(1)), task(scoring(1))]}, "two tasks share"),
+        ({"tasks": [task(scoring(1)), task(scoring(1))]}, "tasks"),
         ({"tasks": [task({"metric": "rougeL"})]}, "tasks[0].criteria[0]"),
         ({"tasks": [task(scoring(1, weight=0))]}, "weight"),
         ({"tasks": [task(scoring(1, weight=-1))]}, "weight"),

@@ -14,11 +14,13 @@ from standardwebhooks import Webhook
 from tests.api.conftest import CRITERIA, WORK, Deploy, Deployment, code_of, settings_with
 from tests.api.test_auth import dead_letter, webhook_wish
 
+from meruit.api.routes import events
 from meruit.api.server import run
 from meruit.errors import StoreUnavailable
 from meruit.events.store.webhooks import MAX_WEBHOOKS, AddWebhook
 from meruit.model.access import Role
 from meruit.model.events import EventType
+from meruit.store.keys import Revoke
 
 PATIENCE_S = 30.0
 
@@ -302,3 +304,38 @@ def test_an_endpoint_that_is_not_there_is_counted(deploy: Deploy) -> None:
             break
         threading.Event().wait(0.05)
     assert failed._value.get() >= 1
+
+
+def test_a_stream_ends_with_its_key(either: Deployment, tenant: str) -> None:
+    listening = either.key(Role.AUDITOR, tenant)
+
+    said: list[bytes] = []
+
+    def revoke(body: bytes) -> bool:
+        said.append(body)
+        if len(said) == 1:
+            either.store.recorder.write(Revoke(listening.partition(".")[0], tenant))
+            either.service.authenticator.clear_cache()
+            either.store.recorder.write(_emit(tenant))
+        # The second thing that is sent is the end of the answer.
+        return len(said) > 1
+
+    reply = either.follow("/v1/events?after=0", revoke, key=listening)
+    assert reply.content == b": following\n\n"
+    assert either.service.open_streams[listening.partition(".")[0]] == 0
+
+
+def _emit(tenant: str) -> Any:
+    return lambda writing: writing.emit(tenant, EventType.CRITERIA_REGISTERED, "s", "k", {"name": "n"})
+
+
+def test_the_open_streams_of_a_key_are_limited(
+    either: Deployment, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator = either.key(Role.OPERATOR, tenant)
+    monkeypatch.setattr(events, "MAX_OPEN_STREAMS", 1)
+    either.service.open_streams[operator.partition(".")[0]] += 1
+    try:
+        assert either.ask("GET", "/v1/events", key=operator).status_code == 429
+    finally:
+        either.service.open_streams[operator.partition(".")[0]] -= 1

@@ -15,6 +15,7 @@ from meruit.log.merkle import is_included, leaf_hash
 from meruit.log.note import VerifierKey, open_checkpoint
 from meruit.model.access import Role
 from meruit.outcomes.store import erase as erasing
+from meruit.store import log as audit_log
 
 BAD = {"input": {"reference": "the cat sat"}, "output": {"text": "dogs run"}}
 
@@ -143,3 +144,13 @@ def test_a_bundle_convinces_a_stranger(either: Deployment, tenant: str, key: str
     assert {step.state for step in found.steps} == {AuditStepState.OK, AuditStepState.SKIPPED}
     broken = recheck.verify_bundle(reply.content[:-40] + bytes(40), key=signer)
     assert broken.failed is not None
+
+
+def test_too_many_entries_for_a_bundle_are_refused(
+    either: Deployment, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_log, "MAX_WINDOW", 4)
+    asked = {**WORK, "criteria": CRITERIA, "contract_id": "deal-7"}
+    ids = [either.ask("POST", "/v1/verify", key=key, json=asked).json()["outcome_id"] for _ in range(3)]
+    reply = either.ask("GET", f"/v1/outcomes/{ids[0]}/bundle", key=key)
+    assert (reply.status_code, code_of(reply)) == (409, "too_many_entries")

@@ -31,7 +31,7 @@ from meruit.api.routes.agent_runs_wire import (
 )
 from meruit.api.wire import Key, LabelQuery, Limit, PageCursor, anchor_pattern, json_response
 from meruit.errors import ApiProblem, NotFound, Problem, nearest
-from meruit.events.store import outbox
+from meruit.events.service import list_events
 from meruit.gate.limits import DEFAULT_ATTEMPTS, GateLimits
 from meruit.gate.run import AgentRun, RunRequest, RunState
 from meruit.gate.store import read as agent_reading
@@ -209,7 +209,7 @@ async def list_agent_run_events(
         subjects = frozenset({run.id, *(one.id for one in agent_reading.members(connection, tenant, run.id))})
         # The number of a run is that of its first event.
         start = run.seq - 1 if after is None else after
-        return outbox.events_after(connection, start, tenant=tenant, limit=limit, subjects=subjects)
+        return list_events(connection, tenant, after=start, limit=limit, subjects=subjects)
 
     found = await request.service.read(ask)
     return json_response(AgentRunEvents(found, found[-1].seq if len(found) == limit else None))

@@ -14,9 +14,8 @@ from meruit.api.auth import OPERATORS, READERS
 from meruit.api.request import ApiRequest
 from meruit.api.wire import PRINTABLE, Body, Limit, PageCursor, anchor_pattern, json_response
 from meruit.errors import ApiProblem, MeruitError, StoreError
-from meruit.events.store import deliveries, outbox, webhooks
-from meruit.events.store.deliveries import DeadLetter, Redeliver
-from meruit.events.store.webhooks import AddWebhook, IssuedWebhook, RemoveWebhook, Webhook
+from meruit.events import service as events
+from meruit.events.service import AddWebhook, DeadLetter, IssuedWebhook, Redeliver, RemoveWebhook, Webhook
 from meruit.model.events import EventType, OutboxEvent
 from meruit.model.record import Record
 from meruit.sources.http_guard import check_url
@@ -113,7 +112,7 @@ async def stream_events(
     wanted = _parse_types(types)
     start = int(last) if last is not None else after
     if start is None:
-        start = await service.read(outbox.newest)
+        start = await service.read(events.newest_event)
     if service.open_streams[request.caller.key_id] >= MAX_OPEN_STREAMS:
         raise ApiProblem(429, "too_many_streams", f"a key may have {MAX_OPEN_STREAMS} open streams; close one first")
     about = None if subject is None else frozenset({subject})
@@ -177,7 +176,9 @@ async def create_webhook(data: JSONBody[WebhookRequest], request: ApiRequest) ->
 async def list_webhooks(request: ApiRequest, after: WebhookQuery = None, limit: Limit = 50) -> WebhookPage:
     """List the webhooks of your tenant, without their secrets."""
     tenant = request.caller.tenant
-    found = await request.service.read(lambda connection: webhooks.page(connection, tenant, after=after, limit=limit))
+    found = await request.service.read(
+        lambda connection: events.list_webhooks(connection, tenant, after=after, limit=limit)
+    )
     return WebhookPage(found, found[-1].id if len(found) == limit else None)
 
 
@@ -194,7 +195,7 @@ async def list_dead_letters(
     """List the events that were not delivered although all retries were used."""
     tenant = request.caller.tenant
     found = await request.service.read(
-        lambda connection: deliveries.dead_letters(connection, tenant, webhook_id, after=after or 0, limit=limit)
+        lambda connection: events.list_dead_letters(connection, tenant, webhook_id, after=after or 0, limit=limit)
     )
     return DeadLetterPage(found, found[-1].seq if len(found) == limit else None)
 

@@ -1,0 +1,45 @@
+"""Read events, and manage webhooks and dead letters. Other packages use this, and not the store of events."""
+
+from sqlalchemy import Connection
+
+from meruit.events.store import deliveries, outbox, webhooks
+from meruit.events.store.deliveries import DeadLetter, Redeliver
+from meruit.events.store.webhooks import AddWebhook, IssuedWebhook, RemoveWebhook, Webhook
+from meruit.model.events import OutboxEvent
+
+__all__ = [
+    "AddWebhook",
+    "DeadLetter",
+    "IssuedWebhook",
+    "Redeliver",
+    "RemoveWebhook",
+    "Webhook",
+    "list_dead_letters",
+    "list_events",
+    "list_webhooks",
+    "newest_event",
+]
+
+
+def newest_event(connection: Connection) -> int:
+    """The number of the newest event; 0 when there is none."""
+    return outbox.newest(connection)
+
+
+def list_events(
+    connection: Connection, tenant: str, *, after: int, limit: int, subjects: frozenset[str] | None = None
+) -> list[OutboxEvent]:
+    """List the events of a tenant after a cursor, oldest first."""
+    return outbox.events_after(connection, after, tenant=tenant, limit=limit, subjects=subjects)
+
+
+def list_webhooks(connection: Connection, tenant: str, *, after: str | None, limit: int) -> list[Webhook]:
+    """List the webhooks of a tenant by id."""
+    return webhooks.page(connection, tenant, after=after, limit=limit)
+
+
+def list_dead_letters(
+    connection: Connection, tenant: str, webhook_id: str, *, after: int, limit: int
+) -> list[DeadLetter]:
+    """List the dead letters of a webhook, oldest event first; raises NotFound."""
+    return deliveries.dead_letters(connection, tenant, webhook_id, after=after, limit=limit)
