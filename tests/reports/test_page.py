@@ -162,7 +162,7 @@ def test_the_page_needs_nothing_from_elsewhere(page: str) -> None:
     assert "<script" not in page
 
 
-def test_the_header_says_all_that_one_must_know(report: Report, page: str) -> None:
+def test_the_header_has_the_facts_of_the_report(report: Report, page: str) -> None:
     for word in (
         "Population",
         "Excluded",
@@ -175,7 +175,7 @@ def test_the_header_says_all_that_one_must_know(report: Report, page: str) -> No
     ):
         assert word in page
     assert "example-prices 2026.3" in page
-    assert "two equal looks at least 60 minutes apart" in page
+    assert "at least 60 minutes" in page
 
 
 def test_every_excluded_run_is_there_with_its_message(report: Report, page: str) -> None:
@@ -203,7 +203,13 @@ def test_drawings_and_tables_can_be_read_aloud(page: str) -> None:
 def test_the_example_has_a_withdrawal_and_every_kind_of_drawing(report: Report, page: str) -> None:
     assert report.timeline.withdrawn == 1
     assert "✕" in page
-    for title in ("Pareto front", "Paired differences", "Tokens per step", "Looks at runs", "From local to billed"):
+    for title in (
+        "Pareto front",
+        "Paired differences",
+        "Tokens per step",
+        "Observations of runs",
+        "From local to billed",
+    ):
         assert title in page
 
 
@@ -216,26 +222,22 @@ def test_long_lists_are_cut_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
         for task in range(4)
     ]
     page = render(build_report(records)).decode()
-    assert "And 7 more runs: report.json has all of them." in page
-    assert "And 2 more tasks: report.json has all of them." in page
-    assert "2 more pairs are in the table." in page
+    assert all(value in page for value in ("7 more runs", "2 more tasks", "2 more pairs"))
 
 
-def test_what_cannot_be_drawn_is_told() -> None:
-    page = render(
-        build_report([recorded("a", "", cost=None, tokens=None, status=UsageStatus.PENDING, attempts=0)])
-    ).decode()
+def test_a_chart_without_data_is_replaced_by_a_note() -> None:
+    report = build_report([recorded("a", "", cost=None, tokens=None, status=UsageStatus.PENDING, attempts=0)])
+    assert (report.comparisons, report.tasks) == ((), 0)
+    page = render(report).decode()
     assert page.count("Not drawn") == 3
-    assert "Nothing to compare" in page
-    assert "No run names a task" in page
     assert "<figure>" not in page
 
 
-def test_steps_that_nobody_knows_are_told() -> None:
+def test_steps_with_unknown_tokens_are_counted() -> None:
     steps = [MeteredStep("plan", tokens=Tokens(5, 5)), MeteredStep("act")]
     looks = [Observation("1", NOON)]
     record = recorded("a", steps=steps)
-    assert b"nobody knows them by themselves: a: 1 steps" in render(build_report([record], lambda _run_id: looks))
+    assert b": a: 1 steps" in render(build_report([record], lambda _run_id: looks))
 
 
 @pytest.mark.parametrize("cost", [1e-9, 0.3, 1.0, 5e7])

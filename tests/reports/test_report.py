@@ -159,7 +159,7 @@ def test_a_cost_that_is_no_amount_is_unknown(cost: str) -> None:
 def test_no_success_has_no_price() -> None:
     spend = of(build_report([recorded("a", success=False)]), "a").spend
     assert spend.per_success is None
-    assert "no verified run" in spend.why_not
+    assert spend.why_not
 
 
 def test_a_free_task_has_no_logarithm_and_is_told() -> None:
@@ -221,11 +221,11 @@ def test_the_pairs_of_a_measure_are_one_family() -> None:
     assert min(one.p_holm or 1 for one in scores) == pytest.approx(3 * min(one.p or 1 for one in scores))
 
 
-def test_who_has_no_verified_run_is_told_and_keeps_nobody_from_comparing() -> None:
+def test_an_agent_without_a_verified_run_is_noted_and_others_compared() -> None:
     records = grid(6, a=["1", "2"], b=["2", "3"])
     records += [recorded("c", f"t{task:02}", status=WARNING) for task in range(6)]
     report = build_report(records)
-    assert any("c has no verified run" in note for note in report.notes)
+    assert any(note.startswith("c ") for note in report.notes)
     assert pair(report, Measure.COST).tasks == 6
     assert len([one for one in report.comparisons if one.among is RunPopulation.FINISHED]) == 3
     assert [one.agent for one in report.points] == ["a", "b"]
@@ -240,14 +240,14 @@ def test_unequal_exclusion_is_found() -> None:
     assert build_report([recorded("a")]).exclusions[0].p is None
 
 
-def test_what_was_not_recorded_counts_as_no_success_and_the_bounds_say_at_best() -> None:
+def test_an_unrecorded_result_counts_as_failure_within_bounds() -> None:
     records = [recorded("a", "t", 1), recorded("a", "t", 2, success=None), recorded("a", "t", 3, finished=False)]
     report = build_report(records)
     found = of(report, "a").success
     assert (found.rate, found.unknown) == (0.5, 1)
     assert found.bounds is not None
     assert [*found.bounds] == pytest.approx([1 / 3, 1])
-    assert any("do not say whether they succeeded" in note for note in report.notes)
+    assert any(note.startswith("1 finished runs") for note in report.notes)
 
 
 def test_nothing_recorded_is_no_rate() -> None:
@@ -264,7 +264,7 @@ def test_a_run_without_a_task_counts_for_its_agent_and_in_no_pair() -> None:
     report = build_report(records)
     assert of(report, "a").success.interval is not None
     assert report.comparisons == ()
-    assert any("16 runs name no task" in note for note in report.notes)
+    assert any(note.startswith("16 runs") for note in report.notes)
 
 
 def test_costs_in_two_currencies_are_not_added() -> None:
@@ -303,22 +303,22 @@ def test_places_are_intervals() -> None:
     ]
 
 
-def test_one_run_told_twice_is_one_run_and_told_otherwise_is_refused() -> None:
+def test_a_repeated_run_counts_once_and_a_different_one_is_refused() -> None:
     assert build_report([recorded("a"), recorded("a")]).runs == 1
-    with pytest.raises(ReportError, match=r"'a/t/1' is given twice, with different contents"):
+    with pytest.raises(ReportError, match="'a/t/1'"):
         build_report([recorded("a"), recorded("a", success=False)])
 
 
-def test_who_is_not_recorded_cannot_be_reported_on() -> None:
-    with pytest.raises(ReportError, match="did you mean 'scout'"):
+def test_a_report_needs_recorded_agents_and_not_too_many() -> None:
+    with pytest.raises(ReportError, match="'scout'"):
         build_report([recorded("scout")], agents=["scuot"])
-    with pytest.raises(ReportError, match="no run is recorded"):
+    with pytest.raises(ReportError):
         build_report([])
-    with pytest.raises(ReportError, match="name some"):
+    with pytest.raises(ReportError, match=f"{MOST_AGENTS:,}"):
         build_report([recorded(f"a{number}") for number in range(MOST_AGENTS + 1)])
 
 
-def test_only_some_agents_are_told_in_the_order_of_their_names() -> None:
+def test_selected_agents_are_compared_in_the_order_given() -> None:
     report = build_report(grid(5, a=["1"], b=["2"], c=["3"]), agents=("c", "a"))
     assert report.runs == 10
     assert {(one.a, one.b) for one in report.comparisons} == {("c", "a")}

@@ -1,4 +1,16 @@
-"""What may be said of agents, and no more: costs of verified runs, success of all of them, and how sure either is."""
+"""Reports that compare agents: the cost of their verified runs, the success of all runs, and how certain both are.
+
+Read in this order:
+
+- runs_file.py - recorded runs in a JSON file
+- population.py - which runs are counted, and which are excluded by which rule
+- statistics.py - intervals and tests
+- agent_summary.py - one agent
+- compare.py - agents against each other
+- reconciliation.py - observations, and local against billed tokens
+- report.py - the report as data
+- page.py, sections.py, charts.py, markup.py, number_format.py - the report as an HTML page
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Each agent by itself: how often it succeeds over all its runs, and what its verified runs used and cost."""
+"""One agent: how often it succeeds over all its runs, and what its verified runs used and cost."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from meruit.reports.statistics import (
 )
 
 MOST_TRIES = 10
-"""Up to how many tries pass@k and pass^k are told."""
+"""The highest k of pass@k and pass^k."""
 
 
 class Measure(StrEnum):
@@ -42,27 +42,27 @@ class CostBasis(NamedTuple):
 
 
 class Share(Record, frozen=True):
-    """How many of so many runs, or how well on the whole; what nobody recorded counts as nothing, and is told."""
+    """The share of successes, or the mean score; a run without a recorded result counts as 0."""
 
     runs: int
     met: float
-    """Successes, or points."""
+    """Successes, or the sum of scores."""
     unknown: int
     rate: float | None
-    """None where nothing at all was recorded."""
+    """None where no result was recorded."""
     interval: ConfidenceInterval | None
     bounds: Bounds | None
-    """At worst and at best, whatever became of the runs that are not known or not counted."""
+    """The lowest and highest possible value, given the runs without a known result."""
 
 
 class GeometricMean(Record, frozen=True):
-    """The geometric mean over tasks: what a typical task takes."""
+    """The geometric mean over tasks: the amount of a typical task."""
 
     tasks: int
     mean: float | None
     interval: ConfidenceInterval | None = None
     left_out: int = 0
-    """Tasks that took nothing, or where that is unknown: a logarithm knows neither."""
+    """Tasks with an amount that is zero or unknown, which has no logarithm."""
     why_not: str = ""
 
 
@@ -71,12 +71,12 @@ class Spend(Record, frozen=True):
 
     runs: int
     unknown: int
-    """Runs whose cost nobody knows; they are no zeros."""
+    """Runs with an unknown cost; it does not count as zero."""
     total: Decimal | None
-    """Of those that are known."""
+    """The sum of the known costs."""
     typical: GeometricMean
     per_success: Decimal | None
-    """All that was spent, failures included, for each success."""
+    """The cost of all runs, including failures, for each success."""
     why_not: str = ""
 
 
@@ -100,9 +100,9 @@ class AgentSummary(Record, frozen=True):
     verified: int
     tasks: int
     success: Share
-    """Of all finished runs."""
+    """Over all finished runs."""
     success_verified: Share
-    """Of verified runs alone: the second line, which forgets those that failed half-way."""
+    """Over verified runs only, which leaves out runs that failed half-way."""
     score: Share
     pass_at_k: dict[str, float]
     pass_hat_k: dict[str, float]
@@ -111,19 +111,19 @@ class AgentSummary(Record, frozen=True):
     assurance: dict[str, int]
     """Verified runs by how closely the provider's count belongs to them."""
     place: ConfidenceInterval | None = None
-    """Between which places it lies by success or score."""
+    """The interval of its rank by success or score."""
     place_by_cost: ConfidenceInterval | None = None
 
 
 def outcome_value(row: ReportRow, measure: Measure) -> float | None:
-    """A run's success or score as a number; None where nobody recorded it."""
+    """A run's success or score as a number; None where it was not recorded."""
     if measure is Measure.SCORE:
         return row.score
     return None if row.success is None else float(row.success)
 
 
 def consumption(row: ReportRow, measure: Measure, money: CostBasis) -> float | None:
-    """What a run took, in money or tokens; None where nobody knows."""
+    """The cost or the tokens of a run; None where unknown."""
     if measure is Measure.TOKENS:
         return None if row.tokens is None else float(row.tokens.total)
     cost = row.cost(*money)
@@ -131,7 +131,7 @@ def consumption(row: ReportRow, measure: Measure, money: CostBasis) -> float | N
 
 
 def summarize_agent(agent: str, rows: Sequence[ReportRow], money: CostBasis) -> AgentSummary:
-    """What can be said of one agent."""
+    """Summarise one agent."""
     finished = [row for row in rows if row.finished]
     verified = [row for row in rows if row.is_verified]
     tries = [(len(several), sum(row.success is True for row in several)) for several in by_task(finished).values()]
@@ -181,7 +181,7 @@ def _mean_interval(groups: Sequence[Sequence[float]]) -> ConfidenceInterval | No
 def task_means(
     rows: Sequence[ReportRow], value: Callable[[ReportRow], float | None], *, strict: bool
 ) -> dict[str, float | None]:
-    """For each task the mean over its runs; unknown where one of them is, or counted as 0 where not strict."""
+    """The mean over the runs of each task; unknown where one run is, or counts as 0 where not strict."""
     return {task: _mean([value(row) for row in several], strict=strict) for task, several in by_task(rows).items()}
 
 
@@ -192,7 +192,7 @@ def _mean(values: Sequence[float | None], *, strict: bool) -> float | None:
 
 
 def geometric_mean(means: Mapping[str, float | None]) -> GeometricMean:
-    """The geometric mean of what tasks took, those left out that took nothing or nobody knows what."""
+    """The geometric mean over tasks, without those whose amount is zero or unknown."""
     logs = [math.log(one) for one in means.values() if one is not None and one > 0]
     out = len(means) - len(logs)
     if not logs:

@@ -1,4 +1,4 @@
-"""The drawings of a report, in SVG by our own hand: no script, no font, nothing from elsewhere."""
+"""The charts of a report, as SVG without scripts, fonts or external files."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -21,12 +21,12 @@ from meruit.reports.reconciliation import (
 )
 
 WIDTH = 460.0
-"""Of every drawing, in its own units: on a phone nearly as many pixels, so that its words stay readable."""
+"""The width of every chart; about as many pixels as a phone has, so that its text stays readable."""
 LEFT = 46.0
 RIGHT = WIDTH - 14.0
 LONGEST_LABEL = 26
 MOST_PAIRS = 60
-"""Rows of a forest plot."""
+"""How many rows a forest plot has."""
 MOST_TICKS = 7
 SIGNIFICANT = 0.05
 
@@ -48,7 +48,7 @@ PART_WORDS = {
 
 
 class Axis(NamedTuple):
-    """Where values lie between two edges."""
+    """Maps values to positions between two edges."""
 
     low: float
     high: float
@@ -56,7 +56,7 @@ class Axis(NamedTuple):
     end: float
 
     def at(self, value: float) -> float:
-        """The place of a value; beyond the edges, the edge."""
+        """The position of a value; beyond the edges, the edge."""
         part = (value - self.low) / (self.high - self.low)
         return self.start + min(1.0, max(0.0, part)) * (self.end - self.start)
 
@@ -65,7 +65,7 @@ class Axis(NamedTuple):
 
 
 def cost_against_value(points: Sequence[Point], measure: str, currency: str) -> Markup:
-    """Each agent between what a typical task costs and what it achieves, and the front that nobody betters."""
+    """Draw each agent by the cost of a typical task and its result, with the Pareto front."""
     height, bottom = 330.0, 284.0
     costs = [edge for one in points for edge in (one.cost, *_edges(one.cost_interval))]
     low, high = _decades(costs)
@@ -81,12 +81,14 @@ def cost_against_value(points: Sequence[Point], measure: str, currency: str) -> 
         [_point(one, x, y) for one in points],
         _point_labels(points, x, y),
     ]
-    told = "; ".join(f"{one.agent}: {format_number(one.cost)} {currency}, {format_share(one.value)}" for one in points)
-    return _drawing(f"Cost against {measure}, with the Pareto front", f"{told}.", height, drawn)
+    description = "; ".join(
+        f"{one.agent}: {format_number(one.cost)} {currency}, {format_share(one.value)}" for one in points
+    )
+    return _drawing(f"Cost against {measure}, with the Pareto front", f"{description}.", height, drawn)
 
 
 def _front_line(points: Sequence[Point], x: Axis, y: Axis) -> Child:
-    """In steps: between two agents nothing better is known than the cheaper one."""
+    """Draw the front in steps: between two agents, the cheaper one is the best known."""
     corners, before = [], None
     for one in points:
         place = (x.at(math.log10(one.cost)), y.at(one.value))
@@ -94,8 +96,8 @@ def _front_line(points: Sequence[Point], x: Axis, y: Axis) -> Child:
             corners.append((place[0], before[1]))
         corners.append(place)
         before = place
-    told = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
-    return tag("polyline", points=told, class_="front") if len(points) > 1 else None
+    description = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
+    return tag("polyline", points=description, class_="front") if len(points) > 1 else None
 
 
 def _point(one: Point, x: Axis, y: Axis) -> Child:
@@ -117,7 +119,7 @@ def _point(one: Point, x: Axis, y: Axis) -> Child:
 
 
 def _point_labels(points: Sequence[Point], x: Axis, y: Axis) -> Child:
-    """Beside the points, pushed apart where they would cover each other."""
+    """Place labels beside the points, apart from each other."""
     lowest, drawn = -math.inf, []
     for one in sorted(points, key=lambda one: (y.at(one.value), one.agent)):
         across = x.at(math.log10(one.cost))
@@ -131,7 +133,7 @@ def _point_labels(points: Sequence[Point], x: Axis, y: Axis) -> Child:
 
 
 def forest(comparisons: Sequence[Comparison], title: str) -> Markup:
-    """Pairs of agents with their intervals; the band is what so many tasks could find, a mark what holds after Holm."""
+    """Draw pairs of agents with their intervals, the minimal detectable difference, and what holds after Holm."""
     shown = [one for one in comparisons if one.estimate is not None][:MOST_PAIRS]
     ratio = any(one.scale is ComparisonScale.RATIO for one in shown)
     scaled: Callable[[float], float] = math.log if ratio else float
@@ -147,8 +149,8 @@ def forest(comparisons: Sequence[Comparison], title: str) -> Markup:
         _text(WIDTH / 2, bottom + 36, "ratio (log scale)" if ratio else "difference, percentage points", "middle"),
         [_forest_row(one, x, 14 + row * place, scaled) for place, one in enumerate(shown)],
     ]
-    told = "; ".join(f"{one.a} against {one.b}: {_describe_comparison(one)}" for one in shown)
-    return _drawing(title, f"{told}.", bottom + 46, drawn)
+    description = "; ".join(f"{one.a} against {one.b}: {_describe_comparison(one)}" for one in shown)
+    return _drawing(title, f"{description}.", bottom + 46, drawn)
 
 
 def _tick(value: float, *, ratio: bool) -> str:
@@ -192,7 +194,7 @@ def _describe_comparison(one: Comparison) -> str:
 
 
 def tokens_per_step(agents: Sequence[AgentSteps]) -> Iterable[Markup]:
-    """A drawing for each agent, all to one scale."""
+    """Draw one chart for each agent, all on one scale."""
     most = max((_sum(step) for agent in agents for step in agent.steps), default=0.0)
     return [_steps(agent, _round_up(most)) for agent in agents if agent.steps and most]
 
@@ -219,8 +221,8 @@ def _steps(agent: AgentSteps, most: float) -> Markup:
         ],
         _text((LEFT + RIGHT) / 2, bottom + 34, f"step; mean of {agent.runs:,} verified runs", "middle"),
     ]
-    told = "; ".join(f"step {step.place}: {format_number(_sum(step))}" for step in agent.steps)
-    return _drawing(f"Tokens per step of {agent.agent}", f"{told}.", bottom + 44, drawn)
+    description = "; ".join(f"step {step.place}: {format_number(_sum(step))}" for step in agent.steps)
+    return _drawing(f"Tokens per step of {agent.agent}", f"{description}.", bottom + 44, drawn)
 
 
 def _bar(step: StepUse, y: Axis, left: float, width: float) -> Child:
@@ -235,15 +237,15 @@ def _bar(step: StepUse, y: Axis, left: float, width: float) -> Child:
     return parts
 
 
-# How runs came to be believed.
+# Observations of runs.
 
 
 def reconciliation(timeline: Timeline) -> Markup:
-    """Runs from their end on: what was claimed when, every look, and where a claim was withdrawn."""
+    """Draw runs from their end on: each observation, the status after it, and withdrawals."""
     row, top = 34.0, 12.0
-    looks = [one.minutes for line in timeline.rows for one in line.observations]
+    marks = [one.minutes for line in timeline.rows for one in line.observations]
     changes = [one.minutes for line in timeline.rows for one in line.changes]
-    last = max([*looks, *changes, 120.0])
+    last = max([*marks, *changes, 120.0])
     x = Axis(0.0, math.log10(1 + last), 14.0, RIGHT)
     bottom = top + row * len(timeline.rows)
     ticks = [(10, "10 min"), (60, "1 h"), (360, "6 h"), (1440, "1 d"), (10080, "7 d")]
@@ -253,8 +255,8 @@ def reconciliation(timeline: Timeline) -> Markup:
         _text(WIDTH / 2, bottom + 36, "since the run's end (log scale)", "middle"),
         [_timeline_row(line, x, top + row * place) for place, line in enumerate(timeline.rows)],
     ]
-    told = "; ".join(f"{one.run}: {len(one.observations)} looks, {one.status}" for one in timeline.rows)
-    return _drawing("Looks at runs, and what was claimed after each", f"{told}.", bottom + 46, drawn)
+    description = "; ".join(f"{one.run}: {len(one.observations)} observations, {one.status}" for one in timeline.rows)
+    return _drawing("Observations of runs, and the status after each", f"{description}.", bottom + 46, drawn)
 
 
 def _timeline_row(line: TimelineRow, x: Axis, top: float) -> Child:
@@ -273,10 +275,10 @@ def _timeline_row(line: TimelineRow, x: Axis, top: float) -> Child:
         )
         for (minutes, status), end in zip(starts, ends, strict=True)
     ]
-    looks = [
+    marks = [
         tag(
             "circle",
-            tag("title", f"{one.minutes:.0f} min: {one.told}"),
+            tag("title", f"{one.minutes:.0f} min: {one.summary}"),
             cx=_after(x, one.minutes),
             cy=middle,
             r=4.0,
@@ -290,7 +292,7 @@ def _timeline_row(line: TimelineRow, x: Axis, top: float) -> Child:
     return [
         _text(14, top + 12, f"{_truncate(line.run)} · {_truncate(line.agent)}", "start", "name"),
         spans,
-        looks,
+        marks,
         withdrawn,
     ]
 
@@ -303,7 +305,7 @@ def _after(x: Axis, minutes: float) -> float:
 
 
 def local_to_billed(several: Sequence[Waterfall]) -> Markup:
-    """What runs counted, each reason why the provider counts otherwise, and what it counts."""
+    """Draw the runs' own count, each reason for a difference, and the provider's count."""
     steps: list[tuple[str, float, float, str]] = []
     local, billed = sum(one.local for one in several), sum(one.billed for one in several)
     steps.append(("counted by the runs", 0, local, "total"))
@@ -316,26 +318,26 @@ def local_to_billed(several: Sequence[Waterfall]) -> Markup:
     steps.append(("counted by the provider", 0, billed, "total"))
     x, row = Axis(0.0, max([1.0, *(edge for _, *edges, _ in steps for edge in map(float, edges))]), 14.0, RIGHT), 44.0
     drawn = [_waterfall_bar(step, x, 8 + row * place) for place, step in enumerate(steps)]
-    told = "; ".join(f"{word}: {format_number(int(end - start))}" for word, start, end, _ in steps)
-    return _drawing("From local to billed tokens", f"{told}.", 16 + row * len(steps), drawn)
+    description = "; ".join(f"{word}: {format_number(int(end - start))}" for word, start, end, _ in steps)
+    return _drawing("From local to billed tokens", f"{description}.", 16 + row * len(steps), drawn)
 
 
 def _waterfall_bar(step: tuple[str, float, float, str], x: Axis, top: float) -> Child:
     word, start, end, kind = step
     left, right = sorted((x.at(start), x.at(end)))
-    told = f"{int(end - start):+,}" if kind != "total" else f"{int(end):,}"
+    description = f"{int(end - start):+,}" if kind != "total" else f"{int(end):,}"
     return [
         _text(14, top + 12, word, "start", "name"),
-        _text(RIGHT, top + 12, told, "end"),
+        _text(RIGHT, top + 12, description, "end"),
         tag("rect", x=left, y=top + 18, width=max(1.5, right - left), height=16.0, class_=f"fill-{kind}"),
     ]
 
 
-# What they share.
+# Shared parts.
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> Markup:
-    """Colours and their meaning, (class, word) each."""
+    """Draw the legend: pairs of a CSS class and a word."""
     return tag(
         "ul",
         [tag("li", tag("span", class_=f"swatch fill-{name}", aria_hidden="true"), word) for name, word in entries],
@@ -374,14 +376,14 @@ def _edges(interval: ConfidenceInterval | None) -> tuple[float, ...]:
 
 
 def _decades(costs: Sequence[float]) -> tuple[float, float]:
-    """Between which powers of ten costs lie, with some room."""
+    """The range of costs, with a margin."""
     low, high = math.log10(min(costs)), math.log10(max(costs))
     room = max(0.15, (high - low) * 0.12)
     return low - room, high + room
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Ones, twos and fives, or as few of them as leave room to read."""
+    """Ticks at 1, 2 and 5, fewer where they would be too close."""
     powers = range(math.floor(low), math.ceil(high) + 1)
     fine = [math.log10(step) + power for power in powers for step in (1, 2, 5)]
     shown = [one for one in fine if low <= one <= high]
@@ -391,20 +393,20 @@ def _log_ticks(low: float, high: float) -> list[float]:
 
 
 def _round_up(value: float) -> float:
-    """The next number that is easy to read."""
+    """The next round number."""
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= value)
 
 
 def _even_ticks(most: float) -> list[float]:
-    """One or two easy numbers on either side of zero."""
+    """One or two round numbers on either side of zero."""
     step = _round_up(most / 2.5)
     sides = [step * place for place in (1, 2) if step * place <= most] or [step / 2]
     return [*(-one for one in reversed(sides)), 0.0, *sides]
 
 
 def _ratio_ticks(most: float) -> list[float]:
-    """Easy factors on either side of one, as logarithms."""
+    """Round factors on either side of one, as logarithms."""
     easy = (1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2, 3, 5, 10, 100, 1e3, 1e6, 1e9)
     fit = [math.log(one) for one in easy if math.log(one) <= most * 0.95][-1:] or [most * 0.9]
     return [-fit[0], 0.0, fit[0]]

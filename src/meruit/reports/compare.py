@@ -1,4 +1,4 @@
-"""Agents against each other, on the tasks that all of them did: pairs, families of them, places, and the front."""
+"""Compare agents on the tasks that all of them have: pairs, families of tests, ranks, and the Pareto front."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -26,33 +26,33 @@ from meruit.reports.statistics import (
 )
 
 CONSUMPTION_MEASURES = (Measure.COST, Measure.TOKENS)
-"""What runs take: less is better, halves and doubles count, and only verified runs are believed."""
+"""Amounts: less is better, they are compared by ratio, and only verified runs count."""
 
 
 class RunPopulation(StrEnum):
-    """Which runs are compared."""
+    """The runs that are compared."""
 
     FINISHED = "finished"
-    """All that ended, on tasks where every compared agent has one: intention to treat."""
+    """All finished runs, on tasks where every compared agent has one (intention to treat)."""
     VERIFIED = "verified"
-    """Those alone, on tasks where every compared agent has one."""
+    """Verified runs only, on tasks where every compared agent has one."""
 
 
 class ComparisonScale(StrEnum):
-    """How two agents are set against each other."""
+    """How two agents are compared."""
 
     DIFFERENCE = "difference"
-    """The first less the second; 0 is alike."""
+    """The first minus the second; 0 means equal."""
     RATIO = "ratio"
-    """The first divided by the second, of geometric means; 1 is alike."""
+    """The ratio of geometric means; 1 means equal."""
 
 
 class TotalsRatio(Record, frozen=True):
-    """What all tasks took together, the first agent's divided by the second's."""
+    """The ratio of the totals over all tasks."""
 
     ratio: float
     interval: ConfidenceInterval
-    """By drawing tasks again and again."""
+    """The bootstrap interval over tasks."""
 
 
 class Comparison(Record, frozen=True):
@@ -67,16 +67,16 @@ class Comparison(Record, frozen=True):
     runs_a: int
     runs_b: int
     value_a: float | None
-    """The mean over tasks; geometric where a ratio is told."""
+    """The mean over tasks; the geometric mean for a ratio."""
     value_b: float | None
     estimate: float | None
     interval: ConfidenceInterval | None
     p: float | None
-    """Of there being no difference."""
+    """The probability of this difference by chance."""
     p_holm: float | None
     """Adjusted for all pairs of this measure."""
     mde: float | None
-    """The smallest difference that so many tasks find four times of five; of ratios, the factor."""
+    """The smallest difference that so many tasks detect in 80 % of cases; for ratios, the factor."""
     ranks: SignedRanks | None
     delta: float | None
     """Cliff's: how much more often a task of `a` is above one of `b` than below."""
@@ -86,15 +86,15 @@ class Comparison(Record, frozen=True):
     tied: int
     totals: TotalsRatio | None = None
     left_out: int = 0
-    """Tasks in common that are in no ratio: they took nothing, or that is unknown."""
+    """Common tasks without a ratio: an amount is zero or unknown."""
     took_nothing: int = 0
-    """Those of them of which one agent took nothing, which has no logarithm."""
+    """Those of them with an amount of zero, which has no logarithm."""
     why_not: str = ""
-    """Why there is no interval."""
+    """Why the interval is missing."""
 
 
 def describe_left_out(one: Comparison) -> str:
-    """How many tasks are in no ratio, and why; empty where none is."""
+    """Describe how many tasks have no ratio, and why; empty where all have one."""
     unknown = one.left_out - one.took_nothing
     reasons = [f"{one.took_nothing:,} took nothing"] if one.took_nothing else []
     reasons += [f"of {unknown:,} it is unknown"] if unknown else []
@@ -103,7 +103,7 @@ def describe_left_out(one: Comparison) -> str:
 
 
 class Point(Record, frozen=True):
-    """An agent between what it costs and what it achieves."""
+    """An agent by its cost and its result."""
 
     agent: str
     cost: float
@@ -114,27 +114,27 @@ class Point(Record, frozen=True):
 
 
 class MeasureColumns(NamedTuple):
-    """One measure of all compared agents, on the tasks that they have in common."""
+    """One measure of all compared agents, on their common tasks."""
 
     measure: Measure
     among: RunPopulation
     columns: dict[str, list[float]]
-    """By agent one number a task, in the same order."""
+    """One number for each task, by agent, in the same order."""
     runs: dict[str, int]
     tasks: tuple[str, ...]
     unknown: int = 0
-    """Tasks in common that are left out because somebody's amount is unknown."""
+    """Common tasks that are left out because an amount is unknown."""
 
 
 def common_tasks(agents: Mapping[str, Sequence[ReportRow]], among: RunPopulation) -> tuple[str, ...]:
-    """The tasks that every agent has such a run of; one that has none at all keeps nobody from comparing."""
+    """The tasks of which every agent has such a run; an agent without any such run is ignored."""
     several = [{row.task for row in rows if row.task and _is_among(row, among)} for rows in agents.values()]
     present = [tasks for tasks in several if tasks]
     return tuple(sorted(set[str].intersection(*present))) if present else ()
 
 
 def tasks_to_compare(agents: Mapping[str, Sequence[ReportRow]]) -> tuple[str, ...]:
-    """The tasks on which tokens and cost are compared; none where of several agents only one has a verified run."""
+    """The tasks on which tokens and cost are compared; none where only one of several agents has a verified run."""
     verified = sum(any(_is_among(row, RunPopulation.VERIFIED) for row in rows) for rows in agents.values())
     return common_tasks(agents, RunPopulation.VERIFIED) if verified >= min(2, len(agents)) else ()
 
@@ -142,7 +142,7 @@ def tasks_to_compare(agents: Mapping[str, Sequence[ReportRow]]) -> tuple[str, ..
 def measure_columns(
     agents: Mapping[str, Sequence[ReportRow]], measure: Measure, among: RunPopulation, money: CostBasis
 ) -> MeasureColumns:
-    """A measure of the agents of whom anything is known by it, task by task."""
+    """Collect a measure task by task, for the agents that have it."""
     taken = measure in CONSUMPTION_MEASURES
 
     def value(row: ReportRow) -> float | None:
@@ -151,7 +151,7 @@ def measure_columns(
     chosen = {agent: [row for row in rows if row.task and _is_among(row, among)] for agent, rows in agents.items()}
     present = {agent: rows for agent, rows in chosen.items() if any(value(row) is not None for row in rows)}
     shared = common_tasks(agents, among)
-    # What an agent achieved counts as nothing where nobody recorded it; what it took is not known then.
+    # A result that was not recorded counts as 0; an amount that was not recorded is unknown.
     means = {agent: task_means(rows, value, strict=taken) for agent, rows in present.items()}
     known = {task: None for task in shared if all(several[task] is not None for several in means.values())}
     return MeasureColumns(
@@ -169,7 +169,7 @@ def _is_among(row: ReportRow, among: RunPopulation) -> bool:
 
 
 def comparisons(field: MeasureColumns) -> tuple[Comparison, ...]:
-    """Every pair of agents; the pairs of one measure are one family, by which chances are adjusted."""
+    """Compare every pair of agents; the pairs of one measure are one family of tests."""
     enough = field.measure in CONSUMPTION_MEASURES and len(field.tasks) >= FEWEST_TO_RESAMPLE
     drawn = dict(zip(field.columns, bootstrap_totals([*field.columns.values()]), strict=True)) if enough else {}
     found = [_pair(field, a, b, drawn) for a, b in combinations(field.columns, 2)]
@@ -227,7 +227,7 @@ def _totals(
 
 
 def rank_ranges(field: MeasureColumns) -> dict[str, ConfidenceInterval]:
-    """Between which places each agent lies; nothing for too few tasks, or nobody to compare with."""
+    """The interval of each agent's rank; empty for too few tasks, or only one agent."""
     if len(field.tasks) < FEWEST_TASKS or len(field.columns) < 2:
         return {}
     found = rank_intervals(
@@ -237,7 +237,7 @@ def rank_ranges(field: MeasureColumns) -> dict[str, ConfidenceInterval]:
 
 
 def pareto_front(points: Sequence[Point]) -> tuple[Point, ...]:
-    """The points, the cheapest first, with those marked that no other betters: none cheaper and as good, or better."""
+    """Sort the points by cost, and mark those on the Pareto front: no other agent is both as cheap and as good."""
     order = sorted(points, key=lambda one: (one.cost, -one.value, one.agent))
     return tuple(
         msgspec.structs.replace(one, on_front=not any(_dominates(other, one) for other in order)) for one in order

@@ -1,4 +1,4 @@
-"""How numbers of a report are written: with as many digits as mean something, and a dash for what is unknown."""
+"""Format the numbers of a report: with significant digits, and a dash for an unknown value."""
 
 from decimal import Decimal
 
@@ -13,7 +13,7 @@ def format_share(value: float | None) -> str:
 
 
 def format_number(value: float | Decimal | None) -> str:
-    """A count, or any number in four digits or so."""
+    """Format a count, or any number with about four digits."""
     if value is None:
         return UNKNOWN
     if isinstance(value, int):
@@ -33,24 +33,24 @@ def format_money(value: float | Decimal | None, currency: str) -> str:
 
 
 def format_p(p: float | None) -> str:
-    """`0.031`, and never a bare zero."""
+    """Format a probability: `0.031`, and never 0."""
     if p is None:
         return UNKNOWN
     return "< 0.0001" if p < 0.0001 else f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
 
 
 def format_difference(value: float | None) -> str:
-    """A difference in percentage points."""
+    """Format a difference in percentage points."""
     return UNKNOWN if value is None else f"{100 * value:+.1f}"
 
 
 def format_factor(value: float | None) -> str:
-    """A ratio."""
+    """Format a ratio."""
     return UNKNOWN if value is None else f"× {value:.3f}"
 
 
 def format_places(interval: ConfidenceInterval | None) -> str:
-    """`1 to 3`, never a bare place."""
+    """Format the interval of a rank: `1 to 3`."""
     if interval is None:
         return UNKNOWN
     return f"{interval.low:.0f} to {interval.high:.0f}" if interval.low != interval.high else f"{interval.low:.0f}"

@@ -1,4 +1,4 @@
-"""A report as one HTML file: no script, nothing from elsewhere; readable on a phone, in the dark and on paper."""
+"""A report as one HTML file without scripts or external files, for phones, dark mode and paper."""
 
 from collections.abc import Callable
 from functools import cache
@@ -10,7 +10,7 @@ from meruit.reports.number_format import UNKNOWN, format_share
 from meruit.reports.report import Report
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-"""What a browser may load for the page: nothing."""
+"""The page may load nothing."""
 PARTS: tuple[tuple[str, str, Callable[[Report], Child]], ...] = (
     ("leaderboard", "Leaderboard", sections.leaderboard),
     ("front", "Cost against score", sections.front),
@@ -18,18 +18,18 @@ PARTS: tuple[tuple[str, str, Callable[[Report], Child]], ...] = (
     ("exclusions", "Who is not counted", sections.exclusions),
     ("tries", "Several tries", sections.tries),
     ("steps", "Tokens per step", sections.steps),
-    ("looks", "How runs came to be believed", sections.observations),
+    ("observations", "How runs were verified", sections.observations),
     ("waterfall", "From local to billed", sections.waterfall),
     ("ledger", "Ledger", sections.ledger),
     ("tasks", "Task by task", sections.tasks),
     ("excluded", "Every excluded run", sections.exclusion_list),
     ("methods", "How it was computed", sections.methods),
 )
-"""The anchor, the heading and the content of each, in order."""
+"""The anchor, the heading and the content of each section, in order."""
 
 
 def render(report: Report) -> bytes:
-    """The whole page; the same report gives the same bytes."""
+    """Render the page; the same report gives the same bytes."""
     head = tag(
         "head",
         void_tag("meta", charset="utf-8"),
@@ -67,24 +67,24 @@ def _header(report: Report) -> Markup:
             f"finished, {report.verified:,} verified; {report.tasks_compared:,} tasks where every agent is verified"
         ),
         "Excluded": join_markup(
-            f"{out:,} of {report.runs:,} runs ({format_share(out / report.runs)}) are in no claim about tokens and cost: ",
+            f"{out:,} of {report.runs:,} runs ({format_share(out / report.runs)}) are excluded from tokens and cost: ",
             tag("a", "by reason", href="#exclusions"),
             ", ",
             tag("a", "one by one", href="#excluded"),
         ),
         "Cost": f"{report.cost}, in {report.currency}; of verified runs only",
         "Prices": prices or "no verified run has a frozen price",
-        "Policy": f"two equal looks at least {policy} minutes apart, complete, at the highest count",
+        "Policy": f"two equal observations at least {policy} minutes apart, complete, at the highest count",
         "As of": UNKNOWN if report.as_of is None else f"{report.as_of:%Y-%m-%d %H:%M:%S} UTC",
         "Digest": tag("code", report.digest),
         "Made again by": tag("code", report.command) if report.command else UNKNOWN,
     }
-    notes = tag("aside", tag("strong", "Before you believe it"), sections.bullet_list(report.notes), class_="notes")
+    notes = tag("aside", tag("strong", "Before you rely on it"), sections.bullet_list(report.notes), class_="notes")
     links = [tag("li", tag("a", title, href=f"#{name}")) for name, title, _ in PARTS]
     return tag(
         "header",
         tag("h1", report.question),
-        tag("dl", [[tag("dt", name), tag("dd", told)] for name, told in facts.items()], class_="facts"),
+        tag("dl", [[tag("dt", name), tag("dd", fact)] for name, fact in facts.items()], class_="facts"),
         notes if report.notes else None,
         tag("nav", tag("ul", links), aria_label="Sections"),
     )

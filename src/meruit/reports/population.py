@@ -1,4 +1,4 @@
-"""Who is counted: every run once, told in the few words that a report needs; and who is not, with the reason."""
+"""Which runs are counted: each run once, reduced to what a report needs; and which are excluded, with the reason."""
 
 import hashlib
 import math
@@ -18,7 +18,7 @@ from meruit.reports.statistics import fisher, holm
 
 
 class CostKind(StrEnum):
-    """Which of a run's three costs is compared; one for all runs, never one for some and another for others."""
+    """Which of a run's three costs is compared; the same one for all runs."""
 
     QUOTED = "quoted"
     BILLED = "billed"
@@ -26,7 +26,7 @@ class CostKind(StrEnum):
 
 
 class ReportRow(NamedTuple):
-    """One run, as far as a report cares."""
+    """One run, reduced to what a report needs."""
 
     agent: str
     task: str
@@ -43,15 +43,15 @@ class ReportRow(NamedTuple):
     attempts: int
     withdrawn: int
     digest: str
-    """Of the whole record."""
+    """Digest of the whole record."""
 
     @property
     def is_verified(self) -> bool:
-        """Whether its tokens may be believed."""
+        """Whether its tokens are verified."""
         return self.status is UsageStatus.VERIFIED
 
     def cost(self, kind: CostKind, currency: str) -> Decimal | None:
-        """What it cost; None where that is unknown, or in another currency."""
+        """The cost; None where it is unknown or in another currency."""
         found: Decimal | None = getattr(self.ledger, kind)
         if found is None or self.ledger.currency != currency:
             return None
@@ -59,7 +59,7 @@ class ReportRow(NamedTuple):
 
 
 class ExclusionCount(Record, frozen=True):
-    """How many runs of an agent are in no claim about tokens and cost, and by which rule."""
+    """How many runs of an agent are excluded from tokens and cost, and by which rule."""
 
     agent: str
     runs: int
@@ -69,12 +69,12 @@ class ExclusionCount(Record, frozen=True):
     by_status: dict[str, int]
     by_code: dict[str, int]
     p: float | None = None
-    """The chance that so many more or fewer than of the other agents are excluded by accident (Fisher)."""
+    """The probability that its share differs so much from the other agents' by chance (Fisher)."""
     p_holm: float | None = None
 
 
 class ExcludedRun(Record, frozen=True):
-    """One run that is in no claim about tokens and cost."""
+    """One run that is excluded from tokens and cost."""
 
     run: str
     agent: str
@@ -87,7 +87,7 @@ class ExcludedRun(Record, frozen=True):
 
 
 def to_report_row(record: UsageRecord) -> ReportRow:
-    """The run in a few words."""
+    """Reduce a record to a row."""
     run, verdict = record.run, record.verdict
     return ReportRow(
         agent=run.framework,
@@ -109,7 +109,7 @@ def to_report_row(record: UsageRecord) -> ReportRow:
 
 
 def unique_rows(records: Iterable[UsageRecord]) -> Iterator[tuple[UsageRecord, ReportRow]]:
-    """Each run once; one that is told in two ways is refused."""
+    """Return each run once; raises ReportError for a run with two different contents."""
     seen: dict[str, str] = {}
     for record in records:
         row = to_report_row(record)
@@ -118,33 +118,33 @@ def unique_rows(records: Iterable[UsageRecord]) -> Iterator[tuple[UsageRecord, R
             seen[row.id] = row.digest
             yield record, row
         elif before != row.digest:
-            raise ReportError(f"run {row.id!r} is given twice, with different contents; leave one of them out")
+            raise ReportError(f"run {row.id!r} is given twice, with different contents; remove one of them")
 
 
 def currency_of(rows: Iterable[ReportRow], kind: CostKind) -> str:
-    """The currency that most known costs are in; others cannot be added to them."""
+    """The currency of most known costs; others cannot be added to them."""
     found = Counter(row.ledger.currency for row in rows if row.is_verified and getattr(row.ledger, kind) is not None)
     return min(found, key=lambda one: (-found[one], one), default="USD")
 
 
 def by_agent(rows: Sequence[ReportRow]) -> dict[str, list[ReportRow]]:
-    """The runs of each agent, both in order."""
+    """Group runs by agent, both sorted."""
     return {agent: list(several) for agent, several in groupby(sorted(rows), key=lambda row: row.agent)}
 
 
 def by_task(rows: Iterable[ReportRow]) -> dict[str, list[ReportRow]]:
-    """The runs of each task; those that name none are in no task."""
+    """Group runs by task; runs without a task are left out."""
     named = sorted((row for row in rows if row.task), key=lambda row: (row.task, row.id))
     return {task: list(several) for task, several in groupby(named, key=lambda row: row.task)}
 
 
 def clusters(rows: Sequence[ReportRow]) -> list[list[ReportRow]]:
-    """Runs that depend on each other: those of one task; a run that names none is alone."""
+    """Group runs that depend on each other: those of one task; a run without a task is alone."""
     return [*by_task(rows).values(), *([row] for row in rows if not row.task)]
 
 
 def list_exclusions(rows: Iterable[ReportRow]) -> tuple[ExcludedRun, ...]:
-    """Every run that is not verified, in order."""
+    """List every run that is not verified."""
     return tuple(
         ExcludedRun(row.id, row.agent, row.task, row.status, row.code, row.message, row.finished, row.success)
         for row in sorted(rows)
@@ -153,7 +153,7 @@ def list_exclusions(rows: Iterable[ReportRow]) -> tuple[ExcludedRun, ...]:
 
 
 def exclusion_counts(agents: dict[str, list[ReportRow]]) -> tuple[ExclusionCount, ...]:
-    """For each agent how many are left out and why, and whether that is more or fewer than chance would have it."""
+    """Count the excluded runs of each agent by rule, and test whether their share differs by more than chance."""
     counts = [_count_exclusions(agent, rows) for agent, rows in agents.items()]
     runs, out = sum(one.runs for one in counts), sum(one.excluded for one in counts)
     chances = [
@@ -161,7 +161,7 @@ def exclusion_counts(agents: dict[str, list[ReportRow]]) -> tuple[ExclusionCount
         for one in counts
         if len(counts) > 1
     ]
-    # Of two agents each is the other's opposite: that is one test.
+    # For two agents both tests are the same.
     adjusted = holm(chances) if len(chances) > 2 else chances
     if not chances:
         return tuple(counts)

@@ -1,4 +1,4 @@
-"""How runs came to be believed: their tokens step by step, the looks at the provider, and what local counts missed."""
+"""How runs were verified: tokens by step, observations over time, and local against billed tokens."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -14,16 +14,16 @@ from meruit.model.usage import Observation, Tokens, UsageCode, UsageStatus, sum_
 from meruit.reports.population import CostKind, ReportRow
 
 MOST_STEPS = 40
-"""Of an agent, one by one; those behind are told as one."""
+"""How many steps of an agent are listed; the others are one sum."""
 MOST_ROWS = 24
-"""Runs whose looks are told one by one: those that were argued about most."""
+"""How many runs are shown with each of their observations."""
 
 ObservationLookup = Callable[[str], Sequence[Observation]]
-"""The looks at a run, by its id."""
+"""Finds the observations of a run by its id."""
 
 
 class TokenClass(StrEnum):
-    """Parts of a step's tokens; what is not known to be of a special kind is not said to be."""
+    """Parts of a step's tokens."""
 
     CACHED = "cached"
     CACHE_WRITE = "cache_write"
@@ -35,12 +35,12 @@ class TokenClass(StrEnum):
 
 
 class StepUse(Record, frozen=True):
-    """What verified runs used in one step, on average."""
+    """The mean tokens of one step over verified runs."""
 
     place: int
     """The first, the second, …"""
     label: str
-    """Its name, where all runs agree on it."""
+    """The name of the step, where all runs agree on it."""
     runs: int
     tokens: dict[str, float]
     """By class."""
@@ -52,12 +52,12 @@ class AgentSteps(Record, frozen=True):
     agent: str
     runs: int
     unknown: int
-    """Steps of verified runs of which nobody knows by itself what they used."""
+    """Steps of verified runs whose own tokens are unknown."""
     steps: tuple[StepUse, ...]
 
 
 class TimelineObservationKind(StrEnum):
-    """What a look found."""
+    """The result of an observation."""
 
     COUNT = "count"
     ZERO = "zero"
@@ -65,15 +65,15 @@ class TimelineObservationKind(StrEnum):
 
 
 class TimelineObservation(Record, frozen=True):
-    """One look at a run, minutes after it ended."""
+    """One observation, in minutes after the end of the run."""
 
     minutes: float
     kind: TimelineObservationKind
-    told: str
+    summary: str
 
 
 class TimelineChange(Record, frozen=True):
-    """What was claimed from some minute on."""
+    """A change of status, in minutes after the end of the run."""
 
     minutes: float
     status: UsageStatus
@@ -82,7 +82,7 @@ class TimelineChange(Record, frozen=True):
 
 
 class TimelineRow(Record, frozen=True):
-    """How one run came to what is claimed of it."""
+    """The observations and statuses of one run."""
 
     run: str
     agent: str
@@ -92,7 +92,7 @@ class TimelineRow(Record, frozen=True):
 
 
 class Timeline(Record, frozen=True):
-    """The looks at all runs, and those that were argued about most one by one."""
+    """The observations of all runs, counted, and of a few runs one by one."""
 
     runs: int
     attempts: int
@@ -102,42 +102,42 @@ class Timeline(Record, frozen=True):
 
 
 class DiscrepancyCause(StrEnum):
-    """Why a provider counts other than the run: of several that apply, the first takes all that is left."""
+    """Why a provider's count differs from the run's; of several reasons, the first takes the whole difference."""
 
     UNCOUNTED = "uncounted"
     """The run has no count of its own."""
     UNATTRIBUTED = "unattributed"
-    """In the run's attribution key, and in none of its steps."""
+    """Tokens of the run's attribution key outside of its steps."""
     ABORTED = "aborted"
-    """It broke calls off, whose responses say nothing."""
+    """The run aborted calls, which have no response with a count."""
     RETRIES = "retries"
     """The provider counts more calls, or the run has failed ones."""
     CACHE = "cache"
-    """Just what was read from or written to a cache."""
+    """The difference is the number of cached tokens."""
     UNEXPLAINED = "unexplained"
 
 
 class Waterfall(Record, frozen=True):
-    """From what an agent's runs counted to what the provider did."""
+    """The difference between the local and the billed tokens of an agent, by reason."""
 
     agent: str
     runs: int
     without: int
-    """Runs that the provider has not counted."""
+    """Runs without a count of the provider."""
     local: int
     parts: dict[str, int]
     billed: int
 
 
 class KnownSum(Record, frozen=True):
-    """Of so many known amounts."""
+    """A sum, and the number of known amounts in it."""
 
     total: Decimal | None
     known: int
 
 
 class LedgerLine(Record, frozen=True):
-    """The three costs of an agent's runs, side by side."""
+    """The three costs of an agent's runs."""
 
     agent: str
     verified: bool
@@ -148,7 +148,7 @@ class LedgerLine(Record, frozen=True):
 
 
 def split_by_class(tokens: Tokens) -> dict[str, int]:
-    """A count in parts that add up to it."""
+    """Split a count into parts that add up to it."""
     cached = min(tokens.cached or 0, tokens.input)
     written = min(tokens.cache_write or 0, tokens.input - cached)
     reasoned = min(tokens.reasoning or 0, tokens.output)
@@ -172,7 +172,7 @@ class _StepTotals:
     def add(self, label: str, parts: dict[str, int]) -> None:
         self.runs += 1
         self.tokens.update(parts)
-        # Whether there are two or more is all that is asked later.
+        # Only whether there are two or more names matters later.
         if len(self.labels) < 2:
             self.labels.add(label)
 
@@ -187,19 +187,19 @@ class _AgentStepTotals:
 
 
 class StepCollector:
-    """Adds up steps of verified runs as they come by."""
+    """Adds up the steps of verified runs."""
 
     def __init__(self, attempts: ObservationLookup) -> None:
         self._attempts = attempts
         self._agents: defaultdict[str, _AgentStepTotals] = defaultdict(_AgentStepTotals)
 
     def add(self, record: UsageRecord) -> None:
-        """Count a verified run."""
-        seen, told = self._agents[record.run.framework], self._by_provider(record.run)
+        """Add a verified run."""
+        seen, by_step = self._agents[record.run.framework], self._by_provider(record.run)
         seen.runs += 1
         later: Counter[str] = Counter()
         for place, step in enumerate(record.run.steps, start=1):
-            tokens = step.local or told.get(step.id)
+            tokens = step.local or by_step.get(step.id)
             if tokens is None:
                 seen.unknown += step.expects_usage is not False
             elif place <= MOST_STEPS:
@@ -212,11 +212,11 @@ class StepCollector:
     def _by_provider(self, run: MeteredRun) -> dict[str, Tokens]:
         if all(step.local is not None or step.expects_usage is False for step in run.steps):
             return {}
-        split = [look for look in self._attempts(run.id) if look.steps is not None]
-        return max(split, key=lambda look: (look.at, look.id)).steps or {} if split else {}
+        split = [observation for observation in self._attempts(run.id) if observation.steps is not None]
+        return max(split, key=lambda observation: (observation.at, observation.id)).steps or {} if split else {}
 
     def steps(self) -> tuple[AgentSteps, ...]:
-        """Every agent's, in order."""
+        """The result of each agent, in order."""
         return tuple(
             AgentSteps(agent, seen.runs, seen.unknown, tuple(_step(*one) for one in sorted(seen.by_position.items())))
             for agent, seen in sorted(self._agents.items())
@@ -230,7 +230,7 @@ def _step(number: int, place: _StepTotals) -> StepUse:
 
 
 def timeline(rows: Sequence[ReportRow], chosen: Iterable[UsageRecord], attempts: ObservationLookup) -> Timeline:
-    """The looks at all runs, and those of a few one by one."""
+    """Build the timeline: the observations of all runs, counted, and of a few runs one by one."""
     counts = [str(row.status) for row in rows]
     return Timeline(
         len(rows),
@@ -242,7 +242,7 @@ def timeline(rows: Sequence[ReportRow], chosen: Iterable[UsageRecord], attempts:
 
 
 def most_contested(records: Iterable[UsageRecord]) -> list[UsageRecord]:
-    """The runs whose looks are worth telling: withdrawn first, then not verified, then those with the most looks."""
+    """Choose the runs to show: withdrawn first, then not verified, then those with the most observations."""
     looked = (one for one in records if one.attempts and one.run.ended_at is not None)
     return nsmallest(MOST_ROWS, looked, key=_contest_order)
 
@@ -268,12 +268,12 @@ def _row(record: UsageRecord, attempts: Sequence[Observation]) -> TimelineRow:
     )
 
 
-def _timeline_observation(look: Observation, ended: datetime | None) -> TimelineObservation:
-    minutes = _minutes(look.at, ended)
-    if look.total is None or look.error is not None:
-        return TimelineObservation(minutes, TimelineObservationKind.ERROR, str(look.error or "nothing found out"))
-    kind = TimelineObservationKind.COUNT if look.total.total else TimelineObservationKind.ZERO
-    return TimelineObservation(minutes, kind, f"{look.total.input:,} in, {look.total.output:,} out")
+def _timeline_observation(observation: Observation, ended: datetime | None) -> TimelineObservation:
+    minutes = _minutes(observation.at, ended)
+    if observation.total is None or observation.error is not None:
+        return TimelineObservation(minutes, TimelineObservationKind.ERROR, str(observation.error or "no result"))
+    kind = TimelineObservationKind.COUNT if observation.total.total else TimelineObservationKind.ZERO
+    return TimelineObservation(minutes, kind, f"{observation.total.input:,} in, {observation.total.output:,} out")
 
 
 def _minutes(at: datetime, ended: datetime | None) -> float:
@@ -281,14 +281,14 @@ def _minutes(at: datetime, ended: datetime | None) -> float:
 
 
 class WaterfallCollector:
-    """Adds up, as runs come by, what they counted and what the provider did."""
+    """Adds up the local and the billed tokens of runs."""
 
     def __init__(self, attempts: ObservationLookup) -> None:
         self._attempts = attempts
         self._found: dict[str, Waterfall] = {}
 
     def add(self, record: UsageRecord) -> None:
-        """Count a run."""
+        """Add a run."""
         agent, billed = record.run.framework, record.verdict.tokens
         so_far = self._found.get(agent) or Waterfall(agent, 0, 0, 0, {}, 0)
         if billed is None:
@@ -314,8 +314,8 @@ class WaterfallCollector:
         missing = billed.total - local.total
         if not missing:
             return {}
-        looks = sorted(self._attempts(record.run.id), key=lambda one: (one.at, one.id))
-        outside = next((one.unattributed for one in reversed(looks) if one.total is not None), 0)
+        observations = sorted(self._attempts(record.run.id), key=lambda one: (one.at, one.id))
+        outside = next((one.unattributed for one in reversed(observations) if one.total is not None), 0)
         outside = min(outside, max(missing, 0))
         parts = {DiscrepancyCause.UNATTRIBUTED: outside} if outside else {}
         if missing - outside:
@@ -323,12 +323,12 @@ class WaterfallCollector:
         return {str(part): number for part, number in parts.items()}
 
     def waterfalls(self) -> tuple[Waterfall, ...]:
-        """Every agent's, in order."""
+        """The result of each agent, in order."""
         return tuple(found for _, found in sorted(self._found.items()))
 
 
 def _local_tokens(run: MeteredRun) -> Tokens:
-    """All that responses said, also where some said nothing."""
+    """The sum of all counts in responses, also where some responses have none."""
     said = [one.tokens for one in run.calls if one.tokens is not None]
     return sum_tokens([*said, *(step.tokens for step in run.steps if step.tokens is not None and not step.calls)])
 
@@ -349,7 +349,7 @@ def _cause_of(run: MeteredRun, local: Tokens, billed: Tokens, missing: int) -> D
 
 
 def ledger_lines(agents: dict[str, list[ReportRow]], currency: str) -> tuple[LedgerLine, ...]:
-    """For each agent the costs of its verified runs, and apart from them those of the others."""
+    """Add up the costs of each agent: of its verified runs, and of its other runs."""
     return tuple(
         LedgerLine(
             agent, verified, len(some), *(_sum(some, kind, currency) for kind in ("quoted", "billed", "settled"))

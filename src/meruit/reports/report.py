@@ -1,4 +1,4 @@
-"""A report as data: all that a page shows, out of recorded runs alone; the same runs in any order, the same bytes."""
+"""A report as data, built from recorded runs alone; the same runs in any order give the same bytes."""
 
 import hashlib
 import math
@@ -53,14 +53,14 @@ from meruit.reports.statistics import RESAMPLES, SEED
 
 QUESTION = "Which agent does the work, how surely, and at what cost, as far as that is verified?"
 MOST_AGENTS = 30
-"""Of one report: every pair of them is compared."""
+"""The most agents of one report: every pair of them is compared."""
 _DIGITS = 10
-"""Of a number in a report; what lies behind differs from machine to machine, and means nothing."""
+"""Significant digits of numbers; further digits differ between machines."""
 FORMAT = 1
 
 
 class PriceTableUse(Record, frozen=True):
-    """A version of a table of prices that verified runs are quoted by."""
+    """A version of a price table that verified runs are quoted by."""
 
     source: str
     version: str
@@ -78,7 +78,7 @@ class Cell(Record, frozen=True):
     successes: int
     score: float | None
     cost: float | None
-    """The mean of its verified runs; None where one of them is unknown."""
+    """The mean over its verified runs; None where one of them is unknown."""
 
 
 class TaskLine(Record, frozen=True):
@@ -91,29 +91,29 @@ class TaskLine(Record, frozen=True):
 
 
 class Report(Record, frozen=True):
-    """What may be said of agents, and of how much of it nothing may be said."""
+    """The comparison of agents, with what is excluded or unknown."""
 
     format: int
     question: str
     command: str
-    """Makes it again."""
+    """The command that builds the report again."""
     digest: str
-    """Of all that it was made from."""
+    """Digest of all its sources."""
     as_of: Moment | None
-    """The latest moment that anything in it tells of."""
+    """The latest time in the data."""
     made_by: str
     cost: CostKind
     currency: str
     measure: Measure | None
-    """By what agents are placed: score where all of them have one, else success."""
+    """The measure that ranks agents: score where all of them have one, else success."""
     runs: int
     finished: int
     verified: int
     tasks: int
     tasks_compared: int
-    """Those where every agent that has a verified run has one; none where fewer than two of several have any."""
+    """Tasks of which every agent with verified runs has one; none where fewer than two of several agents have any."""
     intervals_min: tuple[float, ...]
-    """Minutes between equal looks that runs were judged with."""
+    """The intervals between equal observations that runs were judged with, in minutes."""
     prices: tuple[PriceTableUse, ...]
     resamples: int
     seed: int
@@ -128,9 +128,9 @@ class Report(Record, frozen=True):
     exclusions: tuple[ExclusionCount, ...]
     excluded: tuple[ExcludedRun, ...]
     on_trust: int
-    """Runs whose verdicts stand as they were given, since no look came with them by which to judge again."""
+    """Runs whose verdicts could not be computed again, because their observations are not in the file."""
     notes: tuple[str, ...]
-    """What a reader must know before believing any of it."""
+    """What a reader must know before relying on the report."""
 
 
 def build_report(
@@ -142,26 +142,26 @@ def build_report(
     question: str = QUESTION,
     command: str = "",
 ) -> Report:
-    """The report on these runs; `attempts` gives the looks at a run by its id, and `agents` narrows it to some."""
-    looks = _DigestedObservations(attempts)
-    seen = _RunCollector(looks)
+    """Build the report on these runs; `attempts` finds the observations of a run, and `agents` selects agents."""
+    observations = _DigestedObservations(attempts)
+    seen = _RunCollector(observations)
     chosen = most_contested(seen.collect(unique_rows(seen.filter_agents(records, agents))))
     grouped = by_agent(seen.rows)
     _check_agents(seen.agents, agents)
-    # Pairs are told in the order in which agents were named.
+    # Pairs follow the order in which agents were named.
     grouped = {agent: grouped[agent] for agent in agents or grouped}
     money = CostBasis(cost, currency_of(seen.rows, cost))
     fields = _fields(grouped, money)
     measure = _measure(grouped)
     standings = _rank_agents([summarize_agent(agent, rows, money) for agent, rows in grouped.items()], fields, measure)
-    told = timeline(seen.rows, chosen, looks)
-    on_trust = sum(not looks.knows(row.id) for row in seen.rows)
+    observed = timeline(seen.rows, chosen, observations)
+    on_trust = sum(not observations.knows(row.id) for row in seen.rows)
     shared = tasks_to_compare(grouped)
     report = Report(
         format=FORMAT,
         question=question,
         command=command,
-        digest=_digest(seen.rows, looks),
+        digest=_digest(seen.rows, observations),
         as_of=seen.as_of,
         made_by=f"meruit {version('meruit')}",
         cost=cost,
@@ -180,7 +180,7 @@ def build_report(
         comparisons=tuple(one for field in fields.values() for one in comparisons(field)),
         points=_points(standings, fields[Measure.COST, RunPopulation.VERIFIED], measure),
         steps=seen.steps.steps(),
-        timeline=told,
+        timeline=observed,
         waterfalls=seen.waterfalls.waterfalls(),
         ledger=ledger_lines(grouped, money.currency),
         task_lines=_task_lines(grouped, money, set(shared)),
@@ -192,9 +192,9 @@ def build_report(
     return msgspec.convert(_round_floats(msgspec.to_builtins(report)), type=Report)
 
 
-# Any: a report in plain values.
+# Any: JSON values.
 def _round_floats(value: Any) -> Any:
-    """Floats with the digits that mean something."""
+    """Round floats to their significant digits."""
     match value:
         case float():
             return float(f"{value:.{_DIGITS}g}")
@@ -207,12 +207,12 @@ def _round_floats(value: Any) -> Any:
 
 
 class _DigestedObservations:
-    """The looks at runs, and which of them were asked for."""
+    """Finds observations, and remembers the digest of each run's."""
 
     def __init__(self, attempts: Mapping[str, Sequence[Observation]] | ObservationLookup | None) -> None:
         self._give: Callable[[str], Sequence[Observation]] = _observation_lookup(attempts)
         self.knows: Callable[[str], bool] = _knows_observations(attempts)
-        """Whether the looks at a run were given at all, if only that there are none."""
+        """Whether the observations of a run are known, even if there are none."""
         self.digests: dict[str, str] = {}
 
     def __call__(self, run_id: str) -> Sequence[Observation]:
@@ -236,27 +236,27 @@ def _knows_observations(
 
 
 class _RunCollector:
-    """What is kept of runs as they pass by, so that a report on many needs little room."""
+    """Collects what a report needs of each run, so that a report on many runs needs little memory."""
 
-    def __init__(self, looks: ObservationLookup) -> None:
+    def __init__(self, observations: ObservationLookup) -> None:
         self.agents: set[str] = set()
-        """All that were met, wanted or not."""
+        """All agents, selected or not."""
         self.rows: list[ReportRow] = []
-        self.steps = StepCollector(looks)
-        self.waterfalls = WaterfallCollector(looks)
+        self.steps = StepCollector(observations)
+        self.waterfalls = WaterfallCollector(observations)
         self.as_of: datetime | None = None
         self.intervals: set[float] = set()
         self._prices: dict[tuple[str, str, str], int] = {}
 
     def filter_agents(self, records: Iterable[UsageRecord], wanted: Sequence[str]) -> Iterator[UsageRecord]:
-        """Those of the agents that are wanted, or all."""
+        """Yield the records of the selected agents, or of all."""
         for record in records:
             self.agents.add(record.run.framework)
             if not wanted or record.run.framework in wanted:
                 yield record
 
     def collect(self, records: Iterable[tuple[UsageRecord, ReportRow]]) -> Iterator[UsageRecord]:
-        """Each record again, once it was counted."""
+        """Yield each record after it was counted."""
         for record, row in records:
             self.rows.append(row)
             self.waterfalls.add(record)
@@ -286,7 +286,7 @@ def _check_agents(recorded: set[str], wanted: Sequence[str]) -> None:
 
 
 def _measure(grouped: Mapping[str, Sequence[ReportRow]]) -> Measure | None:
-    """Score where every agent has one, else success where any has it."""
+    """Choose score where every agent has one, else success where any agent has it."""
     if all(any(row.finished and row.score is not None for row in rows) for rows in grouped.values()):
         return Measure.SCORE
     known = any(row.finished and row.success is not None for rows in grouped.values() for row in rows)
@@ -296,7 +296,7 @@ def _measure(grouped: Mapping[str, Sequence[ReportRow]]) -> Measure | None:
 def _fields(
     grouped: Mapping[str, list[ReportRow]], money: CostBasis
 ) -> dict[tuple[Measure, RunPopulation], MeasureColumns]:
-    """All that is compared, the families of pairs."""
+    """Compare all measures."""
     families = (
         (Measure.SUCCESS, RunPopulation.FINISHED),
         (Measure.SCORE, RunPopulation.FINISHED),
@@ -312,7 +312,7 @@ def _rank_agents(
     fields: Mapping[tuple[Measure, RunPopulation], MeasureColumns],
     measure: Measure | None,
 ) -> tuple[AgentSummary, ...]:
-    """Agents with their places, the best first; those that are equal by name."""
+    """Sort agents with their ranks, the best first, then by name."""
     by_value = rank_ranges(fields[measure, RunPopulation.FINISHED]) if measure is not None else {}
     by_cost = rank_ranges(fields[Measure.COST, RunPopulation.VERIFIED])
     placed = [
@@ -327,7 +327,7 @@ def _value(one: AgentSummary, measure: Measure | None) -> float | None:
 
 
 def _points(standings: Sequence[AgentSummary], costs: MeasureColumns, measure: Measure | None) -> tuple[Point, ...]:
-    """Cost on the tasks that all have in common, against success or score over all finished runs."""
+    """Place agents by their cost on common tasks, and their success or score over all finished runs."""
     found = []
     for one in standings:
         means = geometric_mean(dict(zip(costs.tasks, costs.columns.get(one.agent, ()), strict=False)))
@@ -360,17 +360,19 @@ def _cell(agent: str, rows: Sequence[ReportRow], money: CostBasis) -> Cell:
     )
 
 
-def _digest(rows: Sequence[ReportRow], looks: _DigestedObservations) -> str:
-    """Of every record, and of every look that was asked for."""
-    lines = sorted([*(row.digest for row in rows), *(f"{run} {digest}" for run, digest in looks.digests.items())])
+def _digest(rows: Sequence[ReportRow], observations: _DigestedObservations) -> str:
+    """Digest every record, and every observation that was read."""
+    lines = sorted(
+        [*(row.digest for row in rows), *(f"{run} {digest}" for run, digest in observations.digests.items())]
+    )
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _trust_notes(on_trust: int, runs: int) -> Iterator[str]:
     if on_trust:
         yield (
-            f"the verdicts of {on_trust:,} of {runs:,} runs are taken from the file on trust: it has no looks at the "
-            "provider's count by which they could be judged again"
+            f"the verdicts of {on_trust:,} of {runs:,} runs are taken from the file unchecked: it does not have their "
+            "observations"
         )
 
 
@@ -381,24 +383,24 @@ def _notes(
     weak = [one for one in sorted(seen.intervals) if one < INTERVAL_MIN]
     if weak:
         yield (
-            f"some runs were judged with {weak[0]:g} minutes between equal looks instead of the specified "
-            f"{INTERVAL_MIN:g}: their `verified` is weaker"
+            f"some runs were judged with {weak[0]:g} minutes between equal observations instead of {INTERVAL_MIN:g}: "
+            "their `verified` is weaker"
         )
     for agent, several in grouped.items():
         if not any(row.is_verified for row in several):
-            yield f"{agent} has no verified run: nothing is said of its tokens and cost"
+            yield f"{agent} has no verified run: its tokens and cost are unknown"
     if len(grouped) > 1 and not shared:
         yield "no task has a verified run of every agent: tokens and cost are not compared"
     taskless = sum(not row.task for row in rows)
     if taskless:
-        yield f"{taskless:,} runs name no task: they count for their agent, and are in no comparison"
+        yield f"{taskless:,} runs have no task: they count for their agent, but are not compared"
     unknown = sum(row.finished and row.success is None for row in rows)
     if unknown:
-        yield f"{unknown:,} finished runs do not say whether they succeeded: they count as not; at best, see the bounds"
+        yield f"{unknown:,} finished runs have no recorded success: they count as failed; the bounds show the best case"
     verified = [row for row in rows if row.is_verified]
     priceless = sum(row.cost(*money) is None for row in verified)
     if priceless:
-        yield f"the {money.kind} cost of {priceless:,} of {len(verified):,} verified runs is unknown, which is not zero"
+        yield f"the {money.kind} cost of {priceless:,} of {len(verified):,} verified runs is unknown, not zero"
     foreign = sum(
         row.ledger.currency != money.currency and getattr(row.ledger, money.kind) is not None for row in verified
     )

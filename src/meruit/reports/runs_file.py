@@ -1,4 +1,4 @@
-"""Recorded runs in a JSON file: what a report can be made from without a store."""
+"""Recorded runs in a JSON file, for a report without a store."""
 
 from codecs import BOM_UTF8
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ COSTS = ("quoted", "billed", "settled")
 
 
 class RunsFile(Record, frozen=True, forbid_unknown_fields=True):
-    """Runs with all that is known of their tokens, and the looks at them."""
+    """Records of runs, and their observations."""
 
     records: tuple[UsageRecord, ...]
     attempts: dict[str, tuple[Observation, ...]] = msgspec.field(default_factory=dict)
@@ -23,9 +23,9 @@ class RunsFile(Record, frozen=True, forbid_unknown_fields=True):
 
 
 def read_runs(data: bytes, name: str) -> RunsFile:
-    """A list of records, or an object of records and attempts; DocumentError says what of it is neither.
+    """Read a list of records, or an object of records and attempts; raises DocumentError with every problem.
 
-    Where there are attempts, a verdict that does not follow from them is refused.
+    A verdict that does not follow from the run's attempts is refused.
     """
     try:
         found = msgspec.json.decode(data.removeprefix(BOM_UTF8), type=tuple[UsageRecord, ...] | RunsFile)
@@ -33,7 +33,7 @@ def read_runs(data: bytes, name: str) -> RunsFile:
         why, _, where = str(problem).partition(" - at ")
         raise DocumentError(name, [Problem(where.strip("`").removeprefix("$").removeprefix("."), why)]) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-        raise DocumentError(name, [Problem("", f"this is no JSON: {problem}")]) from None
+        raise DocumentError(name, [Problem("", f"not valid JSON: {problem}")]) from None
     file = found if isinstance(found, RunsFile) else RunsFile(found)
     problems = [problem for record in file.records for problem in _problems(record, file.attempts)]
     if problems:
@@ -46,21 +46,25 @@ def _problems(record: UsageRecord, attempts: dict[str, tuple[Observation, ...]])
     for kind in COSTS:
         cost = getattr(record.ledger, kind)
         if cost is not None and not (cost.is_finite() and cost >= 0):
-            yield Problem(place, f"its {kind} cost is {cost}; write an amount from 0 on, or leave out what is unknown")
+            yield Problem(
+                place, f"the {kind} cost is {cost}; write an amount of at least 0, or leave out an unknown one"
+            )
     if record.verdict.interval_min < 0:
         yield Problem(
-            place, f"it was judged with {record.verdict.interval_min:g} minutes; no time is less than nothing"
+            place, f"the interval of the verdict is {record.verdict.interval_min:g} minutes; it must be at least 0"
         )
     elif record.run.id in attempts:
-        # The rest of the policy is not told with a verdict: it is the specified one.
+        # A verdict has only the interval of its policy; the rest is the default.
         policy = UsagePolicy(interval_min=record.verdict.interval_min)
         again = decide(record.run.for_judging, attempts[record.run.id], policy, record.acknowledged)
         if _claim_of(again) != _claim_of(record.verdict):
-            said = f"its verdict is {_describe_claim(record.verdict)}, and its attempts say {_describe_claim(again)}; judge it again"
-            yield Problem(place, said)
+            yield Problem(place, _mismatch(_describe_claim(record.verdict), _describe_claim(again)))
         elif _describe_weight(again) != _describe_weight(record.verdict):
-            said = f"its verdict is of {_describe_weight(record.verdict)}, and its attempts say {_describe_weight(again)}; judge it again"
-            yield Problem(place, said)
+            yield Problem(place, _mismatch(_describe_weight(record.verdict), _describe_weight(again)))
+
+
+def _mismatch(given: str, computed: str) -> str:
+    return f"the verdict is {given}, but its attempts give {computed}; compute it again"
 
 
 def _claim_of(verdict: UsageVerdict) -> tuple[str, str, Tokens | None]:
@@ -68,8 +72,8 @@ def _claim_of(verdict: UsageVerdict) -> tuple[str, str, Tokens | None]:
 
 
 def _describe_weight(verdict: UsageVerdict) -> str:
-    heard = f", told by a {verdict.reported_by}" if verdict.reported_by else ""
-    return f"assurance {verdict.assurance}, withdrawn {verdict.withdrawn} times{heard}"
+    imported = f", reported by a {verdict.reported_by}" if verdict.reported_by else ""
+    return f"assurance {verdict.assurance}, withdrawn {verdict.withdrawn} times{imported}"
 
 
 def _describe_claim(verdict: UsageVerdict) -> str:

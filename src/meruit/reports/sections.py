@@ -1,4 +1,4 @@
-"""The parts of a page, each out of one part of a report."""
+"""The sections of a page, each from one part of a report."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -24,7 +24,7 @@ from meruit.reports.report import Report, TaskLine
 from meruit.reports.statistics import FEWEST_TASKS, FEWEST_TO_RESAMPLE, MDE_FACTOR
 
 MOST_LISTED = 5_000
-"""Lines of a list that a page shows; the JSON beside it has all."""
+"""How many lines of a list the page shows; report.json has all."""
 STATUS_WORDS = {
     UsageStatus.VERIFIED: "verified",
     UsageStatus.PENDING: "pending",
@@ -99,7 +99,7 @@ def front(report: Report) -> Child:
     return tag(
         "figure",
         charts.cost_against_value(report.points, report.measure, report.currency),
-        charts.legend([("on", "on the front: nobody is as good and cheaper"), ("off", "bettered by another")]),
+        charts.legend([("on", "on the front: no agent is as good and cheaper"), ("off", "bettered by another")]),
         tag(
             "figcaption",
             f"Cost: geometric mean over the tasks where every agent is verified. {str(report.measure).capitalize()}: "
@@ -109,7 +109,7 @@ def front(report: Report) -> Child:
 
 
 def pairs(report: Report) -> Child:
-    """Every pair of agents, a measure after the other."""
+    """Every pair of agents, measure by measure."""
     if not report.comparisons:
         return tag("p", "Nothing to compare: there are no two agents with a task in common.")
     families = [
@@ -148,18 +148,18 @@ def _family(word: str, several: Sequence[Comparison]) -> Child:
 
 def _comparison(one: Comparison) -> Sequence[Child]:
     ratio = one.scale is ComparisonScale.RATIO
-    told, value = (format_factor, format_number) if ratio else (format_difference, format_share)
-    limits = _format_interval(one.interval, told)
+    shown, value = (format_factor, format_number) if ratio else (format_difference, format_share)
+    limits = _format_interval(one.interval, shown)
     return (
         join_markup(isolate_bidi(one.a), " ÷ " if ratio else " − ", isolate_bidi(one.b)),
         join_markup(f"{one.tasks:,}", tag("small", describe_left_out(one)) if one.left_out else None),
         f"{one.runs_a:,} / {one.runs_b:,}",
         value(one.value_a),
         value(one.value_b),
-        join_markup(told(one.estimate), tag("small", limits or one.why_not)),
+        join_markup(shown(one.estimate), tag("small", limits or one.why_not)),
         format_p(one.p),
         format_p(one.p_holm),
-        told(one.mde),
+        shown(one.mde),
         UNKNOWN if one.ranks is None else format_p(one.ranks.p),
         UNKNOWN if one.delta is None else f"{one.delta:+.2f}",
         f"{one.won:,} – {one.lost:,} – {one.tied:,}",
@@ -172,7 +172,7 @@ def _comparison(one: Comparison) -> Sequence[Child]:
 
 
 def exclusions(report: Report) -> Child:
-    """How many runs of each agent are not counted, by which rule, and whether that is fair."""
+    """How many runs of each agent are excluded, by which rule, and whether the shares differ."""
     headings = ("agent", "runs", "verified", "excluded", "share", "by status", "by rule", "p", "p, Holm")
     unequal = [one for one in report.exclusions if one.p_holm is not None and one.p_holm < charts.SIGNIFICANT]
     words = (
@@ -182,9 +182,7 @@ def exclusions(report: Report) -> Child:
         else "No agent is excluded so much more or less often than the others that chance could not explain it."
     )
     return [
-        tag(
-            "p", words if len(report.agents) > 1 else "One agent alone: there is nobody to compare its exclusions with."
-        ),
+        tag("p", words if len(report.agents) > 1 else "Only one agent: its exclusions cannot be compared."),
         _table(
             "Runs that are in no claim about tokens and cost",
             headings,
@@ -209,10 +207,10 @@ def _exclusion_row(one: ExclusionCount) -> Sequence[Child]:
 
 
 def tries(report: Report) -> Child:
-    """The chances of several tries."""
+    """The probabilities of success with several tries."""
     most = max((len(one.pass_at_k) for one in report.agents), default=0)
     if most < 2:
-        return tag("p", "Not told: it needs two finished runs of every task, with recorded success.")
+        return tag("p", "Not shown: it needs two finished runs of every task, with recorded success.")
     ks = [str(k) for k in range(1, most + 1)]
     rows = [
         (isolate_bidi(one.agent), word, *(format_share(chances.get(k)) for k in ks))
@@ -233,44 +231,44 @@ def steps(report: Report) -> Child:
     drawings = [*charts.tokens_per_step(report.steps)]
     unknown = [f"{one.agent}: {one.unknown:,} steps" for one in report.steps if one.unknown]
     if not drawings:
-        return tag("p", "Not drawn: no verified run tells its tokens step by step.")
+        return tag("p", "Not drawn: no verified run has tokens by step.")
     return [
         charts.legend([(name, charts.CLASS_WORDS[name]) for name in TokenClass]),
         [tag("figure", one) for one in drawings],
-        tag("p", f"Not in it, as nobody knows them by themselves: {'; '.join(unknown)}.") if unknown else None,
+        tag("p", f"Not included, because their own tokens are unknown: {'; '.join(unknown)}.") if unknown else None,
     ]
 
 
 def observations(report: Report) -> Child:
-    """The looks at the provider's count."""
-    told = report.timeline
-    present = [status for status in UsageStatus if status in told.by_status]
-    statuses = ", ".join(f"{told.by_status[status]:,} {STATUS_WORDS[status]}" for status in present)
-    summary = f"{told.attempts:,} looks at {told.runs:,} runs: {statuses}. Withdrawn: {told.withdrawn:,}."
-    if not told.rows:
+    """The observations of the provider's count."""
+    shown = report.timeline
+    present = [status for status in UsageStatus if status in shown.by_status]
+    statuses = ", ".join(f"{shown.by_status[status]:,} {STATUS_WORDS[status]}" for status in present)
+    summary = f"{shown.attempts:,} observations of {shown.runs:,} runs: {statuses}. Withdrawn: {shown.withdrawn:,}."
+    if not shown.rows:
         return tag("p", summary)
     return [
         tag("p", summary),
         charts.legend(
             [
                 *((status, STATUS_WORDS[status]) for status in UsageStatus),
-                ("look", "a look that found tokens"),
-                ("none", "a look that found none, or failed"),
+                ("look", "an observation with tokens"),
+                ("none", "an observation without tokens, or failed"),
             ]
         ),
         tag(
             "figure",
-            charts.reconciliation(told),
+            charts.reconciliation(shown),
             tag(
                 "figcaption",
-                f"The {len(told.rows):,} runs most argued about: withdrawn (✕), then not verified, then most looks.",
+                f"{len(shown.rows):,} runs: withdrawn (✕) first, then not verified, then most observations.",
             ),
         ),
     ]
 
 
 def waterfall(report: Report) -> Child:
-    """Why the provider counts other than the runs."""
+    """Why the provider's count differs from the runs'."""
     several = [one for one in report.waterfalls if one.runs]
     if not several:
         return tag("p", "Not drawn: the provider has counted none of the runs yet.")
@@ -279,7 +277,7 @@ def waterfall(report: Report) -> Child:
     return [
         tag(
             "p",
-            "All runs that the provider has counted, verified or not: this explains differences, and claims nothing.",
+            "All runs that the provider has counted, verified or not: this explains differences only.",
         ),
         tag("figure", charts.local_to_billed(several)),
         _table(
@@ -297,13 +295,13 @@ def _waterfall_row(one: Waterfall, parts: Sequence[DiscrepancyCause]) -> Sequenc
 
 
 def ledger(report: Report) -> Child:
-    """The three costs side by side."""
+    """The three costs."""
     headings = ("agent", "runs", "of them", "quoted", "billed", "settled")
     return [
         tag(
             "p",
             f"In {report.currency}. Quoted: frozen prices times verified tokens. Billed: the provider's own account. "
-            "Settled: what was owed by contract. None overwrites another; what is unknown is in no sum.",
+            "Settled: what the contract owed. None overwrites another; unknown amounts are left out of sums.",
         ),
         _table(
             "Costs side by side", headings, [_ledger_row(one, report.currency) for one in report.ledger], words=(0, 1)
@@ -359,7 +357,7 @@ def _task_rows(line: TaskLine, first: dict[tuple[str, str], int], currency: str)
 
 
 def exclusion_list(report: Report) -> Child:
-    """Every run that is not counted, with its reason."""
+    """Every excluded run, with its reason."""
     if not report.excluded:
         return tag("p", "None: every run is verified.")
     shown = report.excluded[:MOST_LISTED]
@@ -400,22 +398,22 @@ def methods(report: Report) -> Child:
 _METHODS = (
     "Tokens and cost: verified runs alone, compared on tasks where every agent has one.",
     "Success and score: all finished runs (intention to treat); verified runs alone forget those that failed half-way.",
-    "What nobody recorded counts as no success, and the bounds say what it would be at best.",
-    "A cost that is unknown is no zero: it is in no sum, and its task in no comparison.",
+    "A result that was not recorded counts as no success; the bounds show the best case.",
+    "An unknown cost does not count as zero: it is left out of sums, and its task out of comparisons.",
     "A difference is the mean over tasks of the difference of repeat means, with Student's t of tasks − 1 degrees.",
-    "There is no such interval below {few} tasks.",
+    "Fewer than {few} tasks have no such interval.",
     "Cost and tokens are compared by logarithms: a ratio of geometric means.",
-    "A task that took nothing has no logarithm: it is left out of that ratio, and told.",
-    "Ratios of totals, from {many} tasks on, and places: the middle 95 of 100 of {draws:,} drawings (seed {seed}).",
-    "Chances are adjusted by Holm over all pairs of one measure.",
-    "Wilcoxon's signed-rank test and Cliff's δ tell whether a few tasks make the difference.",
-    "MDE is {mde:.2f} standard errors: the difference that so many tasks find four times of five.",
+    "A task with an amount of zero has no logarithm: it is left out of that ratio, and counted.",
+    "Ratios of totals, from {many} tasks on, and ranks: the middle 95 % of {draws:,} bootstrap samples (seed {seed}).",
+    "Probabilities are adjusted by Holm over all pairs of one measure.",
+    "Wilcoxon's signed-rank test and Cliff's δ show whether a few tasks cause the difference.",
+    "MDE is {mde:.2f} standard errors: the difference that so many tasks detect in 80 % of cases.",
     "A share has Wilson's interval; where tasks were repeated, for as many runs as the repeats are worth.",
     "Cost per success: all that verified runs cost, failures included, for each verified success.",
 )
 
 
-# What they share.
+# Shared parts.
 
 
 def _table(
@@ -426,7 +424,7 @@ def _table(
     words: Iterable[int],
     anchor: str = "",
 ) -> Markup:
-    """A table that scrolls inside itself; columns of words stand left, those of numbers right."""
+    """Build a table that scrolls by itself; words are aligned left, numbers right."""
     left = set(words)
     head = [tag("th", one, scope="col", class_=None if place in left else "num") for place, one in enumerate(headings)]
     body = [
@@ -447,8 +445,8 @@ def _cell(content: Child, place: int, is_words: bool, is_last: bool) -> Markup: 
     return tag("td", content, class_="num" if not is_words else "long" if is_last else "name")
 
 
-def _format_interval(interval: ConfidenceInterval | None, told: Callable[[float], str]) -> str:
-    return "" if interval is None else f"{told(interval.low)} to {told(interval.high)}"
+def _format_interval(interval: ConfidenceInterval | None, form: Callable[[float], str]) -> str:
+    return "" if interval is None else f"{form(interval.low)} to {form(interval.high)}"
 
 
 def _counts(counts: dict[str, int]) -> str:

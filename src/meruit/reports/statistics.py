@@ -1,6 +1,6 @@
-"""The few statistics that a report needs, each by its textbook's formula; scipy confirms them in the tests.
+"""The statistics of a report, by their textbook formulas; tests compare them with scipy.
 
-They are written out, and not scipy's, so that a report needs nothing installed and scipy can be a second opinion.
+They are implemented here so that a report does not need scipy.
 """
 
 import math
@@ -15,58 +15,58 @@ from meruit.model.record import Record
 from meruit.model.task_run import ConfidenceInterval
 
 FEWEST_TASKS = 5
-"""With fewer there is no interval: Student's t would promise what so few tasks cannot keep."""
+"""The fewest tasks for an interval: with fewer, Student's t is too optimistic."""
 FEWEST_TO_RESAMPLE = 30
-"""With fewer tasks a bootstrap of totals is too narrow."""
+"""The fewest tasks for a bootstrap of totals: with fewer, its interval is too narrow."""
 RESAMPLES = 2_000
 SEED = 8
-"""Of every bootstrap, so that a report can be made again to the byte."""
+"""The seed of every bootstrap, so that a report can be built again to the byte."""
 LEVEL = 0.95
 MDE_FACTOR = 2.80
-"""For a test at 5 % that finds the difference 80 times of 100: 1.96 + 0.84 standard errors."""
+"""Standard errors of a difference that a test at 5 % detects in 80 % of cases: 1.96 + 0.84."""
 SMALLEST_P = 1e-12
-"""Chances are not told apart below this."""
+"""The smallest probability that is distinguished."""
 MOST_EXACT = 50
-"""Differences up to which Wilcoxon's distribution is counted out; beyond it is normal for all purposes."""
+"""Up to this number of differences, Wilcoxon's distribution is exact; beyond, it is normal."""
 MOST_COUNTED_OUT = 10_000
-"""Runs up to which Fisher's test is counted out."""
+"""Up to this number of runs, Fisher's test is exact."""
 _DECIMALS = 12
-"""Differences that are equal in so many decimals are ties: 0.6 − 0.4 and 0.8 − 0.6 differ in the seventeenth."""
+"""Differences that are equal to so many decimals are ties: 0.6 − 0.4 and 0.8 − 0.6 differ in the 17th."""
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 
 class Mean(Record, frozen=True):
-    """A mean of one number a task, and how sure it is."""
+    """The mean of one number for each task, with its interval."""
 
     tasks: int
     mean: float
     se: float | None = None
     interval: ConfidenceInterval | None = None
     p: float | None = None
-    """Of a mean that is zero in truth."""
+    """The probability of this mean if the true mean is zero."""
     mde: float | None = None
-    """The smallest difference that so many tasks find four times of five."""
+    """The smallest difference that so many tasks detect in 80 % of cases."""
     why_not: str = ""
-    """Why there is no interval."""
+    """Why the interval is missing."""
 
 
 class SignedRanks(Record, frozen=True):
-    """Wilcoxon's test of differences that lie about zero."""
+    """The result of Wilcoxon's signed-rank test."""
 
     statistic: float
     """The smaller sum of ranks."""
     differences: int
-    """Those that are not zero."""
+    """How many differences are not zero."""
     p: float
     exact: bool
-    """Whether the chance is counted out, not taken from the normal distribution."""
+    """Whether the probability is exact, not from the normal distribution."""
 
 
 # Student's t.
 
 
 def t_p_value(t: float, freedom: int) -> float:
-    """The chance of a t this far from zero on either side (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    """The two-sided probability of t (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     angle = math.atan(abs(t) / math.sqrt(freedom))
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = freedom % 2
@@ -80,7 +80,7 @@ def t_p_value(t: float, freedom: int) -> float:
 
 @lru_cache(maxsize=1024)
 def t_quantile(freedom: int, level: float = LEVEL) -> float:
-    """How far from zero t lies at most, with this chance."""
+    """The two-sided quantile of t."""
     low, high = 0.0, 1.0
     while t_p_value(high, freedom) > 1 - level:
         high *= 2
@@ -91,18 +91,20 @@ def t_quantile(freedom: int, level: float = LEVEL) -> float:
 
 
 def mean_of(numbers: Sequence[float]) -> Mean:
-    """The mean over tasks, one number each, with Student's interval; where that cannot be, why not."""
+    """The mean over tasks, one number each, with Student's interval, or the reason why it is missing."""
     tasks = len(numbers)
     if not tasks:
-        return Mean(0, math.nan, why_not="there is no task")
+        return Mean(0, math.nan, why_not="no tasks")
     mean = math.fsum(numbers) / tasks
     if tasks < FEWEST_TASKS:
         return Mean(tasks, mean, why_not=f"{tasks} of the {FEWEST_TASKS} tasks that an interval needs")
     spread = math.fsum((one - mean) ** 2 for one in numbers) / (tasks - 1)
     se = math.sqrt(spread / tasks)
     if se <= 10**-_DECIMALS * max(1.0, abs(mean)):
-        # All alike: t has no spread to go by, and ranks still tell whether that can be chance.
-        return Mean(tasks, mean, 0.0, p=wilcoxon_signed_rank(numbers).p, why_not="no spread: every task says the same")
+        # All values are equal: t has no spread, but ranks still give a probability.
+        return Mean(
+            tasks, mean, 0.0, p=wilcoxon_signed_rank(numbers).p, why_not="no spread: all tasks have the same value"
+        )
     reach = t_quantile(tasks - 1) * se
     return Mean(
         tasks, mean, se, ConfidenceInterval(mean - reach, mean + reach), t_p_value(mean / se, tasks - 1), mde(se)
@@ -134,7 +136,7 @@ def wilcoxon_signed_rank(differences: Sequence[float]) -> SignedRanks:
 
 
 def _exact_p(doubled: Sequence[int], smaller: int) -> float:
-    """Of all ways in which the signs could fall, the share that is at least this uneven."""
+    """The share of all sign assignments that are at least this uneven."""
     ways = [1]
     for rank in doubled:
         ways = [a + b for a, b in zip([*ways, *[0] * rank], [*[0] * rank, *ways], strict=True)]
@@ -149,7 +151,7 @@ def _normal_p(sizes: Sequence[float], smaller: float) -> float:
 
 
 def cliffs_delta(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """How much more often one of ours is above one of theirs than below it, between −1 and 1."""
+    """Cliff's delta: how much more often one of ours is above one of theirs than below, between −1 and 1."""
     order = sorted(theirs)
     above = sum(bisect_left(order, one) for one in ours)
     below = sum(len(order) - bisect_right(order, one) for one in ours)
@@ -157,7 +159,7 @@ def cliffs_delta(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """The chances of one family, adjusted for there being several (Holm, 1979)."""
+    """Adjust the probabilities of one family of tests (Holm, 1979)."""
     adjusted, highest = [0.0] * len(chances), 0.0
     for place, number in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
         highest = max(highest, min(1.0, (len(chances) - place) * chances[number]))
@@ -178,7 +180,7 @@ def wilson(rate: float, number: float, quantile: float = Z) -> ConfidenceInterva
 
 
 def cluster_robust_error(groups: Sequence[Sequence[float]]) -> float:
-    """The standard error of the mean over all runs, runs of one task taken together as they depend on each other."""
+    """The standard error of the mean over runs, clustered by task."""
     runs, number = sum(map(len, groups)), len(groups)
     mean = math.fsum(one for group in groups for one in group) / runs
     apart = math.fsum((math.fsum(group) - mean * len(group)) ** 2 for group in groups)
@@ -186,9 +188,9 @@ def cluster_robust_error(groups: Sequence[Sequence[float]]) -> float:
 
 
 def share_interval(groups: Sequence[Sequence[float]]) -> ConfidenceInterval | None:
-    """The interval of a share, by task: Wilson's where every run is alone, else for as many runs as they are worth.
+    """The interval of a share: Wilson's, with the effective number of runs where tasks were repeated.
 
-    Repeats of one task are worth between one run and all of them, by how much tasks differ (Dean and Pagano, 2015).
+    The repeats of one task count as between one run and all of them, by how much tasks differ (Dean and Pagano, 2015).
     """
     runs, tasks = sum(map(len, groups)), len(groups)
     if not runs:
@@ -199,13 +201,13 @@ def share_interval(groups: Sequence[Sequence[float]]) -> ConfidenceInterval | No
     if tasks < FEWEST_TASKS:
         return None
     error = cluster_robust_error(groups)
-    # Where all tasks say the same, that is much when their runs differ, and little when none does.
+    # Equal tasks are strong evidence where their runs differ, and weak where none does.
     worth = rate * (1 - rate) / error**2 if error else runs * (0 < rate < 1)
     return wilson(rate, min(max(worth, tasks), runs), t_quantile(tasks - 1))
 
 
 def fisher(met: int, missed: int, others_met: int, others_missed: int) -> float:
-    """The chance that two shares differ this much when nothing makes them differ (Fisher; beyond some size, normal)."""
+    """The probability that two shares differ this much by chance (Fisher; normal for many runs)."""
     ours, theirs, all_met = met + missed, others_met + others_missed, met + others_met
     total = ours + theirs
     if not ours or not theirs or all_met in (0, total):
@@ -228,14 +230,14 @@ def _clamp_p(p: float) -> float:
 
 def bootstrap_samples(tasks: int) -> Iterator[list[int]]:
     """Tasks drawn with replacement, the same at every call."""
-    # Of the generators, this one's numbers are promised to stay the same in every version of Python.
+    # Python promises that random() gives the same numbers in every version.
     chance = random.Random(SEED).random  # noqa: S311 - not for secrets
     for _ in range(RESAMPLES):
         yield [int(chance() * tasks) for _ in range(tasks)]
 
 
 def bootstrap_totals(columns: Sequence[Sequence[float]]) -> list[list[float]]:
-    """For each agent, one number a task of it, its totals over the same tasks drawn again and again."""
+    """The totals of each agent over bootstrap samples of the same tasks."""
     totals: list[list[float]] = [[] for _ in columns]
     for picked in bootstrap_samples(len(columns[0]) if columns else 0):
         for total, column in zip(totals, columns, strict=True):
@@ -244,13 +246,13 @@ def bootstrap_totals(columns: Sequence[Sequence[float]]) -> list[list[float]]:
 
 
 def ratio_interval(ours: Sequence[float], theirs: Sequence[float]) -> ConfidenceInterval | None:
-    """The interval of a ratio of totals, both as they were drawn; None where nothing is left to divide by."""
+    """The interval of a ratio of totals over bootstrap samples; None where a divisor is zero."""
     ratios = [one / other for one, other in zip(ours, theirs, strict=True) if other > 0]
     return _percentile_interval(ratios) if len(ratios) == len(ours) else None
 
 
 def rank_intervals(totals: Sequence[Sequence[float]], *, high_is_good: bool) -> list[ConfidenceInterval]:
-    """Between which places each agent lies, by totals as they were drawn; those that are equal share the better one."""
+    """The interval of each agent's rank over bootstrap samples; equal agents share the better rank."""
     sign = -1.0 if high_is_good else 1.0
     places: list[list[float]] = [[] for _ in totals]
     for several in zip(*totals, strict=True):
@@ -262,7 +264,7 @@ def rank_intervals(totals: Sequence[Sequence[float]], *, high_is_good: bool) -> 
 
 
 def _percentile_interval(numbers: Sequence[float]) -> ConfidenceInterval:
-    """Where the middle 95 of 100 lie."""
+    """The range of the middle 95 %."""
     order = sorted(numbers)
     outside = int(len(order) * (1 - LEVEL) / 2)
     return ConfidenceInterval(order[outside], order[-1 - outside])
@@ -274,9 +276,9 @@ def _percentile_interval(numbers: Sequence[float]) -> ConfidenceInterval:
 def over_tasks(
     tries: Sequence[tuple[int, int]], most: int, chance: Callable[[int, int, int], float]
 ) -> dict[str, float]:
-    """The mean over tasks of a chance for 1, 2, … tries, each task told as (tries, successes).
+    """The mean over tasks of a probability for 1, 2, … tries; each task is (tries, successes).
 
-    Only for as many tries as every task has: with other tasks for each number, the numbers could not be compared.
+    Only for as many tries as every task has, so that all numbers are over the same tasks.
     """
     fewest = min((number for number, _ in tries), default=0)
     return {

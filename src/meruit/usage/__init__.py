@@ -1,4 +1,18 @@
-"""Tokens: metered, reconciled with the provider, decided, priced."""
+"""Token usage: meter runs, reconcile them with the provider's counts, decide what is verified, and price it.
+
+Read in this order:
+
+- meter.py, responses.py - record the calls of a run while it works
+- decision.py, rules.py, observation.py - the verdict on a run, from its observations
+- schedule.py - when to observe a run again
+- reconcile/ - request the providers' counts, and record an observation of each run
+- attribution/ - which of a provider's counts belong to which run
+- providers/ - the usage APIs, one file each
+- cost.py, price_table.py, pricing.py - what the tokens cost
+- files.py - metrics.json and runs_manifest.json
+- store/ - tables and SQL
+- followers.py - write usage together with its consequences for contracts
+"""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +20,15 @@ from meruit._lazy import lazy_names
 
 if TYPE_CHECKING:
     from meruit.errors import FetchError
-    from meruit.model.metering import AttributionKey, AttributionKind, MeteredRun, MeteredStep, UsageRecord
+    from meruit.model.metering import (
+        AttributionKey,
+        AttributionKind,
+        CallState,
+        MeteredCall,
+        MeteredRun,
+        MeteredStep,
+        UsageRecord,
+    )
     from meruit.model.prices import PriceQuote, RunCosts
     from meruit.model.usage import (
         Assurance,
@@ -26,7 +48,9 @@ __all__ = [
     "Assurance",
     "AttributionKey",
     "AttributionKind",
+    "CallState",
     "FetchError",
+    "MeteredCall",
     "MeteredRun",
     "MeteredStep",
     "Observation",
@@ -52,6 +76,8 @@ __getattr__, __dir__ = lazy_names(
         "model.metering": (
             "AttributionKey",
             "AttributionKind",
+            "CallState",
+            "MeteredCall",
             "MeteredRun",
             "MeteredStep",
             "UsageRecord",

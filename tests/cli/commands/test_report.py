@@ -186,22 +186,22 @@ def in_file(record: UsageRecord, attempts: list[Observation]) -> bytes:
 @pytest.mark.parametrize(
     ("looks", "changes", "said"),
     [
-        ((1,), {"status": UsageStatus.VERIFIED, "code": UsageCode.STABLE}, "say pending (first, 90 in / 10 out)"),
-        ((), {"status": UsageStatus.VERIFIED, "code": UsageCode.STABLE}, "say pending (not_started)"),
-        ((1, 3), {"tokens": Tokens(9, 1, 1)}, "is verified (stable, 9 in / 1 out), and its attempts say verified"),
-        ((1, 3), {"status": UsageStatus.PENDING, "code": UsageCode.FIRST}, "say verified (stable"),
-        ((1, 1.5), {"status": UsageStatus.VERIFIED, "code": UsageCode.STABLE}, "say pending (gap"),
+        ((1,), {"status": UsageStatus.VERIFIED, "code": UsageCode.STABLE}, "pending (first, 90 in / 10 out)"),
+        ((), {"status": UsageStatus.VERIFIED, "code": UsageCode.STABLE}, "pending (not_started)"),
+        ((1, 3), {"tokens": Tokens(9, 1, 1)}, "verified (stable, 9 in / 1 out)"),
+        ((1, 3), {"status": UsageStatus.PENDING, "code": UsageCode.FIRST}, "verified (stable, 90 in / 10 out)"),
+        ((1, 1.5), {"status": UsageStatus.VERIFIED, "code": UsageCode.STABLE}, "pending (gap"),
         (
             (1, 3),
             {"assurance": Assurance.REQUEST},
-            "is of assurance A, withdrawn 0 times, and its attempts say assurance B",
+            "assurance A, withdrawn 0 times",
         ),
-        ((1, 3), {"withdrawn": 2}, "say assurance B, withdrawn 0 times"),
-        ((1, 3), {"reported_by": "file"}, "withdrawn 0 times, told by a file, and"),
-        ((1, 3), {"interval_min": -1.0}, "no time is less than nothing"),
+        ((1, 3), {"withdrawn": 2}, "withdrawn 2 times"),
+        ((1, 3), {"reported_by": "file"}, "by a file"),
+        ((1, 3), {"interval_min": -1.0}, "-1 minutes"),
     ],
 )
-def test_a_verdict_that_does_not_follow_from_its_attempts_is_refused_by_name(
+def test_a_verdict_that_contradicts_its_attempts_is_refused(
     run: Run, write: Callable[[str, Any], str], looks: tuple[float, ...], changes: dict[str, Any], said: str
 ) -> None:
     write("runs.json", in_file(*looked_at(looks, **changes)))
@@ -219,15 +219,15 @@ def test_a_verdict_that_follows_from_its_attempts_is_reported(
 ) -> None:
     write("runs.json", in_file(*looked_at(looks, **changes)))
     found = json.loads(run("report", "build", "--json", "--from", "runs.json").stdout)
-    assert (found["on_trust"], any("on trust" in one for one in found["notes"])) == (0, False)
+    assert (found["on_trust"], any("unchecked" in one for one in found["notes"])) == (0, False)
 
 
-def test_verdicts_without_attempts_are_said_to_be_taken_on_trust(run: Run, write: Callable[[str, Any], str]) -> None:
+def test_verdicts_without_attempts_are_reported_as_unchecked(run: Run, write: Callable[[str, Any], str]) -> None:
     record, attempts = looked_at()
     both = {"records": [record, recorded("b")], "attempts": {"a-1": attempts}}
     run("report", "build", "-o", "x.html", "--from", write("runs.json", msgspec.json.encode(both)))
     header = Path("x.html").read_text(encoding="utf-8").partition("<main>")[0]
-    assert "the verdicts of 1 of 2 runs are taken from the file on trust" in header
+    assert "1 of 2 runs" in header
     assert json.loads(Path("x.json").read_bytes())["on_trust"] == 1
 
 
@@ -237,7 +237,7 @@ def test_a_cost_below_nothing_or_beyond_number_is_refused_by_name(run: Run, amou
     Path("runs.json").write_bytes(changed(f"ledger.{kind}", amount))
     done = run("report", "build", "-o", "x.html", "--from", "runs.json")
     assert done.returncode == 2
-    assert f"run 'plodder/t0/1': its {kind} cost is {amount}" in done.stderr
+    assert all(value in done.stderr for value in ("run 'plodder/t0/1'", f"{kind} cost", amount))
     assert not Path("x.html").exists()
 
 
