@@ -110,7 +110,7 @@ def test_of_a_flood_the_beginning_and_the_end_are_kept(tmp_path: Path) -> None:
     assert len(said) < 2 * running.LOG_HALF_BYTES + 2 * running.CHUNK_BYTES
 
 
-def test_whatever_an_agent_leaves_running_ends_with_it(tmp_path: Path) -> None:
+def test_processes_that_an_agent_leaves_end_with_it(tmp_path: Path) -> None:
     code = (
         "import subprocess, sys; "
         'child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]); print(child.pid)'
@@ -140,9 +140,7 @@ def test_an_agent_that_stops_when_asked_is_not_killed(tmp_path: Path, monkeypatc
     assert (found.exit_code, Path(found.log).read_text()) == (None, "0\n1\n")
 
 
-def test_somebody_who_left_the_group_and_still_talks_holds_nobody_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_outside_the_group_blocks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "DRAIN_S", 0.1)
     code = (
         "import subprocess, sys; "
@@ -154,7 +152,7 @@ def test_somebody_who_left_the_group_and_still_talks_holds_nobody_up(
     assert (found.exit_code, found.seconds < 15) == (0, True)
 
 
-def test_what_an_environment_cannot_hold_stands_in_the_file_alone(tmp_path: Path) -> None:
+def test_values_too_large_for_the_environment_are_in_the_file(tmp_path: Path) -> None:
     inherited = {"PATH": "/bin", "MERUIT_DATA": "/secret"}
     for instruction in ("a\0b", "ü" * 80_000):
         told = agent_environment(begun(instruction), tmp_path / "task.json", inherited)
@@ -176,7 +174,7 @@ def test_a_command_that_cannot_be_run_is_refused_before_it_is(written: str) -> N
 # Sources are opened with what the judge knows, and the agent does not.
 
 
-def test_an_agent_inherits_nothing_that_opens_what_it_is_judged_by() -> None:
+def test_an_agent_inherits_no_secret_of_the_verifier() -> None:
     sources = [
         TaskSource(kind=SourceKind.FHIR, at="https://ehr.example", token_env="EHR_TOKEN"),
         TaskSource(kind=SourceKind.FILES, at="sftp://drop.example/out", key_env="DROP_KEY"),
@@ -208,7 +206,7 @@ def rolled_out(here: Bench, folder: Path, repeats: int = 3) -> list[Rollout]:
     return asyncio.run(all_of_them())
 
 
-def test_whatever_breaks_in_one_run_costs_that_run(
+def test_an_error_in_one_run_costs_only_that_run(
     shared: Store, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, remember, times = bench(shared, tenant), AgentLogs.save_exit, count()
@@ -230,9 +228,7 @@ def test_whatever_breaks_in_one_run_costs_that_run(
     assert here.ground.rows == {}
 
 
-def test_a_world_that_does_not_answer_is_tried_again_and_its_run_then_left_for_later(
-    shared: Store, tenant: str, tmp_path: Path
-) -> None:
+def test_an_environment_that_is_down_leaves_its_run_pending(shared: Store, tenant: str, tmp_path: Path) -> None:
     here, times = bench(shared, tenant), count()
 
     class Moody(type(here.ground)):  # type: ignore[misc]  # a ground that answers when it likes
@@ -248,7 +244,7 @@ def test_a_world_that_does_not_answer_is_tried_again_and_its_run_then_left_for_l
     assert (first.trouble, waiting.trouble, last.trouble) == (None, "no room just now", None)
 
 
-def test_a_task_that_cannot_be_run_is_given_up_and_the_others_go_on(shared: Store, tenant: str, tmp_path: Path) -> None:
+def test_a_task_that_cannot_run_is_cancelled_alone(shared: Store, tenant: str, tmp_path: Path) -> None:
     here, times = bench(shared, tenant), count()
 
     class Broken(type(here.ground)):  # type: ignore[misc]  # a ground that has a bug
@@ -273,7 +269,7 @@ class Counted(bytes):
         return super().__len__()
 
 
-def test_keeping_the_end_of_a_log_asks_each_part_a_few_times_however_many_there_are(
+def test_keeping_the_end_of_a_log_takes_linear_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(running, "LOG_HALF_BYTES", 2_000)

@@ -63,7 +63,7 @@ def test_a_task_that_asks_for_something_is_not_met_by_nothing() -> None:
     assert (report.free, report.gold, report.mutants_tried) == ({"untouched": 1.0}, None, 0)
 
 
-def test_what_passes_on_the_untouched_world_is_named() -> None:
+def test_criteria_that_pass_on_nothing_are_named() -> None:
     free = {"label": "free", "assert": "portal-state-match", "correlate_by": {"resource": "member", "name": "Ann"}}
     report = lint(ASKED, free | {"weight": 3})
     assert codes(report) == [("points_for_nothing", None), ("passes_on_nothing", "free")]
@@ -101,19 +101,19 @@ FIRST = ASKED | {"label": "first", "count": ">=1", "match": "first"}
 
 
 @pytest.mark.parametrize("asked", [{}, {"changed": "any"}, {"count": [1, 2]}])
-def test_who_looks_at_the_first_lets_the_agent_choose_which_that_is(asked: dict[str, Any]) -> None:
+def test_judging_the_first_item_lets_the_agent_choose_it(asked: dict[str, Any]) -> None:
     (finding,) = [one for one in lint(FIRST | asked).findings if one.code == "agent_chooses_first"]
     assert (finding.severity, finding.criterion_id) == (Severity.WARNING, "first")
     assert "`match: all`" in finding.message
 
 
 @pytest.mark.parametrize("asked", [{"match": "best"}, {"count": 1}, {"changed": "none"}])
-def test_where_the_agent_cannot_choose_the_first_nobody_is_warned(asked: dict[str, Any]) -> None:
+def test_no_warning_if_the_agent_cannot_choose_the_first(asked: dict[str, Any]) -> None:
     assert "agent_chooses_first" not in [one.code for one in lint(FIRST | asked).findings]
 
 
 @pytest.mark.parametrize("wrong", [{"count": "some"}, {"when": "made ="}])
-def test_a_criterion_that_cannot_be_read_is_told_once(wrong: dict[str, Any]) -> None:
+def test_an_unreadable_criterion_is_reported_once(wrong: dict[str, Any]) -> None:
     found = [one.code for one in lint(CAPTURING, FIRST | wrong).findings if one.criterion_id == "first"]
     assert found[0] == "unsupported_assertion"
     assert "agent_chooses_when" not in found
@@ -134,7 +134,7 @@ DEPENDING = ASKED | {"label": "depends"}
         },
     ],
 )
-def test_a_condition_on_what_the_agent_made_is_the_agents_to_fulfil(asked: dict[str, Any]) -> None:
+def test_a_condition_on_new_items_is_the_agents_choice(asked: dict[str, Any]) -> None:
     (finding,) = [one for one in lint(CAPTURING, DEPENDING | asked).findings if one.code == "agent_chooses_when"]
     assert (finding.severity, finding.criterion_id) == (Severity.WARNING, "depends")
     assert "made" in finding.message
@@ -156,13 +156,11 @@ def test_a_condition_on_what_the_agent_made_is_the_agents_to_fulfil(asked: dict[
         ),
     ],
 )
-def test_a_condition_on_what_stood_there_before_is_nobodys_to_choose(
-    capturing: dict[str, Any], asked: dict[str, Any]
-) -> None:
+def test_a_condition_on_the_start_state_is_not_a_choice(capturing: dict[str, Any], asked: dict[str, Any]) -> None:
     assert "agent_chooses_when" not in [one.code for one in lint(CAPTURING | capturing, DEPENDING | asked).findings]
 
 
-def test_a_task_without_criteria_can_be_passed_by_nobody() -> None:
+def test_a_task_without_criteria_cannot_pass() -> None:
     assert codes(lint()) == [("no_criteria", None)]
     assert not lint().ok
 
@@ -195,7 +193,7 @@ def test_how_many_may_be_there_is_read_as_the_checks_read_it() -> None:
 # The gold run
 
 
-def test_a_gold_run_that_does_not_pass_is_an_error_and_says_what_it_misses() -> None:
+def test_a_failing_gold_run_is_an_error_with_its_criteria() -> None:
     report = lint(ASKED, UNTOUCHED, gold=rows(("prior_auth/1", b'{"member":"M1","cpt":"1"}')))
     assert (report.ok, report.gold, codes(report)[1:]) == (False, "partial", [("gold_fails", None)])
     assert report.findings[1].message.endswith("(partial, score 0.5): asked")
@@ -227,7 +225,7 @@ def test_what_was_done_must_not_be_undone_unnoticed() -> None:
     assert not report.ok
 
 
-def test_a_second_act_is_noticed_by_its_number_or_by_whatever_looks_after_the_rest() -> None:
+def test_doing_it_twice_is_noticed() -> None:
     loose, twice = ASKED | {"count": ">=1"}, "portal:prior_auth/1 done twice"
     assert twice in lint(loose, gold=GOLD).survivors
     assert twice not in lint(ASKED, gold=GOLD).survivors
@@ -239,14 +237,14 @@ def test_a_criterion_that_no_mistake_fails_is_named() -> None:
     assert ("never_fails", "idle") in codes(lint(ASKED, UNTOUCHED, idle | {"weight": 0.1}, gold=GOLD))
 
 
-def test_fields_that_nobody_asks_for_are_counted_together() -> None:
+def test_unchecked_fields_are_counted_together() -> None:
     gold = rows(("prior_auth/1", b'{"member":"M1","cpt":"72148","note":"please"}'))
     (finding,) = [one for one in lint(ASKED, UNTOUCHED, gold=gold).findings if one.code == "fields_unasked"]
     assert finding.severity is Severity.WARNING
     assert "portal:prior_auth/1 without note" in finding.message
 
 
-def test_a_list_that_is_too_long_is_cut_between_its_entries_and_all_are_counted() -> None:
+def test_a_long_list_is_cut_between_entries() -> None:
     names = [f"field_{number:03}" for number in range(60)]
     row = json.dumps({"member": "M1", "cpt": "72148"} | dict.fromkeys(names, "x")).encode()
     report = lint(ASKED, UNTOUCHED, gold=rows(("prior_auth/1", row)))
@@ -268,7 +266,7 @@ def test_what_is_listed_is_whole_and_what_is_not_is_counted(names: list[str]) ->
     )
 
 
-def test_an_act_undone_unnoticed_is_told_however_many_mistakes_there_are() -> None:
+def test_unnoticed_undone_work_is_always_reported() -> None:
     notes = [(f"note/{number:02}", b'{"a":"b"}') for number in range(12)]
     report = lint(NONE_OF | {"count": 0}, gold=rows(*notes))
     told = [finding for finding in report.findings if finding.code == "mutant_passes"]
@@ -277,7 +275,7 @@ def test_an_act_undone_unnoticed_is_told_however_many_mistakes_there_are() -> No
     assert len(told) == MAX_SURVIVORS + 1
 
 
-def test_a_gold_run_that_began_elsewhere_is_held_against_where_it_began() -> None:
+def test_a_gold_run_is_compared_with_its_own_start() -> None:
     older: EnvironmentState = BEFORE | {
         "portal": Snapshot(SourceKind.ROWS, [make_item("member/M9", b'{"name":"Zoe"}')])
     }
@@ -318,7 +316,7 @@ def worlds(draw: st.DrawFn) -> tuple[EnvironmentState, EnvironmentState]:
 
 
 @given(worlds())
-def test_every_mutant_differs_from_the_gold_world_in_the_one_source_that_it_names(
+def test_every_mutant_differs_in_the_source_that_it_names(
     pair: tuple[EnvironmentState, EnvironmentState],
 ) -> None:
     before, after = pair

@@ -36,7 +36,7 @@ RESOURCES = st.dictionaries(KEYS, st.integers(1, 2)).map(
 
 
 @given(RESOURCES, RESOURCES)
-def test_a_mutant_is_never_the_world_it_was_made_of(before: list[Item], after: list[Item]) -> None:
+def test_a_mutant_always_differs_from_its_original(before: list[Item], after: list[Item]) -> None:
     found = mutants(FHIR, before, after)
     good = world(FHIR, *after)
     assert all(one.world["it"].items != good["it"].items for one in found)
@@ -44,7 +44,7 @@ def test_a_mutant_is_never_the_world_it_was_made_of(before: list[Item], after: l
 
 
 @given(RESOURCES, RESOURCES)
-def test_whatever_was_done_is_undone_in_some_mutant(before: list[Item], after: list[Item]) -> None:
+def test_every_change_is_undone_in_some_mutant(before: list[Item], after: list[Item]) -> None:
     was, now = ({one.key: one for one in several} for several in (before, after))
     changed = {key for key in {*was, *now} if was.get(key) != now.get(key)}
     found = mutants(FHIR, before, after)
@@ -60,7 +60,7 @@ def test_something_of_each_kind_is_touched_deleted_and_added() -> None:
     assert all(one.harm in GRAVE for one in found)
 
 
-def test_a_file_that_is_there_twice_looks_half_written() -> None:
+def test_a_duplicated_file_has_a_temporary_name() -> None:
     found = mutants(
         FILES,
         [make_item("out/a.csv", b"a\n1\n")],

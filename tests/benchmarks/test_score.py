@@ -78,7 +78,7 @@ def counting(several: Sequence[TaskRunOutcome]) -> list[TaskRunOutcome]:
 
 
 @given(runs())
-def test_the_score_is_the_exact_mean_and_its_verdict_the_band_on_which_both_bounds_agree(
+def test_the_score_is_the_exact_mean(
     several: list[TaskRunOutcome],
 ) -> None:
     score, counted = benchmark_score(several, TASKS), counting(several)
@@ -97,7 +97,7 @@ def test_the_score_is_the_exact_mean_and_its_verdict_the_band_on_which_both_boun
 
 
 @given(runs(), st.sampled_from(TASKS))
-def test_a_pass_with_a_task_given_up_would_be_a_pass_had_it_failed(several: list[TaskRunOutcome], task: str) -> None:
+def test_a_pass_holds_even_if_a_cancelled_task_had_failed(several: list[TaskRunOutcome], task: str) -> None:
     rest = [run for run in several if run.task != task]
     if benchmark_score([*rest, TaskRunOutcome("x", task, RunStatus.CANCELLED)], TASKS).verdict is Verdict.PASS:
         assert benchmark_score([*rest, done(task, 0)], TASKS).verdict is Verdict.PASS
@@ -111,7 +111,7 @@ def test_the_order_of_runs_never_matters(several: list[TaskRunOutcome], chance: 
 
 
 @given(runs())
-def test_cancelled_runs_change_nothing_and_are_listed_and_timed_out_ones_count_nothing(
+def test_cancelled_runs_are_listed_and_timed_out_ones_count_0(
     several: list[TaskRunOutcome],
 ) -> None:
     score = benchmark_score(several, TASKS)
@@ -125,7 +125,7 @@ def test_cancelled_runs_change_nothing_and_are_listed_and_timed_out_ones_count_n
 
 
 @given(runs())
-def test_every_task_with_a_run_that_counts_is_told_and_the_worst_is_among_them(several: list[TaskRunOutcome]) -> None:
+def test_every_task_with_a_counted_run_is_reported(several: list[TaskRunOutcome]) -> None:
     score, counted = benchmark_score(several, TASKS), counting(several)
     assert [one.task for one in score.tasks] == [task for task in TASKS if any(run.task == task for run in counted)]
     for one in score.tasks:
@@ -141,7 +141,7 @@ def test_every_task_with_a_run_that_counts_is_told_and_the_worst_is_among_them(s
 
 
 @given(runs())
-def test_whatever_is_told_lies_where_it_must(several: list[TaskRunOutcome]) -> None:
+def test_every_statistic_is_within_its_bounds(several: list[TaskRunOutcome]) -> None:
     score = benchmark_score(several, TASKS)
     assert 0 <= score.bounds.low <= score.bounds.high <= 1
     assert 0 <= score.coverage <= 1
@@ -165,14 +165,14 @@ def test_a_hair_less_is_partial_and_more_than_nothing_is_too() -> None:
     assert benchmark_score([done("a", 0)], ["a"]).verdict is Verdict.FAIL
 
 
-def test_no_run_that_counts_decides_nothing_and_no_task_at_all_fails() -> None:
+def test_no_counted_run_is_inconclusive_and_no_task_fails() -> None:
     for tasks, verdict in ((["a"], Verdict.INCONCLUSIVE), ([], Verdict.FAIL)):
         score = benchmark_score([TaskRunOutcome("x", "a", RunStatus.CANCELLED, begun=False)], tasks)
         assert (score.verdict, score.score, score.runs, score.pass_at_k) == (verdict, 0.0, 0, {})
         assert len(score.reasons) == 1
 
 
-def test_a_task_that_was_given_up_leaves_the_verdict_open_unless_it_could_not_change_it() -> None:
+def test_a_cancelled_task_matters_only_if_it_could_decide() -> None:
     given_up = TaskRunOutcome("x", "b", RunStatus.CANCELLED, begun=False)
     assert benchmark_score([done("a", 1), given_up], ["a", "b"]).verdict is Verdict.INCONCLUSIVE
     many = [done(f"t{number}", 1) for number in range(9)]
@@ -182,7 +182,7 @@ def test_a_task_that_was_given_up_leaves_the_verdict_open_unless_it_could_not_ch
     assert benchmark_score([*again, given_up._replace(begun=True)], ["a", "b"]).verdict is Verdict.INCONCLUSIVE
 
 
-def test_what_a_required_criterion_failed_keeps_the_whole_from_passing() -> None:
+def test_a_failed_required_criterion_prevents_a_pass() -> None:
     breach = TaskRunOutcome("x", "a", RunStatus.COMPLETED, Verdict.FAIL, Fraction(19, 20), Fraction(19, 20))
     assert benchmark_score([breach], ["a"]).verdict is Verdict.FAIL
     mixed = benchmark_score([breach, done("b", 1)], ["a", "b"])
@@ -195,7 +195,7 @@ def test_a_task_without_a_run_that_counts_is_named() -> None:
     assert benchmark_score([done("a", 1), done("b", 1)], ["a", "b"]).reasons == []
 
 
-def test_a_verdict_is_given_only_where_what_is_missing_cannot_change_it() -> None:
+def test_a_verdict_needs_bounds_that_agree() -> None:
     missing = done("a", "0.5", "0.8")
     assert benchmark_score([missing], ["a"]).verdict is Verdict.PARTIAL
     assert benchmark_score([done("a", "0.5", "0.9")], ["a"]).verdict is Verdict.INCONCLUSIVE
@@ -203,7 +203,7 @@ def test_a_verdict_is_given_only_where_what_is_missing_cannot_change_it() -> Non
     assert benchmark_score([missing, *[done("b", 1)] * 9], ["a", "b"]).verdict is Verdict.PASS
 
 
-def test_of_equal_scores_the_one_that_passes_less_often_is_worse() -> None:
+def test_of_equal_scores_fewer_passes_are_worse() -> None:
     often = [done("a", "0.9"), done("a", "0.9"), done("a", "0.9")]
     once = [done("b", 1), done("b", "0.8")]
     assert benchmark_score([*often, *once], ["a", "b"]).worst_task == "b"
@@ -213,7 +213,7 @@ def test_of_equal_scores_the_one_that_passes_less_often_is_worse() -> None:
 
 
 @given(st.integers(1, 7).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
-def test_pass_at_k_and_pass_hat_k_are_what_counting_every_choice_of_k_tries_gives(drawn: tuple[int, int, int]) -> None:
+def test_pass_at_k_and_pass_hat_k_equal_full_enumeration(drawn: tuple[int, int, int]) -> None:
     tries, passes, k = drawn
     outcomes = [number < passes for number in range(tries)]
     chosen = list(combinations(outcomes, k))
@@ -249,7 +249,7 @@ def test_the_interval_of_the_pass_rate_is_wilsons(passes: int, number: int, low:
 
 
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_wilsons_ends_are_where_the_rate_is_just_as_far_as_the_quantile_allows(drawn: tuple[int, int]) -> None:
+def test_wilsons_interval_solves_its_equation(drawn: tuple[int, int]) -> None:
     passes, number = drawn
     rate, found = passes / number, _wilson(passes / number, number)
     assert found is not None
@@ -266,13 +266,13 @@ def test_the_quantiles_are_students(freedom: int, quantile: float) -> None:
     assert _quantile(freedom) == pytest.approx(quantile, abs=3e-4)
 
 
-def test_quantiles_fall_without_a_step_to_those_of_the_normal_distribution() -> None:
+def test_quantiles_fall_to_those_of_the_normal_distribution() -> None:
     found = [_quantile(freedom) for freedom in range(1, 2_000)]
     assert found == sorted(found, reverse=True)
     assert found[-1] == pytest.approx(1.96, abs=2e-3)
 
 
-def test_the_interval_of_the_mean_is_students_where_each_task_ran_once() -> None:
+def test_with_one_run_per_task_the_interval_is_students() -> None:
     # Mean 0.5, standard deviation 0.4082, standard error 0.2357, t(2) 4.3027; and a longer one by hand.
     found = _mean_interval([[Fraction(2, 5)], [Fraction(1, 2)], [Fraction(3, 5)]])
     assert found is not None
@@ -303,7 +303,7 @@ BROKEN = Missing("down", Cause.CHECK_ERROR, Fault.SYSTEM)
         max_size=6,
     )
 )
-def test_the_upper_bound_of_a_run_is_what_meeting_all_that_is_missing_gives(drawn: list[tuple[float, str]]) -> None:
+def test_the_upper_bound_assumes_that_missing_criteria_pass(drawn: list[tuple[float, str]]) -> None:
     if not any(weight for weight, _ in drawn):
         drawn = [*drawn, (1, "met")]
     criteria = [
@@ -327,6 +327,6 @@ def test_the_upper_bound_of_a_run_is_what_meeting_all_that_is_missing_gives(draw
     assert highest_score(judged(found)) == (Fraction(judged(best).exact) if counts else 1)
 
 
-def test_what_could_not_be_judged_at_all_may_have_been_anything() -> None:
+def test_an_unjudged_run_has_the_widest_bounds() -> None:
     refused = VerificationEngine().verify_sync("c", {}, {}, {"criteria": 5}, {})
     assert (refused.verdict, highest_score(refused)) == (Verdict.ERROR, Fraction(1))

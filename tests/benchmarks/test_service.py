@@ -235,7 +235,7 @@ def test_criteria_without_an_axis_share_one(play: Play) -> None:
         ("criteria", {"task_run_id", "status", "verdict", "score", "axes", "passed"}),
     ],
 )
-def test_a_run_that_counts_tells_what_its_task_reveals_and_no_more(play: Play, reveal: str, keys: set[str]) -> None:
+def test_a_scored_run_shows_only_what_its_task_reveals(play: Play, reveal: str, keys: set[str]) -> None:
     async def story(here: Playing) -> None:
         run = await here.completed(task(reveal=reveal), act=all_wrong, scored=True)
         told = here.told(run)
@@ -249,7 +249,7 @@ def test_a_run_that_counts_tells_what_its_task_reveals_and_no_more(play: Play, r
     play(story)
 
 
-def test_a_run_that_does_not_count_tells_everything(play: Play) -> None:
+def test_a_practice_run_shows_everything(play: Play) -> None:
     async def story(here: Playing) -> None:
         run = await here.completed(act=all_wrong)
         told = here.told(run)
@@ -265,7 +265,7 @@ def test_a_run_that_does_not_count_tells_everything(play: Play) -> None:
 
 
 @pytest.mark.parametrize("scored", [True, False])
-def test_a_run_without_a_verdict_tells_only_how_it_stands(play: Play, scored: bool) -> None:
+def test_a_run_without_a_verdict_shows_only_its_status(play: Play, scored: bool) -> None:
     async def story(here: Playing) -> None:
         begun = await here.started(scored=scored)
         (run,) = await here.benchmarks.cancel(here.tenant, [begun.run.id])
@@ -296,7 +296,7 @@ def _always(_assertion: Assertion) -> Callable[[Any], Checked]:
     return lambda _work: Checked("1")
 
 
-def test_an_assertion_that_nobody_knows_any_more_fails_on_its_authors_account_and_others_go_on(play: Play) -> None:
+def test_an_unknown_assertion_in_a_run_is_the_authors_fault(play: Play) -> None:
     async def story(here: Playing) -> None:
         odd = {"label": "odd", "assert": "gone-tomorrow", "some": "setting"}
         with installed("gone-tomorrow"):
@@ -329,7 +329,7 @@ def test_a_task_without_criteria_fails_with_nothing(play: Play) -> None:
 # Worlds
 
 
-def test_seeds_are_merged_in_their_order_and_the_tasks_facts_come_last(play: Play) -> None:
+def test_seeds_are_merged_in_order(play: Play) -> None:
     async def story(here: Playing) -> None:
         second = {"rows": {"member": {"M1": {"name": "Eve"}, "M2": {}}}, "facts": {"member": "M2", "seeded": 2}}
         asked = {
@@ -350,7 +350,7 @@ def test_seeds_are_merged_in_their_order_and_the_tasks_facts_come_last(play: Pla
     play(story)
 
 
-def test_the_facts_of_a_task_stand_over_those_of_its_seed(play: Play) -> None:
+def test_the_facts_of_a_task_override_those_of_its_seed(play: Play) -> None:
     async def story(here: Playing) -> None:
         begun = await here.started()
         given = here.benchmarks._input(here.tenant, find_row(here.benchmarks, here.scope, begun.run.id))
@@ -383,7 +383,7 @@ def test_a_seed_that_is_none_starts_nothing(play: Play) -> None:
     play(story)
 
 
-def test_the_world_of_a_run_ends_with_it_unless_somebody_may_read_it_again(play: Play) -> None:
+def test_an_environment_ends_unless_a_recheck_may_need_it(play: Play) -> None:
     async def story(here: Playing) -> None:
         run = await here.completed()
         assert here.host.listing() == []
@@ -392,7 +392,7 @@ def test_the_world_of_a_run_ends_with_it_unless_somebody_may_read_it_again(play:
     play(story)
 
 
-def test_many_completions_at_once_of_a_real_world_are_answered_alike(play: Play) -> None:
+def test_parallel_completions_of_a_playground_are_equal(play: Play) -> None:
     async def story(here: Playing) -> None:
         begun = await here.started()
         all_done(here.state(begun.run))
@@ -403,7 +403,7 @@ def test_many_completions_at_once_of_a_real_world_are_answered_alike(play: Play)
     play(story)
 
 
-def test_a_run_that_is_given_up_while_it_is_judged_is_told_so(play: Play) -> None:
+def test_a_run_cancelled_while_judged_stays_cancelled(play: Play) -> None:
     async def story(here: Playing) -> None:
         begun = await here.started()
         ended, (cancelled,) = await asyncio.gather(
@@ -417,9 +417,7 @@ def test_a_run_that_is_given_up_while_it_is_judged_is_told_so(play: Play) -> Non
     play(story)
 
 
-def test_an_agent_that_stops_waiting_keeps_the_world_that_it_was_given(
-    play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_stops_waiting_keeps_its_environment(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(here: Playing) -> None:
         written = Benchmark.model_validate({"benchmark": "demo", "tasks": [task()]})
         await here.benchmarks.publish(here.tenant, "author", written)
@@ -443,7 +441,7 @@ def test_an_agent_that_stops_waiting_keeps_the_world_that_it_was_given(
     play(story)
 
 
-def test_a_world_that_cannot_be_read_at_the_start_is_taken_down(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_unreadable_at_start_is_removed(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(here: Playing) -> None:
         async def broken(*_arguments: Any) -> Any:
             raise Unreachable("no space left")
@@ -456,9 +454,7 @@ def test_a_world_that_cannot_be_read_at_the_start_is_taken_down(play: Play, monk
     play(story)
 
 
-def test_a_run_whose_world_breaks_while_it_is_judged_stays_under_way(
-    play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_stays_running_if_judging_breaks(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(here: Playing) -> None:
         begun = await here.started()
         gives_up = False
@@ -531,7 +527,7 @@ def charted(shared: Store, tenant: str, tmp_path: Path) -> Callable[..., None]:
 QUICK = {"settle": {"stable": 1, "within": "1s"}}
 
 
-def test_a_source_in_trouble_is_an_error_of_the_system_until_a_recheck_decides(charted: Play) -> None:
+def test_an_unreadable_source_is_an_error_until_a_recheck(charted: Play) -> None:
     async def story(here: Playing, chart: Chart) -> None:
         begun = await here.started(task(ON_CHART | QUICK, ON_PORTAL, sources=OWN))
         all_done(here.state(begun.run))
@@ -558,7 +554,7 @@ def test_a_source_in_trouble_is_an_error_of_the_system_until_a_recheck_decides(c
     charted(story)
 
 
-def test_what_is_missing_decides_nothing_where_both_bounds_agree(charted: Play) -> None:
+def test_missing_evidence_is_ignored_if_both_bounds_agree(charted: Play) -> None:
     async def story(here: Playing, chart: Chart) -> None:
         required = ON_PORTAL | {"required": True}
         begun = await here.started(task(ON_CHART | QUICK | {"weight": 0.1}, required, sources=OWN))
@@ -572,7 +568,7 @@ def test_what_is_missing_decides_nothing_where_both_bounds_agree(charted: Play) 
     charted(story)
 
 
-def test_what_is_done_after_a_run_has_ended_counts_only_where_it_could_not_be_read_and_that_is_said(
+def test_a_reread_counts_later_changes_and_says_so(
     charted: Play,
 ) -> None:
     async def story(here: Playing, chart: Chart) -> None:
@@ -598,7 +594,7 @@ def test_what_is_done_after_a_run_has_ended_counts_only_where_it_could_not_be_re
     charted(story)
 
 
-def test_where_all_was_read_nothing_is_read_anew(charted: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reread_needs_an_unread_source(charted: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(here: Playing, chart: Chart) -> None:
         begun = await here.started(task(ON_CHART | QUICK, ON_PORTAL, sources=OWN))
         chart.up = False
@@ -612,9 +608,7 @@ def test_where_all_was_read_nothing_is_read_anew(charted: Play, monkeypatch: pyt
     charted(story)
 
 
-def test_a_reading_that_knows_less_than_the_one_before_is_not_recorded(
-    charted: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reread_with_less_coverage_is_not_recorded(charted: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(here: Playing, chart: Chart) -> None:
         begun = await here.started(task(ON_CHART | QUICK, ON_PORTAL, sources=OWN))
         all_done(here.state(begun.run))
@@ -631,7 +625,7 @@ def test_a_reading_that_knows_less_than_the_one_before_is_not_recorded(
     charted(story)
 
 
-def test_a_run_whose_world_cannot_be_read_before_its_agent_acts_is_not_started(charted: Play) -> None:
+def test_a_run_with_an_unreadable_start_is_not_started(charted: Play) -> None:
     async def story(here: Playing, chart: Chart) -> None:
         created = ON_CHART | {"label": "created", "changed": "created"} | QUICK
         written = {"benchmark": "demo", "tasks": [task(created, ON_PORTAL, sources=OWN)]}
@@ -694,7 +688,7 @@ def test_ones_own_benchmark_may_read_any_address(play: Play, tmp_path: Path) -> 
     play(story, for_others=False)
 
 
-def test_a_world_that_is_lost_is_nobodys_failure(play: Play) -> None:
+def test_a_lost_playground_is_a_system_fault(play: Play) -> None:
     async def story(here: Playing) -> None:
         begun = await here.started()
         await here.host.remove(begun.run.playground_id or "")

@@ -155,7 +155,7 @@ def test_the_criteria_of_a_benchmark_are_committed_to_once(here: Bench) -> None:
     assert rows(here, "criteria", "log_leaves") == {"criteria": 2, "log_leaves": 2}
 
 
-def test_the_newest_version_is_found_by_the_name_alone_and_each_by_its_own(here: Bench) -> None:
+def test_a_slug_finds_the_newest_version(here: Bench) -> None:
     for version in (2, 10, 1):
         here.store.recorder.write(publish(here, benchmark(version=version, title=f"v{version}")))
     assert here.benchmarks.find(here.tenant, "demo").benchmark.version == 10
@@ -176,7 +176,7 @@ def test_benchmarks_are_listed_newest_first_in_pages(here: Bench) -> None:
     assert [one.version for one in (*first, *rest)] == [5, 4, 3, 2, 1]
 
 
-def test_an_assertion_that_nobody_can_run_is_not_published(here: Bench) -> None:
+def test_an_assertion_that_cannot_run_is_not_published(here: Bench) -> None:
     with pytest.raises(UnsupportedCriteria) as refused:
         asyncio.run(here.publish(task("t1", asked(), {"assert": "portal-state-mach"})))
     (problem,) = refused.value.problems
@@ -249,9 +249,7 @@ def _run_in(answer: Any) -> TaskRun:
 
 
 @pytest.mark.parametrize("situation", ALLOWED)
-def test_each_move_is_made_from_the_right_state_and_refused_from_all_others(
-    here: Bench, clock: Clock, situation: str
-) -> None:
+def test_each_transition_needs_the_right_state(here: Bench, clock: Clock, situation: str) -> None:
     async def moves() -> None:
         await here.publish()
         for move, made in MOVES.items():
@@ -274,12 +272,12 @@ def test_each_move_is_made_from_the_right_state_and_refused_from_all_others(
 
 
 @pytest.mark.parametrize("move", MOVES)
-def test_a_run_that_nobody_has_is_not_found(here: Bench, move: str) -> None:
+def test_an_unknown_run_is_not_found(here: Bench, move: str) -> None:
     with pytest.raises(NotFound, match="'trn_nothing'"):
         asyncio.run(MOVES[move](here, "trn_nothing"))
 
 
-def test_a_run_is_told_step_by_step_and_nothing_of_its_rubric(here: Bench) -> None:
+def test_events_of_a_run_show_nothing_of_its_rubric(here: Bench) -> None:
     async def moves() -> None:
         await here.publish(task("t1", asked("canary-label", axis="canary-axis"), scenario="canary-scenario"))
         _, (run,) = await here.benchmarks.create(here.tenant, "me", "demo", agent_id="a1")
@@ -341,7 +339,7 @@ def test_a_completion_is_one_outcome_and_a_criterion_run_each(here: Bench) -> No
     assert here.ground.discarded == [run.playground_id]
 
 
-def test_a_second_completion_is_told_what_the_first_was_and_reads_nothing(here: Bench) -> None:
+def test_a_second_completion_returns_the_first(here: Bench) -> None:
     async def moves() -> None:
         await here.publish()
         first = await here.completed()
@@ -352,7 +350,7 @@ def test_a_second_completion_is_told_what_the_first_was_and_reads_nothing(here: 
     asyncio.run(moves())
 
 
-def test_many_completions_of_one_run_give_one_outcome_and_equal_answers(here: Bench) -> None:
+def test_parallel_completions_give_one_outcome(here: Bench) -> None:
     async def moves() -> list[TaskRun]:
         await here.publish()
         run = await here.started()
@@ -370,7 +368,7 @@ def test_many_completions_of_one_run_give_one_outcome_and_equal_answers(here: Be
     assert Counter(types_told(here))["task_run.completed"] == 1
 
 
-def test_one_of_many_starts_begins_and_the_worlds_of_the_others_are_taken_down(here: Bench) -> None:
+def test_one_of_many_starts_wins_and_the_others_clean_up(here: Bench) -> None:
     async def moves() -> None:
         await here.publish()
         run = await here.created()
@@ -387,7 +385,7 @@ def test_one_of_many_starts_begins_and_the_worlds_of_the_others_are_taken_down(h
     asyncio.run(moves())
 
 
-def test_a_thousand_runs_of_twenty_criteria_complete_at_once_without_loss(here: Bench) -> None:
+def test_a_thousand_runs_complete_at_once_without_loss(here: Bench) -> None:
     async def moves() -> list[TaskRun]:
         await here.publish(task("t1", *(asked(f"c{number}") for number in range(CRITERIA - 1)), UNTOUCHED))
         limit = asyncio.Semaphore(WORKERS)
@@ -476,7 +474,7 @@ def test_how_long_judging_takes_is_not_the_agents_time(here: Bench, clock: Clock
     asyncio.run(moves())
 
 
-def test_a_run_that_is_being_judged_is_not_timed_out_by_another_process(here: Bench, clock: Clock) -> None:
+def test_a_run_being_judged_does_not_time_out(here: Bench, clock: Clock) -> None:
     # As another process has it: without what this one knows of who is judging.
     other = bench(here.store, here.tenant).benchmarks
     swept = []
@@ -499,7 +497,7 @@ def test_a_run_that_is_being_judged_is_not_timed_out_by_another_process(here: Be
     asyncio.run(moves())
 
 
-def test_a_run_whose_judge_died_may_be_completed_for_a_while_and_is_then_timed_out(here: Bench, clock: Clock) -> None:
+def test_a_run_whose_judge_died_times_out_after_a_while(here: Bench, clock: Clock) -> None:
     async def moves() -> None:
         await here.publish(task("t1", time_limit_s=60))
         saved, lost = await here.started(), await here.started()
@@ -539,7 +537,7 @@ def test_a_completion_that_cannot_be_judged_wins_no_time(here: Bench, clock: Clo
 # Benchmark runs
 
 
-def test_the_end_of_a_benchmark_run_is_told_once_however_its_last_runs_end(here: Bench, clock: Clock) -> None:
+def test_the_end_of_a_benchmark_run_is_one_event(here: Bench, clock: Clock) -> None:
     async def moves() -> str:
         await here.publish(task("t1", time_limit_s=60), task("t2"), task("t3"))
         benchmark_run, several = await here.benchmarks.create(here.tenant, "me", "demo", repeats=2)
@@ -572,7 +570,7 @@ def test_the_end_of_a_benchmark_run_is_told_once_however_its_last_runs_end(here:
     assert row is not None
 
 
-def test_runs_that_end_in_one_transaction_are_counted_down_together(here: Bench) -> None:
+def test_runs_may_end_in_one_transaction(here: Bench) -> None:
     async def moves() -> list[str]:
         await here.publish(task("t1"), task("t2"))
         _, several = await here.benchmarks.create(here.tenant, "me", "demo", repeats=3)
@@ -587,7 +585,7 @@ def test_runs_that_end_in_one_transaction_are_counted_down_together(here: Bench)
     assert Counter(types_told(here))["benchmark_run.ended"] == 1
 
 
-def test_a_benchmark_run_has_no_result_before_its_last_run_ends(here: Bench) -> None:
+def test_a_benchmark_run_has_a_result_after_its_last_run(here: Bench) -> None:
     async def moves() -> None:
         await here.publish(task("t1"), task("t2"))
         benchmark_run, (first, second) = await here.benchmarks.create(here.tenant, "me", "demo", agent_id="a1")
@@ -668,7 +666,7 @@ async def judged(here: Bench, run_id: str) -> tuple[NewOutcome, tuple[run_moves.
     return here.benchmarks.registrar.draft(here.tenant, found), criteria
 
 
-def test_two_readings_anew_of_one_run_record_one(here: Bench) -> None:
+def test_two_rereads_of_one_run_record_one(here: Bench) -> None:
     async def moves() -> tuple[TaskRun, list[Any]]:
         await here.publish()
         run = await here.started()
@@ -688,7 +686,7 @@ def test_two_readings_anew_of_one_run_record_one(here: Bench) -> None:
     assert rows(here, "outcomes", "criterion_runs") == {"outcomes": 2, "criterion_runs": 4}
 
 
-def test_judging_anew_adds_a_version_by_the_criteria_of_another(here: Bench) -> None:
+def test_rejudging_adds_a_version(here: Bench) -> None:
     async def moves() -> None:
         await here.publish()
         stricter = asked(assertion={**asked()["assertion"], "fields": {"cpt": "other"}})
@@ -724,7 +722,7 @@ async def _acted(here: Bench, name: str) -> TaskRun:
     return begun
 
 
-def test_verdicts_that_others_add_to_the_outcome_are_not_the_runs(here: Bench) -> None:
+def test_later_versions_of_an_outcome_are_not_the_runs(here: Bench) -> None:
     async def moves() -> None:
         await here.publish()
         run = await here.completed()
@@ -740,7 +738,7 @@ def test_verdicts_that_others_add_to_the_outcome_are_not_the_runs(here: Bench) -
     asyncio.run(moves())
 
 
-def test_of_two_who_judge_anew_in_one_transaction_one_does(here: Bench) -> None:
+def test_of_two_rejudgings_in_one_transaction_one_counts(here: Bench) -> None:
     async def moves() -> TaskRun:
         await here.publish()
         return await here.completed()
@@ -752,7 +750,7 @@ def test_of_two_who_judge_anew_in_one_transaction_one_does(here: Bench) -> None:
     assert rows(here, "verdicts", "criterion_runs") == {"verdicts": 2, "criterion_runs": 4}
 
 
-def test_what_was_erased_is_judged_no_more_and_the_run_keeps_its_verdict(here: Bench) -> None:
+def test_erased_evidence_cannot_be_judged_again(here: Bench) -> None:
     async def moves() -> None:
         await here.publish()
         run = await here.completed(scored=False)
@@ -773,9 +771,7 @@ def test_what_was_erased_is_judged_no_more_and_the_run_keeps_its_verdict(here: B
 
 @pytest.mark.parametrize("size", [10, 200_000])
 @pytest.mark.parametrize("ending", ["cancel", "time out", "complete late", "complete and erase"])
-def test_of_what_an_agent_started_from_nothing_stays_that_no_outcome_holds(
-    here: Bench, clock: Clock, ending: str, size: int
-) -> None:
+def test_start_states_without_an_outcome_are_erased(here: Bench, clock: Clock, ending: str, size: int) -> None:
     async def moves() -> TaskRun:
         await here.publish(task("t1", seed={"rows": {"member": {"M1": {"name": "A" * size}}}}))
         run = await here.started()
@@ -802,7 +798,7 @@ def test_of_what_an_agent_started_from_nothing_stays_that_no_outcome_holds(
     assert len(left) <= (ending == "complete late")
 
 
-def test_what_has_moved_meanwhile_is_looked_at_once_more_when_it_is_written(here: Bench, clock: Clock) -> None:
+def test_a_transition_checks_the_state_when_written(here: Bench, clock: Clock) -> None:
     async def moves() -> None:
         await here.publish()
         first, second = await here.started(), await here.started()
@@ -856,7 +852,7 @@ def test_runs_are_listed_newest_first_in_pages_and_narrowed(here: Bench) -> None
         assert ids(by=(RunFilter.BENCHMARK_RUN, "brn_nothing")) == []
 
 
-def test_benchmark_runs_are_listed_newest_first_and_by_their_benchmark(here: Bench) -> None:
+def test_benchmark_runs_are_listed_newest_first(here: Bench) -> None:
     async def moves() -> list[str]:
         await here.publish()
         await here.publish(name="other")
@@ -907,7 +903,7 @@ def test_tenants_and_agents_are_apart(here: Bench, store: Store) -> None:
             asyncio.run(asking)
 
 
-def test_the_outcome_of_a_run_says_whose_it_is_and_what_it_was_about(here: Bench) -> None:
+def test_the_outcome_of_a_run_has_its_labels(here: Bench) -> None:
     async def moves() -> TaskRun:
         await here.publish()
         return await here.completed(agent_id="a1")

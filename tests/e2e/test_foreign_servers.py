@@ -352,7 +352,7 @@ async def another_object_replaced(clinic: Clinic) -> None:
         (nothing_done, ["potassium ordered", "lab to follow", "order dropped", "order archived"]),
     ],
 )
-def test_the_order_with_a_computed_dose_tells_agents_apart(
+def test_a_computed_dose_distinguishes_agents(
     clinic: Clinic, serving: Serving, act: Callable[[Clinic], Awaitable[None]], failing: list[str]
 ) -> None:
     found = played(clinic, serving, act)
@@ -364,7 +364,7 @@ def test_the_order_with_a_computed_dose_tells_agents_apart(
 
 
 @pytest.mark.usefixtures("hurried")
-def test_the_same_verdict_when_each_system_is_read_until_it_stands_still(clinic: Clinic, serving: Serving) -> None:
+def test_the_verdict_is_the_same_on_settled_systems(clinic: Clinic, serving: Serving) -> None:
     found = played(clinic, serving, right, settle="{stable: 2}")
     assert found.run.verdict is Verdict.PASS
     evidence = found.criteria["lab to follow"].evidence
@@ -566,7 +566,7 @@ def test_a_recheck_of_a_server_that_lies_on_decides_nothing(serving: Serving) ->
     asyncio.run(run())
 
 
-def test_a_parameter_that_the_server_does_not_know_hides_nothing(serving: Serving) -> None:
+def test_an_unknown_search_parameter_hides_nothing(serving: Serving) -> None:
     async def run() -> None:
         server = LyingFhir(at_first())
         async with server.client() as client, serving(client) as benchmarks:
@@ -584,9 +584,7 @@ def test_a_parameter_that_the_server_does_not_know_hides_nothing(serving: Servin
 
 
 @pytest.mark.parametrize("keeps", ["history-type", "history-system"])
-def test_a_creation_that_only_the_history_shows_is_no_pass_for_whoever_should_have_done_nothing(
-    serving: Serving, keeps: str
-) -> None:
+def test_a_creation_only_in_the_history_is_not_a_pass(serving: Serving, keeps: str) -> None:
     async def run() -> None:
         server = LyingFhir({}, keeps=keeps)
         async with server.client() as client, serving(client) as benchmarks:
@@ -636,7 +634,7 @@ def test_a_search_that_catches_up_is_waited_for(serving: Serving) -> None:
 
 
 @pytest.mark.usefixtures("hurried")
-def test_without_a_history_only_a_lag_that_is_longer_than_the_wait_is_believed_and_that_is_told(
+def test_without_a_history_a_long_lag_is_noted(
     serving: Serving,
 ) -> None:
     check_truth(lagged(serving, ordered_only, lagging_lists=1), ordered_only)
@@ -647,7 +645,7 @@ def test_without_a_history_only_a_lag_that_is_longer_than_the_wait_is_believed_a
     assert any(" 0.001 s " in one for one in told)
 
 
-def test_no_criterion_makes_a_source_settle_less_than_another_asks() -> None:
+def test_a_source_settles_as_the_strictest_criterion_asks() -> None:
     def asked(*criteria: dict[str, Any]) -> tuple[int, float]:
         text = copy.deepcopy(LYING)
         text["tasks"][0]["sources"]["other"] = EHR
@@ -665,7 +663,7 @@ def test_no_criterion_makes_a_source_settle_less_than_another_asks() -> None:
     assert asked(once, {"from": "other"} | thrice) == (1, 1)
 
 
-def test_a_server_that_lies_before_an_agent_acts_lets_no_run_start_until_it_is_honest(serving: Serving) -> None:
+def test_no_run_starts_on_a_server_that_lies(serving: Serving) -> None:
     async def run() -> None:
         server = LyingFhir(at_first())
         async with server.client() as client, serving(client) as benchmarks:
@@ -740,7 +738,7 @@ EHR = {"kind": "fhir", "at": BASE, "types": TYPES}
         ("config:drop", "fhir", AddressFault.OTHER_KIND),
     ],
 )
-def test_a_service_for_others_refuses_what_its_operator_did_not_name(
+def test_a_service_reads_only_configured_sources(
     serving: Serving, tmp_path: Path, address: str, kind: str, fault: AddressFault
 ) -> None:
     settings = configured(ehr=EHR, drop={"kind": "files", "at": str(tmp_path)})
@@ -779,7 +777,7 @@ def test_a_source_that_the_operator_named_is_read_by_its_name(serving: Serving, 
     asyncio.run(run())
 
 
-def test_a_name_that_the_operator_took_back_is_nobodys_failure(serving: Serving) -> None:
+def test_a_source_no_longer_configured_is_a_system_fault(serving: Serving) -> None:
     async def run() -> None:
         server = LyingFhir(at_first())
         async with server.client() as client:

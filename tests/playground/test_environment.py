@@ -17,9 +17,7 @@ FRONT_DESK = Path(__file__).parents[2] / "examples" / "front-desk" / "front-desk
 
 
 @looped
-async def test_nobody_is_judged_in_a_world_that_lacks_what_is_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_task_whose_systems_are_missing_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def serve(*_: object) -> None:
         raise MeruitError(sftp.NEEDS)
 

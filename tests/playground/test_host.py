@@ -228,7 +228,7 @@ async def test_what_a_killed_host_left_half_made_is_cleared_away(tmp_path: Path)
 
 
 @looped
-async def test_without_their_libraries_the_other_systems_go_on_and_the_endpoints_say_so(
+async def test_without_their_libraries_other_systems_are_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def serve(*_: object) -> None:
@@ -271,9 +271,7 @@ async def test_a_full_host_and_a_port_in_use_are_refused(tmp_path: Path, monkeyp
 
 
 @looped
-async def test_a_world_that_is_held_up_is_not_waited_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_busy_playground_is_unreachable_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosting, "SNAPSHOT_WAIT_S", 0.05)
     async with Host(tmp_path) as host:
         made = await host.create(SEED)
@@ -343,7 +341,7 @@ async def test_time_and_chance_are_given(tmp_path: Path) -> None:
 
 
 @looped
-async def test_a_playground_that_is_full_refuses_by_every_protocol_and_stays_as_it_is(tmp_path: Path) -> None:
+async def test_a_full_playground_refuses_by_every_protocol(tmp_path: Path) -> None:
     x12 = (
         b"ISA*00*          *00*          *ZZ*CLINIC         *ZZ*PAYER          *260303*1200*^*00501*000000001*0*P*:~"
         b"GS*HS*CLINIC*PAYER*20260303*1200*1*X*005010X279A1~ST*270*0001*005010X279A1~BHT*0022*13*1*20260303*1200~"
@@ -398,7 +396,7 @@ async def test_a_playground_that_is_full_refuses_by_every_protocol_and_stays_as_
 
 
 @looped
-async def test_every_playground_has_what_its_host_allows_those_of_earlier_hosts_too(tmp_path: Path) -> None:
+async def test_the_hosts_quota_covers_earlier_playgrounds(tmp_path: Path) -> None:
     async with Host(tmp_path) as host:
         made = await host.create()
         assert (
@@ -417,7 +415,7 @@ async def test_every_playground_has_what_its_host_allows_those_of_earlier_hosts_
 
 
 @looped
-async def test_ids_and_secrets_are_of_one_shape_however_they_are_made(tmp_path: Path) -> None:
+async def test_ids_and_secrets_have_one_form(tmp_path: Path) -> None:
     async with Host(tmp_path) as host:
         made = await host.create()
         branched = await host.branch(made.id)

@@ -187,7 +187,7 @@ def test_silence_ends_a_connection(state: PlaygroundState) -> None:
     assert kept(state) == [(b"MSH|", "AR")]
 
 
-def test_other_delimiters_and_character_sets_are_answered_in_kind(state: PlaygroundState) -> None:
+def test_the_ack_uses_the_senders_delimiters_and_charset(state: PlaygroundState) -> None:
     message = "MSH$%~!@$Müller$$Größe$$20260306$$ADT%A01$ID!1$T$2.3$$$$$$8859/1\rEVN$A01\r".encode("latin-1")
     received = talking(state, lambda port: sent(port, START + message + END))
     (answer,) = Frames().feed(received)
@@ -209,7 +209,7 @@ def test_too_many_connections_are_turned_away(state: PlaygroundState, monkeypatc
     assert talking(state, talk) == b""
 
 
-def test_a_playground_that_cannot_be_written_hangs_up_and_the_listener_lives(state: PlaygroundState) -> None:
+def test_the_listener_survives_a_failing_playground(state: PlaygroundState) -> None:
     def talk(port: int) -> tuple[bytes, bytes]:
         state.close()
         hidden = state.path.rename(state.path.with_suffix(".hidden"))

@@ -178,7 +178,7 @@ def test_any_text_is_kept_as_it_was_said(tmp_path_factory: pytest.TempPathFactor
     state.close()
 
 
-def test_what_was_done_is_told_in_pages_and_what_was_sown_is_not(state: PlaygroundState) -> None:
+def test_events_come_in_pages_without_those_of_the_seed(state: PlaygroundState) -> None:
     for number in range(7):
         state.put(SourceKind.ROWS, f"auth_rule/{number}", b"{}", event="seed")
     state.put(SourceKind.FHIR, "Patient/1", b"{}", event="fhir_create", noted={"from": "seed"})

@@ -128,7 +128,7 @@ def test_a_seed_brings_everything_it_says(state: PlaygroundState) -> None:
     assert settings["call"]["greeting"] == "Northwind Health."
 
 
-def test_the_same_seed_gives_the_same_world(tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_content(tmp_path: Path) -> None:
     keys = []
     for name in ("one", "two"):
         with closing(PlaygroundState.create(tmp_path / name / "state.db")) as state:
@@ -206,7 +206,7 @@ def test_a_file_s_problems_have_lines_and_come_all_at_once() -> None:
         read_seed("list.json", read)
 
 
-def test_a_typo_in_a_script_is_told_with_its_line() -> None:
+def test_a_typo_in_a_script_has_its_line() -> None:
     text = b"call:\n  script:\n    - says: Yes.\n      heard: [approved]\n"
     with pytest.raises(DocumentError) as caught:
         read_seed("s.yaml", {"s.yaml": text}.__getitem__)
@@ -215,7 +215,7 @@ def test_a_typo_in_a_script_is_told_with_its_line() -> None:
     assert "'hears'" in problem.message
 
 
-def test_a_rule_need_not_decide_and_rows_of_one_s_own_may_say_anything(state: PlaygroundState) -> None:
+def test_rules_may_lack_a_decision_and_other_rows_are_free(state: PlaygroundState) -> None:
     rows = {"auth_rule": {"1": {"cpt": "1"}, "2": {"decision": None}}, "verdict": {"1": {"decision": "maybe"}}}
     apply_seed(state, read_seed({"rows": rows}, read))
     assert len(state.items(SourceKind.ROWS)) == 3
@@ -232,7 +232,7 @@ def test_a_file_that_is_not_there_is_named_once() -> None:
     assert problem.message.count("none.ndjson") == 1
 
 
-def test_a_file_that_may_not_be_read_is_told() -> None:
+def test_a_file_that_may_not_be_read_is_reported() -> None:
     def refuse(name: str) -> bytes:
         raise MeruitError("it leads out of the folder")
 

@@ -128,7 +128,7 @@ def test_files_are_read_appended_to_cut_and_listed(state: PlaygroundState, tmp_p
     with_client(state, tmp_path, act)
 
 
-def test_moves_take_everything_along_and_never_overwrite_unless_asked(state: PlaygroundState, tmp_path: Path) -> None:
+def test_moves_take_everything_and_overwrite_only_if_asked(state: PlaygroundState, tmp_path: Path) -> None:
     async def act(client: asyncssh.SFTPClient) -> None:
         await client.makedirs("claims/empty")
         for name in ("claims/a.tmp", "claims/b.837"):
@@ -207,7 +207,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(
     assert files(state) == before
 
 
-def test_a_file_may_not_grow_without_end_and_what_arrived_stays(
+def test_a_file_has_a_size_limit_and_keeps_what_arrived(
     state: PlaygroundState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sftp, "MAX_FILE_BYTES", 100)
@@ -234,9 +234,7 @@ def test_there_are_so_many_files_and_no_more(state: PlaygroundState, monkeypatch
     full.put("second", b"again")
 
 
-def test_there_is_so_much_room_and_no_more_earlier_versions_included(
-    state: PlaygroundState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_size_limit_includes_earlier_versions(state: PlaygroundState, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drop, "MAX_BYTES", 100)
     full = FileDrop(state)
     full.put("second", b"x" * 40)
@@ -259,7 +257,7 @@ def test_no_content_is_read_to_see_whether_there_is_room(
     assert sorted(looking.listing("inbound")) == ["new", "roster.csv"]
 
 
-def test_what_is_open_takes_its_full_size_whichever_session_has_it_open(
+def test_open_files_of_all_sessions_share_the_limit(
     state: PlaygroundState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sftp, "MAX_BYTES", 100)
@@ -356,7 +354,7 @@ def test_the_servers_key_stays_the_same_and_private(state: PlaygroundState, tmp_
     assert (tmp_path / "keys" / "host_key").stat().st_mode & 0o077 == 0
 
 
-def test_a_playground_that_is_gone_fails_the_client_and_not_the_server(state: PlaygroundState, tmp_path: Path) -> None:
+def test_a_missing_playground_fails_only_its_client(state: PlaygroundState, tmp_path: Path) -> None:
     known = {"one": state}
 
     async def run() -> None:

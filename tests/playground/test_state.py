@@ -176,7 +176,7 @@ TestLives = Lives.TestCase
 TestLives.settings = settings(max_examples=10, stateful_step_count=15)
 
 
-def test_a_change_that_fails_leaves_nothing_and_one_inside_another_only_its_own(state: PlaygroundState) -> None:
+def test_a_failed_change_leaves_nothing(state: PlaygroundState) -> None:
     with state.change():
         state.put(SourceKind.ROWS, "a/1", b"1", event="row")
         with suppress(ZeroDivisionError), state.change():
@@ -246,7 +246,7 @@ def test_settings_outlive_a_reset_and_a_branch_has_its_own(state: PlaygroundStat
         assert branched.settings()["secret"] == "other"
 
 
-def test_what_is_no_playground_is_told(tmp_path: Path, state: PlaygroundState) -> None:
+def test_files_that_are_not_playgrounds_are_refused(tmp_path: Path, state: PlaygroundState) -> None:
     with pytest.raises(MeruitError, match=r"none\.db"):
         PlaygroundState(tmp_path / "none.db")
     (tmp_path / "text.db").write_text("not a database, " * 100)
@@ -382,7 +382,7 @@ def wished(state: PlaygroundState, wish: str, key: str, size: int) -> None:
 
 @given(WISHES)
 @settings(max_examples=10)
-def test_a_playground_never_takes_more_than_its_quota_and_what_is_refused_changes_nothing(
+def test_a_playground_never_exceeds_its_quota(
     wishes: list[tuple[str, str, int]],
 ) -> None:
     with (
@@ -404,7 +404,7 @@ def test_a_playground_never_takes_more_than_its_quota_and_what_is_refused_change
                 assert state.used_bytes() <= QUOTA or wish[0] == "remove"
 
 
-def test_of_several_changes_that_do_not_fit_together_none_is_made(state: PlaygroundState) -> None:
+def test_changes_that_do_not_fit_are_all_refused(state: PlaygroundState) -> None:
     state.set(quota_bytes=QUOTA)
 
     def both() -> None:
@@ -419,9 +419,7 @@ def test_of_several_changes_that_do_not_fit_together_none_is_made(state: Playgro
     assert [event.type for event in state.events()] == [REFUSED]
 
 
-def test_what_is_refused_again_and_again_is_told_for_a_while(
-    state: PlaygroundState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeated_refusals_are_recorded_for_a_while(state: PlaygroundState, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meruit.playground.state, "SPARE_BYTES", 20_000)
     state.set(quota_bytes=state.used_bytes())
     for _ in range(500):
@@ -430,7 +428,7 @@ def test_what_is_refused_again_and_again_is_told_for_a_while(
     assert 10 < len(state.events()) < 400
 
 
-def test_checkpoints_take_of_the_quota_and_one_that_does_not_fit_leaves_the_earlier(state: PlaygroundState) -> None:
+def test_a_checkpoint_that_does_not_fit_keeps_the_earlier(state: PlaygroundState) -> None:
     state.put(SourceKind.FILES, "a", bytes(100_000), event="file_put")
     state.checkpoint("early")
     used = state.used_bytes()

@@ -58,7 +58,7 @@ def test_a_command_prints_it_without_a_shell() -> None:
         ("print('x' * 100_000)", "more than 65,536 bytes"),
     ],
 )
-def test_a_command_that_gives_no_token_is_trouble_that_shows_nothing(code: str, words: str) -> None:
+def test_a_failing_token_command_shows_nothing(code: str, words: str) -> None:
     with pytest.raises(SourceError, match=words) as caught:
         value(python(code))
     assert "s3cret" not in str(caught.value)
@@ -75,7 +75,7 @@ def test_a_command_that_cannot_be_run_is_trouble() -> None:
         value(SecretToken.from_command(["/nowhere/at-all"], ENVIRONMENT))
 
 
-def test_a_command_that_does_not_end_is_ended_with_all_that_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_token_command_ends_with_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(credentials, "COMMAND_S", 0.2)
     started = time.monotonic()
     with pytest.raises(SourceError, match=r"0\.2 s"):

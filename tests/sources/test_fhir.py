@@ -119,7 +119,7 @@ def test_no_filter_is_ever_sent() -> None:
     assert {key for request in server.asked for key in request.url.params} <= {"_count", "_offset"}
 
 
-def test_a_change_under_the_same_version_is_seen_and_another_order_of_keys_is_none() -> None:
+def test_content_decides_whether_a_version_changed() -> None:
     written = '{"resourceType": "Observation", "id": "1", "meta": {"versionId": "1"}, "status": "%s"}'
     turned = '{"status": "final", "meta": {"versionId": "1"}, "id": "1", "resourceType": "Observation"}'
     versions = [read(LyingFhir({"Observation": [text]})).items[0].version for text in (written % "final", turned)]
@@ -137,7 +137,7 @@ def test_without_a_version_the_digest_is_one() -> None:
 # The lies of real servers.
 
 
-def test_a_thousand_of_2360_without_a_next_link() -> None:
+def test_a_partial_list_without_a_next_link_is_incomplete() -> None:
     lie = fhir(bundle(observations(1000)["Observation"], total=2360))
     found = read(LyingFhir({"Observation": []}, lambda request: lie))
     assert trouble(found).startswith("incomplete_read: saw 1,000 of 2,360 Observation")
@@ -158,7 +158,7 @@ def test_an_estimated_total_counts_on_the_last_page_only() -> None:
     assert str(server.asked[1].url).endswith("_page_token=a%2Bb%3D")
 
 
-def test_a_total_that_only_the_first_page_tells_counts_as_well() -> None:
+def test_a_total_on_the_first_page_only_counts() -> None:
     texts = observations(4)["Observation"]
 
     def lie(request: httpx.Request) -> httpx.Response:
@@ -190,7 +190,7 @@ def test_a_total_that_is_too_large_is_trouble() -> None:
     assert "saw 5 of 6" in trouble(read(LyingFhir({"Observation": []}, lambda request: lie)))
 
 
-def test_a_full_page_without_total_or_way_on_is_counted_anew() -> None:
+def test_a_full_page_without_total_and_link_is_counted() -> None:
     texts = observations(200)["Observation"]
 
     def lie(request: httpx.Request) -> httpx.Response:
@@ -206,7 +206,7 @@ def test_a_full_page_without_total_or_way_on_is_counted_anew() -> None:
     assert read(LyingFhir({"Observation": []}, lie)).trouble is None
 
 
-def test_a_full_page_whose_total_is_less_than_it_holds_is_counted_anew() -> None:
+def test_a_full_page_with_too_small_a_total_is_counted() -> None:
     texts = observations(200)["Observation"]
     totals = {"accurate": 150}
 
@@ -219,7 +219,7 @@ def test_a_full_page_whose_total_is_less_than_it_holds_is_counted_anew() -> None
     assert read(LyingFhir({"Observation": []}, lie)).trouble is None
 
 
-def test_a_server_that_does_not_know_how_to_count_anew_has_counted_nothing() -> None:
+def test_a_server_that_ignores_the_count_has_not_counted() -> None:
     texts = observations(200)["Observation"]
 
     def lie(request: httpx.Request) -> httpx.Response:
@@ -300,7 +300,7 @@ def test_a_page_that_is_gone_in_the_middle_is_incomplete() -> None:
     assert "the page has expired" in trouble(found)
 
 
-def test_a_resource_seen_twice_counts_once_and_the_newer_one_stays() -> None:
+def test_of_a_resource_seen_twice_the_newer_stays() -> None:
     old, new = resource("Observation", 1, 1), resource("Observation", 1, 2)
     for pages in ([old, new], [new, old]):
 
@@ -337,7 +337,7 @@ def test_a_lagging_search_is_read_until_it_settles() -> None:
     assert found.settled_after_ms == 4000
 
 
-def test_a_search_that_never_settles_is_trouble_that_names_the_difference() -> None:
+def test_an_unsettled_search_names_the_difference() -> None:
     naps, told = Naps(), count(1)
     server = LyingFhir({"Observation": []})
     server.lie = lambda request: (
@@ -411,7 +411,7 @@ def by_id(server: LyingFhir) -> int:
     return sum("/Observation/" in request.url.path for request in server.asked)
 
 
-def test_of_a_large_store_it_is_told_that_its_lists_were_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchecked_lists_of_a_large_store_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     server = LyingFhir(observations(3))
     known = read(server).manifest()
     first = read(server, known=known)
@@ -427,7 +427,7 @@ def test_of_a_large_store_it_is_told_that_its_lists_were_believed(monkeypatch: p
 # Doors.
 
 
-def test_a_token_that_was_refused_is_fetched_anew_once() -> None:
+def test_a_refused_token_is_fetched_again_once() -> None:
     values = iter(["stale", "fresh"])
 
     async def fetch() -> str:
@@ -442,7 +442,7 @@ def test_a_token_that_was_refused_is_fetched_anew_once() -> None:
     assert [one.status for one in found.reads if one.status] == [200, 401, 200]
 
 
-def test_a_token_is_renewed_once_for_all_questions_of_a_reading() -> None:
+def test_a_token_is_renewed_once_per_reading() -> None:
     fetched = 0
 
     async def fetch() -> str:
@@ -474,7 +474,7 @@ def test_the_same_token_is_not_tried_twice() -> None:
     assert len(server.asked) == 1
 
 
-def test_a_token_that_stays_refused_is_trouble_and_stays_hidden() -> None:
+def test_a_token_that_stays_refused_is_not_shown() -> None:
     values = (f"tok-{number}" for number in count())
 
     async def fetch() -> str:
@@ -490,7 +490,7 @@ def test_a_token_that_stays_refused_is_trouble_and_stays_hidden() -> None:
     assert "status 401" in trouble(read(server.__class__({}, lambda request: fhir("", 401))))
 
 
-def test_a_server_that_quotes_the_token_does_not_make_us_show_it() -> None:
+def test_a_token_quoted_by_the_server_is_not_shown() -> None:
     server = LyingFhir({}, lambda request: fhir(outcome(f"bad header {request.headers['authorization']}"), 403))
     found = read(server, token=SecretToken.from_value("s3cret/+="))
     assert "bad header Bearer ***" in trouble(found)
@@ -498,7 +498,7 @@ def test_a_server_that_quotes_the_token_does_not_make_us_show_it() -> None:
 
 
 @pytest.mark.parametrize("value", ["two words", "line\nbreak", "tök"])
-def test_a_token_that_no_header_can_carry_is_told_without_showing_it(value: str) -> None:
+def test_a_token_invalid_in_a_header_is_not_shown(value: str) -> None:
     server = LyingFhir(observations(1))
     found = read(server, token=SecretToken.from_value(value))
     assert "a given token" in trouble(found)
@@ -664,7 +664,7 @@ def test_a_type_that_is_declared_and_refused_is_trouble() -> None:
 @pytest.mark.parametrize(
     "statement", ['{"resourceType": "CapabilityStatement"}', '{"resourceType": "CapabilityStatement", "rest": [3]}']
 )
-def test_a_server_that_declares_nothing_cannot_be_read_by_its_word(statement: str) -> None:
+def test_a_server_without_declared_types_needs_types(statement: str) -> None:
     assert "give `types`" in trouble(read(LyingFhir({}, lambda request: fhir(statement)), None))
 
 

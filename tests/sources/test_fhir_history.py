@@ -75,7 +75,7 @@ def of_history(said: Callable[[httpx.Request], httpx.Response]) -> Callable[[htt
     page=st.integers(1, 6),
     is_known=st.booleans(),
 )
-def test_lists_are_believed_if_and_only_if_they_are_what_the_server_holds(
+def test_a_list_is_used_only_if_it_is_complete(
     deeds: list[tuple[str, int]], frozen: int, keeps: str, page: int, is_known: bool
 ) -> None:
     server = LyingFhir(flags(0, 1), page=page, keeps=keeps)
@@ -103,7 +103,7 @@ def test_lists_are_believed_if_and_only_if_they_are_what_the_server_holds(
 
 
 @pytest.mark.parametrize("keeps", KEPT)
-def test_a_creation_that_the_search_never_shows_is_never_overlooked(keeps: str) -> None:
+def test_a_creation_missing_in_the_search_is_noticed(keeps: str) -> None:
     server = LyingFhir(flags(), keeps=keeps)
     server.lie = behind(server)
     server.held["Flag"].append(resource("Flag", 1))
@@ -125,7 +125,7 @@ def test_a_creation_that_the_search_shows_late_is_waited_for(keeps: str) -> None
 
 
 @pytest.mark.parametrize("left", [[], [resource("Flag", 1, version=2)]])
-def test_without_anything_known_a_change_and_a_deletion_are_found_by_the_history_alone(left: list[str]) -> None:
+def test_the_history_alone_finds_a_change_and_a_deletion(left: list[str]) -> None:
     server = LyingFhir(flags(1), keeps="history-type")
     read(server)
     server.lie = behind(server)
@@ -135,7 +135,7 @@ def test_without_anything_known_a_change_and_a_deletion_are_found_by_the_history
     assert found.trouble.startswith(f"unsettled: {BASE} lists Flag/1")
 
 
-def test_the_playgrounds_own_server_declares_a_history_that_is_whole(tmp_path: Path) -> None:
+def test_the_playgrounds_server_has_a_complete_history(tmp_path: Path) -> None:
     async def reading(state: PlaygroundState) -> tuple[Snapshot, Snapshot]:
         app = playground.app({"p": state}.get, base=lambda _: url)
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app)) as client:
@@ -169,7 +169,7 @@ def test_the_playgrounds_own_server_declares_a_history_that_is_whole(tmp_path: P
 
 @pytest.mark.parametrize("status", [400, 403, 404, 405, 410, 422, 501])
 @pytest.mark.parametrize("keeps", KEPT)
-def test_a_history_that_is_declared_and_refused_is_none_and_that_is_noted(keeps: str, status: int) -> None:
+def test_a_declared_history_that_is_refused_is_noted(keeps: str, status: int) -> None:
     server = LyingFhir(flags(1), of_history(lambda request: fhir(outcome("not here"), status)), keeps=keeps)
     found, naps = rest(server)
     assert found.trouble is None
@@ -208,7 +208,7 @@ def test_what_is_no_history_proves_nothing(text: str) -> None:
         (history([written(resource("Flag", 1))] * 200), "newest 200 entries"),
     ],
 )
-def test_a_history_that_is_not_whole_still_names_what_it_knows_and_is_not_relied_upon(text: str, why: str) -> None:
+def test_an_incomplete_history_proves_nothing(text: str, why: str) -> None:
     server = LyingFhir(flags(1), of_history(lambda request: fhir(text)), keeps="history-type")
     found = read(server)
     assert found.trouble is None
@@ -216,7 +216,7 @@ def test_a_history_that_is_not_whole_still_names_what_it_knows_and_is_not_relied
     assert WAITING in told(found)
 
 
-def test_a_long_history_is_read_from_the_newest_on_and_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_long_history_the_newest_pages_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fhir_source, "MAX_PAST_PAGES", 2)
     server = LyingFhir(flags(*range(9)), page=2, keeps="history-type")
     found = read(server)
@@ -228,7 +228,7 @@ def test_a_long_history_is_read_from_the_newest_on_and_only_so_far(monkeypatch: 
     assert "still has Flag/9" in (read(server).trouble or "")
 
 
-def test_a_history_in_a_circle_or_without_an_end_or_elsewhere_is_trouble() -> None:
+def test_a_history_that_loops_or_leaves_is_an_error() -> None:
     def links(following: Callable[[int], str]) -> LyingFhir:
         def said(request: httpx.Request) -> httpx.Response:
             return fhir(history([], following=following(int(request.url.params.get("_page", 0)))))
@@ -246,7 +246,7 @@ def test_a_history_that_is_down_is_trouble() -> None:
     assert "status 503 (it says: busy)" in (read(server).trouble or "")
 
 
-def test_what_stands_in_the_history_and_is_gone_by_its_id_is_gone() -> None:
+def test_a_resource_gone_by_id_is_gone() -> None:
     # Some servers note no deletions.
     server = LyingFhir(flags(1), keeps="history-type")
     server.lie = of_history(lambda request: fhir(history([written(resource("Flag", one)) for one in (2, 1)])))
@@ -263,7 +263,7 @@ def test_more_than_can_be_asked_for_is_trouble(monkeypatch: pytest.MonkeyPatch) 
     assert "lists 3 " in (read(server).trouble or "")
 
 
-def test_of_a_large_store_the_history_tells_the_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_large_store_the_history_gives_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fhir_source, "MAX_BY_ID", 1)
     server = LyingFhir(flags(1, 2), keeps="history-type")
     known = read(server).manifest()
@@ -276,7 +276,7 @@ def test_of_a_large_store_the_history_tells_the_versions(monkeypatch: pytest.Mon
     assert "by id" in told(read(bare, known=["Flag/1"]))
 
 
-def test_types_with_a_history_of_their_own_are_read_by_it_and_a_type_that_is_absent_needs_none() -> None:
+def test_types_are_read_by_their_own_history() -> None:
     server = LyingFhir(flags(1) | {"Patient": []}, keeps="history-type")
     found = read(server, types=["Flag", "Patient", "Claim"])
     assert WAITING not in told(found)
@@ -300,14 +300,14 @@ def test_without_a_history_readings_must_agree_further_apart(is_told: bool) -> N
     assert rest(server, lag_s=10)[1].taken_s == [10]
 
 
-def test_without_a_history_too_little_time_to_wait_is_told() -> None:
+def test_without_a_history_too_little_time_is_unsettled() -> None:
     found, _ = rest(LyingFhir(flags(1)), within_s=1.5)
     assert found.trouble is not None
     assert found.trouble.startswith("unsettled: 1.5 s")
 
 
 @pytest.mark.parametrize(("lag_s", "is_overlooked"), [(5.0, False), (LAG_S, True)])
-def test_without_a_history_a_lag_that_is_longer_than_the_wait_is_the_limit(lag_s: float, is_overlooked: bool) -> None:
+def test_without_a_history_a_long_lag_goes_unnoticed(lag_s: float, is_overlooked: bool) -> None:
     naps = Naps()
     server = LyingFhir(flags())
     lag = behind(server)

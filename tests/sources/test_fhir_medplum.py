@@ -70,7 +70,7 @@ def test_every_page_is_read(store: Store) -> None:
     assert found.settled_after_ms is not None
 
 
-def test_the_router_by_itself_shows_a_part_and_that_is_told(store: Store) -> None:
+def test_a_partial_list_is_reported_as_incomplete(store: Store) -> None:
     store.fill("Observation", 2360)
     raw = store.client.get(f"{store.server.base(store.name, 'bare')}/Observation?_count=1000").json()
     assert (len(raw["entry"]), raw["total"], "link" in raw) == (1000, 2360, False)
@@ -84,14 +84,14 @@ def test_the_router_by_itself_shows_a_part_and_that_is_told(store: Store) -> Non
     assert found.trouble.startswith("incomplete_read: saw 200 of 2,360 Observation")
 
 
-def test_an_unknown_parameter_empties_its_answer_and_we_send_none(store: Store) -> None:
+def test_no_unknown_search_parameter_is_sent(store: Store) -> None:
     store.fill("Patient", 2)
     assert store.client.get(store.url("Patient?nosuch=1")).json()["total"] == 0
     assert len(store.read(["Patient"]).items) == 2
 
 
 @pytest.mark.parametrize("form", ["fhir", "kept"])
-def test_versions_tell_what_was_created_updated_and_deleted(store: Store, form: str) -> None:
+def test_versions_show_creations_updates_and_deletions(store: Store, form: str) -> None:
     for id_ in ("kept", "changed", "removed"):
         store.put({"resourceType": "Patient", "id": id_})
     before = store.read(["Patient"], form=form)
@@ -108,7 +108,7 @@ def test_versions_tell_what_was_created_updated_and_deleted(store: Store, form: 
     assert new["Patient/changed"].startswith(f"{changed['meta']['versionId']}-")
 
 
-def test_a_history_of_several_pages_names_what_the_lists_do_not_show(store: Store) -> None:
+def test_a_long_history_names_what_the_lists_lack(store: Store) -> None:
     store.fill("Observation", 250)
     store.fill("Observation", 201)
     known = store.read(["Observation"], form="kept").manifest()

@@ -155,7 +155,7 @@ def test_a_name_is_resolved_once_and_stays_in_the_host_header(receiver: Receiver
     assert receiver.seen[0][1]["host"] == f"hooks.example:{receiver.port}"
 
 
-def test_the_system_resolves_unless_told_otherwise(receiver: Receiver) -> None:
+def test_the_system_resolves_by_default(receiver: Receiver) -> None:
     networks = [*LOOPBACK, ipaddress.ip_network("::1/128")]
     assert post(f"http://localhost:{receiver.port}/ok", allowed_networks=networks).status == 200
     with pytest.raises(OutboundRefused, match="not public"):

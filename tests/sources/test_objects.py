@@ -137,7 +137,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(("name", "target"), [("a", "/etc/passwd"), ("a", None), ("d", "/etc"), ("d", "/nowhere")])
-def test_what_is_swapped_between_looking_and_opening_is_unsettled(
+def test_a_file_swapped_before_it_is_opened_is_unsettled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, target: str | None
 ) -> None:
     root = filled(tmp_path / "root", {"a": b"one", "d/b": b"two"})
@@ -156,9 +156,7 @@ def test_what_is_swapped_between_looking_and_opening_is_unsettled(
     assert {one.content() for one in found.items} <= {b"one", b"two"}
 
 
-def test_what_vanishes_between_listing_and_looking_is_unsettled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_vanishes_after_listing_is_unsettled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(tmp_path, {"a": b"one"})
     monkeypatch.setattr(objects, "_names", lambda opened: [b"a", b"b"])
     assert trouble(folder(tmp_path)).startswith("unsettled: b changed")
@@ -184,7 +182,7 @@ def test_limits_are_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert trouble(found).startswith("incomplete_read: ")
 
 
-def test_a_folder_that_is_being_swapped_for_a_link_shows_nothing_from_outside(tmp_path: Path) -> None:
+def test_a_folder_swapped_for_a_link_shows_nothing_outside(tmp_path: Path) -> None:
     root = filled(tmp_path / "root", {"in/a": b"inside"})
     filled(tmp_path / "out", {"a": b"outside"})
     stop = threading.Event()

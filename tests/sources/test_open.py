@@ -71,7 +71,7 @@ def test_fhir_that_was_known_is_asked_for_by_its_id() -> None:
     assert server.asked[-1].url == f"{BASE}/Patient/9"
 
 
-def test_rows_are_told_apart_as_the_author_says() -> None:
+def test_rows_are_identified_by_the_given_key() -> None:
     state = {"member": [{"id": "M1", "name": "A"}], "banner": {"text": {}}}
     found = read("rows", "http://app.test/state", Listening(state).client(), key="id", documents=["banner"])
     assert bodies(found).keys() == {"member/M1", "banner"}

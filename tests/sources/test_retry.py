@@ -76,7 +76,7 @@ def test_one_reading_is_enough_when_that_is_asked_for() -> None:
     assert (source.times, naps.taken_s) == (1, [])
 
 
-def test_what_never_rests_names_the_difference_and_keeps_both_readings() -> None:
+def test_an_unsettled_source_names_the_difference() -> None:
     found = rest(Told(["a", "b"] * 50), Naps(), within_s=5)
     assert found.trouble is not None
     assert found.trouble.startswith("unsettled: ")
@@ -100,7 +100,7 @@ def test_trouble_that_may_pass_is_given_the_time() -> None:
     assert "had trouble (unsettled: lags)" in late.trouble
 
 
-def test_too_little_time_is_told_and_a_clock_that_stands_still_ends() -> None:
+def test_too_little_time_and_a_stopped_clock_both_end() -> None:
     found = rest(Told(["a"]), Naps(), within_s=0)
     assert found.trouble is not None
     assert found.trouble.startswith("unsettled: 0 s")
@@ -158,7 +158,7 @@ def test_what_had_come_in_before_the_trouble_is_kept() -> None:
     assert ([one.key for one in found.items], found.trouble) == (["a", "b"], "then it broke")
 
 
-def test_our_own_mistakes_are_not_the_worlds_trouble() -> None:
+def test_our_own_bugs_are_raised() -> None:
     async def gather(reading: SourceReading) -> None:
         raise ZeroDivisionError
 

@@ -65,7 +65,7 @@ def test_a_row_that_changes_has_another_version() -> None:
         ('{"a": {"1/2": {}}, "a/1": {"2": {}}}', "two rows a/1/2"),
     ],
 )
-def test_rows_that_cannot_be_told_apart_are_trouble(text: str, words: str) -> None:
+def test_rows_without_a_key_are_an_error(text: str, words: str) -> None:
     assert words in trouble(rows(text))
 
 

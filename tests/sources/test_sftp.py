@@ -95,7 +95,7 @@ def test_another_user_key_is_refused_and_not_shown(sshd: SshServer) -> None:
         assert sshd.key not in text
 
 
-def test_a_key_that_is_none_is_told(sshd: SshServer) -> None:
+def test_an_invalid_key_is_refused(sshd: SshServer) -> None:
     found = read(sshd, sshd.root, login=login(sshd, key=SecretToken.from_value("no key")))
     assert found.trouble is not None
     assert "private key" in found.trouble

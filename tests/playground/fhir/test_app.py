@@ -161,7 +161,7 @@ def test_a_resource_lives_from_create_to_delete(ask: Client) -> None:
     assert (item.version, item.content()) == ("5", again.content)
 
 
-def test_a_reference_in_full_is_one_to_what_is_kept_here_and_elsewhere_is_elsewhere(ask: Client) -> None:
+def test_full_references_to_this_server_are_local(ask: Client) -> None:
     ask("PUT", "Patient/1", patient(id="1"))
     for identity, base in (("own", f"{BASE}/"), ("foreign", "http://elsewhere.example/fhir/")):
         order = {"resourceType": "ServiceRequest", "id": identity, "subject": {"reference": f"{base}Patient/1"}}
@@ -241,7 +241,7 @@ FILTERS: dict[str, Callable[[Json], bool]] = {
     st.integers(1, 5),
     st.sampled_from(["", "-birthdate", "gender,-_id"]),
 )
-def test_a_search_to_its_last_page_finds_exactly_what_a_filter_does(
+def test_all_pages_of_a_search_equal_a_filter(
     tmp_path_factory: pytest.TempPathFactory, people: list[Json], names: set[str], size: int, sort: str
 ) -> None:
     with closing(PlaygroundState.create(tmp_path_factory.mktemp("search") / "s.db")) as state:
@@ -271,7 +271,7 @@ def test_paging_is_not_disturbed_by_what_is_written_meanwhile(ask: Client) -> No
     assert [one for page in rest for one in ids(page)] == ["b2", "b3", "b4"]
 
 
-def test_searches_say_how_the_answer_looks(ask: Client) -> None:
+def test_search_parameters_shape_the_reply(ask: Client) -> None:
     for number in range(3):
         ask("PUT", f"Patient/{number}", patient(id=str(number), gender="male", active=True))
     counted = ask("GET", "Patient?_summary=count").json()
@@ -366,7 +366,7 @@ def bundle(kind: str, *entries: Any) -> Json:
     return {"resourceType": "Bundle", "type": kind, "entry": list(entries)}
 
 
-def test_a_transaction_links_what_it_creates_and_answers_in_its_order(ask: Client) -> None:
+def test_a_transaction_links_what_it_creates(ask: Client) -> None:
     ask("PUT", "Practitioner/9", {"resourceType": "Practitioner", "id": "9", "identifier": [{"value": "npi"}]})
     ask("PUT", "Patient/old", patient(id="old"))
     ask("PUT", "Patient/known", patient(id="known", identifier=[{"value": "mrn"}]))
@@ -430,7 +430,7 @@ BAD_ENTRIES = {
 
 
 @pytest.mark.parametrize("name", BAD_ENTRIES)
-def test_a_transaction_with_a_bad_entry_does_nothing_and_a_batch_the_rest(ask: Client, name: str) -> None:
+def test_a_bad_entry_fails_a_transaction_but_not_a_batch(ask: Client, name: str) -> None:
     bad, status = BAD_ENTRIES[name]
     ask("PUT", "Patient/1", patient(id="1"))
     before, events = ask.state.snapshots(), ask.state.events()
@@ -518,7 +518,7 @@ def test_requests_that_cannot_be_done_get_the_right_status(ask: Client) -> None:
     assert ask("PUT", "Patient/1", good, Content_Type='application/json; charset="UTF-8"').status_code == 200
 
 
-def test_patches_cannot_make_a_resource_that_nobody_can_read(ask: Client) -> None:
+def test_patches_cannot_nest_a_resource_too_deeply(ask: Client) -> None:
     ask("PUT", "Patient/1", patient(id="1"))
     deep: Any = {}
     for _ in range(30):
@@ -547,7 +547,7 @@ def test_patches_cannot_double_a_resource_without_end(ask: Client) -> None:
     assert "x" not in ask("GET", "Patient/1").json()
 
 
-def test_a_patch_that_fails_a_test_repeats_little_of_what_it_found() -> None:
+def test_a_failed_patch_test_quotes_little() -> None:
     with pytest.raises(BadPatch) as refused:
         apply_patch({"x": ["A" * 10_000] * 100}, [{"op": "test", "path": "/x", "value": 1}])
     assert len(str(refused.value)) < 500
@@ -581,9 +581,7 @@ def test_a_bundle_may_search_so_often(ask: Client, monkeypatch: pytest.MonkeyPat
     assert [one["response"]["status"][:3] for one in done] == ["200", "413"]
 
 
-def test_the_conditions_in_a_bundle_are_searches_and_the_same_one_is_sought_once(
-    ask: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_equal_conditions_in_a_bundle_are_one_search(ask: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meruit.playground.fhir.bundles.MAX_SEARCHES", 1)
     ask("PUT", "Patient/1", patient(id="1", identifier=[{"value": "a"}], active=True))
 
@@ -619,7 +617,7 @@ def test_a_body_without_a_length_is_bounded_too(ask: Client) -> None:
     assert ask.all(send).status_code == 413
 
 
-def test_capabilities_are_told(ask: Client) -> None:
+def test_capabilities_are_declared(ask: Client) -> None:
     found = ask("GET", "metadata").json()
     assert (found["resourceType"], found["fhirVersion"]) == ("CapabilityStatement", "4.0.1")
     by_type = {one["type"]: one for one in found["rest"][0]["resource"]}
@@ -627,7 +625,7 @@ def test_capabilities_are_told(ask: Client) -> None:
     assert {"name": "birthdate", "type": "date"} in by_type["Patient"]["searchParam"]
 
 
-def test_an_unknown_playground_is_told(ask: Client) -> None:
+def test_an_unknown_playground_is_not_found(ask: Client) -> None:
     assert ask("GET", "http://clinic.example/q/fhir/Patient").status_code == 404
 
 

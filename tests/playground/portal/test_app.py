@@ -167,7 +167,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("changed", "field", "said"), WRONG, ids=range(len(WRONG)))
-def test_what_is_wrong_is_said_beside_the_field_and_the_rest_is_kept(
+def test_form_errors_name_the_field_and_keep_the_rest(
     state: PlaygroundState, changed: dict[str, str], field: str, said: str
 ) -> None:
     async def act(clerk: Clerk) -> None:
@@ -216,7 +216,7 @@ def test_folders_in_a_documents_name_are_left_out(state: PlaygroundState) -> Non
     assert requests_of(state)[0]["attachments"] == ["a.pdf", "b.TXT"]
 
 
-def test_documents_added_later_are_looked_at_by_the_payer(state: PlaygroundState) -> None:
+def test_the_payer_decides_again_after_new_documents(state: PlaygroundState) -> None:
     async def act(clerk: Clerk) -> None:
         assert "Pending" in (await clerk.send("requests/new", {**SOUND, "cpt": "27447"})).title()
         here, place = "requests/PA-000001", "requests/PA-000001/documents"
@@ -284,7 +284,7 @@ def test_lists_are_filtered_and_paged(state: PlaygroundState) -> None:
     visiting(state, act)
 
 
-def test_members_are_looked_up_and_messages_read(state: PlaygroundState) -> None:
+def test_members_are_found_and_messages_read(state: PlaygroundState) -> None:
     put(state, "message/2", {"subject": "About your request", "body": "Call us.", "prior_auth": "PA-000001"})
 
     async def act(clerk: Clerk) -> None:
@@ -397,9 +397,7 @@ def test_pages_and_cookies_are_guarded(state: PlaygroundState) -> None:
 @pytest.mark.parametrize(
     "address", ["one/portal/nowhere", "one/portal/a/b/c/d", "two/portal/login", "two/portal/nowhere"]
 )
-def test_a_page_that_is_not_there_loads_its_style_and_leads_back(
-    state: PlaygroundState, address: str, log_in: bool
-) -> None:
+def test_a_missing_page_has_its_style_and_a_link_back(state: PlaygroundState, address: str, log_in: bool) -> None:
     async def act(clerk: Clerk) -> None:
         reply = await clerk.client.get(f"/playgrounds/{address}")
         assert reply.status_code == 404
@@ -556,7 +554,7 @@ def test_without_jinja_it_says_what_to_install(state: PlaygroundState, monkeypat
         portal.app({"one": state}.get)
 
 
-def test_numbers_of_requests_follow_those_of_the_seed_and_documents_have_an_end(state: PlaygroundState) -> None:
+def test_request_numbers_continue_those_of_the_seed(state: PlaygroundState) -> None:
     put(state, "prior_auth/PA-000041", {"status": "pending", "documents": "none", "history": None})
     put(state, "prior_auth/PA-x", ["no row"])
     assert payer.submit(state, PriorAuthRequest("MEM88771", "72148"))["id"] == "PA-000042"
@@ -567,7 +565,7 @@ def test_numbers_of_requests_follow_those_of_the_seed_and_documents_have_an_end(
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
-def test_a_browser_without_scripts_gets_from_login_to_a_request(state: PlaygroundState, tmp_path: Path) -> None:
+def test_the_portal_works_without_javascript(state: PlaygroundState, tmp_path: Path) -> None:
     import uvicorn
     from playwright.async_api import async_playwright
 
@@ -624,7 +622,7 @@ def test_a_browser_without_scripts_gets_from_login_to_a_request(state: Playgroun
     )
 
 
-def test_a_portal_without_room_takes_nothing_and_can_still_be_read(state: PlaygroundState) -> None:
+def test_a_full_portal_refuses_writes_and_can_be_read(state: PlaygroundState) -> None:
     state.set(quota_bytes=state.used_bytes())
 
     async def act(clerk: Clerk) -> None:

@@ -172,7 +172,7 @@ def test_a_member_is_covered_and_has_a_copay(state: PlaygroundState) -> None:
     ]
 
 
-def test_what_was_received_is_an_event_and_what_was_answered_are_items(state: PlaygroundState) -> None:
+def test_requests_are_events_and_replies_are_items(state: PlaygroundState) -> None:
     asked = enveloped("270", eligibility())
     answer = x12.exchange(state, asked)
     acknowledgement, business = state.items(SourceKind.X12)
@@ -221,7 +221,7 @@ def test_who_is_no_more_covered_has_no_benefits(state: PlaygroundState) -> None:
     assert at(found, "EB.1") == ("6",)
 
 
-def test_benefits_of_a_row_are_told(state: PlaygroundState) -> None:
+def test_benefits_of_a_row_are_reported(state: PlaygroundState) -> None:
     more = [
         {"code": "C", "amount": "500", "period": "23", "network": "Y", "note": "Deductible"},
         {"code": "A", "percent": 20, "service": "98"},
@@ -263,7 +263,7 @@ def test_a_paid_claim_says_how_it_was_paid(state: PlaygroundState) -> None:
     assert at(found, "DTP[1=472].3") == ("20260201",)
 
 
-def test_a_claim_of_nobody_is_not_found(state: PlaygroundState) -> None:
+def test_a_claim_of_an_unknown_member_is_not_found(state: PlaygroundState) -> None:
     found = only(x12.exchange(state, enveloped("276", status("REF*EJ*A1", member="NOBODY"))), "277")
     assert at(found, "STC.1") == ("D0:33:IL",)
     assert at(found, "REF.2") == ("A1",)
@@ -308,14 +308,14 @@ def test_a_review_is_decided_by_the_rules_and_kept(
     assert any(one.type == "prior_auth_created" for one in state.events())
 
 
-def test_a_reason_is_told(state: PlaygroundState) -> None:
+def test_a_reason_is_reported(state: PlaygroundState) -> None:
     denied = only(x12.exchange(state, enveloped("278", review("15823"))), "278")
     assert at(denied, "HL[EV]/HCR.3") == ("0M",)
     waiting = only(x12.exchange(state, enveloped("278", review("27447"))), "278")
     assert at(waiting, "HL[EV]/MSG.1") == ("Send the x-ray report.",)
 
 
-def test_a_certification_is_looked_up_cancelled_and_appealed(state: PlaygroundState) -> None:
+def test_a_certification_is_read_cancelled_and_appealed(state: PlaygroundState) -> None:
     for cpt in ("72148", "15823", "99999"):
         x12.exchange(state, enveloped("278", review(cpt)))
 
@@ -331,7 +331,7 @@ def test_a_certification_is_looked_up_cancelled_and_appealed(state: PlaygroundSt
     assert len(payer.rows(state, "appeal")) == 1
 
 
-def test_a_review_for_nobody_is_rejected_and_not_kept(state: PlaygroundState) -> None:
+def test_a_review_for_an_unknown_member_is_rejected(state: PlaygroundState) -> None:
     found = only(x12.exchange(state, enveloped("278", review(member="NOBODY"))), "278")
     assert at(found, "HL[22]/AAA.3") == ("75",)
     assert at(found, "HCR") == ()
@@ -421,7 +421,7 @@ def test_a_ta1_is_sent_to_who_asks_for_it(state: PlaygroundState) -> None:
 
 
 @pytest.mark.parametrize("marks", ["|>\n!", "*:~U", "\x1d\x1f\x1c\x1e", ".:~^", "*-~^"])
-def test_answers_use_the_delimiters_of_the_request_where_they_can(state: PlaygroundState, marks: str) -> None:
+def test_replies_use_the_delimiters_of_the_request(state: PlaygroundState, marks: str) -> None:
     asked = enveloped("270", eligibility(), marks=marks)
     if marks[3] == "U":
         asked = asked.replace(b"*U*00501*", b"*U*00401*")
@@ -484,9 +484,7 @@ def test_any_rows_give_answers_that_can_be_read(
 
 @settings(max_examples=60)
 @given(st.data())
-def test_damaged_requests_are_answered_or_refused_and_never_crash(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_damaged_requests_never_crash(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     state = made(tmp_path_factory.mktemp("damaged") / "one.playground")
     asked = bytearray(data.draw(st.sampled_from([enveloped("278", review()), enveloped("276", status())])))
     for _ in range(data.draw(st.integers(1, 4))):
