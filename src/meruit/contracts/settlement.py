@@ -78,7 +78,8 @@ def load_payment_facts(step: ContractTransaction, contract: Contract, *, release
         usage=step.usage(contract),
         paid_under=find_paid_contract(step.writing, step.tenant, contract, contract.evidence),
         settled_version=contract.version,
-        reversed_by_usage=step.has_operation(contract, Operation.REVERSE, contract.settlements, BY_USAGE),
+        reversed_by_usage=judgement.version <= contract.version
+        and step.has_operation(contract, Operation.REVERSE, contract.settlements, BY_USAGE),
         released=released,
     )
 
