@@ -341,7 +341,7 @@ def one_ended_and_the_last_can_go_on(run: Run, pid: int, err: str) -> None:
     listed = json.loads(run("benchmark", "list", "--json").stdout)["benchmark_runs"]
     assert listed[0]["counts"] == {"completed": 1, "cancelled": 1, "pending": 1}
     assert playgrounds() == []
-    go_on = f"`meruit benchmark resume {listed[0]['id']} --agent …` goes on with what has not begun\n"
+    go_on = f"`meruit benchmark resume {listed[0]['id']} --agent …`"
     assert go_on in err
     assert go_on in run("benchmark", "show", listed[0]["id"]).stderr
     ended = run("benchmark", "resume", listed[0]["id"], "--agent", agent("retire()\n"), "--json")

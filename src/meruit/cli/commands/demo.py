@@ -1,14 +1,15 @@
 """`meruit demo`: two stories, a marketplace and token usage, with real verdicts and real records."""
 
 import shlex
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from meruit.cli.terminal import ExitCode, json_option, note, print_json, say
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 
 class DemoCase(NamedTuple):
@@ -37,6 +38,8 @@ def demo(*, folder: str | None, as_json: bool) -> int:
     With --json, the list holds the results, then the marketplace and the token usage.
     """
     # Imported here so that --help is quick.
+    from importlib.resources import files
+
     import msgspec
 
     from meruit.cli.demo.marketplace import print_market_day, run_market_day
@@ -81,17 +84,17 @@ def demo(*, folder: str | None, as_json: bool) -> int:
     return ExitCode.PASSED
 
 
-def _text(story: Traversable, name: str) -> str:
+def _text(story: "Traversable", name: str) -> str:
     return (story / name).read_text(encoding="utf-8")
 
 
-def _payload(story: Traversable, name: str) -> dict[str, object]:
+def _payload(story: "Traversable", name: str) -> dict[str, object]:
     import msgspec
 
     return msgspec.json.decode(_text(story, name), type=dict[str, object])
 
 
-def _write(stories: Traversable, folder: Path) -> None:
+def _write(stories: "Traversable", folder: Path) -> None:
     """Copy the files of the stories out of the package; existing files are not replaced."""
     try:
         for story in stories.iterdir():

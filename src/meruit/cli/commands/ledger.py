@@ -1,7 +1,5 @@
 """`meruit ledger`: balances, statements, and proof that the books are correct."""
 
-import csv
-import io
 import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -169,6 +167,9 @@ def _print_json(found: "Statement") -> None:
 
 def _print_csv(found: "Statement") -> None:
     """Print CSV as in RFC 4180, lines ending in CR LF; each line repeats the account."""
+    import csv
+    import io
+
     written = io.StringIO()
     writer = csv.DictWriter(written, COLUMNS)
     writer.writeheader()

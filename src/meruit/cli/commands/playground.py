@@ -1,21 +1,17 @@
 """`meruit playground`: systems on this machine that agents can act on."""
 
-import asyncio
-import ipaddress
-import signal
-import socket
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import click
 
 from meruit.cli.terminal import ExitCode, escape_control_characters, json_option, note, print_json, print_table, say
 
 if TYPE_CHECKING:
+    import asyncio
+
     from meruit.cli.shared.playground_files import PlaygroundFolder
     from meruit.playground.host import Playground
     from meruit.playground.seed import Seed
@@ -75,7 +71,9 @@ def up(*, seed_file: str | None, data: str | None, host: str, port: int, quota: 
     Creates a playground if the folder has none, or if --seed is given. Ends on SIGTERM or Ctrl-C. Playgrounds stay in
     the folder, and the next `up` serves them again.
     """
-    # Imported here so that --help is quick.
+    # Imported here, and below, so that --help is quick.
+    import asyncio
+
     from meruit.api.server import bind_port
     from meruit.playground.host import lock_directory
     from meruit.playground.load import load_seed
@@ -111,6 +109,10 @@ async def _serve(
 
 def _local_url(url: str, bind: str) -> str:
     """The URL for this machine; prints a warning if other machines can connect."""
+    import ipaddress
+    import socket
+    from urllib.parse import urlsplit
+
     try:
         address = ipaddress.ip_address(bind or "0.0.0.0")  # noqa: S104 - what no address means to a socket
     except ValueError:
@@ -125,8 +127,12 @@ def _local_url(url: str, bind: str) -> str:
     return f"http://{here}:{urlsplit(url).port}"
 
 
-def _stop_event() -> asyncio.Event:
+def _stop_event() -> "asyncio.Event":
     """An event that SIGINT and SIGTERM set."""
+    import asyncio
+    import signal
+    import threading
+
     stopping = asyncio.Event()
     # Only the main thread can handle signals.
     if threading.current_thread() is threading.main_thread():
