@@ -49,7 +49,7 @@ def build_engine(
 ) -> VerificationEngine:
     """The engine that the settings describe; raises ConfigError naming the key that cannot be honoured.
 
-    `allow_python_full` allows that tier of custom code whatever the settings say of it.
+    `allow_python_full` allows that tier of custom code regardless of the settings.
     """
     extractors = {
         name: _build_extractor(f"extractors.{name}", chosen)
@@ -57,7 +57,7 @@ def build_engine(
         if chosen.enabled and chosen.class_name != CUSTOM
     }
     covered = {kind.family for kind in BUILT_IN.values()}
-    # A family that somebody added in a file or a package of its own needs no line in the configuration.
+    # A family added by a plugin needs no setting.
     added = {family: Family(family) for family in sorted({metric.family for metric in metrics} - covered)}
     return VerificationEngine(
         added | extractors,
@@ -88,7 +88,7 @@ def open_records(data: str | Path | None = None, database_url: str | None = None
 
 
 def build_marketplace(settings: Settings, registrar: "Registrar") -> "Marketplace":
-    """Contracts as the settings want them believed; raises ConfigError naming what governance does not know."""
+    """The marketplace that the settings describe; raises ConfigError naming an unknown governance rule or limit."""
     from meruit.contracts.marketplace import Marketplace
     from meruit.governance.evaluate import unknown_rules
 
@@ -119,7 +119,7 @@ def build_marketplace(settings: Settings, registrar: "Registrar") -> "Marketplac
 def build_environments(
     host: "Host", settings: Settings, client: "httpx.AsyncClient", environ: Mapping[str, str], *, for_others: bool
 ) -> "PlaygroundProvider":
-    """The worlds of task runs; `for_others` keeps them to the sources that the settings name."""
+    """The environments of task runs; `for_others` limits them to the sources that the settings name."""
     from meruit.playground.environment import PlaygroundProvider
 
     configured = settings.benchmarks.sources
@@ -231,7 +231,7 @@ def _load_extractor_class(key: str, name: str) -> type[MetricExtractor]:
         wrong = f"cannot load {name!r}: {describe(crash)}; is it installed, or its folder in PYTHONPATH?"
         raise ConfigError("configuration", [Problem(f"{key}.class", wrong)]) from None
     if not (isinstance(found, type) and issubclass(found, MetricExtractor)):
-        raise ConfigError("configuration", [Problem(f"{key}.class", f"{name} is no MetricExtractor")])
+        raise ConfigError("configuration", [Problem(f"{key}.class", f"{name} is not a MetricExtractor")])
     return found
 
 

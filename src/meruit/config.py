@@ -68,14 +68,14 @@ class CachingSettings(_Section):
 
 
 class GovernanceSettings(_Section):
-    """Whom to ask whether outcomes can be believed, and by which limits; asked if `governance_check` says so."""
+    """Which governance rules run, with which limits; used if `governance_check` is true."""
 
     off: tuple[str, ...] = ()
     """Rules that are not asked; `meruit governance rules` lists all."""
     limits: dict[str, dict[str, FiniteFloat]] = Field(default_factory=dict)
     """By rule, limits other than its own."""
     url: str | None = None
-    """Somebody else's governance, asked as well over HTTP."""
+    """URL of a remote governance that is asked as well."""
     token_variable: str | None = None
     """The environment variable that holds the key sent to it."""
     timeout_s: float = Field(default=10.0, gt=0, le=300, allow_inf_nan=False)
@@ -126,10 +126,10 @@ class BenchmarkSettings(_Section):
 
 
 class UsagePolicySettings(_Section):
-    """When a run's tokens count as verified; as specified unless something else is written here."""
+    """When the tokens of a run count as verified."""
 
     interval_min: FiniteFloat = Field(default=INTERVAL_MIN, strict=True, gt=0, le=7 * 24 * 60)
-    """Minutes between two equal looks; fewer than 60 are stamped on every verdict."""
+    """Minutes between two equal observations; fewer than 60 are stamped on every verdict."""
     anchor: Anchor = Anchor.LAST_PAIR
     min_stable_pairs: int = Field(default=1, strict=True, ge=1, le=100)
     totals_only: bool = False
@@ -144,7 +144,7 @@ class UsagePolicySettings(_Section):
 
 
 class UsageSettings(_Section):
-    """Whose usage APIs tell what runs used, and what is believed of it."""
+    """The accounts whose usage APIs report what runs used, and when a count is verified."""
 
     accounts: dict[str, UsageAccount] = Field(default_factory=dict)
     """By the name that a run's `source` gives."""
@@ -179,7 +179,7 @@ def _default_extractors() -> dict[str, ExtractorSettings]:
 
 
 class Settings(_Section):
-    """What `config/outcome-verification.yaml` may say; every key is honoured, or refused by its name."""
+    """The keys of `config/outcome-verification.yaml`; an unknown key is refused by its name."""
 
     extractors: dict[str, ExtractorSettings] = Field(default_factory=_default_extractors)
     verification: VerificationSettings = Field(default_factory=VerificationSettings)
@@ -207,7 +207,7 @@ class Settings(_Section):
 
     @property
     def records_outcomes(self) -> bool:
-        """Whether a file asks that outcomes be kept; a command without a file keeps none unless it is told to."""
+        """Whether a settings file asks to record outcomes; without a file, only an option can ask for it."""
         return "store_outcomes" in self.verification.model_fields_set and self.verification.store_outcomes
 
     @classmethod

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.audit.flaws import check_sentence
 from tests.faults.tampering import TENANT, Forgery, World, _consistency, _root, _subtree, make_world
 
 from meruit.audit import bundle as bundles
@@ -33,6 +34,8 @@ from meruit.log.entries import (
 from meruit.log.merkle import inclusion_proof, leaf_hash
 from meruit.log.note import Checkpoint
 
+pytestmark = pytest.mark.golden
+
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
@@ -44,6 +47,7 @@ def failing(data: bytes, step: AuditStep, **how: Any) -> str:
     flaw = check(data, **how).flaw
     assert flaw is not None
     assert flaw.step is step, flaw
+    check_sentence(str(flaw))
     return str(flaw)
 
 
@@ -105,7 +109,7 @@ def piped(world: World) -> bytes:
 def test_a_bundle_may_be_packed_anew_into_a_pipe(world: World) -> None:
     data = piped(world)
     assert check(data).flaw is None
-    assert "otherwise" in failing(data.replace(b"PK\x07\x08", b"PK\x07\x09", 1), AuditStep.BUNDLE)
+    failing(data.replace(b"PK\x07\x08", b"PK\x07\x09", 1), AuditStep.BUNDLE)
 
 
 def spliced(data: bytes, place: int, junk: bytes, *, listed: int = 0) -> bytes:
@@ -146,7 +150,7 @@ def test_nothing_hides_between_two_files(world: World) -> None:
             opened.writestr(name, content)
             packed.write(b"junk")
             opened.start_dir = packed.tell()
-    assert "between its files" in failing(packed.getvalue(), AuditStep.BUNDLE)
+    failing(packed.getvalue(), AuditStep.BUNDLE)
 
 
 def test_nothing_hides_behind_the_packed_content_of_a_file(world: World) -> None:
@@ -157,7 +161,7 @@ def test_nothing_hides_behind_the_packed_content_of_a_file(world: World) -> None
     member = b"PK\x03\x04" + facts + name.encode() + packed
     listed = b"PK\x01\x02" + struct.pack("<H", 20) + facts + bytes(14) + name.encode()
     end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 1, 1, len(listed), len(member), 0)
-    assert f"{name} is not as long" in failing(member + listed + end, AuditStep.BUNDLE)
+    assert name in failing(member + listed + end, AuditStep.BUNDLE)
 
 
 def test_criteria_are_short(world: World) -> None:
@@ -213,20 +217,20 @@ def test_no_bundle_is_written_that_could_not_be_read(world: World, monkeypatch: 
 
 def test_a_key_file_holds_one_key(world: World) -> None:
     data = changed(world, lambda whole: whole._replace(key=whole.key.rstrip("\n")))
-    assert "more than a key" in failing(data, AuditStep.SIGNATURE)
+    failing(data, AuditStep.SIGNATURE)
     data = changed(world, lambda whole: whole._replace(key="a key"))
     assert "key.txt" in failing(data, AuditStep.SIGNATURE)
 
 
 def test_what_is_to_be_text_is_text(world: World) -> None:
     files = unpack(world.bundles["single"])
-    with pytest.raises(BundleFlaw, match=r"key\.txt is no text"):
+    with pytest.raises(BundleFlaw, match=r"key\.txt"):
         read({**files, "key.txt": b"\xff"})
 
 
 def test_a_pinned_key_must_be_the_one(world: World) -> None:
     said = failing(world.bundles["single"], AuditStep.SIGNATURE, pinned=world.stranger.verifier)
-    assert "not the one that you gave" in said
+    assert world.signer.verifier.vkey in said
 
 
 def test_the_log_is_the_one_that_the_key_is_named_for(world: World) -> None:
@@ -241,15 +245,15 @@ def test_a_kept_checkpoint_is_compared_where_it_can_be(world: World) -> None:
     for note in (whole.checkpoint, whole.first_checkpoint):
         found = check(data, kept=note)
         assert found.flaw is None
-        assert any("is the bundle's at" in remark for remark in found.notes)
+        check_sentence(found.notes[-1])
     size = int(whole.checkpoint.split("\n")[1])
     between = check(data, kept=key.sign(Checkpoint(key.name, size - 1, bytes(32)).text()))
     assert between.flaw is None
-    assert any("cannot be compared" in remark for remark in between.notes)
+    check_sentence(between.notes[-1])
     rewritten = key.sign(Checkpoint(key.name, size, bytes(32)).text())
     assert "two histories" in failing(data, AuditStep.CONSISTENCY, kept=rewritten)
     foreign = world.stranger.sign(Checkpoint(key.name, size, bytes(32)).text())
-    assert "the checkpoint that you kept" in failing(data, AuditStep.SIGNATURE, kept=foreign)
+    failing(data, AuditStep.SIGNATURE, kept=foreign)
     other = key.sign(Checkpoint("other", size, bytes(32)).text())
     assert "'other'" in failing(data, AuditStep.SIGNATURE, kept=other)
 
@@ -278,7 +282,7 @@ def resigned(world: World, change: Callable[[dict[str, Any]], None]) -> bytes:
     ],
 )
 def test_a_statement_says_what_the_bundle_must_hold(world: World, change: Callable[[dict[str, Any]], None]) -> None:
-    assert "does not say" in failing(resigned(world, change), AuditStep.SEQUENCE)
+    failing(resigned(world, change), AuditStep.SEQUENCE)
 
 
 @pytest.mark.parametrize(
@@ -315,23 +319,21 @@ def replaced(kind: type, **fields: Any) -> Callable[[Forgery], Forgery]:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    "change",
     [
-        (replaced(KeyEntry, vkey="another"), "admits the key"),
-        (replaced(CriteriaEntry, digest="0" * 64), "names criteria that are not at"),
-        (replaced(CriteriaEntry, tenant="other"), "criteria of another tenant"),
-        (replaced(EvidenceEntry, tenant="other"), "is of another contract"),
-        (replaced(EvidenceEntry, contract="other"), "about another outcome"),
-        (replaced(VerdictEntry, contract_seq=7), "is number 7 of its contract, after number 1"),
-        (replaced(VerdictEntry, version=2), "not 1 and on without a gap"),
-        (replaced(VerdictEntry, evidence_index=0), "on other evidence"),
-        (replaced(VerdictEntry, criteria_index=0), "names criteria that are not at 0"),
+        replaced(KeyEntry, vkey="another"),
+        replaced(CriteriaEntry, digest="0" * 64),
+        replaced(CriteriaEntry, tenant="other"),
+        replaced(EvidenceEntry, tenant="other"),
+        replaced(EvidenceEntry, contract="other"),
+        replaced(VerdictEntry, contract_seq=7),
+        replaced(VerdictEntry, version=2),
+        replaced(VerdictEntry, evidence_index=0),
+        replaced(VerdictEntry, criteria_index=0),
     ],
 )
-def test_a_signed_log_that_cannot_be_true_is_refused(
-    world: World, change: Callable[[Forgery], Forgery], said: str
-) -> None:
-    assert said in failing(forged(world, change), AuditStep.SEQUENCE)
+def test_a_signed_log_that_cannot_be_true_is_refused(world: World, change: Callable[[Forgery], Forgery]) -> None:
+    failing(forged(world, change), AuditStep.SEQUENCE)
 
 
 def test_evidence_comes_first_and_once(world: World) -> None:
@@ -339,13 +341,13 @@ def test_evidence_comes_first_and_once(world: World) -> None:
         again = next(one for one in forgery.entries if isinstance(one, EvidenceEntry))
         return forgery._replace(entries=[*forgery.entries, msgspec.structs.replace(again, contract_seq=3)])
 
-    assert "its one evidence" in failing(forged(world, twice), AuditStep.SEQUENCE)
+    failing(forged(world, twice), AuditStep.SEQUENCE)
 
     def not_at_all(forgery: Forgery) -> Forgery:
         entries: list[Entry] = [one for one in forgery.entries if not isinstance(one, EvidenceEntry)]
         return forgery._replace(entries=entries)
 
-    assert "its one evidence" in failing(forged(world, not_at_all), AuditStep.SEQUENCE)
+    failing(forged(world, not_at_all), AuditStep.SEQUENCE)
 
 
 def test_criteria_come_before_what_is_judged_by_them(world: World) -> None:
@@ -355,7 +357,7 @@ def test_criteria_come_before_what_is_judged_by_them(world: World) -> None:
         moved = msgspec.structs.replace(verdict, criteria_index=2, evidence_index=1)
         return forgery._replace(entries=[key, evidence, criteria, moved])
 
-    assert "came after what is judged" in failing(forged(world, late), AuditStep.SEQUENCE)
+    failing(forged(world, late), AuditStep.SEQUENCE)
 
 
 _ORDER = [kind.__name__ for kind in (KeyEntry, CriteriaEntry, EvidenceEntry, VerdictEntry)]
@@ -367,7 +369,7 @@ def test_the_first_checkpoint_covers_the_criteria(world: World) -> None:
     hashes = [leaf_hash(entry_bytes(entry)) for entry in honest.entries]
     early = Checkpoint(world.signer.name, 1, _root(hashes[:1]))
     data = honest.packed(world.signer, whole, (early, _consistency(1, hashes)))
-    assert "before the criteria were committed to" in failing(data, AuditStep.SEQUENCE)
+    failing(data, AuditStep.SEQUENCE)
 
 
 def test_criteria_of_a_later_version_may_come_after_the_evidence(world: World) -> None:
@@ -382,7 +384,7 @@ def test_criteria_that_nobody_was_judged_by_have_no_place(world: World) -> None:
         extra = CriteriaEntry("2026", "acme", "0" * 64)
         return forgery._replace(entries=[*forgery.entries, extra])
 
-    assert "by which nothing was judged" in failing(forged(world, more), AuditStep.SEQUENCE)
+    failing(forged(world, more), AuditStep.SEQUENCE)
 
 
 def test_a_bundle_without_entries_of_the_contract_is_refused(world: World) -> None:
@@ -390,7 +392,7 @@ def test_a_bundle_without_entries_of_the_contract_is_refused(world: World) -> No
         keys = [one for one in whole.entries if b'"kind":"key"' in one.body]
         return whole._replace(entries=keys)
 
-    assert "no entry of the contract" in failing(changed(world, none), AuditStep.SEQUENCE)
+    failing(changed(world, none), AuditStep.SEQUENCE)
 
 
 def logged_as(world: World, body: bytes) -> bytes:
@@ -421,18 +423,18 @@ def logged_as(world: World, body: bytes) -> bytes:
 
 @pytest.mark.parametrize("body", [b"{}", b"", b"\xff", b'{"kind":"wish"}', b"[" * 10_000])
 def test_an_entry_of_an_unknown_kind_is_refused(world: World, body: bytes) -> None:
-    assert "entry 0 cannot be read" in failing(logged_as(world, body), AuditStep.SEQUENCE)
+    assert "entry 0" in failing(logged_as(world, body), AuditStep.SEQUENCE)
 
 
 def test_an_entry_has_one_form(world: World) -> None:
     body = b'{"vkey":"a","at":"2026","kind":"key"}'
-    assert "is not written as a log writes it" in failing(logged_as(world, body), AuditStep.SEQUENCE)
+    failing(logged_as(world, body), AuditStep.SEQUENCE)
 
 
 def test_what_was_erased_may_be_gone_and_nothing_else(world: World) -> None:
     found = check(world.bundles["erased"])
     assert found.flaw is None
-    assert found.passed[-1].message.startswith("erased, as the log says: work/input.json")
+    check_sentence(found.passed[-1].message)
     assert found.history is not None
     assert found.history.erased == {*PARTS, "result"}
 
@@ -443,7 +445,7 @@ def test_what_was_erased_may_be_gone_and_nothing_else(world: World) -> None:
         ]
         return forgery._replace(entries=entries)
 
-    assert "work/output.json is missing" in failing(forged(world, of_input, "erased"), AuditStep.BLOBS)
+    assert "work/output.json" in failing(forged(world, of_input, "erased"), AuditStep.BLOBS)
 
 
 def erasing(*parts: str) -> Callable[[Forgery], Forgery]:
@@ -461,7 +463,7 @@ def erasing(*parts: str) -> Callable[[Forgery], Forgery]:
     [("input", "work/input"), ("output", "work/output"), ("metadata", "work/metadata"), ("result", "verdicts/1")],
 )
 def test_what_was_erased_does_not_come_back(world: World, part: str, file: str) -> None:
-    assert f"{file}.json is there, though the log says" in failing(forged(world, erasing(part)), AuditStep.BLOBS)
+    assert file in failing(forged(world, erasing(part)), AuditStep.BLOBS)
 
 
 @pytest.mark.parametrize("part", [*PARTS, "result"])
@@ -476,13 +478,13 @@ def test_no_verdict_follows_an_erasure(world: World, part: str) -> None:
     whole = world.read("single")
     manifest = msgspec.structs.replace(whole.manifest, versions=[1, 2])
     data = late(Forgery.of(whole)).packed(world.signer, whole._replace(manifest=manifest))
-    assert "version 2 of the verdict came after an erasure" in failing(data, AuditStep.SEQUENCE)
+    assert "version 2" in failing(data, AuditStep.SEQUENCE)
 
 
 @pytest.mark.parametrize("salt", ["", "zz", "00" * 15, "AB" * 16, "0 " * 16])
 def test_a_salt_has_one_form(world: World, salt: str) -> None:
     data = changed(world, lambda whole: whole._replace(salts=msgspec.structs.replace(whole.salts, output=salt)))
-    assert "work/output.json is not what was committed to" in failing(data, AuditStep.BLOBS)
+    assert "work/output.json" in failing(data, AuditStep.BLOBS)
 
 
 def test_a_statement_without_a_result_names_no_criteria(world: World) -> None:

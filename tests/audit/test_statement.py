@@ -85,7 +85,7 @@ def test_without_annotations_there_is_no_field_for_them(annotations: dict[str, A
 
 
 def test_a_statement_about_nothing_is_refused() -> None:
-    with pytest.raises(StatementError, match="at least one subject"):
+    with pytest.raises(StatementError, match="subject"):
         statement.test_result({}, Verdict.PASS, passed=[], warned=[], failed=[], configuration={})
 
 
@@ -93,9 +93,9 @@ def test_a_statement_about_nothing_is_refused() -> None:
     "digest", ["", DIGEST[:-1], DIGEST + "0", DIGEST.upper(), "g" * 64, "X" * 64, f"sha256:{DIGEST[7:]}"]
 )
 def test_what_is_no_digest_is_refused(digest: str) -> None:
-    with pytest.raises(StatementError, match="'output' is named by its SHA-256"):
+    with pytest.raises(StatementError, match="'output'"):
         statement.test_result({"output": digest}, Verdict.PASS, passed=[], warned=[], failed=[], configuration={})
-    with pytest.raises(StatementError, match="'criteria' is named by its SHA-256"):
+    with pytest.raises(StatementError, match="'criteria'"):
         stated(configuration={"criteria": digest})
 
 
@@ -155,9 +155,9 @@ def test_what_could_not_be_read_again_is_not_sealed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(statement, "MAX_ENVELOPE_BYTES", length)
     sealed = envelope(stated(), KEY)
     assert open_envelope(sealed, KEY.verifier) == stated()
-    with pytest.raises(StatementError, match=f"at most {length} can be read again"):
+    with pytest.raises(StatementError, match=str(length)):
         envelope(stated(failed=["b"]), KEY)
-    with pytest.raises(StatementError, match=f"malformed envelope: it is longer than {length} bytes"):
+    with pytest.raises(StatementError, match=str(length)):
         open_envelope(sealed + b" ", KEY.verifier)
 
 
@@ -189,7 +189,7 @@ def test_one_true_signature_among_others_is_enough() -> None:
 
 @pytest.mark.parametrize("signatures", [[], signed(b"{}", key=OTHER)["signatures"]])
 def test_an_envelope_that_this_key_did_not_sign_is_not_opened(signatures: list[Any]) -> None:
-    with pytest.raises(StatementError, match=f"no signature by example.com/log.{KEY.key_id}"):
+    with pytest.raises(StatementError, match=KEY.key_id):
         opened({**signed(json.dumps(stated()).encode()), "signatures": signatures})
 
 
@@ -235,7 +235,7 @@ def test_signatures_have_a_limit() -> None:
     wrapped = signed(json.dumps(stated()).encode())
     [signature] = wrapped["signatures"]
     assert opened({**wrapped, "signatures": [signature] * MAX_SIGNATURES}) == stated()
-    with pytest.raises(StatementError, match="malformed envelope: it has more than 100 signatures"):
+    with pytest.raises(StatementError, match="100"):
         opened({**wrapped, "signatures": [signature] * (MAX_SIGNATURES + 1)})
 
 
@@ -253,7 +253,7 @@ def test_a_signed_payload_of_another_type_is_not_taken_for_a_statement() -> None
 @pytest.mark.parametrize("field", ["_type", "predicateType"])
 def test_a_signed_statement_of_another_kind_is_not_taken_for_a_result(field: str) -> None:
     for changed in ({**stated(), field: "https://in-toto.io/Statement/v0.1"}, {**stated(), field: None}):
-        with pytest.raises(StatementError, match="the envelope holds no"):
+        with pytest.raises(StatementError, match="envelope"):
             opened(signed(json.dumps(changed).encode()))
 
 

@@ -153,13 +153,13 @@ def test_peaks_that_do_not_fit_the_size_are_refused(size: int, data: bytes) -> N
 
 
 def test_no_log_is_shorter_than_empty() -> None:
-    with pytest.raises(ValueError, match="no log has -1 entries"):
+    with pytest.raises(ValueError, match="-1"):
         Frontier.from_bytes(-1, bytes(32))
 
 
 @pytest.mark.parametrize("hashes", [[b""], [b"an entry, not its hash"], [LOG[0], LOG[1] + b"\x00"]])
 def test_a_log_grows_by_hashes_only(hashes: list[bytes]) -> None:
-    with pytest.raises(ValueError, match="hash each entry with `leaf_hash` first"):
+    with pytest.raises(ValueError, match="leaf_hash"):
         EMPTY.extend(hashes)
 
 
@@ -180,8 +180,8 @@ def test_a_range_has_the_root_of_its_leaves_alone(place: tuple[int, int]) -> Non
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 1), (2, 1), (1, 3), (2, 5), (4, 9), (-4, -2)])
-def test_a_range_that_is_no_part_of_the_tree_is_refused(start: int, end: int) -> None:
-    with pytest.raises(ValueError, match=r"no range of leaves|no part of the tree"):
+def test_a_range_outside_the_tree_is_refused(start: int, end: int) -> None:
+    with pytest.raises(ValueError, match=str(end)):
         range_root(start, end, SUBTREE)
 
 
@@ -241,7 +241,7 @@ def test_garbage_is_never_included_and_never_raises(
 
 @pytest.mark.parametrize(("index", "size"), [(-1, 1), (1, 1), (0, 0), (0, -1), (5, 3)])
 def test_what_the_log_does_not_hold_has_no_proof(index: int, size: int) -> None:
-    with pytest.raises(ValueError, match=f"a log of {size} entries has no entry {index}"):
+    with pytest.raises(ValueError, match=f"{size} .*{index}"):
         inclusion_proof(index, size, SUBTREE)
     assert not is_included(LOG[0], index, size, [], LOG[0])
 
@@ -335,7 +335,7 @@ def test_garbage_is_never_consistent_and_never_raises(
 
 @pytest.mark.parametrize(("old", "new"), [(-1, 1), (2, 1), (1, 0), (-2, -1)])
 def test_no_log_shrinks(old: int, new: int) -> None:
-    with pytest.raises(ValueError, match=f"a log of {new} entries never had {old}"):
+    with pytest.raises(ValueError, match=f"{new} .*{old}"):
         consistency_proof(old, new, SUBTREE)
     assert not is_consistent(old, new, [], EMPTY_ROOT, EMPTY_ROOT)
 
@@ -382,7 +382,7 @@ def test_a_huge_log_costs_no_more_than_what_it_finishes() -> None:
 
 @pytest.mark.parametrize(("old", "new"), [(-1, 0), (2, 1)])
 def test_tiles_of_a_log_that_shrinks_are_refused(old: int, new: int) -> None:
-    with pytest.raises(ValueError, match="does not grow"):
+    with pytest.raises(ValueError, match=f"{old}|{new}"):
         next(new_full_tiles(old, new))
 
 

@@ -106,16 +106,16 @@ def test_no_changed_character_of_a_published_key_goes_unnoticed() -> None:
         ("PeterNeumann+c74f20a3+", "reads `name"),
         ("PeterNeumann+c74f20a3+é", "reads `name"),
         ("PeterNeumann+C74F20A3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW", "reads `name"),
-        ("PeterNeumann+c74f20a4+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW", "has the id c74f20a3, not c74f20a4"),
+        ("PeterNeumann+c74f20a4+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW", "c74f20a3"),
         ("Peter Neumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW", "no spaces"),
         ("+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW", "not empty"),
         # Go's two with an id that fits: a key that is too long, an algorithm that is unknown.
         ("PeterNeumann+cc469956+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TWBADKEY==", "reads `name|32 bytes"),
-        ("PeterNeumann+173116ae+ZRpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW", "no Ed25519 key"),
+        ("PeterNeumann+173116ae+ZRpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW", "Ed25519"),
         ("PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TWAAAA", "32 bytes, not 35"),
     ],
 )
-def test_a_key_that_is_none_is_refused_with_the_reason(vkey: str, why: str) -> None:
+def test_an_invalid_key_is_refused_with_the_reason(vkey: str, why: str) -> None:
     with pytest.raises(NoteError, match=why):
         VerifierKey.parse(vkey)
 
@@ -124,13 +124,13 @@ def test_a_key_that_is_none_is_refused_with_the_reason(vkey: str, why: str) -> N
     "name", ["", " ", "a b", "a+b", "a\tb", "a\nb", "a\x00b", "a\u00a0b", "a\u2003b", "a\u2028", "\ud800"]
 )
 def test_a_name_that_a_note_could_not_carry_is_refused(name: str) -> None:
-    with pytest.raises(MeruitError, match="no spaces, plus or control signs"):
+    with pytest.raises(MeruitError, match="plus"):
         SigningKey.generate(name, bytes(32))
 
 
 @pytest.mark.parametrize("length", [0, 31, 33, 64])
 def test_a_seed_has_one_length(length: int) -> None:
-    with pytest.raises(NoteError, match=f"32 random bytes, not {length}"):
+    with pytest.raises(NoteError, match=str(length)):
         SigningKey.generate("a", bytes(length))
 
 
@@ -169,14 +169,14 @@ def pem_of(secret: Ed25519PrivateKey, password: bytes | None = None) -> bytes:
     ],
     ids=["empty", "text", "broken", "encrypted"],
 )
-def test_what_is_no_open_key_is_refused(pem: bytes) -> None:
-    with pytest.raises(NoteError, match="no unencrypted private key in PEM"):
+def test_what_is_not_a_plain_private_key_is_refused(pem: bytes) -> None:
+    with pytest.raises(NoteError, match="PEM"):
         SigningKey.from_pem("a", pem)
 
 
 def test_a_key_of_another_kind_is_refused() -> None:
     pem = generate_private_key(SECP256R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    with pytest.raises(NoteError, match="no Ed25519 key"):
+    with pytest.raises(NoteError, match="Ed25519"):
         SigningKey.from_pem("a", pem)
 
 
@@ -198,8 +198,8 @@ def test_what_is_signed_can_be_opened(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "no newline", "a\rb\n", "a\tb\n", "\x00\n", "\x1f\n", "\ud800\n"])
-def test_a_text_that_is_no_note_is_not_signed(text: str) -> None:
-    with pytest.raises(NoteError, match="ends in a newline"):
+def test_a_text_that_is_not_a_note_is_not_signed(text: str) -> None:
+    with pytest.raises(NoteError, match="newline"):
         KEY.sign(text)
 
 
@@ -266,16 +266,16 @@ def test_a_note_of_the_greatest_length_is_read() -> None:
         open_note(KEY.sign("x" * (MAX_NOTE_BYTES + 1 - len(frame.encode())) + "\n"), key)
 
 
-def test_a_signature_by_somebody_else_is_none() -> None:
-    with pytest.raises(NoteError, match=r"no signature by EnochRoot\+af0cfe78"):
+def test_a_signature_by_another_key_does_not_count() -> None:
+    with pytest.raises(NoteError, match=r"EnochRoot\+af0cfe78"):
         open_note(f"{TEXT}\n{PETER_SIGNED}", VerifierKey.parse(ENOCH))
 
 
 def test_a_key_of_the_same_name_or_the_same_id_is_another_key() -> None:
-    with pytest.raises(NoteError, match="no signature by"):
+    with pytest.raises(NoteError, match=OTHER.verifier.key_id):
         open_note(NOTE, OTHER.verifier)
     misnamed = PETER_SIGNED.replace("PeterNeumann", "CarmenSandiego")
-    with pytest.raises(NoteError, match="no signature by"):
+    with pytest.raises(NoteError, match="PeterNeumann"):
         open_note(f"{TEXT}\n{misnamed}", VerifierKey.parse(PETER))
 
 
@@ -291,7 +291,7 @@ def test_a_bad_signature_by_a_known_key_is_never_outweighed_by_a_good_one() -> N
 def test_a_text_may_itself_look_like_a_signed_note() -> None:
     inner = f"{TEXT}\n{PETER_SIGNED}"
     assert open_note(KEY.sign(inner), KEY.verifier) == inner
-    with pytest.raises(NoteError, match="no signature by"):
+    with pytest.raises(NoteError, match="PeterNeumann"):
         open_note(KEY.sign(inner), VerifierKey.parse(PETER))
 
 
@@ -373,10 +373,10 @@ def test_an_unsigned_checkpoint_is_not_even_read() -> None:
         ("a\nb", 1, bytes(32), "one line"),
         ("a\tb", 1, bytes(32), "one line"),
         ("\ud800", 1, bytes(32), "one line"),
-        ("a", -1, bytes(32), "no log has -1"),
-        ("a", MAX_SIZE + 1, bytes(32), "no log has 9223372036854775808"),
+        ("a", -1, bytes(32), "-1"),
+        ("a", MAX_SIZE + 1, bytes(32), "9223372036854775808"),
         ("a", 1, b"", "32 bytes, not 0"),
-        ("a", 0, bytes(32), "not that of an empty log"),
+        ("a", 0, bytes(32), "empty"),
     ],
 )
 def test_a_checkpoint_that_could_not_be_read_is_never_made(origin: str, size: int, root: bytes, why: str) -> None:

@@ -37,7 +37,7 @@ _PIECE = re.compile(
     r"(work)/(input|output|metadata)\.json|(criteria)/([0-9a-f]{64})\.json|(verdicts)/([1-9][0-9]{0,8})\.json"
 )
 _FOLDERS = frozenset({"work/", "criteria/", "verdicts/"})
-"""What other programs than ours add to a zip when they pack a bundle anew."""
+"""What other programs than ours add to a zip when they pack a bundle again."""
 _NO_MOMENT = (1980, 1, 1, 0, 0, 0)
 """The earliest that a zip can say: equal bundles give equal bytes."""
 _LISTED = b"PK\x01\x02"
@@ -134,7 +134,7 @@ class ContractFile(Record, frozen=True, forbid_unknown_fields=True):
 
 
 class RunProof(Record, frozen=True, forbid_unknown_fields=True):
-    """A run whose tokens were paid, and the looks at its provider's count that the log speaks for."""
+    """A run whose tokens were paid, and the observations of its provider's count that the log commits to."""
 
     salt: str
     """In hex."""
@@ -151,7 +151,7 @@ class UsageFile(Record, frozen=True, forbid_unknown_fields=True):
 
 
 class Receipt(Record, frozen=True):
-    """What shows later that a verdict was in the log: to be kept by whoever relies on it."""
+    """What shows later that a verdict was in the log: for readers who rely on it."""
 
     format: str
     outcome: str
@@ -164,7 +164,7 @@ class Receipt(Record, frozen=True):
 
 
 class Bundle(NamedTuple):
-    """The content of a bundle, read and not yet believed."""
+    """The content of a bundle, read and not yet verified."""
 
     manifest: BundleManifest
     key: str
@@ -181,7 +181,7 @@ class Bundle(NamedTuple):
     """By version."""
     statement: bytes
     contract: ContractFile | None = None
-    """None for work that nobody had a contract on."""
+    """None for work without a contract."""
     usage: UsageFile | None = None
     """None where no tokens were paid."""
 
@@ -203,7 +203,7 @@ class Annotations(Record, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 
 def pack(bundle: Bundle) -> bytes:
-    """The bundle as one file, its manifest's list of files made here; raises Flaw where it is too large."""
+    """The bundle as one file, its manifest's list of files made here; raises BundleFlaw where it is too large."""
     files = _files(bundle)
     _refuse_large({name: len(content) for name, content in files.items()})
     files[MANIFEST] = msgspec.structs.replace(bundle.manifest, files=sorted(files)).to_json()
@@ -223,7 +223,7 @@ def pack_files(files: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, bytes]:
-    """The files of a zip; raises Flaw for whatever no bundle holds, before much of it is unpacked."""
+    """The files of a zip; raises BundleFlaw for anything that a bundle does not hold, before much of it is unpacked."""
     if len(data) > MAX_BUNDLE_BYTES:
         raise BundleFlaw(AuditStep.BUNDLE, f"it is longer than {MAX_BUNDLE_BYTES} bytes")
     # Counted before the list is read: millions of empty files take little room in a zip and much in memory.
@@ -239,11 +239,11 @@ def unpack(data: bytes) -> dict[str, bytes]:
     except BundleFlaw:
         raise
     except Exception as problem:  # noqa: BLE001 - what a damaged zip makes its reader raise is written nowhere
-        raise BundleFlaw(AuditStep.BUNDLE, f"it is no zip that can be read: {problem}") from None
+        raise BundleFlaw(AuditStep.BUNDLE, f"it is not a readable zip file: {problem}") from None
 
 
 def read(files: Mapping[str, bytes]) -> Bundle:
-    """A bundle from its files; raises Flaw unless they are just those that its manifest lists, each in its form."""
+    """Read a bundle; raises BundleFlaw unless its files are those that the manifest lists, each in its form."""
     missing = sorted(ALWAYS - files.keys())
     if missing:
         raise BundleFlaw(AuditStep.BUNDLE, f"{missing[0]} is missing")
@@ -323,16 +323,16 @@ def _refuse_odd(infos: Sequence[zipfile.ZipInfo]) -> None:
             _split_path(info.filename)
         # A name is cut at a zero byte, and what was cut off would go unseen.
         if info.filename != info.orig_filename:
-            raise BundleFlaw(AuditStep.BUNDLE, f"no bundle holds a file {short(info.orig_filename)}")
+            raise BundleFlaw(AuditStep.BUNDLE, f"a bundle must not hold the file {short(info.orig_filename)}")
         if info.flag_bits & _ENCRYPTED:
             raise BundleFlaw(AuditStep.BUNDLE, f"{info.filename} is encrypted")
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise BundleFlaw(AuditStep.BUNDLE, f"{info.filename} is packed in a way that bundles are not")
+            raise BundleFlaw(AuditStep.BUNDLE, f"{info.filename} is compressed in a way that bundles do not use")
     _refuse_large({info.filename: info.file_size for info in infos})
 
 
 def _locate_files(data: bytes, infos: Sequence[zipfile.ZipInfo], start_of_list: int) -> dict[str, slice]:
-    """Where the packed content of each file is; raises Flaw for a zip in which another reader could find others."""
+    """Where the packed content of each file is; raises BundleFlaw if another reader could find other files."""
     listed = sum(_LISTED_BYTES + len(info.filename) + len(info.extra) for info in infos)
     end = _END.pack(b"PK\x05\x06", 0, 0, len(infos), len(infos), listed, start_of_list, 0)
     if data[start_of_list + listed :] != end:
@@ -349,7 +349,7 @@ def _locate_files(data: bytes, infos: Sequence[zipfile.ZipInfo], start_of_list: 
 
 
 def _locate_file(data: bytes, info: zipfile.ZipInfo) -> tuple[slice, int]:
-    """Where a file's packed content is, and where the next begins; raises Flaw if the list says otherwise."""
+    """Where a file's packed content is, and where the next begins; raises BundleFlaw if the list says otherwise."""
     sizes = info.CRC, info.compress_size, info.file_size
     sizes_after = bool(info.flag_bits & _SIZES_AFTER)
     mark, _, flags, method, _, _, *told, name, extra = _BEFORE.unpack_from(data, info.header_offset)
@@ -362,7 +362,7 @@ def _locate_file(data: bytes, info: zipfile.ZipInfo) -> tuple[slice, int]:
         *(b"PK\x03\x04", info.flag_bits, info.compress_type),
         *((0, 0, 0) if sizes_after else sizes, info.filename.encode()),
     ) or after != (_AFTER.pack(b"PK\x07\x08", *sizes) if sizes_after else b""):
-        raise BundleFlaw(AuditStep.BUNDLE, f"the zip says otherwise of {info.filename} in its list")
+        raise BundleFlaw(AuditStep.BUNDLE, f"the zip's list contradicts its entry of {info.filename}")
     return slice(begin, end), end + len(after)
 
 
@@ -394,7 +394,7 @@ def _split_path(name: str) -> tuple[str, str]:
     """The folder of a file, and what it is in it."""
     found = _PIECE.fullmatch(name)
     if found is None:
-        raise BundleFlaw(AuditStep.BUNDLE, f"no bundle holds a file {short(name)}")
+        raise BundleFlaw(AuditStep.BUNDLE, f"a bundle must not hold the file {short(name)}")
     folder, piece = (group for group in found.groups() if group is not None)
     return folder, piece
 
@@ -410,7 +410,7 @@ def _record(kind: type[_R], name: str, files: Mapping[str, bytes]) -> _R:
     except (ValueError, RecursionError) as problem:
         raise BundleFlaw(AuditStep.BUNDLE, f"{name} cannot be read: {problem}") from None
     if not same:
-        raise BundleFlaw(AuditStep.BUNDLE, f"{name} is not written as an export writes it")
+        raise BundleFlaw(AuditStep.BUNDLE, f"{name} is not in the form that an export writes")
     return found
 
 
@@ -418,9 +418,9 @@ def _text(name: str, files: Mapping[str, bytes]) -> str:
     try:
         return files[name].decode()
     except UnicodeDecodeError:
-        raise BundleFlaw(AuditStep.BUNDLE, f"{name} is no text") from None
+        raise BundleFlaw(AuditStep.BUNDLE, f"{name} is not UTF-8 text") from None
 
 
 def short(text: str) -> str:
-    """A stranger's text, short enough for a message."""
+    """Text from the bundle, short enough for a message."""
     return repr(text if len(text) <= 100 else f"{text[:100]}…")

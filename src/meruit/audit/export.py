@@ -192,7 +192,7 @@ def _runs_paid(connection: Connection, tenant: str, contract_id: str) -> dict[st
 
 
 def _proof(connection: Connection, tenant: str, run_id: str, told: Sequence[audit.LogLeaf]) -> RunProof:
-    """The run, and the looks at it that the log speaks for by now."""
+    """The run, and the observations of it that the log commits to so far."""
     kept = load_commitment(connection, tenant, run_id)
     entries = [read_entry(leaf.body) for leaf in told]
     count = max(entry.attempts for entry in entries if isinstance(entry, UsageEntry))

@@ -95,7 +95,7 @@ def open_envelope(data: bytes, key: VerifierKey) -> dict[str, Any]:
     try:
         found = _Envelope.from_json(data)
         payload = _any_base64(found.payload)
-        # The id is a hint and proves nothing; it only tells which signatures are worth trying.
+        # The id is a hint and proves nothing; it only shows which signatures are worth trying.
         ours = [_any_base64(each.sig) for each in found.signatures if (each.keyid or key.key_id) == key.key_id]
     except (ValueError, RecursionError) as problem:
         raise StatementError(f"malformed envelope: {problem}") from problem

@@ -18,7 +18,7 @@ def commitment(salt: bytes, content: bytes) -> str:
 
 
 def commitment_to(salt: bytes, digest: str) -> str:
-    """The same from the content's SHA-256, for whoever has that already."""
+    """The same from the content's SHA-256, for callers that have it already."""
     if len(salt) != SALT_BYTES:
         raise ValueError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
     return sha256(_PURPOSE + salt + bytes.fromhex(digest)).hexdigest()
@@ -39,5 +39,5 @@ def matches(committed: str, salt: bytes, content: bytes) -> bool:
 
 
 def usage_evidence_bytes(run: bytes, looks: Iterable[bytes]) -> bytes:
-    """What the audit log commits to: the run, and the looks that were kept by then, in their order."""
+    """What the audit log commits to: the run, and its observations so far, in order."""
     return b"\n".join((run, *looks))

@@ -16,7 +16,7 @@ GOVERNANCE = "governance"
 """What an erasure calls all that governance went by."""
 
 OUR_CONTRACT = re.compile(r"con_[0-9a-f]{34}")
-"""The id of a contract that was awarded here; nobody may choose one like it."""
+"""The id of a contract that was awarded here; clients must not choose one like it."""
 # Sorted keys, ASCII names, no floats: these bytes are RFC 8785's canonical form.
 _WRITER = msgspec.json.Encoder(order="sorted")
 
@@ -33,7 +33,7 @@ class KeyEntry(_LogEntry, frozen=True, tag="key"):
 
 
 class CriteriaEntry(_LogEntry, frozen=True, tag="criteria"):
-    """Criteria, committed before anybody is judged by them."""
+    """Criteria, committed before any work is judged by them."""
 
     tenant: str
     digest: str
@@ -140,7 +140,7 @@ class ReversalEntry(_ContractEntry, frozen=True, tag="reversal"):
 
 
 class ReleaseEntry(_ContractEntry, frozen=True, tag="release"):
-    """The escrow goes back to the consumer, and nobody is paid."""
+    """The escrow goes back to the consumer, and no agent is paid."""
 
     currency: str
     hold_micros: int
@@ -193,7 +193,7 @@ class UsageEntry(_LogEntry, frozen=True, tag="usage"):
     evidence: str
     """The run and those looks, as a salted hash."""
     by: str = ""
-    """Who accepted a count that fell; empty where the looks alone decided."""
+    """Who accepted a count that fell; empty where the observations alone decided."""
     reason: str = ""
 
 

@@ -72,7 +72,7 @@ class Frontier(NamedTuple):
 def range_root(start: int, end: int, subtree: Subtree) -> bytes:
     """The root over leaves `start` to `end`; start must be where the tree itself would begin so long a part."""
     if not 0 <= start <= end:
-        raise ValueError(f"{start} to {end} is no range of leaves")
+        raise ValueError(f"{start} to {end} is not a range of leaves")
     length = end - start
     if length and start % (1 << (length - 1).bit_length()):
         raise ValueError(f"no part of the tree holds just the leaves from {start} to {end}")
@@ -117,7 +117,7 @@ def consistency_proof(old: int, new: int, subtree: Subtree) -> list[bytes]:
         else:
             proof.append(range_root(start, middle, subtree))
             start = middle
-    # From the very first leaf on, it is the old root itself, which whoever checks has already.
+    # From the very first leaf on, it is the old root itself, which the verifier has already.
     if start:
         proof.append(range_root(start, end, subtree))
     return proof[::-1]

@@ -21,12 +21,12 @@ from meruit.model.record import Record
 
 MAX_NOTE_BYTES = 1_000_000
 MAX_SIGNATURES = 100
-"""On one note; the specification asks for room for sixteen."""
+"""On one note; C2SP signed-note asks for room for sixteen."""
 KEY_BYTES = 32
 """Of an Ed25519 key, and of the seed of one."""
 
 _ED25519 = b"\x01"
-"""The signature type, as the specification numbers them."""
+"""The signature type, as C2SP signed-note numbers them."""
 _KEY_ID_BYTES = 4
 _DASH = "— "
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,18}")
@@ -67,7 +67,7 @@ class VerifierKey:
 
     @property
     def key_id(self) -> str:
-        """What tells this key from others of its name: eight hex digits."""
+        """Distinguishes this key from others of its name: eight hex digits."""
         digest = sha256(b"%b\n%b%b" % (self.name.encode(), _ED25519, self.public)).digest()
         return digest[:_KEY_ID_BYTES].hex()
 
@@ -105,7 +105,7 @@ class SigningKey:
         try:
             secret = load_pem_private_key(pem, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm) as problem:
-            raise NoteError(f"the key of {name!r} is no unencrypted private key in PEM") from problem
+            raise NoteError(f"the key of {name!r} is not an unencrypted private key in PEM") from problem
         if not isinstance(secret, Ed25519PrivateKey):
             raise NoteError(f"the key of {name!r} is no Ed25519 key; `openssl genpkey -algorithm ed25519` makes one")
         return cls._of(name, secret)
@@ -115,7 +115,7 @@ class SigningKey:
         return cls(VerifierKey(name, secret.public_key().public_bytes_raw()), secret)
 
     def to_pem(self) -> bytes:
-        """The secret itself, unencrypted: for a file that nobody else can read."""
+        """The secret itself, unencrypted: for a file that only its owner can read."""
         return self._secret.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     @property
@@ -125,7 +125,7 @@ class SigningKey:
 
     @property
     def key_id(self) -> str:
-        """What tells this key from others of its name: eight hex digits."""
+        """Distinguishes this key from others of its name: eight hex digits."""
         return self.verifier.key_id
 
     @property
@@ -170,7 +170,7 @@ class Checkpoint(Record, frozen=True):
 def open_checkpoint(note: str, key: VerifierKey) -> Checkpoint:
     """The checkpoint in a note that this key signed.
 
-    Lines after the third, which the specification leaves to others, are signed but mean nothing to us. Whether the
+    Lines after the third, which C2SP tlog-checkpoint leaves to others, are signed but mean nothing to us. Whether the
     origin is the expected one is for the caller to ask.
     """
     lines = open_note(note, key).split("\n")[:-1]
@@ -178,7 +178,7 @@ def open_checkpoint(note: str, key: VerifierKey) -> Checkpoint:
         raise NoteError("malformed checkpoint: it has at least three lines, and none is empty")
     origin, size, root = lines[:3]
     if not _DECIMAL.fullmatch(size):
-        raise NoteError(f"malformed checkpoint: {size!r} is no size of a log")
+        raise NoteError(f"malformed checkpoint: {size!r} is not a valid log size")
     try:
         return Checkpoint(origin, int(size), strict_base64(root))
     except ValueError as problem:

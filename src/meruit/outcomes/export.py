@@ -147,7 +147,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         unfinished.replace(path)
     except OSError as problem:
-        # Whoever is told of it knows the file by its own name.
+        # An error names the file as the user does.
         if problem.filename in (None, str(unfinished)):
             problem.filename = str(path)
         raise

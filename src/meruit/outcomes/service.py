@@ -39,7 +39,7 @@ SMALL_BYTES = 64 * 1024
 
 
 class Submission(NamedTuple):
-    """Work that somebody hands in."""
+    """Work to be judged."""
 
     input: Mapping[str, Any]
     output: Mapping[str, Any]
@@ -71,7 +71,7 @@ class Registrar:
         )
 
     def compile(self, written: Mapping[str, Any] | SuccessCriteria) -> CompiledCriteria:
-        """Criteria that somebody wrote, compiled; raises CriteriaError with every problem."""
+        """Compile criteria as an author wrote them; raises CriteriaError with every problem."""
         if isinstance(written, SuccessCriteria):
             return self._compile(written, None)
         key = payload_digest(written)
@@ -123,7 +123,7 @@ class Registrar:
             raise UnsupportedCriteria("criteria", problems)
 
     async def judge(self, compiled: CompiledCriteria, submission: Submission) -> JudgedWork:
-        """The verdict on the work; whatever is wrong with the work is in it."""
+        """Judge the work; problems with the work are part of the verdict."""
         outcome_id = self.store.surroundings.new_id("out")
         arguments = (
             submission.labels.contract_id or outcome_id,

@@ -31,7 +31,7 @@ class EvidencePart(NamedTuple):
         return Blob(tenant, self.address, len(self.content), None, self.restore)
 
     def restore(self) -> None:
-        """Write the file again, should somebody have erased the same content since."""
+        """Write the file again if the same content was erased since."""
         if self.file is not None and not self.file.exists():
             _write(self.file, self.content)
 
@@ -45,7 +45,7 @@ class BlobStore:
         self._inline_bytes = INLINE_BYTES if location.kind == "sqlite" else None
 
     def part(self, tenant: str, content: bytes, address: str | None = None) -> EvidencePart:
-        """A piece ready to be recorded; what is large is on disk when this returns, before any record tells of it."""
+        """A piece ready to be recorded; what is large is on disk when this returns, before any record names it."""
         address = address or sha256(content).hexdigest()
         if self._inline_bytes is None or len(content) <= self._inline_bytes:
             return EvidencePart(address, content)
@@ -78,7 +78,7 @@ class BlobStore:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """The whole file or none, and on disk before anyone is told."""
+    """The whole file or none, and on disk before any record names it."""
     unfinished = file.with_name(f"{file.name}.{os.urandom(8).hex()}")
     try:
         if file.exists() and file.read_bytes() == content:

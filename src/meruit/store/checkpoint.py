@@ -1,4 +1,4 @@
-"""The audit log, signed as it stands: each second at most, whoever asks."""
+"""The audit log, signed as it stands: at most once a second."""
 
 import time
 from collections.abc import Callable

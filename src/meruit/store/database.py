@@ -21,7 +21,7 @@ BUSY_S = 30.0
 CONNECT_S = 10
 """How long a server may take to let us in."""
 FROZEN_MS = 20_000
-"""How long a transaction may stand still before Postgres ends it."""
+"""How long a transaction may be idle before Postgres ends it."""
 MAX_READERS = 16
 MAX_SWITCHES, SWITCH_S = 300, 0.05
 """How often, and how far apart, a new database is asked to keep a write-ahead log while others open it too."""
@@ -101,7 +101,7 @@ def _postgres(url: str) -> tuple[Engine, Engine]:
         raise StoreError(f"{parsed.drivername} is not supported; give a postgresql:// URL, or none for SQLite")
     chosen = parsed.set(drivername="postgresql+psycopg")
     try:
-        # A connection that died in the pool is replaced before use; a writer's loss is told to its callers.
+        # A connection that died in the pool is replaced before use; a lost writer is reported to its callers.
         usual: dict[str, Any] = {"pool_pre_ping": True, "connect_args": {"connect_timeout": CONNECT_S}}
         writer = create_engine(chosen, pool_size=1, max_overflow=1, **_with_idle_timeout(parsed, usual))
         reader = create_engine(

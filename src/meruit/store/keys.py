@@ -86,7 +86,7 @@ class NewKey(NamedTuple):
 def check_new_key(new: NewKey) -> None:
     """Raise MeruitError for what cannot be a key."""
     if not TENANT.fullmatch(new.tenant):
-        raise MeruitError(f"{new.tenant!r} is no tenant: write a-z, 0-9, - and _, at most 63 characters")
+        raise MeruitError(f"{new.tenant!r} is not a valid tenant: use a-z, 0-9, - and _, at most 63 characters")
     if (new.role is Role.AGENT) != (new.agent_id is not None):
         raise MeruitError("an agent's key names its agent (agent_id), and no other key does")
 
@@ -95,7 +95,7 @@ _REVOKED = RowMarks("revoked_key")
 
 
 class Revoke(NamedTuple):
-    """A key to be made useless; of one tenant, or of any for whoever owns the deployment."""
+    """A key to be made useless; of one tenant, or of any tenant for the operator."""
 
     key_id: str
     tenant: str | None
@@ -122,7 +122,7 @@ def _emit_key_event(writing: WriteTransaction, tenant: str, kind: EventType, key
 
 
 def caller(connection: Connection, presented: str, now: datetime) -> Caller | None:
-    """Whose key it is; None for anything that is no key in force."""
+    """Whose key it is; None for anything that is not a valid key."""
     parts = _WRITTEN.fullmatch(presented)
     if parts is None:
         return None
@@ -138,7 +138,7 @@ def caller(connection: Connection, presented: str, now: datetime) -> Caller | No
 
 
 def any_exists(connection: Connection) -> bool:
-    """Whether a key was ever made; from then on nobody is let in without one."""
+    """Whether a key was ever made; from then on every request needs one."""
     return connection.execute(select(tables.keys.c.id).limit(1)).first() is not None
 
 

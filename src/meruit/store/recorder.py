@@ -39,12 +39,12 @@ class Write(Protocol[T_co]):
     """What a caller wants written; it may be called again, in another group."""
 
     def __call__(self, writing: WriteTransaction, /) -> T_co:
-        """Gather rows, answer what the caller is told."""
+        """Gather rows, and return the caller's answer."""
         ...
 
 
 class CommitNotice(NamedTuple):
-    """What a listener is told of a transaction that is durable."""
+    """What a listener is given for each durable transaction."""
 
     callers: int
     events: int
@@ -88,7 +88,7 @@ class Recorder:
         return len(self._waiting)
 
     def listen(self, listener: Callable[[CommitNotice], None]) -> None:
-        """Be told of each transaction, from the recorder's thread; must be quick and not fail."""
+        """Call the listener after each transaction, from the recorder's thread; must be quick and not fail."""
         self._listeners.append(listener)
 
     def write(self, write: Write[T], *, sign_now: bool = False) -> T:
@@ -182,12 +182,12 @@ class Recorder:
             try:
                 loop.call_soon_threadsafe(_settle_all, several)
             except RuntimeError:
-                # The loop is closed: nobody is left to hear it, and the records are durable.
+                # The loop is closed: no caller waits any more, and the records are durable.
                 continue
 
 
 def _refusal(problem: Exception) -> Exception:
-    """What is told to the one caller whose part cannot be written."""
+    """The error for the caller whose part cannot be written."""
     match problem:
         case IntegrityError():
             return StoreError(f"it contradicts what is recorded already: {problem.orig}")

@@ -41,7 +41,7 @@ class Entropy:
         os.register_at_fork(after_in_child=self._forget)
 
     def __call__(self, count: int) -> bytes:
-        """So many bytes that nobody was given before."""
+        """So many random bytes."""
         if count > ENTROPY_BYTES:
             return self._source(count)
         with self._lock:
@@ -66,7 +66,7 @@ class ClockAndEntropy(NamedTuple):
     entropy: Callable[[int], bytes] = _SHARED
 
     def new_id(self, kind: str) -> str:
-        """An id nobody else has, in the order of time: `out_0065…`."""
+        """A unique id; ids sort by time: `out_0065…`."""
         return id_of(kind, to_micros(self.clock()), self.entropy)
 
 
@@ -90,7 +90,7 @@ class Store:
     ) -> "Store":
         """Open a store, made when new; raises StoreError when it cannot be used.
 
-        With `new_key`, a signing key that was lost is replaced; else the loss is told.
+        With `new_key`, a signing key that was lost is replaced; else the loss raises StoreError.
         """
         database = open_database(location)
         try:
@@ -153,12 +153,12 @@ def _refuse_lost_key(database: Database) -> None:
     if lost:
         raise StoreError(
             f"the signing key {location.folder / KEY_FILE} is gone: restore it from a copy. Without one, "
-            "`meruit db replace-key` makes another, of which everybody must be told who checks what you sign"
+            "`meruit db replace-key` makes another, and then everyone who verifies your signatures needs the new one"
         )
 
 
 def _signing_key(file: Path, origin: str, surroundings: ClockAndEntropy) -> SigningKey:
-    """The key in the file, made when there is none; nobody but its owner may read it."""
+    """The key in the file, made when there is none; only its owner may read it."""
     try:
         if not file.exists():
             made = SigningKey.generate(origin, surroundings.entropy(32)).to_pem()

@@ -30,7 +30,7 @@ log_state = Table(
     Column("events", BigInteger, nullable=False),
     Column("checkpoint_at", BigInteger, nullable=False),
 )
-"""One row, locked by whoever writes: all that follows from it is in the order of commits."""
+"""One row, locked by the writer: all that follows from it is in the order of commits."""
 
 log_leaves = Table(
     "log_leaves",
@@ -190,7 +190,7 @@ events = Table(
     Index("events_by_tenant", "tenant", "seq"),
     Index("events_by_subject", "tenant", "subject", "seq"),
 )
-"""The outbox: written with the record it tells of, read by whoever delivers."""
+"""The outbox: written with the record that the event is about, read by the dispatcher."""
 
 cursors = Table(
     "cursors",
@@ -233,7 +233,7 @@ deliveries = Table(
     Index("deliveries_due", "webhook_id", "dead_at", "next_at"),
     Index("deliveries_by_subject", "webhook_id", "subject", "dead_at", "seq"),
 )
-"""What could not be delivered at once: waiting for another attempt, or dead."""
+"""Deliveries that failed: waiting for a retry, or dead letters."""
 
 works = Table(
     "works",
@@ -302,7 +302,7 @@ contract_transitions = Table(
     Column("actor", Text, nullable=False),
     Column("reason", Text, nullable=False),
 )
-"""What was done with a contract, each once: what a second request finds done, it does not do again."""
+"""The transitions of contracts, each once: a second request for one does nothing."""
 
 settlements = Table(
     "settlements",
@@ -366,7 +366,7 @@ governance_checks = Table(
     Column("salt", LargeBinary),
     Column("body", LargeBinary),
 )
-"""What governance went by and what it said; erased with its outcome."""
+"""The dossier and the answer of governance; erased with its outcome."""
 
 agent_histories = Table(
     "agent_histories",
@@ -385,7 +385,7 @@ dealings = Table(
     Column("outcomes", BigInteger, nullable=False),
     Column("with_bonus", BigInteger, nullable=False),
 )
-"""How often a pair dealt; an empty name stands for everyone."""
+"""How often a pair dealt with each other; an empty name stands for all."""
 
 first_outputs = Table(
     "first_outputs",
@@ -414,7 +414,7 @@ output_sketches = Table(
     Column("input_hash", String(64), primary_key=True),
     Column("sketches", Text, nullable=False),
 )
-"""What an agent's last outputs to one input looked like."""
+"""Sketches of an agent's last outputs to one input."""
 
 benchmarks = Table(
     "benchmarks",
@@ -537,7 +537,7 @@ agent_runs = Table(
     Index("agent_runs_due", "status", "wake_at"),
     Index("agent_runs_by_worker", "worker", "status"),
 )
-"""Runs of agents and teams; who owns one may write of it, until somebody else takes it over."""
+"""Runs of agents and teams; its owner may write it, until another worker takes it over."""
 
 agent_steps = Table(
     "agent_steps",
@@ -574,7 +574,7 @@ submissions = Table(
     Column("leaf", BigInteger, nullable=False),
     Column("at", BigInteger, nullable=False),
 )
-"""Candidates that were answered: the key is what makes counting exact, whoever crashes."""
+"""Candidates that were answered: the key makes counting exact after any crash."""
 
 workers = Table(
     "workers",
@@ -584,7 +584,7 @@ workers = Table(
     Column("started_at", BigInteger, nullable=False),
     Column("until", BigInteger, nullable=False),
 )
-"""Who takes runs, and until when we believe that it lives."""
+"""Workers that take runs, and until when each counts as alive."""
 
 usage_runs = Table(
     "usage_runs",
@@ -632,7 +632,7 @@ usage_runs = Table(
     Index("usage_runs_due", "tenant", "account", "next_observation_at"),
     Index("usage_runs_by_contract", "tenant", "contract_id", "seq"),
 )
-"""Runs whose tokens are to be believed, and what may be claimed of each by now."""
+"""Runs whose tokens are reconciled, and the present verdict on each."""
 
 usage_observations = Table(
     "usage_observations",
@@ -644,7 +644,7 @@ usage_observations = Table(
     Column("at", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
 )
-"""Looks at what a provider counted for a run; added to, never changed."""
+"""Observations of what a provider counted for a run; added to, never changed."""
 
 usage_calls = Table(
     "usage_calls",
@@ -654,7 +654,7 @@ usage_calls = Table(
     Column("tenant", Text, nullable=False),
     Column("run_id", String(200), nullable=False),
 )
-"""Whose each call is that a run is told by, across tenants, as an account is the deployment's; empty where nobody's."""
+"""The run that each call belongs to, across tenants, because an account belongs to the deployment; empty for none."""
 
 usage_fetches = Table(
     "usage_fetches",
@@ -667,7 +667,7 @@ usage_fetches = Table(
     Column("at", BigInteger, nullable=False),
     Column("content", LargeBinary, nullable=False),
 )
-"""What providers answered, each content once, however many runs were judged by it."""
+"""Replies of providers, each content once."""
 
 usage_accounts = Table(
     "usage_accounts",
@@ -678,4 +678,4 @@ usage_accounts = Table(
     Column("until", BigInteger, nullable=False),
     Column("credential", String(64), nullable=False),
 )
-"""Who asks an account at a provider, so that no two ask the same; and which key it was asked with last."""
+"""The lease of each account, so that one reconciler asks it at a time, and the fingerprint of the key used last."""

@@ -36,7 +36,7 @@ class WriteMoment(NamedTuple):
 
 
 def id_of(kind: str, micros: int, entropy: Callable[[int], bytes]) -> str:
-    """An id nobody else has, in the order of time: `out_0065…`."""
+    """A unique id; ids sort by time: `out_0065…`."""
     return f"{kind}_{_in_order(micros)}{entropy(CHANCE_BYTES).hex()}"
 
 
@@ -124,7 +124,7 @@ class WriteTransaction:
         try:
             cursor.execute(in_style(statement, self._connection), values)
             return [*cursor.fetchall()]
-        except Exception:  # noqa: BLE001 - asked again, so that the driver's complaint is told as all others are
+        except Exception:  # noqa: BLE001 - asked again, so that the driver's error is translated as all others are
             return [tuple(row) for row in self.ask(statement, *values)]
         finally:
             cursor.close()
@@ -150,11 +150,11 @@ class WriteTransaction:
         self._blobs.append(blob)
 
     def is_keeping(self, tenant: str, address: str) -> bool:
-        """Whether this transaction refers to the evidence anew."""
+        """Whether this transaction adds a reference to the evidence."""
         return any(blob.tenant == tenant and blob.address == address for blob in self._blobs)
 
     def new_id(self, kind: str) -> str:
-        """An id nobody else has, of the moment of all that is written here."""
+        """A unique id with the time of this transaction."""
         if not self._chances:
             # Several at a time, and more of them in a group that needs many.
             self._drawn = min(self._drawn * 2, MAX_ROWS)
@@ -213,7 +213,7 @@ class WriteTransaction:
             _CONTRACT_ENTRIES.put(self, found.get(one, 0), tenant, one)
 
     def emit(self, tenant: str, kind: EventType, subject: str, idempotency_key: str, data: dict[str, Any]) -> int:
-        """Tell whoever listens, once this is durable."""
+        """Write an event to the outbox."""
         self.events += 1
         written = msgspec.json.encode(data)
         event_id = self.new_id("evt")

@@ -29,7 +29,7 @@ class Slot(NamedTuple):
     subject: str
     """The metric, or the check, that is asked."""
     measure: Callable[[Work], Evidence] | None
-    """A metric or check of ours; None when a stranger's extractor answers, or nobody can."""
+    """A metric or check of ours; None when a third-party extractor answers, or nothing can."""
     owner: str | None = None
     """The extractor that answers, by the name it was given to the engine."""
     flaw: Missing | None = None
@@ -176,7 +176,7 @@ class Catalogue:
                 why = f"{name} is computed by the extractor {owner!r}, which takes no params"
                 return _slot_with_flaw(label, name, why)
             return Slot(label, name, None, owner=owner, version=str(self.extractors[owner].version))
-        why = f"Metric not found: nobody here computes {name!r}{nearest(name, self.names())}"
+        why = f"Metric not found: no extractor computes {name!r}{nearest(name, self.names())}"
         return _slot_with_flaw(label, name, why, Cause.UNKNOWN_METRIC)
 
     def _slot_of_custom(self, name: str, ask: Ask, label: str, own: CriteriaCode) -> Slot:
@@ -193,7 +193,7 @@ class Catalogue:
 
 
 def _label(subject: str, identity: str, labels: set[str], subjects: set[str]) -> str:
-    """What a slot's value is called: `subject[id]` where the subject is taken, and nobody else is called just so."""
+    """What a slot's value is called: `subject[id]` where the subject is taken and this label is free."""
     name = f"{subject}[{identity}]"
     return name if subject in labels and name not in subjects else subject
 
@@ -223,7 +223,7 @@ def _slot_of_ours(metric: Metric, ask: Ask, label: str, distinction: str) -> Slo
 
 
 def _slot_of_check(assertion: Assertion, label: str) -> Slot:
-    """An assertion's check. One that cannot be run fails as specified, on its author's account; the rest go on."""
+    """Compile an assertion. One that cannot be run fails with fault `author`; the other criteria go on."""
     check = checks.find(assertion.check)
     if check is None:
         why = f"no check is named {assertion.check!r}{nearest(assertion.check, checks.names())}"
@@ -236,7 +236,7 @@ def _slot_of_check(assertion: Assertion, label: str) -> Slot:
 
 
 def _slot_of_unsupported(assertion: Assertion, label: str, why: str) -> Slot:
-    """Whatever does not parse as a known check fails as specified, and says why."""
+    """An assertion that is not valid fails, and says why."""
     details = {"unsupported_assertion": assertion.check, "message": f"unsupported assertion: {why}"}
     failed = Checked("0", details, Fault.AUTHOR)
     return Slot(label, assertion.check, lambda _work: failed, version="")

@@ -43,7 +43,7 @@ class Sandboxes:
         return CustomExtractor(code, sandbox, metrics, limits.timeout_ms)
 
     def in_own_process(self, extractor: CustomExtractor) -> CustomExtractor:
-        """The same code in a process that nobody else uses: memory lies elsewhere there, which shows."""
+        """The same code in a process of its own: memory lies elsewhere there, which shows."""
         from meruit.sandbox.sandbox import Sandbox
 
         used = extractor.sandbox

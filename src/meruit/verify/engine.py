@@ -55,8 +55,8 @@ class VerificationEngine:
     """Core engine for verifying task outcomes.
 
     Without extractors it computes every installed metric; with them, exactly theirs. Criteria may bring code of
-    their own, which runs in a sandbox as `custom` says; None runs none. Without governance, results say that nobody
-    checked their plausibility.
+    their own, which runs in a sandbox as `custom` says; None runs none. Without governance, results say that
+    their plausibility was not checked.
     """
 
     def __init__(  # noqa: PLR0913 - one a setting
@@ -87,7 +87,7 @@ class VerificationEngine:
     def compile(self, success_criteria: SuccessCriteria | Mapping[str, Any]) -> CompiledCriteria:
         """Criteria made ready once, to be passed to `verify` any number of times.
 
-        Raises `CriteriaError` for what is no criteria and `Refusal` for more than this engine allows.
+        Raises `CriteriaError` for invalid criteria and `VerificationRefusal` for more than this engine allows.
         """
         criteria = success_criteria
         if not isinstance(criteria, SuccessCriteria):
@@ -213,7 +213,7 @@ class VerificationEngine:
         return self._patience_s
 
     async def _await_within(self, ask: Callable[[], Any], patience_s: float) -> Any:
-        """A stranger's answer, or whatever kept it from answering; one that answers at once is welcome too."""
+        """The answer of a third-party extractor, or why there is none; one that answers at once is welcome too."""
         limit = asyncio.timeout(patience_s)
         try:
             async with limit:
@@ -281,7 +281,7 @@ class VerificationEngine:
             disposition = Disposition.CLEAR if valid else Disposition.INVALID
         flags = [escape_unencodable(str(flag)) for flag in flags]
         if disposition is Disposition.HOLD:
-            reason = Reason(ReasonCode.GOVERNANCE_HOLD, f"a person must look: {', '.join(flags)}")
+            reason = Reason(ReasonCode.GOVERNANCE_HOLD, f"a person must review the outcome: {', '.join(flags)}")
             return apply_governance(result, GovernanceStatus.REVIEW, flags, reason)
         if disposition is Disposition.CLEAR:
             return apply_governance(result, GovernanceStatus.CLEAR, flags)

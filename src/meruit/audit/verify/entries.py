@@ -61,7 +61,7 @@ class VerifiedSignatures(NamedTuple):
     checkpoint: Checkpoint
     first: Checkpoint
     kept: Checkpoint | None
-    """The one that whoever checks had before."""
+    """The older checkpoint that the verifier kept."""
     statement: dict[str, Any]
 
 
@@ -74,7 +74,7 @@ class OutcomeHistory(NamedTuple):
     erased: frozenset[str]
     about: Annotations
     contract: "ContractHistory | None" = None
-    """None for work that nobody had a contract on."""
+    """None for work without a contract."""
 
 
 class ContractHistory(NamedTuple):
@@ -99,7 +99,7 @@ class ContractHistory(NamedTuple):
 
 
 class BundleCheck(NamedTuple):
-    """How far a bundle was found to be sound."""
+    """How far a bundle was verified."""
 
     passed: tuple[StepFinding, ...]
     flaw: BundleFlaw | None
@@ -110,7 +110,7 @@ class BundleCheck(NamedTuple):
 
 
 def check(data: bytes, pinned: VerifierKey | None = None, kept: str | None = None) -> BundleCheck:
-    """Every step that needs no metric and no judge; never raises, whatever the bundle holds.
+    """Every step that needs no metric and no judge; never raises.
 
     `pinned` is the key that must have signed, `kept` the note of an older checkpoint of the same log.
     """
@@ -228,14 +228,14 @@ def _sequence_flaw(what: str) -> BundleFlaw:
 
 
 def _outcome_history(bundle: Bundle, signed: VerifiedSignatures) -> OutcomeHistory:
-    """What the entries tell, once nothing is missing among them and nothing too much."""
+    """Read the entries; raises BundleFlaw where one is missing or too many."""
     about = _annotations(signed)
     entries = _in_order(bundle.entries)
     if [entry.vkey for entry in entries.values() if isinstance(entry, KeyEntry)] != [signed.key.vkey]:
-        raise _sequence_flaw("there is no entry that admits the key, or there are others beside it")
+        raise _sequence_flaw("the log does not admit the key with one entry")
     for index, entry in entries.items():
         if not isinstance(entry, KeyEntry | CriteriaEntry | UsageEntry | ContractEntry):
-            raise _sequence_flaw(f"entry {index} has nothing to do with the outcome")
+            raise _sequence_flaw(f"entry {index} is not about the outcome")
     of_contract = {index: entry for index, entry in entries.items() if isinstance(entry, ContractEntry)}
     _check_window(bundle.manifest.outcome, of_contract, about)
     own = {index: entry for index, entry in of_contract.items() if entry.outcome == bundle.manifest.outcome}
@@ -247,7 +247,7 @@ def _outcome_history(bundle: Bundle, signed: VerifiedSignatures) -> OutcomeHisto
     if not versions or versions != [*range(1, len(versions) + 1)]:
         raise _sequence_flaw(f"the versions of the verdict are {versions[:10]}, not 1 and on without a gap")
     if bundle.manifest.versions != versions or about.version != versions[-1]:
-        raise _sequence_flaw("the manifest or the statement speaks of other versions than the log")
+        raise _sequence_flaw("the manifest or the statement names other versions than the log")
     _check_criteria(entries, verdicts, evidence_index)
     first, *_ = verdicts.values()
     if first.criteria_index >= signed.first.size:
@@ -255,13 +255,11 @@ def _outcome_history(bundle: Bundle, signed: VerifiedSignatures) -> OutcomeHisto
     erasures = {index: entry for index, entry in later if isinstance(entry, ErasureEntry)}
     *_, (latest_index, latest) = verdicts.items()
     if erasures and latest_index > min(erasures):
-        raise _sequence_flaw(
-            f"version {latest.version} of the verdict came after an erasure, which ends the outcome's story"
-        )
+        raise _sequence_flaw(f"version {latest.version} of the verdict came after an erasure; nothing may follow one")
     erased = frozenset(part for entry in erasures.values() for part in entry.parts)
     deal = _contract_history(of_contract, verdicts, usage_history(entries, evidence.tenant, about))
     if deal is not None and erasures and any(index > min(erasures) for index in _entries_on_verdicts(of_contract)):
-        raise _sequence_flaw("a verdict was believed or paid after an erasure, on grounds that were gone")
+        raise _sequence_flaw("a verdict was checked or paid after the evidence was erased")
     return OutcomeHistory(evidence, (*verdicts.values(),), erased, about, deal)
 
 
@@ -283,7 +281,7 @@ def _in_order(logged: Sequence[LoggedEntry]) -> dict[int, Entry]:
     before = -1
     for one in logged:
         if one.index <= before:
-            raise _sequence_flaw(f"entry {one.index} stands after entry {before}")
+            raise _sequence_flaw(f"entry {one.index} comes after entry {before}")
         before = one.index
         try:
             entries[one.index] = read_entry(one.body)
@@ -291,14 +289,14 @@ def _in_order(logged: Sequence[LoggedEntry]) -> dict[int, Entry]:
         except (ValueError, RecursionError) as problem:
             raise _sequence_flaw(f"entry {one.index} cannot be read: {problem}") from None
         if not same:
-            raise _sequence_flaw(f"entry {one.index} is not written as a log writes it")
+            raise _sequence_flaw(f"entry {one.index} is not in the form that a log writes")
     return entries
 
 
 def _check_window(outcome: str, entries: Mapping[int, ContractEntry], about: Annotations) -> None:
     """That the contract's entries go without a gap from the outcome's first to the newest that the statement names."""
     if not entries:
-        raise _sequence_flaw("there is no entry of the contract")
+        raise _sequence_flaw("no entry is of the contract")
     first, *later = entries.values()
     awarded = isinstance(first, AwardEntry)
     begins = later[0].outcome if awarded and later else first.outcome
@@ -333,13 +331,13 @@ def _check_award(outcome: str, first: ContractEntry, later: Sequence[ContractEnt
     if OUR_CONTRACT.fullmatch(first.contract):
         raise _sequence_flaw("the award of the contract is left out")
     if not all(isinstance(entry, EvidenceEntry | VerdictEntry | ErasureEntry) for entry in later):
-        raise _sequence_flaw("money moved, or somebody was asked or objected, without a contract")
+        raise _sequence_flaw("money moved, or governance or a dispute is recorded, without a contract")
 
 
 def _contract_history(
     entries: Mapping[int, ContractEntry], verdicts: Mapping[int, VerdictEntry], usage: UsageHistory
 ) -> ContractHistory | None:
-    """What the entries tell about the contract, each on grounds that came before it."""
+    """What the entries say about the contract, each based on entries before it."""
     award = next(iter(entries.values()))
     if not isinstance(award, AwardEntry):
         if usage:
@@ -407,7 +405,7 @@ def _check_blobs(bundle: Bundle, story: OutcomeHistory) -> str:
 def _check_contract(contract: ContractFile | None, story: OutcomeHistory) -> list[str]:
     """What of the contract is gone; the rest is what was committed to."""
     if (contract is None) != (story.contract is None):
-        raise BundleFlaw(AuditStep.BLOBS, f"{CONTRACT} is missing, or nobody had a contract")
+        raise BundleFlaw(AuditStep.BLOBS, f"{CONTRACT} is missing, or there was no contract")
     if contract is None or story.contract is None:
         return []
     if sha256(contract.terms).hexdigest() != story.contract.award.terms:
@@ -433,7 +431,7 @@ def _check_pieces(
 ) -> list[str]:
     """The names of those that are gone, by right and for good; each of the others must match its commitment."""
     if strange := sorted((contents.keys() | salts.keys()) - commitments.keys()):
-        raise BundleFlaw(AuditStep.BLOBS, f"the log knows no {folder}/{short(strange[0])}")
+        raise BundleFlaw(AuditStep.BLOBS, f"the log has no {folder}/{short(strange[0])}")
     for name in contents.keys() | salts.keys():
         if name in erased:
             raise BundleFlaw(AuditStep.BLOBS, f"{folder}/{name}.json is there, though the log says that it was erased")

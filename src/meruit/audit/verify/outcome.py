@@ -1,4 +1,4 @@
-"""Doing again what a bundle says was done: the metrics, the judge, the statement."""
+"""Repeat what a bundle says was done: the metrics, the judge, the statement."""
 
 import json
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from meruit.verify.engine import VerificationEngine
 MAX_CRITERIA = 1_000
 """Of one set: more would take longer to prepare than anyone waits."""
 OF_THE_MACHINE = frozenset({Cause.TIMEOUT, Cause.MEMORY, Cause.SANDBOX_UNAVAILABLE})
-"""How custom code may end here and not there, with nobody at fault."""
+"""How custom code may end on one machine and not on another, without a fault."""
 
 
 class _VerdictRecord(NamedTuple):
@@ -46,7 +46,7 @@ class _VerdictRecord(NamedTuple):
 def verify_bundle(
     data: bytes, *, key: VerifierKey | None = None, checkpoint: str | None = None, run_code: bool = False
 ) -> Findings:
-    """Check a bundle, step by step until one fails; never raises, whatever it holds.
+    """Check a bundle, step by step until one fails; never raises.
 
     `key` is the one that must have signed it, `checkpoint` the note of an older one that was kept. Code that the
     criteria bring along runs, in the sandbox, only with `run_code`.
@@ -86,7 +86,7 @@ def _recheck(
     except BundleFlaw as flaw:
         return flaw
     except Exception as crash:  # noqa: BLE001 - the boundary: a record may be made to break whatever reads it
-        return BundleFlaw(step, f"what the bundle holds cannot be worked with: {describe(crash)}")
+        return BundleFlaw(step, f"the content of the bundle cannot be worked with: {describe(crash)}")
     return None
 
 
@@ -196,7 +196,7 @@ def _why_incomparable(slot: Slot, result: VerificationResult, versions: Mapping[
 
 
 def _why_may_differ(stored: CriterionResult, here: CriterionResult, *, own: bool) -> str:
-    """Why two values of one version may differ with nobody at fault; empty when they may not."""
+    """Why two values of one version may differ without a fault; empty when they may not."""
     if (stored.natural, stored.provenance) != (here.natural, here.provenance):
         # The same name and version, but known otherwise.
         return f"{stored.metric} was measured by an extractor of the operator's own"
@@ -250,7 +250,7 @@ def _check_statement(
     result = judged[-1].result if judged and judged[-1].entry is latest else None
     expected = statement_about(latest, story.about, bundle.work, result)
     if payload_bytes(signed.statement) != payload_bytes(expected):
-        raise BundleFlaw(AuditStep.STATEMENT, "it says something else than the latest verdict")
+        raise BundleFlaw(AuditStep.STATEMENT, "it differs from the latest verdict")
     return step_ok(
         AuditStep.STATEMENT, f"{expected['predicate']['result']}, {latest.outcome}, version {latest.version}"
     )

@@ -1,4 +1,4 @@
-"""Doing again what a bundle says about belief and money: the flags from what was known, the bills from the verdicts."""
+"""Repeat what a bundle says about governance and money: the flags from the dossier, the bills from the verdicts."""
 
 import json
 from collections import Counter
@@ -60,17 +60,17 @@ GOVERNANCE_STATUS = {
 
 
 def check_governance(bundle: Bundle, story: OutcomeHistory, results: Results, notes: list[str]) -> StepFinding:
-    """That what was known of the outcome leads to the flags that were raised; raises Flaw."""
+    """That what was known of the outcome leads to the flags that were raised; raises BundleFlaw."""
     if story.contract is None or bundle.contract is None:
-        return StepFinding(AuditStep.GOVERNANCE, AuditStepState.SKIPPED, "nobody had a contract on this work")
+        return StepFinding(AuditStep.GOVERNANCE, AuditStepState.SKIPPED, "this work had no contract")
     _check_carried(results)
     if not story.contract.governance:
-        return StepFinding(AuditStep.GOVERNANCE, AuditStepState.SKIPPED, "nobody was asked whether it can be believed")
+        return StepFinding(AuditStep.GOVERNANCE, AuditStepState.SKIPPED, "governance was not asked")
     again = 0
     for entry in story.contract.governance:
         kept = bundle.contract.governance.get(str(entry.version))
         if kept is None:
-            notes.append(f"not rerun: governance of version {entry.version}: what it went by was erased")
+            notes.append(f"not rerun: governance of version {entry.version}: its dossier was erased")
             continue
         checked = _read_check(kept.body, entry.version)
         _check_said(entry, checked, results.get(entry.version))
@@ -95,7 +95,8 @@ def _check_carried(results: Results) -> None:
         same = result.governance is before.governance or released
         if not same or result.governance_flags != before.governance_flags:
             raise BundleFlaw(
-                AuditStep.GOVERNANCE, f"version {version} is believed otherwise than the one before it, for no reason"
+                AuditStep.GOVERNANCE,
+                f"version {version} has another governance answer than the version before it, without a reason",
             )
 
 
@@ -107,13 +108,9 @@ def _read_check(body: bytes, version: int) -> GovernanceCheck:
         ) == _normalise_numbers(checked.to_json())
     except (ValueError, RecursionError) as problem:
         why = describe(problem)
-        raise BundleFlaw(
-            AuditStep.GOVERNANCE, f"version {version}: what governance went by cannot be read: {why}"
-        ) from None
+        raise BundleFlaw(AuditStep.GOVERNANCE, f"version {version}: the dossier cannot be read: {why}") from None
     if not same:
-        raise BundleFlaw(
-            AuditStep.GOVERNANCE, f"version {version}: what governance went by is not written as it is recorded"
-        )
+        raise BundleFlaw(AuditStep.GOVERNANCE, f"version {version}: the dossier is not in its recorded form")
     return checked
 
 
@@ -123,7 +120,7 @@ def _normalise_numbers(body: bytes) -> str:
 
 
 def _check_said(entry: GovernanceEntry, checked: GovernanceCheck, result: VerificationResult | None) -> None:
-    """That log, record and result tell the same."""
+    """Check that log, record and result agree."""
     said = (str(checked.result.conclusion), tuple(checked.result.names))
     if said != (entry.disposition, entry.flags):
         raise BundleFlaw(AuditStep.GOVERNANCE, f"version {entry.version}: the log says another answer than the record")
@@ -154,18 +151,18 @@ def _check_dossier(
         claimed_may_earn=_terms(bundle.contract, AuditStep.GOVERNANCE).claimed_may_earn,
     )
     if _work_part_of(drawn) != _work_part_of(checked.dossier):
-        raise BundleFlaw(AuditStep.GOVERNANCE, "the dossier tells of other work, or of another result")
+        raise BundleFlaw(AuditStep.GOVERNANCE, "the dossier is about other work, or another result")
 
 
 def _read_cheat_traps(contract: ContractFile) -> CheatTraps:
-    """What was hidden in the work before anybody was awarded it."""
+    """What was hidden in the work before it was awarded."""
     try:
         submission = parse_stored_work(contract.work).submission
         same = canonical(from_canonical(contract.work)) == contract.work
     except (ValueError, RecursionError) as problem:
         raise BundleFlaw(AuditStep.GOVERNANCE, f"the work cannot be read: {describe(problem)}") from None
     if not same:
-        raise BundleFlaw(AuditStep.GOVERNANCE, "the work is not written as it is recorded")
+        raise BundleFlaw(AuditStep.GOVERNANCE, "the work is not in its recorded form")
     return CheatTraps(submission.canaries, submission.impossible)
 
 
@@ -175,7 +172,7 @@ def _work_part_of(dossier: Dossier) -> bytes:
 
 
 def _policy_notes(checked: GovernanceCheck) -> list[str]:
-    """What the operator decided about the rules, and whoever checks may want to know."""
+    """What the operator decided about the rules, for the verifier to know."""
     if checked.policy is None:
         return []
     left_out = sorted({rule.name for rule in flags} - checked.rules.keys())
@@ -186,11 +183,11 @@ def _policy_notes(checked: GovernanceCheck) -> list[str]:
 
 
 def _recheck_governance(checked: GovernanceCheck) -> str:
-    """Why the rules were not asked again; empty when they were, with the same answer; raises Flaw for another."""
+    """Why the rules were not asked again; empty when they were, with the same answer; raises BundleFlaw for another."""
     if checked.policy is None:
         if checked.result != checked.remote:
-            raise BundleFlaw(AuditStep.GOVERNANCE, "the answer is not that of whoever was asked")
-        return "only somebody else was asked"
+            raise BundleFlaw(AuditStep.GOVERNANCE, "the answer is not that of the remote governance")
+        return "only a remote governance was asked"
     installed = {rule.name: rule.version for rule in flags}
     missing = sorted(name for name, version in checked.rules.items() if installed.get(name) != version)
     if missing:
@@ -205,13 +202,13 @@ def _recheck_governance(checked: GovernanceCheck) -> str:
 def check_settlement(
     bundle: Bundle, story: OutcomeHistory, results: Results, agreed: SuccessCriteria | None, notes: list[str]
 ) -> StepFinding:
-    """That verdicts and terms lead to what was paid, and that no money was made or lost; raises Flaw.
+    """That verdicts and terms lead to what was paid, and that no money was made or lost; raises BundleFlaw.
 
     `agreed` are the criteria of the contract.
     """
     deal, contract = story.contract, bundle.contract
     if deal is None or contract is None:
-        return StepFinding(AuditStep.SETTLEMENT, AuditStepState.SKIPPED, "nobody had a contract on this work")
+        return StepFinding(AuditStep.SETTLEMENT, AuditStepState.SKIPPED, "this work had no contract")
     terms = _terms(contract, AuditStep.SETTLEMENT)
     if (deal.award.currency, deal.award.hold_micros) != (terms.currency, hold_for(agreed, terms)):
         raise BundleFlaw(AuditStep.SETTLEMENT, "the award holds another amount than criteria and terms can cost")
@@ -246,12 +243,12 @@ def check_settlement(
 
 
 def _check_runs(contract: ContractFile, deal: ContractHistory, money: "_MoneyState") -> None:
-    """That nothing is told of runs whose tokens nobody paid, and nothing stays paid that is not verified any more."""
+    """Check that every run in the log was paid for, and that none stays paid that is no longer verified."""
     bills = [_bill(contract, entry) for _, entry in deal.money if isinstance(entry, SettlementEntry)]
     if strange := sorted(deal.usage.keys() - {use.run_id for bill in bills for use in bill.usage}):
         raise BundleFlaw(AuditStep.SETTLEMENT, f"no bill is for the tokens of run {short(strange[0])}")
     if money.live is None or money.disputed:
-        # What is disputed stays as it is until somebody decides.
+        # What is disputed stays as it is until the dispute is resolved.
         return
     for use in _bill(contract, money.live).usage:
         _, newest = deal.usage[use.run_id][-1]
@@ -262,7 +259,7 @@ def _check_runs(contract: ContractFile, deal: ContractHistory, money: "_MoneySta
 def _recheck_tokens(
     proofs: UsageProofs, usage: Sequence[ContractTokenUse], deal: ContractHistory, index: int, number: int
 ) -> str:
-    """Whose tokens only an operator's own rules verify; empty where the specified ones do; raises Flaw for others."""
+    """Which tokens only the operator's own rules verify; empty for none; raises BundleFlaw for wrong ones."""
     if len({use.run_id for use in usage}) < len(usage):
         raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid the tokens of one run twice")
     own_rules = ""
@@ -274,14 +271,15 @@ def _recheck_tokens(
             )
         if use.observations < found.observations:
             raise BundleFlaw(
-                AuditStep.SETTLEMENT, f"settlement {number} rests on fewer looks at run {run} than verified it"
+                AuditStep.SETTLEMENT,
+                f"settlement {number} is based on fewer observations of run {run} than verified it",
             )
         if found.verdict.tokens != use.tokens:
             raise BundleFlaw(
                 AuditStep.SETTLEMENT, f"settlement {number} paid other tokens of run {run} than its provider counted"
             )
         if not found.as_specified:
-            own_rules = f"the looks at run {run} verify its tokens only by rules of the operator's own"
+            own_rules = f"the observations of run {run} verify its tokens only by rules of the operator's own"
     return own_rules
 
 
@@ -296,7 +294,7 @@ class _PaymentTerms(NamedTuple):
 def _recheck_settlement(
     contract: ContractFile, entry: SettlementEntry, agreed: _PaymentTerms, result: VerificationResult | None
 ) -> str:
-    """Why a settlement was not recomputed; empty when it was, to the same bill; raises Flaw for another."""
+    """Why a settlement was not recomputed; empty when it was, to the same bill; raises BundleFlaw for another."""
     terms = agreed.terms
     owed, number = _bill(contract, entry), entry.number
     if (owed.fee, owed.payout) != fee_and_payout(owed.total, terms.platform_fee_rate):
@@ -309,7 +307,7 @@ def _recheck_settlement(
     held = next(review_reasons(result, agreed.criteria, terms), None)
     # What governance holds is released by a version that says so; a word with the settlement is not enough.
     if held and (not entry.reason or result.governance not in PAYABLE):
-        raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid what nobody had released: {held.message}")
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid what was not released: {held.message}")
     try:
         recomputed = bill(result, terms, agreed.hold, owed.usage)
     except (UnknownName, RuleFailed) as problem:
@@ -371,14 +369,14 @@ class _MoneyState(NamedTuple):
 
 
 def _replay_transitions(deal: ContractHistory) -> _MoneyState:
-    """The money after every move, each of which begins where the one before it ended; raises Flaw."""
+    """The money after every move, each of which begins where the one before it ended; raises BundleFlaw."""
     money = _MoneyState()
     for index, entry in deal.transitions[1:]:
         after = _next_money_state(money, entry)
         if after is None:
             # Any: what a struct is tagged with may be a number elsewhere.
             kind: Any = entry.__struct_config__.tag
-            raise BundleFlaw(AuditStep.SETTLEMENT, f"entry {index}, a {kind}, cannot follow what came before it")
+            raise BundleFlaw(AuditStep.SETTLEMENT, f"entry {index}, a {kind}, is not allowed after what came before it")
         money = after
     if money.decided != Decision.UPHOLD:
         raise BundleFlaw(AuditStep.SETTLEMENT, f"a dispute was resolved by {money.decided}, and that was not done")
@@ -415,7 +413,7 @@ def _is_all(live: SettlementEntry, entry: ReversalEntry) -> bool:
 
 
 def _check_books(deal: ContractHistory, contract: ContractFile, story: OutcomeHistory, money: _MoneyState) -> None:
-    """Every invariant of the ledger, over what the log tells of this contract alone."""
+    """Every invariant of the ledger, over what the log says of this contract alone."""
     parties = Parties(deal.award.contract, deal.award.consumer, deal.award.agent)
     known: dict[tuple[str, int], Any] = {}
     transfers = [transfer_from_entry(index, entry, parties, known) for index, entry in deal.money]

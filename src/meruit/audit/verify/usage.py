@@ -1,4 +1,4 @@
-"""The tokens that a contract paid for, for a stranger: what the log says of each run, and what its looks come to."""
+"""The tokens that a contract paid for: what the log says of each run, and what its observations show."""
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -15,7 +15,7 @@ from meruit.model.usage import Acknowledgement, Anchor, Observation, UsagePolicy
 from meruit.usage.decision import decide
 
 UsageHistory: TypeAlias = Mapping[str, Sequence[tuple[int, UsageEntry]]]
-"""What the log says of each run, by its place in the log, the first word first."""
+"""What the log says of each run, by index, in order."""
 MAX_ENTRIES = 2_000
 """Of one run, that a bundle carries."""
 _SPECIFIED = UsagePolicy()
@@ -23,7 +23,7 @@ _LENIENT = [
     UsagePolicy(anchor=anchor, totals_only=totals_only, tolerance=MOST_TOKENS)
     for anchor, totals_only in product(Anchor, (False, True))
 ]
-"""What operators may settle on for themselves and still pay by; who is stricter has fewer looks that count."""
+"""Policies that operators may choose and still pay by; a stricter one has fewer observations that count."""
 
 
 class RunUsageProof(NamedTuple):
@@ -33,7 +33,7 @@ class RunUsageProof(NamedTuple):
     observations: int
     verdict: UsageVerdict
     as_specified: bool
-    """Whether the specified rules verify it, and not only some that an operator may have settled on."""
+    """Whether the default rules verify it, and not only rules that an operator chose."""
 
 
 class _RunEvidence(NamedTuple):
@@ -42,14 +42,14 @@ class _RunEvidence(NamedTuple):
 
 
 class UsageProofs:
-    """What runs used by the looks that a bundle brings, each read once."""
+    """What runs used, by the observations in the bundle, each read once."""
 
     def __init__(self, file: UsageFile | None, story: UsageHistory) -> None:
         self._file, self._story = file, story
         self._read: dict[str, _RunEvidence] = {}
 
     def prove(self, run_id: str, before: int) -> RunUsageProof:
-        """What the looks at a run come to that the log spoke for before a place in it; raises Flaw.
+        """Decide a run by the observations that the log committed to before an index; raises BundleFlaw.
 
         Only a count that the log called verified then, and that such rules verify, can have been paid.
         """
@@ -57,13 +57,13 @@ class UsageProofs:
         if self._file is None or not told or told[-1].status != UsageStatus.VERIFIED:
             raise _settlement_flaw(f"the log did not call the tokens of run {short(run_id)} verified when it paid")
         read, count = self._of(run_id, self._file), told[-1].attempts
-        # Who accepts a count that fell has seen every look that was kept by then, and none that was still to come.
+        # A person who accepts a count that fell has seen every observation recorded by then, and no later one.
         accepted = [
             Acknowledgement(max(one.at for one in read.observations[: entry.attempts]), entry.by, entry.reason)
             for entry in told
             if entry.by
         ]
-        # What a file says is paid by nobody; which looks are compared is for the rules to say, and some leave it out.
+        # Imported observations are not paid by, and some rules leave them out of the comparison.
         looks, judged = read.observations[:count], read.run.for_judging
         asked = [one for one in looks if not one.reported_by]
         for place, (some, policy) in enumerate(product((looks, asked), (_SPECIFIED, *_LENIENT))):
@@ -81,7 +81,7 @@ class UsageProofs:
 
 
 def usage_history(entries: Mapping[int, Entry], tenant: str, about: Annotations) -> UsageHistory:
-    """What the entries tell of runs, nothing left out that the statement speaks for; raises Flaw."""
+    """What the entries say of runs, complete by the counts in the statement; raises BundleFlaw."""
     story: dict[str, list[tuple[int, UsageEntry]]] = {}
     for index, entry in entries.items():
         if isinstance(entry, UsageEntry):
@@ -91,38 +91,42 @@ def usage_history(entries: Mapping[int, Entry], tenant: str, about: Annotations)
     counts = {run: len(told) for run, told in story.items()}
     if counts != about.usage:
         run = min(name for name in counts | about.usage if counts.get(name) != about.usage.get(name))
-        raise _sequence_flaw(f"the log tells of run {short(run)} otherwise than the statement says")
+        raise _sequence_flaw(f"the log has other entries of run {short(run)} than the statement says")
     return story
 
 
 def _check_next(index: int, entry: UsageEntry, tenant: str, told: Sequence[tuple[int, UsageEntry]]) -> None:
     if entry.tenant != tenant:
-        raise _sequence_flaw(f"entry {index} tells of another tenant's run")
+        raise _sequence_flaw(f"entry {index} is about another tenant's run")
     if entry.number != len(told) + 1:
         raise _sequence_flaw(f"entry {index} is number {entry.number} of its run, after number {len(told)}")
     if entry.number > MAX_ENTRIES:
         raise _sequence_flaw(f"there are more than {MAX_ENTRIES:,} entries of run {short(entry.run)}")
     if entry.attempts < (told[-1][1].attempts if told else 1):
-        raise _sequence_flaw(f"entry {index} rests on fewer looks than the one before it: none is ever forgotten")
+        raise _sequence_flaw(
+            f"entry {index} is based on fewer observations than the entry before it; observations are never removed"
+        )
 
 
 def check_usage(file: UsageFile | None, story: UsageHistory) -> None:
-    """That runs and looks are those that the log speaks for; raises Flaw."""
+    """Check that runs and observations are those that the log commits to; raises BundleFlaw."""
     proofs = {} if file is None else file.runs
     if proofs.keys() != story.keys() or (file is not None and not proofs):
-        raise BundleFlaw(AuditStep.BLOBS, f"{USAGE} is missing, or tells of other runs than the log")
+        raise BundleFlaw(AuditStep.BLOBS, f"{USAGE} is missing, or is about other runs than the log")
     for run, proof in proofs.items():
         told = [entry for _, entry in story[run]]
         if len(proof.observations) != told[-1].attempts:
-            raise BundleFlaw(AuditStep.BLOBS, f"{USAGE} holds other looks at run {short(run)} than the log speaks for")
+            raise BundleFlaw(
+                AuditStep.BLOBS, f"{USAGE} has other observations of run {short(run)} than the log commits to"
+            )
         salt, digests = salt_of(proof.salt), _digests(proof)
         for entry in told:
             if len(salt) != SALT_BYTES or entry.evidence != commitment_to(salt, digests[entry.attempts]):
-                raise BundleFlaw(AuditStep.BLOBS, f"run {short(run)} or the looks at it are not what was committed to")
+                raise BundleFlaw(AuditStep.BLOBS, f"run {short(run)} or its observations are not what was committed to")
 
 
 def _digests(proof: RunProof) -> list[str]:
-    """Of what is committed to with the first look, the first two, and so on; each byte is hashed once."""
+    """Digests of what is committed to with one observation, with two, and so on; each byte is hashed once."""
     content = sha256(proof.run)
     digests = [content.hexdigest()]
     for look in proof.observations:
@@ -132,14 +136,14 @@ def _digests(proof: RunProof) -> list[str]:
 
 
 def _read_run(run_id: str, proof: RunProof) -> _RunEvidence:
-    """A run and its looks, in the one form that they are recorded in: another could hide something from a reader."""
+    """Read a run and its observations in their one recorded form: another form could hide something from a reader."""
     try:
         read = _RunEvidence(MeteredRun.from_json(proof.run), [Observation.from_json(one) for one in proof.observations])
         same = [read.run.to_json(), *(one.to_json() for one in read.observations)] == [proof.run, *proof.observations]
     except (ValueError, RecursionError) as problem:
-        raise _settlement_flaw(f"run {short(run_id)} or a look at it cannot be read: {problem}") from None
+        raise _settlement_flaw(f"run {short(run_id)} or an observation of it cannot be read: {problem}") from None
     if not same:
-        raise _settlement_flaw(f"run {short(run_id)} or a look at it is not written as it is recorded")
+        raise _settlement_flaw(f"run {short(run_id)} or an observation of it is not in its recorded form")
     return read
 
 

@@ -50,7 +50,7 @@ _CRITERIA = ("criteria_digest", "criteria")
 """Columns that only our own exports have."""
 _STATES = (Status.NOT_MET, Status.MET, Status.INDETERMINATE)
 _BEYOND = {True: (pl.Int64, 2**63 - 1), False: (pl.UInt64, 2**64 - 1)}
-"""An integer of which nobody can say which it is: it stands for a missing one, by whether its type has a sign."""
+"""An integer beyond the exact ones: it stands for a missing one, by whether its type has a sign."""
 
 Numbers = npt.NDArray[Any]
 
@@ -160,7 +160,7 @@ def _split_numeric(compiled: CompiledCriteria, lines: Sequence[RescoreLine]) -> 
 
 
 def _values(line: RescoreLine) -> list[float | None] | None:
-    """The numbers that answer the criteria; None where one of them is no number, or does not apply."""
+    """The numbers that answer the criteria; None where one of them is not a number, or does not apply."""
     found: list[float | None] = []
     for source in line.row.sources or ():
         judged = None if source == OWN_FLAW else line.row.result.criterion_results[source]

@@ -28,7 +28,7 @@ OBJECT_STORE_BYTES = 256 * 1024 * 1024
 MAX_TASKS = 4
 """How many sets of criteria a worker keeps ready."""
 _QUIET = {
-    # Nobody outside is told, asked or listened to; results come on stdout and complaints on stderr, and both are ours.
+    # Nothing leaves this machine; stdout and stderr belong to the command.
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -156,7 +156,7 @@ def judge_table(table: Any, sent: _SerializedTask) -> Any:
 @lru_cache(maxsize=MAX_TASKS)
 def _task(sent: _SerializedTask) -> RescoreTask:
     """The engine and the criteria, made once a worker."""
-    # Written by the process that started this worker, and by nobody else.
+    # Written only by the process that started this worker.
     make_engine: Callable[[], VerificationEngine] = pickle.loads(sent.engine)  # noqa: S301
     return RescoreTask(make_engine(), criteria_from(sent.criteria), datetime.fromisoformat(sent.now))
 
@@ -189,7 +189,7 @@ def _ray_session(workers: int) -> Iterator[Any]:
 
 
 def _options(address: str | None, workers: int, folder: str) -> dict[str, Any]:
-    """How Ray starts: on its own variable's cluster, else here, heard by nobody else."""
+    """How Ray starts: on its own variable's cluster, else here, reachable from this machine only."""
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address:
         return {"address": address, **quiet}

@@ -11,7 +11,7 @@ from meruit.model.verdict import CriterionResult, VerificationResult
 from meruit.verify.catalogue import ENGINE_VERSION, CompiledCriteria, Slot
 
 OWN_FLAW = -1
-"""In place of an old criterion: nobody can answer the new one, and its author learns why without any work."""
+"""In place of an old criterion: the new one cannot be answered, and its author learns why without any work."""
 LASTING = frozenset({Cause.METRIC_MISSING, Cause.TOO_COSTLY})
 """Absences that the work itself causes; others may be gone when it is measured again."""
 
@@ -68,7 +68,7 @@ def _answers(rule: CriterionRule, judged: CriterionResult) -> bool:
 
 
 def _questions(compiled: CompiledCriteria) -> list[tuple[str, ...] | None]:
-    """What each criterion asks of the work, whatever it then compares the answer with; None when nobody knows."""
+    """What each criterion asks of the work, apart from its threshold; None when that is not known."""
     return [
         _question(rule, compiled.slots[number], compiled)
         for rule, number in zip(compiled.plan.rules, compiled.slot_of, strict=True)

@@ -47,7 +47,7 @@ class Skip(StrEnum):
     ERASED = "its work was erased, and its record does not answer these criteria"
     UNREADABLE = "its work cannot be read from the store"
     NOT_MEASURED = "it could not be measured again"
-    QUICKER = "somebody else rescored or erased it meanwhile"
+    QUICKER = "rescored or erased by another process meanwhile"
 
 
 class VerdictChange(Record, frozen=True):
@@ -127,7 +127,7 @@ JudgedBatches = Generator[tuple[RescoreBatch, Sequence[VerificationResult]], Non
 
 
 class RescoreRunner(Protocol):
-    """Where batches are judged; records are read and written by whoever asks it."""
+    """Where batches are judged; its caller reads and writes the records."""
 
     def judge(self, task: RescoreTask, waiting: Iterator[RescoreBatch]) -> JudgedBatches:
         """Each batch with a result for each of its lines, in the order they come."""
@@ -159,8 +159,8 @@ def rescore(  # noqa: PLR0913 - one a decision
 ) -> RescoreSummary:
     """Judge stored outcomes by these criteria, oldest first; what is judged by them already is left alone.
 
-    With `again`, that too is judged anew, and everything is measured anew from the stored work. Each batch is durable
-    before the next is written, so whoever was interrupted starts again and goes on.
+    With `again`, that is judged again too, and everything is measured again from the stored work. Each batch is durable
+    before the next is written, so that an interrupted command can be started again.
     """
     started = time.monotonic()
     task = RescoreTask(engine, criteria, now)
@@ -180,7 +180,7 @@ def rescore(  # noqa: PLR0913 - one a decision
 def _write(
     store: Store, tenant: str, body: bytes, fit: Sequence[tuple[RescoreLine, VerificationResult]], reason: str
 ) -> set[str]:
-    """The outcomes that got their version; whoever was quicker keeps theirs."""
+    """The outcomes that got their version; a version that another process wrote first stays."""
     if not fit:
         return set()
     salts = store.surroundings.entropy(SALT_BYTES * len(fit))
@@ -334,7 +334,7 @@ class RescoreTally:
             self._skipped[reason] += times
 
     def is_fit(self, result: VerificationResult) -> bool:
-        """Whether there is a verdict to record; what could not be judged at all is no version."""
+        """Whether there is a verdict to record; an error result is not recorded."""
         if result.verdict is Verdict.ERROR:
             self.skip(Skip.NOT_MEASURED)
             return False

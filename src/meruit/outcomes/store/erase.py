@@ -23,7 +23,7 @@ class ErasureResult(NamedTuple):
     parts: tuple[str, ...]
     """What went this time; nothing when all had gone before."""
     addresses: tuple[str, ...]
-    """The evidence that the outcome no longer refers to; a file of it goes once nobody else does either."""
+    """The evidence that the outcome no longer refers to; its file is deleted once no outcome refers to it."""
 
 
 class Erase(NamedTuple):
@@ -99,7 +99,7 @@ class Erase(NamedTuple):
 
 
 def release(writing: WriteTransaction, tenant: str, addresses: Sequence[str]) -> None:
-    """Refer to some evidence no more; what nobody refers to goes."""
+    """Remove references to evidence; delete what has none left."""
     # One reference each: two equal parts are kept once and counted twice.
     for address in addresses:
         writing.change(_RELEASE, of_tenant=tenant, of_address=address)

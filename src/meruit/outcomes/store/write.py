@@ -55,9 +55,9 @@ class NewOutcome(NamedTuple):
     """In canonical form; their digest is the result's."""
     result: VerificationResult
     salts: bytes
-    """Random: without them nobody can guess the content from its hash."""
+    """Random: without them the content could be guessed from its hash."""
     result_json: bytes | None = None
-    """The result as it is kept, where whoever made it has written it already."""
+    """The result as it is kept, where the caller has encoded it already."""
     idempotency_key: str | None = None
     """Of the request that it came with: whose kept answer holds the result too."""
 
@@ -131,7 +131,7 @@ class NewVersion(NamedTuple):
 
     outcome_id: str
     expected: int
-    """The version that it follows; anything else means that somebody was quicker."""
+    """The version that it follows; anything else means that another process was quicker."""
     result: VerificationResult
     salt: bytes
 
@@ -204,7 +204,7 @@ class AddVersions(NamedTuple):
     reason: str
 
     def __call__(self, writing: WriteTransaction) -> list[RecordedVersion]:
-        """Write those that still follow the version they expect; others were rescored by somebody else meanwhile."""
+        """Write those that still follow the version they expect; others were rescored by another process meanwhile."""
         wanted = [version.outcome_id for version in self.versions]
         query = select(
             *(tables.outcomes.c.id, tables.outcomes.c.contract_id),

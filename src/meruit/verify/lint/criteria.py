@@ -75,7 +75,7 @@ def lint(
     gold: Gold | None = None,
 ) -> LintReport:
     """Try the criteria on paper, on agents that do nothing, and on a gold output and its mutants."""
-    # Nothing here is claimed to have happened, so nobody is asked whether it is plausible.
+    # Nothing here is claimed to have happened, so governance is not asked.
     engine = copy.copy(engine)
     engine.governance = None
     compiled = engine.compile(criteria)
@@ -101,7 +101,7 @@ def lint(
         return LintReport(_has_no_errors(findings), findings, verdicts, str(result.verdict))
     aimed = mutants(gold.output, gold.metadata, words=_words(compiled.plan, result), sizes=_sizes(compiled.plan))
     tried, failed_by = _try_mutants(engine, compiled, given, aimed)
-    # What broke on the gold output has been told, and was not put to the test.
+    # What failed on the gold output is reported already, and is not tested.
     broken = {judged.criterion_id for judged in result.criterion_results if judged.cause in OF_CODE}
     findings.extend(_survivors(compiled.plan, {*failed_by, *broken}))
     return LintReport(_has_no_errors(findings), findings, verdicts, str(result.verdict), tried, failed_by)
@@ -141,7 +141,7 @@ def _on_paper(compiled: CompiledCriteria) -> Iterator[LintFinding]:
 
 
 def _about_names(criteria: SuccessCriteria) -> Iterator[LintFinding]:
-    """What declared metrics and named expressions are called, and whether anybody calls for them."""
+    """What declared metrics and named expressions are called, and whether a criterion uses them."""
     asked = {criterion.metric for criterion in criteria.criteria if criterion.expr is None}
     for number, custom in enumerate(criteria.custom_metrics):
         for name in custom.metrics:
@@ -166,7 +166,7 @@ def _custom_code_findings(plan: Plan, troubles: Iterable[CustomCodeProblem]) -> 
 def _type_findings(rule: CriterionRule, metric: Metric | None) -> Iterator[LintFinding]:
     declared = rule.criterion.metric_type
     if metric is not None and declared in SHARES and metric.kind not in SHARES | YES_OR_NO:
-        message = f"{rule.subject} is no share of anything; its metric_type is {metric.kind}, not {declared}"
+        message = f"{rule.subject} is not a share; its metric_type is {metric.kind}, not {declared}"
         yield LintFinding(Severity.ERROR, "wrong_type", message, rule.id)
 
 

@@ -13,7 +13,7 @@ from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.custom_code import Sandboxes
 
 ALWAYS_REPORTED = frozenset({Cause.UNSUPPORTED_CONSTRUCT, Cause.SANDBOX_UNAVAILABLE, Cause.NONDETERMINISTIC})
-"""What is wrong with code whatever it is tried on; anything else may be the work's doing."""
+"""Faults of the code itself, on any work; anything else may be the work's doing."""
 
 
 OF_CODE = frozenset(map(Cause, Failure))
@@ -71,7 +71,7 @@ def _spelling_problems(owner: str, extractor: CustomExtractor, work: Work) -> It
             yield CustomCodeProblem(owner, failed.cause, why)
 
 
-# Any: a work holds whatever JSON holds.
+# Any: a work holds any JSON.
 def _respell(value: Any, spell: Callable[[Any], Any]) -> Any:
     if isinstance(value, Mapping):
         return {key: _respell(item, spell) for key, item in value.items()}
