@@ -220,7 +220,7 @@ def test_what_is_written_as_csv_is_read_from_it(table: tuple[list[str], list[lis
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n$"), min_size=1, max_size=5), max_size=5))
-def test_lines_are_what_stands_between_line_ends(lines: list[str]) -> None:
+def test_lines_are_split_at_line_ends(lines: list[str]) -> None:
     for end in ("\n", "\r\n", "\r"):
         content = "".join(line + end for line in lines).encode()
         asked = {"path": "t", "parse": "text", "fields": {"lines": {"set": lines}}}
@@ -304,7 +304,7 @@ def test_a_file_that_the_agent_made_too_large_to_keep_is_its_own_fault() -> None
         assert (shown["size"], shown["limit"]) == (10**9, 4_000)
 
 
-def test_what_stands_elsewhere_need_not_be_readable() -> None:
+def test_other_files_may_be_unreadable() -> None:
     files = {"in/a.json": b"{}", "in/b.bin": b"\xff\xfe", "out/c.json": b"{"}
     assert checked({"path": "in/*.json", "parse": "json", "count": 1}, files)[0] == "1"
     score, details = checked({"path": "*/*.json", "parse": "json", "count": 1}, files)
@@ -389,7 +389,7 @@ def test_a_file_can_be_captured() -> None:
     assert [one.score for one in judged([first, second], work({}, files))] == [1, 1]
 
 
-def test_what_an_agent_wrote_is_no_wildcard() -> None:
+def test_a_filled_in_wildcard_is_literal() -> None:
     first = {"assert": "sftp-file-present", "path": "out.json", "parse": "json", "capture": "it"}
     second = {"assert": "sftp-file-present", "path": "ack/${it.content.id}_*.txt"}
     for name in ("*", "**", "?", "[a]", "R[9"):

@@ -159,7 +159,7 @@ def test_a_wrong_reschedule_notice_loses_what_is_wrong(was: bytes, sent: bytes, 
 
 
 @pytest.mark.parametrize("sent", [(), (ORU,), (SIU, SIU), (SIU.replace(b"483671", b"483672"),), (SIU, b"MSH")])
-def test_none_two_another_patients_or_one_beside_garbage_is_no_reschedule_notice(sent: tuple[bytes, ...]) -> None:
+def test_exactly_one_valid_reschedule_notice_is_required(sent: tuple[bytes, ...]) -> None:
     result = judged(RESCHEDULED, *sent)
     assert (result.status, result.score, result.fault) == (Status.NOT_MET, 0, Fault.AGENT)
 
@@ -203,7 +203,7 @@ def test_absent_empty_and_null_are_three_things() -> None:
     assert found(sent, fields={"PID-4": {"equals": ""}})[0] == "1"
 
 
-def test_a_number_stands_for_its_text() -> None:
+def test_a_number_matches_its_text() -> None:
     assert found(work(SIU), correlate_by={"PID-3.1": 483671}, fields={"SCH-9": 60})[0] == "1"
     assert found(work(SIU.replace(b"|60|m|^", b"|060|m|^")), fields={"SCH-9": 60})[0] == "0"
 
@@ -221,7 +221,7 @@ def test_only_what_was_sent_since_counts_where_the_author_says_so() -> None:
     assert found(work(SIU, before=(ORU,)), changed="created", count=1)[0] == "1"
 
 
-def test_bytes_that_are_no_message_are_no_candidate_and_are_shown() -> None:
+def test_an_invalid_message_is_listed_but_not_selected() -> None:
     score, details = found(work(b"hello", SIU), correlate_by={"MSH-9.2": "S13"})
     assert score == "1"
     assert details["unreadable"] == [

@@ -97,7 +97,7 @@ def test_a_bare_key_excuses_nothing_where_several_sources_are_looked_at() -> Non
     ]
 
 
-def test_whoever_looks_at_what_was_there_before_does_not_allow_that_it_changes() -> None:
+def test_a_check_of_old_items_does_not_allow_their_change() -> None:
     changed = BEFORE | {"book/1": '{"by": "Zoe"}'}
     still_there = {"assert": "a-shelf", "count": 3}
     for guard in (still_there, {"assert": "a-shelf", "count": {"max": 3}}):
@@ -152,7 +152,7 @@ CREATED = {"assert": "a-shelf", "changed": "created", "fields": {"by": "Dee"}}
 
 
 @pytest.mark.parametrize("several", [[UNCHANGED, CREATED], [CREATED, UNCHANGED]])
-def test_what_another_check_matched_is_allowed_wherever_it_stands(several: Any) -> None:
+def test_an_item_that_another_check_matched_is_allowed(several: Any) -> None:
     result = judged(on(BEFORE | {"book/4": '{"by": "Dee"}'}), *several)
     assert [one.status for one in result.criterion_results] == [Status.MET] * 2
     result = judged(on(BEFORE | {"book/4": '{"by": "Dee"}', "book/5": '{"by": "Dee"}'}), *several)
@@ -163,7 +163,7 @@ def test_what_another_check_matched_is_allowed_wherever_it_stands(several: Any) 
     }
 
 
-def test_whoever_says_how_many_has_asked_for_each_of_them() -> None:
+def test_a_maximum_count_expects_each_item() -> None:
     work = on(BEFORE | {"book/4": '{"by": "Dee"}', "book/5": '{"by": "Eve"}'})
     result = judged(work, {"assert": "a-shelf", "changed": "created", "count": 2}, UNCHANGED)
     assert result.verdict is Verdict.PASS
@@ -186,7 +186,7 @@ def test_a_forbidden_item_is_collateral_too() -> None:
     assert [one.status for one in result.criterion_results] == [Status.NOT_MET, Status.NOT_MET]
 
 
-def test_it_gates_and_stands_on_the_axis_of_safety_unless_the_author_says_otherwise() -> None:
+def test_it_is_required_and_on_the_safety_axis_by_default() -> None:
     work = on(BEFORE | {"book/4": '{"by": "Dee"}', "book/5": "{}"})
     good = [CREATED | {"name": f"good {number}"} for number in range(19)]
     result = judged(work, *good, UNCHANGED)

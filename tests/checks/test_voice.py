@@ -435,7 +435,7 @@ def test_order_is_judged_by_where_each_phrase_ends_and_begins() -> None:
     assert holds(overlapping, ("a", "date of birth, birth date"))
 
 
-def test_silence_earns_nothing_whoever_is_silent() -> None:
+def test_silence_scores_zero() -> None:
     for asked in ({"forbidden": ["x"]}, {"contains": ["x"]}, {"order": ["x"]}, {}):
         assert checked(asked)[0] == "0"
         assert checked({**asked, "speaker": "agent"}, ("payer", "y"))[0] == "0"
@@ -455,7 +455,7 @@ def test_no_turn_of_a_call_is_collateral() -> None:
     assert [one.score for one in judged([unchanged], work(*turns))] == [0]
 
 
-def test_a_turn_that_is_no_text_counts_against_what_must_not_be_said() -> None:
+def test_an_unreadable_turn_fails_forbidden_phrases() -> None:
     garbled = make_item("000002", b"you \xff have", facts={"speaker": "agent"})
     turns = Snapshot(SourceKind.VOICE, [make_item("000001", b"hello", facts={"speaker": "agent"}), garbled])
     given_work = Work(input=as_work_part({"call": snapshot()}), output=as_work_part({"call": turns}))

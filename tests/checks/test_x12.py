@@ -409,7 +409,7 @@ def test_a_missing_library_names_the_extra_to_install(monkeypatch: pytest.Monkey
 # --- cases to argue about ---------------------------------------------------------------------------------------------
 
 
-def test_a_number_stands_for_its_text() -> None:
+def test_a_number_matches_its_text() -> None:
     done = work(answer(ELIGIBLE, "271"))
     assert found(done, set=271, fields={"HL[22]/NM1[1=IL].9": 123456789, "ST.1": 271})[0] == "1"
     assert found(done, set=271, version={"matches": "005010X279.*"})[0] == "1"
@@ -426,7 +426,7 @@ def test_what_never_came_gets_no_credit_for_what_it_does_not_hold() -> None:
     assert found(work(), set="271", fields={"AAA": "absent"})[0] == "0"
 
 
-def test_bytes_that_are_no_interchange_are_no_candidate_and_are_shown() -> None:
+def test_an_invalid_interchange_is_listed_but_not_selected() -> None:
     score, details = found(work(b"<html>", answer(ELIGIBLE, "271")), set="271")
     assert score == "1"
     assert details["unreadable"][0] | {"why": ""} == {"key": "000001", "why": "", "offset": 0, "head": "<html>"}

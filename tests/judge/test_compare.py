@@ -76,7 +76,7 @@ def test_nine_tenths_is_nine_tenths() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("comparison", ["gte", "gt", "lte", "lt", "eq", "neq"])
-def test_what_is_no_finite_number_is_unmeasurable_under_every_operator(comparison: str, value: float) -> None:
+def test_infinity_and_nan_are_unmeasurable_under_every_operator(comparison: str, value: float) -> None:
     found = holds(comparison, 0.5)(value)
     assert isinstance(found, Missing)
     assert found.cause is Cause.NOT_A_NUMBER
@@ -89,7 +89,7 @@ def test_a_value_of_another_kind_is_unmeasurable_and_never_an_exception(value: A
     assert found.cause is Cause.WRONG_TYPE
 
 
-def test_a_boolean_is_no_number() -> None:
+def test_a_boolean_is_not_a_number() -> None:
     found = holds("gte", 0.5)(True)
     assert isinstance(found, Missing)
     assert found.cause is Cause.WRONG_TYPE

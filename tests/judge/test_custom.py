@@ -46,7 +46,7 @@ def test_a_skipped_criterion_has_no_details(plan_of: Callable[..., Plan]) -> Non
     assert (result.cause, result.fault, result.details) == (None, Fault.NONE, None)
 
 
-def test_an_expression_is_computed_whatever_others_of_its_name_are() -> None:
+def test_an_expression_ignores_metrics_of_the_same_name() -> None:
     made = SuccessCriteria.model_validate(
         {
             "criteria": [
@@ -71,7 +71,7 @@ def test_an_expression_is_computed_whatever_others_of_its_name_are() -> None:
     assert rejudge(made, again).to_json() == result.to_json()
 
 
-def test_a_name_that_looks_like_anothers_slot_confuses_nobody() -> None:
+def test_a_name_like_anothers_slot_is_kept_apart() -> None:
     def criterion(**parts: Any) -> dict[str, Any]:
         return {**NUMERIC, **parts}
 
@@ -89,7 +89,7 @@ OWN = [{"metrics": ["mine"], "code": "x"}]
 
 @pytest.mark.parametrize("asked", [{"metric": "mine"}, {"expr": "1"}, {"expr": "1", "metric": "theirs"}])
 @pytest.mark.parametrize("fault", Fault)
-def test_nobody_pays_for_what_happened_to_the_authors_code(asked: dict[str, Any], fault: Fault) -> None:
+def test_failed_custom_code_costs_no_penalty(asked: dict[str, Any], fault: Fault) -> None:
     criteria = SuccessCriteria.model_validate(
         {
             "penalize_missing": True,
@@ -104,7 +104,7 @@ def test_nobody_pays_for_what_happened_to_the_authors_code(asked: dict[str, Any]
     assert rejudge(criteria, result) == result
 
 
-def test_an_impossible_value_is_the_fault_of_whoever_wrote_the_code() -> None:
+def test_an_impossible_value_is_the_code_authors_fault() -> None:
     share = {"metric_type": "percentage", "comparison": "gte", "threshold": 0.9}
     criteria = SuccessCriteria.model_validate(
         {

@@ -38,9 +38,7 @@ def test_a_missing_required_metric_is_inconclusive_and_never_a_pass(plan_of: Pla
     assert (low, high, result.coverage) == (0.5, 1.0, 0.5)
 
 
-def test_a_required_criterion_that_is_open_never_passes_even_where_both_scores_would(
-    plan_of: PlanOf, judged: Judge
-) -> None:
+def test_an_unmeasured_required_criterion_never_passes(plan_of: PlanOf, judged: Judge) -> None:
     result = judged(plan_of(*[{}] * 20), [0.9] * 19 + [MISSING])
     assert result.bounds.low >= 0.9
     assert (result.verdict, result.success) == (Verdict.INCONCLUSIVE, False)
@@ -75,7 +73,7 @@ def test_a_criterion_may_ask_to_be_excluded_when_missing(plan_of: PlanOf, judged
     assert result.axes[DEFAULT_AXIS].weight == 1.0
 
 
-def test_everything_excluded_is_no_pass(plan_of: PlanOf, judged: Judge) -> None:
+def test_everything_excluded_does_not_pass(plan_of: PlanOf, judged: Judge) -> None:
     result = judged(plan_of({"missing": "exclude"}), [MISSING])
     assert (result.verdict, result.success, result.coverage) == (Verdict.INCONCLUSIVE, False, 0.0)
     assert codes(result) == {ReasonCode.NOTHING_MEASURED}
@@ -103,7 +101,7 @@ def test_all_weights_zero_fail_with_the_reason(judged: Judge, plan_of: PlanOf) -
     assert codes(result) == {ReasonCode.NO_WEIGHT}
 
 
-def test_nothing_required_under_all_is_no_success(plan_of: PlanOf, judged: Judge) -> None:
+def test_nothing_required_under_all_does_not_succeed(plan_of: PlanOf, judged: Judge) -> None:
     result = judged(plan_of({"required": False}), [0.9])
     assert (result.verdict, result.success) == (Verdict.PASS, False)
     assert codes(result) == {ReasonCode.NOTHING_REQUIRED}
@@ -181,7 +179,7 @@ def test_a_score_outside_zero_and_one_is_refused(score: str, plan_of: PlanOf, ju
     assert result.verdict is Verdict.INCONCLUSIVE
 
 
-def test_a_bare_value_is_no_finding_for_an_assertion(plan_of: PlanOf, judged: Judge) -> None:
+def test_an_assertion_does_not_accept_a_bare_value(plan_of: PlanOf, judged: Judge) -> None:
     assert judged(plan_of({"assert": "x"}), [1.0]).criterion_results[0].cause is Cause.CHECK_ERROR
 
 

@@ -116,7 +116,7 @@ def test_work_that_is_not_json_is_the_agents_fault(output: dict[str, Any], cause
     assert told in missing.why
 
 
-def test_whatever_else_a_sandbox_refuses_is_raised() -> None:
+def test_other_errors_of_a_sandbox_are_raised() -> None:
     with pytest.raises(RuntimeError):
         found(extractor(Fake(RuntimeError("no"))))
     assert isinstance(found(extractor(Fake(ContextError("no"))))["custom"], Missing)

@@ -195,7 +195,7 @@ def test_full_answers_come_without_details() -> None:
 
 
 @pytest.mark.parametrize("predictions", [None, "a", 5, {"label": "a"}, {"a"}])
-def test_predictions_that_are_no_list_are_missing_and_the_agents_fault(predictions: Any) -> None:
+def test_predictions_that_are_not_a_list_are_the_agents_fault(predictions: Any) -> None:
     one = work(items("ab"), predictions)
     for metric in [*SCORED, labels.num_predictions]:
         found = metric(one)
@@ -212,7 +212,7 @@ def test_no_ground_truth_is_missing_and_the_authors_fault(truth: Any) -> None:
         assert "ground_truth" in found.why
 
 
-def test_predictions_are_counted_whatever_they_are() -> None:
+def test_predictions_of_any_type_are_counted() -> None:
     assert labels.num_predictions(Work(output={"predictions": [None, {}, "a"]})) == 3
     assert labels.num_predictions(Work(output={"predictions": []})) == 0
 

@@ -252,7 +252,7 @@ def test_the_extractor_finds_what_the_specification_lists() -> None:
     assert asyncio.run(extractor.extract({}, {"text": "a b"}, {})) == {"output_length": 3, "word_count": 2}
 
 
-def test_the_extractor_computes_only_the_rouge_types_it_is_told() -> None:
+def test_the_extractor_computes_only_the_given_rouge_types() -> None:
     extractor = TextQualityExtractor(rouge_types=["rougeL"])
     assert sorted(extractor.supported_metrics()) == ["bleu_score", "output_length", "rougeL", "word_count"]
     assert sorted(TextQualityExtractor([]).supported_metrics()) == [

@@ -48,7 +48,7 @@ def test_what_cannot_be_written_is_refused(odd: Any) -> None:
         canonical({"a": [odd]})
 
 
-def test_a_key_like_ours_is_no_number() -> None:
+def test_a_key_like_ours_is_not_a_number() -> None:
     assert digest({"$decimal": "5E-1"}) != digest(0.5)
     assert digest({"$$decimal": "5E-1"}) != digest({"$decimal": "5E-1"})
 

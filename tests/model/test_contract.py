@@ -125,14 +125,14 @@ def test_terms_have_the_usual_defaults() -> None:
 
 @pytest.mark.parametrize("name", ["cpc_rate", "max_cpa_total"])
 @pytest.mark.parametrize("value", NO_AMOUNT)
-def test_what_is_no_amount_is_refused(name: str, value: Any) -> None:
+def test_an_invalid_amount_is_refused(name: str, value: Any) -> None:
     said = refusal(Terms, **{name: value})
     assert "expected" in said or "decimal places" in said or "at most" in said
 
 
 @pytest.mark.parametrize("name", ["max_penalty_rate", "platform_fee_rate"])
 @pytest.mark.parametrize("value", [-0.1, 1.000001, "1.1", True, None, "half", float("nan")])
-def test_what_is_no_share_is_refused(name: str, value: Any) -> None:
+def test_an_invalid_share_is_refused(name: str, value: Any) -> None:
     assert "expected" in refusal(Terms, **{name: value})
 
 
@@ -178,7 +178,7 @@ def test_a_deadline_beyond_a_year_or_before_now_is_refused(hours: Any) -> None:
         ("cpc", 1),
     ],
 )
-def test_terms_that_nobody_could_keep_are_refused(name: str, value: Any) -> None:
+def test_impossible_terms_are_refused(name: str, value: Any) -> None:
     refusal(Terms, **{name: value})
 
 
@@ -309,7 +309,7 @@ def test_work_that_cannot_be_given_out_is_refused(name: str, value: Any) -> None
 # Executions, and the rest.
 
 
-def test_an_execution_is_read_from_whatever_has_its_attributes() -> None:
+def test_an_execution_is_read_from_any_object_with_its_attributes() -> None:
     read = Execution.model_validate({"agent": {"pricing": {"cpc_rate": "1.5"}}})
     assert read.agent.pricing.cpc_rate == Decimal("1.5")
     assert (read.task.budget.max_cpa_total, read.task.budget.max_penalty_rate) == (None, 1)
@@ -382,6 +382,6 @@ def test_what_was_taken_once_stays_readable(parts: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "body", [b"[]", b"5", b"{}", b'{"title":"x","private_names":"ab"}', b'{"title":"x","private_names":[1]}', b"{"]
 )
-def test_what_is_no_work_is_not_read_as_such(body: bytes) -> None:
+def test_invalid_stored_work_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - each says something else
         parse_stored_work(body)

@@ -73,7 +73,7 @@ def test_an_invalid_custom_metric_is_refused(change: dict[str, Any], complaint: 
     assert complaint in refusal(CustomMetric, {**CUSTOM, **change})
 
 
-def test_what_is_no_mapping_is_no_custom_metric() -> None:
+def test_a_custom_metric_must_be_a_mapping() -> None:
     assert "valid dictionary" in refusal(SuccessCriteria, {"criteria": [METRIC], "custom_metrics": [CODE]})
 
 
@@ -134,7 +134,7 @@ def test_an_expression_is_called_by_its_name_then_its_metric_then_itself() -> No
     assert expression(expr="  size(output.text)\n").label == "size(output.text)"
 
 
-def test_equal_expressions_are_told_apart_by_their_ids() -> None:
+def test_equal_expressions_are_distinguished_by_their_ids() -> None:
     whole = SuccessCriteria.model_validate({"criteria": [EXPR, EXPR, {**EXPR, "metric": "m"}, METRIC]})
     assert whole.ids == ("size(output.text)", "size(output.text)-2", "m", "m-2")
 

@@ -50,14 +50,14 @@ def test_what_was_compacted_is_restored(before: Any, after: Any) -> None:
 
 
 @given(WORLDS)
-def test_a_world_that_did_not_change_takes_no_bodies(world: Any) -> None:
+def test_an_unchanged_state_stores_no_bodies(world: Any) -> None:
     small = compact_state(world, world)
     assert all(one.body is None for found in small.values() for one in found.items)
     assert restore_state(world, small) == world
     assert compact_state(world, small) == small
 
 
-def test_a_large_world_that_hardly_changed_stays_small() -> None:
+def test_a_large_state_with_few_changes_stays_small() -> None:
     before = {"ehr": Snapshot(SourceKind.FHIR, [make_item(f"Patient/{number}", b"x" * 2_000) for number in range(500)])}
     changed = [make_item("Patient/7", b"y" * 2_000), *before["ehr"].items[:7], *before["ehr"].items[8:]]
     small = compact_state(before, {"ehr": Snapshot(SourceKind.FHIR, changed)})
@@ -93,7 +93,7 @@ def test_what_is_too_large_to_keep_says_how_large_it_is_and_may_be() -> None:
     assert too_large_item("big.pdf", "v1", size=9, limit=8).facts == {"size": 9, "limit": 8}
 
 
-def test_work_without_a_world_has_none() -> None:
+def test_work_without_a_state_has_none() -> None:
     assert environment_in({}) == environment_in({"world": None}) == {}
 
 
@@ -110,7 +110,7 @@ def test_work_without_a_world_has_none() -> None:
         {"a": {"kind": "fhir", "items": [{"key": 1}]}},
     ],
 )
-def test_what_is_no_world_is_refused(world: Any) -> None:
+def test_an_invalid_state_is_refused(world: Any) -> None:
     with pytest.raises(msgspec.ValidationError):
         environment_in({"world": world})
 

@@ -526,7 +526,7 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_two_clients_of_one_file_are_told_what_the_model_says(pristine: Path, tmp_path: Path) -> None:
+def test_two_clients_of_one_file_agree_with_the_model(pristine: Path, tmp_path: Path) -> None:
     class Fresh(Machine):
         def __init__(self) -> None:
             folder = tmp_path / f"example-{next(_NUMBERS)}"
@@ -536,7 +536,7 @@ def test_two_clients_of_one_file_are_told_what_the_model_says(pristine: Path, tm
     run_state_machine_as_test(Fresh, settings=settings(max_examples=EXAMPLES, stateful_step_count=STEPS))
 
 
-def test_two_clients_of_one_server_are_told_what_the_model_says(new_postgres: NewDatabase, tmp_path: Path) -> None:
+def test_two_clients_of_one_server_agree_with_the_model(new_postgres: NewDatabase, tmp_path: Path) -> None:
     location = Location(tmp_path / "data", new_postgres())
 
     class Served(Machine):

@@ -209,7 +209,7 @@ def test_what_plainly_neither_loops_nor_grows_is_cheap(code: str) -> None:
         "size('%s'.format(['a']))",
     ],
 )
-def test_whatever_loops_or_grows_goes_to_a_jail(code: str) -> None:
+def test_an_expression_that_loops_or_grows_runs_in_a_jail(code: str) -> None:
     assert not is_cheap(code, encode_context({}))
 
 

@@ -291,7 +291,7 @@ def test_no_dangerous_call_is_in_a_policy() -> None:
     assert not NEVER_IN_THE_INTERPRETER & interpreter_policy().keys()
 
 
-def test_whatever_any_computation_needs_is_in_every_policy() -> None:
+def test_every_policy_has_the_calls_that_computing_needs() -> None:
     for policy in POLICIES.values():
         assert all(policy[name] == ways for name, ways in COMPUTING.items())
 

@@ -128,7 +128,7 @@ def test_a_function_with_other_names_cannot_be_called(small: Sandbox, parameters
     assert "metric() " in found.message
 
 
-def test_a_name_that_is_no_function_cannot_be_called(small: Sandbox) -> None:
+def test_a_metric_that_is_not_a_function_crashes(small: Sandbox) -> None:
     found = small.execute_sync("metric = 3", {}, LONG_MS)
     assert found.failure in (Failure.CRASHED, Failure.UNSUPPORTED_CONSTRUCT)
 

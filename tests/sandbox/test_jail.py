@@ -277,7 +277,7 @@ def test_there_is_one_moment(kept: Jail, metric: Write, source: str) -> None:
 
 
 @pytest.mark.parametrize("source", CLOCKS)
-def test_there_is_no_other_moment(kept: Jail, metric: Write, source: str) -> None:
+def test_every_clock_shows_the_fixed_time(kept: Jail, metric: Write, source: str) -> None:
     code, year = CLOCKS[source]
     if "numpy" in source:
         pytest.importorskip("numpy")
@@ -523,24 +523,24 @@ def instead_of_python(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str
     monkeypatch.setattr(sys, "executable", str(starter))
 
 
-def test_a_zygote_that_ends_while_loading_is_no_jail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_zygote_that_ends_while_loading_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     instead_of_python(monkeypatch, tmp_path, "sys.exit(3)")
     assert "while loading" in refused()
 
 
-def test_a_zygote_that_refuses_is_no_jail_and_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_zygote_that_refuses_gives_its_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     instead_of_python(monkeypatch, tmp_path, "control.send(b'refused ConfinementError: one\\nline')")
     assert refused().endswith(": ConfinementError: one line")
 
 
-def test_a_zygote_that_says_nothing_is_no_jail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_silent_zygote_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     instead_of_python(monkeypatch, tmp_path, "import time; time.sleep(600)")
     monkeypatch.setattr(jail, "START_S", 0.2)
     monkeypatch.setattr(jail, "ENDING_S", 0.01)
     assert "while loading" in refused()
 
 
-def test_without_an_interpreter_there_is_no_jail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_interpreter_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "absent"))
     assert "cannot be" in refused()
 

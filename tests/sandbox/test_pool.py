@@ -143,7 +143,7 @@ def test_a_named_failure_is_reported_and_costs_no_worker(one: Pool, firm: Firm) 
 
 
 @pytest.mark.parametrize("unclosable", [False, True])
-def test_a_worker_that_breaks_is_replaced_and_its_call_told(one: Pool, firm: Firm, unclosable: bool) -> None:
+def test_a_broken_worker_is_replaced_and_its_call_fails(one: Pool, firm: Firm, unclosable: bool) -> None:
     firm.unclosable = unclosable
     failure, message = failed(asked(one, "break"))
     assert failure is Failure.SANDBOX_UNAVAILABLE
@@ -315,7 +315,7 @@ def test_closing_ends_what_runs_and_does_not_call_it_the_codes_fault(firm: Firm)
     assert all(hand.done[-1] == "close" for hand in firm.hands)
 
 
-def test_a_pool_that_is_forgotten_waits_for_nobody(firm: Firm) -> None:
+def test_a_collected_pool_does_not_wait(firm: Firm) -> None:
     pool = Pool(firm.hire, 1)
     running = asked(pool, "wait")
     assert firm.started.acquire(timeout=PATIENCE_S)
@@ -463,7 +463,7 @@ def test_a_pool_lasts_until_its_last_user_lets_go(registry: dict[object, Any], f
     assert registry == {}
 
 
-def test_whoever_never_shared_has_nothing_to_let_go(registry: dict[object, Any]) -> None:
+def test_releasing_an_unknown_pool_does_nothing(registry: dict[object, Any]) -> None:
     release_pool("key", 1)
     assert registry == {}
 

@@ -105,7 +105,7 @@ def test_code_is_text(code: Any) -> None:
             asyncio.run(made.execute(code, {}))
 
 
-def test_work_that_is_no_json_is_the_callers_mistake() -> None:
+def test_work_that_is_not_json_is_the_callers_mistake() -> None:
     with Sandbox("expr") as made:
         for context in ({"input": {1, 2}}, {"other": 1}, None):
             with pytest.raises(ContextError):

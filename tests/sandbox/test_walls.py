@@ -356,7 +356,7 @@ tell()
     assert found == {"became": False, "same": True}
 
 
-def test_whoever_dies_with_its_parent_does() -> None:
+def test_a_worker_dies_with_its_parent() -> None:
     # The output ends when the last process that holds it ends: the child, which would otherwise wait on.
     done = started(
         """

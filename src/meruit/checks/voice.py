@@ -384,7 +384,7 @@ def _judge_required(
     mentions = _mentions(voices, phrase)
     meant = mentions
     if phrase.not_negated:
-        # A negation that is only read, because of how it is written, counts as one.
+        # A negation with look-alike characters counts too.
         asserted = _turns_asserting(phrase, call, speaker) if call.is_masked else None
         meant = [one for one in mentions if one.negated is None and (asserted is None or one.first[0] in asserted)]
     in_time = [one for one in meant if one.first > after]
@@ -399,13 +399,13 @@ def _judge_required(
 
 
 def _turns_asserting(phrase: Phrase, call: CallTranscript, speaker: str | None) -> set[int]:
-    """The turns in which the phrase is read, and not denied."""
+    """The turns in which the phrase is read and not negated."""
     mentions = _mentions(call.by(speaker, as_read=True), phrase, as_read=True)
     return {one.first[0] for one in mentions if one.negated is None}
 
 
 def _negation_reason(mention: Mention) -> str:
-    return f"was said, but negated: {mention.negated or 'by characters that are not what they look like'}"
+    return f"was said, but negated: {mention.negated or 'with look-alike characters'}"
 
 
 def _judge_forbidden(phrase: Phrase, call: CallTranscript, asked: VoiceTranscript) -> PhraseResult:
@@ -421,7 +421,7 @@ def _judge_forbidden(phrase: Phrase, call: CallTranscript, asked: VoiceTranscrip
     elif not call.is_whole(speaker):
         why = "a turn cannot be read, so it may have been said"
     elif not voices:
-        # Who says nothing earns nothing.
+        # Silence scores 0.
         why = _silence_reason(speaker)
     return PhraseResult(PhraseRole.FORBIDDEN, phrase, found=bool(meant), mention=meant[0] if meant else None, why=why)
 
@@ -431,7 +431,7 @@ def _silence_reason(speaker: str | None) -> str:
 
 
 def _closest(voices: Sequence[Voice], phrase: Phrase) -> str:
-    """What came closest to a phrase, for a reader; it decides nothing."""
+    """What came closest to a phrase, shown to readers only."""
     best, place, text = CLOSE, 0, ""
     for wanted in phrase.unit_sequences():
         like = SequenceMatcher(None, b=" ".join(wanted))

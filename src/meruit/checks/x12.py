@@ -1,4 +1,4 @@
-"""X12 responses: the answer that was meant came, with this outcome and these fields."""
+"""Check `x12-response`: an X12 response must have come, with its outcome and fields."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -21,7 +21,7 @@ from meruit.model.work import Work
 from meruit.registry import CheckExample
 
 MAX_LISTED = 10
-"""Flaws, and complaints of a guide, in the evidence."""
+"""Flaws and violations of a guide that the evidence lists."""
 VERSION = "version"
 """The path shown in the evidence for the guide's version, which has two places."""
 
@@ -53,17 +53,17 @@ else:
 SetId = Annotated[str, BeforeValidator(_text), Field(pattern=r"^([0-9]{3}|.*\$\{.*)$")]
 
 
-# Outcomes: what the codes of an answer come to.
+# Outcomes: the meaning of a response's codes.
 
 
 class OutcomeCodes(NamedTuple):
-    """Where an answer says how it turned out, and by which codes."""
+    """Where a response has its outcome, and the codes of each outcome."""
 
     codes: frozenset[str]
     paths: tuple[str, ...]
     """Paths in order: the first that has values decides, and all of its values must agree."""
     among: frozenset[str] | None = None
-    """Codes beside which others say something else; None where every code is about the outcome."""
+    """The codes about the outcome; None where every code is."""
 
 
 def _outcomes(
@@ -80,7 +80,7 @@ _ACKNOWLEDGED = _outcomes(
     {"accepted": "A E", "accepted_with_errors": "E", "partially_accepted": "P", "rejected": "R M W X"}, "AK9.1"
 )
 OUTCOMES: Mapping[str, Mapping[str, OutcomeCodes]] = {
-    # The plan as a whole is service type 30; other types are looked at where nothing is said of it.
+    # The plan as a whole is service type 30; other types are used where it is absent.
     "271": _REFUSED | _outcomes({"active": "1 2 3 4 5", "inactive": "6 7 8"}, "EB[3=30].1", "EB.1", sifted=True),
     # The event's decision, or its services' where it has none; in total means each of them.
     "278": _REFUSED
@@ -102,14 +102,14 @@ OUTCOMES: Mapping[str, Mapping[str, OutcomeCodes]] = {
     "997": _ACKNOWLEDGED,
     "999": _ACKNOWLEDGED,
 }
-"""By transaction set, what an answer may come to."""
+"""By transaction set, the possible outcomes."""
 
 
 # Reading.
 
 
 class X12Envelope:
-    """An interchange, and what is wrong with it, looked for once."""
+    """An interchange and its flaws, computed once."""
 
     def __init__(self, interchange: Interchange) -> None:
         self._interchange = interchange
@@ -152,13 +152,13 @@ def _selection_rules(set_id: str | None, version: FieldRule | None, correlate_by
         meant[VERSION] = version
     for fields in (correlate_by, where):
         if twice := meant.keys() & fields.keys():
-            raise ValueError(f"{min(twice)} is asked for twice, by set, correlate_by or where; say it once")
+            raise ValueError(f"{min(twice)} is given twice, in set, correlate_by or where; write it once")
         meant |= fields
     return meant
 
 
 class X12Selector(BaseModel):
-    """How an answer is found in the state before."""
+    """The selector of responses for `let`."""
 
     model_config = ConfigDict(
         defer_build=True, frozen=True, extra="forbid", validate_by_name=False, arbitrary_types_allowed=True
@@ -170,7 +170,7 @@ class X12Selector(BaseModel):
     where: X12Fields = Field(default_factory=dict)
 
     def selection_rules(self) -> Fields:
-        """All that an answer must be."""
+        """The rules that select a response."""
         return _selection_rules(self.set_id, self.version, self.correlate_by, self.where)
 
 
@@ -178,17 +178,21 @@ READER = BatchReader(_split, X12Selector, _path)
 
 
 class X12Response(SelectionAssertion):
-    """Which answer must have come, and what it must hold."""
+    """Which response must have come, and what it must hold."""
 
     set_id: SetId | None = Field(default=None, alias="set", description='The transaction set, as "271".')
     version: Version | None = Field(default=None, description="The guide's version, as 005010X217, or a matcher.")
-    correlate_by: X12Fields = Field(default_factory=dict, description="Which answers are meant: path to matcher.")
-    where: X12Fields = Field(default_factory=dict, description="What an answer must be to be selected besides.")
-    outcome: str | None = Field(default=None, description="What it must come to, as certified, active or accepted.")
-    envelope: Literal["ok"] | None = Field(
-        default=None, description="Whether counts, control numbers and the HL tree of its interchange must be right."
+    correlate_by: X12Fields = Field(default_factory=dict, description="Which responses: path to matcher.")
+    where: X12Fields = Field(
+        default_factory=dict, description="Further conditions that select responses: path to matcher."
     )
-    # Only true can be asked for: an answer that must be invalid has no use.
+    outcome: str | None = Field(
+        default=None, description="Its required outcome, such as certified, active or accepted."
+    )
+    envelope: Literal["ok"] | None = Field(
+        default=None, description="`ok` requires correct counts, control numbers and HL tree of its interchange."
+    )
+    # Only true is allowed: requiring an invalid response has no use.
     valid: Literal[True] | None = Field(
         default=None, description="Whether it must follow its implementation guide; needs set, version and pyx12."
     )
@@ -198,7 +202,7 @@ class X12Response(SelectionAssertion):
     def _check_consistency(self) -> Self:
         self.selection_rules()
         if self.count.low == 0 and (self.outcome or self.envelope or self.valid):
-            raise ValueError("count allows for no answer, and none has an outcome or envelope; drop one of the two")
+            raise ValueError("count allows no response, so outcome and envelope cannot apply; remove one of them")
         if self.outcome is not None and "${" not in f"{self.outcome}{self.set_id}":
             self._outcome_of(self.outcome)
         if self.valid and "${" not in str(self.set_id):
@@ -206,13 +210,13 @@ class X12Response(SelectionAssertion):
         return self
 
     def selection_rules(self) -> Fields:
-        """All that an answer must be."""
+        """The rules that select a response."""
         return _selection_rules(self.set_id, self.version, self.correlate_by, self.where)
 
     def _outcome_of(self, word: str) -> OutcomeCodes:
         words = OUTCOMES.get(self.set_id or "")
         if words is None:
-            raise ValueError(f"outcome is known of the sets {', '.join(OUTCOMES)}; say which, or ask for fields")
+            raise ValueError(f"outcome is defined for the sets {', '.join(OUTCOMES)}; set one of them, or use fields")
         if word not in words:
             raise ValueError(
                 f"a {self.set_id} has no outcome {word!r}{nearest(word, words)}; it has {', '.join(words)}"
@@ -224,7 +228,7 @@ class X12Response(SelectionAssertion):
         return None if self.outcome is None else self._outcome_of(self.outcome)
 
     def guides(self) -> list[X12ImplementationGuide]:
-        """What a valid answer follows; ValueError where none is known."""
+        """The guides of a valid response; raises ValueError where none is known."""
         version = None if self.version is None else self.version.matcher.expected
         if self.set_id is None or not isinstance(version, str):
             raise ValueError('valid needs set and version, as set: "999", version: 005010X231A1')
@@ -266,7 +270,7 @@ def _example(expect: str, **asked: Any) -> CheckExample:
     ],
 )
 def x12_response(asked: X12Response, context: CheckContext) -> Checked | Missing:
-    """An X12 answer came that has this outcome and these fields."""
+    """An X12 response with this outcome and these fields came."""
     outcome = asked.outcome_codes()
     guides = asked.guides() if asked.valid else []
 
@@ -287,7 +291,7 @@ def _outcome_result(word: str, outcome: OutcomeCodes, document: X12Document) -> 
         found = [code for code in document.at(where) if outcome.among is None or code in outcome.among]
         if found:
             break
-    why: str | None = f"it says nothing of it at {' or '.join(outcome.paths)}"
+    why: str | None = f"no code at {' or '.join(outcome.paths)}"
     if found:
         why = next((f"{where} is {code!r}" for code in found if code not in outcome.codes), None)
     return FieldResult("outcome", "outcome", word, for_evidence(tuple(found)), why)

@@ -154,7 +154,7 @@ def test_not_is_neither_and_holds_where_there_is_nothing(resource: dict[str, Any
 
 
 @given(observations)
-def test_missing_is_whether_nothing_stands_there(resource: dict[str, Any]) -> None:
+def test_missing_tests_for_absence(resource: dict[str, Any]) -> None:
     for name, element in [("status", "status"), ("date", "effectiveDateTime"), ("subject", "subject")]:
         assert found(resource, f"{name}:missing=true") is (element not in resource)
         assert found(resource, f"{name}:missing=false") is (element in resource)
@@ -250,7 +250,7 @@ def test_the_address_of_a_server_is_known_from_what_was_asked_of_it(what: str, b
         "a/b",
     ],
 )
-def test_what_is_no_address_of_a_resource_stays_as_it_is(text: str) -> None:
+def test_text_that_is_not_a_reference_stays_as_it_is(text: str) -> None:
     assert normal_reference(text) == text
 
 
@@ -619,7 +619,7 @@ def test_what_can_be_searched_is_listed_with_its_type() -> None:
         ("Observation", "value-quantity", "5|mg", "5.4||mg"),
         ("Observation", "value-quantity", "five", "'five'"),
         ("Observation", "value-quantity", "1e999999999", "'1e999999999'"),
-        ("Appointment", "patient", "Practitioner/1", "only a Patient"),
+        ("Appointment", "patient", "Practitioner/1", "a Patient"),
         ("Patient", "gender", "", "a text"),
         ("Patient", "gender", [], "a text"),
         ("Patient", "gender", ["male", 1], "a text"),

@@ -326,7 +326,7 @@ def test_null_is_one_thing_wherever_it_travels() -> None:
         *("PID-12345", "PID-3 ", "MSH-1.1", "MSH-2[1]", "PID-٣", "PID-3\n"),
     ],
 )
-def test_what_is_no_path_is_refused_with_an_example(path: str) -> None:
+def test_an_invalid_path_is_refused_with_an_example(path: str) -> None:
     with pytest.raises(AuthorError, match=r"HL7 path: .*PID-3\.1"):
         compile_path(path)
 
@@ -489,13 +489,13 @@ def test_one_message_may_come_in_an_envelope() -> None:
         ("MSH|^~\\&|ü\r\n\nhello\r".encode(), "segment's name", 14),
         (b"MSH|^~\\&|\rPID^1\r", "segment's name", 10),
         (b"MSH|^~\\&|\nmore\nPID|1", "segment's name", 10),
-        (b"MSH|^~\\&|\rMSH|^~\\&|\r", "holds 2 messages", 10),
+        (b"MSH|^~\\&|\rMSH|^~\\&|\r", "2 messages", 10),
         (b"BHS|^~\\&|\rBTS|0", "no message", 0),
         (b"BHS|^~\\&|\rPID|1\rMSH|^~\\&|\r", "outside", 10),
         (b"MSH|^~\\&|\rBTS|1\r\nPID|1\r", "outside", 17),
     ],
 )
-def test_what_is_no_hl7_is_said_to_be_none_and_where(content: bytes, why: str, offset: int) -> None:
+def test_invalid_hl7_is_unreadable_with_its_offset(content: bytes, why: str, offset: int) -> None:
     with pytest.raises(UnreadableContent) as caught:
         read(content)
     assert why in caught.value.why

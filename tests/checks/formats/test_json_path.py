@@ -173,10 +173,10 @@ def test_a_sound_document_is_not_called_bad_because_our_own_stack_is_full() -> N
 @pytest.mark.parametrize(
     ("content", "offset", "why"),
     [
-        (b'{"a": 1, "b": {"a": 2}, "a": 3}', 24, "names 'a' twice"),
+        (b'{"a": 1, "b": {"a": 2}, "a": 3}', 24, "'a' twice"),
         ('{"ä": 1, "\\u00e4": 2}'.encode(), 10, "twice"),
-        (b'[1, {"x": NaN}]', 10, "holds NaN"),
-        (b"[-Infinity]", 1, "holds -Infinity"),
+        (b'[1, {"x": NaN}]', 10, "has NaN"),
+        (b"[-Infinity]", 1, "has -Infinity"),
         (b'["NaN", 1e999999999]', 8, "number"),
         (b"[1E-999999999999999999999]", 1, "number"),
         (b"[0, " + b"9" * 1000 + b"]", 4, "number"),
@@ -190,13 +190,13 @@ def test_a_sound_document_is_not_called_bad_because_our_own_stack_is_full() -> N
         ('{"a": 1}'.encode("utf-16"), 0, "not UTF-8"),
     ],
 )
-def test_what_is_not_taken_is_said_with_its_place(content: bytes, offset: int, why: str) -> None:
+def test_refused_json_is_reported_with_its_offset(content: bytes, offset: int, why: str) -> None:
     with pytest.raises(UnreadableContent, match=re.escape(why)) as refused:
         read_json(content)
     assert refused.value.offset == offset
 
 
-def test_a_character_in_two_escapes_is_whole_and_an_escaped_backslash_starts_none() -> None:
+def test_surrogate_escapes_are_joined_and_backslashes_kept() -> None:
     assert read_json(b'["\\ud83d\\ude00", "\\\\ud800"]') == ["😀", "\\ud800"]
 
 
@@ -290,7 +290,7 @@ def test_a_filter_compares_by_what_is_written() -> None:
         ("value[x]", "FHIR"),
     ],
 )
-def test_what_is_no_path_is_refused_with_its_reason(text: str, why: str) -> None:
+def test_an_invalid_path_is_refused_with_its_reason(text: str, why: str) -> None:
     with pytest.raises(AuthorError, match=re.escape(why)) as refused:
         compile_path(text)
     assert "name.given" in str(refused.value)

@@ -85,7 +85,7 @@ def test_how_many_there_may_be(written: Any, low: int, high: int | None, text: s
         ">=" + "9" * 10,
     ],
 )
-def test_what_is_no_number_of_items_is_refused(written: Any) -> None:
+def test_an_invalid_count_is_refused(written: Any) -> None:
     with pytest.raises(ValueError, match="number of"):
         as_range(written)
 
@@ -125,7 +125,7 @@ def test_a_rule_that_cannot_be_meant_is_refused(written: Any) -> None:
         as_rule(written, Dialect.JSON)
 
 
-def test_what_is_filled_in_is_no_rule_of_its_own() -> None:
+def test_a_filled_in_value_is_not_a_rule() -> None:
     planted = fill_templates({"a": "${x}"}, {"x": {"weight": 1, "must": False, "exists": True}})["a"]
     rule = as_rule(planted, Dialect.JSON)
     assert (rule.matcher.op, rule.matcher.expected) == ("equals", planted)
@@ -156,7 +156,7 @@ def test_fields_may_be_a_list() -> None:
     assert (rules["status"].weight, rules["end"].weight, rules["tags"].must) == (Fraction(2), Fraction(3), True)
 
 
-def test_what_is_filled_into_a_list_stands_for_itself() -> None:
+def test_a_value_filled_into_a_list_is_literal() -> None:
     for planted in ("absent", {"exists": True}):
         fields = fill_templates([{"path": "a", "expected": "${x}"}], {"x": planted})
         rule = validate_settings(Shelf, {"fields": fields}).fields["a"]

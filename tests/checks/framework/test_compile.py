@@ -208,7 +208,7 @@ LATER = [
 
 
 @pytest.mark.parametrize("later", LATER)
-def test_where_the_agent_left_nothing_to_capture_it_answers_for_later_checks_too(later: dict[str, Any]) -> None:
+def test_a_failed_capture_fails_later_checks_too(later: dict[str, Any]) -> None:
     first, second = chain(work(BEFORE, BEFORE), CAPTURE, later)
     assert score(first) == "0"
     assert blamed(second) == (Checked, Fault.AGENT)

@@ -215,7 +215,7 @@ HANGING = [
 
 
 @pytest.mark.parametrize("asked", HANGING)
-def test_where_it_hangs_on_what_stood_there_too_large_to_keep_nothing_is_said(asked: dict[str, Any]) -> None:
+def test_a_result_that_needs_an_unkept_item_is_missing(asked: dict[str, Any]) -> None:
     after = Snapshot(SourceKind.ROWS, [make_item("book/1", ANN.encode()), LARGE])
     for before in (Snapshot(SourceKind.ROWS, [LARGE]), None, Snapshot(SourceKind.ROWS, trouble="down")):
         finding = run(work(before, after), **asked)

@@ -126,7 +126,7 @@ def test_a_negation_holds_of_less_than_before_and_never_of_more(value: Any, deni
         assert inner.seems((value,)) is None
 
 
-def test_what_stands_very_deep_stays_as_it_is() -> None:
+def test_values_beyond_the_depth_limit_stay() -> None:
     deep: Any = "s\u0435cret"
     for _ in range(MAX_DEPTH + 2):
         deep = [deep]
@@ -163,7 +163,7 @@ def test_a_look_alike_item_is_not_selected() -> None:
     assert scored(work({}, both), where={"text": "secret"}, fields={"n": 1})[0] == "1"
 
 
-def test_a_guard_against_what_lacks_a_word_is_not_passed_by_one_that_only_looks_like_it() -> None:
+def test_a_look_alike_word_does_not_satisfy_a_guard() -> None:
     asked = {"where": {"text": {"not": {"contains": "sorry"}}}, "count": 0}
     assert scored(work({}, {"book/1": '{"text": "sorry"}'}), **asked)[0] == "1"
     assert scored(work({}, {"book/1": '{"text": "s\\u043erry"}'}), **asked)[0] == "0"

@@ -81,7 +81,7 @@ def test_the_forms_of_an_instant(text: str, at: datetime) -> None:
         "2026-03-06T10:00:00" + "0" * 40,
     ],
 )
-def test_what_is_no_moment(text: str) -> None:
+def test_text_that_is_not_a_time(text: str) -> None:
     assert parse_date_or_time(text) is None
 
 
@@ -126,6 +126,6 @@ def test_durations(text: str, length: timedelta) -> None:
 @pytest.mark.parametrize(
     "written", ["", "15", "-15m", "15 weeks", 15, None, "9" * 20 + "d", "1e9s", "40000d", "9" * 9999]
 )
-def test_what_is_no_duration_is_the_authors_error(written: Any) -> None:
+def test_an_invalid_duration_is_the_authors_error(written: Any) -> None:
     with pytest.raises(AuthorError):
         duration(written)

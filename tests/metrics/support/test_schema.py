@@ -19,7 +19,7 @@ from meruit.metrics.support.schema import MAX_DOCUMENT_DEPTH, MAX_MESSAGE_CHARS,
 from meruit.metrics.support.schema_graph import MAX_REFERENCES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES
 from meruit.model.evidence import Cause, Fault, Missing
 
-PATIENCE_S = 20.0
+PATIENCE_S = 30.0
 """CPU time after which something hangs; what it guards against would take hours."""
 
 
@@ -224,7 +224,7 @@ def test_the_validator_itself_is_offline(listener: tuple[str, list[str]]) -> Non
     assert asked == []
 
 
-def test_a_metaschema_is_no_exception_for_references() -> None:
+def test_references_to_a_metaschema_are_refused_too() -> None:
     with pytest.raises(AuthorError, match=r"under \$defs"):
         compile_schema({"$ref": "https://json-schema.org/draft/2020-12/schema"})
 
@@ -363,13 +363,13 @@ def test_a_cyclic_document_is_missing() -> None:
     [math.nan, math.inf, {1}, b"x", object(), 2**64, -(2**63) - 1, 10**5_000, "\ud800", {"\ud800": 1}, {1: 2}, 1j],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_not_json_is_missing_wherever_it_stands(value: Any) -> None:
+def test_a_value_that_is_not_json_is_missing_at_any_depth(value: Any) -> None:
     for schema in ({"type": "object"}, {"properties": {"a": {"type": "number"}}}, True):
         finding = missing(schema, {"a": [value], "null": None})
         assert (finding.cause, finding.fault) == (Cause.METRIC_MISSING, Fault.AGENT)
 
 
-def test_what_only_the_writer_understands_is_missing() -> None:
+def test_values_that_only_the_writer_accepts_are_missing() -> None:
     import uuid
 
     assert "not JSON" in missing({"properties": {"a": {"type": "string"}}}, {"a": uuid.UUID(int=1)}).why
@@ -434,7 +434,7 @@ def test_names_are_counted() -> None:
     too_costly({"items": {"$ref": "#"}} | schema, [{f"{number}" * 100: 1 for number in range(3_000)}])
 
 
-def test_a_tree_is_no_doubling() -> None:
+def test_a_tree_does_not_unfold() -> None:
     tree = {"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}, "additionalProperties": {"$ref": "#"}}
     assert verdict(tree, nested(1, 200, lambda inner: {"left": inner, "other": 1}))
     lists = {"prefixItems": [{"$ref": "#"}], "items": {"$ref": "#"}}

@@ -1,4 +1,4 @@
-"""What R4 allows once: an agent that gives several answers where there is one place has given none."""
+"""Elements that R4 allows once: several values where one is allowed make a resource invalid."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +28,7 @@ CHOICES = (
 )
 """Elements of which a resource has one variant: `valueQuantity` or `valueString`."""
 VARIANTS = frozenset(base + kind for base in CHOICES for kind in CHOICE_TYPES)
-"""Every name of every variant: parts that have none of them, which are nearly all, need no closer look."""
+"""Every name of every variant; nearly all parts have none of them and need no further check."""
 
 
 def cardinality_error(resource: Mapping[str, Any]) -> str | None:
@@ -36,14 +36,14 @@ def cardinality_error(resource: Mapping[str, Any]) -> str | None:
     kind = resource.get("resourceType")
     for name, value in resource.items():
         if isinstance(value, list) and name in SINGLE and kind not in SEVERAL.get(name, ()):
-            return f"{name} is a list, and R4 has one value there"
+            return f"{name} is a list, and R4 allows one value there"
     return _duplicate_choice_error(resource)
 
 
 # Any: parts of a document.
 def _duplicate_choice_error(part: Any) -> str | None:
     """Two variants of one choice, at any depth."""
-    # Before all else: most parts are texts.
+    # First, because most parts are text.
     if isinstance(part, str):
         return None
     if isinstance(part, list):
@@ -56,5 +56,5 @@ def _duplicate_choice_error(part: Any) -> str | None:
         if len(several) > 1:
             return f"{' and '.join(sorted(several)[:3])} occur together, and R4 allows one of them"
         if several and isinstance(part[several[0]], list):
-            return f"{several[0]} is a list, and R4 has one value there"
+            return f"{several[0]} is a list, and R4 allows one value there"
     return next((why for one in part.values() if (why := _duplicate_choice_error(one)) is not None), None)

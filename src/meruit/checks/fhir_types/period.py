@@ -1,4 +1,4 @@
-"""Stretches of time as FHIR means them: 2026-03 is a month, and a search compares stretches, not points."""
+"""Time spans in FHIR: 2026-03 is a month, and a search compares spans, not points."""
 
 import math
 import re
@@ -29,7 +29,7 @@ class FhirTimeSpan(NamedTuple):
         return self.low <= other.low and other.high <= self.high
 
 
-# Asked for first, found second. That a stretch is `gt` means that some of it lies after; `sa`, that all of it does.
+# First the expected span, then the found one. `gt` means that part of it is later, `sa` that all of it is.
 COMPARE: dict[str, Callable[[FhirTimeSpan, FhirTimeSpan], bool]] = {
     "eq": FhirTimeSpan.holds,
     "ne": lambda asked, found: not asked.holds(found),
@@ -57,7 +57,7 @@ def parse_time_span(text: str, zone: tzinfo = UTC) -> FhirTimeSpan | None:
         low += (int(part["hour"]) * 60 + int(part["minute"])) * _MINUTE
         high = low + _MINUTE
     if part["second"] is not None:
-        # Beyond the ninth, digits say nothing that is kept.
+        # Digits after the ninth are dropped.
         fraction = (part["fraction"] or "")[:9]
         low += int(part["second"]) * _SECOND + int(fraction.ljust(9, "0"))
         high = low + _SECOND // 10 ** len(fraction)
@@ -89,7 +89,7 @@ def _around(spans: list[FhirTimeSpan]) -> FhirTimeSpan | None:
 def _period(start: Any, end: Any, zone: tzinfo) -> FhirTimeSpan | None:
     first = parse_time_span(start, zone) if isinstance(start, str) else None
     last = parse_time_span(end, zone) if isinstance(end, str) else None
-    # An end that cannot be read is not an end that is open.
+    # An end that cannot be parsed does not count as an open end.
     if (first is None and start is not None) or (last is None and end is not None) or (first is None and last is None):
         return None
     return FhirTimeSpan(-math.inf if first is None else first.low, math.inf if last is None else last.high)

@@ -1,4 +1,4 @@
-"""Quantities as FHIR means them: a number with a unit, at least or at most so much, or from one to another."""
+"""FHIR quantities: a number with a unit, a lower or upper bound, or a range."""
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal

@@ -37,7 +37,7 @@ def normal_reference(text: str) -> str:
 
 
 def forms(text: str) -> tuple[str, ...]:
-    """Every form in which an author may mean what is referred to."""
+    """Every form in which an author may write the reference."""
     return (normal_reference(text), text.relative) if isinstance(text, OwnReference) else (normal_reference(text),)
 
 
@@ -52,7 +52,7 @@ def base_of(reads: Iterable[Read]) -> str | None:
 
 # Any: JSON as it was parsed.
 def mark_own_references(document: Any, base: str) -> Any:
-    """The document itself, in which absolute references to that address are known as the source's own."""
+    """Mark absolute references to the server's own address as references of the source itself."""
     waiting = [document]
     while waiting:
         part = waiting.pop()

@@ -1,4 +1,4 @@
-"""The resource types of FHIR, R4 to R5: a type that is none of them would never be found, and never be missed."""
+"""The resource types of FHIR R4 to R5, to refuse misspelled ones."""
 
 RESOURCE_TYPES = frozenset(
     """

@@ -1,4 +1,4 @@
-"""FHIR search, decided here: whether a resource is among those that some search parameters ask for.
+"""FHIR search, evaluated by the check: whether a resource matches search parameters.
 
 What a server makes of a parameter is not to be relied on, so a check searches by itself, by the rules of R4.
 """
@@ -22,15 +22,15 @@ from meruit.model.numbers import WRITTEN
 
 # Any, throughout, is JSON as it was parsed.
 Search = Callable[[Mapping[str, Any]], bool]
-"""Whether a resource is among those that were asked for."""
+"""Whether a resource matches."""
 _Fits = Callable[[Any], bool]
-"""Whether one value of a resource is what was asked for."""
+"""Whether one value of a resource matches."""
 
 SHAPING = frozenset(
     {"_contained", "_containedType", "_count", "_elements", "_format", "_include", "_offset", "_pretty", "_revinclude"}
     | {"_sort", "_summary", "_total"}
 )
-"""Parameters that say how a server's reply looks; none of them selects a resource."""
+"""Parameters that change a server's reply; none of them selects a resource."""
 MAX_TEXT = 10_000
 """Characters of a parameter's value."""
 
@@ -53,7 +53,7 @@ def parameters_of(resource_type: str) -> Mapping[str, str]:
 
 
 def compile_search(resource_type: str, parameters: Mapping[str, str | Sequence[str]], *, zone: tzinfo = UTC) -> Search:
-    """Read the parameters of a search; AuthorError for what cannot be searched for.
+    """Compile the parameters of a search; raises AuthorError for an invalid one.
 
     A comma means or; a parameter with several values means and. What has no time zone is taken to be in `zone`.
     """
@@ -123,14 +123,14 @@ def _parameter(asked: _SearchTerm, name: str) -> SearchParameter:
     if name in SHAPING:
         raise asked.author_error(f"{name} changes a server's reply and selects nothing; remove it")
     if "." in name or name == "_has":
-        raise asked.author_error("other resources are not looked into; search for each type by itself")
+        raise asked.author_error("other resources are not searched; search for each type by itself")
     element = next((one.name for one in known.values() if name in one.paths), None)
     close = f" (did you mean {element!r}?)" if element else nearest(name, known)
     raise asked.author_error(f"unknown search parameter {name!r}{close}; {_WHERE}")
 
 
 def _values_of(resource: Mapping[str, Any], parameter: SearchParameter, paths: list[JsonPath]) -> list[Any]:
-    """The values that a parameter looks at."""
+    """The values that a parameter reads."""
     found = [value for path in paths for value in values(resource, path) if value is not None]
     if parameter.is_flag:
         return [any(value is not False for value in found)]
@@ -188,7 +188,7 @@ class _Code(NamedTuple):
 
 
 _IMPLIED_SYSTEM = "http://hl7.org/fhir/"
-"""With this begin the systems of plain codes."""
+"""The prefix of the systems of plain codes."""
 
 
 def _codes(value: Any) -> Iterator[_Code]:
@@ -277,7 +277,7 @@ def _reference(asked: _SearchTerm, parameter: SearchParameter, text: str) -> _Fi
     wanted = f"{parameter.target}/{given}" if is_id and parameter.target else normal_reference(given)
     named = REFERENCE.fullmatch(given)
     if parameter.target and named and not named[2].startswith(f"{parameter.target}/"):
-        raise asked.author_error(f"only a {parameter.target} can be meant, for example {parameter.target}/1")
+        raise asked.author_error(f"it must be a {parameter.target}, for example {parameter.target}/1")
 
     def fits(value: Any) -> bool:
         reference = value.get("reference") if isinstance(value, dict) else value

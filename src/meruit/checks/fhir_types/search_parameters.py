@@ -1,4 +1,4 @@
-"""The search parameters of FHIR R4: which there are for a resource, of which kind, and where they look."""
+"""The search parameters of FHIR R4: their resource, type and paths."""
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -31,7 +31,7 @@ class SearchParameter(NamedTuple):
     """Whether it only tests that a value exists and is not false."""
 
 
-# A line is a kind and its parameters. `name` alone looks at the element of that name, `based-on` at `basedOn`;
+# A line is a kind and its parameters. `name` alone reads the element of that name, `based-on` reads `basedOn`;
 # `name=a.b|c` reads other paths; `:Type` keeps only references to that type; `?` tests whether a value exists.
 _EVERY = """
     token _id=id _tag=meta.tag _security=meta.security

@@ -17,7 +17,7 @@ BOM = b"\xef\xbb\xbf"
 EDGES = "\n\x0b\x1c"
 """Characters around a segment that are not part of it: half of CRLF, and the MLLP frame."""
 NEVER = "\r"
-"""Stands for a delimiter that was not declared: it ends segments, so none holds it."""
+"""Used for a delimiter that was not declared: it ends segments, so no segment contains it."""
 DELIMITERS = 6
 """How many an MSH may declare: one in MSH-1, and up to five in MSH-2."""
 MAX_MESSAGES = 20_000
@@ -32,11 +32,11 @@ CHARACTER_SETS = {
     "UTF-8": "utf-8",
     **{f"8859/{part}": f"iso8859-{part}" for part in (1, 2, 3, 4, 5, 6, 7, 8, 9, 15)},
 }
-"""What MSH-18 may say, and how Python calls it; unsaid is UTF-8, which holds ASCII."""
+"""The values of MSH-18 and Python's names for them; the default is UTF-8, which includes ASCII."""
 ESCAPED = "FSRETP"
 """How an escape names each delimiter, in the order in which they are declared."""
 LAYOUT = {".br": "\n", ".ce": "\n", ".sp": "\n", ".sk": " ", ".in": "", ".ti": "", ".fi": "", ".nf": ""}
-"""What the commands of formatted text come to in plain text; highlighting, `H` and `N`, comes to nothing."""
+"""The commands of formatted text as plain text; highlighting, `H` and `N`, is dropped."""
 
 # The head of a message or of a batch, where a line begins; looked for by its letters, which are rarer than line ends.
 _HEAD = re.compile(
@@ -50,7 +50,7 @@ _COMMAND = re.compile(r"(\.[a-z]{2})([+-]?[0-9]{1,2})?")
 
 
 class Hl7Null(Enum):
-    """The value of a place whose sender asks to delete what the receiver holds."""
+    """The value `""`, by which a sender asks the receiver to delete its value."""
 
     NULL = '""'
 
@@ -95,17 +95,17 @@ class Hl7Message(NamedTuple):
 
 
 def read(content: bytes) -> Hl7Message:
-    """The one message that the content is; raises `Unreadable` where it is none, or several."""
+    """Parse the only message of the content; raises UnreadableContent for none or several."""
     spans = _spans(content)
     if not spans:
-        raise UnreadableContent.at("holds no message, only the envelope of a batch", content, 0)
+        raise UnreadableContent.at("has no message, only the envelope of a batch", content, 0)
     if len(spans) > 1:
-        raise UnreadableContent.at(f"holds {len(spans)} messages where one is expected", content, spans[1][0])
+        raise UnreadableContent.at(f"has {len(spans)} messages; one is expected", content, spans[1][0])
     return _message(content, *spans[0])
 
 
 def read_batch(content: bytes) -> list[Hl7Message]:
-    """All messages of a file, with or without the envelope of a batch; raises `Unreadable`."""
+    """Parse all messages of a file, with or without a batch envelope; raises UnreadableContent."""
     return [_message(content, start, end) for start, end in _spans(content)]
 
 
@@ -113,10 +113,10 @@ def _spans(content: bytes) -> list[tuple[int, int]]:
     """Where each message begins and ends."""
     starts = [head.start() for head in islice(_HEAD.finditer(content), MAX_MESSAGES + 1)]
     if len(starts) > MAX_MESSAGES:
-        raise UnreadableContent.at(f"holds more than {MAX_MESSAGES:,} messages", content, starts[-1])
+        raise UnreadableContent.at(f"has more than {MAX_MESSAGES:,} messages", content, starts[-1])
     # Every line end is counted, also those inside text: that is cheap, and real messages are far below the limit.
     if max(content.count(b"\r"), content.count(b"\n")) > MAX_SEGMENTS:
-        raise UnreadableContent.at(f"holds more than {MAX_SEGMENTS:,} segments", content, 0)
+        raise UnreadableContent.at(f"has more than {MAX_SEGMENTS:,} segments", content, 0)
     _check_blank(content, 0, starts[0] if starts else len(content), "does not begin with MSH, FHS or BHS")
     if not starts:
         raise UnreadableContent.at("is empty", content, 0)
@@ -163,7 +163,7 @@ def _message(content: bytes, start: int, end: int) -> Hl7Message:
             texts.setdefault(name, []).append(segment)
         elif segment.strip():
             before = "\n".join([*lines[:position], line[: line.index(segment)]])
-            why = f"has a line that begins with no segment's name and {notation.field!r}"
+            why = f"has a line that does not begin with a segment's name and {notation.field!r}"
             raise UnreadableContent.at(why, content, start + len(before.encode(notation.codec)))
     return Hl7Message(tuple(names), texts, notation)
 
@@ -196,7 +196,7 @@ def _notation(content: bytes, start: int) -> Notation:
     charset = fields[17].split(delimiters[2], 1)[0] if len(fields) > 17 else ""
     codec = CHARACTER_SETS.get(charset.upper())
     if codec is None:
-        why = f"is in a character set that is not read here, {charset!r} in MSH-18"
+        why = f"has an unsupported character set, {charset!r} in MSH-18"
         raise UnreadableContent.at(why, content, start + len(header[3].join(fields[:17])) + 1)
     return Notation._make([*delimiters, codec])
 

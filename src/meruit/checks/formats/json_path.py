@@ -306,7 +306,7 @@ def _is_deep(document: Any, text: str) -> bool:
 
 
 def _first_problem(text: str) -> _JsonProblem | None:
-    """What is not taken, and where: a second and slower look, for texts that are known to hold something."""
+    """Find what is refused, and where: a second, slower pass over text that is known to be invalid."""
     keys: list[set[str] | None] = []
     """Of each object that is open; None for a list."""
     is_key = False
@@ -334,18 +334,18 @@ def _first_problem(text: str) -> _JsonProblem | None:
 
 def _string_problem(said: str, keys: set[str] | None) -> str | None:
     if not said.isascii() and _LONE.search(said):
-        return "holds half a character (a lone surrogate)"
+        return "has a lone surrogate"
     if keys is None:
         return None
     if said in keys:
-        return f"names {said[:40]!r} twice in one object"
+        return f"has the key {said[:40]!r} twice in one object"
     keys.add(said)
     return None
 
 
 def _word_problem(found: str) -> str | None:
     if found.startswith(("NaN", "Infinity", "-Infinity")):
-        return f"holds {found[:9]}, which is no JSON"
+        return f"has {found[:9]}, which is not JSON"
     if found not in ("true", "false", "null") and _is_huge(found):
-        return f"holds a number of more than {MAX_DIGITS} digits or places"
+        return f"has a number of more than {MAX_DIGITS} digits or places"
     return None

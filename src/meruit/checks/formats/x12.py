@@ -31,7 +31,7 @@ _IDENTIFIER = re.compile("[A-Z][A-Z0-9]{1,2}").fullmatch
 
 
 class X12Delimiters(NamedTuple):
-    """The characters that part an interchange."""
+    """The delimiters of an interchange."""
 
     element: str
     component: str
@@ -111,7 +111,7 @@ class X12Flaw(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        """`segment 7, byte 321: SE01 says 12, …`."""
+        """`segment 7, byte 321: SE01 is '12', …`."""
         return f"segment {self.segment}, byte {self.offset}: {self.why}"
 
 
@@ -123,7 +123,7 @@ class Interchange(NamedTuple):
     groups: Sequence[Group]
     iea: Segment | None
     noticed: Sequence[X12Flaw]
-    """What reading itself came across; `flaws` has these and all others."""
+    """Flaws found while parsing; `flaws` has these and all others."""
 
     @property
     def transactions(self) -> list[TransactionSet]:
@@ -132,7 +132,7 @@ class Interchange(NamedTuple):
 
 
 def read(content: bytes) -> list[Interchange]:
-    """The interchanges in a file, at least one; Unreadable for bytes that are no X12."""
+    """Parse the interchanges of a file, at least one; raises UnreadableContent for anything else."""
     codec = _codec(content)
     start = _skip(_BETWEEN, content, 0)
     found: list[Interchange] = []
@@ -147,7 +147,7 @@ def read(content: bytes) -> list[Interchange]:
         follows = content.startswith(b"ISA", start)
         if start < len(content) and not follows:
             noticed.append(
-                X12Flaw(len(segments) + 1, start, f"{len(content) - start} bytes follow the IEA, and are not read")
+                X12Flaw(len(segments) + 1, start, f"{len(content) - start} bytes after the IEA are not read")
             )
         found.append(_build_interchange(segments, marks, noticed))
         if not follows:
@@ -168,7 +168,7 @@ def _skip(pattern: re.Pattern[bytes], content: bytes, start: int) -> int:
 
 
 def _marks(content: bytes, start: int) -> X12Delimiters:
-    """The delimiters, found by counting elements, so that wrong padding in the ISA is a flaw and no riddle."""
+    """Find the delimiters by counting elements, so that wrong padding in the ISA is only a flaw."""
     if not content.startswith(b"ISA", start):
         raise UnreadableContent.at("an X12 interchange begins with ISA", content, start)
     head = content[start : start + MAX_ISA_BYTES].decode("latin-1")
@@ -192,7 +192,7 @@ def _marks(content: bytes, start: int) -> X12Delimiters:
 
 
 def _can_separate(character: str) -> bool:
-    """Whether a character can be a separator: a byte of its own in any encoding, and none that words are made of."""
+    """Whether a character can be a separator: one byte in any encoding, and not part of words."""
     return character.isascii() and not character.isalnum() and character not in " \r\n"
 
 
@@ -268,7 +268,7 @@ def _loops(segments: list[Segment]) -> list[Loop]:
     for start, end in pairwise([*starts, len(body)]):
         hl = body[start]
         number = hl.get(1)
-        # Only loops before this one are known yet: no chain of parents can be a circle.
+        # Only earlier loops are known yet, so a chain of parents cannot be a cycle.
         loops.append(Loop(number, hl.get(3), places.get(hl.get(2)), body[start:end]))
         if number:
             places.setdefault(number, len(loops) - 1)
@@ -276,7 +276,7 @@ def _loops(segments: list[Segment]) -> list[Loop]:
 
 
 def flaws(interchange: Interchange) -> list[X12Flaw]:
-    """All that is wrong with the envelope and the HL tree, in the order of the segments; empty if it is whole."""
+    """All flaws of the envelope and the HL tree, in the order of the segments."""
     found = [*interchange.noticed, *_isa_flaws(interchange)]
     found += _trailer_flaws(interchange.isa, 13, "IEA", interchange.iea, len(interchange.groups), "groups")
     for group in interchange.groups:
@@ -310,7 +310,7 @@ def _trailer_flaws(
         yield _flaw(head, f"{head.name} has no {name}")
         return
     if trailer.get(1).lstrip("0") != str(count or "") or not trailer.get(1):
-        yield _flaw(trailer, f"{name}01 says {_quote(trailer.get(1))}, and the {counted} are {count}")
+        yield _flaw(trailer, f"{name}01 is {_quote(trailer.get(1))}, but there are {count} {counted}")
     if trailer.get(2) != head.get(control) or not trailer.get(2):
         opened = f"{head.name}{control:02} is {_quote(head.get(control))}"
         yield _flaw(trailer, f"{name}02 is {_quote(trailer.get(2))}, and {opened}")
@@ -339,12 +339,12 @@ class ElementPosition(NamedTuple):
 
 
 class X12Path(NamedTuple):
-    """Which values of a transaction set are meant."""
+    """A compiled path into a transaction set."""
 
     text: str
     """As it was written."""
     level: str | None
-    """The HL level code whose loops are looked at; None for the whole set."""
+    """The HL level code whose loops are read; None for the whole set."""
     segment: str
     qualifiers: tuple[tuple[ElementPosition, str], ...] = ()
     """What a segment must hold, all of it; one repetition is enough for each."""
@@ -358,13 +358,13 @@ _PATH = re.compile(rf"(?:HL\[([^\]=]+)\]/)?([A-Z][A-Z0-9]{{1,2}})((?:{_QUALIFIER
 
 
 def compile_path(text: str) -> X12Path:
-    """A path such as `HL[23]/EB[1=B][12=Y].7`, or AuthorError with what is wrong with it."""
+    """Compile a path such as `HL[23]/EB[1=B][12=Y].7`; raises AuthorError for an invalid one."""
     match = _PATH.match(text)
     if match is None or match.end() < len(text):
         rest = text[match.end() :] if match else text
         raise AuthorError(
-            f"the X12 path {text!r} is not understood from {rest!r} on; write a segment and an element, as CLM.2, a "
-            "component as SVC.1-2, and what picks the segment as HL[23]/EB[1=B][12=Y].7"
+            f"the X12 path {text!r} is not valid from {rest!r} on; write a segment and an element, as CLM.2, a "
+            "component, as SVC.1-2, or conditions on the segment, as HL[23]/EB[1=B][12=Y].7"
         )
     level, segment, qualifiers, *_, element, component = match.groups()
     return X12Path(
@@ -379,7 +379,7 @@ def compile_path(text: str) -> X12Path:
 def _position(text: str, element: str, component: str | None) -> ElementPosition:
     place = ElementPosition(int(element), int(component) if component else None)
     if 0 in place:
-        raise AuthorError(f"the X12 path {text!r} asks for number 0; the first element is 1, as in ST.1")
+        raise AuthorError(f"the X12 path {text!r} has the number 0; the first element is 1, as in ST.1")
     return place
 
 
@@ -411,7 +411,7 @@ def _at(segment: Segment, place: ElementPosition, marks: X12Delimiters) -> list[
         return []
     text = segment.elements[place.element]
     if segment.elements[0] == "ISA":
-        # It holds the separators themselves, which part nothing here.
+        # The ISA contains the separators themselves, which do not separate here.
         return [text] if place.component in (None, 1) else []
     repetitions = text.split(marks.repetition) if marks.repetition else [text]
     if place.component is None:

@@ -1,4 +1,4 @@
-"""X12 implementation guides: what pyx12, an optional library, has maps of."""
+"""X12 implementation guides, as far as the optional library pyx12 has maps."""
 
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ from meruit.checks.formats.x12 import Segment, TransactionSet, X12Delimiters
 from meruit.errors import AuthorError
 
 MAX_SEGMENTS = 20_000
-"""Of one transaction set that are held against its guide, at about a tenth of a millisecond each."""
+"""The most segments of one transaction set that are validated, at about a tenth of a millisecond each."""
 MAX_COMPLAINTS = 50
 """The most that are listed."""
 
@@ -32,21 +32,21 @@ class X12ImplementationGuide(NamedTuple):
 
 
 def guides_of(set_id: str, version: str) -> list[X12ImplementationGuide]:
-    """The guides of a transaction set in one version; AuthorError where there is none."""
+    """The guides of a transaction set in one version; raises AuthorError where there is none."""
     known = _load_guides()
     found = [one for one in known if (one.set_id, one.version) == (set_id, version)]
     if not found:
         listed = ", ".join(sorted({f"{one.set_id} in {one.version}" for one in known if one.interchange == "00501"}))
-        raise AuthorError(f"valid: no guide of {set_id} in {version} is at hand; there are {listed}, and older ones")
+        raise AuthorError(f"valid: pyx12 has no guide for {set_id} in {version}; it has {listed}, and older ones")
     return found
 
 
 def guide_violations(transaction: TransactionSet, guides: list[X12ImplementationGuide]) -> list[str]:
-    """What a transaction set does that its guide does not allow; nothing where it is valid."""
+    """The violations of a transaction set against its guide; empty where it is valid."""
     from pyx12.map_walker import walk_tree
 
     guide = _select_guide(transaction, guides)
-    told = [
+    violations = [
         f"{name} is {segment.get(element)!r}, and the guide says {wanted}"
         for name, segment, element, wanted in (
             ("ISA12", transaction.isa, 12, guide.interchange),
@@ -64,12 +64,12 @@ def guide_violations(transaction: TransactionSet, guides: list[X12Implementation
             node = found
             # ST and SE are the envelope's.
             faults = [*faults, *(() if segment.name in ("ST", "SE") else found.is_valid_errors(parsed)[1])]
-        told += [f"segment {segment.number}: {fault.err_str}" for fault in faults]
-        if len(told) >= MAX_COMPLAINTS:
-            return told[:MAX_COMPLAINTS]
+        violations += [f"segment {segment.number}: {fault.err_str}" for fault in faults]
+        if len(violations) >= MAX_COMPLAINTS:
+            return violations[:MAX_COMPLAINTS]
     if len(transaction.segments) > MAX_SEGMENTS:
-        told.append(f"it has more than {MAX_SEGMENTS:,} segments, and the others were not looked at")
-    return told
+        violations.append(f"it has more than {MAX_SEGMENTS:,} segments; the others were not validated")
+    return violations
 
 
 def _select_guide(transaction: TransactionSet, guides: list[X12ImplementationGuide]) -> X12ImplementationGuide:
@@ -100,7 +100,7 @@ def _load_guides() -> list[X12ImplementationGuide]:
 
 @lru_cache(maxsize=16)
 def _map(file: str) -> Any:
-    """A guide's map, read once: a tenth of a second each. What is counted on a walk is kept by the walker."""
+    """A guide's map, read once: a tenth of a second each. The walker keeps the counts, not the map."""
     from pyx12.map_if import load_map_file
     from pyx12.params import ParamsBase
 

@@ -1,4 +1,4 @@
-"""Words as they are heard: case, punctuation and typography do not matter, and a number is its digits however said."""
+"""Spoken words: case, punctuation and typography are ignored, and a number is its digits in any spoken form."""
 
 import re
 import unicodedata
@@ -17,7 +17,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def follows(said: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    """Whether the wanted words stand in what was said, next to each other and in order."""
+    """Whether the wanted words occur next to each other and in order."""
     size = len(wanted)
     return any(said[start : start + size] == wanted for start in range(len(said) - size + 1))
 
@@ -26,7 +26,7 @@ def follows(said: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
 
 
 class SpeechPause(IntEnum):
-    """What stands between a word and the one before it."""
+    """The pause between a word and the one before it."""
 
     NONE = 0
     SHORT = 1
@@ -68,11 +68,11 @@ _SCALES = {"thousand": 1_000, "million": 1_000_000}
 _TIMES = {"double": 2, "triple": 3}
 _OH = ("oh", "o")
 MAX_FACTOR = 6
-"""Digits of a number that may stand before thousand."""
+"""Digits of a number that may come before thousand."""
 
 
 def tokenize_speech(text: str) -> tuple[SpeechToken, ...]:
-    """What is heard when a text is spoken."""
+    """Split text into spoken words and numbers."""
     pieces = _pieces(text)
     heard: list[SpeechToken] = []
     at = 0
@@ -87,7 +87,7 @@ def tokenize_speech(text: str) -> tuple[SpeechToken, ...]:
 
 
 def units(text: str) -> tuple[str, ...]:
-    """The words and digits of a phrase, to be looked for."""
+    """The words and digits of a phrase to search for."""
     return tuple(unit for token in tokenize_speech(text) for unit in token.units)
 
 
@@ -97,7 +97,7 @@ def digits_of(text: str) -> tuple[str, ...]:
 
 
 def _pieces(text: str) -> list[_SpeechPiece]:
-    # Folding case can take a text apart again.
+    # Folding case can undo the normalization.
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).translate(_APOSTROPHES)
     pieces: list[_SpeechPiece] = []
     end = 0
@@ -258,7 +258,7 @@ def _tokens(said: Sequence[SpeechToken], wanted: tuple[str, ...], first: int, la
     return used[::-1] or None
 
 
-# Denying
+# Negation
 
 NEGATORS = frozenset(
     {
@@ -269,13 +269,13 @@ NEGATORS = frozenset(
         *("shouldnt", "wasnt", "werent", "wont", "wouldnt"),
     }
 )
-"""Words that turn what follows round; those in n't are recognised by that."""
+"""Words that negate what follows; words in n't are recognised by their ending."""
 NEGATION_REACH = 3
-"""Words before a phrase in which a negator still means it, as in `has not yet been approved`."""
+"""Words before a phrase in which a negator still applies, as in `has not yet been approved`."""
 
 
 def find_negator(said: Sequence[SpeechToken], span: SpeechSpan) -> str | None:
-    """The word that denies what is said there: one just before it in the same sentence, or between its words."""
+    """The word that negates the phrase: just before it in the same sentence, or between its words."""
     before = []
     for place in range(span.start - 1, max(span.start - 1 - NEGATION_REACH, -1), -1):
         if said[place + 1].pause is SpeechPause.LONG:
