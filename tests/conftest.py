@@ -15,10 +15,17 @@ if ROOT not in sys.path:
 LONG = ("outcomes/rescore/test_ray.py", "faults/test_", "e2e/test_", "test_docs.py", "cli/commands/test_demo.py")
 """What takes long is begun first: the last test of all is one that every other worker waits for."""
 
-pytest_plugins = ["tests.sampling", "tests.at_hand", "tests.migrating", "tests.postgres", "tests.servers.running", "tests.fixtures"]
+pytest_plugins = [
+    "tests.sampling",
+    "tests.at_hand",
+    "tests.migrating",
+    "tests.postgres",
+    "tests.servers.running",
+    "tests.fixtures",
+]
 
-# A loaded machine is no bug: speed is measured in speed/, never in a test. The same examples each time, so that a change
-# is judged by what it changes; `make thorough` looks for new ones.
+# No deadline: speed is measured in speed/, never in a test. The same examples each time, so that a red run shows what a
+# change broke; `make thorough` draws new ones.
 settings.register_profile(
     "meruit",
     deadline=None,

@@ -6,6 +6,7 @@ import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -54,11 +55,11 @@ def test_a_command_names_the_extra_that_it_needs(tmp_path: Path, words: list[str
 
 
 @pytest.mark.parametrize(("module", "tier"), [(expression, Tier.EXPR), (interpreter, Tier.PYTHON)])
-def test_custom_code_names_its_extra(monkeypatch: pytest.MonkeyPatch, module: object, tier: Tier) -> None:
+def test_custom_code_names_its_extra(monkeypatch: pytest.MonkeyPatch, module: ModuleType, tier: Tier) -> None:
     def missing(name: str) -> str:
         raise metadata.PackageNotFoundError(name)
 
-    engine = module.engine  # type: ignore[attr-defined] - both modules have it
+    engine = module.engine
     engine.cache_clear()
     monkeypatch.setattr(metadata, "version", missing)
     try:

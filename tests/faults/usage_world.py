@@ -102,7 +102,10 @@ class World:
         return Reconciler(store or self.store, {one.name: one for one in known}, **more)
 
     def round(
-        self, *accounts: Account, choice: UsageRunFilter = UsageRunFilter(), said: list[tuple[str, str]] | None = None
+        self,
+        *accounts: Account,
+        choice: UsageRunFilter = UsageRunFilter(),  # noqa: B008 - frozen
+        said: list[tuple[str, str]] | None = None,
     ) -> ReconcileSummary:
         """One round now, by a process that has just been started."""
         heard = [] if said is None else said
