@@ -95,7 +95,7 @@ def recorded(step: str, at: datetime, tokens: Tokens, run_id: str) -> tuple[Mete
 
 
 def made(agent: str, task: str, number: int, chance: random.Random) -> tuple[UsageRecord, list[Observation]]:
-    """One run with the looks at it, and what they come to."""
+    """Build one run, its observations and its verdict."""
     rate, size = AGENTS[agent]
     run_id, started = f"{agent}-{task}-{number}", START + timedelta(minutes=chance.randrange(0, 3_000))
     success = chance.random() < rate
@@ -140,7 +140,7 @@ def made(agent: str, task: str, number: int, chance: random.Random) -> tuple[Usa
 
 
 def world() -> tuple[list[UsageRecord], dict[str, list[Observation]]]:
-    """Every run, and the looks at each."""
+    """Build every run with its observations."""
     chance = random.Random(20)  # noqa: S311 - an example's numbers
     found = [made(agent, task, number, chance) for agent in AGENTS for task in TASKS for number in range(1, TRIES + 1)]
     records = [msgspec.structs.replace(record, seq=seq) for seq, (record, _) in enumerate(found, start=1)]

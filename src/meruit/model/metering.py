@@ -149,7 +149,7 @@ class MeteredRun(Record, frozen=True):
 
     @property
     def local(self) -> Tokens | None:
-        """The sum of all steps; None where a step that may have used tokens has no count, or there is no step."""
+        """The sum of all steps; None where a step that may have used tokens has no count, or the run has no steps."""
         return self.for_judging.local
 
     @property

@@ -55,12 +55,12 @@ WIDTHS = {"1m": (MINUTE_S, 60, 1440), "1h": (HOUR_S, 24, 168), "1d": (DAY_S, 7, 
 ROWS = (100, 1000)
 """How many rows a page of analytics has by default and at most."""
 TOP_GROUPS = 100
-"""What the older report keeps of each bucket."""
+"""How many groups of each bucket the older report has."""
 MAX_GROUP_BY = 5
 MAX_RANGE_S, MAX_MINUTES_S = 31 * DAY_S, DAY_S
 """The longest range of analytics, and that of its minutes."""
 EARLIEST = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
-"""What analytics begin with."""
+"""The first day of analytics."""
 HISTORY_S = 365 * DAY_S
 CENTS = 100
 INVALID_PAGE = "page: Invalid page token"
@@ -108,7 +108,7 @@ _LEGACY_FILTERS = {"models": "model", "products": "product", "speeds": "speed", 
 
 
 _TOKEN_TYPES = {"input": "uncached_input_tokens", "output": "output_tokens"}
-# What is not here is of kinds of use that nobody makes here, and null.
+# Fields of other kinds of usage are missing here, and null.
 _FACTS: Facts = {
     "api_key_id": lambda one: call_of(one).key or None,
     "workspace_id": lambda one: call_of(one).project or None,
@@ -127,7 +127,7 @@ _FACTS: Facts = {
 
 
 class Anthropic(ProviderApi):
-    """Anthropic's desk."""
+    """Anthropic's usage APIs."""
 
     scope = "read:analytics"
 
@@ -160,7 +160,7 @@ class Anthropic(ProviderApi):
         return ProviderRefusal(401, "invalid x-api-key" if shown else "x-api-key header is required")
 
     def no_scope(self) -> ProviderRefusal:
-        """That it is no admin key."""
+        """Refuse a key that is not an admin key."""
         return ProviderRefusal(403, "This API key does not have permission to use the specified resource.")
 
     def _messages(self, asked: BillingRequest) -> Json:
@@ -221,7 +221,7 @@ class Anthropic(ProviderApi):
 
         def bucket(span: TimeBucket) -> object:
             sums = sum_by_group(filter(query.is_selected, asked.visible_calls(*span)), query.group)
-            # No row tells what the others come to.
+            # No row has the sum of the omitted groups.
             kept = sorted(sums, key=lambda group: (-sums[group].input - sums[group].output, sort_key(group)))[
                 :TOP_GROUPS
             ]
@@ -232,7 +232,7 @@ class Anthropic(ProviderApi):
 
 
 class _AnthropicQuery(CallSelection):
-    """A question about a range of time, with all that Anthropic finds wrong with it."""
+    """A request about a range of time, with Anthropic's validation."""
 
     def __init__(
         self,
@@ -248,7 +248,7 @@ class _AnthropicQuery(CallSelection):
         if "anthropic-version" not in asked.headers:
             raise ProviderRefusal(400, "anthropic-version: header is required")
         self._dimensions = (*filters.values(), *more_groups)
-        # Rows come in the order that is usual here, whichever is asked for.
+        # Rows always come in the default order.
         self._reject_unknown_params(
             [*filters], ("time_bucket_width", "order_by", "order") if analytics else ("bucket_width",)
         )
@@ -266,7 +266,7 @@ class _AnthropicQuery(CallSelection):
             self._width_s = self._width_of_rows()
 
     def with_all(self, group: Group) -> Mapping[str, str | None]:
-        """A group among all that there might be, the others null."""
+        """A group with all possible names; the others are null."""
         return {**dict.fromkeys(self._dimensions), **self.label_group(group)}
 
     def about(self, span: TimeBucket, group: Group) -> Json:
@@ -278,14 +278,14 @@ class _AnthropicQuery(CallSelection):
         }
 
     def buckets(self, bucket: Callable[[TimeBucket], object]) -> Json:
-        """The page that is asked for, bucket by bucket."""
+        """The requested page, bucket by bucket."""
         page = bucket_page(self._asked, self._whole, self._width_s, self._limit, bucket)
         if page is None:
             raise ProviderRefusal(400, INVALID_PAGE)
         return page
 
     def rows(self, write: Callable[[TimeBucket], list[Json]]) -> Json:
-        """The page that is asked for, row by row."""
+        """The requested page, row by row."""
         all_rows = [row for span in split_buckets(self._whole, self._width_s) for row in write(span)]
         page = self._asked.param("page")
         first = 0 if page is None else page_start(page)
@@ -345,10 +345,10 @@ class _AnthropicQuery(CallSelection):
         return TimeBucket(int(start), int(end))
 
     def _width_of_rows(self) -> int:
-        """That of the range, where nobody asks for less."""
+        """The width of the whole range, where none is given."""
         width = self._asked.param("time_bucket_width")
         if width is None:
-            # More than any moment, so that no multiple of it lies within.
+            # Larger than any time, so that no multiple of it lies within.
             return self._whole.end + 1
         _require_supported("time_bucket_width", width, WIDTHS)
         if width == "1m" and self._whole.end - self._whole.start > MAX_MINUTES_S:

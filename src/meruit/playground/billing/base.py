@@ -1,4 +1,4 @@
-"""What the desks of all providers have in common: how a question is read, refused, and answered page by page."""
+"""What the APIs of all providers share: how a request is read, refused, and answered page by page."""
 
 import base64
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from meruit.playground.billing.calls import MINUTE_S, CallCostLine, CallLedger, 
 
 HOUR_S, DAY_S = 60 * MINUTE_S, 24 * 60 * MINUTE_S
 MAX_CACHED = 200_000
-"""Spans of time whose answers are kept ready."""
+"""How many spans of time have a cached response."""
 
 # Any: documents in each provider's own shape.
 Json = dict[str, Any]
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class BillingRequest:
-    """A question, with what is needed to answer it."""
+    """A request, with what is needed to answer it."""
 
     path: str
     params: Mapping[str, Sequence[str]]
@@ -33,13 +33,13 @@ class BillingRequest:
     now: float
     """By the provider's clock."""
     refreshed_at: float
-    """Up to when the provider says that it has counted; late calls make it a liar."""
+    """The watermark that the provider reports; late calls make it wrong."""
     ledger: CallLedger
     sight: CallVisibility
     unfinished: bool = False
-    """Whether the answer is to say that there is more and not where."""
+    """Whether the response has `has_more` without a next page."""
     page_rows: int | None = None
-    """The most on one page, whatever was asked for."""
+    """The most rows on one page, also with a higher limit in the request."""
 
     def param(self, name: str) -> str | None:
         """A parameter that is there once, if it is; the last one counts."""
@@ -52,13 +52,13 @@ class BillingRequest:
 
 
 Endpoint = Callable[[BillingRequest], object]
-"""Answers a question with a document; raises Refused."""
+"""Answers a request with a document; raises Refused."""
 Facts = Mapping[str, Callable[[ProviderCall | CallCostLine], str | None]]
-"""What a provider tells of a call, by the name that it has there; what is not in it is null."""
+"""The fields of a call by their names in the API; missing ones are null."""
 
 
 class CallSelection:
-    """Which calls a question is about, and by what they are told apart."""
+    """The filters and groups of a request."""
 
     def __init__(self, asked: BillingRequest, facts: Facts, filters: Mapping[str, str]) -> None:
         """`filters` are the parameters that narrow it, with what each of them is about."""
@@ -66,7 +66,7 @@ class CallSelection:
         self._facts = facts
         self._filters = {about: {*asked.params[name]} for name, about in filters.items() if name in asked.params}
         self.question = (self.groups, *sorted((about, *sorted(values)) for about, values in self._filters.items()))
-        """What tells it from other choices."""
+        """What identifies this selection."""
 
     def is_selected(self, one: ProviderCall | CallCostLine) -> bool:
         """Whether the filters let a call through."""
@@ -93,35 +93,35 @@ class ProviderApi(ABC):
     @property
     @abstractmethod
     def endpoints(self) -> Mapping[str, Endpoint]:
-        """What answers the questions, by path."""
+        """The handlers, by path."""
 
     @abstractmethod
     def key(self, headers: Mapping[str, str]) -> str:
-        """The key that a question shows; empty where there is none."""
+        """The key of a request; empty where it has none."""
 
     @abstractmethod
     def error_document(self, refused: ProviderRefusal) -> Json:
-        """A refusal in this provider's words."""
+        """Build an error response as this provider does."""
 
     @abstractmethod
     def no_key(self, shown: str) -> ProviderRefusal:
-        """That a key is wrong, or missing."""
+        """Refuse a key that is wrong or missing."""
 
     def no_scope(self) -> ProviderRefusal:
-        """That a key is good, but not for this."""
+        """Refuse a valid key without the permission."""
         return ProviderRefusal(403, f"This key may not do this; it lacks {self.scope}.")
 
     def too_many(self) -> ProviderRefusal:
-        """That there were too many questions."""
+        """Refuse a request over the rate limit."""
         return ProviderRefusal(429, "Rate limit reached for requests.", code="rate_limit_exceeded")
 
     def down(self, status: int) -> ProviderRefusal:
-        """That the provider itself has failed."""
+        """Build the response of a server error."""
         return ProviderRefusal(status, "The server had an error while processing your request. Sorry about that!")
 
 
 def bearer(headers: Mapping[str, str]) -> str:
-    """The token that a question shows; empty where there is none."""
+    """The bearer token of a request; empty where it has none."""
     scheme, _, shown = headers.get("authorization", "").partition(" ")
     return shown.strip() if scheme.lower() == "bearer" else ""
 
@@ -163,7 +163,7 @@ def paging_fields(asked: BillingRequest, following: str | None) -> dict[str, obj
 
 
 class BucketCache:
-    """Answers for spans of time in which nothing changes any more, ready to be sent."""
+    """Cached responses for spans of time that do not change any more."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[object, ...], msgspec.Raw] = {}
@@ -176,7 +176,7 @@ class BucketCache:
         question: tuple[object, ...],
         write: Callable[[Iterable[ProviderCall]], Json],
     ) -> msgspec.Raw:
-        """What `write` makes of the calls that can be seen in a span; `question` tells it from others of that span."""
+        """What `write` makes of the calls that can be seen in a span; `question` identifies it within that span."""
         if asked.ledger.written != self._written or len(self._kept) > MAX_CACHED:
             self._kept.clear()
             self._written = asked.ledger.written
@@ -198,12 +198,12 @@ def moment(seconds: float) -> str:
 
 
 def page_token(place: int) -> str:
-    """Where the next page begins, so that nobody is tempted to read it."""
+    """Encode where the next page begins as an opaque token."""
     return "page_" + base64.urlsafe_b64encode(str(place).encode()).decode()
 
 
 def page_start(page: str) -> int | None:
-    """Where a page begins; None for what is no token of ours."""
+    """Decode where a page begins; None for a token that is not valid."""
     try:
         where = int(base64.urlsafe_b64decode(page.removeprefix("page_")))
     except ValueError:

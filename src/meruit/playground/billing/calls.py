@@ -9,9 +9,9 @@ from typing import NamedTuple
 from meruit.model.usage import Tokens
 
 MINUTE_S = 60
-"""No API here tells anything finer."""
+"""The finest unit of time in these APIs."""
 SMALLEST = Decimal("1e-12")
-"""To how much of a dollar a line of the bill is told."""
+"""The precision of a line of the bill, in dollars."""
 
 
 class Counts(NamedTuple):

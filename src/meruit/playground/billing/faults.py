@@ -1,4 +1,4 @@
-"""What can go wrong at a provider, all of it repeatable: the same seed and the same questions, the same faults."""
+"""Faults of a provider, repeatable: the same seed and the same requests give the same faults."""
 
 import hashlib
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class OutageKind(StrEnum):
 
 
 class Outage(NamedTuple):
-    """Nobody gets an answer from one moment to before another."""
+    """No request is answered between two times."""
 
     start: datetime
     end: datetime
@@ -30,7 +30,7 @@ class Outage(NamedTuple):
 
 
 class Dip(NamedTuple):
-    """Whoever looks from one moment to before another sees less than was there to be seen before."""
+    """Requests between two times see fewer calls than before."""
 
     start: datetime
     end: datetime
@@ -44,17 +44,17 @@ class Faults:
 
     outages: Sequence[Outage] = ()
     rate_limited: float = 0.0
-    """The share of questions answered 429."""
+    """The share of requests answered 429."""
     per_minute: int | None = None
-    """How many questions a minute of the clock takes; one more is answered 429."""
+    """How many requests a minute are answered; one more is answered 429."""
     retry_after_s: int = 1
-    """What a refusal by chance tells its caller to wait."""
+    """The Retry-After of a random 429."""
     broken_off: float = 0.0
-    """The share of answers that end half-way, with their connection."""
+    """The share of responses that break off."""
     unfinished: float = 0.0
-    """The share of pages that say that there are more and not where."""
+    """The share of pages with `has_more` and without a next page."""
     malformed: float = 0.0
-    """The share of answers that are no JSON."""
+    """The share of responses that are not valid JSON."""
     dips: Sequence[Dip] = ()
     late: float = 0.0
     """The share of calls that show only after `late_by`; it holds for calls made from then on."""
@@ -63,7 +63,7 @@ class Faults:
     """How far the provider's clock is ahead; what it calls the future is by that clock."""
 
     def outage(self, now: datetime) -> OutageKind | None:
-        """Whether nobody gets an answer now, and how that looks."""
+        """The outage at this time; None where the provider is up."""
         return next((one.kind for one in self.outages if one.start <= now < one.end), None)
 
     def loss_share(self, now: datetime) -> float:

@@ -24,7 +24,7 @@ INVALID = 422
 
 
 class LiteLLM(ProviderApi):
-    """The proxy's desk; its master key reads all."""
+    """The API of a LiteLLM proxy; its master key reads all."""
 
     scope = "proxy_admin"
 
@@ -38,14 +38,14 @@ class LiteLLM(ProviderApi):
         return bearer(headers)
 
     def error_document(self, refused: ProviderRefusal) -> Json:
-        """As the proxy says it; what its framework finds wrong with a question is said by that."""
+        """Build an error as the proxy does; validation errors come from its framework."""
         if refused.status == INVALID:
             return {"detail": [{"type": "value_error", "loc": ["query", refused.param], "msg": refused.message}]}
         kind = _KINDS.get(refused.status, "internal_server_error")
         return {"error": {"message": refused.message, "type": kind, "param": "None", "code": str(refused.status)}}
 
     def no_key(self, shown: str) -> ProviderRefusal:
-        """Missing, or none of its own."""
+        """Refuse a missing or unknown key."""
         if not shown:
             return ProviderRefusal(401, "Authentication Error, No api key passed in.")
         return ProviderRefusal(
@@ -69,14 +69,14 @@ class LiteLLM(ProviderApi):
 
     def _one(self, asked: BillingRequest) -> list[Json | None]:
         found = asked.ledger.find(asked.param("request_id") or "")
-        # One that is not known is a null in the list.
+        # An unknown call is a null in the list.
         return [_row(found) if found is not None and asked.sight.shows(found) else None]
 
 
 def _matching_calls(asked: BillingRequest) -> list[ProviderCall]:
     start, end = _date(asked, "start_date"), _date(asked, "end_date")
     wanted = {name: asked.param(param) for param, name in _FILTERS.items() if param in asked.params}
-    # The end is inclusive: whoever asks hour by hour gets a call at the full hour twice.
+    # The end is inclusive: requests hour by hour return a call at the full hour twice.
     calls = [call for call in asked.visible_calls(start, end + 1) if call.at <= end]
     return [call for call in calls if all(getattr(call, name) == value for name, value in wanted.items())]
 

@@ -77,7 +77,7 @@ COST_KIND = OpenAIUsageKind(
 
 
 class OpenAI(ProviderApi):
-    """OpenAI's desk."""
+    """OpenAI's usage APIs."""
 
     scope = "api.usage.read"
 
@@ -102,7 +102,7 @@ class OpenAI(ProviderApi):
         }
 
     def no_key(self, shown: str) -> ProviderRefusal:
-        """Missing, or wrong; a wrong one is told back in part."""
+        """Refuse a missing or wrong key; part of a wrong one is quoted."""
         if not shown:
             return ProviderRefusal(401, "Missing bearer authentication in header")
         return ProviderRefusal(401, f"Incorrect API key provided: {shown[:3]}***{shown[-4:]}.", code="invalid_api_key")
@@ -146,7 +146,7 @@ class OpenAI(ProviderApi):
 
 
 class _OpenAIQuery(CallSelection):
-    """A question about spans of time, with all that OpenAI finds wrong with it."""
+    """A request about a range of time, with OpenAI's validation."""
 
     def __init__(
         self, asked: BillingRequest, kind: OpenAIUsageKind, widths: Mapping[str, tuple[int, int, int]]
@@ -166,7 +166,7 @@ class _OpenAIQuery(CallSelection):
         self._whole = self._range()
 
     def page(self, bucket: Callable[[TimeBucket], object]) -> Json:
-        """The buckets of the page that is asked for."""
+        """The buckets of the requested page."""
         page = bucket_page(self._asked, self._whole, self._width_s, self._limit, bucket)
         if page is None:
             raise ProviderRefusal(400, "Invalid 'page': it is not a cursor of this query.", param="page")
@@ -213,7 +213,7 @@ _FACTS: Facts = {
     "api_key_id": lambda one: call_of(one).key or None,
     "model": lambda one: call_of(one).model or None,
     "line_item": lambda one: f"{one.call.model}, {one.side}_tokens" if isinstance(one, CallCostLine) else None,
-    # As of a service account, which is no user, that calls in the ordinary way.
+    # As for a service account: no user, standard processing.
     "batch": lambda _: "false",
     "service_tier": lambda _: "default",
     "api_source": lambda _: "unlabeled",

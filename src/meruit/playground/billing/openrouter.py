@@ -12,11 +12,11 @@ from meruit.playground.billing.calls import ProviderCall
 
 GENERATION = "/api/v1/generation"
 NORMALISED = 0.9
-"""Beside what the model itself counted it tells what one tokenizer for all makes of it, which is another number."""
+"""How much the count of the common tokenizer differs from the model's own."""
 
 
 class OpenRouter(ProviderApi):
-    """OpenRouter's desk; any key of an account reads its calls."""
+    """OpenRouter's API; any key of an account reads its calls."""
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:
@@ -32,7 +32,7 @@ class OpenRouter(ProviderApi):
         return {"error": {"message": refused.message, "code": refused.status}}
 
     def no_key(self, shown: str) -> ProviderRefusal:
-        """Missing, or nobody's."""
+        """Refuse a missing or unknown key."""
         return ProviderRefusal(401, "User not found." if shown else "No auth credentials found")
 
     def _generation(self, asked: BillingRequest) -> Json:

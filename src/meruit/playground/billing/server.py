@@ -1,11 +1,11 @@
-"""A provider on loopback that counts tokens for others, and says so late, by its own rules, and not always.
+"""A provider on this machine that counts tokens and serves the usage APIs of several providers.
 
     with ProviderServer(clock=clock) as server:
-        server.use(clock(), "gpt-6", Tokens(100, 20), key="key_lane_1")
+        server.use(clock(), "gpt-6", Tokens(100, 20), key="key_1")
         httpx.get(f"{server.url}/v1/organization/usage/completions", ...)
 
-It speaks the usage APIs of several providers over one set of calls. A call that was made shows only after a while, by
-the clock that the server is given; `truth` is what was really used, `seen` what the APIs say of it at a moment.
+All APIs show the same calls. A call becomes visible only after a delay, by the clock that the server is given; `truth`
+is what was really used, `seen` what the APIs show at a time.
 """
 
 import threading
@@ -67,7 +67,7 @@ class ProviderServer:
         page_rows: int | None = None,
         faults: Faults | None = None,
     ) -> None:
-        """`delay` is how long after a call it shows, `page_rows` the most on one page, whatever was asked for."""
+        """`delay` is how long after a call it shows, `page_rows` the most rows on one page."""
         self.clock = clock
         self.delay = delay
         self.admin_key = admin_key
@@ -77,7 +77,7 @@ class ProviderServer:
         self.faults = faults or Faults()
         """May be changed at any time."""
         self.calls: Counter[str] = Counter()
-        """Questions by path, those that were refused included."""
+        """Requests by path, including refused ones."""
         self.statuses: Counter[int] = Counter()
         """How they were answered; 0 is not at all, or not to the end."""
         self.closing = threading.Event()
@@ -178,7 +178,7 @@ class ProviderServer:
             return sum((call.cost for call in calls if call.cost is not None), Decimal(0))
 
     def answer(self, target: str, headers: Mapping[str, str]) -> ProviderAnswer:
-        """What is said to a question."""
+        """Answer a request."""
         with self._lock:
             said = self._answer(target, headers)
             self.statuses[0 if said.half or said.how is not None else said.status] += 1
@@ -225,7 +225,7 @@ class ProviderServer:
             raise desk.no_scope()
 
     def _wait_s(self, now: datetime, target: str) -> int:
-        """How long a caller that asks too much is told to wait; 0 for one that does not."""
+        """The Retry-After of a caller over the rate limit; 0 for any other."""
         if self._by_chance(self.faults.rate_limited, "rate", target):
             return self.faults.retry_after_s
         if self.faults.per_minute is not None:
@@ -260,7 +260,7 @@ class ProviderServer:
         return ProviderAnswer(200, content, half=self._by_chance(self.faults.broken_off, "broken off", target))
 
     def _by_chance(self, share: float, what: str, target: str) -> bool:
-        # By how often the very same was asked: what others ask meanwhile makes no difference.
+        # By how often the same request was made, so that other requests make no difference.
         return is_triggered(share, self.seed, what, f"{target}\n{self._asked_before[target]}")
 
 
@@ -291,13 +291,13 @@ def _refusal(desk: ProviderApi, refused: ProviderRefusal, headers: Mapping[str, 
 
 class _ProviderHttpServer(ThreadingHTTPServer):
     daemon_threads = True
-    # Callers that gave up leave connections behind, for which nobody should wait.
+    # Do not wait for connections that callers have abandoned.
     block_on_close = False
     request_queue_size = 128
     provider: ProviderServer
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A caller that went away is no news."""
+        """Ignore a caller that went away."""
 
 
 class _Handler(BaseHTTPRequestHandler):
