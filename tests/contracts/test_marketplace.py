@@ -171,7 +171,7 @@ def test_criteria_that_an_idle_agent_meets_are_refused(desk: Desk) -> None:
         desk.publish(success_criteria=EASY)
     with pytest.raises(NullAgentPasses, match="echo"):
         desk.publish(success_criteria=ECHO, input={"question": "what is it"})
-    assert desk.publish(success_criteria=ECHO, input={"reference": "what agents do not see"}).criteria is not None
+    assert desk.publish(success_criteria=ECHO, input={"reference": "hidden from every agent"}).criteria is not None
     assert len(desk.events_of("work.submitted")) == 1
 
 
