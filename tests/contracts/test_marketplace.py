@@ -286,13 +286,14 @@ def test_another_tenants_contract_is_none(desk: Desk, shared: Store) -> None:
 
 
 def test_work_is_the_same_however_often_and_however_large(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "MAX_KNOWN", 1)
+    monkeypatch.setattr(work, "MAX_CACHED", 1)
+    desk.market = Marketplace(desk.market.registrar)
     large = {"document": "x" * SMALL_BYTES, "reference": "y"}
     contracts = [desk.award(input=given) for given in ({"a": 1}, {"b": 2}, large)]
     for _ in range(2):
         inputs = [desk.market.find_contract(desk.actor, contract_id).input for contract_id in contracts]
         assert inputs == [{"a": 1}, {"b": 2}, large]
-    assert len(desk.market._known) == 1
+    assert len(desk.market._cached_works) == 1
 
 
 def test_an_input_that_is_not_json_is_refused(desk: Desk) -> None:

@@ -37,6 +37,7 @@ from meruit.model.governance import (
     GovernanceResult,
     Policy,
 )
+from meruit.model.lru import LruCache
 from meruit.model.outcome import Labels
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import PRIVATE_INPUTS, Work
@@ -46,7 +47,7 @@ from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.lint.criteria import AT_ONCE, null_agents
 
 NO_CRITERIA = SuccessCriteria(criteria=())
-MAX_KNOWN = 256
+MAX_CACHED = 256
 """How many works are cached."""
 PATIENCE_S = 10.0
 """How long a remote governance service may take to answer before the contract is held."""
@@ -77,7 +78,7 @@ class Marketplace:
         """None where governance is off."""
         self._remote = remote
         self._patience_s = patience_s
-        self._known: dict[tuple[str, str], tuple[WorkRow, dict[str, Any]]] = {}
+        self._cached_works = LruCache[tuple[str, str], tuple[WorkRow, dict[str, Any]]](MAX_CACHED)
 
     def publish(self, actor: Actor, submission: WorkSubmission) -> SubmitWork:
         """Work ready to be recorded; raises CriteriaError, NullAgentPasses, CanaryShown, UnknownName, AmountTooLarge.
@@ -128,16 +129,14 @@ class Marketplace:
         """The contract and its work; raises NotFound."""
         with self.store.database.reading() as connection:
             contract = contracts.find(connection, actor.scope, contract_id)
-            known = self._known.get((actor.tenant, contract.work_id))
+            known = self._cached_works.get((actor.tenant, contract.work_id))
             if known is not None:
                 return ContractWithWork(contract, *known)
             work = works.find(connection, actor.tenant, contract.work_id)
             case = ContractWithWork(contract, work, works.input_of(connection, actor.tenant, work, self.store.blobs))
         if len(payload_bytes(case.input) or b"") <= SMALL_BYTES:
             # Work never changes. Only small works are cached.
-            self._known[actor.tenant, work.id] = (case.work, case.input)
-            if len(self._known) > MAX_KNOWN:
-                self._known.pop(next(iter(self._known)), None)
+            self._cached_works.put((actor.tenant, work.id), (case.work, case.input))
         return case
 
     async def completion(self, request: ContractRequest, case: ContractWithWork, handed: HandedIn) -> CompleteContract:

@@ -5,8 +5,8 @@ from meruit.contracts.store import read as contracts
 from meruit.contracts.store.read import ContractSnapshot
 from meruit.contracts.store.transaction import Actor
 from meruit.errors import WrongState
+from meruit.outcomes.records import OutcomeFilter, OutcomeFilterField, criteria_from
 from meruit.outcomes.rescore.run import LocalRunner, Skip, rescore
-from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField, criteria_from
 
 
 def rejudge(marketplace: Marketplace, actor: Actor, contract_id: str, reason: str) -> ContractSnapshot:

@@ -31,7 +31,7 @@ from meruit.contracts.store.transaction import BILLS, ContractTransaction, finge
 from meruit.contracts.store.work import find_for_writing
 from meruit.contracts.token_terms import token_payments_by_run
 from meruit.errors import WrongState
-from meruit.governance.store import find_paid_contract, forget_paid_evidence, record_paid_evidence
+from meruit.governance.records import find_paid_contract, forget_paid_evidence, record_paid_evidence
 from meruit.log.commitment import SALT_BYTES
 from meruit.log.entries import NO_CRITERIA, ReleaseEntry, ReversalEntry, SettlementEntry
 from meruit.model.contract import Contract, ContractState, SettleWhen
@@ -41,10 +41,9 @@ from meruit.model.money import Bill, ContractTokenUse
 from meruit.model.numbers import in_units
 from meruit.model.prices import RunCosts
 from meruit.model.verdict import VerificationResult
-from meruit.outcomes.store.read import criteria_from
-from meruit.outcomes.store.write import AddVersions, NewVersion
+from meruit.outcomes.records import AddVersions, NewVersion, criteria_from
 from meruit.store import tables
-from meruit.usage.store.write import RecordPrices
+from meruit.usage.records import RecordPrices
 
 ON_HOLD = "on_hold"
 USAGE_UNVERIFIED = "usage_unverified"

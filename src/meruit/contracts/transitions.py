@@ -41,7 +41,7 @@ from meruit.contracts.store.work import WorkRow, find_for_writing
 from meruit.errors import NotFound, WrongState
 from meruit.governance.evaluate import combine_results, govern, rule_versions
 from meruit.governance.history import SubmissionFingerprints
-from meruit.governance.store import add_history, find_paid_contract, record_history
+from meruit.governance.records import add_history, find_paid_contract, record_history
 from meruit.judge.verdict import apply_governance, rejudge
 from meruit.log.commitment import commitment
 from meruit.log.entries import AwardEntry, DisputeEntry, GovernanceEntry, ResolutionEntry
@@ -52,8 +52,7 @@ from meruit.model.governance import Disposition, Dossier, GovernanceCheck, Gover
 from meruit.model.money import Bill
 from meruit.model.numbers import in_units
 from meruit.model.verdict import GovernanceStatus, Reason, ReasonCode, VerificationResult
-from meruit.outcomes.store.read import criteria_from
-from meruit.outcomes.store.write import NewOutcome
+from meruit.outcomes.records import NewOutcome, criteria_from
 from meruit.store import tables
 from meruit.store.transaction import WriteTransaction
 

@@ -18,7 +18,7 @@ from meruit.model.numbers import Number, in_units
 from meruit.model.record import Record
 from meruit.model.time import from_micros, to_micros
 from meruit.model.verdict import GovernanceStatus, Verdict, VerificationResult
-from meruit.outcomes.store.write import result_from
+from meruit.outcomes.records import result_from
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 

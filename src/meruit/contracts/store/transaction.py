@@ -17,16 +17,11 @@ from meruit.model.contract import Contract
 from meruit.model.events import EventType
 from meruit.model.money import Bill, ContractTokenUse
 from meruit.model.time import from_micros
-from meruit.outcomes.store.write import (
-    ERASED,
-    LATEST_RESULTS,
-    LatestResult,
-    result_from,
-)
+from meruit.outcomes.records import ERASED, LATEST_RESULTS, LatestResult, result_from
 from meruit.store import tables
 from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
-from meruit.usage.store.by_contract import find_in_transaction
+from meruit.usage.records import find_in_transaction
 
 _CHANGING = (
     *("state", "escrow", "started_at", "completed_at", "settled_at", "outcome_id", "completion", "evidence"),

@@ -18,8 +18,7 @@ from meruit.model.numbers import in_units
 from meruit.model.record import Record
 from meruit.model.time import from_micros
 from meruit.model.work import PRIVATE_INPUTS
-from meruit.outcomes.store.read import criteria_body
-from meruit.outcomes.store.write import commit_criteria
+from meruit.outcomes.records import commit_criteria, criteria_body
 from meruit.store import tables
 from meruit.store.blobs import BlobStore, EvidencePart
 from meruit.store.database import MAX_PAGE
