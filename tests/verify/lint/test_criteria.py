@@ -12,7 +12,7 @@ from meruit.model.criterion import SuccessCriteria
 from meruit.model.kinds import SHARES
 from meruit.model.work import PRIVATE_INPUTS
 from meruit.verify.engine import VerificationEngine
-from meruit.verify.lint.criteria import Gold, LintFinding, LintReport, Severity, lint, null_agents
+from meruit.verify.lint.criteria import Gold, LintReport, Severity, lint, null_agents
 from meruit.verify.lint.mutations import MAX_SIZE
 
 
@@ -53,13 +53,14 @@ def test_criteria_that_ask_for_work_hold() -> None:
 def test_an_empty_text_must_not_pass() -> None:
     found = report(criterion(comparison="lte", threshold=100))
     assert not found.ok
-    assert "an agent that returns an empty text passes" in found.findings[0].message
+    assert found.findings[0].code == "null_agent_passes"
+    assert found.null_agents["an empty text"] == "pass"
 
 
 def test_an_agent_that_echoes_its_input_must_not_pass() -> None:
     found = report(criterion(), work_input={"question": "what is it", "n": 3})
     assert codes(found) == ["null_agent_passes"]
-    assert "an echo of the input" in found.findings[0].message
+    assert found.null_agents["an echo of the input"] == "pass"
 
 
 def test_an_agent_that_is_only_fast_must_not_pass() -> None:
@@ -139,7 +140,7 @@ def test_trying_stops_once_every_criterion_has_failed() -> None:
 def test_gold_must_pass() -> None:
     found = report(criterion(threshold=9), gold={"text": "too short"})
     assert codes(found) == ["gold_fails"]
-    assert "(fail, success False): word_count is required and not met" in found.findings[0].message
+    assert "word_count" in found.findings[0].message
 
 
 def test_gold_that_succeeds_with_too_low_a_score_does_not_pass() -> None:
@@ -304,9 +305,8 @@ def test_a_criterion_that_can_go_both_ways_is_fine_on_paper(changes: dict[str, A
 def test_a_share_of_what_is_none_is_an_error(metric: str, natural: str, declared: str) -> None:
     found = report(criterion(metric=metric, metric_type=declared, threshold=0.5))
     assert ("wrong_type", metric) in [(finding.code, finding.criterion_id) for finding in found.findings]
-    assert f"{metric} is no share of anything; its metric_type is {natural}, not {declared}" in [
-        finding.message for finding in found.findings
-    ]
+    messages = [finding.message for finding in found.findings if finding.code == "wrong_type"]
+    assert any(metric in one and natural in one and declared in one for one in messages)
     assert not found.ok
 
 
@@ -336,7 +336,7 @@ def test_required_criteria_that_no_value_meets_together_contradict(one: dict[str
         found = report(*(criterion(**changes) for changes in pair))
         assert "contradictory" in codes(found)
         message = next(finding.message for finding in found.findings if finding.code == "contradictory")
-        assert "no value of word_count meets both" in message
+        assert "word_count" in message
 
 
 @pytest.mark.parametrize(
@@ -366,9 +366,9 @@ def test_criteria_that_some_outcome_satisfies_do_not_contradict(
 
 def test_the_same_criterion_twice_is_a_warning() -> None:
     found = report(criterion(), criterion(id="again", name="Again"), criterion(threshold=3))
-    assert found.findings == [
-        LintFinding(Severity.WARNING, "duplicate", "says the same as 'word_count', so that it counts twice", "again")
-    ]
+    (finding,) = found.findings
+    assert (finding.severity, finding.code, finding.criterion_id) == (Severity.WARNING, "duplicate", "again")
+    assert "'word_count'" in finding.message
     assert found.ok
 
 
@@ -403,7 +403,7 @@ def test_a_minimum_that_nothing_reads_is_a_warning() -> None:
 def test_an_unknown_metric_is_its_authors_error() -> None:
     found = report(criterion(metric="word_cout"))
     assert codes(found) == ["unknown_metric"]
-    assert "did you mean 'word_count'?" in found.findings[0].message
+    assert "'word_count'" in found.findings[0].message
 
 
 def test_params_that_cannot_be_used_are_their_authors_error() -> None:
