@@ -48,8 +48,8 @@ from meruit.api.routes import task_runs as runs
 from meruit.api.server import ShutdownSignal
 from meruit.api.telemetry import Instruments, TelemetryMiddleware
 from meruit.app import build_benchmarks, build_engine, build_marketplace
+from meruit.benchmarks import records as task_runs
 from meruit.benchmarks.service import needs_environment
-from meruit.benchmarks.store import read as task_runs
 from meruit.config import Settings
 from meruit.contracts.transitions import ExpireContracts
 from meruit.errors import SandboxInsecure

@@ -20,7 +20,7 @@ from meruit.api.wire import json_response
 from meruit.benchmarks.service import Benchmarks
 from meruit.config import ServiceSettings
 from meruit.contracts.marketplace import Marketplace
-from meruit.contracts.store.transaction import Actor
+from meruit.contracts.records import Actor
 from meruit.errors import ApiProblem
 from meruit.events.dispatcher import Dispatcher
 from meruit.model.access import Caller

@@ -2,7 +2,7 @@
 
 Read in this order:
 
-- service.py - what other packages use: read events, manage webhooks and dead letters
+- records.py - what other packages use: read events, manage webhooks and dead letters
 - store/outbox.py - the events, the cursors of consumers, and the delivery lease
 - commit_signal.py - wakes readers when a transaction is committed
 - dispatcher.py - delivers events to the log, to webhooks and to event streams

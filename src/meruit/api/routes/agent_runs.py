@@ -31,11 +31,11 @@ from meruit.api.routes.agent_runs_wire import (
 )
 from meruit.api.wire import Key, LabelQuery, Limit, PageCursor, anchor_pattern, json_response
 from meruit.errors import ApiProblem, NotFound, Problem, nearest
-from meruit.events.service import list_events
+from meruit.events.records import list_events
+from meruit.gate import records as agent_reading
 from meruit.gate.limits import DEFAULT_ATTEMPTS, GateLimits
+from meruit.gate.records import CancelRun, QueueRun, ResumeRun
 from meruit.gate.run import AgentRun, RunRequest, RunState
-from meruit.gate.store import read as agent_reading
-from meruit.gate.store.runs import CancelRun, QueueRun, ResumeRun
 from meruit.model.access import Scope
 from meruit.model.events import OutboxEvent
 from meruit.model.time import to_micros

@@ -9,9 +9,9 @@ from msgspec import Meta
 
 from meruit.api.wire import Body, Label
 from meruit.gate.limits import MAX_ATTEMPTS
+from meruit.gate.records import LiveWorker
 from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, GateSubmissionSummary, RunRequest, RunState
 from meruit.gate.state import VerificationState
-from meruit.gate.store.read import LiveWorker
 from meruit.gate.team import Signal, signal_of
 from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict
 from meruit.model.chat import Usage

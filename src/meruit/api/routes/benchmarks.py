@@ -13,8 +13,8 @@ from meruit.api.auth import OPERATORS, READERS
 from meruit.api.problems import MAX_ERRORS
 from meruit.api.request import ApiRequest, Service
 from meruit.api.wire import Body, Key, Limit, PageCursor, anchor_pattern, json_response
-from meruit.benchmarks.store import published as benchmarks
-from meruit.benchmarks.store.published import BenchmarkView
+from meruit.benchmarks import records as benchmarks
+from meruit.benchmarks.records import BenchmarkView
 from meruit.documents.authoring import parse_benchmark
 from meruit.errors import ApiProblem, DocumentError, NotFound, Problem, UnsupportedCriteria
 from meruit.model.canonical import canonical
@@ -98,7 +98,7 @@ async def list_benchmarks(request: ApiRequest, before: PageCursor = None, limit:
     """List every version of every benchmark, the last published first."""
     tenant = request.caller.tenant
     found = await request.service.read(
-        lambda connection: benchmarks.page(connection, tenant, before=before, limit=limit)
+        lambda connection: benchmarks.page_published(connection, tenant, before=before, limit=limit)
     )
     return json_response(BenchmarkPage(found, found[-1].seq if len(found) == limit else None))
 

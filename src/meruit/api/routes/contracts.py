@@ -32,12 +32,19 @@ from meruit.api.wire import (
     json_response,
 )
 from meruit.contracts import lifecycle
+from meruit.contracts import records as contracts
 from meruit.contracts.lifecycle import Decision, Operation
 from meruit.contracts.marketplace import ContractWithWork, Marketplace, completion_fingerprint
+from meruit.contracts.records import (
+    Actor,
+    ContractFilter,
+    ContractFilterValue,
+    ContractRequest,
+    ContractSnapshot,
+    ContractView,
+    new_salt,
+)
 from meruit.contracts.rejudge import rejudge as judge_again
-from meruit.contracts.store import read as contracts
-from meruit.contracts.store.read import ContractFilter, ContractFilterValue, ContractSnapshot, ContractView
-from meruit.contracts.store.transaction import Actor, ContractRequest, new_salt
 from meruit.contracts.transitions import (
     AwardContract,
     DisputeContract,

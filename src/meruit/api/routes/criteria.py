@@ -12,9 +12,9 @@ from meruit.api.request import ApiRequest
 from meruit.api.wire import CRITERIA_NAME, Body, CriteriaName, Key, Limit, VersionPath
 from meruit.errors import CriteriaError
 from meruit.model.record import Record
-from meruit.outcomes.store import criteria
-from meruit.outcomes.store import read as outcomes
-from meruit.outcomes.store.criteria import NamedCriteria, RegisterCriteria
+from meruit.outcomes import records as criteria
+from meruit.outcomes import records as outcomes
+from meruit.outcomes.records import NamedCriteria, RegisterCriteria
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 
 NamePath = Annotated[str, PathParameter(pattern=CRITERIA_NAME)]
@@ -108,7 +108,9 @@ async def validate_criteria(data: JSONBody[CriteriaDraft], request: ApiRequest) 
 async def list_criteria(request: ApiRequest, after: NameQuery = None, limit: Limit = 50) -> CriteriaPage:
     """List the latest version of each name, sorted by name."""
     tenant = request.caller.tenant
-    found = await request.service.read(lambda connection: criteria.page(connection, tenant, after=after, limit=limit))
+    found = await request.service.read(
+        lambda connection: criteria.page_criteria(connection, tenant, after=after, limit=limit)
+    )
     return CriteriaPage(found, found[-1].name if len(found) == limit else None)
 
 

@@ -14,8 +14,8 @@ from meruit.api.auth import OPERATORS, READERS
 from meruit.api.request import ApiRequest
 from meruit.api.wire import PRINTABLE, Body, Limit, PageCursor, anchor_pattern, json_response
 from meruit.errors import ApiProblem, MeruitError, StoreError
-from meruit.events import service as events
-from meruit.events.service import AddWebhook, DeadLetter, IssuedWebhook, Redeliver, RemoveWebhook, Webhook
+from meruit.events import records as events
+from meruit.events.records import AddWebhook, DeadLetter, IssuedWebhook, Redeliver, RemoveWebhook, Webhook
 from meruit.model.events import EventType, OutboxEvent
 from meruit.model.record import Record
 from meruit.sources.http_guard import check_url

@@ -10,8 +10,8 @@ from meruit.api.auth import PUBLIC, READERS
 from meruit.api.request import ApiRequest
 from meruit.api.wire import json_response
 from meruit.errors import StoreError
+from meruit.gate import records as agent_reading
 from meruit.gate.run import FINAL_STATES, RunState
-from meruit.gate.store import read as agent_reading
 from meruit.model.record import Record
 from meruit.store import tables
 

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, select
 from meruit.api.auth import ANYONE, READERS
 from meruit.api.request import ApiRequest
 from meruit.api.wire import PRINTABLE, anchor_pattern, json_response
+from meruit.contracts import records as ledger
 from meruit.contracts.postings import PLATFORM
-from meruit.contracts.store import ledger
-from meruit.contracts.store.ledger import Statement
+from meruit.contracts.records import Statement
 from meruit.errors import ApiProblem, Problem
 from meruit.model.access import Caller, Role
 from meruit.model.money import CURRENCIES

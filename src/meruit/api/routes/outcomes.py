@@ -19,8 +19,8 @@ from meruit.model.access import Role
 from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, VerdictVersion
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict
-from meruit.outcomes.store import read as outcomes
-from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
+from meruit.outcomes import records as outcomes
+from meruit.outcomes.records import OutcomeFilter, OutcomeFilterField
 
 OutcomeId = Annotated[str, PathParameter(pattern=anchor_pattern("out_[0-9a-f]{34}"))]
 Digest = Annotated[str | None, QueryParameter(pattern=anchor_pattern("[0-9a-f]{64}"), required=False)]

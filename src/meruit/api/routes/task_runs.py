@@ -36,9 +36,8 @@ from meruit.api.routes.task_runs_wire import (
     task_run_to_agent,
 )
 from meruit.api.wire import Key, LabelQuery, Limit, PageCursor, anchor_pattern, json_response
-from meruit.benchmarks.store import read as runs
-from meruit.benchmarks.store.read import RunFilter
-from meruit.benchmarks.store.transitions import CreateRuns
+from meruit.benchmarks import records as runs
+from meruit.benchmarks.records import CreateRuns, RunFilter
 from meruit.errors import (
     ApiProblem,
     BenchmarkTaken,

@@ -9,8 +9,8 @@ from msgspec import Meta
 from meruit.api.routes.benchmarks import BENCHMARK_NAME, BENCHMARK_SLUG
 from meruit.api.wire import Body, Label, Reason
 from meruit.benchmarks.evidence import completion as completion_of
+from meruit.benchmarks.records import CreateRuns
 from meruit.benchmarks.service import MAX_REPEATS, TaskRunStart
-from meruit.benchmarks.store.transitions import CreateRuns
 from meruit.model.record import Record
 from meruit.model.task import MAX_TASKS
 from meruit.model.task_run import BenchmarkRun, CriterionRun, RunStatus, TaskRun

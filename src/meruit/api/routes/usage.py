@@ -32,10 +32,9 @@ from meruit.model.usage import Acknowledgement, UsagePolicy, UsageStatus
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 from meruit.store.recorder import Write
 from meruit.store.transaction import WriteTransaction
+from meruit.usage import records as usage_reading
 from meruit.usage.followers import UsageWrite
-from meruit.usage.store import read as usage_reading
-from meruit.usage.store.rows import find_run, load_run
-from meruit.usage.store.write import Acknowledge, ObserveNow, RecordRun
+from meruit.usage.records import Acknowledge, ObserveNow, RecordRun, find_run, load_run
 
 UsageRunId = Annotated[str, PathParameter(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE)]
 STATUSES = [status.value for status in UsageStatus]

@@ -13,10 +13,9 @@ from meruit.api.auth import ANYONE, OPERATORS, READERS
 from meruit.api.problems import MAX_ERRORS
 from meruit.api.request import ApiRequest, Service
 from meruit.api.wire import WORK_ID, Amount, Body, Key, Label, Limit, PageCursor, Reason, json_response
-from meruit.contracts.store import read as contracts
-from meruit.contracts.store import work as works
-from meruit.contracts.store.transaction import Actor
-from meruit.contracts.store.work import SubmitWork, WorkRow, WorkView
+from meruit.contracts import records as contracts
+from meruit.contracts import records as works
+from meruit.contracts.records import Actor, SubmitWork, WorkRow, WorkView
 from meruit.documents.authoring import parse_work
 from meruit.errors import (
     AmountTooLarge,
@@ -162,7 +161,9 @@ def _prepare_submission(service: Service, actor: Actor, data: WorkRequest) -> Su
 async def list_work(request: ApiRequest, before: PageCursor = None, limit: Limit = 50) -> Response[WorkPage]:
     """List the newest work."""
     tenant = request.caller.tenant
-    found = await request.service.read(lambda connection: works.page(connection, tenant, before=before, limit=limit))
+    found = await request.service.read(
+        lambda connection: works.page_work(connection, tenant, before=before, limit=limit)
+    )
     last = found[-1].seq if len(found) == limit else None
     return json_response(WorkPage([works.to_work_view(one) for one in found], last))
 

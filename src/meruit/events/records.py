@@ -1,9 +1,10 @@
-"""Read events, and manage webhooks and dead letters. Other packages use this, and not the store of events."""
+"""What other packages may use of the outbox, webhooks and deliveries. Tables and SQL are in store."""
 
 from sqlalchemy import Connection
 
 from meruit.events.store import deliveries, outbox, webhooks
 from meruit.events.store.deliveries import DeadLetter, Redeliver
+from meruit.events.store.outbox import events_after
 from meruit.events.store.webhooks import AddWebhook, IssuedWebhook, RemoveWebhook, Webhook
 from meruit.model.events import OutboxEvent
 
@@ -14,6 +15,7 @@ __all__ = [
     "Redeliver",
     "RemoveWebhook",
     "Webhook",
+    "events_after",
     "list_dead_letters",
     "list_events",
     "list_webhooks",
@@ -30,7 +32,7 @@ def list_events(
     connection: Connection, tenant: str, *, after: int, limit: int, subjects: frozenset[str] | None = None
 ) -> list[OutboxEvent]:
     """List the events of a tenant after a cursor, oldest first."""
-    return outbox.events_after(connection, after, tenant=tenant, limit=limit, subjects=subjects)
+    return events_after(connection, after, tenant=tenant, limit=limit, subjects=subjects)
 
 
 def list_webhooks(connection: Connection, tenant: str, *, after: str | None, limit: int) -> list[Webhook]:

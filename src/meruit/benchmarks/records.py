@@ -1,0 +1,27 @@
+"""What other packages may use of published benchmarks and recorded task runs. Tables and SQL are in store."""
+
+from meruit.benchmarks.store.published import (
+    BenchmarkView,
+)
+from meruit.benchmarks.store.published import (
+    page as page_published,
+)
+from meruit.benchmarks.store.read import (
+    RunFilter,
+    benchmark_run_page,
+    find_several,
+    page,
+)
+from meruit.benchmarks.store.transitions import (
+    CreateRuns,
+)
+
+__all__ = [
+    "BenchmarkView",
+    "CreateRuns",
+    "RunFilter",
+    "benchmark_run_page",
+    "find_several",
+    "page",
+    "page_published",
+]

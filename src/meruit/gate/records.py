@@ -1,0 +1,39 @@
+"""What other packages may use of stored agent runs and submissions. Tables and SQL are in store."""
+
+from meruit.gate.store.read import (
+    LiveWorker,
+    candidate,
+    count_by_state,
+    find,
+    find_verdict,
+    live_workers,
+    members,
+    page,
+    steps,
+    submissions,
+)
+from meruit.gate.store.runs import (
+    MEMBERS,
+    WAIT,
+    CancelRun,
+    QueueRun,
+    ResumeRun,
+)
+
+__all__ = [
+    "MEMBERS",
+    "WAIT",
+    "CancelRun",
+    "LiveWorker",
+    "QueueRun",
+    "ResumeRun",
+    "candidate",
+    "count_by_state",
+    "find",
+    "find_verdict",
+    "live_workers",
+    "members",
+    "page",
+    "steps",
+    "submissions",
+]

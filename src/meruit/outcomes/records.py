@@ -1,0 +1,71 @@
+"""What other packages may use of recorded outcomes, criteria and their versions. Tables and SQL are in store."""
+
+from meruit.outcomes.store.criteria import (
+    NamedCriteria,
+    RegisterCriteria,
+    find,
+    history,
+)
+from meruit.outcomes.store.criteria import (
+    page as page_criteria,
+)
+from meruit.outcomes.store.erase import (
+    Discard,
+    erase,
+    release,
+)
+from meruit.outcomes.store.read import (
+    OutcomeFilter,
+    OutcomeFilterField,
+    criteria_body,
+    criteria_from,
+    evidence,
+    for_agent,
+    full_record,
+    page,
+    summary,
+    version,
+    versions,
+)
+from meruit.outcomes.store.write import (
+    ERASED,
+    LATEST_RESULTS,
+    AddVersions,
+    LatestResult,
+    NewOutcome,
+    NewVersion,
+    RecordedVersion,
+    commit_criteria,
+    result_from,
+)
+
+__all__ = [
+    "ERASED",
+    "LATEST_RESULTS",
+    "AddVersions",
+    "Discard",
+    "LatestResult",
+    "NamedCriteria",
+    "NewOutcome",
+    "NewVersion",
+    "OutcomeFilter",
+    "OutcomeFilterField",
+    "RecordedVersion",
+    "RegisterCriteria",
+    "commit_criteria",
+    "criteria_body",
+    "criteria_from",
+    "erase",
+    "evidence",
+    "find",
+    "for_agent",
+    "full_record",
+    "history",
+    "page",
+    "page_criteria",
+    "release",
+    "result_from",
+    "summary",
+    "version",
+    "versions",
+]

@@ -1,0 +1,51 @@
+"""What other packages may use of stored usage runs and observations. Tables and SQL are in store."""
+
+from meruit.usage.store.by_contract import (
+    find_in_transaction,
+)
+from meruit.usage.store.due import (
+    UsageRunFilter,
+    find_runs,
+)
+from meruit.usage.store.read import (
+    find,
+    find_observations,
+    iterate_all,
+    load_commitment,
+    page,
+)
+from meruit.usage.store.rows import (
+    find_run,
+    load_run,
+)
+from meruit.usage.store.write import (
+    Acknowledge,
+    ObserveNow,
+    RecordObservations,
+    RecordPrices,
+    RecordRun,
+    RecordRuns,
+    RunObservation,
+    contract_of,
+)
+
+__all__ = [
+    "Acknowledge",
+    "ObserveNow",
+    "RecordObservations",
+    "RecordPrices",
+    "RecordRun",
+    "RecordRuns",
+    "RunObservation",
+    "UsageRunFilter",
+    "contract_of",
+    "find",
+    "find_in_transaction",
+    "find_observations",
+    "find_run",
+    "find_runs",
+    "iterate_all",
+    "load_commitment",
+    "load_run",
+    "page",
+]
