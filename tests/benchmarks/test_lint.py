@@ -322,9 +322,9 @@ def test_every_mutant_differs_in_the_source_that_it_names(
     before, after = pair
     for mutant in environment_mutants(before, after):
         assert mutant.harm in GRAVE | {"dropped", "changed"}
-        differing = [name for name in after if mutant.world[name] != after[name]]
+        differing = [name for name in after if mutant.state[name] != after[name]]
         assert differing == [mutant.name.split(":")[0].split(" ")[0]], mutant.name
-        for snapshot in mutant.world.values():
+        for snapshot in mutant.state.values():
             keys = [one.key for one in snapshot.items]
             assert keys == sorted(set(keys)), mutant.name
 

@@ -39,7 +39,7 @@ RESOURCES = st.dictionaries(KEYS, st.integers(1, 2)).map(
 def test_a_mutant_always_differs_from_its_original(before: list[Item], after: list[Item]) -> None:
     found = mutants(FHIR, before, after)
     good = world(FHIR, *after)
-    assert all(one.world["it"].items != good["it"].items for one in found)
+    assert all(one.state["it"].items != good["it"].items for one in found)
     assert len({one.name for one in found}) == len(found)
 
 
@@ -69,7 +69,7 @@ def test_a_duplicated_file_has_a_temporary_name() -> None:
     assert named(found, "twice") == ["it:out/b.csv done twice"]
     assert named(found, "added") == ["it:out/a.csv.tmp added"]
     twice = next(one for one in found if one.harm == "twice")
-    assert [one.key for one in twice.world["it"].items] == ["out/a.csv", "out/b.csv", "out/b.csv.tmp"]
+    assert [one.key for one in twice.state["it"].items] == ["out/a.csv", "out/b.csv", "out/b.csv.tmp"]
 
 
 def test_a_call_is_undone_as_a_whole_and_may_repeat_itself() -> None:
@@ -80,14 +80,14 @@ def test_a_call_is_undone_as_a_whole_and_may_repeat_itself() -> None:
         ("it without 000001", "dropped"),
         ("it without 000002", "dropped"),
     ]
-    assert found[0].world["it"].items == []
+    assert found[0].state["it"].items == []
     assert mutants(VOICE, [], []) == []
 
 
 def test_a_message_loses_each_segment_and_has_each_field_wrong() -> None:
     message = b"MSH|^~\\&|A\rPID|1||483671\rOBX|1|NM\r"
     found = mutants(HL7, [], [make_item("000001", message)])
-    bodies = {one.name: one.world["it"].items[0].body for one in found if one.harm in ("dropped", "changed")}
+    bodies = {one.name: one.state["it"].items[0].body for one in found if one.harm in ("dropped", "changed")}
     assert bodies["it:000001 without 'OBX|1|NM'"] == "MSH|^~\\&|A\rPID|1||483671\r"
     assert bodies["it:000001 PID field 3 of part 2 changed"] == "MSH|^~\\&|A\rPID|1||483671x\rOBX|1|NM\r"
     assert not [name for name in bodies if "MSH field" in name]
@@ -95,4 +95,4 @@ def test_a_message_loses_each_segment_and_has_each_field_wrong() -> None:
 
 def test_a_text_loses_each_line() -> None:
     found = mutants(FILES, [], [make_item("a.csv", b"name\nAnn\nBob\n")])
-    assert [one.world["it"].items[0].body for one in found if one.harm == "dropped"] == ["name\nBob\n", "name\nAnn\n"]
+    assert [one.state["it"].items[0].body for one in found if one.harm == "dropped"] == ["name\nBob\n", "name\nAnn\n"]

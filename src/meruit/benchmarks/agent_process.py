@@ -84,44 +84,44 @@ async def run_agent(
         tempfile.TemporaryDirectory(prefix="meruit-task-", ignore_cleanup_errors=True) as folder,
         log.open("wb") as kept,
     ):
-        told = Path(folder) / "task.json"
-        told.write_bytes(msgspec.json.format(msgspec.json.encode(briefing(started))))
+        task_file = Path(folder) / "task.json"
+        task_file.write_bytes(msgspec.json.format(msgspec.json.encode(briefing(started))))
         arguments = command.for_task(started.run.task)
         began = time.monotonic()
-        process, ear = await _start_process(arguments, agent_environment(started, told, environment))
-        hearing = asyncio.create_task(_copy_output(ear, kept))
+        process, output = await _start_process(arguments, agent_environment(started, task_file, environment))
+        copying = asyncio.create_task(_copy_output(output, kept))
         try:
             exit_code = await _wait_for_exit(process, within_s)
         finally:
             # Also what an ended agent left running, which would continue to change its environment.
             _signal_all(process, signal.SIGKILL)
-            await _drain_output(process, hearing)
+            await _drain_output(process, copying)
         return AgentExit(exit_code, round(time.monotonic() - began, 3), str(log))
 
 
 async def _start_process(arguments: list[str], environment: dict[str, str]) -> tuple[asyncio.subprocess.Process, int]:
     """Start the agent's process; returns it and the descriptor of its output."""
     # A pipe of our own: with one of asyncio's, an agent seems to run as long as any process that it started.
-    ear, mouth = os.pipe()
+    output, write_end = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             *arguments,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=mouth,
-            stderr=mouth,
+            stdout=write_end,
+            stderr=write_end,
             env=environment,
             # A process group of its own, so that everything it starts can be ended with it.
             start_new_session=True,
         )
     except OSError as problem:
-        os.close(ear)
+        os.close(output)
         raise AuthorError(f"the agent's command cannot be run: {arguments[0]}: {problem.strerror}") from None
     except BaseException:
-        os.close(ear)
+        os.close(output)
         raise
     finally:
-        os.close(mouth)
-    return process, ear
+        os.close(write_end)
+    return process, output
 
 
 # Any: it becomes JSON.
@@ -145,12 +145,12 @@ def strip_judge_secrets(environment: Mapping[str, str], sources: Iterable[TaskSo
     return {name: value for name, value in environment.items() if name not in closed}
 
 
-def agent_environment(started: TaskRunStart, told: Path, environment: Mapping[str, str]) -> dict[str, str]:
+def agent_environment(started: TaskRunStart, task_file: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Build the agent's environment: ours without our variables, and with those of its task."""
     brief = briefing(started)
     ends: Mapping[str, str | None] = brief["endpoints"]
     said = {
-        "TASK": str(told),
+        "TASK": str(task_file),
         "TASK_ID": started.run.task,
         "TASK_RUN_ID": started.run.id,
         "INSTRUCTION": started.instruction,
@@ -190,13 +190,13 @@ def _signal_all(process: asyncio.subprocess.Process, number: signal.Signals) -> 
         os.killpg(process.pid, number)
 
 
-async def _drain_output(process: asyncio.subprocess.Process, hearing: asyncio.Task[None]) -> None:
+async def _drain_output(process: asyncio.subprocess.Process, copying: asyncio.Task[None]) -> None:
     """Wait until a stopped agent is gone and its last output is kept, even if the caller has been cancelled."""
-    await asyncio.shield(asyncio.gather(process.wait(), asyncio.wait([hearing], timeout=DRAIN_S)))
-    if not hearing.done():
+    await asyncio.shield(asyncio.gather(process.wait(), asyncio.wait([copying], timeout=DRAIN_S)))
+    if not copying.done():
         # A process that left the group still has the other end open.
-        hearing.cancel()
-        await asyncio.wait([hearing])
+        copying.cancel()
+        await asyncio.wait([copying])
 
 
 class _OutputTail:
@@ -220,11 +220,11 @@ class _OutputTail:
 
 
 # Any: a binary file.
-async def _copy_output(ear: int, log: Any) -> None:
+async def _copy_output(output: int, log: Any) -> None:
     """Copy the agent's output to its log: the start and the end, with a note of what was dropped between."""
     stream = asyncio.StreamReader()
     pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(ear, "rb", 0)
+        lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(output, "rb", 0)
     )
     said, lost, end = 0, 0, _OutputTail()
     try:

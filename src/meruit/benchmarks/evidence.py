@@ -59,9 +59,9 @@ def details_of(judged: CriterionResult) -> str | None:
     if judged.error is not None:
         return judged.error
     found = judged.details or {}
-    told = found.get("message") or found.get("why")
-    if told is not None or judged.met:
-        return None if told is None else str(told)
+    message = found.get("message") or found.get("why")
+    if message is not None or judged.met:
+        return None if message is None else str(message)
     failing = [one["path"] for one in found.get("fields", ()) if not one.get("passed", True)]
     return f"does not fit: {', '.join(map(str, failing))}" if failing else None
 
@@ -103,9 +103,9 @@ def _completion_for_reveal(run: TaskRun, lines: list[CriterionRun]) -> Completio
     level = [Reveal.NONE, Reveal.VERDICT, Reveal.AXES, Reveal.CRITERIA].index(run.reveal)
     if run.verdict is None or level == 0:
         return Completion(run.id, run.status)
-    told = Completion(run.id, run.status, run.verdict, run.score)
+    reply = Completion(run.id, run.status, run.verdict, run.score)
     if level == 1:
-        return told
+        return reply
     axes = {name: format_axis(axis) for name, axis in run.axes.items()}
     passed = {one.label: one.passed for one in lines} if run.reveal is Reveal.CRITERIA else None
     return Completion(run.id, run.status, run.verdict, run.score, axes, passed=passed)

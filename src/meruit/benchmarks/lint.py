@@ -88,7 +88,7 @@ def lint_task(
     tried, failed_by, survivors = 0, dict[str, str](), list[_Survivor]()
     for mutant in environment_mutants(began, gold):
         tried += 1
-        result = judge(began, mutant.world)
+        result = judge(began, mutant.state)
         noticed = [one.criterion_id for one in result.criterion_results if one.status is Status.NOT_MET]
         for criterion_id in noticed:
             failed_by.setdefault(criterion_id, mutant.name)

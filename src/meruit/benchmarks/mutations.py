@@ -28,7 +28,7 @@ class EnvironmentMutant(NamedTuple):
     """A mutated state, and what was mutated."""
 
     name: str
-    world: EnvironmentState
+    state: EnvironmentState
     harm: str
     """`undone`, `twice`, `dropped`, `changed`, `touched`, `deleted` or `added`."""
 
@@ -89,15 +89,15 @@ def _beside(after: EnvironmentState, name: str, untouched: list[Item]) -> Iterat
             yield EnvironmentMutant(f"{name}:{twin.key} added", _with(after, name, twin.key, twin), "added")
 
 
-def _without(world: EnvironmentState, name: str, keys: list[str]) -> EnvironmentState:
-    items = [one for one in world[name].items if one.key not in keys]
-    return {**world, name: msgspec.structs.replace(world[name], items=items)}
+def _without(state: EnvironmentState, name: str, keys: list[str]) -> EnvironmentState:
+    items = [one for one in state[name].items if one.key not in keys]
+    return {**state, name: msgspec.structs.replace(state[name], items=items)}
 
 
-def _with(world: EnvironmentState, name: str, key: str, one: Item | None) -> EnvironmentState:
-    kept = [other for other in world[name].items if other.key != key]
+def _with(state: EnvironmentState, name: str, key: str, one: Item | None) -> EnvironmentState:
+    kept = [other for other in state[name].items if other.key != key]
     items = sorted([*kept, *([] if one is None else [one])], key=lambda other: other.key)
-    return {**world, name: msgspec.structs.replace(world[name], items=items)}
+    return {**state, name: msgspec.structs.replace(state[name], items=items)}
 
 
 def _twin(one: Item, kind: SourceKind) -> Item:

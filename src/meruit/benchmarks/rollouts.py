@@ -75,14 +75,14 @@ class Rollouts(NamedTuple):
     async def run_all(self, runs: Sequence[TaskRun]) -> list[Rollout]:
         """Run an agent on each; an error cancels the running ones, and the others stay pending."""
         at_once = asyncio.Semaphore(self.parallel)
-        begun: list[str] = []
+        running: list[str] = []
 
         async def in_turn(run: TaskRun) -> Rollout:
             await at_once.acquire()
-            begun.append(run.id)
+            running.append(run.id)
             self.observer.began(run)
             done = await self._run_one(run)
-            begun.remove(run.id)
+            running.remove(run.id)
             self.observer.ended(done)
             # A failed one keeps its slot, so that no other starts before all have ended.
             at_once.release()
@@ -92,11 +92,11 @@ class Rollouts(NamedTuple):
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(in_turn(run)) for run in runs]
         except BaseExceptionGroup as several:
-            await self.benchmarks.cancel(self.tenant, begun)
+            await self.benchmarks.cancel(self.tenant, running)
             # The first error ended all others.
             raise several.exceptions[0] from None
         except BaseException:
-            await self.benchmarks.cancel(self.tenant, begun)
+            await self.benchmarks.cancel(self.tenant, running)
             raise
         return [task.result() for task in tasks]
 

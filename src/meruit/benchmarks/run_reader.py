@@ -11,7 +11,7 @@ from meruit.errors import NotFound
 from meruit.model.access import Scope
 from meruit.model.task_run import BenchmarkRun, Completion, CriterionRun, TaskRun
 from meruit.model.verdict import VerificationResult
-from meruit.outcomes.store import read as outcomes
+from meruit.outcomes import records as outcomes
 from meruit.store.store import Store
 
 

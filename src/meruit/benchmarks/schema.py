@@ -44,10 +44,10 @@ def benchmark_schema() -> Schema:
     nested, flat = list[Schema](), list[Schema]()
     for check in checks:
         named = {"properties": {"assert": {"const": check.name}}, "required": ["assert"]}
-        told = settings_schema(check, definitions)
-        properties = {"assert": known, **told["properties"]}
-        nested.append({"if": named, "then": told | {"properties": properties}})
-        flat.append({"if": named, "then": told | {"properties": common | properties}})
+        settings = settings_schema(check, definitions)
+        properties = {"assert": known, **settings["properties"]}
+        nested.append({"if": named, "then": settings | {"properties": properties}})
+        flat.append({"if": named, "then": settings | {"properties": common | properties}})
     definitions["Assertion"] = {
         "title": "What must be true",
         "type": "object",

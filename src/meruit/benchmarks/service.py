@@ -42,10 +42,9 @@ from meruit.model.task_run import ENDED, BenchmarkRun, CriterionStatus, RunStatu
 from meruit.model.time import to_micros
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import Work
+from meruit.outcomes import records as outcomes
+from meruit.outcomes.records import AddVersions, Discard, NewVersion
 from meruit.outcomes.service import JudgedWork, Registrar, Submission
-from meruit.outcomes.store import read as outcomes
-from meruit.outcomes.store.erase import Discard
-from meruit.outcomes.store.write import AddVersions, NewVersion
 from meruit.store.blobs import EvidencePart
 from meruit.verify.catalogue import CompiledCriteria, Slot
 
@@ -101,13 +100,13 @@ class Benchmarks:
     """Publishes benchmarks, and takes their runs from creation to a verdict. `reader` reads them."""
 
     def __init__(
-        self, registrar: Registrar, ground: EnvironmentProvider, timer: Callable[[], int] = time.perf_counter_ns
+        self, registrar: Registrar, environments: EnvironmentProvider, timer: Callable[[], int] = time.perf_counter_ns
     ) -> None:
         self.store = registrar.store
         self.reader = RunReader(registrar.store)
         self.registrar = registrar
         self.library = BenchmarkLibrary(registrar)
-        self.environments = ground
+        self.environments = environments
         self._timer = timer
         self._judging = _JudgingLocks()
 
@@ -133,9 +132,9 @@ class Benchmarks:
         agent_id: str | None = None,
     ) -> tuple[BenchmarkRun, list[TaskRun]]:
         """Create a benchmark run with all its task runs, not started; raises NotFound, MeruitError."""
-        wish = self.plan(tenant, by, name, tasks=tasks, repeats=repeats, scored=scored, agent_id=agent_id)
-        created = await self.store.recorder.record(wish)
-        return self.reader.benchmark_run(Scope(tenant), wish.benchmark_run_id or ""), created
+        transition = self.plan(tenant, by, name, tasks=tasks, repeats=repeats, scored=scored, agent_id=agent_id)
+        created = await self.store.recorder.record(transition)
+        return self.reader.benchmark_run(Scope(tenant), transition.benchmark_run_id or ""), created
 
     def plan(
         self,
@@ -150,8 +149,8 @@ class Benchmarks:
     ) -> CreateRuns:
         """Plan a benchmark run, without recording it; raises NotFound, MeruitError."""
         found = self.find(tenant, name).benchmark
-        meant = select_tasks(found, tasks)
-        if not 1 <= repeats <= MAX_REPEATS or repeats * len(meant) > MAX_RUNS:
+        selected = select_tasks(found, tasks)
+        if not 1 <= repeats <= MAX_REPEATS or repeats * len(selected) > MAX_RUNS:
             raise MeruitError(f"repeats: 1 to {MAX_REPEATS}, and at most {MAX_RUNS:,} task runs in all")
         run_id = self.store.surroundings.new_id("brn")
         return CreateRuns(
@@ -159,7 +158,7 @@ class Benchmarks:
             tuple(
                 NewTaskRun(self.store.surroundings.new_id("trn"), task.id, attempt, task.reveal)
                 for attempt in range(1, repeats + 1)
-                for task in meant
+                for task in selected
             ),
             *(scored, agent_id, run_id, repeats),
         )
@@ -183,29 +182,31 @@ class Benchmarks:
         if run.status is not RunStatus.PENDING:
             raise TaskRunStateError(f"task run {run_id} is {run.status}; only a pending one can be started")
         benchmark, task, _ = await asyncio.to_thread(self.library.task_of, scope.tenant, run)
-        place = await self.environments.prepare(benchmark, task)
+        environment = await self.environments.prepare(benchmark, task)
         try:
-            before = await self._read_before(scope.tenant, benchmark, task, place)
+            before = await self._read_before(scope.tenant, benchmark, task, environment)
         except BaseException:
-            await self._abandon(place)
+            await self._abandon(environment)
             raise
         try:
-            wish = StartRun(scope.tenant, run.id, place.id, before, task.time_limit_s)
-            begun = await self.store.recorder.record(wish)
+            transition = StartRun(scope.tenant, run.id, environment.id, before, task.time_limit_s)
+            started = await self.store.recorder.record(transition)
         except Exception:
             # Another caller was first, or nothing could be written; the run of a caller that stops waiting is started.
-            await self._abandon(place)
+            await self._abandon(environment)
             raise
-        return TaskRunStart(begun, task.instruction, place.access)
+        return TaskRunStart(started, task.instruction, environment.access)
 
-    async def _abandon(self, place: TaskEnvironment) -> None:
+    async def _abandon(self, environment: TaskEnvironment) -> None:
         """Remove an environment that no run will use."""
-        if place.id is not None:
-            await self.environments.discard(place.id)
+        if environment.id is not None:
+            await self.environments.discard(environment.id)
 
-    async def _read_before(self, tenant: str, benchmark: Benchmark, task: Task, place: TaskEnvironment) -> EvidencePart:
+    async def _read_before(
+        self, tenant: str, benchmark: Benchmark, task: Task, environment: TaskEnvironment
+    ) -> EvidencePart:
         """Store the state that the agent starts from; raises Unreachable unless all of it was read."""
-        before = await self.environments.read(task, place.id)
+        before = await self.environments.read(task, environment.id)
         # A criterion that compares with it could never be judged, however long the agent works.
         unread = [f"{name}: {found.trouble}" for name, found in before.items() if found.trouble is not None]
         if unread:
@@ -214,7 +215,7 @@ class Benchmarks:
                 "Fix that, or wait a moment, and start it again"
             )
         given: dict[str, Any] = {"task": f"{benchmark.name}/{task.id}", "instruction": task.instruction}
-        given[FACTS_KEY] = {**place.facts, **task.facts}
+        given[FACTS_KEY] = {**environment.facts, **task.facts}
         written = payload_bytes(given | as_work_part(before))
         if written is None:
             raise MeruitError("the start state cannot be written as JSON")
@@ -289,19 +290,19 @@ class Benchmarks:
 
     async def _reread(self, tenant: str, run: TaskRun, before: VerificationResult, judged: VerdictListener) -> TaskRun:
         given, done = await asyncio.to_thread(self._load_evidence, tenant, run)
-        stood = environment_in(done)
-        unread = [name for name, found in stood.items() if found.trouble is not None]
+        recorded_state = environment_in(done)
+        unread = [name for name, found in recorded_state.items() if found.trouble is not None]
         if not unread:
             raise TaskRunStateError(f"task run {run.id}: all of its environment was read; recheck it without `reread`")
         read_at = self.store.surroundings.clock().isoformat()
-        fresh = await self._read_after(tenant, run, given, unread)
-        told = {REREAD: {"at": read_at, "sources": unread}}
-        found, rows = await self._judge(tenant, run, given, as_work_part(stood | fresh) | told)
+        reread = await self._read_after(tenant, run, given, unread)
+        reread_note = {REREAD: {"at": read_at, "sources": unread}}
+        found, rows = await self._judge(tenant, run, given, as_work_part(recorded_state | reread) | reread_note)
         if found.result.coverage < before.coverage:
             raise Unreachable(f"task run {run.id}: less of its environment can be read than before; try again later")
         draft = await asyncio.to_thread(self.registrar.draft, tenant, found)
-        wish = RereadRun(tenant, run.id, run.outcome_id or "", draft, rows, read_at)
-        checked = await self.store.recorder.record(wish)
+        transition = RereadRun(tenant, run.id, run.outcome_id or "", draft, rows, read_at)
+        checked = await self.store.recorder.record(transition)
         if checked.outcome_id == draft.id:
             judged(found.result.verdict)
         return checked
@@ -319,9 +320,9 @@ class Benchmarks:
 
         The earlier verdict stays on record. Raises TaskRunStateError, NotFound, and StoreError for erased evidence.
         """
-        wish = await asyncio.to_thread(self._build_rejudge, tenant, run_id, reason, benchmark)
-        (new,) = wish.versions.versions
-        ended = await self.store.recorder.record(wish)
+        transition = await asyncio.to_thread(self._build_rejudge, tenant, run_id, reason, benchmark)
+        (new,) = transition.versions.versions
+        ended = await self.store.recorder.record(transition)
         if ended.outcome_version == new.expected + 1:
             judged(new.result.verdict)
         return ended
@@ -358,8 +359,8 @@ class Benchmarks:
         # Runs that were completed in time are being judged.
         late = [(owner, run_id) for owner, run_id in late if not self._judging.is_held(owner, run_id)]
         for one in sorted({owner for owner, _ in late}):
-            wish = TimeOutRuns(one, tuple(run_id for owner, run_id in late if owner == one))
-            timed_out = await self.store.recorder.record(wish)
+            transition = TimeOutRuns(one, tuple(run_id for owner, run_id in late if owner == one))
+            timed_out = await self.store.recorder.record(transition)
             await self._tidy(one, timed_out)
             ended += timed_out
         return len(ended)

@@ -114,8 +114,8 @@ class PlaygroundProvider:
 
     def _open(self, asked: TaskSource, known: Collection[str] = ()) -> Source:
         """Open the reader of a source; raises MeruitError."""
-        meant = self._resolve(asked)
-        return open_source(meant, client=self._client, environment=self._environment, known=known)
+        resolved = self._resolve(asked)
+        return open_source(resolved, client=self._client, environment=self._environment, known=known)
 
     def _resolve(self, asked: TaskSource) -> TaskSource:
         """Return the source itself, or the configured one that it names."""

@@ -213,9 +213,9 @@ class _Reader:
         except (OSError, MeruitError) as problem:
             reason = str(getattr(problem, "strerror", None) or problem)
             # The error may name the file already.
-            told = reason if repr(name) in reason else f"{name} cannot be read: {reason}"
+            message = reason if repr(name) in reason else f"{name} cannot be read: {reason}"
             advice = "name a file beside the seed, or beside the benchmark that uses it"
-            self._complain(path, f"{told}; {advice}")
+            self._complain(path, f"{message}; {advice}")
             return b""
 
     def _resources(self, path: Path, value: Any) -> dict[str, Json]:

@@ -19,8 +19,8 @@ REDACTED = "***"
 class SecretToken:
     """A secret that is fetched when it is first needed, and again when a server refuses it."""
 
-    def __init__(self, told: str, fetch: Callable[[], Awaitable[str]]) -> None:
-        self._told = told
+    def __init__(self, name: str, fetch: Callable[[], Awaitable[str]]) -> None:
+        self._name = name
         self._fetch = fetch
         self._value: str | None = None
         self._values: set[str] = set()
@@ -61,7 +61,7 @@ class SecretToken:
         if self._value is None:
             found = await self._fetch()
             if not found:
-                raise SourceError(f"{self._told} is empty; set the whole token")
+                raise SourceError(f"{self._name} is empty; set the whole token")
             self._value = found
             self._values.add(found)
         return self._value
@@ -80,10 +80,10 @@ class SecretToken:
         return text
 
     def __str__(self) -> str:
-        return self._told
+        return self._name
 
     def __repr__(self) -> str:
-        return f"Token({self._told})"
+        return f"Token({self._name})"
 
 
 def redact(text: str, *tokens: SecretToken | None) -> str:

@@ -95,8 +95,8 @@ class FhirSource:
         return await take_snapshot(self.kind, self._base, self._policy, self._gather)
 
     async def _gather(self, reading: SourceReading) -> None:
-        asker = SourceClient(self._client, self._base, token=self._token, reading=reading, policy=self._policy)
-        walk = _Walk(self._base, asker, reading)
+        client = SourceClient(self._client, self._base, token=self._token, reading=reading, policy=self._policy)
+        walk = _Walk(self._base, client, reading)
         types = self._types if self._types is not None else await walk.searchable_types()
         reads: dict[str, list[Read]] = {name: [] for name in types}
         try:
@@ -153,9 +153,9 @@ class _SearchResult(NamedTuple):
 class _Walk:
     """One reading of a server."""
 
-    def __init__(self, base_url: str, asker: SourceClient, reading: SourceReading) -> None:
+    def __init__(self, base_url: str, client: SourceClient, reading: SourceReading) -> None:
         self._base = base_url
-        self._asker = asker
+        self._client = client
         self._reading = reading
         self._said: FhirCapabilities | None = None
         self._absent: set[str] = set()
@@ -204,7 +204,7 @@ class _Walk:
         return _SearchResult(seen, total == len(seen) or url != first or len(page.items) < PAGE)
 
     async def _fetch_page(self, name: str, url: str, reads: list[Read]) -> FhirSearchPage:
-        page = await self._asker.get(
+        page = await self._client.get(
             url, lambda reply: read_page(reply, name), accept=ACCEPT, count=lambda found: len(found.items), reads=reads
         )
         self._dates += [page.date] if page.date else []
@@ -217,10 +217,10 @@ class _Walk:
 
     def _next_url(self, name: str, url: str, link: str, visited: Collection[str]) -> str:
         """Return the URL of the next page; raises SourceError for another server, a loop, or too many pages."""
-        following = self._asker.resolve_link(url, link)
+        following = self._client.resolve_link(url, link)
         if following in visited:
             raise SourceError(
-                f"{INCOMPLETE}: the next links of {self._asker.display_url(url)} form a loop; "
+                f"{INCOMPLETE}: the next links of {self._client.display_url(url)} form a loop; "
                 "ask the operator of the server"
             )
         if len(visited) >= self._reading.limits.pages:
@@ -251,7 +251,7 @@ class _Walk:
     async def _capabilities(self) -> FhirCapabilities:
         if self._said is None:
             url = f"{self._base}/metadata"
-            self._said = await self._asker.get(
+            self._said = await self._client.get(
                 url, read_capabilities, accept=ACCEPT, count=lambda said: len(said.search)
             )
         return self._said
@@ -282,7 +282,7 @@ class _Walk:
         entries, url, visited = 0, first, {first}
         try:
             while True:
-                page = await self._asker.get(
+                page = await self._client.get(
                     url,
                     lambda reply: read_history(reply, self._base),
                     accept=ACCEPT,
@@ -304,7 +304,7 @@ class _Walk:
             entries < PAGE or url != first if page.total is None else entries >= page.total
         )
         if not is_whole:
-            self._reading.note(f"{self._asker.display_url(first)} shows only the newest {entries:,} entries")
+            self._reading.note(f"{self._client.display_url(first)} shows only the newest {entries:,} entries")
         found.append(_HistoryIndex(newest, is_whole))
 
     def _is_complete_history(self, newest: Collection[str]) -> bool:
@@ -328,7 +328,7 @@ class _Walk:
     async def _confirm_gone(self, key: str, reads: list[Read]) -> None:
         """Raise SourceError unless the server says that this resource is deleted."""
         url = f"{self._base}/{quote(key)}"
-        if not await self._asker.get(url, is_gone, accept=ACCEPT, reads=reads):
+        if not await self._client.get(url, is_gone, accept=ACCEPT, reads=reads):
             raise SourceError(
                 f"{UNSETTLED}: {self._base} still has {key} and does not list it; its search may lag behind"
             )
@@ -351,7 +351,7 @@ class _Walk:
 
     async def _confirm(self, listed: Item) -> None:
         reads: list[Read] = []
-        lag = await self._asker.get(
+        lag = await self._client.get(
             f"{self._base}/{quote(listed.key)}", lambda reply: lag_of(reply, listed), accept=ACCEPT, reads=reads
         )
         if lag is not None:

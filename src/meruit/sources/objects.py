@@ -196,21 +196,21 @@ class GcsSource:
         return await take_snapshot(self.kind, self._objects, self._policy, self._gather)
 
     async def _gather(self, reading: SourceReading) -> None:
-        asker = SourceClient(self._client, self._endpoint, token=self._token, reading=reading, policy=self._policy)
+        client = SourceClient(self._client, self._endpoint, token=self._token, reading=reading, policy=self._policy)
 
         async def fetch(one: _GcsObject) -> None:
-            add_unique(reading, await self._fetch(asker, reading, one))
+            add_unique(reading, await self._fetch(client, reading, one))
 
-        await for_each([one async for one in self._list_objects(asker, reading)], fetch)
+        await for_each([one async for one in self._list_objects(client, reading)], fetch)
 
-    async def _list_objects(self, asker: SourceClient, reading: SourceReading) -> AsyncIterator["_GcsObject"]:
+    async def _list_objects(self, client: SourceClient, reading: SourceReading) -> AsyncIterator["_GcsObject"]:
         """List the objects of the bucket, page by page."""
         asked = {"prefix": self._prefix, "maxResults": str(PAGE)}
         visited: set[str] = set()
         count = 0
         for _ in range(reading.limits.pages):
             url = f"{self._objects}?{urlencode(asked)}"
-            page = await asker.get(url, _page, count=lambda found: len(found.items))
+            page = await client.get(url, _page, count=lambda found: len(found.items))
             count += len(page.items)
             if count > reading.limits.items:
                 raise SourceError(
@@ -231,7 +231,7 @@ class GcsSource:
             f"{INCOMPLETE}: {self._objects} has more than {reading.limits.pages:,} pages; read one folder"
         )
 
-    async def _fetch(self, asker: SourceClient, reading: SourceReading, one: "_GcsObject") -> Item:
+    async def _fetch(self, client: SourceClient, reading: SourceReading, one: "_GcsObject") -> Item:
         where = f"{self._objects}/{quote(one.name, safe='')}"
         # The listed object, even if another has replaced it since.
         which = {"generation": one.generation} if one.generation else {}
@@ -255,7 +255,7 @@ class GcsSource:
 
         # An object that is stored compressed would otherwise be decompressed on its way, and not match the list.
         url = f"{where}?{urlencode({'alt': 'media', **which})}"
-        intake = await asker.fetch(url, take, encoding="gzip")
+        intake = await client.fetch(url, take, encoding="gzip")
         return intake.item(one.name.removeprefix(self._prefix), one.updated)
 
 

@@ -54,8 +54,8 @@ class RowsSource:
         return await take_snapshot(self.kind, self._url, self._policy, self._gather)
 
     async def _gather(self, reading: SourceReading) -> None:
-        asker = SourceClient(self._client, self._url, token=self._token, reading=reading, policy=self._policy)
-        rows = await asker.get(self._url, self._rows, count=len)
+        client = SourceClient(self._client, self._url, token=self._token, reading=reading, policy=self._policy)
+        rows = await client.get(self._url, self._rows, count=len)
         for key, text in rows.items():
             reading.add(make_item(key, text.encode()))
 
@@ -122,20 +122,20 @@ class EventsSource:
         return await take_snapshot(self.kind, self._url, self._policy, self._gather)
 
     async def _gather(self, reading: SourceReading) -> None:
-        asker = SourceClient(self._client, self._url, token=self._token, reading=reading, policy=self._policy)
+        client = SourceClient(self._client, self._url, token=self._token, reading=reading, policy=self._policy)
         url: str | None = self._url
         visited: set[str] = set()
         while url is not None:
             visited.add(url)
-            events, following = await asker.get(url, _events, count=lambda page: len(page[0]))
+            events, following = await client.get(url, _events, count=lambda page: len(page[0]))
             for event in events:
                 if event["type"] == self._type:
                     key = f"{len(reading.items) + 1:0{KEY_DIGITS}}"
                     reading.add(make_item(key, _body(self._url, event), facts=_facts(event)))
-            url = None if following is None else asker.resolve_link(url, following)
+            url = None if following is None else client.resolve_link(url, following)
             if url in visited or len(visited) >= reading.limits.pages:
                 raise SourceError(
-                    f"{INCOMPLETE}: the pages of {asker.display_url(self._url)} do not end; ask its operator"
+                    f"{INCOMPLETE}: the pages of {client.display_url(self._url)} do not end; ask its operator"
                 )
 
 
@@ -163,8 +163,8 @@ def _body(where: str, event: Mapping[str, Any]) -> bytes:
 
 def _facts(event: Mapping[str, Any]) -> dict[str, Any]:
     facts = event.get("facts")
-    told = {name: event[name] for name in ("type", "at") if name in event}
-    return {**(facts if isinstance(facts, dict) else {}), **told}
+    known = {name: event[name] for name in ("type", "at") if name in event}
+    return {**(facts if isinstance(facts, dict) else {}), **known}
 
 
 def _object(reply: HttpReply, reader: slices.Reader) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class SftpLogin:
 
     def __post_init__(self) -> None:
         if (self.known_hosts is None) != self.accept_any_host:
-            raise AuthorError("say which server is meant: either `known_hosts`, or `accept_any_host` for one's own")
+            raise AuthorError("set `known_hosts`, or `accept_any_host` for a server of your own")
         if self.password is None and self.key is None:
             raise AuthorError("an SFTP login needs a password or a private key")
 

@@ -11,7 +11,7 @@ from meruit.model.events import EventType
 from meruit.model.record import Record
 from meruit.model.task import Benchmark
 from meruit.model.time import from_micros
-from meruit.outcomes.store.write import commit_criteria
+from meruit.outcomes.records import commit_criteria
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 from meruit.store.rows import Rows

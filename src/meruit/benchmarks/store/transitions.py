@@ -14,8 +14,7 @@ from meruit.model.task import Reveal
 from meruit.model.task_run import ENDED, CriterionStatus, RunStatus, TaskRun
 from meruit.model.time import from_micros, to_micros
 from meruit.model.verdict import VerificationResult
-from meruit.outcomes.store.erase import release
-from meruit.outcomes.store.write import AddVersions, NewOutcome, RecordedVersion
+from meruit.outcomes.records import AddVersions, NewOutcome, RecordedVersion, release
 from meruit.store import tables
 from meruit.store.blobs import EvidencePart
 from meruit.store.rows import Rows

@@ -55,8 +55,8 @@ def write(value: Any) -> bytes:
     return "".join(parts).encode()
 
 
-def _write(value: Any, parts: list[str], room: int) -> None:
-    if not room and isinstance(value, dict | list):
+def _write(value: Any, parts: list[str], depth_left: int) -> None:
+    if not depth_left and isinstance(value, dict | list):
         raise TooDeep(f"nested deeper than {MAX_DEPTH} levels")
     match value:
         case Verbatim():
@@ -67,14 +67,14 @@ def _write(value: Any, parts: list[str], room: int) -> None:
             between = "{"
             for name, member in value.items():
                 parts += (between, encode_basestring(name), ":")
-                _write(member, parts, room - 1)
+                _write(member, parts, depth_left - 1)
                 between = ","
             parts.append("}" if value else "{}")
         case list():
             between = "["
             for element in value:
                 parts.append(between)
-                _write(element, parts, room - 1)
+                _write(element, parts, depth_left - 1)
                 between = ","
             parts.append("]" if value else "[]")
         case ExactDecimal():

@@ -24,13 +24,13 @@ def apply_patch(document: Any, operations: Any) -> Any:
     copied = 0
     for number, operation in enumerate(operations):
         try:
-            copied += _apply(holder, operation, room=MAX_COPIED_BYTES - copied)
+            copied += _apply(holder, operation, bytes_left=MAX_COPIED_BYTES - copied)
         except (LookupError, TypeError, ValueError, TooDeep) as problem:
             raise BadPatch(f"operation {number} cannot be applied: {problem}") from None
     return holder[""]
 
 
-def _apply(holder: dict[str, Any], operation: Any, *, room: int) -> int:
+def _apply(holder: dict[str, Any], operation: Any, *, bytes_left: int) -> int:
     """Do one operation; returns how many bytes it copied."""
     verb = operation["op"]
     if verb not in _NEEDS:
@@ -49,7 +49,7 @@ def _apply(holder: dict[str, Any], operation: Any, *, room: int) -> int:
             _add(holder, path, _take(holder, _steps(operation["from"])))
         case "copy":
             found = _at(holder, _steps(operation["from"]))
-            if (size := len(write(found))) > room:
+            if (size := len(write(found))) > bytes_left:
                 raise ValueError(f"a patch may copy {MAX_COPIED_BYTES:,} bytes")
             _add(holder, path, copy.deepcopy(found))
             return size

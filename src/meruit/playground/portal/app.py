@@ -188,12 +188,12 @@ async def _create(request: PlaygroundRequest) -> Response[bytes]:
     def create() -> Response[bytes]:
         session = require_login(request, state)
         check_form_token(state, session, form.token)
-        wish, errors = read_prior_auth(state, form)
+        asked, errors = read_prior_auth(state, form)
         if errors:
             if form.documents:
                 errors.setdefault("attachments", "Choose your attachments again: a browser does not keep them.")
             return _new_page(request, session, form.typed, errors, 422)
-        return redirect(request, f"requests/{payer.submit(state, wish)['id']}?done=submitted")
+        return redirect(request, f"requests/{payer.submit(state, asked)['id']}?done=submitted")
 
     return await asyncio.to_thread(create)
 

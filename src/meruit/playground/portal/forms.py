@@ -123,12 +123,12 @@ def read_prior_auth(state: PlaygroundState, form: Form) -> tuple[PriorAuthReques
         "notes": too_long(typed.get("notes", "")),
         "attachments": form.errors.get("attachments"),
     }
-    wish = PriorAuthRequest(
+    asked = PriorAuthRequest(
         *(member, cpt, diagnosis, typed.get("urgency", ""), npi, typed.get("notes", ""), form.documents),
         by=USER,
         more={"channel": "portal"},
     )
-    return wish, {name: wrong for name, wrong in errors.items() if wrong}
+    return asked, {name: wrong for name, wrong in errors.items() if wrong}
 
 
 def _member_trouble(state: PlaygroundState, member: str) -> str | None:

@@ -126,21 +126,21 @@ def claims_of(state: PlaygroundState, member: str) -> list[Row]:
     return [one for one in rows(state, CLAIM) if text(one, "member") == member]
 
 
-def submit(state: PlaygroundState, wish: PriorAuthRequest) -> Row:
+def submit(state: PlaygroundState, asked: PriorAuthRequest) -> Row:
     """Create a prior authorisation, and decide it by the payer's rules."""
     with state.change():
         number = _next(state, PRIOR_AUTH, "PA")
         made: Row = {
             "id": f"PA-{number:06}",
-            **{name: getattr(wish, name) for name in ("member", "cpt", "diagnosis", "urgency", "npi", "notes")},
+            **{name: getattr(asked, name) for name in ("member", "cpt", "diagnosis", "urgency", "npi", "notes")},
             "status": PriorAuthStatus.PENDING.value,
-            "attachments": [*(one.name for one in wish.documents), *wish.attachments],
-            "documents": [one.to_dict() for one in wish.documents],
+            "attachments": [*(one.name for one in asked.documents), *asked.attachments],
+            "documents": [one.to_dict() for one in asked.documents],
             "created_at": rfc3339(state.clock()),
             "history": [],
-            **wish.more,
+            **asked.more,
         }
-        _note(state, made, "submitted", wish.by)
+        _note(state, made, "submitted", asked.by)
         _decide(state, made)
         _put(state, PRIOR_AUTH, made, "prior_auth_created")
         return made
