@@ -587,8 +587,8 @@ def test_an_agent_sees_and_changes_only_its_own_contracts(party: Trading) -> Non
     fresh = AwardContract(party.request(), "con_fresh", work.id, "a1")
     handed = party.handed_in(contract_id)
     foreign = [
-        write._replace(request=stranger.request())  # type: ignore[attr-defined]  # every move is a tuple
-        for stranger in (others, nameless)
+        write._replace(request=third_party.request())
+        for third_party in (others, nameless)
         for contract in (contract_id, "con_fresh")
         for write in [
             handed._replace(contract_id=contract),
@@ -639,7 +639,10 @@ def test_one_run_is_paid_under_one_contract(party: Trading, in_one_group: bool) 
     answers = together(party.store, writes) if in_one_group else [party.done(write) for write in writes]
     assert [state_of(answer) for answer in answers] == [SETTLED, PENDING]
     assert "duplicate_claim" in answers[1].contract.hold_reason
-    assert answers[1].judgement.result.governance is GovernanceStatus.INVALID
+    judgement = party.standing(then).judgement
+    assert judgement is not None
+    assert judgement.result is not None
+    assert judgement.result.governance is GovernanceStatus.INVALID
 
 
 @pytest.mark.parametrize("in_one_group", [True, False])

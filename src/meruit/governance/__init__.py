@@ -6,7 +6,7 @@ Read in this order:
 - flags/ - the rules, one per file; each finds one kind of suspicion
 - evaluate.py - apply the rules to a dossier
 - history.py - the statistics and fingerprints that are remembered of each agent
-- store.py - the tables of that history
+- store.py - the tables of that history; records.py - what other packages may use of it
 - binomial.py - the statistics that some rules use
 - remote.py - ask a governance service over HTTP
 - simulation.py - measure the rules on a simulated market
