@@ -543,7 +543,7 @@ def test_a_request_that_comes_again_has_one_effect_and_one_answer(
 def test_a_key_used_for_another_request_is_refused(store: Store) -> None:
     answers = together(store, requests(store, "acme", ["f", "g", "f"]))
     assert [type(answer) for answer in answers] == [list, IdempotencyConflict, IdempotentReplay]
-    with pytest.raises(IdempotencyConflict, match="use a new one"):
+    with pytest.raises(IdempotencyConflict, match="Idempotency-Key"):
         store.recorder.write(requests(store, "acme", ["g"])[0])
     assert rows_of(store, "acme")["outcomes"] == 1
 
@@ -1051,7 +1051,7 @@ def test_names_are_listed_in_pages_with_their_latest_version(store: Store) -> No
     with store.database.reading() as connection:
         pages = [criteria.page(connection, "acme", limit=2), criteria.page(connection, "acme", after="b", limit=2)]
         assert [[(named.name, named.version) for named in page] for page in pages] == [[("a", 2), ("b", 1)], [("c", 1)]]
-        with pytest.raises(NotFound, match="no criteria are named 'z'"):
+        with pytest.raises(NotFound, match="'z'"):
             criteria.history(connection, "acme", "z")
         with pytest.raises(NotFound, match="in version 9"):
             criteria.find(connection, "acme", "a", 9)

@@ -59,14 +59,14 @@ def test_a_large_piece_is_a_file_of_its_content(large: tuple[Store, NewOutcome, 
 def test_a_damaged_file_is_noticed(large: tuple[Store, NewOutcome, Path]) -> None:
     store, new, file = large
     file.write_bytes(b"y" + new.output.content[1:])
-    with pytest.raises(StoreError, match="changed after it was recorded"):
+    with pytest.raises(StoreError, match="changed"):
         read(store, new)
 
 
 def test_a_lost_file_is_noticed(large: tuple[Store, NewOutcome, Path]) -> None:
     store, new, file = large
     file.unlink()
-    with pytest.raises(StoreError, match="cannot be read: No such file"):
+    with pytest.raises(StoreError, match="No such"):
         read(store, new)
 
 

@@ -29,22 +29,22 @@ def test_every_migration_is_a_known_revision_and_follows_the_one_before() -> Non
         before = revision
 
 
-def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
+def test_a_file_is_not_a_data_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="is a file"):
+    with pytest.raises(StoreError, match=r"/file "):
         Store.open(Location(tmp_path / "file"))
-    with pytest.raises(StoreError, match="cannot be made"):
+    with pytest.raises(StoreError, match="below"):
         Store.open(Location(tmp_path / "file" / "below"))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    with pytest.raises(StoreError, match="cannot be written to"):
+    with pytest.raises(StoreError, match=str(tmp_path)):
         Store.open(Location(tmp_path))
 
 
-def test_a_file_that_is_no_database_is_told_of(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "meruit.db").write_bytes(b"not a database, but long enough to be read as one" * 100)
     with pytest.raises(StoreUnavailable, match="not a database"):
         Store.open(Location(tmp_path))
@@ -77,8 +77,8 @@ def test_a_location_is_shown_without_its_password(tmp_path: Path) -> None:
     assert Location(tmp_path).display_name == str(tmp_path / "meruit.db")
 
 
-def test_a_database_that_is_not_there_is_told_of(postgres_server: Server, tmp_path: Path) -> None:
-    with pytest.raises(StoreUnavailable, match="does not exist"):
+def test_a_missing_database_is_reported(postgres_server: Server, tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="nothing"):
         opening.status(Location(tmp_path, postgres_server.url("nothing")))
 
 
@@ -92,7 +92,7 @@ def test_a_database_without_tables_has_no_revision(empty_location: Location) -> 
     assert (status.exists, status.revision, status.is_current) == (True, None, False)
 
 
-def test_a_lost_signing_key_is_told_and_replaced_only_by_wish(tmp_path: Path) -> None:
+def test_a_lost_signing_key_is_replaced_only_on_request(tmp_path: Path) -> None:
     location = Location(tmp_path / "data")
     first = Store.open(location)
     first.close()
@@ -108,11 +108,11 @@ def test_a_lost_signing_key_is_told_and_replaced_only_by_wish(tmp_path: Path) ->
     assert third.signer.vkey == second.signer.vkey
 
 
-def test_a_database_that_was_emptied_is_not_begun_anew(tmp_path: Path) -> None:
+def test_an_emptied_database_is_refused(tmp_path: Path) -> None:
     location = Location(tmp_path / "data")
     Store.open(location).close()
     (location.folder / FILE).write_bytes(b"")
-    with pytest.raises(StoreError, match="removed or emptied"):
+    with pytest.raises(StoreError, match=FILE):
         Store.open(location)
 
 

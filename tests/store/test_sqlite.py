@@ -68,17 +68,17 @@ def test_a_full_disk_is_called_that(store: Store) -> None:
     with store.database.writer.connect() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(StoreUnavailable, match=r"meruit\.db: the disk is full"):
+    with pytest.raises(StoreUnavailable, match=r"meruit\.db: .*full"):
         recorded(store, outcome(store, work_output={"text": os.urandom(30_000).hex()}))
 
 
-def test_a_lock_that_is_not_given_back_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_not_released_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database, "BUSY_S", 0.05)
     store = Store.open(Location(tmp_path))
     other = sqlite3.connect(tmp_path / "meruit.db", isolation_level=None)
     try:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreUnavailable, match="another process has kept it locked"):
+        with pytest.raises(StoreUnavailable, match="locked"):
             recorded(store, outcome(store))
         other.execute("ROLLBACK")
         recorded(store, outcome(store))

@@ -1,4 +1,11 @@
-"""Recorded outcomes: service, export, re-scoring."""
+"""Recorded outcomes: judge and record, export, rescore.
+
+Read in this order:
+    service.py      Registrar: judge work and record the outcome
+    store/          write.py, read.py, erase.py, criteria.py (named criteria), batches.py (pages for bulk work)
+    export.py       outcomes as JSON Lines or Parquet
+    rescore/        run.py judges records by other criteria; reuse.py, columns.py and ray.py make it fast
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,1 +1,14 @@
-"""Database, migrations, transaction, recorder, blobs and keys; nothing of any capability."""
+"""The database: tables, one transaction for callers that come together, evidence files and API keys.
+
+Read in this order:
+    location.py     where records are: a data directory, and perhaps a Postgres URL
+    tables.py       every table, one MetaData
+    database.py     connections to SQLite and Postgres
+    migrate.py      create, upgrade or refuse a database; migrations/ holds the layouts
+    transaction.py  what one group of callers writes: rows, log entries, events
+    rows.py         rows that a transaction knows already, by key
+    recorder.py     the thread that writes; callers are answered once their write is durable
+    idempotency.py  requests that may arrive twice
+    log.py, log_tiles.py, checkpoint.py   the audit log in the database
+    blobs.py, keys.py, store.py           evidence, API keys, and all of it opened together
+"""
