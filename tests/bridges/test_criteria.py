@@ -123,7 +123,7 @@ def held_to(source: Any, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize("reveal", [*Reveal])
-def test_private_references_thresholds_and_evidence_are_told_to_nobody(reveal: Reveal, store: Store) -> None:
+def test_private_references_thresholds_and_evidence_stay_hidden(reveal: Reveal, store: Store) -> None:
     given = {"text": "a question", "reference": f"{CANARY}given in full", "labels": [f"{CANARY}label"]}
     output = held_to(SECRETIVE, reveal=reveal, given=given, metadata={"note": f"{CANARY}metadata"})
     contexts: list[str] = []
@@ -192,7 +192,7 @@ def test_what_the_run_was_asked_is_the_works_input_unless_it_is_given() -> None:
     assert seen == ["what?"]
 
 
-def test_a_value_that_is_no_object_is_judged_as_the_output() -> None:
+def test_a_value_that_is_not_an_object_is_judged_as_output() -> None:
     rule = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 2}
     gate = Gate(str, verify=criteria({"criteria": [rule]}))
     passed = asyncio.run(gate.submit("two words"))
@@ -209,7 +209,7 @@ def test_work_that_lacks_what_is_measured_is_rejected_not_broken() -> None:
     assert answer.code == "not_measurable"
 
 
-def test_criteria_that_no_work_could_be_measured_by_judge_nobody() -> None:
+def test_criteria_that_cannot_be_measured_are_a_system_error() -> None:
     """Nobody gave a reference: that is the author's doing."""
     rule = {"metric": "rougeL", "metric_type": "rouge_score", "comparison": "gte", "threshold": 0.5}
     gate = Gate(Text, verify=criteria({"criteria": [rule]}), sleep=at_once)
@@ -293,7 +293,7 @@ def test_a_task_may_read_its_worlds_as_they_come(clinic: Clinic) -> None:
     assert answer.result.verdict is Verdict.PASS
 
 
-def test_a_world_that_cannot_be_read_judges_nobody_and_keeps_its_reason_to_itself(clinic: Clinic, store: Store) -> None:
+def test_an_unreadable_environment_is_a_system_error_without_details(clinic: Clinic, store: Store) -> None:
     def dark(_context: AgentContext) -> EnvironmentState:
         world = clinic.state.snapshots()
         return {**world, "ehr": msgspec.structs.replace(world["ehr"], trouble=f"{CANARY} is down")}
@@ -310,7 +310,7 @@ def test_a_world_that_cannot_be_read_judges_nobody_and_keeps_its_reason_to_itsel
     assert not [one for one in events if CANARY in one or "attempt_counted" in one]
 
 
-def test_a_reader_of_the_world_that_fails_judges_nobody(clinic: Clinic) -> None:
+def test_a_failing_environment_reader_is_a_system_error(clinic: Clinic) -> None:
     down = True
 
     def flaky(_context: AgentContext) -> EnvironmentState:
@@ -333,7 +333,7 @@ def test_half_of_a_task_is_not_enough_where_it_must_be_passed(clinic: Clinic) ->
         asyncio.run(Gate(Done, verify=of_task(clinic), max_attempts=1).submit(Done(summary="done")))
 
 
-def test_what_can_never_work_is_told_where_it_is_written(clinic: Clinic) -> None:
+def test_wrong_settings_are_refused_at_the_definition(clinic: Clinic) -> None:
     with pytest.raises(MeruitError, match=r"'refuted-allergy'.*world="):
         criteria(FRONT_DESK, task="refuted-allergy")
     with pytest.raises(MeruitError, match=r"'refuted-alergy'.*'refuted-allergy'"):
@@ -347,7 +347,7 @@ def test_what_can_never_work_is_told_where_it_is_written(clinic: Clinic) -> None
     assert callable(criteria(meruit.load_criteria(SUPPORT)))
 
 
-def test_criteria_that_ask_for_what_nobody_computes_are_refused_where_they_are_written(tmp_path: Path) -> None:
+def test_an_unknown_metric_is_refused_at_the_definition(tmp_path: Path) -> None:
     file = tmp_path / "criteria.yaml"
     file.write_text(
         "criteria: [{metric: acuracy, metric_type: percentage, comparison: gte, threshold: 0.9}]", encoding="utf-8"

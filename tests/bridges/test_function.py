@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nowhere import Unknown  # type: ignore[import-not-found]  # for an annotation that cannot be looked up
 
 
-def test_a_function_is_told_why_and_its_caller_gets_the_final_result() -> None:
+def test_a_function_gets_feedback_and_its_caller_the_final_result() -> None:
     heard: list[str | None] = []
 
     @gate
@@ -110,7 +110,7 @@ def test_a_function_that_returns_something_to_await_is_awaited() -> None:
     assert asyncio.run(gate(partial(made, 3), AgentOutput)()).n == 3
 
 
-def test_a_verifier_that_breaks_judges_nobody() -> None:
+def test_a_verifier_that_breaks_is_a_system_error() -> None:
     def propose() -> AgentOutput:
         return AgentOutput(n=99)
 
@@ -138,7 +138,7 @@ def test_a_verifier_may_be_a_function_of_any_output() -> None:
     assert gate(propose, verify=short)() == 5
 
 
-def test_what_can_never_work_is_told_where_it_is_written() -> None:
+def test_wrong_settings_are_refused_at_the_definition() -> None:
     def says_nothing():  # type: ignore[no-untyped-def]  # on purpose
         """Does not say what it returns."""
 

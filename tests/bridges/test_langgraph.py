@@ -59,7 +59,7 @@ def thread(name: str = "t") -> Any:
     return {"configurable": {"thread_id": name}}
 
 
-def test_a_graph_goes_back_with_feedback_until_it_ends_with_the_final_result() -> None:
+def test_a_graph_goes_back_with_feedback_until_a_pass() -> None:
     ended = built().invoke(GO)
     assert ended["result"] == FinalResult(n=3, attempt=3)
     replies = [one for one in ended["messages"] if isinstance(one, ToolMessage)]
@@ -98,7 +98,7 @@ def test_the_tool_may_have_the_output_models_name() -> None:
     assert built(lambda turn: submits(3, name="AgentOutput")).invoke(GO)["result"].n == 3
 
 
-def test_every_call_is_answered_and_only_the_first_looked_at() -> None:
+def test_every_call_is_answered_and_only_the_first_counts() -> None:
     ended = built(lambda turn: submits(3) if turn else submits(1, 3)).invoke(GO)
     assert ended["result"] == FinalResult(n=3, attempt=2)
     replies = {one.tool_call_id: one.text for one in ended["messages"] if isinstance(one, ToolMessage)}
@@ -277,7 +277,7 @@ def test_the_candidate_may_stand_anywhere_in_a_state_of_any_make() -> None:
         ([], "message"),
     ],
 )
-def test_a_graph_that_leads_others_to_the_gate_is_told_so(said: Sequence[AnyMessage], wrong: str) -> None:
+def test_a_graph_that_routes_other_messages_to_the_gate_is_refused(said: Sequence[AnyMessage], wrong: str) -> None:
     graph = StateGraph(GateState)
     graph.add_node("gate", gate_node(AgentOutput, back="gate"))
     graph.add_edge(START, "gate")
@@ -285,7 +285,7 @@ def test_a_graph_that_leads_others_to_the_gate_is_told_so(said: Sequence[AnyMess
         graph.compile().invoke({"messages": [*said]})
 
 
-def test_what_can_never_work_is_told_where_it_is_written() -> None:
+def test_wrong_settings_are_refused_at_the_definition() -> None:
     with pytest.raises(AgentError, match="BaseModel"):
         gate_node(BaseModel, back="model")
     with pytest.raises(AgentError, match="thread_id"):

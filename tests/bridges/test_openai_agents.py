@@ -52,7 +52,7 @@ def contents(model: ScriptedModel) -> list[Any]:
     return found
 
 
-def test_the_feedback_is_said_after_the_answer_and_usage_is_of_all_attempts() -> None:
+def test_feedback_follows_the_answer_and_usage_counts_all_attempts() -> None:
     model = saying('{"n": 1}', '{"n": 2}', '{"n": 3}')
     ended = ran(Agent("a", model=model, output_type=AgentOutput), max_attempts=3)
     assert ended.output == FinalResult(n=3, attempt=3)
@@ -95,7 +95,7 @@ def test_a_schema_that_need_not_be_strict_stays_so() -> None:
     assert not model.calls[0].output_schema.is_strict_json_schema()
 
 
-def test_an_output_that_is_no_model_is_verified_by_a_function() -> None:
+def test_an_output_that_is_not_a_model_is_verified_by_a_function() -> None:
     def enough(numbers: list[int]) -> int:
         if len(numbers) < 2:
             raise VerificationRejected("more")
@@ -115,7 +115,7 @@ def test_plain_text_is_verified_where_it_is_what_is_wanted() -> None:
     assert (ended.output, ended.attempts_used) == (5, 1)
 
 
-def test_a_session_is_told_only_what_is_new() -> None:
+def test_a_session_gets_only_new_messages() -> None:
     model = saying('{"n": 1}', '{"n": 3}')
     session = SQLiteSession("s")
     ran(Agent("a", model=model, output_type=AgentOutput), run={"session": session})
@@ -158,7 +158,7 @@ def test_the_hosts_own_limits_are_the_hosts() -> None:
         ran(Agent("a", model=model, tools=[look], output_type=AgentOutput), run={"max_turns": 2})
 
 
-def test_a_run_that_waits_for_an_approval_is_no_output() -> None:
+def test_a_run_that_waits_for_an_approval_is_refused() -> None:
     @function_tool(needs_approval=True)
     def pay() -> str:
         return "paid"

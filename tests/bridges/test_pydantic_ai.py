@@ -131,7 +131,7 @@ def test_a_verifier_is_given_the_runs_deps_and_query() -> None:
     assert ran(agent, deps="mine", run_id="r").output == ["mine", "go", "ada", "r:1:call"]
 
 
-def test_an_output_that_is_no_model_is_verified_by_a_function() -> None:
+def test_an_output_that_is_not_a_model_is_verified_by_a_function() -> None:
     def enough(numbers: list[int]) -> int:
         if len(numbers) < 2:
             raise VerificationRejected("more")
@@ -263,7 +263,7 @@ def test_a_validator_refuses_an_agent_that_would_give_up_before_it() -> None:
         ran(agent)
 
 
-def test_a_validator_leaves_half_an_output_alone_and_refuses_a_host_that_cannot_ask_again() -> None:
+def test_a_validator_skips_partial_outputs_and_refuses_run_stream() -> None:
     async def answer(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[str]:
         for part in ("long ", "enough"):
             yield part
@@ -289,7 +289,7 @@ class Tree(BaseModel):
         return 1
 
 
-def test_what_can_never_work_is_told_where_it_is_written() -> None:
+def test_wrong_settings_are_refused_at_the_definition() -> None:
     with pytest.raises(AgentError, match="BaseModel"):
         gate_output(BaseModel)
     with pytest.raises(AgentError, match="run_id"):

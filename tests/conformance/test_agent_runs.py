@@ -254,7 +254,7 @@ def reach(here: Place, situation: str) -> None:
 
 
 @pytest.mark.parametrize("situation", LEADS_TO)
-def test_each_move_is_made_from_the_right_state_and_refused_from_all_others(store: Store, situation: str) -> None:
+def test_each_transition_is_refused_from_a_wrong_state(store: Store, situation: str) -> None:
     assert LEADS_TO[situation].keys() == MOVES.keys()
     for move, leads_to in LEADS_TO[situation].items():
         here = Place(store, f"tenant-{next(_NUMBERS)}")
@@ -273,7 +273,7 @@ def test_each_move_is_made_from_the_right_state_and_refused_from_all_others(stor
 
 
 @pytest.mark.parametrize("move", [move for move in MOVES if move != "queue"])
-def test_a_run_that_nobody_has_is_not_found(here: Place, move: str) -> None:
+def test_an_unknown_run_is_not_found(here: Place, move: str) -> None:
     with pytest.raises(NotFound, match="'r'"):
         here.write(MOVES[move](here))
     with pytest.raises(NotFound, match="'r'"):
@@ -281,7 +281,7 @@ def test_a_run_that_nobody_has_is_not_found(here: Place, move: str) -> None:
     assert set(here.rows().values()) == {0}
 
 
-def test_what_is_queued_is_found_as_it_was_asked_for_and_the_same_id_is_the_same_run(here: Place) -> None:
+def test_a_queued_run_is_found_and_the_same_id_is_the_same_run(here: Place) -> None:
     request = RunRequest("do it", {"a": [1]}, 3, 60.0, {"team": "x"})
     queue = QueueRun(here.tenant, "me", "r", "a", request, GateLimits(3))
     made = here.write(queue)
@@ -371,7 +371,7 @@ def test_a_run_that_kills_its_workers_is_given_up(here: Place) -> None:
 
 
 @pytest.mark.parametrize("kept", ["keep", "once"])
-def test_workers_that_die_after_a_step_was_done_did_not_die_of_what_came_before(here: Place, kept: str) -> None:
+def test_a_recorded_step_resets_the_takeovers(here: Place, kept: str) -> None:
     here.running()
     for number in range(5):
         here.write(here.claim(f"own-{number}x", takeover=True))
@@ -392,9 +392,7 @@ ENDS_OTHERWISE: dict[str, Callable[[Place], list[Any]]] = {
 
 @pytest.mark.parametrize("how", ENDS_OTHERWISE)
 @pytest.mark.parametrize("at_once", [False, True])
-def test_what_has_passed_is_completed_with_its_result_whoever_ends_the_run(
-    here: Place, how: str, *, at_once: bool
-) -> None:
+def test_a_run_that_passed_is_completed_however_it_ends(here: Place, how: str, *, at_once: bool) -> None:
     here.running()
     writes = [here.submit("s", "P"), *ENDS_OTHERWISE[how](here)]
     if at_once:
@@ -482,7 +480,7 @@ def test_a_pause_tells_its_error_until_the_run_has_moved_on(here: Place) -> None
         assert agent_reading.find(connection, here.tenant, "r").error is None
 
 
-def test_what_a_run_waits_for_is_told_in_words_while_it_waits(here: Place) -> None:
+def test_a_waiting_run_has_a_note(here: Place) -> None:
     here.running()
     waits = here.write(ParkRun(here.tenant, "r", ME, None, KEY, note="approval"))
     with here.store.database.reading() as connection:
@@ -621,7 +619,7 @@ def test_emits_expected_verification_events(here: Place) -> None:
     assert (told[-1][2]["reason"], told[-1][2]["attempts_used"]) == ("attempts", 2)
 
 
-def test_a_pass_is_told_and_so_is_the_end_of_a_hosts_run(here: Place) -> None:
+def test_a_pass_and_the_end_of_a_hosts_run_are_events(here: Place) -> None:
     here.write(_host(here)(here.submit("1", "P", None)._replace(emit_started=True)))
     assert here.types() == [
         *("agent_run.started", "verification_started", "verification_passed"),
@@ -673,7 +671,7 @@ def test_a_submission_is_found_as_it_was_answered(here: Place) -> None:
             agent_reading.candidate(connection, here.tenant, "r", "nothing")
 
 
-def test_a_submission_that_is_counted_and_gone_is_no_replay_of_anything(here: Place) -> None:
+def test_a_counted_submission_without_its_row_is_an_error(here: Place) -> None:
     here.running()
     here.write(here.submit("1"))
     with here.store.database.writer.begin() as connection:
@@ -693,7 +691,7 @@ def test_a_system_error_costs_nothing_and_leaves_no_submission(here: Place) -> N
     assert here.logged() == []
 
 
-def test_a_payload_that_is_no_candidate_leaves_the_verifier_that_was_asked_last(here: Place) -> None:
+def test_a_schema_error_keeps_the_last_verifier_version(here: Place) -> None:
     here.running()
     here.write(here.submit("1"))
     here.write(here.submit("2", "M")._replace(verifier_version=None))
@@ -823,9 +821,7 @@ def _seen(answer: Any) -> Any:
 
 @settings(max_examples=25)
 @given(st.lists(STEPS, min_size=4, max_size=30), st.lists(st.integers(1, 6), min_size=1, max_size=4))
-def test_submissions_replays_and_takeovers_in_any_order_and_company_count_as_a_plain_model_does(
-    store: Store, steps: list[Step], sizes: list[int]
-) -> None:
+def test_submissions_and_takeovers_count_as_the_model_does(store: Store, steps: list[Step], sizes: list[int]) -> None:
     grouped, alone = (Place(store, f"tenant-{next(_NUMBERS)}") for _ in range(2))
     limits = GateLimits(4, 2, 2, 2)
     model = Model(limits)
@@ -890,7 +886,7 @@ def test_a_loop_of_a_host_cannot_submit_to_a_run_that_a_worker_has(here: Place) 
     assert here.rows() == before
 
 
-def test_a_host_is_told_where_its_run_stands_also_after_others_wrote(here: Place) -> None:
+def test_a_host_gets_the_state_also_after_others_wrote(here: Place) -> None:
     host = _host(here)
     first, second = together(here.store, [host(here.submit("1", "A", None)), host(here.submit("2", "B", None))])
     assert [answer.state.attempts_used for answer in (first, second)] == [1, 2]

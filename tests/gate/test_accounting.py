@@ -30,7 +30,7 @@ def answered(
 
 
 @given(st.lists(submissions, max_size=12))
-def test_every_submission_is_answered_once_and_counted_where_the_budget_shrinks(
+def test_every_submission_is_answered_and_counted_once(
     story: list[VerdictGiven | SchemaErrorFound],
 ) -> None:
     state = VerificationState()
@@ -47,14 +47,14 @@ def test_every_submission_is_answered_once_and_counted_where_the_budget_shrinks(
         state = new
 
 
-def test_a_rejection_is_told_with_what_is_left() -> None:
+def test_a_rejection_shows_the_rest_of_the_budget() -> None:
     done = answered(VerificationState(), NO)
     assert (done.outcome, done.attempt, done.attempts_used, done.counted, done.at) == ("rejected", 1, 1, True, 7.0)
     assert done.feedback is not None
     assert "Attempt 1 was rejected; 4 are left." in done.feedback
 
 
-def test_the_last_rejection_is_told_with_nothing_left() -> None:
+def test_the_last_rejection_shows_no_budget() -> None:
     done = answered(VerificationState(limits=GateLimits(max_attempts=1)), NO)
     assert (done.ending, done.is_pass) == (VerificationEnding.ATTEMPTS, False)
     assert done.feedback is not None
@@ -68,14 +68,14 @@ def test_a_pass_is_the_next_attempt_and_ends_nothing_in_failure() -> None:
     assert (done.ending, done.feedback) == (None, None)
 
 
-def test_a_broken_verifier_is_asked_again_after_a_pause_until_it_broke_too_often() -> None:
+def test_a_broken_verifier_is_retried_until_its_limit() -> None:
     done = answered(VerificationState(), BROKEN)
     assert (done.outcome, done.pause_s, done.ending, done.counted) == ("system_error", 1.0, None, False)
     last = answered(VerificationState(system_errors=4), BROKEN)
     assert (last.outcome, last.pause_s, last.ending) == ("system_error", None, VerificationEnding.SYSTEM_ERROR)
 
 
-def test_a_payload_of_the_wrong_shape_is_told_what_is_wrong() -> None:
+def test_a_schema_error_lists_its_problems() -> None:
     state, done = account(VerificationState(), SchemaErrorFound("s1"), problems="summary: missing")
     assert done is not None
     assert (done.outcome, done.attempt, done.counted) == ("schema_error", 0, False)
@@ -86,7 +86,7 @@ def test_a_payload_of_the_wrong_shape_is_told_what_is_wrong() -> None:
     assert account(state, SchemaErrorFound("s1"))[1] is None
 
 
-def test_what_comes_too_late_is_told_why_and_counts_nothing() -> None:
+def test_a_late_submission_gets_the_ending_and_counts_nothing() -> None:
     state, gone = give_up(VerificationState(), at=9.0)
     assert (gone.ending, gone.at, gone.counted) == (VerificationEnding.TURNS, 9.0, False)
     late = answered(state, YES)

@@ -204,7 +204,7 @@ def test_a_verifier_that_takes_too_long_counts_nothing() -> None:
         made.run_sync("go")
 
 
-def test_a_model_that_cannot_be_asked_is_told_to_the_caller() -> None:
+def test_an_error_of_the_model_is_raised_to_the_caller() -> None:
     made, _ = agent(OSError("no model"))
     with pytest.raises(OSError, match="no model"):
         made.run_sync("go")
@@ -229,7 +229,7 @@ def test_a_rejection_on_the_last_turn_leaves_no_turn() -> None:
     assert failed(submits(n=1), submits(n=2), max_turns=2, verify_max_attempts=2).reason == "attempts"
 
 
-def test_the_runs_own_budget_goes_before_the_agents_and_that_before_the_models() -> None:
+def test_the_budget_of_the_run_overrides_agent_and_model() -> None:
     class Frugal(Out):
         verify_max_attempts: ClassVar[int] = 1
 
@@ -255,7 +255,7 @@ def test_text_beside_the_output_is_commentary() -> None:
     assert result.output == Final(n=10, attempt=1)
 
 
-def test_the_first_of_two_outputs_in_a_turn_is_the_submission_and_all_calls_are_answered() -> None:
+def test_the_first_output_of_a_turn_counts_and_all_calls_are_answered() -> None:
     both = says("", calls(OUTPUT_TOOL, "one", n=1), calls(OUTPUT_TOOL, "two", n=10))
     result, messages = ran(both, submits(n=11))
     assert (result.attempts_used, result.output.n) == (1, 11)
@@ -317,7 +317,7 @@ def look_up(where: Where, days: int = 1, *, agent_ctx: AgentContext, deps: Any) 
     return {"city": where.city, "days": days, "asked": agent_ctx.query, "deps": deps}
 
 
-def test_a_tool_is_told_to_a_model_by_its_signature_without_what_a_run_gives() -> None:
+def test_the_spec_of_a_tool_hides_the_values_of_the_run() -> None:
     spec = tool(look_up).spec
     assert (spec.name, spec.description) == ("look_up", "What the weather is.\n\nIn some place.")
     assert spec.parameters["properties"].keys() == {"where", "days"}
@@ -378,7 +378,7 @@ class Odd:
         (Odd(), "odd"),
     ],
 )
-def test_what_a_tool_returned_is_told_as_json_where_it_can_be(gave: Any, told_as: str) -> None:
+def test_a_reply_of_a_tool_is_json_where_it_can_be(gave: Any, told_as: str) -> None:
     assert reply_of(gave) == told_as
 
 
@@ -459,7 +459,7 @@ class Basket(AgentContext):
     since: date = date(2026, 1, 1)
 
 
-def test_a_context_of_ones_own_begins_with_the_payload_and_keeps_what_tools_leave_in_it() -> None:
+def test_a_custom_context_starts_with_the_payload_and_keeps_changes() -> None:
     class Bought(BaseModel):
         n: int
 
@@ -505,7 +505,7 @@ def test_an_output_with_aliases_comes_back_as_its_model() -> None:
         ([submits(n="x")] * 3, "schema_errors", "n: Input should be a valid integer", None),
     ],
 )
-def test_a_caller_is_told_the_last_rejection_in_plain_words(
+def test_the_caller_gets_the_last_rejection_without_markup(
     script: list[ScriptLine], reason: str, message: str, code: str | None
 ) -> None:
     over = failed(*script)
@@ -515,13 +515,13 @@ def test_a_caller_is_told_the_last_rejection_in_plain_words(
 
 
 @pytest.mark.parametrize("wrong", ["gpt-5", ScriptedModel, 3])
-def test_a_model_that_cannot_be_asked_is_refused_where_the_agent_is_defined(wrong: Any) -> None:
+def test_a_model_that_is_not_valid_is_refused_at_the_definition(wrong: Any) -> None:
     with pytest.raises(AgentError, match="'a'"):
         Agent("a", "", wrong)
 
 
 @pytest.mark.parametrize("wrong", ["AgentOutput", Plain(n=1), 3, {"n": 1}])
-def test_an_output_type_that_is_no_type_is_refused_where_the_agent_is_defined(wrong: Any) -> None:
+def test_an_output_type_that_is_not_a_type_is_refused(wrong: Any) -> None:
     with pytest.raises(AgentError, match=re.escape(repr(wrong))):
         Agent("a", output_type=wrong)
 
@@ -549,7 +549,7 @@ def test_inside_an_event_loop_a_run_is_awaited() -> None:
         (None, r"line 2.*NoneType"),
     ],
 )
-def test_a_line_of_a_script_that_is_no_answer_is_refused(line: Any, why: str) -> None:
+def test_a_line_of_a_script_that_is_not_an_answer_is_refused(line: Any, why: str) -> None:
     with pytest.raises(AgentError, match=why):
         ScriptedModel([says("hm"), line])
 

@@ -111,7 +111,7 @@ def test_what_json_has_stays_as_it_is(value: Any) -> None:
 
 
 @given(st.sampled_from([math.nan, math.inf, -math.inf]), st.integers(0, 3))
-def test_what_is_no_number_is_refused_wherever_it_stands(number: float, depth: int) -> None:
+def test_nan_and_infinity_are_refused_at_any_depth(number: float, depth: int) -> None:
     value: Any = number
     for _ in range(depth):
         value = {"in": [value]}
@@ -233,7 +233,7 @@ def test_what_json_cannot_hold_is_refused(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_no_number_is_not_taken_for_null(value: float) -> None:
+def test_nan_is_not_taken_for_null(value: float) -> None:
     class Loose(BaseModel):
         anything: Any
 

@@ -18,5 +18,5 @@ def test_a_context_survives_being_written_down() -> None:
     assert Coding.model_validate_json(context.model_dump_json()) == context
 
 
-def test_nobody_need_watch() -> None:
+def test_progress_may_be_ignored() -> None:
     ExecutionContext().progress("half done")

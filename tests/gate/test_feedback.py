@@ -94,7 +94,7 @@ def test_a_block_is_one_small_element_whatever_is_said_in_it(
 
 
 @given(rejections, revisions)
-def test_the_same_rejection_is_told_in_the_same_words(rejection: Rejection, revise: RequestRevision | None) -> None:
+def test_the_same_rejection_gives_the_same_feedback(rejection: Rejection, revise: RequestRevision | None) -> None:
     turned = msgspec.structs.replace(rejection, metadata=dict(reversed(rejection.metadata.items())))
     assert feedback(rejection, revise).text == feedback(rejection, revise).text
     assert feedback(turned, revise).text == feedback(rejection, revise).text
@@ -110,7 +110,7 @@ def test_metadata_is_small_json_for_every_reader_and_shown_the_same_again(said: 
 
 
 @given(texts | large.map(lambda rejection: rejection.message), revisions.filter(bool))
-def test_what_is_left_is_told_once_and_never_cut(message: str, revise: RequestRevision) -> None:
+def test_the_rest_of_the_budget_is_shown_once_and_never_cut(message: str, revise: RequestRevision) -> None:
     """However often a message says it, ours alone begins a line."""
     rejection = Rejection(message, metadata={"said": [message] * 20, "twice": [message] * 20})
     lines = feedback(rejection, revise).text.split("\n")
@@ -120,7 +120,7 @@ def test_what_is_left_is_told_once_and_never_cut(message: str, revise: RequestRe
 
 
 @given(texts, st.integers(0, 3))
-def test_a_payload_of_the_wrong_shape_is_told_in_one_element_too(problems: str, left: int) -> None:
+def test_a_schema_error_is_one_element_too(problems: str, left: int) -> None:
     text = schema_error_feedback(problems * 50, left)
     assert ET.fromstring(text).get("tries_left") == str(left)
     assert text.count("<") == text.count(">") == 2
@@ -140,9 +140,7 @@ invisible = st.sampled_from(["", "", "", "\u200b", "\x00", "\u202e", "\ud800"])
 
 
 @given(st.sampled_from(SECRETS), st.data(), texts)
-def test_a_secret_is_told_nowhere_even_with_signs_that_nobody_sees_in_it(
-    secret: str, data: st.DataObject, around: str
-) -> None:
+def test_a_secret_with_invisible_characters_is_hidden(secret: str, data: st.DataObject, around: str) -> None:
     sprinkled = "".join(sign + data.draw(invisible) for sign in secret)
     said = f"{around} {sprinkled} {around}"
     rejection = Rejection(said, code=said, metadata={"log": [said], "of": {"it": said}, said: 1})
@@ -158,7 +156,7 @@ def test_text_without_a_sign_of_secrets_has_none(text: str) -> None:
     assert feedback_module._may_hold_secrets(text)
 
 
-def test_a_secret_that_is_cut_in_the_middle_is_not_told_in_half() -> None:
+def test_a_secret_cut_in_the_middle_is_hidden() -> None:
     key = "-----BEGIN PRIVATE KEY-----" + "M" * (4 * MAX_MESSAGE - 65) + "-----END PRIVATE KEY-----"
     said = f"{key} AKIA{'Z9' * 8}"
     assert len(said) > 4 * MAX_MESSAGE > said.index("AKIA") + 10
@@ -182,11 +180,11 @@ def test_what_is_named_like_a_secret_is_hidden_at_any_depth(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["passed", "compass", "tokenizer", "key", "secretary", "bypass"])
-def test_what_only_sounds_like_a_secret_is_told(name: str) -> None:
+def test_what_only_sounds_like_a_secret_is_shown(name: str) -> None:
     assert redact_metadata({name: "north"}) == {name: "north"}
 
 
-def test_a_number_of_tokens_is_no_secret_and_a_numeric_password_is() -> None:
+def test_a_number_of_tokens_is_shown_and_a_numeric_password_is_not() -> None:
     assert redact_metadata({"prompt_tokens": 12, "pass": 3, "token": None, "password": 1234}) == {
         "pass": 3,
         "password": REDACTED,
@@ -215,7 +213,7 @@ def test_the_specified_example() -> None:
     )
 
 
-def test_the_model_is_told_what_is_left_and_when_it_tried_the_same() -> None:
+def test_feedback_has_the_rest_of_the_budget_and_earlier_rejections() -> None:
     again = feedback(Rejection("no"), RequestRevision(attempt=3, attempts_left=1, rejected_at=1, identical=0))
     assert again.text.split("\n")[2:4] == [
         "Attempt 3 was rejected; 1 is left.",
@@ -247,7 +245,7 @@ def test_an_item_is_one_line() -> None:
 
 
 @pytest.mark.parametrize("nothing", ["", " \n", "\u200b\x00"])
-def test_nothing_said_is_told_as_such(nothing: str) -> None:
+def test_an_empty_message_is_shown_as_no_reason(nothing: str) -> None:
     twin = feedback(Rejection(nothing, code=nothing)).json_object
     assert (twin["summary"], twin["code"]) == ("no reason was given", "rejected")
 
@@ -269,7 +267,7 @@ class Rude:
         raise RuntimeError
 
 
-def test_every_value_is_told_as_plain_json() -> None:
+def test_every_value_is_shown_as_plain_json() -> None:
     given: dict[str, Any] = {
         "at": datetime(2026, 1, 2, tzinfo=UTC),
         "big": 2**70,
@@ -311,7 +309,7 @@ def test_long_lists_wide_mappings_and_deep_nests_are_cut() -> None:
     assert json.dumps(redact_metadata({"nest": nest}), ensure_ascii=False) == '{"nest": [[[["…"]]]]}'
 
 
-def test_metadata_that_is_too_much_is_told_as_far_as_it_goes() -> None:
+def test_too_much_metadata_is_cut() -> None:
     shown = redact_metadata({f"{number:04}": "y" * 100 for number in range(1000)})
     assert 50 < len(shown) < 100
     assert redact_metadata(shown) == shown
@@ -351,7 +349,7 @@ def test_only_signs_that_could_end_a_text_are_escaped_in_it(rejection: Rejection
 
 
 @pytest.mark.parametrize("value", [object(), test_a_final_rejection_says_so, [].append, (one for one in "ab")])
-def test_a_value_that_is_no_text_is_told_by_its_type_and_never_by_its_place_in_memory(value: Any) -> None:
+def test_an_object_is_shown_by_its_type_without_its_address(value: Any) -> None:
     told = f"a value of type {type(value).__name__}"
     assert redact_metadata({"at": value, "in": [{value}]}) == {"at": told, "in": [[told]]}
     assert redact_metadata({value: 1}) == {told: 1}
@@ -397,12 +395,12 @@ def test_secrets_of_many_kinds_are_hidden(secret: str) -> None:
         assert part not in told.text
 
 
-def test_a_message_about_a_password_is_no_password() -> None:
+def test_a_message_about_a_password_is_shown() -> None:
     assert "password: must be longer" in feedback(Rejection("password: must be longer")).text
 
 
 @pytest.mark.parametrize("sign", ["\ufe0f", "\U000e0101", "\u3164", "\u115f", "\u2800", "\u034f", "\u180b", "\u17b4"])
-def test_signs_that_nobody_sees_are_left_out(sign: str) -> None:
+def test_invisible_characters_are_left_out(sign: str) -> None:
     assert "hello" in feedback(Rejection(f"he{sign}llo")).text
 
 
@@ -428,5 +426,5 @@ def test_what_fails_when_it_is_read_does_not_cost_the_rejection() -> None:
     "text",
     ["the token authentication failed", "basic arithmetic", "pass: fail", "the key: value pairs", "asia and africa"],
 )
-def test_words_of_a_sentence_are_told(text: str) -> None:
+def test_words_of_a_sentence_are_shown(text: str) -> None:
     assert text in feedback(Rejection(text)).text

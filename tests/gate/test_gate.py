@@ -190,13 +190,13 @@ def test_a_payload_that_fails_the_model_costs_no_attempt(gate: Callable[..., Gat
 
 
 @pytest.mark.parametrize("payload", ["\ud800", "\0", object(), None, [1], b"\xff"])
-def test_whatever_is_handed_in_is_told_what_is_wrong_with_it(gate: Callable[..., Gate], payload: Any) -> None:
+def test_any_wrong_payload_gets_its_problems(gate: Callable[..., Gate], payload: Any) -> None:
     told = asyncio.run(gate().submit(payload))
     assert isinstance(told, Rejected)
     assert told.feedback.startswith("<output_invalid")
 
 
-def test_a_system_error_is_asked_again_with_growing_pauses_and_counts_nothing(gate: Callable[..., Gate]) -> None:
+def test_a_system_error_is_retried_with_growing_pauses(gate: Callable[..., Gate]) -> None:
     pauses: list[float] = []
 
     async def noted(seconds: float) -> None:
@@ -241,7 +241,7 @@ def test_a_timeout_counts_nothing(gate: Callable[..., Gate]) -> None:
     assert here.state.attempts_used == 0
 
 
-def test_a_timeout_of_the_verifiers_own_is_told_as_its_own(gate: Callable[..., Gate]) -> None:
+def test_a_timeout_raised_by_the_verifier_is_its_own_error(gate: Callable[..., Gate]) -> None:
     async def verify(output: Out) -> int:
         raise TimeoutError("the database did not answer")
 
@@ -285,9 +285,7 @@ async def _exits_in_the_loop(output: Out) -> Any:
 
 
 @pytest.mark.parametrize("verify", [_stops, _exits, _exits_in_the_loop])
-def test_a_verifier_that_stops_or_exits_ends_neither_its_host_nor_its_patience(
-    gate: Callable[..., Gate], verify: Callable[[Out], Any]
-) -> None:
+def test_a_verifier_that_exits_does_not_end_its_host(gate: Callable[..., Gate], verify: Callable[[Out], Any]) -> None:
     (broken,) = submitted(gate(verify=verify, timeout_s=30, system_error_limit=1), 1)
     assert isinstance(broken, CouldNotVerify)
     assert str(broken).startswith(("RuntimeError: StopIteration", "SystemExit: 2"))
@@ -379,7 +377,7 @@ def test_submissions_at_the_same_time_are_judged_one_after_the_other(gate: Calla
     assert [one.attempts_used for one in answers if isinstance(one, Rejected)] == [*range(1, 21)]
 
 
-def test_equal_candidates_are_recalled_where_the_verifier_says_that_it_is_deterministic(
+def test_equal_candidates_are_recalled_for_a_deterministic_verifier(
     gate: Callable[..., Gate],
 ) -> None:
     class Sure(Out):
@@ -391,7 +389,7 @@ def test_equal_candidates_are_recalled_where_the_verifier_says_that_it_is_determ
     assert "Summary: 1 is too small (1 of 5)" in answers[2].feedback
 
 
-def test_another_version_of_the_verifier_is_asked_anew_and_counts_on(shared: Store, tenant: str) -> None:
+def test_a_new_verifier_version_is_called_again_and_counts_on(shared: Store, tenant: str) -> None:
     asked: list[str] = []
 
     def version(number: str) -> Callable[[Out], int]:

@@ -330,9 +330,7 @@ def test_any_run_is_the_same_after_a_death(shared: Store, script: list[ScriptLin
 
 
 @pytest.mark.parametrize("where", ["in memory", "kept"])
-def test_equal_candidates_are_recalled_where_the_verifier_says_that_it_is_deterministic(
-    shared: Store, where: str
-) -> None:
+def test_equal_candidates_are_recalled_for_a_deterministic_verifier(shared: Store, where: str) -> None:
     asked: list[int] = []
 
     def verify(output: Out) -> int:
@@ -494,7 +492,7 @@ def test_an_answer_with_very_many_calls_is_gone_through_in_their_time() -> None:
     assert time.process_time() - before < 5
 
 
-def test_of_arguments_that_do_not_fit_the_first_problems_are_told() -> None:
+def test_the_first_problems_of_wrong_arguments_are_shown() -> None:
     def add(numbers: list[int]) -> int:
         """Add them."""
         return sum(numbers)

@@ -29,7 +29,7 @@ def test_the_run_speaks_before_the_agent_and_the_agent_before_the_model(
 
 
 @given(senseless)
-def test_what_cannot_be_used_up_is_no_budget(said: Any) -> None:
+def test_a_budget_that_is_not_a_count_is_refused(said: Any) -> None:
     for place, whose in {"run": "the run's", "agent": "the agent's", "model": "the output model's"}.items():
         with pytest.raises(BudgetError, match=f"^{whose} verify_max_attempts is .*from 1 to 1,000$"):
             budget(**{place: said})

@@ -220,7 +220,7 @@ def test_a_pause_grows_and_stays_bearable(errors: int) -> None:
 # What a person would argue about.
 
 
-def test_a_candidate_that_comes_back_after_another_counts_again_and_is_told_when_it_was_rejected() -> None:
+def test_a_candidate_that_returns_counts_again_with_its_earlier_attempt() -> None:
     state, told = rejected("ABA")
     assert state.attempts_used == 3
     assert told == [
@@ -231,7 +231,7 @@ def test_a_candidate_that_comes_back_after_another_counts_again_and_is_told_when
     assert state.rejected == {"A": PriorRejection(3, "s2"), "B": PriorRejection(2, "s1")}
 
 
-def test_the_same_candidate_twice_counts_once_and_is_told_to_be_identical() -> None:
+def test_the_same_candidate_twice_counts_once_as_identical() -> None:
     state, told = rejected("AA")
     assert state.attempts_used == 1
     assert told[1] == (RequestRevision(1, 4, 1, 1),)
@@ -250,7 +250,7 @@ def test_two_hundred_identical_candidates_end_at_the_third_resubmission() -> Non
     assert len(state.submission_ids) == 4
 
 
-def test_patience_begins_anew_with_a_new_candidate() -> None:
+def test_a_new_candidate_resets_no_progress() -> None:
     state, _ = rejected("AAABBB")
     assert (state.attempts_used, state.identical, state.ended) == (2, 2, None)
 
@@ -268,7 +268,7 @@ def test_the_last_rejection_of_a_budget_ends_the_run_and_none_before(budget: int
 
 
 @pytest.mark.parametrize("rejections", [0, 1, 4])
-def test_a_pass_uses_no_attempt_and_is_told_as_the_next_one(rejections: int) -> None:
+def test_a_pass_uses_no_attempt_and_is_reported_as_the_next(rejections: int) -> None:
     before, _ = rejected("ABCD"[:rejections])
     asked, actions = after(before, CandidateSubmitted("last", "Z", "v1"))
     assert actions == (AskVerifier(rejections + 1, 5),)
@@ -282,7 +282,7 @@ def test_a_pass_uses_no_attempt_and_is_told_as_the_next_one(rejections: int) -> 
     assert after(state, CandidateSubmitted("last", "Z", "v1")) == (state, (ReplayAnswer("last"),))
 
 
-def test_a_broken_verifier_costs_nothing_and_its_candidate_still_counts_when_rejected() -> None:
+def test_a_system_error_costs_nothing_and_the_candidate_still_counts() -> None:
     story: list[GateEvent] = [
         VerdictGiven("s1", "A", BROKEN, at=1.0),
         CandidateSubmitted("s1", "A", "v1"),
@@ -293,7 +293,7 @@ def test_a_broken_verifier_costs_nothing_and_its_candidate_still_counts_when_rej
     assert (state.attempts_used, state.system_errors) == (1, 0)
 
 
-def test_an_error_between_two_equal_candidates_does_not_make_them_different() -> None:
+def test_equal_candidates_stay_equal_after_a_system_error() -> None:
     state, told = fold(
         VerificationState(),
         [
@@ -368,7 +368,7 @@ def test_only_wrong_shapes_in_a_row_add_up() -> None:
     assert state.attempts_used == 1
 
 
-def test_a_wrong_shape_between_equal_candidates_does_not_make_them_different() -> None:
+def test_equal_candidates_stay_equal_after_a_schema_error() -> None:
     story: list[GateEvent] = [
         VerdictGiven("s1", "A", NO, at=1.0),
         SchemaErrorFound("s2"),
@@ -418,7 +418,7 @@ def test_any_other_verifier_is_asked_about_every_submission() -> None:
     assert after(judged_by("v1"), CandidateSubmitted("new1", "A", "v1"))[1] == (AskVerifier(3, 5),)
 
 
-def test_another_version_of_the_verifier_forgets_every_verdict_but_no_attempt() -> None:
+def test_a_new_verifier_version_drops_verdicts_but_no_attempts() -> None:
     state = judged_by("v1")
     state, actions = after(state, CandidateSubmitted("new1", "A", "v2", deterministic=True))
     assert actions == (AskVerifier(3, 5),)

@@ -255,7 +255,7 @@ def test_a_team_that_is_driven_twice_queues_each_member_once(here: Place) -> Non
     assert sum(one.event_type == "agent_run.completed" for one in events) == 3
 
 
-def test_a_query_may_hold_braces_and_what_looks_like_a_place_for_results(here: Place) -> None:
+def test_a_query_may_contain_braces_and_placeholders(here: Place) -> None:
     team = Team("team", [WorkItem("a", member("a", submits(n=10)), "{query} {0} {results}")])
     request = RunRequest("say {results} {}")
     here.store.recorder.write(QueueRun(here.tenant, "me", "t", "team", request, team.limits()))

@@ -45,7 +45,7 @@ def test_who_is_cancelled_leaves_no_complaint(turns: int, pause_s: float | None)
     assert complaints(scenario) == []
 
 
-def test_what_ends_itself_like_a_generator_is_told() -> None:
+def test_a_stop_iteration_is_reported() -> None:
     async def author() -> None:
         raise GeneratorExit
 

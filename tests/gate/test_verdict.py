@@ -81,7 +81,7 @@ def test_a_deep_copy_shares_nothing() -> None:
     assert raised.metadata == {"failed": ["a"]}
 
 
-def test_what_an_author_writes_later_into_his_metadata_is_not_told() -> None:
+def test_later_changes_of_metadata_are_not_shown() -> None:
     told = {"failed": 1}
     raised = VerificationRejected("no", metadata=told)
     told["failed"] = 2

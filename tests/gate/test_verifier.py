@@ -157,7 +157,7 @@ def test_an_annotation_says_what_is_wanted_under_any_name() -> None:
     assert asked(found(Output), Output()) == (agent, agent, worker, agent, worker, 1, 2)
 
 
-def test_annotations_that_are_text_are_looked_up_one_by_one() -> None:
+def test_annotations_that_are_text_are_resolved_one_by_one() -> None:
     verifier = found(postponed.Postponed)
     assert dict(verifier.wants) == {
         "mine": "agent_ctx",
@@ -224,7 +224,7 @@ def test_nothing_may_be_returned_only_where_it_is_announced() -> None:
         (postponed.Own, postponed.Own | Any, False),
     ],
 )
-def test_a_return_that_is_text_is_looked_up_where_it_can_be(model: type, returns: Any, may_be_none: bool) -> None:
+def test_a_return_annotation_that_is_text_is_resolved(model: type, returns: Any, may_be_none: bool) -> None:
     assert (found(model).returns, found(model).may_be_none) == (returns, may_be_none)
 
 
@@ -299,7 +299,7 @@ def model_with(verify: Any) -> type:
         (AgentOutput, "ModelMetaclass"),
     ],
 )
-def test_what_is_no_method_is_refused_by_its_kind(verify: Any, kind: str) -> None:
+def test_a_verify_that_is_not_a_method_is_refused_by_its_kind(verify: Any, kind: str) -> None:
     with pytest.raises(VerifierError, match=rf"^Output\.verify .*\b{kind}\b"):
         verifier_of(model_with(verify))
 
@@ -390,7 +390,7 @@ def test_a_verifier_must_be_a_function(function: Any, said: str) -> None:
 # Tools.
 
 
-def test_a_tools_parameters_are_told_apart_by_who_fills_them() -> None:
+def test_parameters_of_the_model_and_of_the_run_are_distinguished() -> None:
     def search(words: str, ctx: AgentContext, limit: int = 3, *more: str, deps: Any = None) -> None: ...
 
     told = [(one.name, one.annotation, one.what, one.variadic) for one in inspect_parameters(search)]
@@ -407,7 +407,7 @@ def test_a_tools_parameters_are_told_apart_by_who_fills_them() -> None:
 # Its version.
 
 
-def test_a_model_may_say_its_verifiers_version_and_that_it_always_says_the_same() -> None:
+def test_a_model_may_set_version_and_determinism_of_its_verifier() -> None:
     class Versioned(AgentOutput):
         verify_version: ClassVar[str] = "2026-01"
         verify_deterministic: ClassVar[bool] = True
@@ -443,7 +443,7 @@ def test_another_default_is_another_version() -> None:
     assert version("return least", "self, least=object()") == version("return least", "self, least=object()")
 
 
-def test_the_order_in_which_a_process_holds_a_set_is_no_version() -> None:
+def test_the_order_of_a_set_does_not_change_the_version() -> None:
     def verify(output: Any) -> bool:
         return output in {0, 8}
 

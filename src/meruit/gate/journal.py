@@ -31,8 +31,8 @@ from meruit.gate.verdict import SystemErrorVerdict
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.canonical import canonical
 from meruit.model.chat import ModelAnswer, Usage
+from meruit.outcomes.records import NewOutcome
 from meruit.outcomes.service import draft_outcome
-from meruit.outcomes.store.write import NewOutcome
 from meruit.store.store import Store
 
 StepFunction = Callable[[], Awaitable[bytes]]

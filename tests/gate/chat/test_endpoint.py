@@ -136,7 +136,7 @@ def test_a_stream_in_any_pieces_makes_the_answer_that_one_piece_makes(says: Says
 
 
 @given(answers, st.data())
-def test_a_stream_that_breaks_anywhere_is_no_answer_unless_all_of_it_was_said(says: Says, data: st.DataObject) -> None:
+def test_a_broken_stream_is_an_answer_only_if_it_is_complete(says: Says, data: st.DataObject) -> None:
     sent = as_stream(says)
     gathering = put_together([sent[: data.draw(st.integers(0, len(sent)))]])
     if gathering.is_complete:
@@ -304,14 +304,14 @@ def test_an_endpoint_that_is_not_there_is_left_to_others() -> None:
         (Raw(b"", 307, headers={"Location": "https://elsewhere.test/"}), "https://elsewhere.test/"),
     ],
 )
-def test_what_does_not_pass_is_told_at_once(refusal: Fails | Raw, said: str) -> None:
+def test_a_permanent_refusal_is_raised_at_once(refusal: Fails | Raw, said: str) -> None:
     with ChatServer([refusal], key=KEY) as server:
         with pytest.raises(ModelRefused, match=said):
             ask(endpoint(server, api_key=KEY))
         assert len(server.asked) == 1
 
 
-def test_a_page_in_place_of_an_answer_is_told() -> None:
+def test_a_page_instead_of_an_answer_is_reported() -> None:
     said = "it says: Welcome"
     page = Raw(b"<html><title>Welcome</title>", kind="text/html")
     with ChatServer([page]) as server, pytest.raises(Unreachable, match=said):
@@ -418,7 +418,7 @@ def test_an_answer_has_a_bound_of_calls_and_counts() -> None:
     assert ask(replying(json.dumps(huge).encode())).usage == Usage(0, 3, 0, 1)
 
 
-def test_a_call_without_a_name_is_no_answer() -> None:
+def test_a_call_without_a_name_is_not_an_answer() -> None:
     with pytest.raises(Unreachable, match="incomplete"):
         ask(replying(b'{"choices": [{"message": {"tool_calls": [{"id": "x"}]}}]}'))
 
@@ -450,7 +450,7 @@ def test_calls_are_numbered_on_from_those_of_the_conversation() -> None:
     assert json.loads(sent) == {"unreadable": "not JSON"}
 
 
-def test_a_model_without_tools_is_told_of_none() -> None:
+def test_a_request_without_tools_has_no_tools_field() -> None:
     with ChatServer([Says("hello")]) as server:
         assert asyncio.run(endpoint(server).answer(HELLO, [])).text == "hello"
     assert server.asked == [{"model": "m", "messages": HELLO}]
@@ -478,7 +478,7 @@ def test_a_date_says_how_long_to_wait_by_the_servers_own_clock() -> None:
 # Keys.
 
 
-def test_a_wrong_key_is_told_by_where_it_came_from_and_never_shown() -> None:
+def test_a_wrong_key_is_named_by_its_source_and_never_shown() -> None:
     with ChatServer([], key="another") as server:
         model = endpoint(server, api_key_env="CHAT_KEY", environment={"CHAT_KEY": KEY})
         with pytest.raises(ModelRefused, match="CHAT_KEY") as refused:
@@ -489,7 +489,7 @@ def test_a_wrong_key_is_told_by_where_it_came_from_and_never_shown() -> None:
             ask(endpoint(server))
 
 
-def test_a_key_that_can_be_fetched_anew_is_fetched_anew() -> None:
+def test_a_key_that_can_be_fetched_again_is_fetched_again() -> None:
     keys = iter(["old", KEY])
 
     async def fetch() -> str:
@@ -500,7 +500,7 @@ def test_a_key_that_can_be_fetched_anew_is_fetched_anew() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "two\nlines", "smart “quotes”"])
-def test_what_is_no_key_is_told_before_it_is_sent(key: str) -> None:
+def test_a_key_that_is_not_valid_is_never_sent(key: str) -> None:
     with ChatServer() as server:
         with pytest.raises(ModelRefused, match="token") as refused:
             ask(endpoint(server, api_key=key))
@@ -508,7 +508,7 @@ def test_what_is_no_key_is_told_before_it_is_sent(key: str) -> None:
     assert not key or key not in str(refused.value)
 
 
-def test_a_variable_that_is_not_set_is_told() -> None:
+def test_a_variable_that_is_not_set_is_named() -> None:
     model = ChatEndpoint(BASE, "m", api_key_env="CHAT_KEY", environment={})
     with pytest.raises(ModelRefused, match="CHAT_KEY"):
         ask(model)
@@ -575,13 +575,13 @@ def test_an_endpoint_over_tls_that_is_down_is_left_to_others() -> None:
         ask(ChatEndpoint("https://127.0.0.1:9/v1", "m", retries=0))
 
 
-def test_pieces_that_are_no_answer_are_told() -> None:
+def test_pieces_that_are_not_an_answer_are_refused() -> None:
     with pytest.raises(UnreadableChatReply, match="choices"):
         ChatAnswerBuilder().add({"object": "list"})
     assert issubclass(ModelRefused, MeruitError)
 
 
-def test_what_is_no_count_counts_nothing() -> None:
+def test_usage_that_is_not_a_count_is_zero() -> None:
     wrong = {"prompt_tokens": -5, "completion_tokens": True, "prompt_tokens_details": {"cached_tokens": 1.5}}
     usages: tuple[Any, ...] = (wrong, [], {"prompt_tokens_details": None})
     for usage in usages:

@@ -96,7 +96,7 @@ def test_a_worker_that_wakes_after_its_run_was_taken_over_changes_nothing(client
     assert client.events()["one", EventType.VERIFICATION_PASSED] == 1
 
 
-def test_all_workers_together_keep_to_a_total_and_put_little_into_the_queue(client: Client, process: Nursery) -> None:
+def test_all_workers_together_keep_to_a_total(client: Client, process: Nursery) -> None:
     client.queue(*(f"run-{number}" for number in range(90)))
     with client.held():
         for _ in range(2):
@@ -119,7 +119,7 @@ def _running(client: Client) -> int:
     return [run.status for run in client.runs()].count(RunState.RUNNING)
 
 
-def test_a_process_that_uses_dbos_itself_is_told_so(client: Client, process: Nursery) -> None:
+def test_a_process_that_already_uses_dbos_is_refused(client: Client, process: Nursery) -> None:
     worker = process.start(client.store, host=True)
     until(lambda: not alive(worker), "it has ended")
     assert "WorkerRefused" in client.news()
@@ -273,7 +273,9 @@ def test_what_is_taken_from_the_queue_too_late_is_given_back_at_once(client: Cli
     assert given_back.wake_at != queued.wake_at
 
 
-def test_a_dbos_that_cannot_be_started_is_told_with_where(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dbos_that_cannot_start_is_reported_with_its_database(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from dbos import DBOS
 
     def refused() -> None:
@@ -284,7 +286,7 @@ def test_a_dbos_that_cannot_be_started_is_told_with_where(client: Client, monkey
         asyncio.run(Said(client).work())
 
 
-def test_a_missing_or_old_dbos_is_told_with_what_to_install(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_or_old_dbos_is_refused_with_what_to_install(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda _name: "3.2.9")
     with pytest.raises(WorkerRefused, match=r"3\.2\.9.*meruit\[cluster\]"):
         asyncio.run(run_worker(client.store, AgentRoster(agents())))

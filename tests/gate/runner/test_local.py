@@ -121,7 +121,7 @@ def test_a_worker_drives_at_least_one_run_at_a_time(desk: Desk) -> None:
         desk.engine(concurrency=0)
 
 
-def test_what_does_not_come_in_time_is_told_to_the_model(desk: Desk) -> None:
+def test_the_model_learns_that_a_value_did_not_come_in_time(desk: Desk) -> None:
     def ask() -> Deferred:
         """Ask a person."""
         return Deferred("approval", 0.02)
@@ -156,7 +156,7 @@ def test_who_is_stopped_while_it_claims_a_run_lets_go_of_it(desk: Desk) -> None:
     assert run.started_at is not None
 
 
-def test_who_is_stopped_while_somebody_else_has_the_run_leaves_it_alone(desk: Desk) -> None:
+def test_a_stopped_worker_leaves_a_run_of_another_alone(desk: Desk) -> None:
     desk.queue("one")
     desk.store.recorder.write(ClaimRun(TENANT, "one", "theirs", "another"))
 
@@ -260,7 +260,7 @@ def stuck() -> tuple[Agent, list[str]]:
     return Agent("writer", "", Silent(), [], Out), asked
 
 
-def test_a_run_that_nobody_wants_is_ended_where_it_is_driven(desk: Desk) -> None:
+def test_a_cancelled_run_is_ended_by_its_worker(desk: Desk) -> None:
     desk.queue("one")
     silent, asked = stuck()
 
@@ -302,7 +302,7 @@ def test_a_run_past_its_deadline_fails(desk: Desk) -> None:
     assert "0.01 s" in (desk.run("one").error or "")
 
 
-def test_a_run_that_somebody_else_has_taken_meanwhile_is_left_to_them(desk: Desk) -> None:
+def test_a_run_taken_over_meanwhile_is_left_to_its_new_worker(desk: Desk) -> None:
     def robbed() -> str:
         """Somebody takes the run."""
         desk.store.recorder.write(ClaimRun(TENANT, "one", "theirs", "another", takeover=True))
@@ -352,7 +352,7 @@ def blocking() -> Iterator[Blocking]:
     made.answer.set()
 
 
-def test_nobody_waits_for_a_verifier_that_has_timed_out(blocking: Blocking) -> None:
+def test_a_verifier_that_timed_out_is_not_awaited(blocking: Blocking) -> None:
     began = time.monotonic()
     with pytest.raises(CouldNotVerify, match=r"longer than 0\.02 s"):
         blocking.agent(verify_timeout_s=0.02, system_error_limit=1).run_sync("go")
@@ -371,7 +371,7 @@ def test_a_deadline_is_kept_though_the_verifier_blocks(desk: Desk, blocking: Blo
     assert time.monotonic() - began < 5
 
 
-def test_a_worker_with_nothing_but_blocking_verifiers_lives_and_can_be_stopped(desk: Desk, blocking: Blocking) -> None:
+def test_a_worker_with_blocking_verifiers_can_be_stopped(desk: Desk, blocking: Blocking) -> None:
     names = [f"run-{number}" for number in range(40)]
     desk.queue(*names)
     seen: set[int] = set()
@@ -402,7 +402,7 @@ def test_a_plain_function_sees_the_context_of_who_calls_it() -> None:
 @pytest.mark.parametrize(
     "raised", [StopIteration(), KeyboardInterrupt(), SystemExit(3), OSError("no disk"), KeyError()]
 )
-def test_whatever_a_plain_verifier_raises_is_told_by_its_name(desk: Desk, raised: BaseException) -> None:
+def test_an_exception_of_a_plain_verifier_is_named(desk: Desk, raised: BaseException) -> None:
     def verify(_output: Out) -> int:
         raise raised
 
@@ -452,7 +452,7 @@ def test_a_run_that_has_moved_on_no_longer_tells_its_error(desk: Desk) -> None:
     assert between == ["OSError: away", None]
 
 
-def test_a_verifier_that_breaks_is_told_and_asked_again(desk: Desk) -> None:
+def test_a_verifier_that_breaks_is_reported_and_retried(desk: Desk) -> None:
     broke: list[int] = []
 
     def verify(output: Out) -> int:
@@ -471,7 +471,7 @@ def test_a_verifier_that_breaks_is_told_and_asked_again(desk: Desk) -> None:
     assert (over.status, over.error) == (RunState.COMPLETED, None)
 
 
-def test_a_worker_tells_each_turn_of_a_run_and_how_it_ended(desk: Desk) -> None:
+def test_a_worker_reports_each_turn_and_the_end(desk: Desk) -> None:
     def verify(output: Out) -> int:
         if output.n < 2:
             raise VerificationRejected("too few", code="few")
@@ -497,7 +497,7 @@ def test_a_worker_tells_each_turn_of_a_run_and_how_it_ended(desk: Desk) -> None:
     ]
 
 
-def test_what_is_told_once_is_not_told_again_when_the_run_is_driven_on(desk: Desk) -> None:
+def test_a_line_is_reported_once_when_the_run_continues(desk: Desk) -> None:
     def ask() -> Deferred:
         """Ask a person."""
         return Deferred("approval by a person")
@@ -533,7 +533,7 @@ def test_a_worker_for_one_run_drives_that_and_its_members_only(desk: Desk, name:
     assert desk.run("left").takeovers == 0
 
 
-def test_a_database_that_is_away_is_told_once_and_so_is_its_return(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_outage_is_reported_once_and_so_is_its_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     see, failing = InlineEngine._read_store, iter([True] * 5)
 
     def seldom(engine: InlineEngine) -> Any:
@@ -598,7 +598,7 @@ def test_whatever_a_verifier_raises_is_a_breakage_and_the_worker_goes_on(desk: D
 
 
 @pytest.mark.parametrize("how", BREAKS)
-def test_whatever_a_tool_raises_is_told_to_its_model(desk: Desk, how: str) -> None:
+def test_an_exception_of_a_tool_is_its_reply(desk: Desk, how: str) -> None:
     breaks, said = BREAKS[how]
     heard: list[str] = []
 
@@ -630,9 +630,7 @@ def test_whatever_a_model_raises_its_run_is_let_go_of_and_at_last_fails(
     assert (desk.run("one").ending, desk.run("one").retries) == ("error", MAX_ERRORS)
 
 
-def test_a_run_that_can_be_neither_parked_nor_ended_as_it_should_is_ended_all_the_same(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_cannot_be_parked_or_ended_properly_still_ends(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     record = desk.store.recorder.record
 
     async def refusing(write: Any) -> Any:
@@ -693,7 +691,7 @@ def test_a_team_has_until_its_deadline_and_so_have_its_members(desk: Desk) -> No
     assert 0 < (desk.run("team.a").request.max_seconds or 0) <= 1
 
 
-def test_a_pass_outlives_the_deadline_that_falls_before_the_run_is_completed(desk: Desk) -> None:
+def test_a_pass_counts_even_if_the_deadline_passes_before_the_end(desk: Desk) -> None:
     desk.store.recorder.write(QueueRun(TENANT, "me", "one", "writer", RunRequest("go", max_seconds=0.05)))
     engine = desk.engine()
 

@@ -61,7 +61,7 @@ def test_a_killed_worker_s_run_is_driven_on_and_nothing_is_counted_twice(client:
     assert ends(client, "one") == [EventType.AGENT_RUN_COMPLETED]
 
 
-def test_a_worker_that_is_told_to_stop_lets_go_at_once(client: Client, process: Nursery) -> None:
+def test_a_stopping_worker_releases_its_runs_at_once(client: Client, process: Nursery) -> None:
     client.queue("one")
     first = process.start(client.store)
     with client.held():
@@ -74,7 +74,7 @@ def test_a_worker_that_is_told_to_stop_lets_go_at_once(client: Client, process: 
     assert (run.takeovers, run.verification.attempts_used) == (0, 1)
 
 
-def test_a_run_that_nobody_wants_ends_while_it_is_verified(client: Client, process: Nursery) -> None:
+def test_a_run_cancelled_during_verification_ends(client: Client, process: Nursery) -> None:
     client.queue("one", "two")
     process.start(client.store)
     with client.held():
@@ -114,7 +114,7 @@ def test_a_run_past_its_deadline_fails_wherever_it_stands(client: Client, proces
         process.start(client.store)
         run = client.wait("one", RunState.FAILED)
     assert run.ending == "deadline"
-    assert "0.3 s" in run.error
+    assert "0.3 s" in (run.error or "")
 
 
 def test_a_run_that_kills_its_workers_is_given_up(client: Client, process: Nursery) -> None:
@@ -145,7 +145,7 @@ def test_a_worker_leaves_runs_of_agents_that_it_does_not_know(client: Client, pr
     client.wait("three", RunState.WAITING)
 
 
-def test_a_worker_drives_no_more_at_a_time_than_it_is_told(client: Client, process: Nursery) -> None:
+def test_a_worker_keeps_to_its_concurrency(client: Client, process: Nursery) -> None:
     client.queue(*(f"run-{number}" for number in range(6)))
     with client.held():
         process.start(client.store, concurrency=2)

@@ -32,7 +32,7 @@ from meruit.log.commitment import commitment
 from meruit.log.entries import GateEntry
 from meruit.model.events import EventType
 from meruit.model.time import from_micros
-from meruit.outcomes.store.write import NewOutcome
+from meruit.outcomes.records import NewOutcome
 from meruit.store import tables
 from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
