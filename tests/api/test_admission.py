@@ -72,7 +72,7 @@ STEPS = [Crowd.enter, Crowd.turn, Crowd.cancel, Crowd.leave]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(STEPS)), max_size=80))
-def test_whatever_callers_do_the_room_is_never_too_full_and_never_idle(steps: list[tuple[str, Any]]) -> None:
+def test_slots_are_never_exceeded_and_never_idle(steps: list[tuple[str, Any]]) -> None:
     async def walk() -> None:
         crowd = Crowd()
         for caller, step in steps:
@@ -147,7 +147,7 @@ def contract_for(made: Deployment, operator: str) -> str:
     return str(made.ask("POST", "/v1/contracts", key=operator, json=award).json()["id"])
 
 
-def test_many_large_bodies_are_few_at_once_and_small_ones_are_answered_meanwhile(deploy: Deploy, held: Held) -> None:
+def test_large_bodies_take_turns_and_do_not_delay_small_ones(deploy: Deploy, held: Held) -> None:
     made = deploy()
     agent, operator = made.key(Role.AGENT), made.key(Role.OPERATOR)
     path, room = f"/v1/contracts/{contract_for(made, operator)}/complete", made.service.admission
@@ -179,7 +179,7 @@ def test_many_large_bodies_are_few_at_once_and_small_ones_are_answered_meanwhile
 
 
 @pytest.mark.parametrize("content", [b"[" * (LARGE_BYTES + 1), json.dumps({"output": "x" * LARGE_BYTES}).encode()])
-def test_a_place_is_given_back_by_whoever_is_refused(deploy: Deploy, content: bytes) -> None:
+def test_a_refused_request_frees_its_slot(deploy: Deploy, content: bytes) -> None:
     made = deploy()
     path = f"/v1/contracts/{contract_for(made, made.key())}/complete"
     key, sent = made.key(), {"Content-Type": "application/json"}
@@ -189,7 +189,7 @@ def test_a_place_is_given_back_by_whoever_is_refused(deploy: Deploy, content: by
     assert (made.service.admission.busy, made.service.admission.slots_in_use) == (0, 0)
 
 
-def test_a_place_is_given_back_by_whoever_leaves(deploy: Deploy, held: Held) -> None:
+def test_a_client_that_leaves_frees_its_slot(deploy: Deploy, held: Held) -> None:
     """While it is parsed, while it waits, and in the middle of the body."""
     made = deploy()
     key, room = made.key(), made.service.admission
@@ -290,7 +290,7 @@ def test_no_output_is_read_for_a_contract_that_is_not_there(
         assert reply.status_code == expected, reply.text
 
 
-def test_a_large_output_may_be_told_again(deploy: Deploy) -> None:
+def test_a_large_output_may_be_sent_again(deploy: Deploy) -> None:
     made = deploy()
     key = made.key()
     path = f"/v1/contracts/{contract_for(made, key)}/complete"
@@ -301,7 +301,7 @@ def test_a_large_output_may_be_told_again(deploy: Deploy) -> None:
     assert other.status_code == 409
 
 
-def test_an_agent_with_a_million_fields_hears_of_ten(deploy: Deploy) -> None:
+def test_only_ten_refused_fields_are_named(deploy: Deploy) -> None:
     made = deploy()
     path = f"/v1/contracts/{contract_for(made, made.key())}/complete"
     metadata = {f"field{number}": 1 for number in range(100_000)}

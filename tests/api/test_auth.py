@@ -764,7 +764,7 @@ def test_without_a_key_in_force_nothing_is_said(scene: Scene, route: str) -> Non
     assert_unseen(unheard, lines.getvalue())
 
 
-def test_whoever_asks_which_methods_there_are_learns_only_that(scene: Scene) -> None:
+def test_options_reveals_only_the_methods(scene: Scene) -> None:
     for route in ALL:
         # Whatever the record is called: this asks for none.
         path = re.sub(r"{\w+:(\w+)}", lambda part: "1" if part[1] == "int" else scene.ours.outcome, route.split()[1])
@@ -929,7 +929,7 @@ def agents_contracts(scene: Scene, canary: Canary) -> Iterator[tuple[str, str]]:
         yield name, contract
 
 
-def test_no_refusal_tells_an_agent_what_it_is_judged_by_or_why_it_is_held(scene: Scene) -> None:
+def test_no_error_shows_an_agent_criteria_or_hold_reasons(scene: Scene) -> None:
     agent, operator = scene.ours.keys[Role.AGENT], scene.ours.keys[Role.OPERATOR]
     canaries, refused = set[str](), Counter[tuple[str, int]]()
 

@@ -154,7 +154,7 @@ def test_json_that_two_readers_could_read_differently_is_refused(attacked: Attac
 
 
 @pytest.mark.parametrize(("content", "headers"), WHOLE.values(), ids=WHOLE)
-def test_what_is_no_json_object_is_refused(attacked: Attacked, content: bytes, headers: dict[str, str]) -> None:
+def test_a_body_that_is_not_an_object_is_refused(attacked: Attacked, content: bytes, headers: dict[str, str]) -> None:
     for path in BODIES:
         reply = attacked.post(path, content, {name: value.encode("latin-1") for name, value in headers.items()})
         attacked.refused(reply)
@@ -207,7 +207,7 @@ def test_a_body_of_100_megabytes_is_not_read(attacked: Attacked, path: str) -> N
 
 
 @pytest.mark.parametrize("length", ["-1", "abc", "1e3", "", "9" * 30, "\xff"])
-def test_an_odd_length_is_no_failure_of_ours(attacked: Attacked, length: str) -> None:
+def test_an_odd_content_length_is_not_an_internal_error(attacked: Attacked, length: str) -> None:
     reply = attacked.post("/v1/verify", b"{}", {**JSON, "Content-Length": length.encode("latin-1")})
     attacked.refused(reply)
 

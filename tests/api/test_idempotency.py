@@ -112,7 +112,7 @@ def slowed(made: Deployment) -> Slow:
 
 
 @pytest.mark.parametrize("path", ["/v1/verify", "/v1/verify/batch"])
-def test_of_two_at_once_one_is_served_and_the_other_told_to_wait(deploy: Deploy, path: str) -> None:
+def test_of_two_requests_at_once_one_must_retry(deploy: Deploy, path: str) -> None:
     made = deploy()
     key = made.key(Role.OPERATOR)
     slow = slowed(made)

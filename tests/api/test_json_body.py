@@ -157,7 +157,7 @@ def test_long_integers_are_exact_and_limited() -> None:
         (b"// no\n1", "column 1"),
     ],
 )
-def test_what_is_no_json_is_refused_with_its_place(body: bytes, said: str) -> None:
+def test_invalid_json_is_refused_with_its_position(body: bytes, said: str) -> None:
     with pytest.raises(BodyError, match=said) as refused:
         parse_strict_json(body)
     assert refused.value.reason == "not_json"
@@ -170,7 +170,7 @@ def test_an_empty_body_is_named(body: bytes) -> None:
     assert refused.value.reason == "empty"
 
 
-def test_a_fault_that_only_one_parser_sees_is_told_in_its_words() -> None:
+def test_a_fault_of_one_parser_keeps_its_message() -> None:
     found = _json_error(b"1", msgspec.DecodeError("odd (byte 0)"))
     assert (found.reason, str(found).endswith("odd (byte 0)")) == ("not_json", True)
 

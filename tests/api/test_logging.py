@@ -76,7 +76,7 @@ def test_a_second_configuration_replaces_the_first(lines: Lines) -> None:
     assert json.loads(again.getvalue())["event"] == "heard"
 
 
-def test_lines_go_to_stderr_unless_told_otherwise() -> None:
+def test_lines_go_to_stderr_by_default() -> None:
     handler = configure_logs()
     try:
         assert isinstance(handler, logging.StreamHandler)
@@ -98,7 +98,7 @@ def test_lines_go_to_stderr_unless_told_otherwise() -> None:
         (RuntimeError("x" * 1000), f"RuntimeError: {'x' * (MAX_TEXT - 14)}"),
     ],
 )
-def test_only_messages_that_quote_nobody_are_kept(lines: Lines, error: Exception, said: str) -> None:
+def test_only_safe_messages_are_logged(lines: Lines, error: Exception, said: str) -> None:
     assert describe(error) == said
     log("failed", error=error)
     # A service of an earlier test may still be saying goodbye.
@@ -158,7 +158,7 @@ OURS = "run_" + "0a" * 17
 
 @pytest.mark.parametrize("kind", EventType)
 @pytest.mark.parametrize("named", [OURS, f"{OURS}.member", "what the host calls it"])
-def test_every_kind_of_event_can_be_told_and_nobodys_own_names_are(lines: Lines, kind: EventType, named: str) -> None:
+def test_every_event_is_logged_without_ids_of_clients(lines: Lines, kind: EventType, named: str) -> None:
     ids = ("outcome_id", "contract_id", "work_id", "task_run_id", "benchmark_run_id")
     data = {"run_id": named, **dict.fromkeys(ids)}
     event = Event("evt_of_this_test", str(kind), "1", "key", "2026-01-01T00:00:00Z", "meruit", "acme", data)

@@ -159,7 +159,7 @@ def test_what_no_route_takes_is_a_problem_too(client: TestClient[Litestar]) -> N
     problem(client.get("/query", headers={"Host": f"{SECRET} x"}), 400, "bad_request")
 
 
-def test_litestars_refusals_are_said_anew(client: TestClient[Litestar]) -> None:
+def test_errors_of_litestar_get_our_words(client: TestClient[Litestar]) -> None:
     assert "x-odd" not in client.get("/raise/odd").headers
     problem(client.get("/raise/odd"), 400, "bad_request")
     anonymous = client.get("/raise/anonymous")
@@ -213,7 +213,7 @@ def test_a_body_far_too_large_ends_the_connection(app: Litestar, length: int | N
     assert dict(sent[0]["headers"]).get(b"connection", b"").decode() == (connection or "")
 
 
-def test_a_caller_that_leaves_early_is_no_failure_of_ours(app: Litestar) -> None:
+def test_a_client_that_leaves_early_is_not_a_failure(app: Litestar) -> None:
     half: list[dict[str, Any]] = [
         {"type": "http.request", "body": b"{", "more_body": True},
         {"type": "http.disconnect"},
@@ -241,7 +241,7 @@ async def answered(app: Litestar, headers: list[tuple[bytes, bytes]], messages: 
     return sent
 
 
-def test_our_own_failures_are_logged_and_not_told(client: TestClient[Litestar]) -> None:
+def test_internal_errors_are_logged_and_not_shown(client: TestClient[Litestar]) -> None:
     log = io.StringIO()
     handler = configure_logs(stream=log)
     try:

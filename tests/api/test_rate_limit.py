@@ -64,7 +64,7 @@ def test_retry_after_is_long_enough() -> None:
     limits.admit("k")
 
 
-def test_an_address_that_fails_too_often_is_told_to_wait() -> None:
+def test_an_address_with_many_failures_must_wait() -> None:
     clock = Clock()
     limits = Throttle(60, 5, failures_per_minute=6, failure_burst=3, clock=clock)
     for _ in range(3):

@@ -147,7 +147,7 @@ def test_a_huge_body_is_not_read(running: Running, framing: bytes) -> None:
     assert httpx.post(f"{running.url}/things", json=[1]).text == "1"
 
 
-def test_a_body_a_little_too_large_hears_why(running: Running) -> None:
+def test_a_slightly_too_large_body_gets_a_reply(running: Running) -> None:
     with httpx.Client(base_url=running.url) as client:
         refused = client.post("/things", content=b" " * 5_000_000, headers={"Content-Type": "application/json"})
         assert refused.status_code == 413
@@ -170,7 +170,7 @@ def test_headers_that_never_end_are_refused(monkeypatch: pytest.MonkeyPatch, par
         running.stop()
 
 
-def test_what_is_no_http_is_refused_once(running: Running) -> None:
+def test_invalid_http_is_refused_once(running: Running) -> None:
     _, said = flood(running.port, b"", b"\x16\x03" * 100_000, 200_000)
     assert said.startswith(b"HTTP/1.1 400 ")
     assert httpx.get(running.url).text == "here"

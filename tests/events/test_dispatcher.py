@@ -1,4 +1,4 @@
-"""What was recorded reaches log, webhooks and followers: at least once, each subject in order, whatever fails."""
+"""Events reach the log, webhooks and streams at least once, each subject in order, even when something fails."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Everybody gets a turn: webhooks that hang, fail or are removed hold up nobody."""
+"""Everybody gets a turn: webhooks that hang, fail or are removed do not delay others."""
 
 import asyncio
 from functools import partial
@@ -139,7 +139,7 @@ def test_a_deleted_webhook_gets_no_events(store: Store) -> None:
             await until(lambda: is_settled(store, kept))
             assert len(receiver.tried) == stopped + 1
             assert not heard.errors
-            # Removed between the look and the turn.
+            # Deleted between the read and the turn.
             ended = await made._serve(deliveries.PendingWebhook(removed.webhook.id, 0, fresh=True, due=True))
             assert ended == dispatch._TurnResult()
 

@@ -59,7 +59,7 @@ def desk(deployment: Deployment) -> Desk:
 # From the queue to the result
 
 
-def test_a_run_has_the_budget_of_its_agent_which_the_service_does_not_know(desk: Desk) -> None:
+def test_a_run_has_the_budget_of_its_agent(desk: Desk) -> None:
     run_id = desk.queue("hasty")
     desk.work()
     run = desk.read(f"/{run_id}")
@@ -259,7 +259,7 @@ def test_a_key_used_twice_queues_one_run(desk: Desk) -> None:
         ({"max_attempt": 1}, "max_attempt"),
     ],
 )
-def test_what_cannot_be_asked_is_told_with_its_place(desk: Desk, body: dict[str, Any], where: str) -> None:
+def test_an_invalid_request_is_refused_by_its_field(desk: Desk, body: dict[str, Any], where: str) -> None:
     whole = body if where in ("agent", "query") and len(body) == 1 and where not in body else None
     reply = desk.ask("POST", "", json=whole or {"agent": "writer", "query": "count", **body})
     assert reply.status_code == 400
@@ -268,7 +268,7 @@ def test_what_cannot_be_asked_is_told_with_its_place(desk: Desk, body: dict[str,
 
 
 @pytest.mark.parametrize("seconds", [b"NaN", b"Infinity", b"1e999"])
-def test_a_time_that_is_no_number_is_refused(desk: Desk, seconds: bytes) -> None:
+def test_a_time_that_is_not_a_number_is_refused(desk: Desk, seconds: bytes) -> None:
     body = b'{"agent": "writer", "query": "count", "max_seconds": %s}' % seconds
     assert desk.ask("POST", "", content=body, headers={"Content-Type": "application/json"}).status_code == 400
 
@@ -311,7 +311,7 @@ def test_events_come_page_by_page(desk: Desk) -> None:
 # Who sees what
 
 
-def test_an_agent_sees_its_own_runs_and_of_them_what_its_model_was_told(desk: Desk) -> None:
+def test_an_agent_sees_of_its_runs_what_its_model_saw(desk: Desk) -> None:
     mine, others = desk.queue("writer", payload={"reference": EVIDENCE}), desk.queue("hasty")
     desk.work()
     found = desk.ask("GET", f"/{mine}", desk.agent)

@@ -39,6 +39,6 @@ def test_an_agent_may_watch_the_log(either: Deployment, tenant: str) -> None:
 
 
 @pytest.mark.parametrize(("old", "new"), [(2, 1), (0, 10**9), (10**9, 10**9)])
-def test_there_is_no_proof_about_what_is_not_there(either: Deployment, key: str, old: int, new: int) -> None:
+def test_an_invalid_range_has_no_proof(either: Deployment, key: str, old: int, new: int) -> None:
     reply = either.ask("GET", "/v1/audit/consistency", key=key, params={"old": old, "new": new})
     assert (reply.status_code, code_of(reply)) == (400, "bad_range")

@@ -33,7 +33,7 @@ def refused(bench: Bench, body: Any, status: int, code: str) -> Any:
     return reply.json()
 
 
-def test_a_benchmark_is_published_once_and_the_same_again_changes_nothing(bench: Bench) -> None:
+def test_publishing_the_same_benchmark_again_has_no_effect(bench: Bench) -> None:
     first = bench.deployment.ask("POST", "/v1/benchmarks", key=bench.operator, json=PLAIN)
     assert first.status_code == 201
     assert (first.json()["benchmark"], first.json()["version"], first.json()["tasks"]) == ("b", 1, 1)
@@ -141,7 +141,7 @@ def test_an_assertion_that_cannot_be_run_is_refused_by_its_place(here: Bench, cr
         ({"attachments": {"a": {"base64": "!"}}}, "attachments"),
     ],
 )
-def test_what_is_no_benchmark_is_refused_by_its_field(here: Bench, changed: dict[str, Any], said: str) -> None:
+def test_an_invalid_benchmark_is_refused_by_its_field(here: Bench, changed: dict[str, Any], said: str) -> None:
     before = here.deployment.rows()
     reply = here.deployment.ask("POST", "/v1/benchmarks", key=here.operator, json=PLAIN | changed)
     assert (reply.status_code, said in reply.json()["detail"]) == (400, True), reply.text
@@ -159,7 +159,7 @@ def test_a_benchmark_reaches_no_address_of_its_own(here: Bench, address: str) ->
     assert [one["where"] for one in told["errors"]] == ["tasks[0].sources.own"]
 
 
-def test_a_benchmark_reads_what_the_operator_configured_and_only_as_configured(deploy: Deploy, tmp_path: Path) -> None:
+def test_a_benchmark_reads_configured_sources_only(deploy: Deploy, tmp_path: Path) -> None:
     settings = Settings.parse(f"benchmarks: {{sources: {{drop: {{kind: files, at: {tmp_path}}}}}}}", "settings")
     bench = Bench.of(deploy(settings=settings), new_tenant())
 
@@ -183,7 +183,7 @@ def test_a_benchmark_reads_what_the_operator_configured_and_only_as_configured(d
         ["base.yaml", {"rows": 1}],
     ],
 )
-def test_a_seed_that_makes_no_world_is_refused(here: Bench, seed: Any) -> None:
+def test_an_invalid_seed_is_refused(here: Bench, seed: Any) -> None:
     body = benchmark(task(scoring(1)), task(scoring(1), id="u") | {"seed": seed}, attachments={"base.yaml": "rows: {}"})
     told = refused(here, body, 422, "bad_seed")
     assert all(one["where"].startswith("tasks[1].seed") for one in told["errors"])

@@ -125,7 +125,7 @@ def test_a_contract_is_completed_believed_billed_and_settled_at_once(
     sound(either, tenant)
 
 
-def test_the_bundle_of_a_paid_contract_convinces_a_stranger(either: Deployment, key: str) -> None:
+def test_the_bundle_of_a_paid_contract_verifies(either: Deployment, key: str) -> None:
     outcome = completed(either, key, awarded(either, key))["outcome"]["outcome_id"]
     bundle = either.ask("GET", f"/v1/outcomes/{outcome}/bundle", key=key).content
     signer = VerifierKey.parse(either.ask("GET", "/v1/audit/key", key=key).text)
@@ -179,7 +179,7 @@ def test_what_is_held_waits_in_a_queue_with_its_reason(either: Deployment, tenan
     sound(either, tenant)
 
 
-def test_what_leaks_is_not_believed_and_its_agent_is_not_told_why(either: Deployment, key: str, agent: str) -> None:
+def test_a_leak_is_held_and_its_agent_does_not_see_why(either: Deployment, key: str, agent: str) -> None:
     contract = awarded(either, key)
     reply = moved(either, agent, contract, "complete", {"output": {"text": f"{GOOD['text']} planted-one"}})
     assert (reply.json()["state"], reply.json()["payout"]) == ("verification_pending", None)
@@ -343,7 +343,7 @@ def test_a_reason_is_a_line_that_a_person_can_read(deployment: Deployment, admin
 
 
 @pytest.mark.parametrize("move", MOVES)
-def test_a_contract_of_nobody_is_not_found(deployment: Deployment, admin: str, move: str) -> None:
+def test_an_unknown_contract_is_not_found(deployment: Deployment, admin: str, move: str) -> None:
     before = deployment.rows()
     method = "POST" if move else "GET"
     path = f"/v1/contracts/con_{'0' * 34}/{move}".rstrip("/")
@@ -356,9 +356,7 @@ def test_a_contract_of_nobody_is_not_found(deployment: Deployment, admin: str, m
 @pytest.mark.parametrize(
     "metadata", [{"usage": {}}, {"claimed_fields": []}, {"duration_ms": 5, "evaluator": {}}, {"x" * 500: 1}]
 )
-def test_an_agent_tells_of_its_run_only_what_is_taken_for_a_claim(
-    deployment: Deployment, tenant: str, admin: str, metadata: Any
-) -> None:
+def test_an_agent_may_report_claims_only(deployment: Deployment, tenant: str, admin: str, metadata: Any) -> None:
     agent, contract = deployment.key(Role.AGENT, tenant), awarded(deployment, admin)
     before = deployment.rows()
     reply = moved(deployment, agent, contract, "complete", {"output": GOOD, "metadata": metadata})
@@ -724,7 +722,7 @@ def until(true: Callable[[], bool]) -> None:
     raise AssertionError("it never came about")
 
 
-def test_a_contract_that_nobody_completes_expires_by_itself(
+def test_a_contract_without_output_expires(
     deploy: Deploy, store_location: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "EXPIRY_S", 0.05)

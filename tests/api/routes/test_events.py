@@ -57,7 +57,7 @@ def judged(deployment: Deployment, key: str) -> str:
     return str(reply.json()["outcome_id"])
 
 
-def test_events_are_told_in_their_order_and_from_where_one_left(either: Deployment, tenant: str, key: str) -> None:
+def test_events_are_streamed_in_order_from_a_cursor(either: Deployment, tenant: str, key: str) -> None:
     outcomes = [judged(either, key) for _ in range(3)]
     either.ask("POST", "/v1/criteria", key=key, json={"name": "judged", "criteria": CRITERIA})
     reply = either.follow("/v1/events?after=0", so_many(5), key=key)
@@ -75,7 +75,7 @@ def test_events_are_told_in_their_order_and_from_where_one_left(either: Deployme
     assert told(both.content) == found[4:]
 
 
-def test_only_the_types_that_are_wanted_are_told(either: Deployment, key: str) -> None:
+def test_only_selected_types_are_streamed(either: Deployment, key: str) -> None:
     outcome = judged(either, key)
     either.ask("POST", "/v1/criteria", key=key, json={"name": "judged", "criteria": CRITERIA})
     both = "types=criteria.registered,outcome.recorded"
@@ -105,7 +105,7 @@ def listening(made: Deployment, key: str) -> Iterator[httpx.Client]:
     assert not server.is_alive()
 
 
-def test_without_a_place_only_what_is_new_is_told_while_it_happens(deploy: Deploy) -> None:
+def test_without_a_cursor_only_new_events_are_streamed(deploy: Deploy) -> None:
     """Over a real socket, until the service ends."""
     made = deploy(living=False)
     with listening(made, made.key(Role.OPERATOR)) as client:

@@ -66,7 +66,7 @@ def test_a_dossier_is_judged_by_every_rule(deployment: Deployment, admin: str) -
         ({"claimed_metrics": [], "measured_metrics": {"a": True, "b": None, "c": 10**399}}, {}, None),
     ],
 )
-def test_without_a_dossier_the_context_tells_what_it_can(
+def test_without_a_dossier_the_context_is_used(
     deployment: Deployment, admin: str, context: Any, more: Any, rule: str | None
 ) -> None:
     found = asked(deployment, admin, context, **more)
@@ -101,7 +101,7 @@ def test_no_number_is_too_much_for_the_rules(deployment: Deployment, admin: str,
         ({"contract_id": "c", "execution_context": {"measured_metrics": {"m": 1e308}}}, "execution_context.metrics[0]"),
     ],
 )
-def test_what_is_no_question_is_refused_by_its_field(deployment: Deployment, admin: str, body: Any, said: str) -> None:
+def test_an_invalid_question_is_refused_by_its_field(deployment: Deployment, admin: str, body: Any, said: str) -> None:
     reply = deployment.ask("POST", ROUTE, key=admin, json=body)
     assert (reply.status_code, said in reply.json()["detail"]) == (400, True), reply.text
 
@@ -136,7 +136,7 @@ def test_what_no_outcome_has_is_refused_by_its_field(deployment: Deployment, adm
     assert (reply.status_code, any(said in one for one in fields)) == (400, True), reply.text
 
 
-def test_only_so_many_problems_are_told(deployment: Deployment, admin: str) -> None:
+def test_the_number_of_listed_problems_is_limited(deployment: Deployment, admin: str) -> None:
     body = {"contract_id": "c", "execution_context": {"dossier": {"claims": {f"m{n}": 1e300 for n in range(1000)}}}}
     reply = deployment.ask("POST", ROUTE, key=admin, json=body)
     assert (reply.status_code, len(reply.json()["errors"])) == (400, 10)
@@ -154,7 +154,7 @@ def test_the_most_that_a_dossier_holds_is_judged_at_once(deployment: Deployment,
     assert time.monotonic() - started < 10
 
 
-def test_whoever_asks_takes_nobody_elses_threads(
+def test_governance_checks_have_their_own_threads(
     deployment: Deployment, admin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
@@ -175,7 +175,7 @@ def test_the_policy_is_the_services_own(deploy: Deploy) -> None:
     assert asked(made, made.key(Role.OPERATOR), dossier(canaries=2, leaked=["0" * 64]))["flags"] == []
 
 
-def test_a_service_that_asks_nobody_answers_nobody(deploy: Deploy) -> None:
+def test_without_governance_the_route_is_refused(deploy: Deploy) -> None:
     made = deploy(settings=Settings.parse("verification: {governance_check: false}", "settings"))
     reply = made.ask("POST", ROUTE, key=made.key(Role.OPERATOR), json={"contract_id": "c"})
     assert told(reply) == (409, "governance_off")
@@ -271,7 +271,9 @@ def test_what_the_other_rejects_is_not_paid(pair: Deployment) -> None:
     sound(pair, DEFAULT_TENANT)
 
 
-def test_whoever_has_no_key_there_is_held(deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_governance_key_the_payment_is_held(
+    deploy: Deploy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     remote = deploy(Location(tmp_path / "remote"), living=False)
     monkeypatch.setenv(TOKEN, remote.key(Role.AGENT))
     with served(remote) as url:

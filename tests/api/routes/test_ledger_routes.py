@@ -39,7 +39,7 @@ def test_balances_of_a_currency_sum_to_zero(either: Deployment, key: str) -> Non
     }
 
 
-def test_a_statement_tells_every_movement_of_an_account(either: Deployment, key: str) -> None:
+def test_a_statement_lists_every_movement(either: Deployment, key: str) -> None:
     contract = awarded(either, key)
     completed(either, key, contract, {"text": "nothing of the kind"})
     moved(either, key, contract, "reverse", {"reason": "by mistake"})
@@ -113,7 +113,7 @@ def test_a_statement_has_a_period(deploy: Deploy) -> None:
         ),
     ],
 )
-def test_what_is_no_period_or_account_is_refused_by_name(
+def test_an_invalid_period_or_account_is_named(
     deployment: Deployment, admin: str, params: dict[str, str], field: str
 ) -> None:
     reply = deployment.ask("GET", "/v1/ledger/statement", key=admin, params=params)
@@ -137,7 +137,7 @@ def test_a_long_statement_comes_in_pages_that_join(
     assert (len(lines), max(len(page["lines"]) for page in pages)) == (7, 3)
 
 
-def test_more_at_one_moment_than_a_page_holds_is_told(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_movements_at_one_time_are_refused(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "MAX_LINES", 3)
     made = deploy(surroundings=ClockAndEntropy(clock=lambda: datetime(2030, 1, 1, tzinfo=UTC)))
     key = made.key(Role.OPERATOR)
@@ -147,9 +147,7 @@ def test_more_at_one_moment_than_a_page_holds_is_told(deploy: Deploy, monkeypatc
     assert told(made.ask("GET", "/v1/ledger/statement", key=key, params=params)) == (409, "too_many_lines")
 
 
-def test_more_accounts_than_a_reply_holds_are_told(
-    deployment: Deployment, admin: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_many_accounts_are_refused(deployment: Deployment, admin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "MAX_ACCOUNTS", 2)
     contract = awarded(deployment, admin)
     assert deployment.ask("GET", "/v1/ledger/balances", key=admin).status_code == 200

@@ -112,7 +112,7 @@ def test_what_was_erased_is_gone_and_said_to_be(either: Deployment, tenant: str,
     assert recheck.verify_bundle(bundle.content).failed is None
 
 
-def test_a_receipt_proves_the_verdict_to_a_stranger(either: Deployment, tenant: str, key: str) -> None:
+def test_a_receipt_proves_the_verdict(either: Deployment, tenant: str, key: str) -> None:
     outcome = judged(either, key, contract_id="c-1")
     rescored(either, tenant, outcome, "again")
     vkey = either.ask("GET", "/v1/audit/key", key=key).text
@@ -130,7 +130,7 @@ def test_a_receipt_proves_the_verdict_to_a_stranger(either: Deployment, tenant: 
     assert either.ask("GET", f"/v1/outcomes/{outcome}/receipt", key=key, params={"version": 3}).status_code == 404
 
 
-def test_a_bundle_convinces_a_stranger(either: Deployment, tenant: str, key: str) -> None:
+def test_a_bundle_verifies(either: Deployment, tenant: str, key: str) -> None:
     outcome = judged(either, key)
     reply = either.ask("GET", f"/v1/outcomes/{outcome}/bundle", key=key)
     assert reply.headers["content-type"] == "application/zip"

@@ -118,7 +118,7 @@ def test_a_playground_is_its_tenants_alone(here: Bench) -> None:
     assert len(here.read("playgrounds")["playgrounds"]) == 3
 
 
-def test_the_world_of_a_run_stays_while_the_run_is_under_way(here: Bench) -> None:
+def test_the_playground_of_a_running_run_cannot_be_removed(here: Bench) -> None:
     here.publish(task(scoring(10)))
     run = here.started()
     place = f"playgrounds/{here.read(f'task-runs/{run}')['playground_id']}"
@@ -209,7 +209,7 @@ def test_nothing_listens_before_there_is_a_playground(deploy: Deploy) -> None:
     assert made.ask("GET", "/playgrounds/pg_0/fhir/Patient").status_code == 404
 
 
-def test_a_broken_playground_keeps_nobody_from_the_rest(deploy: Deploy) -> None:
+def test_a_broken_playground_does_not_stop_the_service(deploy: Deploy) -> None:
     first = deploy()
     bench = Bench.of(first, new_tenant())
     made = bench.done("playgrounds", {})
@@ -240,7 +240,7 @@ def test_many_are_made_at_once(here: Bench) -> None:
     assert sorted(made) == [one["id"] for one in here.read("playgrounds")["playgrounds"]]
 
 
-def test_worlds_that_a_process_left_before_it_said_whose_they_are_go_with_the_next_start(tmp_path: Path) -> None:
+def test_environments_without_owner_are_removed_at_start(tmp_path: Path) -> None:
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
     def left(number: int, hours: float, **said: Any) -> str:

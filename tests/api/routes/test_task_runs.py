@@ -85,7 +85,7 @@ def test_criteria_without_an_axis_share_one(here: Bench) -> None:
     assert here.finished()["axes"] == {"__default__": {"score": 0.25, "weight": 4}}
 
 
-def test_a_run_that_does_not_count_tells_the_evidence_in_the_specifications_shapes(bench: Bench) -> None:
+def test_an_unscored_run_shows_its_evidence(bench: Bench) -> None:
     seed = SEED | {
         "fhir": [{"resourceType": "Patient", "id": "p", "active": True}],
         "hl7": [SIU],
@@ -188,7 +188,7 @@ def test_fifty_completions_at_once_have_one_outcome_and_equal_answers(bench: Ben
     assert grown == {"outcomes": 1, "verdicts": 1, "criterion_runs": 2}
 
 
-def test_a_second_request_of_a_key_is_answered_as_the_first_and_keeps_no_evidence(bench: Bench) -> None:
+def test_a_repeated_key_gets_the_first_reply_and_stores_no_evidence(bench: Bench) -> None:
     bench.publish(task(scoring(7)))
     run = bench.started(scored=False)
     path, once = f"/v1/task-runs/{run}/complete", {HEADER: f"once-{bench.tenant}"}
@@ -220,7 +220,7 @@ def test_runs_are_created_once_for_a_key(bench: Bench) -> None:
         assert bench.deployment.rows() == before
 
 
-def test_starting_with_a_key_again_lets_the_same_agent_in_and_keeps_no_secret(here: Bench) -> None:
+def test_a_repeated_start_gives_access_and_stores_no_secret(here: Bench) -> None:
     here.publish(task(scoring(7)))
     run, once = here.new(), {HEADER: f"start-{here.tenant}"}
     first, again = (here.done(f"task-runs/{run}/start", key=here.agent, headers=once) for _ in range(2))
@@ -255,7 +255,7 @@ def test_runs_move_from_the_right_state_only(here: Bench) -> None:
 # The world
 
 
-def test_an_agent_acts_in_a_world_of_its_own_and_is_judged_by_what_it_changed(bench: Bench) -> None:
+def test_an_agent_is_judged_by_changes_in_its_environment(bench: Bench) -> None:
     seed = {"fhir": [{"resourceType": "Patient", "id": "p", "active": True}]}
     changed = {
         "assert": "fhir-resource-state",
@@ -311,7 +311,7 @@ def test_a_source_that_came_back_is_read_again(deploy: Deploy, tmp_path: Path) -
     assert bench.read("playgrounds")["playgrounds"] == []
 
 
-def test_a_run_whose_world_cannot_be_read_is_not_started_and_can_be_later(deploy: Deploy, tmp_path: Path) -> None:
+def test_a_run_with_an_unreachable_source_starts_later(deploy: Deploy, tmp_path: Path) -> None:
     drop = tmp_path / "drop"
     settings = Settings.parse(f"benchmarks: {{sources: {{drop: {{kind: files, at: {drop}}}}}}}", "settings")
     bench = Bench.of(deploy(settings=settings), new_tenant())
@@ -351,7 +351,7 @@ def test_the_verdicts_on_task_runs_are_counted_each_once(deploy: Deploy) -> None
     assert counted() == (2, 1)
 
 
-def test_a_run_is_judged_anew_by_another_version(bench: Bench) -> None:
+def test_a_run_is_rejudged_by_another_version(bench: Bench) -> None:
     bench.publish(task(scoring(10, label="old")))
     bench.publish(task(scoring(5, label="new")), version=2)
     bench.publish(task(scoring(5)), slug="other")
@@ -374,7 +374,7 @@ def test_a_run_is_judged_anew_by_another_version(bench: Bench) -> None:
         assert bench.deployment.ask("POST", path, key=bench.operator, json=body).status_code == status, body
 
 
-def test_another_process_says_where_the_world_is_and_judges_nothing(deploy: Deploy) -> None:
+def test_another_process_answers_elsewhere_and_judges_nothing(deploy: Deploy) -> None:
     first = deploy()
     bench = Bench.of(first, new_tenant())
     bench.publish(task(scoring(10)))
@@ -390,7 +390,7 @@ def test_another_process_says_where_the_world_is_and_judges_nothing(deploy: Depl
     assert other.ask("POST", f"/v1/task-runs/{run}/complete", key=bench.agent).json()["verdict"] == "pass"
 
 
-def test_runs_and_their_worlds_outlive_the_process(deploy: Deploy) -> None:
+def test_runs_and_environments_outlive_the_process(deploy: Deploy) -> None:
     first = deploy()
     bench = Bench.of(first, new_tenant())
     bench.publish(task(scoring(10)))
@@ -406,7 +406,7 @@ def test_runs_and_their_worlds_outlive_the_process(deploy: Deploy) -> None:
     assert done.json()["verdict"] == "pass"
 
 
-def test_a_world_that_another_process_gave_up_is_taken_down(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_of_a_cancelled_run_is_removed(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("meruit.api.app.SWEEP_S", 0.02)
     first = deploy()
     bench = Bench.of(first, new_tenant())
@@ -540,7 +540,7 @@ def test_overdue_runs_are_looked_for_by_themselves(deploy: Deploy, monkeypatch: 
         ({"benchmark": "b", "scored": "yes"}, 400),
     ],
 )
-def test_what_is_no_benchmark_run_is_refused(here: Bench, body: Any, status: int) -> None:
+def test_an_invalid_benchmark_run_is_refused(here: Bench, body: Any, status: int) -> None:
     here.publish(task(scoring(10)))
     before = here.deployment.rows()
     reply = here.deployment.ask("POST", "/v1/benchmark-runs", key=here.operator, json=body)
@@ -732,9 +732,7 @@ def test_a_run_that_reveals_nothing_is_among_no_agents_outcomes(bench: Bench) ->
     assert not {"verdict", "score", "axes"} & bench.read(f"task-runs/{hidden}", key=bench.agent).keys()
 
 
-def test_what_speaks_against_running_a_task_is_told_to_operators_alone(
-    here: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_operators_see_why_a_task_cannot_run(here: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     here.publish(task(scoring(7)))
     document = DocumentError("seed", [Problem("claim.canary", "cannot be read")])
     for problem, status in ((MeruitError("canary"), 422), (document, 422), (Unreachable("canary"), 503)):
@@ -749,7 +747,7 @@ def test_what_speaks_against_running_a_task_is_told_to_operators_alone(
             assert (reply.status_code, "canary" in reply.text) == (status, told), reply.text
 
 
-def test_erased_evidence_is_told_no_more(bench: Bench) -> None:
+def test_erased_evidence_is_gone(bench: Bench) -> None:
     bench.publish(task(scoring(7)))
     run = bench.started(scored=False)
     told = bench.complete(run)
@@ -764,7 +762,7 @@ def test_erased_evidence_is_told_no_more(bench: Bench) -> None:
     assert (again.status_code, code_of(again)) == (410, "erased"), again.text
 
 
-def test_runs_are_told_as_events_without_a_word_of_the_rubric(bench: Bench) -> None:
+def test_events_of_runs_reveal_no_criteria(bench: Bench) -> None:
     bench.done("benchmarks", benchmark(task(scoring(7, label="canary-label"))))
     made = bench.done("benchmark-runs", {"benchmark": "b", "agent_id": "robot"})
     run = made["task_runs"][0]["id"]

@@ -182,7 +182,7 @@ def test_the_same_twice_is_once(deployment: Deployment, steps: list[str], ended:
     assert changed.status_code == (409 if ended and given_id else 422)
 
 
-def test_steps_and_ends_that_are_told_twice_are_told_once(desk: Desk) -> None:
+def test_repeated_steps_and_ends_have_one_effect(desk: Desk) -> None:
     run_id = desk.opened()
     told: list[tuple[str, Any]] = [("steps", STEP), ("end", {"success": True}), ("end", {})]
     for path, body in told:
@@ -326,7 +326,7 @@ def test_a_bad_usage_block_is_named(desk: Desk, call: dict[str, Any], place: str
         ({"sucess": True}, ""),
     ],
 )
-def test_what_is_no_run_is_told_with_its_place(desk: Desk, body: dict[str, Any], where: str) -> None:
+def test_an_invalid_run_is_refused_by_its_field(desk: Desk, body: dict[str, Any], where: str) -> None:
     desk.refused(400, "bad_body", "", {**WHOLE, **body}, where)
 
 
@@ -433,7 +433,7 @@ def test_all_that_is_known_of_a_run_can_be_read(desk: Desk) -> None:
 # People's moves
 
 
-def test_a_count_that_fell_is_accepted_by_whoever_asks_for_a_reason(desk: Desk) -> None:
+def test_a_count_that_fell_is_accepted_for_a_reason(desk: Desk) -> None:
     run_id = desk.fallen()
     assert desk.read(f"/{run_id}")["code"] == "decreased"
     accepted = desk.done(f"/{run_id}/acknowledge", {"reason": "they took a call back"})
@@ -456,7 +456,7 @@ def test_only_a_count_that_fell_is_accepted_and_not_without_a_reason(desk: Desk)
     desk.refused(422, "bad_usage", f"/{fallen}/acknowledge", {"reason": "  "})
 
 
-def test_a_run_is_due_when_somebody_wants_it_looked_at(deploy: Deploy) -> None:
+def test_a_requested_observation_makes_a_run_due(deploy: Deploy) -> None:
     now = datetime(2030, 1, 1, tzinfo=UTC)
     made = deploy(surroundings=ClockAndEntropy(clock=lambda: now))
     asked = Desk(made, "default", made.key())
@@ -492,7 +492,7 @@ def test_two_tenants_may_choose_the_same_id(desk: Desk) -> None:
     assert desk.read("/mine")["framework"] == "ours"
 
 
-def test_an_agent_neither_reads_nor_tells_what_it_used(desk: Desk) -> None:
+def test_an_agent_may_neither_read_nor_record_usage(desk: Desk) -> None:
     run_id, agent = desk.fallen(), desk.deployment.key(Role.AGENT, desk.tenant)
     auditor = desk.deployment.key(Role.AUDITOR, desk.tenant)
     told = [("", WHOLE), *((f"/{run_id}/{move}", body) for move, body in MOVES.items())]

@@ -99,7 +99,7 @@ def test_the_criterias_own_code_runs(either: Deployment, key: str) -> None:
     assert either.ask("POST", "/v1/verify", key=key, json=body).json()["result"]["metrics"] == {"words": 3}
 
 
-def test_a_tier_that_the_operator_does_not_allow_is_said_to_be_unavailable(deployment: Deployment, admin: str) -> None:
+def test_a_tier_that_is_not_allowed_is_unavailable(deployment: Deployment, admin: str) -> None:
     one = {"metric": "words", "metric_type": "count", "comparison": "gte", "threshold": 3}
     custom = {"metrics": ["words"], "code": CODE, "tier": "python-full"}
     before = deployment.rows()
@@ -130,7 +130,7 @@ def test_a_batch_is_judged_in_its_order(either: Deployment, key: str) -> None:
     assert [one["id"] for one in listed] == [one["outcome_id"] for one in reversed(found["results"])]
 
 
-def test_a_batch_of_an_agent_tells_it_how_each_ended(either: Deployment, tenant: str, key: str) -> None:
+def test_an_agent_sees_how_each_item_of_a_batch_ended(either: Deployment, tenant: str, key: str) -> None:
     either.ask("POST", "/v1/criteria", key=key, json={"name": "judged", "criteria": CRITERIA})
     agent = either.key(Role.AGENT, tenant)
     body = {"criteria": "judged", "items": [{"output": {}}, {"output": {"text": "x"}, "agent_id": "robot"}]}
@@ -179,9 +179,7 @@ def test_a_batch_that_cannot_be_written_is_not_written_in_part(
     assert deployment.rows() == before
 
 
-def test_a_database_that_does_not_answer_is_told_as_such(
-    deployment: Deployment, admin: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unavailable_database_is_503(deployment: Deployment, admin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def gone(*_: Any, **__: Any) -> Any:
         raise StoreUnavailable("the disk is full")
 

@@ -54,7 +54,7 @@ def test_work_needs_no_criteria_and_criteria_need_pay_nothing(either: Deployment
     assert (free["has_cpa"], free["has_criteria"]) == (False, True)
 
 
-def test_what_was_given_out_is_told_as_an_event(either: Deployment, key: str) -> None:
+def test_published_work_emits_an_event(either: Deployment, key: str) -> None:
     made = either.ask("POST", "/v1/work", key=key, json=WORK).json()
     reply = either.follow("/v1/events?after=0&types=work.submitted", lambda body: b"work.submitted" in body, key=key)
     for said in (f'"work_id":"{made["id"]}"', '"has_cpa":true', '"has_criteria":true'):
@@ -117,7 +117,7 @@ def test_what_is_private_is_an_object(deployment: Deployment, admin: str, privat
 
 
 @pytest.mark.parametrize("kind", [MeruitError, AuthorError, ExtractorConflict, WrongKind])
-def test_whatever_speaks_against_publishing_is_told(
+def test_every_problem_of_publishing_is_named(
     deployment: Deployment, admin: str, monkeypatch: pytest.MonkeyPatch, kind: type[MeruitError]
 ) -> None:
     def refuse(*_: Any) -> Any:
@@ -129,7 +129,7 @@ def test_whatever_speaks_against_publishing_is_told(
     assert reply.json()["detail"] == "the axis is bent; straighten it"
 
 
-def test_a_store_that_does_not_answer_is_no_fault_of_the_work(
+def test_an_unavailable_store_is_not_a_fault_of_the_work(
     deployment: Deployment, admin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> Any:
@@ -224,7 +224,7 @@ def test_what_cannot_be_is_refused_by_its_field_and_nothing_is_kept(
         b'{"title": "t", "input": {"a": "\\ud800"}}',
     ],
 )
-def test_what_is_no_clear_json_is_refused(deployment: Deployment, admin: str, body: bytes) -> None:
+def test_ambiguous_json_is_refused(deployment: Deployment, admin: str, body: bytes) -> None:
     before = deployment.rows()
     sent = {"Content-Type": "application/json"}
     reply = deployment.ask("POST", "/v1/work", key=admin, content=body, headers=sent)
@@ -277,7 +277,7 @@ def test_work_may_be_as_large_as_evidence_and_no_larger(deployment: Deployment, 
     assert deployment.rows() == before
 
 
-def test_work_of_nobody_is_not_found(deployment: Deployment, admin: str) -> None:
+def test_unknown_work_is_not_found(deployment: Deployment, admin: str) -> None:
     assert deployment.ask("GET", f"/v1/work/wrk_{'0' * 34}", key=admin).status_code == 404
     assert deployment.ask("GET", "/v1/work/wrk_0", key=admin).status_code == 400
 
