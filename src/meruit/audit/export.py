@@ -32,15 +32,14 @@ from meruit.log.note import SigningKey
 from meruit.model.access import Scope
 from meruit.model.money import Bill
 from meruit.model.outcome import VerdictVersion
-from meruit.outcomes.store import read as outcomes
-from meruit.outcomes.store.write import result_from
+from meruit.outcomes import records as outcomes
+from meruit.outcomes.records import result_from
 from meruit.store import log as audit
 from meruit.store import tables
 from meruit.store.checkpoint import checkpoint, checkpoint_signed_by
 from meruit.store.log_tiles import Tiles
 from meruit.store.store import Store
-from meruit.usage.store.read import load_commitment
-from meruit.usage.store.write import contract_of
+from meruit.usage.records import contract_of, load_commitment
 
 RECEIPT_FORMAT = "meruit-receipt/1"
 MAX_TRIES = 20

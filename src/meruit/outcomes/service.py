@@ -8,7 +8,7 @@ from meruit.documents.authoring import parse_criteria
 from meruit.errors import CriteriaError, MeruitError, Problem, Unavailable, UnsupportedCriteria, VerificationRefusal
 from meruit.governance.dossier import public_input_fingerprint, text_of
 from meruit.governance.history import sketch
-from meruit.governance.store import OutputAttempt
+from meruit.governance.records import OutputAttempt
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.canonical import payload_bytes, payload_digest
 from meruit.model.criterion import SuccessCriteria

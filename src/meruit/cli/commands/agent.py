@@ -114,9 +114,9 @@ def run(  # noqa: PLR0913 - one an option
     from meruit.cli.shared.load_agents import load_agents
     from meruit.config import location_of
     from meruit.errors import AgentError
+    from meruit.gate.records import QueueRun
     from meruit.gate.run import RunRequest
     from meruit.gate.runner.engine import AgentRoster
-    from meruit.gate.store.runs import QueueRun
 
     actor = command_line_actor(tenant)
     request = RunRequest(_query(query, file), _payload(payload), max_attempts, max_seconds)
@@ -211,8 +211,8 @@ def list_runs(  # noqa: PLR0913 - one an option
     import msgspec
 
     from meruit.cli.shared.agent_run import agents_lacking_worker, attempts_of, describe_state
+    from meruit.gate import records as agent_reading
     from meruit.gate.run import RunState
-    from meruit.gate.store import read as agent_reading
 
     wanted = None if status is None else RunState(status)
     with _open_existing_store(data, database_url) as store, store.database.reading() as connection:
@@ -302,8 +302,8 @@ def cancel(*, run_id: str, tenant: str, data: str | None, database_url: str | No
     A run that a worker drives ends when the worker sees the request.
     """
     from meruit.cli.shared.agent_run import AgentRunWatch
+    from meruit.gate.records import CancelRun
     from meruit.gate.run import FINAL_STATES, RunState
-    from meruit.gate.store.runs import CancelRun
 
     with _open_existing_store(data, database_url) as store:
         if AgentRunWatch(store, tenant, run_id).run().status in FINAL_STATES:
@@ -332,7 +332,7 @@ def resume(
     import msgspec
 
     from meruit.cli.shared.agent_run import AgentRunWatch
-    from meruit.gate.store.runs import ResumeRun
+    from meruit.gate.records import ResumeRun
 
     try:
         given = msgspec.json.decode(value)

@@ -22,7 +22,7 @@ from meruit.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from meruit.contracts.store.read import ContractFilterValue, ContractSnapshot
+    from meruit.contracts.records import ContractFilterValue, ContractSnapshot
 
 FILTERS = ("agent_id", "consumer_id", "work_id", "state")
 STATES = (
@@ -69,7 +69,7 @@ def award(
     # Imported here, and below, so that --help is quick.
     from meruit.cli.shared.contracts import check_line, command_line_actor, print_contract, write_transition
     from meruit.cli.views.contract import amount
-    from meruit.contracts.store.transaction import ContractRequest
+    from meruit.contracts.records import ContractRequest
     from meruit.contracts.transitions import AwardContract
     from meruit.model.threshold import money
 
@@ -155,7 +155,7 @@ def complete(  # noqa: PLR0913 - one an option
     )
     from meruit.cli.views.contract import is_held
     from meruit.config import Settings
-    from meruit.contracts.store.transaction import ContractRequest
+    from meruit.contracts.records import ContractRequest
     from meruit.governance.dossier import HandedIn
     from meruit.verify.load import load_payload
 
@@ -377,7 +377,7 @@ def list_contracts(
 
 def build_filter(chosen: dict[str, str | None]) -> "ContractFilterValue | None":
     """Build the filter; raises UsageError for two at once, because no index serves both."""
-    from meruit.contracts.store.read import ContractFilter, ContractFilterValue
+    from meruit.contracts.records import ContractFilter, ContractFilterValue
 
     given = [(name, value) for name in FILTERS if (value := chosen[name]) is not None]
     if len(given) > 1:
@@ -397,7 +397,7 @@ def show(*, contract_id: str, tenant: str, data: str | None, database_url: str |
     With --json also its terms.
     """
     from meruit.cli.shared.contracts import print_contract
-    from meruit.contracts.store.read import load_snapshot_with_history
+    from meruit.contracts.records import load_snapshot_with_history
     from meruit.model.access import Scope
 
     with open_records(data, database_url) as store, store.database.reading() as connection:

@@ -33,7 +33,7 @@ def list_holds(
     """List held contracts with the reason, newest first."""
     # Imported here, and below, so that --help is quick.
     from meruit.cli.shared.contracts import page_of, print_holds
-    from meruit.contracts.store.read import ContractFilter, ContractFilterValue
+    from meruit.contracts.records import ContractFilter, ContractFilterValue
     from meruit.model.contract import ContractState
 
     held = ContractFilterValue(ContractFilter.STATE, ContractState.VERIFICATION_PENDING)
@@ -52,7 +52,7 @@ def release(
 ) -> int:
     """Release a held contract: pay it by its verdict."""
     from meruit.cli.shared.contracts import check_line, run_transition
-    from meruit.contracts.store.transaction import new_salt
+    from meruit.contracts.records import new_salt
     from meruit.contracts.transitions import ReleaseContract
 
     check_line("--reason", reason)

@@ -20,7 +20,7 @@ from meruit.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from meruit.contracts.store.ledger import Statement
+    from meruit.contracts.records import Statement
 
 COLUMNS = ("at", "account", "currency", "contract_id", "operation", "amount", "balance", "leaf")
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "|", "%")
@@ -62,7 +62,7 @@ def balances(*, escrows: bool, tenant: str, data: str | None, database_url: str 
     # Imported here, and below, so that --help is quick.
     import msgspec
 
-    from meruit.contracts.store.ledger import balances as found_in
+    from meruit.contracts.records import balances as found_in
     from meruit.model.numbers import in_units
 
     with open_records(data, database_url) as store, store.database.reading() as connection:
@@ -104,8 +104,8 @@ def statement(  # noqa: PLR0913 - one an option
     ACCOUNT is agent:ID, consumer:ID, platform or escrow:CONTRACT_ID. A date is 2026-11-30, which begins at midnight
     UTC, or 2026-11-30T12:00:00Z. All of November is --from 2026-11-01 --to 2026-12-01.
     """
-    from meruit.contracts.store.ledger import MAX_LINES
-    from meruit.contracts.store.ledger import statement as drawn_up
+    from meruit.contracts.records import MAX_LINES
+    from meruit.contracts.records import statement as drawn_up
     from meruit.errors import nearest
     from meruit.model.money import CURRENCIES
 
@@ -216,7 +216,7 @@ def check(*, tenant: str | None, data: str | None, database_url: str | None, as_
 
     from meruit.cli.views.contract import describe_violations
     from meruit.contracts.invariants import find_violations
-    from meruit.contracts.store.ledger import books, tenants
+    from meruit.contracts.records import books, tenants
 
     found: dict[str, list[str]] = {}
     contracts = 0

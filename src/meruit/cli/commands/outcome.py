@@ -25,7 +25,7 @@ from meruit.cli.terminal import (
 
 if TYPE_CHECKING:
     from meruit.judge.difference import CriterionDifference
-    from meruit.outcomes.store.read import OutcomeFilter
+    from meruit.outcomes.records import OutcomeFilter
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -48,7 +48,7 @@ def filter_options(command: _Command) -> _Command:
 
 def build_filter(chosen: dict[str, str | None]) -> "OutcomeFilter | None":
     """Build the filter; raises UsageError for two at once, because no index serves both."""
-    from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
+    from meruit.outcomes.records import OutcomeFilter, OutcomeFilterField
 
     given = [(name, value) for name in FILTERS if (value := chosen[name]) is not None]
     if len(given) > 1:
@@ -82,7 +82,7 @@ def list_outcomes(
     import msgspec
 
     from meruit.model.access import Scope
-    from meruit.outcomes.store.read import page
+    from meruit.outcomes.records import page
 
     wanted = build_filter(chosen)
     with open_records(data, database_url) as store, store.database.reading() as connection:
@@ -132,7 +132,7 @@ def show(
     """
     from meruit.cli.views.verdict import print_verification
     from meruit.model.access import Scope
-    from meruit.outcomes.store.read import full_record, summary, version
+    from meruit.outcomes.records import full_record, summary, version
 
     scope = Scope(tenant)
     with open_records(data, database_url) as store, store.database.reading() as connection:
@@ -188,7 +188,7 @@ def diff(
     from meruit.errors import StoreError
     from meruit.judge.difference import difference
     from meruit.model.access import Scope
-    from meruit.outcomes.store.read import summary, version
+    from meruit.outcomes.records import summary, version
 
     scope = Scope(tenant)
     with open_records(data, database_url) as store, store.database.reading() as connection:
@@ -310,7 +310,7 @@ def erase(
     """
     import msgspec
 
-    from meruit.outcomes.store.erase import erase as forget
+    from meruit.outcomes.records import erase as forget
 
     if not reason.strip() or not reason.isprintable():
         raise click.UsageError("--reason must be one line of text, not empty")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from meruit.model.metering import UsageRecord
     from meruit.store.store import Store
     from meruit.usage.reconcile.reconciler import Reconciler, ReconcileSummary
-    from meruit.usage.store.due import UsageRunFilter
+    from meruit.usage.records import UsageRunFilter
 
 MAX_LISTED = 500
 MAX_AGE_DAYS = 3650
@@ -94,7 +94,7 @@ def reconcile(  # noqa: PLR0913 - one a thing that can be said
     from datetime import timedelta
 
     from meruit.store.store import utc_now
-    from meruit.usage.store.due import UsageRunFilter
+    from meruit.usage.records import UsageRunFilter
 
     if listing and watch:
         raise click.UsageError("--list and --watch cannot be combined; --list sends no requests")
@@ -119,7 +119,7 @@ def _list_runs(place: StoreAddress, choice: "UsageRunFilter", *, verbose: bool, 
     import msgspec
 
     from meruit.cli.shared.open_store import open_records
-    from meruit.usage.store.due import find_runs
+    from meruit.usage.records import find_runs
 
     with open_records(place.data, place.database_url) as store, store.database.reading() as connection:
         found = find_runs(connection, choice, MAX_LISTED)
@@ -217,8 +217,7 @@ def _run_reconciler(
 def _check_known(store: "Store", choice: "UsageRunFilter") -> None:
     """Raise NotFound if the run is not recorded, or belongs to another framework, or the framework has no runs."""
     from meruit.errors import NotFound
-    from meruit.usage.store.due import UsageRunFilter, find_runs
-    from meruit.usage.store.read import find
+    from meruit.usage.records import UsageRunFilter, find, find_runs
 
     if choice.framework is None:
         return
@@ -295,7 +294,7 @@ def _print_summary(passed: "ReconcileSummary") -> None:
 def _exit_code(store: "Store", choice: "UsageRunFilter", passed: "ReconcileSummary") -> int:
     from meruit.errors import FetchError
     from meruit.model.usage import UsageStatus
-    from meruit.usage.store.read import find
+    from meruit.usage.records import find
 
     if any(one.error is FetchError.AUTH for one in passed.accounts):
         return ExitCode.CREDENTIALS

@@ -173,7 +173,7 @@ def _build_report(
     from meruit.reports.population import CostKind
     from meruit.reports.report import QUESTION, build_report
     from meruit.reports.runs_file import read_runs
-    from meruit.usage.store.read import find_observations, iterate_all
+    from meruit.usage.records import find_observations, iterate_all
 
     labels = {"question": question or QUESTION, "command": _reproduce_command(source, place, agents, cost, question)}
     if source is not None:

@@ -155,8 +155,7 @@ def record(
     from meruit.cli.views.usage import print_runs
     from meruit.config import location_of
     from meruit.usage.followers import UsageWrite
-    from meruit.usage.store.read import find_observations
-    from meruit.usage.store.write import RecordObservations, RecordRuns, RunObservation
+    from meruit.usage.records import RecordObservations, RecordRuns, RunObservation, find_observations
 
     check_stdin_used_once(*files, config)
     actor, settings = command_line_actor(tenant), _settings(config)
@@ -240,7 +239,7 @@ def list_runs(  # noqa: PLR0913 - one an option
     from meruit.cli.shared.open_store import open_records
     from meruit.cli.views.usage import print_runs
     from meruit.model.usage import UsageStatus
-    from meruit.usage.store.read import page
+    from meruit.usage.records import page
 
     wanted = None if status is None else UsageStatus(status)
     with open_records(data, database_url) as store, store.database.reading() as connection:
@@ -274,7 +273,7 @@ def show(*, run_id: str, tenant: str, data: str | None, database_url: str | None
 
     from meruit.cli.shared.open_store import open_records
     from meruit.cli.views.usage import print_run
-    from meruit.usage.store.read import find, find_observations
+    from meruit.usage.records import find, find_observations
 
     with open_records(data, database_url) as store, store.database.reading() as connection:
         found, observations = find(connection, tenant, run_id), find_observations(connection, tenant, run_id)
@@ -304,8 +303,8 @@ def explain(
 
     from meruit.cli.shared.open_store import open_records
     from meruit.cli.views.usage import UsageExplanation, exit_code_of, print_explanation, verdict_to_dict
+    from meruit.usage.records import find, find_observations
     from meruit.usage.schedule import next_observation
-    from meruit.usage.store.read import find, find_observations
 
     policy = _policy(config)
     with open_records(data, database_url) as store, store.database.reading() as connection:
@@ -330,7 +329,7 @@ def _open_runs_beside(connection: "Connection", tenant: str, record: "UsageRecor
     """A few open runs of the tenant that share an attribution key with this one until they end."""
     from meruit.model.metering import AttributionKind
     from meruit.model.usage import UsageStatus
-    from meruit.usage.store.read import page
+    from meruit.usage.records import page
 
     mine, found, place = record.run, list[str](), None
     if record.verdict.status is UsageStatus.VERIFIED or mine.attribution_key.kind is AttributionKind.REQUESTS:
@@ -380,7 +379,7 @@ def acknowledge(
     from meruit.cli.views.usage import exit_code_of, print_verdict
     from meruit.model.usage import Acknowledgement
     from meruit.usage.followers import UsageWrite
-    from meruit.usage.store.write import Acknowledge
+    from meruit.usage.records import Acknowledge
 
     actor, policy, why = command_line_actor(tenant), _policy(config), check_line("--reason", reason)
     with open_records(data, database_url) as store:
@@ -423,7 +422,7 @@ def export(  # noqa: PLR0913 - one an option
     from meruit.cli.shared.open_store import open_records
     from meruit.outcomes.export import atomic_file
     from meruit.usage.files import write_manifest, write_metrics
-    from meruit.usage.store.read import find, find_observations, iterate_all
+    from meruit.usage.records import find, find_observations, iterate_all
 
     if as_manifest != (run_id is None) or (framework is not None and not as_manifest):
         raise click.UsageError("give either RUN or --manifest; --framework needs --manifest")

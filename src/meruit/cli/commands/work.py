@@ -25,7 +25,7 @@ from meruit.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from meruit.contracts.store.work import WorkView
+    from meruit.contracts.records import WorkView
     from meruit.model.criterion import SuccessCriterion
 
 
@@ -59,7 +59,7 @@ def submit(
     from meruit.app import build_engine
     from meruit.cli.shared.contracts import command_line_actor, open_marketplace
     from meruit.config import Settings
-    from meruit.contracts.store.work import to_work_view as view
+    from meruit.contracts.records import to_work_view as view
     from meruit.documents.authoring import parse_work
     from meruit.files import read_bytes
 
@@ -96,10 +96,10 @@ def list_work(
     """List published work, newest first."""
     import msgspec
 
-    from meruit.contracts.store import work as works
+    from meruit.contracts import records as works
 
     with open_records(data, database_url) as store, store.database.reading() as connection:
-        found = [works.to_work_view(one) for one in works.page(connection, tenant, before=before, limit=limit)]
+        found = [works.to_work_view(one) for one in works.page_work(connection, tenant, before=before, limit=limit)]
     following = found[-1].seq if len(found) == limit else None
     if as_json:
         print_json(msgspec.json.encode({"works": found, "next": following}))
@@ -131,11 +131,11 @@ def show(*, work_id: str, tenant: str, data: str | None, database_url: str | Non
 
     With --json also the whole input, private parts included.
     """
-    from meruit.contracts.store import work as works
-    from meruit.outcomes.store.read import criteria_from
+    from meruit.contracts import records as works
+    from meruit.outcomes.records import criteria_from
 
     with open_records(data, database_url) as store, store.database.reading() as connection:
-        found = works.find(connection, tenant, work_id)
+        found = works.find_work(connection, tenant, work_id)
         view = works.to_work_view(found, works.input_of(connection, tenant, found, store.blobs))
     if as_json:
         print_json(view.to_json())

@@ -14,10 +14,8 @@ from meruit.cli.terminal import print_table, say
 from meruit.cli.views.contract import amount, describe_violations, is_held, print_contract_state
 from meruit.contracts.invariants import find_violations
 from meruit.contracts.marketplace import Marketplace
-from meruit.contracts.store.ledger import Balance, balances, books
-from meruit.contracts.store.read import ContractSnapshot
-from meruit.contracts.store.read import to_contract_view as view
-from meruit.contracts.store.transaction import Actor, ContractRequest
+from meruit.contracts.records import Actor, Balance, ContractRequest, ContractSnapshot, balances, books
+from meruit.contracts.records import to_contract_view as view
 from meruit.contracts.transitions import AwardContract, StartContract, VoidContract
 from meruit.documents.authoring import parse_work
 from meruit.governance.dossier import HandedIn

@@ -17,7 +17,7 @@ from meruit.store.store import ClockAndEntropy, Store
 from meruit.usage.meter import metered_run
 from meruit.usage.providers.support.source_factory import open_source
 from meruit.usage.reconcile.reconciler import Account, Reconciler
-from meruit.usage.store.read import iterate_all
+from meruit.usage.records import iterate_all
 
 A_DAY = datetime(2026, 3, 20, 9, 0, tzinfo=UTC)
 """A fixed clock, so that every demo prints the same."""

@@ -9,14 +9,14 @@ import msgspec
 
 from meruit.cli.shared.load_agents import stop_on_signals
 from meruit.cli.terminal import ExitCode, escape_control_characters, note, print_error, print_table, say
-from meruit.events.store import outbox
+from meruit.events import records as outbox
+from meruit.gate import records as agent_reading
 from meruit.gate.limits import MAX_ATTEMPTS
+from meruit.gate.records import MEMBERS, WAIT
 from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, RunFailureReason, RunState
 from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.worker import run_worker
 from meruit.gate.state import VerificationEnding
-from meruit.gate.store import read as agent_reading
-from meruit.gate.store.runs import MEMBERS, WAIT
 from meruit.gate.team import signal_of
 from meruit.gate.verdict import Rejection
 from meruit.model.chat import ModelAnswer

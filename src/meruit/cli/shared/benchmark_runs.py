@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, TypeVar
 import click
 import msgspec
 
+from meruit.benchmarks import records as kept_benchmarks
+from meruit.benchmarks import records as kept_runs
 from meruit.benchmarks.agent_process import AgentCommand, AgentExit, strip_judge_secrets
 from meruit.benchmarks.evidence import has_unreadable_source
 from meruit.benchmarks.rollouts import Rollouts
-from meruit.benchmarks.store import published as kept_benchmarks
-from meruit.benchmarks.store import read as kept_runs
 from meruit.cli.shared.benchmark_session import BenchmarkSession
 from meruit.cli.terminal import (
     ExitCode,
@@ -265,7 +265,7 @@ def label(found: BenchmarkRun) -> None:
 def list_published(at: BenchmarkSession, before: int | None, limit: int, *, as_json: bool) -> None:
     """List benchmarks, newest first."""
     with at.store.database.reading() as connection:
-        found = kept_benchmarks.page(connection, at.tenant, before=before, limit=limit)
+        found = kept_benchmarks.page_published(connection, at.tenant, before=before, limit=limit)
     rows = [
         (
             f"{one.benchmark}@{one.version}",

@@ -13,9 +13,8 @@ from meruit.cli.terminal import ExitCode, StoreAddress, escape_control_character
 from meruit.cli.views.contract import amount, print_contract_state
 from meruit.config import Settings, location_of
 from meruit.contracts.marketplace import Marketplace
-from meruit.contracts.store.read import ContractFilterValue, ContractSnapshot, load_snapshots, page
-from meruit.contracts.store.read import to_contract_view as view
-from meruit.contracts.store.transaction import Actor, ContractRequest
+from meruit.contracts.records import Actor, ContractFilterValue, ContractRequest, ContractSnapshot, load_snapshots, page
+from meruit.contracts.records import to_contract_view as view
 from meruit.contracts.transitions import VoidContract
 from meruit.errors import MeruitError
 from meruit.model.access import Scope

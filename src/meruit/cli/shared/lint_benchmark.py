@@ -11,9 +11,9 @@ import httpx
 import msgspec
 
 from meruit.app import build_environments, build_task_engine, open_store
+from meruit.benchmarks import records as runs
 from meruit.benchmarks.lint import TaskReport, lint_task
-from meruit.benchmarks.store import read as runs
-from meruit.benchmarks.store.read import RunFilter
+from meruit.benchmarks.records import RunFilter
 from meruit.cli.terminal import ExitCode, escape_control_characters, paint, print_json, print_table, say
 from meruit.config import Settings
 from meruit.errors import MeruitError, StoreError, nearest
@@ -23,7 +23,7 @@ from meruit.model.record import Record
 from meruit.model.task import Benchmark, Task
 from meruit.model.task_run import RunStatus, TaskRun
 from meruit.model.verdict import Verdict
-from meruit.outcomes.store import read as outcomes
+from meruit.outcomes import records as outcomes
 from meruit.playground.host import Host
 from meruit.playground.load import load_benchmark
 from meruit.store.location import FILE, Location

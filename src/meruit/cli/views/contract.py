@@ -7,7 +7,7 @@ from meruit.model.contract import ContractState, Escrow
 from meruit.model.numbers import in_units
 
 if TYPE_CHECKING:
-    from meruit.contracts.store.read import ContractSnapshot
+    from meruit.contracts.records import ContractSnapshot
     from meruit.model.contract import Contract
     from meruit.model.money import Bill, Line
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from sqlalchemy import bindparam, select, update
 
 from meruit.errors import StoreError
-from meruit.governance.store import OutputAttempt, record_attempt
+from meruit.governance.records import OutputAttempt, record_attempt
 from meruit.log.commitment import SALT_BYTES, commitment, commitment_to
 from meruit.log.entries import OUR_CONTRACT, CriteriaEntry, EvidenceEntry, VerdictEntry
 from meruit.model.events import EventType
