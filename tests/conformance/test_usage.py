@@ -146,7 +146,7 @@ def asked(here: Place, what: str, about: Any) -> Any:
 
 @settings(max_examples=25)
 @given(together_at=st.lists(groups, max_size=6), ends=st.booleans())
-def test_what_is_claimed_always_follows_from_all_that_is_kept(
+def test_the_status_always_follows_from_all_observations(
     store: Store, together_at: list[list[tuple[str, Any]]], ends: bool
 ) -> None:
     here = Place(store, f"usage-{next(_NUMBERS)}")
@@ -182,7 +182,7 @@ def needless(look: Observation, kept: Sequence[Observation]) -> bool:
     found=st.lists(st.tuples(st.sampled_from(RUNS), attempts), min_size=1, max_size=12),
     order=st.randoms(use_true_random=False),
 )
-def test_two_reconcilers_neither_lose_nor_double_a_look(
+def test_two_reconcilers_neither_lose_nor_double_an_observation(
     store: Store, second: Store, found: list[tuple[str, Observation]], order: Any
 ) -> None:
     here = Place(store, f"usage-{next(_NUMBERS)}")
@@ -257,7 +257,7 @@ def test_a_run_that_has_ended_is_what_it_is(here: Place) -> None:
     assert len(here.types()) == 2
 
 
-def test_a_run_that_ends_late_is_judged_by_the_looks_since_its_end(here: Place) -> None:
+def test_a_run_that_ends_late_is_judged_by_observations_since_then(here: Place) -> None:
     here.write(here.record(ended_at=None))
     before = here.looked(attempt(-3), attempt(10), attempt(70))
     assert (before.verdict.code, before.attempts, before.next_observation_at) == (UsageCode.RUN_OPEN, 3, None)
@@ -267,7 +267,7 @@ def test_a_run_that_ends_late_is_judged_by_the_looks_since_its_end(here: Place) 
     assert [(one.status, one.attempts) for one in here.logged()] == [("verified", 3)]
 
 
-def test_callers_who_record_at_once_make_one_run(here: Place, second: Store) -> None:
+def test_concurrent_records_of_one_run_make_one_run(here: Place, second: Store) -> None:
     writes = [here.record() for _ in range(4)]
     answers = together(here.store, writes)
     assert answers == [answers[0]] * 4
@@ -363,7 +363,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_cannot_be_kept_is_refused_and_nothing_is_lost(here: Place, what: str) -> None:
+def test_an_invalid_run_is_refused_and_nothing_is_lost(here: Place, what: str) -> None:
     wrong, said = BAD[what]
     here.write(here.record("other"))
     with pytest.raises(InvalidUsage, match=said):
@@ -376,7 +376,7 @@ def test_what_cannot_be_kept_is_refused_and_nothing_is_lost(here: Place, what: s
 # Calls: each is one run's
 
 
-def test_a_call_is_one_runs_whoever_names_it_again(here: Place, new_tenant: Callable[[], str]) -> None:
+def test_a_call_belongs_to_one_run(here: Place, new_tenant: Callable[[], str]) -> None:
     there = Place(here.store, new_tenant())
     account = {"source": here.tenant}
     here.write(here.called("r", "gen-1", "gen-2", **account))
@@ -475,7 +475,7 @@ LATE: dict[str, tuple[dict[str, Any], bool]] = {
 
 @pytest.mark.parametrize("bulk", [False, True])
 @pytest.mark.parametrize("late", LATE)
-def test_a_run_told_of_late_has_those_looked_at_again_that_it_was_counted_with(
+def test_a_run_recorded_late_makes_its_cohort_due(
     here: Place, new_tenant: Callable[[], str], clock: Clock, late: str, bulk: bool
 ) -> None:
     there = Place(here.store, new_tenant())
@@ -501,7 +501,7 @@ minutes_of = st.tuples(st.integers(0, 60), st.integers(0, 9))
     bulk=st.booleans(),
 )
 @example(stood=[(30, 1)], late=[((0, 1), True), ((60, 1), True)], bulk=True)
-def test_of_runs_told_of_late_each_disturbs_those_within_five_minutes_and_no_other(
+def test_runs_recorded_late_make_only_runs_within_five_minutes_due(
     store: Store, clock: Clock, stood: list[tuple[int, int]], late: list[tuple[tuple[int, int], bool]], bulk: bool
 ) -> None:
     here = Place(store, f"usage-{next(_NUMBERS)}")
@@ -526,7 +526,7 @@ def test_of_runs_told_of_late_each_disturbs_those_within_five_minutes_and_no_oth
         assert is_due(here, clock, f"{number}") == any(near)
 
 
-def test_whoever_is_told_by_time_alone_is_counted_with_everybody(here: Place, clock: Clock) -> None:
+def test_a_run_attributed_by_time_makes_all_runs_due(here: Place, clock: Clock) -> None:
     account = {"source": here.tenant}
     attribution_keys = (AttributionKey(), BY_CALLS, AttributionKey(AttributionKind.KEY, "k"))
     for number, attribution_key in enumerate(attribution_keys):
@@ -557,20 +557,20 @@ def test_a_run_disturbs_when_it_opens_when_it_ends_and_when_it_moves_and_not_in_
     assert not disturbs()
 
 
-def test_runs_that_nobody_has_looked_at_keep_their_time(here: Place) -> None:
+def test_runs_without_observations_keep_their_time(here: Place) -> None:
     here.write(RecordRuns(here.tenant, "me", [here.metered(one) for one in "abc"]))
     here.write(here.record("d"))
     assert {here.found(one).next_observation_at for one in "abcd"} == {ENDED + timedelta(minutes=10)}
 
 
-def test_neighbours_that_are_looked_at_do_not_disturb_each_other(here: Place, clock: Clock) -> None:
+def test_observed_neighbours_do_not_make_each_other_due(here: Place, clock: Clock) -> None:
     here.write(RecordRuns(here.tenant, "me", [here.metered("a"), here.metered("b")]))
     for minutes in (10, 70):
         here.write(RecordObservations(here.tenant, [RunObservation(one, attempt(minutes)) for one in "ab"]))
     assert not any(is_due(here, clock, one) for one in "ab")
 
 
-def test_what_a_look_of_the_same_group_has_settled_is_disturbed_as_well(here: Place, clock: Clock) -> None:
+def test_a_run_verified_in_the_same_group_is_made_due_too(here: Place, clock: Clock) -> None:
     here.write(RecordRuns(here.tenant, "me", [here.metered("a"), here.metered("b")]))
     here.looked(attempt(10), run_id="a")
     here.looked(attempt(10), run_id="b")
@@ -589,7 +589,7 @@ def test_a_run_that_waits_for_a_key_is_asked_for_again(here: Place, clock: Clock
 # Looking
 
 
-def test_two_equal_looks_an_hour_apart_verify(here: Place) -> None:
+def test_two_equal_observations_an_hour_apart_verify(here: Place) -> None:
     here.write(here.record())
     first = here.looked(attempt(10))
     assert (first.verdict.code, first.next_observation_at) == (UsageCode.FIRST, ENDED + timedelta(minutes=70))
@@ -606,7 +606,7 @@ def test_two_equal_looks_an_hour_apart_verify(here: Place) -> None:
     assert (entry.attempts, entry.by, entry.reason) == (2, "", "")
 
 
-def test_an_early_equal_look_moves_nothing_but_the_times(here: Place) -> None:
+def test_an_early_equal_observation_changes_only_the_times(here: Place) -> None:
     here.write(here.record())
     here.looked(attempt(10))
     early = here.looked(attempt(30), attempt(69.9))
@@ -616,7 +616,7 @@ def test_an_early_equal_look_moves_nothing_but_the_times(here: Place) -> None:
     assert here.looked(attempt(70)).verdict.status is UsageStatus.VERIFIED
 
 
-def test_a_look_in_vain_is_not_due_again_before_it_would_count(here: Place) -> None:
+def test_an_early_observation_is_due_again_when_it_would_count(here: Place) -> None:
     here.write(here.record(steps=0))
     here.looked(attempt(1370), attempt(1435))
     waiting = here.looked(attempt(1440))
@@ -632,7 +632,7 @@ def test_a_provider_whose_clock_is_far_behind_is_not_asked_all_the_time(here: Pl
     assert (waiting.attempts, waiting.next_observation_at) == (1, clock.now + timedelta(hours=1))
 
 
-def test_an_early_look_shows_that_a_key_works_again(here: Place) -> None:
+def test_an_early_observation_shows_that_a_key_works_again(here: Place) -> None:
     here.write(here.record())
     refused = here.looked(attempt(10), attempt(20, FetchError.AUTH))
     assert (refused.next_observation_at, refused.waits) == (None, "credential")
@@ -640,7 +640,7 @@ def test_an_early_look_shows_that_a_key_works_again(here: Place) -> None:
     assert (works.attempts, works.next_observation_at, works.waits) == (2, ENDED + timedelta(minutes=70), "")
 
 
-def test_a_look_that_comes_late_counts_as_if_it_had_come_in_time(here: Place) -> None:
+def test_a_late_observation_counts_at_its_own_time(here: Place) -> None:
     here.write(here.record())
     assert here.looked(attempt(70), attempt(10)).verdict.status is UsageStatus.VERIFIED
     # Between the two it would have proved nothing, and it takes nothing back.
@@ -659,7 +659,7 @@ def test_growth_withdraws_what_was_verified_and_says_so(here: Place) -> None:
     assert (here.row().last_input, here.row().last_output) == (20, 5)
 
 
-def test_what_falls_or_vanishes_is_told_once(here: Place) -> None:
+def test_a_fall_is_announced_once(here: Place) -> None:
     here.write(here.record())
     here.looked(attempt(10), attempt(70), attempt(130, LESS), attempt(200, LESS), attempt(270, NONE))
     here.check()
@@ -667,7 +667,7 @@ def test_what_falls_or_vanishes_is_told_once(here: Place) -> None:
     assert here.found().verdict.code is UsageCode.ZERO_TOKENS
 
 
-def test_several_looks_of_one_write_are_told_by_where_they_end(here: Place) -> None:
+def test_several_observations_of_one_write_announce_the_last_status(here: Place) -> None:
     here.write(here.record())
     [record] = here.write(here.look(attempt(10), attempt(70), attempt(130, MORE), attempt(200, MORE)))
     assert (record.verdict.code, record.verdict.withdrawn) == (UsageCode.DISCREPANCY, 1)
@@ -676,7 +676,7 @@ def test_several_looks_of_one_write_are_told_by_where_they_end(here: Place) -> N
     assert [one.attempts for one in here.logged()] == [4]
 
 
-def test_a_look_counts_once_and_two_contents_of_one_name_are_both_kept(here: Place) -> None:
+def test_an_observation_counts_once_and_a_conflict_is_recorded(here: Place) -> None:
     here.write(here.record())
     here.looked(attempt(10, name="a"), attempt(10, name="a"))
     assert here.found().attempts == 1
@@ -689,7 +689,7 @@ def test_a_look_counts_once_and_two_contents_of_one_name_are_both_kept(here: Pla
     assert [one.code for one in here.logged()] == ["conflicting_evidence"]
 
 
-def test_errors_are_kept_and_a_refused_key_waits_for_another(here: Place) -> None:
+def test_errors_are_recorded_and_a_refused_key_waits_for_another(here: Place) -> None:
     here.write(here.record())
     failed = here.looked(attempt(10, FetchError.SERVER))
     assert (failed.verdict.code, failed.next_observation_at) == (UsageCode.API_ERROR, ENDED + timedelta(minutes=20))
@@ -707,7 +707,7 @@ def test_policy_and_schedule_are_the_callers(here: Place) -> None:
     assert (record.verdict.interval_min, record.next_observation_at) == (5, ENDED + timedelta(hours=2))
 
 
-def test_a_look_at_what_is_not_there_is_refused_whole(here: Place) -> None:
+def test_an_observation_of_an_unknown_run_is_refused(here: Place) -> None:
     here.write(here.record())
     with pytest.raises(NotFound, match="'gone'"):
         here.write(
@@ -729,14 +729,14 @@ def test_a_look_at_what_is_not_there_is_refused_whole(here: Place) -> None:
         msgspec.structs.replace(attempt(10), at=ENDED.replace(year=9999)),
     ],
 )
-def test_a_look_that_cannot_be_kept_is_refused(here: Place, wrong: Observation) -> None:
+def test_an_invalid_observation_is_refused(here: Place, wrong: Observation) -> None:
     here.write(here.record())
     with pytest.raises(InvalidUsage, match="observation"):
         here.write(here.look(attempt(10), wrong))
     assert here.check().attempts == 0
 
 
-def test_many_runs_are_looked_at_with_one_write(here: Place) -> None:
+def test_many_observations_are_recorded_with_one_write(here: Place) -> None:
     names = [f"r{number}" for number in range(600)]
     here.write(RecordRuns(here.tenant, "me", [here.metered(one) for one in names]))
     first, last = (
@@ -748,7 +748,7 @@ def test_many_runs_are_looked_at_with_one_write(here: Place) -> None:
     here.check("r599")
 
 
-def test_a_look_is_due_when_somebody_asks_for_it(here: Place, clock: Clock) -> None:
+def test_a_run_is_due_on_request(here: Place, clock: Clock) -> None:
     here.write(here.record())
     here.write(here.record("open", ended_at=None))
     here.looked(attempt(20, FetchError.AUTH))
@@ -757,7 +757,7 @@ def test_a_look_is_due_when_somebody_asks_for_it(here: Place, clock: Clock) -> N
     assert [here.found(), here.found("open")] == answered
 
 
-def test_who_is_due_already_is_not_put_off_by_another_who_asks(here: Place, clock: Clock) -> None:
+def test_a_due_run_is_not_postponed_by_a_request(here: Place, clock: Clock) -> None:
     here.write(here.record())
     (first,) = here.write(ObserveNow(here.tenant, ["r"]))
     clock.now += timedelta(seconds=5)
@@ -793,7 +793,7 @@ def test_a_person_accepts_a_count_that_fell(here: Place) -> None:
 
 
 @pytest.mark.parametrize("minutes", [0, 150, 100_000])
-def test_nobody_accepts_a_fall_that_is_still_to_come(here: Place, minutes: float) -> None:
+def test_an_acknowledgement_does_not_cover_a_later_fall(here: Place, minutes: float) -> None:
     here.write(here.record())
     here.looked(attempt(10, MORE), attempt(80, USED), attempt(150, USED))
     accepted = here.write(Acknowledge(here.tenant, "r", ack(minutes=minutes)))
@@ -812,7 +812,7 @@ def test_nobody_accepts_a_fall_that_is_still_to_come(here: Place, minutes: float
         Acknowledgement(ENDED.replace(year=9999), "ann", "it is right"),
     ],
 )
-def test_nobody_accepts_without_a_name_a_reason_and_a_time(here: Place, wrong: Acknowledgement) -> None:
+def test_an_acknowledgement_needs_a_name_a_reason_and_a_time(here: Place, wrong: Acknowledgement) -> None:
     here.write(here.record())
     here.looked(attempt(10, MORE), attempt(80, USED))
     with pytest.raises(InvalidUsage, match="acknowledgement"):
@@ -895,7 +895,7 @@ def test_a_price_of_the_same_group_does_not_undo_another_key(here: Place, clock:
     assert (here.found().next_observation_at, here.found().ledger.quoted) == (clock.now, Decimal(1))
 
 
-def test_answers_are_kept_once_by_their_content(here: Place) -> None:
+def test_responses_are_stored_once_by_their_digest(here: Place) -> None:
     window = Window(BEGUN, ENDED)
     kept = StorePages.pack(here.tenant, "main", window, [b"one" * 1_000, b"two"], ENDED)
     later = StorePages.pack(here.tenant, "main", window, [b"one" * 1_000, b"two"], ENDED + timedelta(hours=1))
@@ -971,7 +971,7 @@ spans = st.lists(
 
 @settings(max_examples=15)
 @given(spans=spans, window=st.tuples(st.integers(0, 90), st.integers(0, 30)))
-def test_lanes_hold_every_run_that_may_have_used_something_then(
+def test_an_account_yields_every_run_that_may_have_used_a_span(
     store: Store, spans: list[tuple[int | None, int | None]], window: tuple[int, int]
 ) -> None:
     here = Place(store, f"usage-{next(_NUMBERS)}")
@@ -997,7 +997,7 @@ def test_lanes_hold_every_run_that_may_have_used_something_then(
     assert {one.id for one in found} == wanted
 
 
-def test_a_row_of_a_lane_says_what_projecting_needs(here: Place) -> None:
+def test_an_attribution_run_has_the_columns_of_its_row(here: Place) -> None:
     here.write(here.record(attribution_key=AttributionKey(AttributionKind.SESSION, "x"), steps=2, source=here.tenant))
     here.write(here.record("open", ended_at=None, steps=1, source=here.tenant))
     here.looked(attempt(10, Tokens(20, 10, 3)), attempt(20, FetchError.SERVER))
@@ -1023,12 +1023,14 @@ def test_a_row_of_a_lane_says_what_projecting_needs(here: Place) -> None:
         ({"steps": 0}, None),
     ],
 )
-def test_who_declares_to_use_no_model_says_zero(here: Place, run: dict[str, Any], said: int | None) -> None:
+def test_a_run_that_declares_no_usage_counts_zero(
+    here: Place, run: dict[str, Any], said: int | None
+) -> None:
     here.write(here.record(**run))
     assert here.row().local_input == said
 
 
-def test_what_a_file_tells_is_told_by_a_file(here: Place) -> None:
+def test_an_imported_observation_is_reported_by_file(here: Place) -> None:
     here.write(here.record())
     verified = here.looked(attempt(10, reported_by="file"), attempt(70)).verdict
     assert (verified.status, verified.reported_by) == (UsageStatus.VERIFIED, "file")

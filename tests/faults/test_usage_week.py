@@ -33,7 +33,7 @@ KILLS = 100 if IN_FULL else 12
 PATIENCE_S = 120
 
 
-def test_a_week_of_runs_stands_as_its_looks_prove_whoever_dies_and_whatever_the_provider_does(tmp_path: Path) -> None:
+def test_a_week_of_runs_is_judged_by_its_observations_despite_faults(tmp_path: Path) -> None:
     with World(Location(tmp_path)) as world:
         week = Week(world, RUNS, seed=8)
         for day in range(1, 8):

@@ -99,7 +99,7 @@ def test_what_is_in_no_step_comes_first() -> None:
     assert fall(record, *looks).parts == {DiscrepancyCause.UNATTRIBUTED: 30, DiscrepancyCause.UNEXPLAINED: 20}
 
 
-def test_a_run_that_was_not_counted_is_told_apart() -> None:
+def test_a_run_that_was_not_counted_is_listed_separately() -> None:
     found = fall(recorded("a", tokens=None))
     assert (found.runs, found.without, found.billed) == (0, 1, 0)
 
@@ -145,7 +145,7 @@ def test_many_steps_end_in_one() -> None:
     assert found.steps[-1].tokens["input"] == 70
 
 
-def test_looks_are_told_from_the_end_of_the_run_and_withdrawals_are_marked() -> None:
+def test_observations_are_shown_from_the_end_of_the_run() -> None:
     changes = [
         UsageChange(NOON + timedelta(minutes=85), UsageStatus.VERIFIED, UsageCode.STABLE, "2"),
         UsageChange(NOON + timedelta(minutes=125), UsageStatus.PENDING, UsageCode.CHANGING, "3"),

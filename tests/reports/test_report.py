@@ -81,7 +81,7 @@ def test_a_against_b_is_b_against_a_in_the_mirror(records: list[UsageRecord]) ->
 
 
 @given(worlds())
-def test_nobody_is_compared_by_cost_on_a_task_that_somebody_is_not_verified_for(records: list[UsageRecord]) -> None:
+def test_costs_are_compared_on_tasks_verified_for_all_agents(records: list[UsageRecord]) -> None:
     report = build_report(records)
     verified = {(one.run.framework, one.run.task) for one in records if one.verdict.status is VERIFIED and one.run.task}
     agents = {agent for agent, _ in verified}
@@ -93,7 +93,7 @@ def test_nobody_is_compared_by_cost_on_a_task_that_somebody_is_not_verified_for(
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6)), min_size=1, max_size=8))
-def test_nobody_betters_the_front_and_somebody_betters_the_rest(places: list[tuple[int, int]]) -> None:
+def test_the_front_is_not_dominated_and_the_rest_is(places: list[tuple[int, int]]) -> None:
     points = [
         Point(str(number), float(cost), None, value / 6, None, False) for number, (cost, value) in enumerate(places)
     ]
@@ -162,7 +162,7 @@ def test_no_success_has_no_price() -> None:
     assert spend.why_not
 
 
-def test_a_free_task_has_no_logarithm_and_is_told() -> None:
+def test_a_free_task_has_no_logarithm_and_is_counted() -> None:
     found = pair(build_report(grid(6, a=["0", "2"], b=["1"])), Measure.COST)
     assert (found.tasks, found.left_out) == (3, 3)
     assert found.estimate == pytest.approx(2)
@@ -180,7 +180,7 @@ def test_costs_are_compared_as_a_ratio_of_geometric_means() -> None:
     assert found.totals is None
 
 
-def test_thirty_tasks_tell_a_ratio_of_totals() -> None:
+def test_thirty_tasks_have_a_ratio_of_totals() -> None:
     found = pair(build_report(grid(30, a=["2", "8", "5"], b=["1", "1.5"])), Measure.COST)
     assert found.totals is not None
     assert found.totals.ratio == pytest.approx(5 / 1.25)
@@ -278,7 +278,7 @@ def test_one_kind_of_cost_serves_all() -> None:
     assert of(build_report([recorded("a")], cost=CostKind.BILLED), "a").spend.total is None
 
 
-def test_a_weaker_policy_is_told() -> None:
+def test_a_weaker_policy_is_noted() -> None:
     report = build_report([recorded("a", interval_min=5)])
     assert [*report.intervals_min] == [5]
     assert any("5 minutes" in note for note in report.notes)
@@ -331,7 +331,7 @@ def test_the_digest_is_of_all_that_was_read() -> None:
     assert len(one) == 64
 
 
-def test_the_moment_is_the_latest_that_is_told_of() -> None:
+def test_the_time_of_a_report_is_the_latest_in_its_data() -> None:
     assert build_report([recorded("a")]).as_of == NOON + timedelta(hours=3)
 
 
@@ -340,7 +340,7 @@ def test_prices_are_named_with_their_version() -> None:
     assert (table.source, table.version, table.sha256, table.runs) == ("prices", "1", "ab" * 32, 2)
 
 
-def test_a_float_is_told_with_the_digits_that_mean_something() -> None:
+def test_a_float_is_rounded_to_significant_digits() -> None:
     records = [recorded("a", f"t{task}", success=task == 0) for task in range(3)]
     assert of(build_report(records), "a").success.rate == 0.3333333333
 

@@ -190,7 +190,7 @@ def test_unequal_shares_are_scipys(a: int, b: int, c: int, d: int) -> None:
     assert fisher(a, b, c, d) == pytest.approx(stats.fisher_exact([[a, b], [c, d]]).pvalue, abs=1e-9)
 
 
-def test_many_runs_are_told_by_the_normal_distribution() -> None:
+def test_many_runs_use_the_normal_distribution() -> None:
     stats = scipy_stats()
     theirs = stats.chi2_contingency([[1000, 9000], [1100, 8900]], correction=False).pvalue
     assert fisher(1000, 9000, 1100, 8900) == pytest.approx(theirs)
@@ -313,7 +313,7 @@ def test_places_are_intervals_and_equals_share_the_better_one() -> None:
     assert cheap.high == 1
 
 
-def test_tries_are_told_for_as_many_as_every_task_has() -> None:
+def test_tries_go_up_to_what_every_task_has() -> None:
     assert over_tasks([(3, 3), (5, 1)], 10, pass_hat_k).keys() == {"1", "2", "3"}
     assert over_tasks([(3, 3), (5, 1)], 2, pass_at_k)["1"] == pytest.approx((1 + 0.2) / 2)
     assert over_tasks([], 10, pass_at_k) == {}

@@ -91,7 +91,7 @@ def test_more_tokens_never_cost_less(tokens: Tokens, more: int, further: int, re
 
 
 @given(told_counts(), AMOUNTS, AMOUNTS, AMOUNTS, st.booleans(), st.booleans())
-def test_whatever_the_split_is_the_cost_lies_between_the_bounds(
+def test_the_cost_lies_between_its_bounds_for_any_split(
     tokens: Tokens, read: Decimal, cached: Decimal, written: Decimal, hide_cached: bool, hide_written: bool
 ) -> None:
     prices = priced(input=read, output="1", cached=cached, cache_write=written)
@@ -183,7 +183,7 @@ def test_one_price_is_that_of_all_that_was_verified() -> None:
     assert quote_cost(a_run(*calls), verdict(Tokens(2000, 100, 2, 400)), [a_quote()]).amount == Decimal("0.0042")
 
 
-def test_the_runs_own_split_is_taken_where_the_provider_tells_none() -> None:
+def test_the_runs_own_split_counts_where_the_provider_has_none() -> None:
     run = a_run(a_call(whole(1000, 100, 400)))
     assert quote_cost(run, verdict(Tokens(1000, 100)), [a_quote()]).amount == Decimal("0.0022")
     # But not where it counted something else.
@@ -229,7 +229,7 @@ def test_calls_of_several_models_are_priced_one_by_one() -> None:
     assert "(flex)" in without.why
 
 
-def test_a_call_that_does_not_tell_is_no_hindrance_where_there_is_one_price() -> None:
+def test_a_call_without_a_count_is_fine_where_there_is_one_price() -> None:
     run = a_run(a_call(whole(1000, 0)), a_call(None, state=CallState.ABORTED))
     assert quote_cost(run, verdict(Tokens(1500, 0, 2, 0, 0)), [a_quote()]).amount == Decimal("0.003")
     other = a_run(a_call(whole(1000, 0)), a_call(None, model="n", state=CallState.ABORTED))

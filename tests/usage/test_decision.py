@@ -478,19 +478,19 @@ def test_less_than_sixty_minutes_never_read_as_sixty(interval: float, apart: tim
     assert says in decide(RUN, looks, UsagePolicy(interval_min=interval)).message
 
 
-def test_an_interval_is_told_to_its_last_digit() -> None:
+def test_an_interval_is_shown_to_its_last_digit() -> None:
     nearly = UsagePolicy(interval_min=59.9999999999)
     for looks in (TWICE, TWICE[:1], [both(10), both(20, MORE)], [both(10), both(20)]):
         assert "59.9999999999 minutes" in decide(RUN, looks, nearly).explanation
 
 
-def test_two_looks_at_one_moment_prove_nothing_whatever_the_interval() -> None:
+def test_two_observations_of_one_moment_prove_nothing() -> None:
     at_once = [both(10), replace(both(10), id="other")]
     assert decide(RUN, at_once, UsagePolicy(interval_min=0)).code is UsageCode.GAP
     assert decide(RUN, [*at_once, both(11)], UsagePolicy(interval_min=0)).status is VERIFIED
 
 
-def test_what_was_claimed_is_kept_in_the_history() -> None:
+def test_every_status_is_in_the_history() -> None:
     looks = [both(10), both(70), both(80), both(130, MORE), both(190, MORE), both(200, LESS)]
     verdict = decide(RUN, looks)
     assert [(one.at, one.code, one.observation_id) for one in verdict.history] == [
@@ -503,7 +503,7 @@ def test_what_was_claimed_is_kept_in_the_history() -> None:
     assert verdict.withdrawn == 2
 
 
-def test_a_verdict_names_the_looks_that_decided() -> None:
+def test_a_verdict_names_the_observations_that_decided() -> None:
     def named(looks: list[Observation], policy: UsagePolicy = SPECIFIED) -> tuple[tuple[str, ...], float | None]:
         verdict = decide(RUN, looks, policy)
         return verdict.compared, verdict.minutes
@@ -518,13 +518,13 @@ def test_a_verdict_names_the_looks_that_decided() -> None:
     assert named(spread, SPAN) == (("look-0", "look-61"), 61)
 
 
-def test_a_verdict_without_a_look_says_how_many_steps_should_have_tokens() -> None:
+def test_a_verdict_without_observations_counts_expected_steps() -> None:
     run = UsageRun(ENDED, (UsageStep("a"), UsageStep("b", expects_usage=False)))
     verdict = decide(run, [failed(10)])
     assert (verdict.total_steps, verdict.tokens, verdict.compared) == (1, None, ())
 
 
-def test_a_single_failure_is_told_with_the_providers_words() -> None:
+def test_a_single_failure_quotes_the_provider() -> None:
     verdict = decide(RUN, [replace(failed(10), detail="slow down")])
     assert "rate_limited: slow down" in verdict.explanation
 
@@ -595,7 +595,7 @@ def test_a_permanent_anomaly_ends_with_a_persons_word_alone() -> None:
 # Stricter and laxer policies.
 
 
-def test_two_pairs_need_three_looks_each_far_from_the_one_before() -> None:
+def test_two_pairs_need_three_observations_an_interval_apart() -> None:
     twice = UsagePolicy(min_stable_pairs=2)
     verdict = decide(RUN, TWICE, twice)
     assert verdict.code is UsageCode.GAP
@@ -658,7 +658,7 @@ def test_a_provider_that_is_behind_neither_makes_nor_breaks_a_pair() -> None:
     assert "(not_ready)" in decide(RUN, [behind]).message
 
 
-def test_what_a_look_does_not_say_has_not_fallen() -> None:
+def test_a_count_that_an_observation_lacks_has_not_fallen() -> None:
     unsplit = whole(20, Tokens(100, 10, None))
     assert decide(RUN, [both(10), unsplit]).code is UsageCode.CHANGING
     assert decide(RUN, [both(10), unsplit, both(30)]).code is UsageCode.CHANGING
@@ -758,7 +758,7 @@ def shared(at: float, local: Tokens | None, *models: str) -> Observation:
     return replace(whole(at, Tokens(1000, 100, 50)), cohort=Cohort(3, local, models))
 
 
-def test_runs_that_share_a_lane_are_verified_by_their_sum_with_their_own_counts() -> None:
+def test_a_cohort_is_verified_by_the_sum_of_its_own_counts() -> None:
     looks = [shared(10, Tokens(1000, 100, 50)), shared(70, Tokens(1000, 100, 50))]
     verdict = decide(told(a=A, b=B), looks)
     assert (verdict.status, verdict.assurance, verdict.tokens) == (VERIFIED, Assurance.COHORT, Tokens(100, 10, 5))
@@ -786,7 +786,7 @@ def test_a_run_that_does_not_say_what_it_used_has_no_part_of_a_sum() -> None:
     assert decide(told(a=A, b=None), looks).code is UsageCode.AMBIGUOUS_ATTRIBUTION
 
 
-def test_a_run_without_usage_may_share_a_lane() -> None:
+def test_a_run_without_usage_may_share_a_key() -> None:
     verdict = decide(NONE, [shared(10, Tokens(1000, 100, 50)), shared(70, Tokens(1000, 100, 50))])
     assert (verdict.status, (verdict.tokens or A).total) == (VERIFIED, 0)
 
@@ -805,7 +805,7 @@ def test_a_run_without_usage_may_share_a_lane() -> None:
         (("gpt-4o",), ("gpt-4o", "o1"), UsageCode.MODEL_MISMATCH),
     ],
 )
-def test_who_used_which_of_several_models_of_a_lane_nobody_can_say(
+def test_several_models_of_a_cohort_are_ambiguous(
     named: tuple[str, ...], billed: tuple[str, ...], code: UsageCode
 ) -> None:
     run = UsageRun(ENDED, (UsageStep("a", local=A, models=("gpt-4o",)),))
@@ -824,7 +824,7 @@ def test_how_the_input_of_one_of_several_was_read_is_only_its_own_word() -> None
     assert decide(run, looks).tokens == Tokens(100, 10, 5, cached=None, cache_write=0, reasoning=None)
 
 
-def test_an_open_run_in_the_lane_is_named_as_what_to_end() -> None:
+def test_an_open_run_of_the_cohort_must_be_ended() -> None:
     looks = [replace(shared(at, None), cohort=Cohort(2, has_open=True)) for at in (10, 70)]
     verdict = decide(told(a=A, b=B), looks)
     assert verdict.code is UsageCode.AMBIGUOUS_ATTRIBUTION
@@ -844,7 +844,7 @@ def timed(at: float, local: Tokens | None, total: Tokens = IN_ALL) -> Observatio
     return replace(whole(at, total), cohort=Cohort(1, local))
 
 
-def test_a_run_told_by_the_time_alone_ties_out_with_its_own_count() -> None:
+def test_a_run_attributed_by_time_ties_out_with_its_own_count() -> None:
     verdict = decide(told(a=A, b=B), [timed(10, Tokens(100, 10, 5)), timed(70, Tokens(100, 10, 5))])
     assert (verdict.status, verdict.assurance) == (VERIFIED, Assurance.COHORT)
     # Nobody else was there, so what the provider says of the whole it says of the run.
@@ -861,7 +861,7 @@ def test_tokens_of_another_client_in_the_same_minutes_are_not_the_runs() -> None
     assert silent.code is UsageCode.AMBIGUOUS_ATTRIBUTION
 
 
-def test_a_run_told_by_the_time_alone_ties_out_model_by_model() -> None:
+def test_a_run_attributed_by_time_ties_out_model_by_model() -> None:
     ours = {"gpt-4o": A, "gpt-4o-mini": B}
     theirs = {"gpt-4o": B, "gpt-4o-mini": A}
     looks = [replace(timed(at, Tokens(100, 10, 5)), models=(*ours,), by_model=theirs) for at in (10, 70)]
@@ -1002,7 +1002,7 @@ def test_tokens_that_move_from_one_model_to_another_are_still_moving() -> None:
 # When to look again.
 
 
-def test_a_run_whose_neighbours_say_nothing_has_data_however_late_it_is_looked_at() -> None:
+def test_a_run_with_silent_neighbours_has_data_however_late() -> None:
     late = 60 * 24 * 60
     look = replace(shared(late, None), at=after(late))
     run = told(a=None, b=None)
@@ -1024,7 +1024,7 @@ def test_what_only_the_run_says_makes_no_pair_with_its_providers_word() -> None:
     assert decide(told(a=A, b=B), [*looks, both(130)]).status is VERIFIED
 
 
-def test_a_verdict_is_as_sure_as_the_weaker_of_its_looks() -> None:
+def test_a_verdict_has_the_weaker_assurance_of_its_observations() -> None:
     looks = [replace(both(10), assurance=Assurance.COHORT), replace(both(70), assurance=Assurance.REQUEST)]
     assert decide(RUN, looks).assurance is Assurance.COHORT
     surer = replace(both(130), assurance=Assurance.ATTRIBUTION_KEY)
@@ -1134,7 +1134,7 @@ def test_models_are_compared_where_both_sides_name_them(
 
 
 @pytest.mark.parametrize("interval", [1e300, float("inf")])
-def test_an_interval_that_nobody_lives_to_see_is_never_over(interval: float) -> None:
+def test_an_endless_interval_is_never_over(interval: float) -> None:
     ends = [replace(both(10), at=datetime.max.replace(tzinfo=UTC)), both(20)]
     assert decide(RUN, ends, UsagePolicy(interval_min=interval)).code is UsageCode.GAP
 
@@ -1150,7 +1150,7 @@ def test_the_first_and_the_last_moment_of_the_calendar_are_moments() -> None:
     assert "9999-12-31" in decide(run, [replace(both(9), at=first), near[0]], late).explanation
 
 
-def test_the_model_of_a_run_must_be_billed_also_where_it_shares_its_lane() -> None:
+def test_a_runs_model_must_be_billed_also_in_a_cohort() -> None:
     run = UsageRun(ENDED, (UsageStep("a", local=A, models=("gpt-4o",)),))
     looks = [replace(shared(at, Tokens(1000, 100, 50)), models=("gpt-4o-mini",)) for at in (10, 70)]
     assert decide(run, looks).code is opinion(run, looks).code is UsageCode.MODEL_MISMATCH
@@ -1175,7 +1175,7 @@ def test_tokens_of_one_dated_version_are_not_anothers_by_way_of_their_alias() ->
     assert decide(run, looks).code is opinion(run, looks).code is UsageCode.DISCREPANCY
 
 
-def test_a_step_that_was_declared_tokenless_and_says_otherwise_is_undeclared_also_in_a_shared_lane() -> None:
+def test_undeclared_usage_is_found_also_in_a_cohort() -> None:
     run = UsageRun(ENDED, (UsageStep("a", expects_usage=False, local=A),), declares_no_usage=True)
     looks = [shared(at, Tokens(1000, 100, 50)) for at in (10, 70)]
     assert decide(run, looks).code is opinion(run, looks).code is UsageCode.UNDECLARED_USAGE

@@ -333,7 +333,7 @@ def test_an_error_after_any_verdict_leaves_it_and_says_so(world: World, error: F
 
 
 @given(JUDGED, st.integers(1, 50))
-def test_growth_withdraws_and_what_was_claimed_is_kept(world: World, more: int) -> None:
+def test_growth_withdraws_and_the_history_remains(world: World, more: int) -> None:
     earned = [replace(CONTENTS["some"], id=f"late-{n}", at=after(1000 + 60 * n)) for n in range(3)]
     world = world._replace(run=RUN, looks=[*world.looks, *earned])
     before = world.verdict()
@@ -349,7 +349,7 @@ def test_growth_withdraws_and_what_was_claimed_is_kept(world: World, more: int) 
 
 
 @given(JUDGED)
-def test_the_history_ends_with_what_stands_and_never_says_the_same_twice(world: World) -> None:
+def test_the_history_ends_with_the_status_and_has_no_repeats(world: World) -> None:
     verdict = world.verdict()
     if verdict.history:
         assert (verdict.history[-1].status, verdict.history[-1].code) == (verdict.status, verdict.code)
@@ -358,7 +358,7 @@ def test_the_history_ends_with_what_stands_and_never_says_the_same_twice(world: 
 
 
 @given(WORLDS, ANY_CONTENT)
-def test_one_look_with_two_contents_warns_whatever_else_there_is(world: World, other: Observation) -> None:
+def test_one_id_with_two_contents_always_warns(world: World, other: Observation) -> None:
     assume(world.looks)
     other = replace(other, id=world.looks[0].id, at=world.looks[0].at)
     assume(other != world.looks[0])

@@ -156,7 +156,7 @@ _runs = st.builds(
 @given(
     _runs, st.lists(_looks(), max_size=4), st.lists(st.builds(Acknowledgement, _moments, _texts, _texts), max_size=2)
 )
-def test_a_recorded_run_is_written_and_read_back_as_hearsay_and_nothing_else_is_lost(
+def test_a_written_run_is_read_back_with_imported_observations(
     run: MeteredRun, attempts: list[Observation], acknowledged: list[Acknowledgement]
 ) -> None:
     verdict = decide(run.for_judging, attempts, acknowledged=acknowledged)
@@ -202,7 +202,7 @@ def test_numbers_come_out_with_every_digit() -> None:
 
 @settings(max_examples=60)
 @given(st.data())
-def test_whatever_stands_anywhere_is_read_or_refused_in_words(data: st.DataObject) -> None:
+def test_any_value_anywhere_is_read_or_refused(data: st.DataObject) -> None:
     whole = metrics(
         look(FIRST), look(SECOND), end_time=FIRST, steps=[{"step": 1}], task="t", attribution_key={"kind": "key"}
     )
@@ -223,9 +223,7 @@ def test_whatever_stands_anywhere_is_read_or_refused_in_words(data: st.DataObjec
 
 
 @given(st.sampled_from(Assurance), st.integers(0, 20))
-def test_a_file_vouches_for_no_more_than_a_shared_lane_and_owns_every_token_that_no_step_has(
-    said: Assurance, unattributed: int
-) -> None:
+def test_an_imported_observation_is_cohort_at_best(said: Assurance, unattributed: int) -> None:
     beyond = {"assurance": said, "unattributed": unattributed}
     both = [look(at, total_tokens_in=39_114 + 7, meruit=beyond) for at in (FIRST, SECOND)]
     file = read_metrics(json.dumps(metrics(*both)))
@@ -348,7 +346,7 @@ def test_a_failed_attempt_needs_no_counts_and_may_stand_beside_another_of_its_ti
     assert decide(file.run, file.observations).status is UsageStatus.VERIFIED
 
 
-def test_a_file_without_the_runs_end_is_taken_as_looked_at_afterwards() -> None:
+def test_a_file_without_an_end_ends_by_its_first_attempt() -> None:
     assert verdict_on(metrics(look(FIRST))).code is UsageCode.FIRST
     assert verdict_on(metrics(look(FIRST), end_time=None)).code is UsageCode.FIRST
     assert verdict_on(metrics()).code is UsageCode.NOT_STARTED
@@ -375,7 +373,7 @@ def test_a_time_may_be_written_in_several_ways(written: Any) -> None:
     assert found.id == FIRST
 
 
-def test_calls_and_cached_tokens_count_where_they_are_told() -> None:
+def test_calls_and_cached_tokens_are_read() -> None:
     steps = [{"step": "plan", "tokens_in": 10, "tokens_out": 5, "api_calls": 2, "cached_tokens": 4}]
     one = look(FIRST, ((10, 5),), total_api_calls=2, total_cached_tokens=4, steps=steps)
     (found,) = read_metrics(json.dumps(metrics(one))).observations
@@ -642,7 +640,7 @@ def test_recorded_runs_become_a_manifest() -> None:
     }
 
 
-def test_a_manifest_is_told_from_a_runs_own_file() -> None:
+def test_a_manifest_is_distinguished_from_a_metrics_file() -> None:
     assert is_manifest(parse_json('{"runs": []}', "x"))
     assert not is_manifest(parse_json('{"runs": 3, "run_id": "r"}', "x"))
     assert not is_manifest(parse_json("[]", "x"))

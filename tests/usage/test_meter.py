@@ -115,7 +115,7 @@ def _do(meter: RunMeter | StepMeter, what: str, tokens: int) -> None:
         {"failed": meter.add_failed_call, "aborted": meter.add_aborted_call}[what]()
 
 
-def test_a_response_tells_its_tokens_model_id_and_tier() -> None:
+def test_a_response_has_its_tokens_model_id_and_tier() -> None:
     answer = SimpleNamespace(
         id="resp_7",
         model="gpt-x-2025-01-01",
@@ -133,7 +133,7 @@ def test_a_response_tells_its_tokens_model_id_and_tier() -> None:
     assert run.snapshot.steps[0].local is None
 
 
-def test_the_provider_may_be_named_and_an_unknown_one_is_told() -> None:
+def test_the_provider_may_be_named_and_an_unknown_one_is_refused() -> None:
     with metered() as run, run.step("s") as step:
         step.add({"input_tokens": 10, "output_tokens": 5}, provider="anthropic")
         with pytest.raises(UnknownName, match="'nobody'"):
@@ -517,7 +517,7 @@ def test_a_task_that_outlives_its_step_may_begin_another() -> None:
 # What is kept, and when.
 
 
-def test_a_run_is_kept_when_it_begins_when_a_step_ends_and_when_it_ends(shared: Store) -> None:
+def test_a_run_is_saved_at_its_start_each_step_and_its_end(shared: Store) -> None:
     store = shared
     meter = metered_run(
         "planner", store=store, task="todo", source="main", attribution_key="key:key_1", contract_id="con_1"
@@ -545,7 +545,7 @@ def test_a_run_is_kept_when_it_begins_when_a_step_ends_and_when_it_ends(shared: 
     assert standing.next_observation_at is not None
 
 
-def test_many_steps_are_kept_whenever_there_is_a_hundredth_more() -> None:
+def test_many_steps_are_saved_each_time_they_grow_by_a_hundredth() -> None:
     kept: list[MeteredRun] = []
     with metered(into=kept.append) as run:
         for number in range(1000):
@@ -556,7 +556,7 @@ def test_many_steps_are_kept_whenever_there_is_a_hundredth_more() -> None:
     assert max(lost) <= 10
 
 
-def test_what_cannot_be_kept_is_kept_with_the_next_and_only_the_last_must_be() -> None:
+def test_a_failed_save_is_made_up_by_the_next_one() -> None:
     kept: list[MeteredRun] = []
     fails: Callable[[], bool] = lambda: len(kept) == 1  # noqa: E731 - changed below
 
@@ -588,7 +588,7 @@ def test_an_exception_of_the_agent_is_not_hidden_by_one_of_the_meter() -> None:
     assert raised.value.__notes__[0].endswith(": the disk is full")
 
 
-def test_a_run_that_cannot_be_kept_at_all_does_not_begin(tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_saved_does_not_begin(tmp_path: Path) -> None:
     store = Store.open(Location(tmp_path))
     store.close()
     with pytest.raises(StoreError), metered_run("planner", store=store):
@@ -616,7 +616,7 @@ def test_a_run_that_dies_loses_no_step_that_ended_and_can_be_ended(shared: Store
         end_run(shared, "nobody", tenant=tenant)
 
 
-def test_a_run_that_died_is_not_begun_over_what_it_recorded(shared: Store, tenant: str) -> None:
+def test_a_run_that_died_is_not_overwritten(shared: Store, tenant: str) -> None:
     dies = metered_run("planner", run_id="died", attribution_key="key:k", store=shared, tenant=tenant).__enter__()
     with dies.step("a") as step:
         step.add(response())
@@ -633,7 +633,7 @@ def test_a_run_that_died_is_not_begun_over_what_it_recorded(shared: Store, tenan
     ("field", "value"),
     [("success", 1), ("success", "no"), ("score", "0.5"), ("score", True), ("score", SimpleNamespace())],
 )
-def test_what_could_not_be_kept_at_the_end_is_refused_when_it_is_said(field: str, value: Any) -> None:
+def test_a_value_that_could_not_be_saved_is_refused_when_set(field: str, value: Any) -> None:
     with metered() as run, pytest.raises(MeteringError, match=field):
         setattr(run, field, value)
     assert getattr(run.snapshot, field) is None

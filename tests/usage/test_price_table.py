@@ -60,13 +60,13 @@ def test_a_quote_says_where_its_prices_are_from() -> None:
     assert PriceQuote.from_json(found.to_json()) == found
 
 
-def test_the_table_is_read_once_and_only_by_who_prices() -> None:
+def test_the_table_is_read_once_and_only_when_needed() -> None:
     assert load_table() is load_table()
     asked = "import sys, meruit.usage.pricing; sys.exit('genai_prices' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", asked], check=False, timeout=60).returncode == 0
 
 
-def test_what_somebody_else_updates_changes_no_quote(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_updates_by_other_code_change_no_quote(monkeypatch: pytest.MonkeyPatch) -> None:
     before = quote("openai", "gpt-4.1", NOW)
     dearer = book(model("gpt-4.1", priced(input_mtok=99, output_mtok=99)), provider="openai").snapshot
     monkeypatch.setattr("genai_prices.data_snapshot._custom_snapshot", dearer)
@@ -95,7 +95,7 @@ def test_what_the_table_does_not_say_for_sure_has_no_price(provider: str, name: 
     assert load_table().quotes(provider, name, NOW, tier) == ()
 
 
-def test_the_library_itself_prices_a_tier_that_nobody_has_as_standard() -> None:
+def test_the_library_prices_an_unknown_tier_as_standard() -> None:
     usage = genai_prices.Usage(input_tokens=1000, output_tokens=10)
     asked = {"model_ref": "gpt-4.1", "provider_id": "openai", "genai_request_timestamp": NOW}
     plain = genai_prices.calc_price(usage, **asked)  # type: ignore[call-overload]

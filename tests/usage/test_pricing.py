@@ -46,7 +46,7 @@ def test_a_run_is_priced_by_each_model_and_tier_that_it_used() -> None:
     assert [(one.model, one.tier) for one in quotes_for(a_run(*calls), "maker", PLAIN)] == [("m", "standard")]
 
 
-def test_by_the_installed_table_unless_told_otherwise() -> None:
+def test_the_installed_table_is_the_default() -> None:
     (found,) = quotes_for(a_run(a_call(whole(1, 1), "gpt-4.1")), "openai")
     assert (found.source, found.matched, found.at) == ("genai-prices", "gpt-4.1", AT)
 
@@ -158,7 +158,7 @@ def lane_cost(amount: str = "0.5", day: int = 0, key: str = "k1", currency: str 
     return CostRow(start, start + DAY, Decimal(amount), currency, key=key)
 
 
-def test_costs_of_a_lanes_day_are_the_runs_where_nobody_else_used_it() -> None:
+def test_a_days_costs_are_the_runs_where_it_used_the_key_alone() -> None:
     costs = [lane_cost(), lane_cost("0.25"), lane_cost("7", key="k2"), lane_cost("7", day=1)]
     assert amount_billed(LANED, USED, costs=costs, key_tokens=Tokens(1000, 100, 9)) == Decimal("0.75")
     long = msgspec.structs.replace(LANED, ended_at=NOON + DAY)
@@ -187,7 +187,7 @@ def test_costs_of_a_lanes_day_are_the_runs_where_nobody_else_used_it() -> None:
         ),
     ],
 )
-def test_money_of_which_nobody_can_say_whose_it_is_is_nobodys(
+def test_costs_that_cannot_be_attributed_are_unknown(
     run: MeteredRun, costs: list[CostRow], key_tokens: Tokens | None
 ) -> None:
     assert amount_billed(run, USED, costs=costs, key_tokens=key_tokens) is None

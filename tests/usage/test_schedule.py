@@ -94,16 +94,16 @@ def times(looks: list[Observation]) -> list[float]:
 # What a provider does, and when it is looked at.
 
 
-def test_an_open_run_is_not_looked_at() -> None:
+def test_an_open_run_is_not_observed() -> None:
     assert due(run=replace(RUN, ended_at=None)) == NextObservation(None, "the run is still open")
 
 
-def test_the_first_look_comes_ten_minutes_after_the_end() -> None:
+def test_the_first_observation_comes_ten_minutes_after_the_end() -> None:
     assert minutes_to(due()) == 10
 
 
 @pytest.mark.parametrize("minutes", [-1, -30, -300])
-def test_a_look_before_the_end_is_no_first_look(minutes: float) -> None:
+def test_an_observation_before_the_end_does_not_count_as_the_first(minutes: float) -> None:
     assert minutes_to(due(some(minutes))) == 10
     verdict = decide(RUN, [some(minutes)])
     assert not is_early([some(minutes)], verdict, some(10))
@@ -164,7 +164,7 @@ def test_data_after_a_long_silence_are_settled_within_the_hour() -> None:
     assert decide(RUN, looks[: first + 2]).status is VERIFIED
 
 
-def test_a_zero_in_between_starts_the_pauses_anew() -> None:
+def test_a_zero_in_between_starts_the_pauses_again() -> None:
     assert minutes_to(due(zero(10), zero(20), some(40), zero(100))) == 110
 
 
@@ -175,13 +175,13 @@ def test_a_key_that_is_refused_waits_for_another(minutes: int, before: list[Obse
     assert (then.at, then.waits) == (None, "credential")
 
 
-def test_a_warning_is_looked_at_once_more_after_a_day_and_then_by_a_person() -> None:
+def test_a_warning_is_observed_once_more_after_a_day() -> None:
     looks, end = followed(part)
     assert times(looks) == [10, 70, DAY]
     assert (end.waits, decide(RUN, looks).code) == ("person", UsageCode.INCOMPLETE)
 
 
-def test_what_fell_is_looked_at_every_interval_for_a_day_as_it_often_comes_back() -> None:
+def test_a_fallen_count_is_observed_every_interval_for_a_day() -> None:
     looks, end = followed(lambda minutes: some(minutes) if minutes < 100 else less(minutes))
     # A look that comes so soon before the day is over that one at its end would be too early has one an hour later.
     assert times(looks) == [10, 70, DAY]
@@ -192,7 +192,7 @@ def test_what_fell_is_looked_at_every_interval_for_a_day_as_it_often_comes_back(
 
 
 @pytest.mark.parametrize("fell", [True, False])
-def test_the_look_at_the_end_of_the_day_is_never_too_early(fell: bool) -> None:
+def test_the_observation_at_the_end_of_the_day_is_never_early(fell: bool) -> None:
     looks = [more(DAY - 90), less(DAY - 30)] if fell else [part(DAY - 90), part(DAY - 30)]
     assert minutes_to(due(*looks)) == DAY + 30
 
@@ -207,7 +207,7 @@ def test_what_a_person_accepted_goes_on_as_if_it_had_never_been_higher() -> None
     assert minutes_to(next_observation(ENDED, verdict, looks)) == 130
 
 
-def test_a_failed_look_at_a_count_is_tried_again_not_before_it_would_prove_something() -> None:
+def test_a_failed_observation_is_retried_when_it_would_count() -> None:
     assert minutes_to(due(some(10), failed(70))) == 80
     assert minutes_to(due(some(60), failed(65))) == 120
     assert minutes_to(due(some(60), failed(65), failed(120))) == 140
@@ -243,7 +243,7 @@ def test_what_never_stops_moving_is_left_to_a_person() -> None:
     assert (end.waits, len(looks) < MOST_LOOKS) == ("person", True)
 
 
-def test_a_count_that_moves_after_its_time_has_ten_more_looks() -> None:
+def test_a_late_changing_count_gets_ten_more_observations() -> None:
     late = [more(WEEK + HOUR * n, n) for n in range(11)]
     assert minutes_to(due(*late[:10])) == WEEK + 10 * HOUR
     assert due(*late).waits == "person"
@@ -262,7 +262,7 @@ def test_the_shortest_interval_has_a_pause(interval: float) -> None:
     assert then.at >= after(11)
 
 
-def test_the_order_of_the_looks_does_not_matter() -> None:
+def test_the_order_of_observations_does_not_matter() -> None:
     assert due(failed(70), some(10)) == due(some(10), failed(70))
 
 
@@ -280,9 +280,7 @@ POLICIES = st.builds(
 
 
 @given(SCRIPTS, POLICIES, st.booleans())
-def test_whatever_a_provider_answers_the_looks_follow_each_other_and_end(
-    script: list[str], policy: UsagePolicy, uses_none: bool
-) -> None:
+def test_observations_follow_each_other_and_end(script: list[str], policy: UsagePolicy, uses_none: bool) -> None:
     answers = iter(script)
     run = replace(RUN, declares_no_usage=uses_none)
 
@@ -298,7 +296,7 @@ def test_whatever_a_provider_answers_the_looks_follow_each_other_and_end(
 
 
 @given(SCRIPTS, st.lists(st.integers(1, 2000), min_size=8, max_size=8), POLICIES, st.integers(0, 3000))
-def test_a_look_that_is_too_early_moves_nobody_into_the_past(
+def test_an_early_observation_sets_no_time_in_the_past(
     script: list[str], pauses: list[int], policy: UsagePolicy, then: int
 ) -> None:
     """Else a run would be due again at once, and again, until its interval is over."""
@@ -331,7 +329,7 @@ def test_the_ends_of_the_calendar_have_an_answer(script: list[str], moment: date
 
 @pytest.mark.parametrize("every", [1, 5, 7, 59, 60, 61])
 @pytest.mark.parametrize("errors", [False, True], ids=["", "every third look fails"])
-def test_frequent_looks_never_starve_a_run(every: int, errors: bool) -> None:
+def test_frequent_observations_never_starve_a_run(every: int, errors: bool) -> None:
     looks: list[Observation] = []
     verdict = decide(RUN, looks)
     for n in range(1, 400):
@@ -346,7 +344,7 @@ def test_frequent_looks_never_starve_a_run(every: int, errors: bool) -> None:
     assert HOUR <= verdict.minutes < HOUR + 2 * every + 1
 
 
-def test_frequent_looks_never_starve_a_run_that_uses_nothing() -> None:
+def test_frequent_observations_never_starve_a_run_without_usage() -> None:
     run = run_of(declares_no_usage=True)
     looks: list[Observation] = []
     for minutes in range(10, 75, 5):
@@ -360,7 +358,7 @@ def early(looks: list[Observation], look: Observation, verdict: UsageVerdict | N
     return is_early(looks, verdict or decide(RUN, looks), look)
 
 
-def test_only_an_equal_look_within_the_interval_is_early() -> None:
+def test_only_an_equal_observation_within_the_interval_is_early() -> None:
     assert early([some(10)], some(69))
     assert not early([some(10)], some(70))
     assert not early([some(10)], more(20))
@@ -368,7 +366,7 @@ def test_only_an_equal_look_within_the_interval_is_early() -> None:
     assert early([more(10), less(20)], less(30))
 
 
-def test_an_error_is_kept_and_does_not_hide_what_was_seen() -> None:
+def test_an_error_is_recorded_and_does_not_hide_the_count() -> None:
     assert not early([some(10)], failed(20))
     assert not early([some(10)], Observation("nothing", after(20)))
     assert early([some(10), failed(20)], some(30))
@@ -383,15 +381,15 @@ def test_a_provider_that_was_behind_starts_no_interval() -> None:
     assert not early([behind], some(70))
 
 
-def test_a_zero_is_kept_as_each_one_makes_the_next_pause_longer() -> None:
+def test_each_zero_is_recorded_and_makes_the_next_pause_longer() -> None:
     assert not early([zero(10)], zero(20))
 
 
-def test_what_is_verified_is_looked_at_as_often_as_anybody_likes() -> None:
+def test_a_verified_run_may_be_observed_at_any_time() -> None:
     assert not early([some(10), some(70)], some(71))
 
 
-def test_a_look_that_comes_late_from_before_is_early_within_the_interval() -> None:
+def test_a_late_observation_is_early_within_the_interval() -> None:
     assert early([some(100)], some(70))
     assert not early([some(100)], some(40))
 

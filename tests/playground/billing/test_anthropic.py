@@ -196,7 +196,7 @@ def test_costs_are_decimals_of_cents_that_come_to_the_bill(server: ProviderServe
         assert {row["workspace_id"] for row in rows} == ({"w0", "w1"} if groups else {None})
 
 
-def test_analytics_tell_sessions_apart_row_by_row(server: ProviderServer, client: httpx.Client) -> None:
+def test_analytics_have_a_row_for_each_session(server: ProviderServer, client: httpx.Client) -> None:
     for number in range(25):
         at = START + timedelta(minutes=number)
         server.use(at, "claude-5", Tokens(number, 1, cached=1 if number else 0), session=f"s{number % 5}", key="k")

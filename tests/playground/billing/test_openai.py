@@ -77,7 +77,7 @@ def test_openais_own_client_reads_it_and_knows_every_field(server: ProviderServe
         assert {*result} == {*shape.model_fields}
 
 
-def test_input_includes_what_was_cached_and_reasoning_is_not_told(server: ProviderServer, client: httpx.Client) -> None:
+def test_input_includes_cached_tokens_and_reasoning_is_missing(server: ProviderServer, client: httpx.Client) -> None:
     server.use(START, "gpt-6", Tokens(100, 20, cached=30, cache_write=10, reasoning=15))
     (row,) = asked(client)["data"][0]["results"]
     assert row["input_tokens"] == 100
@@ -183,7 +183,7 @@ def test_a_cursor_belongs_to_its_buckets(client: httpx.Client) -> None:
     assert refused(client, page=later)["param"] == "page"
 
 
-def test_a_wrong_key_and_one_without_the_scope_are_told_apart(client: httpx.Client) -> None:
+def test_a_wrong_key_and_a_missing_scope_have_different_errors(client: httpx.Client) -> None:
     answers = [
         client.get(COMPLETIONS, headers={"Authorization": shown})
         for shown in ("", "Bearer sk-wrong-1234", f"Basic {ADMIN_KEY}", f"Bearer {PLAIN_KEY}")

@@ -88,7 +88,7 @@ def test_each_call_may_have_a_delay_of_its_own(server: ProviderServer, clock: Cl
     assert used(ask(server)) == 11
 
 
-def test_the_truth_can_be_asked_by_window_and_lane(server: ProviderServer) -> None:
+def test_the_truth_can_be_filtered_by_window_and_key(server: ProviderServer) -> None:
     server.use(START, "a", Tokens(1, 1, requests=2, cached=1, cache_write=0, reasoning=1), key="k", cost=Decimal("0.5"))
     server.use(START + MINUTE, "b", Tokens(10, 1), project="p", cost=Decimal("0.25"))
     server.use(START + 2 * MINUTE, "b", Tokens(100, 1), session="s")
@@ -212,7 +212,7 @@ def test_questions_are_counted_by_path_and_answers_by_status(server: ProviderSer
     assert server.statuses == Counter({200: 2, 401: 1, 400: 1})
 
 
-def test_connections_are_kept_alive_and_dated_by_the_clock(client: httpx.Client, clock: Clock) -> None:
+def test_connections_stay_open_and_dates_come_from_the_clock(client: httpx.Client, clock: Clock) -> None:
     first = client.get(question())
     clock.now += HOUR
     second = client.get(question())
@@ -312,7 +312,7 @@ def test_a_page_may_say_that_there_is_more_and_not_where(server: ProviderServer)
 
 
 @pytest.mark.parametrize(("fraction", "left"), [(0.25, 3), (0.5, 2), (1.0, 0)])
-def test_a_dip_hides_a_share_of_each_lane_for_a_time(clock: Clock, fraction: float, left: int) -> None:
+def test_a_dip_hides_a_share_of_each_key_for_a_time(clock: Clock, fraction: float, left: int) -> None:
     dip = Dip(clock.now, clock.now + HOUR, fraction)
     with ProviderServer(clock=clock, faults=Faults(dips=[dip])) as server:
         for attribution_key in ("a", "b"):

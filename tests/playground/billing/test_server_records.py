@@ -105,7 +105,7 @@ def test_pages_of_rows_have_every_call_once(calls: list[tuple[int, int]], size: 
         assert sum(row["completion_tokens"] for row in rows) == server.truth().output
 
 
-def test_a_row_tells_all_of_a_call(server: ProviderServer, client: httpx.Client) -> None:
+def test_a_row_has_all_fields_of_a_call(server: ProviderServer, client: httpx.Client) -> None:
     tokens = Tokens(100, 20, cached=30, cache_write=10, reasoning=5)
     server.use(START, "gpt-6", tokens, key="hash", project="team", session="s", call_id="c", cost=Decimal("0.25"))
     server.use(START, "gpt-6", Tokens(1, 1))

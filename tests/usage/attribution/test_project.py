@@ -325,7 +325,7 @@ def test_a_window_begins_and_ends_on_a_bucket(start: datetime, end: datetime, mi
     assert look.total.input == sum(2**minute for minute in minutes)
 
 
-def test_rows_of_one_minute_are_added_whatever_they_differ_in() -> None:
+def test_rows_of_one_minute_are_added() -> None:
     provider = counted(
         row(2, Tokens(1, 2, 3, 4, 5, 6)), row(2, Tokens(1, 2, 3, 4, 5, 6), model="n"), row(2, Tokens(1, 2, 3, 4, 5, 6))
     )
@@ -346,7 +346,7 @@ def test_models_without_tokens_or_without_a_name_are_not_named() -> None:
     assert (look.models, look.by_model) == (("m",), None)
 
 
-def test_what_was_counted_is_told_by_model_where_every_row_names_its_own() -> None:
+def test_counts_are_split_by_model_where_every_row_names_one() -> None:
     provider = counted(row(2), row(2, 5, model="n"), row(3), row(3, Tokens(), model=""), row(2, Tokens(), model="idle"))
     assert provider.observe(run(at(2), at(3)), FETCH).by_model == {"m": Tokens(20, 2, 2), "n": Tokens(5, 1, 1)}
     assert provider.observe(run(at(20), at(21)), FETCH).by_model == {}
@@ -359,10 +359,10 @@ def test_tokens_billed_for_another_model_than_the_one_that_was_called_are_not_ve
     looks = [provider.observe(one, FETCH._replace(at=LATER + timedelta(hours=n))) for n in range(2)]
     verdict = decide(one.for_judging, looks)
     assert verdict.code is UsageCode.DISCREPANCY
-    assert "Of gpt-4o, the run counted 100,000 in / 1 out, the provider 10 in / 1 out" in verdict.message
+    assert all(value in verdict.message for value in ("gpt-4o,", "100,000 in / 1 out", "10 in / 1 out"))
 
 
-def test_a_lane_that_nothing_was_counted_for_has_zero_and_no_other_keystokens() -> None:
+def test_a_key_without_rows_has_zero_tokens() -> None:
     provider = counted(row(2), row(2, key=""))
     for attribution_key in (
         AttributionKey(AttributionKind.KEY, "other"),
@@ -410,14 +410,14 @@ def test_a_run_without_a_start_has_no_minutes_of_its_own() -> None:
 TWO = (step("one", at(0), at(2)), step("two", at(2), at(4)))
 
 
-def test_steps_on_whole_minutes_are_told_apart_and_what_comes_late_is_the_last_ones() -> None:
+def test_steps_on_whole_minutes_are_split_and_late_tokens_the_last_ones() -> None:
     provider = counted(row(0), row(1), row(2), row(4), row(5))
     look = provider.observe(run(at(0), at(4), *TWO), FETCH)
     assert look.steps == {"one": Tokens(20, 2, 2), "two": Tokens(30, 3, 3)}
     assert look.unattributed == 0
 
 
-def test_a_minute_with_usage_that_two_steps_touch_leaves_nothing_to_tell_apart() -> None:
+def test_a_minute_that_two_steps_touch_leaves_no_split() -> None:
     steps = (step("one", at(0), at(2, 1)), step("two", at(2, 1), at(4)))
     provider = counted(row(0), row(3))
     assert provider.observe(run(at(0), at(4), *steps), FETCH).steps == {
@@ -439,7 +439,7 @@ def test_what_is_used_while_no_step_is_at_work_is_attributed_to_none() -> None:
     assert (none.steps, none.unattributed) == ({}, 22)
 
 
-def test_steps_that_do_not_say_when_they_were_cannot_be_told_apart() -> None:
+def test_steps_without_times_have_no_split() -> None:
     for unsure in (step("two", None, at(4)), step("two", at(2), None)):
         look = counted(row(0), row(9)).observe(run(at(0), at(8), TWO[0], unsure), FETCH)
         assert (look.steps, look.unattributed) == (None, 0)
@@ -468,7 +468,7 @@ STEPS = st.lists(st.tuples(st.integers(-120, 900), st.integers(-60, 400)), max_s
 
 
 @given(STEPS, ROWS, st.integers(0, 900), st.sampled_from([MINUTE, timedelta(), timedelta(minutes=5)]))
-def test_steps_are_told_apart_as_by_asking_each_step_for_each_row(
+def test_the_split_by_step_is_that_of_a_loop_over_steps_and_rows(
     spans: list[tuple[int, int]], rows: list[UsageRow], length: int, bucket: timedelta
 ) -> None:
     steps = [
@@ -521,7 +521,7 @@ def answered(name: str, tokens: int = 10, moment: float = 1, key: str = "key_a",
 REQUESTS = AttributionKey(AttributionKind.REQUESTS)
 
 
-def test_a_row_for_each_call_tells_every_step_for_certain() -> None:
+def test_a_row_for_each_call_gives_an_exact_split() -> None:
     steps = (
         step("one", None, None, call("a"), call("b")),
         step("two", None, None, call("c")),
@@ -536,7 +536,7 @@ def test_a_row_for_each_call_tells_every_step_for_certain() -> None:
     assert look.by_model == {"m": Tokens(4, 2, 2), "n": Tokens(2, 1, 1)}
 
 
-def test_a_call_without_a_row_makes_the_look_wait_unless_it_was_refused() -> None:
+def test_a_call_without_a_row_is_not_ready_unless_it_was_refused() -> None:
     provider = counted(answered("a"), bucket=timedelta())
     refused = step("one", None, None, call("a"), call("no", CallState.FAILED), call("", CallState.FAILED))
     assert provider.observe(run(None, at(5), refused, attribution_key=REQUESTS), FETCH).total == Tokens(10, 1, 1)
@@ -557,7 +557,7 @@ def test_a_call_that_two_steps_claim_is_counted_once_and_its_rows_all() -> None:
     assert (look.total, look.steps) == (Tokens(7, 3, 3), {"one": Tokens(3, 2, 2), "two": Tokens(4, 1, 1)})
 
 
-def test_calls_found_by_lane_and_moment_belong_to_the_step_that_knows_them() -> None:
+def test_calls_found_by_key_belong_to_the_step_with_their_id() -> None:
     steps = (step("one", at(0), at(3), call("late")), step("two", at(2), at(6), call("x")))
     rows = (answered("late", 1, 4.5), answered("unknown", 2, 5.5), answered("other", 4, 1, key="key_b"))
     look = counted(*rows, bucket=timedelta()).observe(run(at(0), at(6), *steps), FETCH)
@@ -640,7 +640,7 @@ def test_an_open_run_shares_with_all_that_begin_after_it() -> None:
     assert shared_of([runs[0], not_begun]) == {"before": None, "new": None}
 
 
-def test_a_run_told_by_the_time_alone_shares_with_the_whole_account() -> None:
+def test_a_run_attributed_by_time_shares_with_the_whole_account() -> None:
     runs = [
         named("time", at(0), at(2), WHOLE),
         named("key", at(1), at(3)),
@@ -662,7 +662,7 @@ def test_a_run_told_by_the_time_alone_shares_with_the_whole_account() -> None:
 @pytest.mark.parametrize(
     ("billed", "code"), [(5, UsageCode.STABLE), (50, UsageCode.AMBIGUOUS_ATTRIBUTION)], ids=["its own", "a stranger's"]
 )
-def test_a_run_told_by_the_time_alone_is_never_sure_to_be_alone(billed: int, code: UsageCode) -> None:
+def test_a_run_attributed_by_time_is_never_known_to_be_alone(billed: int, code: UsageCode) -> None:
     one = named("time", at(2), at(3), WHOLE)
     provider = counted(row(2, billed, key=""))
     looks = [provider.observe(one, FETCH._replace(at=LATER + timedelta(hours=n))) for n in range(2)]
@@ -734,7 +734,7 @@ def test_neither_of_them_is_verified() -> None:
         assert decide(whole.for_judging, looks).code is UsageCode.AMBIGUOUS_ATTRIBUTION
 
 
-def test_runs_that_share_a_lane_share_it_with_all_who_count_the_same_rows() -> None:
+def test_a_cohort_includes_all_runs_of_the_same_rows() -> None:
     runs = [
         named("one", at(0), at(2)),
         named("two", at(3), at(5)),
@@ -754,7 +754,7 @@ def test_runs_that_share_a_lane_share_it_with_all_who_count_the_same_rows() -> N
 # Names of looks.
 
 
-def test_a_look_is_named_by_what_it_found_for_whom_and_when() -> None:
+def test_the_id_of_an_observation_is_a_digest_of_its_content() -> None:
     one = run(at(2), at(3))
     provider = counted(row(2))
     look = provider.observe(one, FETCH)
@@ -772,7 +772,7 @@ def test_a_look_is_named_by_what_it_found_for_whom_and_when() -> None:
     assert len({look.id, *(one.id for one in others)}) == len(others) + 1
 
 
-def test_a_look_that_failed_says_why_and_counts_nothing() -> None:
+def test_a_failed_observation_has_a_reason_and_no_count() -> None:
     look = build_failed_observation("r1", FETCH._replace(watermark=at(1)), FetchError.AUTH, "401")
     assert look == Observation(look.id, LATER, watermark=at(1), error=FetchError.AUTH, detail="401", digest="d1")
 
@@ -793,7 +793,7 @@ def passed(runs: Sequence[AttributionRun], provider: ProviderCounts, now: dateti
     return _Pass(found, neighbours.window_for(runs, now))
 
 
-def test_a_run_is_looked_at_when_its_time_has_come_or_its_count_has_moved() -> None:
+def test_a_run_is_due_by_its_time_or_a_changed_count() -> None:
     alone = [named(f"r{n}", at(10 * n), at(10 * n + 1)) for n in range(8)]
     same, never = Tokens(10, 1, 1), None
     asked = named("r8", at(0), at(1), REQUESTS)
@@ -842,7 +842,7 @@ def test_what_is_needed_reaches_from_the_first_neighbour_to_now_at_most() -> Non
 
 
 @given(runs_of(), ROWS)
-def test_light_totals_are_those_of_the_looks(runs: list[MeteredRun], rows: list[UsageRow]) -> None:
+def test_totals_by_columns_are_those_of_the_observations(runs: list[MeteredRun], rows: list[UsageRow]) -> None:
     """So that a run that was just looked at is not looked at again, and one whose count moved always is."""
     runs = [one for one in runs if one.started_at is not None and one.ended_at is not None]
     provider = counted(*rows)

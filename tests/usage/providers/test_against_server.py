@@ -84,7 +84,7 @@ def test_pages_to_the_end_are_all_that_was_used(
 
 
 @pytest.mark.parametrize("provider", ["anthropic_analytics", "litellm"])
-def test_sessions_are_told_apart(server: ProviderServer, clock: Clock, provider: str) -> None:
+def test_sessions_are_counted_separately(server: ProviderServer, clock: Clock, provider: str) -> None:
     busy(server, calls=40, hours=2, seed=5)
     rows = rows_of(all_of(opened(provider, server.url, clock=clock).usage(before(3))))
     for session in ("s1", "s2", ""):
@@ -142,7 +142,7 @@ def test_sources_yield_nothing_that_they_do_not_count(server: ProviderServer, cl
 
 @pytest.mark.parametrize("provider", PROVIDERS)
 @pytest.mark.parametrize("key", ["sk-wrong-secret", "sk-plain-test", "", "two words", "schlüssel"])
-def test_a_wrong_key_is_an_error_of_its_own_and_is_not_told(
+def test_a_wrong_key_is_an_auth_error_and_is_not_shown(
     server: ProviderServer, clock: Clock, provider: str, key: str
 ) -> None:
     failure = failure_of(lambda: opened(provider, server.url, clock=clock, key=key).usage(before(1)))
@@ -249,7 +249,7 @@ def test_a_window_that_reaches_into_the_future_is_asked_for_up_to_now(
         assert all_of(source.costs(Window(NOW - 2 * HOUR, NOW + 2 * HOUR)))
 
 
-def test_a_watermark_is_told_and_what_it_does_not_reach_is_not_ready(server: ProviderServer, clock: Clock) -> None:
+def test_a_window_beyond_the_watermark_is_not_ready(server: ProviderServer, clock: Clock) -> None:
     server.use(NOW - HOUR, "gpt-6", Tokens(10, 1))
     source = opened("anthropic_analytics", server.url, clock=clock)
     pages = all_of(source.usage(before(2)))

@@ -205,7 +205,7 @@ def document(*spans: dict[str, Any]) -> dict[str, Any]:
 USED = span(input_tokens=100, output_tokens=20, cache_read__input_tokens=60, reasoning__output_tokens=5)
 
 
-def test_spans_are_calls_with_all_that_they_tell(tmp_path: Path) -> None:
+def test_spans_are_calls_with_their_attributes(tmp_path: Path) -> None:
     conversation = {**USED, "attributes": [*USED["attributes"], attribute("gen_ai.conversation.id", "c1")]}
     answered = {
         **span("s2", input_tokens=1),
@@ -239,7 +239,7 @@ def test_lines_are_documents_and_what_was_sent_twice_counts_once(tmp_path: Path)
     assert sum_of(all_of(opened("otel", tmp_path).usage(before(2)))).total == 122
 
 
-def test_spans_that_tell_what_others_used_are_left_out(tmp_path: Path) -> None:
+def test_spans_that_repeat_the_usage_of_others_are_left_out(tmp_path: Path) -> None:
     agent = span("agent", input_tokens=100, output_tokens=20)
     agent["attributes"][0] = attribute("gen_ai.operation.name", "invoke_agent")
     silent = span("silent")
@@ -247,7 +247,7 @@ def test_spans_that_tell_what_others_used_are_left_out(tmp_path: Path) -> None:
     assert sum_of(all_of(opened("otel", path).usage(before(2)))).total == 120
 
 
-def test_lanes_are_told_by_the_attributes_that_are_named(tmp_path: Path) -> None:
+def test_attribution_keys_come_from_the_configured_attributes(tmp_path: Path) -> None:
     path = written(
         tmp_path / "spans.json",
         document({**USED, "attributes": [*USED["attributes"], attribute("attribution_key", 7)]}),
@@ -279,7 +279,7 @@ def test_lanes_are_told_by_the_attributes_that_are_named(tmp_path: Path) -> None
         (document(USED, span(input_tokens=7)), FetchError.MALFORMED),
     ],
 )
-def test_what_is_no_span_is_told_with_its_place(tmp_path: Path, content: object, kind: FetchError) -> None:
+def test_an_invalid_span_is_named_with_its_place(tmp_path: Path, content: object, kind: FetchError) -> None:
     path = written(tmp_path / "spans.json", content)
     failure = failure_of(lambda: opened("otel", path).usage(before(2)))
     assert failure.kind is kind

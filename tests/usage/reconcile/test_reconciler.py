@@ -62,7 +62,7 @@ def anywhere(store_location: Location) -> Iterator[World]:
         yield made
 
 
-def test_a_run_is_first_looked_at_ten_minutes_after_its_end_and_verified_an_hour_later(anywhere: World) -> None:
+def test_a_run_is_observed_after_ten_minutes_and_verified_an_hour_later(anywhere: World) -> None:
     world = anywhere
     run = world.ran()
     assert run.ended_at is not None
@@ -85,7 +85,7 @@ def test_a_run_is_first_looked_at_ten_minutes_after_its_end_and_verified_an_hour
     assert world.found().verdict.tokens == Tokens(200, 20, 2, 0, 0)
 
 
-def test_whoever_looks_too_early_proves_nothing_and_starves_nobody(world: World) -> None:
+def test_early_observations_prove_nothing_and_starve_no_run(world: World) -> None:
     world.ran()
     world.wait(minutes=15)
     world.round()
@@ -101,7 +101,7 @@ def test_whoever_looks_too_early_proves_nothing_and_starves_nobody(world: World)
     assert world.stands() == "verified stable"
 
 
-def test_a_run_is_looked_at_on_request_though_it_is_not_due(world: World) -> None:
+def test_a_run_is_observed_on_request_though_it_is_not_due(world: World) -> None:
     world.ran("a")
     world.ran("b", attribution_key=key("key_2"))
     world.wait(minutes=8)
@@ -124,7 +124,7 @@ def test_a_run_that_has_just_ended_is_not_ready(world: World) -> None:
         assert f"{start:%Y-%m-%dT%H:%M}" in looked[0].detail
 
 
-def test_whoever_repeats_an_answer_is_not_asked_all_the_time(world: World) -> None:
+def test_a_provider_that_repeats_a_response_is_not_called_all_the_time(world: World) -> None:
     """Its moment included, as a cache on the way does."""
     world.ran()
     world.wait(minutes=20)
@@ -137,7 +137,7 @@ def test_whoever_repeats_an_answer_is_not_asked_all_the_time(world: World) -> No
     assert world.stands() == "pending first"
 
 
-def test_an_open_run_is_not_looked_at(world: World) -> None:
+def test_an_open_run_is_not_observed(world: World) -> None:
     world.record(MeteredRun("open", "f", ACCOUNT, key("key_1"), NOON))
     world.wait(hours=3)
     assert world.round(choice=UsageRunFilter(tenant=TENANT, run_id="open")).accounts == ()
@@ -162,7 +162,7 @@ def test_what_comes_late_withdraws_at_the_audit(world: World) -> None:
     assert world.stands() == "warning discrepancy"
 
 
-def test_what_is_claimed_of_a_run_falls_at_once_when_others_of_its_day_are_looked_at(world: World) -> None:
+def test_a_changed_count_is_found_with_others_of_the_day(world: World) -> None:
     world.ran("a")
     world.server.use(NOON + MINUTE, MODEL, USED, key="key_1", visible_after=3 * HOUR)
     for _ in range(2):
@@ -192,7 +192,7 @@ def test_zero_is_no_data_until_there_is_some(world: World) -> None:
     assert world.stands() == "verified stable"
 
 
-def test_a_run_without_data_is_looked_at_ever_less_often_and_then_no_more(world: World) -> None:
+def test_a_run_without_data_is_observed_less_and_less_often(world: World) -> None:
     run = world.ran(counted=False)
     assert run.ended_at is not None
     rounds = 0
@@ -217,7 +217,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_look_that_fails_is_kept_as_what_it_is_and_holds_what_stands(world: World, kind: FetchError) -> None:
+def test_a_failed_observation_is_recorded_and_keeps_the_status(world: World, kind: FetchError) -> None:
     run = world.ran()
     world.ran("later", NOON + 2 * HOUR, attribution_key=key("key_2"))
     assert run.ended_at is not None
@@ -272,7 +272,7 @@ def test_only_what_is_due_hears_of_a_failure(world: World) -> None:
 
 
 @pytest.mark.parametrize("refused", ["sk-wrong", PLAIN_KEY, ""])
-def test_a_run_waits_for_another_key_and_is_looked_at_with_it_at_once(world: World, refused: str) -> None:
+def test_a_run_that_waits_for_a_key_is_observed_with_it_at_once(world: World, refused: str) -> None:
     world.ran()
     world.environment["THE_KEY"] = refused
     world.wait(minutes=30)
@@ -298,7 +298,7 @@ def test_an_account_that_is_not_configured_is_named(world: World) -> None:
     assert world.attempts() == []
 
 
-def test_a_lane_that_the_account_does_not_know_is_no_zero(world: World) -> None:
+def test_an_unsupported_attribution_key_is_an_error_not_zero(world: World) -> None:
     world.ran(attribution_key=AttributionKey(AttributionKind.SESSION, "s"))
     world.wait(minutes=30)
     world.round()
@@ -330,7 +330,7 @@ class TestSharing:
             world.round()
         assert world.stands("a") == world.stands("b") == "warning ambiguous_attribution"
 
-    def test_an_open_run_in_the_lane_keeps_the_others_ambiguous(self, world: World) -> None:
+    def test_an_open_run_keeps_its_cohort_ambiguous(self, world: World) -> None:
         world.record(MeteredRun("open", "f", ACCOUNT, key("key_1"), NOON - HOUR))
         world.ran("a")
         for minutes in (20, 60):
@@ -351,7 +351,7 @@ class TestSharing:
             assert [one.cohort and one.cohort.runs for one in world.attempts(name)] == [2, 2, 2]
             assert world.found(name).verdict.withdrawn == 0
 
-    def test_each_that_joins_a_lane_costs_the_others_one_look_an_hour_at_most(self, world: World) -> None:
+    def test_a_new_run_costs_its_cohort_one_observation_an_hour(self, world: World) -> None:
         """All of them are counted together, and all change whenever one comes."""
         for number in range(12):
             start = NOON + number * 10 * MINUTE
@@ -364,7 +364,7 @@ class TestSharing:
             world.round()
         assert {world.stands(f"r{number}") for number in range(12)} == {"verified stable"}
 
-    def test_a_run_that_is_told_by_the_time_alone_shares_it_with_every_lane(self, world: World) -> None:
+    def test_a_run_attributed_by_time_shares_with_every_key(self, world: World) -> None:
         world.ran("a")
         world.ran("b", NOON + MINUTE, attribution_key=AttributionKey())
         for minutes in (20, 60):
@@ -374,7 +374,7 @@ class TestSharing:
         assert world.found("b").verdict.assurance is Assurance.COHORT
         assert world.found("a").verdict.assurance is Assurance.ATTRIBUTION_KEY
 
-    def test_who_shares_with_the_endless_is_not_asked_for_without_end(self, world: World) -> None:
+    def test_a_cohort_with_an_endless_run_has_a_bounded_window(self, world: World) -> None:
         """A run that began long ago never ended; runs with other attribution keys are observed all the same."""
         world.record(MeteredRun("endless", "f", ACCOUNT, key("key_1"), NOON - 60 * DAY))
         world.ran("shared")
@@ -386,7 +386,7 @@ class TestSharing:
         assert [one.error for one in world.attempts("shared")] == [FetchError.NOT_READY]
         assert "2026-07-10" in world.attempts("shared")[0].detail
 
-    def test_who_shared_with_the_endless_long_ago_hears_why_nothing_is_told(self, world: World) -> None:
+    def test_a_late_run_of_an_endless_cohort_has_the_reason(self, world: World) -> None:
         world.record(MeteredRun("endless", "f", ACCOUNT, key("key_1"), NOON))
         world.ran("shared")
         world.ran("alone", attribution_key=key("key_2"))
@@ -421,7 +421,7 @@ class TestDays:
         assert world.stands() == "verified stable"
         assert world.found().verdict.tokens == Tokens(1000, 100, 10, 0, 0)
 
-    def test_a_run_that_says_to_have_begun_in_another_age_harms_nobody(self, world: World) -> None:
+    def test_a_run_with_an_ancient_start_harms_no_other_run(self, world: World) -> None:
         world.ran("ancient", NOON - 4000 * DAY, minutes=4000 * 24 * 60, calls=1, attribution_key=key("key_2"))
         world.ran("a")
         world.wait(minutes=30)
@@ -455,7 +455,7 @@ class TestDays:
         world.round()
         assert world.server.calls[USAGE] - before == 1
 
-    def test_pages_are_kept_once_by_their_content(self, world: World) -> None:
+    def test_pages_are_stored_once_by_their_digest(self, world: World) -> None:
         run = world.ran()
         assert run.ended_at is not None
         world.until(MIDNIGHT + HOUR)
@@ -483,7 +483,7 @@ class TestChoice:
         assert world.asked(choice=chosen).observed == 1
         assert [len(world.attempts(f"r{number}")) for number in range(3)] == [0, 1, 0]
 
-    def test_whom_nobody_chose_is_not_looked_at_though_it_changed(self, world: World) -> None:
+    def test_a_changed_run_outside_of_the_filter_is_not_observed(self, world: World) -> None:
         world.ran("a", framework="ours")
         world.ran("b", framework="theirs", attribution_key=key("key_2"))
         world.server.use(NOON + MINUTE, MODEL, USED, key="key_2", visible_after=3 * HOUR)
@@ -523,7 +523,7 @@ class TestOthers:
         assert world.stands() == "data_not_available api_error"
         assert world.attempts()[0].error is FetchError.NOT_READY
 
-    def test_a_key_says_nothing_where_calls_are_told_by_their_ids(self, world: World) -> None:
+    def test_a_key_is_refused_where_the_account_counts_by_call(self, world: World) -> None:
         world.ran()
         world.wait(minutes=15)
         world.round(world.account("openrouter"))
@@ -543,7 +543,7 @@ class TestOthers:
         assert world.stands("r4") == "data_not_available api_error"
         assert {world.stands(f"r{number}") for number in (0, 1, 2, 3, 5, 6, 7, 8)} == {"pending first"}
 
-    def test_who_does_not_answer_is_not_asked_for_every_call(
+    def test_an_account_that_is_down_is_not_called_for_every_call(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(account_round, "CALLS_BLOCK", 2)
@@ -555,7 +555,7 @@ class TestOthers:
         assert broken.asked == 2
         assert {world.stands(f"r{number}") for number in (0, 1)} == {"pending first"}
 
-    def test_a_proxy_tells_runs_by_session_and_each_call_with_its_cost(self, world: World) -> None:
+    def test_a_proxy_counts_by_session_and_has_the_cost_of_each_call(self, world: World) -> None:
         world.ran("by_session", attribution_key=AttributionKey(AttributionKind.SESSION, "s1"), cost=Decimal("0.25"))
         world.ran("by_call", attribution_key=AttributionKey(AttributionKind.REQUESTS), cost=Decimal("0.5"))
         account = world.account("litellm")
@@ -570,9 +570,7 @@ class TestOthers:
     @pytest.mark.parametrize(
         "attribution_key", [key("key_1"), AttributionKey(AttributionKind.SESSION, "s1"), AttributionKey()]
     )
-    def test_calls_that_a_run_is_told_by_are_nobody_elses_also_where_lanes_are_told(
-        self, world: World, attribution_key: AttributionKey
-    ) -> None:
+    def test_claimed_calls_count_for_no_attribution_key(self, world: World, attribution_key: AttributionKey) -> None:
         account, start, used = world.account("litellm"), world.clock.now, Tokens(1_000, 100, 1, 0, 0)
         for number in range(2):
             at = start + number * MINUTE
@@ -608,7 +606,7 @@ class TestOthers:
 
 
 class TestMoney:
-    def test_what_is_billed_for_a_lane_is_the_runs_where_nobody_else_used_it(self, world: World) -> None:
+    def test_a_keys_bill_is_the_runs_where_it_used_the_key_alone(self, world: World) -> None:
         mine = world.ran("mine", attribution_key=key("key_1"), cost=Decimal("0.25"))
         assert mine.ended_at is not None
         world.ran("one", attribution_key=key("key_2"), cost=Decimal("0.25"))
@@ -625,7 +623,7 @@ class TestMoney:
         assert world.found("one").ledger.billed is None
         assert world.found("other").ledger.billed is None
 
-    def test_the_day_before_is_nobody_elses_money(self, world: World) -> None:
+    def test_costs_of_the_day_before_belong_to_the_run_alone(self, world: World) -> None:
         """What is billed for the day of a neighbour is asked for, and is not the run's."""
         world.ran("early", MIDNIGHT - HOUR, attribution_key=key("key_1"), cost=Decimal("0.25"))
         world.ran("mine", MIDNIGHT + HOUR, attribution_key=key("key_1"), cost=Decimal("0.5"))
@@ -636,7 +634,7 @@ class TestMoney:
         assert world.found("mine").ledger.billed == Decimal(1)
         assert world.found("early").ledger.billed == Decimal("0.5")
 
-    def test_costs_that_cannot_be_read_keep_no_tokens_from_being_told(self, world: World) -> None:
+    def test_costs_that_cannot_be_read_do_not_stop_observations(self, world: World) -> None:
         world.ran(cost=Decimal("0.25"))
         world.wait(hours=40)
         world.round()
@@ -660,7 +658,7 @@ class TestMoney:
         assert world.found().quotes == (quote,)
         assert world.found().ledger.quoted is not None
 
-    def test_a_run_that_is_reckoned_in_another_currency_stops_nobody(self, world: World) -> None:
+    def test_a_run_in_another_currency_stops_no_other_run(self, world: World) -> None:
         world.ran("a")
         world.ran("b", attribution_key=key("key_2"))
         settled = RunCosts(settled=Decimal(1), currency="EUR")
@@ -676,7 +674,7 @@ class TestMoney:
 
 
 class TestSeveral:
-    def test_whoever_asks_has_the_account_alone(self, world: World) -> None:
+    def test_a_reconciler_holds_the_lease_on_its_account(self, world: World) -> None:
         world.ran()
         world.wait(minutes=30)
         taken = AcquireAccountLease(TENANT, ACCOUNT, "somebody", LEASE.total_seconds())
@@ -688,7 +686,7 @@ class TestSeveral:
         world.wait(seconds=1)
         assert world.asked().observed == 1
 
-    def test_whoever_is_stopped_leaves_the_account(self, world: World) -> None:
+    def test_a_stopped_reconciler_releases_its_lease(self, world: World) -> None:
         world.ran()
         world.wait(minutes=30)
         account = world.account()
@@ -696,7 +694,7 @@ class TestSeveral:
             world.round(account._replace(source=_Mistaken(account, _Stopped())))
         assert world.asked().observed == 1
 
-    def test_a_source_that_breaks_has_not_answered_and_stops_nobody(self, world: World) -> None:
+    def test_a_source_that_raises_is_a_failure_of_its_account_alone(self, world: World) -> None:
         world.ran()
         world.wait(minutes=30)
         account = world.account()
@@ -710,7 +708,7 @@ class TestSeveral:
         assert world.asked().observed == 1
         assert world.stands() == "pending first"
 
-    def test_costs_that_break_keep_no_tokens_from_being_told(self, world: World) -> None:
+    def test_costs_that_raise_do_not_stop_observations(self, world: World) -> None:
         world.ran(cost=Decimal("0.25"))
         account = world.account()
         said: list[tuple[str, str]] = []
@@ -720,7 +718,7 @@ class TestSeveral:
         assert world.stands() == "verified stable"
         assert "main" in [about for about, message in said if message.endswith(": ZeroDivisionError: no days")]
 
-    def test_of_two_at_once_one_asks_and_each_look_is_kept_once(self, anywhere: World) -> None:
+    def test_two_reconcilers_record_each_observation_once(self, anywhere: World) -> None:
         world = anywhere
         for number in range(20):
             world.ran(f"r{number}", attribution_key=key(f"key_{number}"))
@@ -735,7 +733,7 @@ class TestSeveral:
         assert world.server.calls[USAGE] == 1
         assert {len(world.attempts(f"r{number}")) for number in range(20)} == {1}
 
-    def test_who_takes_too_long_stops_when_another_has_taken_over(self, world: World) -> None:
+    def test_a_slow_reconciler_stops_after_losing_its_lease(self, world: World) -> None:
         world.ran("a")
         world.ran("b", MIDNIGHT, attribution_key=key("key_2"))
         world.until(MIDNIGHT + HOUR)
@@ -752,7 +750,7 @@ class TestSeveral:
         assert slow.asked == 1
         assert world.attempts("b") == []
 
-    def test_who_takes_long_keeps_the_account(self, world: World) -> None:
+    def test_a_slow_reconciler_renews_its_lease(self, world: World) -> None:
         world.ran("a")
         world.ran("b", MIDNIGHT, attribution_key=key("key_2"))
         world.until(MIDNIGHT + HOUR)
@@ -765,7 +763,7 @@ class TestSeveral:
 
         assert world.asked(account._replace(source=_Slow(account, later))).observed == 2
 
-    def test_whoever_is_started_again_goes_on_where_the_last_one_was(self, anywhere: World) -> None:
+    def test_a_restarted_reconciler_continues(self, anywhere: World) -> None:
         world = anywhere
         world.ran()
         world.wait(minutes=15)
@@ -939,7 +937,7 @@ def test_a_call_that_was_refused_names_no_model_that_must_be_billed(world: World
     assert world.stands() == "verified stable"
 
 
-def test_a_neighbour_whose_end_is_told_late_makes_nobodys_count_fall(world: World) -> None:
+def test_a_late_end_of_a_neighbour_makes_no_count_fall(world: World) -> None:
     world.ran("r1")
     begun, end = NOON + MINUTE, NOON + 6 * MINUTE
     left_open = MeteredRun("r2", "f", ACCOUNT, key("key_1"), begun)
@@ -969,7 +967,7 @@ def test_a_call_that_says_to_be_of_another_year_has_the_price_of_the_runs_own_da
     assert world.found().ledger.quoted == Decimal(2)
 
 
-def test_a_neighbour_who_is_told_of_while_the_provider_answers_has_the_run_looked_at_again(world: World) -> None:
+def test_a_neighbour_recorded_during_a_request_makes_the_run_due(world: World) -> None:
     world.ran("r1", calls=1)
     world.wait(minutes=20)
     world.round()

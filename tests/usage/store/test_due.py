@@ -73,7 +73,7 @@ def test_only_runs_that_have_ended_and_whose_time_has_come_are_due(here: Tenant)
     assert read(here, lambda one: accounts_due(one, first, UsageRunFilter(tenant="other"))) == []
 
 
-def test_days_are_told_apart_by_the_ends_of_runs_the_oldest_first(here: Tenant) -> None:
+def test_days_are_those_of_the_ends_of_runs_oldest_first(here: Tenant) -> None:
     for number, after in enumerate((3 * A_DAY, timedelta(0), timedelta(hours=2), 3 * A_DAY)):
         record(here, f"r{number}", after)
     record(here, "long", 3 * A_DAY, started_at=BEGUN - A_DAY)
@@ -84,7 +84,7 @@ def test_days_are_told_apart_by_the_ends_of_runs_the_oldest_first(here: Tenant) 
     assert days[1].first == to_micros(BEGUN - A_DAY)
 
 
-def test_what_somebody_chose_is_all_that_is_due(here: Tenant) -> None:
+def test_a_filter_restricts_the_due_runs(here: Tenant) -> None:
     record(here, "a", framework="ours")
     record(here, "b", 2 * A_DAY, framework="theirs")
     record(here, "c", 4 * A_DAY, framework="theirs")
@@ -126,7 +126,7 @@ def test_the_newest_run_is_the_last_that_was_recorded(here: Tenant) -> None:
     assert read(here, lambda one: newest_seq(one, here.tenant)) == here.found("b").seq
 
 
-def test_who_came_later_than_what_is_known_is_left_out(here: Tenant) -> None:
+def test_runs_recorded_after_the_cohorts_were_read_are_left_out(here: Tenant) -> None:
     record(here, "a")
     known = read(here, lambda one: newest_seq(one, here.tenant))
     record(here, "b")

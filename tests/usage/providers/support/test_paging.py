@@ -109,7 +109,7 @@ def test_spans_are_followed_as_long_as_each_begins_where_the_last_one_ended(told
         (floor(NOW, DAY) + DAY + MINUTE, False),
     ],
 )
-def test_the_last_day_may_be_told_as_far_as_it_was_asked_for_or_to_its_end(until: datetime, is_told: bool) -> None:
+def test_the_last_day_may_end_early(until: datetime, is_told: bool) -> None:
     spans = BucketValidator(Window(floor(NOW, DAY), NOW - timedelta(hours=1)), DAY)
     answer = ProviderResponse("it", 200, NOW, b"", str)
     if is_told:

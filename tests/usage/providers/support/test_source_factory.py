@@ -95,7 +95,7 @@ def test_an_address_of_only_a_host_takes_the_usual_path(provider: str, given: st
     assert base_url_of(usage_sources.get(provider), UsageAccount(provider=provider, base_url=given)) == found
 
 
-def test_a_fingerprint_tells_keys_apart_and_nothing_of_them() -> None:
+def test_a_fingerprint_identifies_a_key_without_revealing_it() -> None:
     usual = UsageAccount(provider="openai")
     named = UsageAccount(provider="openai", key_variable="MINE")
     environment = {"OPENAI_ADMIN_KEY": "sk-one\n", "MINE": "sk-two"}
