@@ -182,9 +182,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "cap below zero": ({"budget": {"max_cpa_total": -1}}, "budget.max_cpa_total: expected a number of at least 0"),
     "another cap below zero": ({"budget": {"max_bonus": "-0.01"}}, "budget"),
     "a nested cap below zero": ({"budget": {"cpa_bonus": {"max_total": -1}}}, "budget"),
-    "two caps": ({"budget": {"max_bonus": 1, "max_cpa_bonus": 2}}, "are one cap and differ"),
-    "two caps, one nested": ({"budget": {"max_bonus": 1, "cpa_bonus": {"max_total": 2}}}, "are one cap and differ"),
-    "two caps in two places": ({"budget": {"max_bonus": 1}, "terms": {"max_cpa_total": 2}}, "are one cap and differ"),
+    "two caps": ({"budget": {"max_bonus": 1, "max_cpa_bonus": 2}}, "max_cpa_bonus and max_bonus"),
+    "two caps, one nested": (
+        {"budget": {"max_bonus": 1, "cpa_bonus": {"max_total": 2}}},
+        "max_bonus and cpa_bonus.max_total",
+    ),
+    "two caps in two places": (
+        {"budget": {"max_bonus": 1}, "terms": {"max_cpa_total": 2}},
+        "budget.max_cpa_total and terms.max_cpa_total",
+    ),
     "fee above one": ({"terms": {"platform_fee_rate": 1.5}}, "terms.platform_fee_rate"),
     "window too long": ({"terms": {"dispute_window_hours": 169}}, "terms.dispute_window_hours"),
     "window of no time": ({"terms": {"dispute_window_hours": 0}}, "terms.dispute_window_hours"),
@@ -200,9 +206,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_cannot_be_is_refused_by_its_field_and_nothing_is_kept(
-    deployment: Deployment, admin: str, why: str
-) -> None:
+def test_invalid_work_is_refused_by_its_field(deployment: Deployment, admin: str, why: str) -> None:
     changed, said = REFUSED[why]
     before = deployment.rows()
     reply = deployment.ask("POST", "/v1/work", key=admin, json={"title": "t", **changed})
