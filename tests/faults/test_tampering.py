@@ -18,7 +18,7 @@ from tests.faults.tampering import CONTRACTS, KINDS, LATENCY, Forgery, World, ma
 
 from meruit.audit.bundle import FORMAT, MAX_BUNDLE_BYTES, MAX_CRITERIA_BYTES, MAX_FILES, pack_files, unpack
 from meruit.audit.findings import AuditStepState
-from meruit.audit.verify.outcome import MAX_CRITERIA, verify
+from meruit.audit.verify.outcome import MAX_CRITERIA, verify_bundle
 from meruit.errors import AuditStep
 from meruit.log.entries import CriteriaEntry, Entry, VerdictEntry
 from meruit.model.canonical import canonical
@@ -43,7 +43,7 @@ def test_no_tampering_goes_unnoticed(world: World, kind: str, shard: int) -> Non
     chance = random.Random(f"{kind} {shard}")
     for _ in range(EACH):
         forged = tampered(chance, world, kind)
-        found = verify(forged.data, key=world.signer.verifier if forged.pinned else None)
+        found = verify_bundle(forged.data, key=world.signer.verifier if forged.pinned else None)
         assert found.failed is forged.expected, (forged.what, found)
         states = [step.state for step in found.steps]
         failed = [*AuditStep].index(forged.expected)
@@ -59,7 +59,7 @@ PLAIN = ("single", "versions", "shared", "expression", "big", "assertion")
 @pytest.mark.parametrize("shape", [*PLAIN, "erased", *CONTRACTS])
 @pytest.mark.parametrize("pinned", [True, False])
 def test_what_nobody_touched_passes(world: World, shape: str, pinned: bool) -> None:
-    found = verify(world.bundles[shape], key=world.signer.verifier if pinned else None, run_code=True)
+    found = verify_bundle(world.bundles[shape], key=world.signer.verifier if pinned else None, run_code=True)
     assert found.failed is None, found
     assert {step.state for step in found.steps} <= {AuditStepState.OK, AuditStepState.SKIPPED}
     assert len(found.steps) == len(AuditStep)
@@ -72,7 +72,7 @@ def test_a_forger_without_a_lie_passes(world: World, shape: str) -> None:
     """Else the tamperings of dishonest operators would fail for the forger's mistakes."""
     bundle = world.read(shape)
     data = Forgery.of(bundle).committed().packed(world.signer, bundle)
-    assert verify(data, key=world.signer.verifier).failed is None
+    assert verify_bundle(data, key=world.signer.verifier).failed is None
 
 
 def _zip(*files: tuple[str, bytes]) -> bytes:
@@ -164,7 +164,7 @@ def test_hostile_zips_fail_at_the_first_step(world: World) -> None:
     with pytest.warns(UserWarning, match="Duplicate name"):
         twice = _zip(*_files(world), _files(world)[0])
     for what, data in {**hostile(world), "a name twice": twice}.items():
-        found = verify(data)
+        found = verify_bundle(data)
         assert found.failed is AuditStep.BUNDLE, (what, found)
         assert found.steps[0].message, what
 
@@ -203,12 +203,12 @@ def test_an_operator_who_commits_to_garbage_is_told_where(world: World, nasty: i
     garbage = NASTY[nasty]
     for part in ("input", "output", "metadata"):
         forged = honest._replace(work={**honest.work, part: garbage}).committed()
-        found = verify(forged.packed(world.signer, bundle))
+        found = verify_bundle(forged.packed(world.signer, bundle))
         # `{}` is work, only not the work that was judged; an empty metadata changes the latency alone.
         assert found.failed in (AuditStep.METRICS, AuditStep.JUDGE), (part, garbage[:20], found)
     # The forger states what the honest result says; what he hands over is something else.
     packed = unpack(honest._replace(entries=_recommitted(honest, garbage)).packed(world.signer, bundle))
-    found = verify(pack_files({**packed, "verdicts/1.json": garbage}))
+    found = verify_bundle(pack_files({**packed, "verdicts/1.json": garbage}))
     assert found.failed is AuditStep.METRICS, found
 
 
@@ -218,14 +218,14 @@ def _recommitted(forgery: Forgery, result: bytes) -> list[Entry]:
 
 def test_criteria_that_are_none_are_told(world: World) -> None:
     for body in (b"[]", b"{}", b'{"criteria":1}', DEEP, b'{"$x":1}', b"\xff", b"null"):
-        packed = verify(_with_criteria(world, body))
+        packed = verify_bundle(_with_criteria(world, body))
         assert packed.failed is AuditStep.METRICS, (body[:20], packed)
 
 
 def test_more_criteria_than_anyone_means_are_not_compiled(world: World) -> None:
     for count, why in ((MAX_CRITERIA + 1, "more than 1,000 criteria"), (MAX_CRITERIA, "not one of these criteria")):
         for body in ({"criteria": [LATENCY] * count}, {"success_criteria": {"criteria": [LATENCY] * count}}):
-            found = verify(_with_criteria(world, canonical(body)))
+            found = verify_bundle(_with_criteria(world, canonical(body)))
             assert found.failed is AuditStep.METRICS, count
             assert why in found.steps[6].message
 
