@@ -569,7 +569,7 @@ def test_a_problem_of_the_run_is_listed(fields: dict[str, Any], where: str, valu
 
 @pytest.mark.golden
 def test_the_words_of_every_problem() -> None:
-    files = [WRONG_EVERYWHERE, *(text for text, _, _ in NOT_METRICS), b" " * (MAX_BYTES + 1)]
+    files: list[Any] = [WRONG_EVERYWHERE, *(text for text, _, _ in NOT_METRICS), b" " * (MAX_BYTES + 1)]
     files += [metrics(look(FIRST, **change)) for change, _, _ in WRONG_ATTEMPTS]
     files += [metrics(look(FIRST), **fields) for fields, _, _ in WRONG_RUNS]
     check_golden("usage/file_problems", "\n".join(str(one) for text in files for one in problems(text)))
