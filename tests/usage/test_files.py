@@ -314,11 +314,8 @@ def test_three_of_six_steps_with_tokens_are_incomplete() -> None:
 @pytest.mark.parametrize("steps", [..., None])
 def test_six_of_six_steps_with_tokens_are_verified_listed_or_not(steps: Any) -> None:
     found = verdict_on(metrics(look(FIRST, steps=steps), look(SECOND, steps=steps)))
-    assert (found.status, found.code, found.minutes) == (
-        UsageStatus.VERIFIED,
-        UsageCode.STABLE,
-        pytest.approx(60.5, abs=1),
-    )
+    assert (found.status, found.code) == (UsageStatus.VERIFIED, UsageCode.STABLE)
+    assert found.minutes == pytest.approx(60.5, abs=1)
     assert found.total_steps == 6
 
 

@@ -208,8 +208,8 @@ def test_a_step_that_is_left_open_ends_with_its_run() -> None:
 def test_a_meter_used_in_the_wrong_order_is_refused() -> None:
     with metered() as run:
         step = run.step("s")
-        for misuse in (lambda: step.add(response()), lambda: step.stream([])):
-            assert _refusal_of(misuse).code == "not_open"
+        assert _refusal_of(lambda: step.add(response())).code == "not_open"
+        assert _refusal_of(lambda: step.stream([])).code == "not_open"
         with run.step("s"):
             redeclared = _refusal_of(lambda: run.step("s", expects_usage=False))
             assert (redeclared.code, "expects_usage=None" in str(redeclared)) == ("bad_metering", True)
