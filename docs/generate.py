@@ -41,9 +41,9 @@ def metrics_page() -> Iterator[str]:
 
 def assertions_page() -> Iterator[str]:
     yield HEAD + "# Assertions\n"
-    yield "The settings of each check; `meruit checks NAME` shows them with an example. [Checks](checks.md) explains how"
-    yield "they select, match and score. A check is one file in `src/meruit/checks/`, or an entry point of an installed"
-    yield "package in the group `meruit.checks`.\n"
+    yield "The settings of each check; `meruit checks NAME` shows them with an example. [Checks](checks.md) explains"
+    yield "how they select, match and score. A check is one file in `src/meruit/checks/`, or an entry point of an"
+    yield "installed package in the group `meruit.checks`.\n"
     shared = {field.alias or name for name, field in StateAssertion.model_fields.items()}
     everyone = settings_schema(checks.get("state-unchanged"), {})["properties"]
     yield "## Every check\n\n| setting | meaning |\n|---|---|"

@@ -18,7 +18,7 @@ from meruit.errors import VerificationRejected
 from meruit.gate.agent import Agent
 from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.polling import PollingIntervals
-from meruit.gate.runner.worker import work
+from meruit.gate.runner.worker import run_worker
 from meruit.gate.tools import Deferred, Pause
 from meruit.store.location import Location
 from meruit.store.store import Store
@@ -96,7 +96,7 @@ async def live(order: dict[str, Any]) -> None:
     store = Store.open(Location(folder, order["url"]))
     try:
         known = [one for one in agents() if one.name in order["agents"]]
-        await work(
+        await run_worker(
             *(store, AgentRoster(known)),
             concurrency=order["concurrency"],
             total=order.get("total"),

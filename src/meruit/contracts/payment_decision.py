@@ -162,15 +162,15 @@ def review_reasons(result: VerificationResult, criteria: SuccessCriteria | None,
     if result.verdict not in CONCLUSIVE:
         message = f"the verdict is {result.verdict}: what could not be measured may still change it"
         yield HoldReason(HoldCode.INCONCLUSIVE, message, (str(result.verdict),))
-    if unmeasured := _unmeasured_criteria(result):
+    if unmeasured := _criteria_without_value(result):
         message = f"money depends on what could not be measured: {', '.join(unmeasured)}"
         yield HoldReason(HoldCode.UNMEASURED, message, unmeasured)
-    if claimed := () if criteria is None or terms.claimed_may_earn else _claimed_criteria(result, criteria, terms):
+    if claimed := () if criteria is None or terms.claimed_may_earn else _criteria_with_claims(result, criteria, terms):
         message = f"money depends on what only the agent says: {', '.join(claimed)}"
         yield HoldReason(HoldCode.ONLY_CLAIMED, message, claimed)
 
 
-def _unmeasured_criteria(result: VerificationResult) -> tuple[str, ...]:
+def _criteria_without_value(result: VerificationResult) -> tuple[str, ...]:
     """Criteria whose bonus or penalty is still open because they were not measured."""
     # What is charged for being missing is decided already.
     decided = {one.criterion_id for one in chargeable_criteria(result)}
@@ -181,7 +181,7 @@ def _unmeasured_criteria(result: VerificationResult) -> tuple[str, ...]:
     )
 
 
-def _claimed_criteria(result: VerificationResult, criteria: SuccessCriteria, terms: Terms) -> tuple[str, ...]:
+def _criteria_with_claims(result: VerificationResult, criteria: SuccessCriteria, terms: Terms) -> tuple[str, ...]:
     """Criteria by whose claims an agent avoids a penalty, or is paid for a success."""
     # A bonus that rests on a claim is not listed: the rule claimed_only withholds it.
     by_success = terms.bonus_on_failure is BonusOnFailure.NONE or "pay_on_success" in terms.rules

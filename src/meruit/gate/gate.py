@@ -18,7 +18,7 @@ from meruit.gate.limits import GateLimits, budget, validate_count, validate_seco
 from meruit.gate.run import RunRequest
 from meruit.gate.state import VerificationEnding, VerificationState
 from meruit.gate.store.runs import QueueRun
-from meruit.gate.submission import Decision, Submission, Submitter
+from meruit.gate.submission import CandidateSubmission, SubmissionDecision, Submitter
 from meruit.gate.verdict import Acceptance, SystemErrorVerdict
 from meruit.model.access import DEFAULT_TENANT
 from meruit.store.store import Store
@@ -132,7 +132,7 @@ class Gate:
             if prior is not None:
                 return prior
             read = self.output.candidate(candidate)
-            submission = Submission(name, read, agent_ctx or self._context)
+            submission = CandidateSubmission(name, read, agent_ctx or self._context)
             if isinstance(read, SchemaMismatch):
                 shown = msgspec.json.encode(text_of(candidate)[:MAX_MESSAGE_CHARS])
                 submission = submission._replace(payload=shown)
@@ -160,9 +160,9 @@ class Gate:
 
     def _replay(self, prior: PriorAnswer) -> Passed | Rejected:
         returned = self.output.final(prior.said.result) if isinstance(prior.said, Acceptance) else None
-        return self._answer(Decision(prior.done, prior.said, returned, SCHEMA_ERROR), replayed=True)
+        return self._answer(SubmissionDecision(prior.done, prior.said, returned, SCHEMA_ERROR), replayed=True)
 
-    def _answer(self, decision: Decision, *, replayed: bool = False) -> Passed | Rejected:
+    def _answer(self, decision: SubmissionDecision, *, replayed: bool = False) -> Passed | Rejected:
         result = decision.result
         if result.is_pass:
             return Passed(decision.returned, result.attempt, replayed)

@@ -15,7 +15,7 @@ from meruit.gate.run import AgentRun, RunFailureReason
 from meruit.gate.state import VerificationState
 from meruit.gate.store.runs import WAIT
 from meruit.gate.store.submissions import describe_verification_start
-from meruit.gate.submission import Decision, Submission, Submitter
+from meruit.gate.submission import CandidateSubmission, SubmissionDecision, Submitter
 from meruit.gate.tools import Deferred, Pause
 from meruit.gate.verdict import Acceptance, Rejection
 from meruit.model.chat import ModelAnswer, ToolCall, Usage
@@ -266,7 +266,7 @@ class _RunDriver:
             return RunDone(msgspec.json.encode(read.plain), self.usage, turn)
         payload = msgspec.json.encode(call.arguments)
         decision = await self.submitter.submit(
-            Submission(_submission_id(turn, call), read, self.context, payload, turn, str(turn))
+            CandidateSubmission(_submission_id(turn, call), read, self.context, payload, turn, str(turn))
         )
         if decision.is_new:
             self._report(turn, decision)
@@ -280,7 +280,7 @@ class _RunDriver:
         self._reply(call, result.feedback or "")
         return None
 
-    def _report(self, turn: int, decision: Decision) -> None:
+    def _report(self, turn: int, decision: SubmissionDecision) -> None:
         said, limits = decision.verdict, self.state.limits
         if said is None:
             left = max(0, limits.schema_errors - self.state.schema_errors)

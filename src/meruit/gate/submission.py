@@ -31,7 +31,7 @@ PauseFunction = Callable[[float, str | None], Awaitable[None]]
 """Wait so many seconds before the verifier is asked again, or raise; the second argument is its error."""
 
 
-class Submission(NamedTuple):
+class CandidateSubmission(NamedTuple):
     """A candidate, or a payload that is not one, as a host or a model submits it."""
 
     id: str
@@ -44,7 +44,7 @@ class Submission(NamedTuple):
     """Part of the keys under which the journal records verdict and result; None to record the result only."""
 
 
-class Decision(NamedTuple):
+class SubmissionDecision(NamedTuple):
     """The result of a submission, with what the verifier said of it."""
 
     result: SubmissionResult
@@ -85,7 +85,7 @@ class Submitter:
         self.journal, self.output, self.state = journal, output, state
         self._execution, self._timeout_s, self._pause, self._watch = execution, timeout_s, pause, watch
 
-    async def submit(self, submission: Submission) -> Decision:
+    async def submit(self, submission: CandidateSubmission) -> SubmissionDecision:
         """Decide a submission; nothing is counted twice, and a verifier that breaks is asked again after a pause."""
         if isinstance(submission.read, SchemaMismatch):
             return await self._submit_mismatch(submission, submission.read)
@@ -93,7 +93,7 @@ class Submitter:
         assert self.output.verifier is not None  # noqa: S101
         return await self._submit_candidate(submission, submission.read, self.output.verifier)
 
-    async def _submit_mismatch(self, submission: Submission, mismatch: SchemaMismatch) -> Decision:
+    async def _submit_mismatch(self, submission: CandidateSubmission, mismatch: SchemaMismatch) -> SubmissionDecision:
         problems = mismatch.problems
         answered = AnsweredSubmission(
             SchemaErrorFound(submission.id), submission.turn, submission.payload, problems=problems
@@ -101,9 +101,11 @@ class Submitter:
         key = None if submission.key is None else f"account:{submission.key}"
         accounted = await self.journal.submit(self.state, answered, key)
         self._set_state(submission.context, accounted.state)
-        return Decision(accounted.result, problems=problems, is_new=accounted.is_new)
+        return SubmissionDecision(accounted.result, problems=problems, is_new=accounted.is_new)
 
-    async def _submit_candidate(self, submission: Submission, candidate: Candidate, verifier: Verifier) -> Decision:
+    async def _submit_candidate(
+        self, submission: CandidateSubmission, candidate: Candidate, verifier: Verifier
+    ) -> SubmissionDecision:
         is_deterministic = verifier.deterministic and candidate.is_lossless
         state, actions = advance(
             self.state, CandidateSubmitted(submission.id, candidate.hash, verifier.version, is_deterministic)
@@ -125,13 +127,18 @@ class Submitter:
             self._set_state(submission.context, accounted.state)
             pause_s = accounted.result.pause_s
             if pause_s is None:
-                return Decision(accounted.result, said, called.returned, is_new=accounted.is_new)
+                return SubmissionDecision(accounted.result, said, called.returned, is_new=accounted.is_new)
             if accounted.is_new:
                 await self._pause(pause_s, failure_message(said))
         raise AssertionError  # pragma: no cover - the count has no end
 
     async def _get_report(
-        self, submission: Submission, candidate: Candidate, verifier: Verifier, action: GateAction, key: str | None
+        self,
+        submission: CandidateSubmission,
+        candidate: Candidate,
+        verifier: Verifier,
+        action: GateAction,
+        key: str | None,
     ) -> VerifierCallResult:
         """Return the verifier's report: from the journal, recalled from an equal candidate, or asked for now."""
         if key is None:
@@ -148,7 +155,7 @@ class Submitter:
         return VerifierCallResult(recorded, None if called is None else called.returned)
 
     async def _ask(
-        self, submission: Submission, candidate: Candidate, verifier: Verifier, action: GateAction
+        self, submission: CandidateSubmission, candidate: Candidate, verifier: Verifier, action: GateAction
     ) -> VerifierCallResult:
         if isinstance(action, RecallRejection):
             earlier = await self.journal.find_answer(action.submission_id)

@@ -87,7 +87,7 @@ class Rows(Generic[T]):
         cache, key = writing.row_cache, (self, *parts)
         return key in cache.loaded or cache.written.get(key) is not None
 
-    def written(self, writing: _Transaction) -> list[T]:
+    def rows_to_write(self, writing: _Transaction) -> list[T]:
         """The rows of this kind that the transaction writes."""
         return [value for key, value in writing.row_cache.written.items() if key[0] is self and value is not None]
 

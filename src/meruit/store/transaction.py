@@ -131,11 +131,11 @@ class WriteTransaction:
 
     def insert(self, table: Table, /, **row: Any) -> None:
         """Add a row with all its columns."""
-        self._rows.setdefault(table, []).append(_ordered_values(table, row))
+        self._rows.setdefault(table, []).append(_values_in_order(table, row))
 
     def merge(self, table: Table, how: MergeRule, /, **row: Any) -> None:
         """Add a row that may be there already; each table is merged in one way."""
-        self._merges.append((table, how, _ordered_values(table, row)))
+        self._merges.append((table, how, _values_in_order(table, row)))
 
     def change(self, statement: Update | Delete, **parameters: Any) -> None:
         """An update or delete, done after every insert; bind parameters of one statement share its execution."""
@@ -350,7 +350,7 @@ _LAST_OF_CONTRACT = "SELECT max(contract_seq) FROM log_leaves WHERE tenant = ? A
 _NEW_STATE = "UPDATE log_state SET size = ?, peaks = ?, outcomes = ?, events = ?, checkpoint_at = ? WHERE id = 1"
 
 
-def _ordered_values(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _values_in_order(table: Table, row: Mapping[str, Any]) -> tuple[Any, ...]:
     """The values of a row in the order of the columns; raises where one is missing or has no column."""
     count, in_order = _column_getter(table)
     if len(row) != count:

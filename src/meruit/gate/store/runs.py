@@ -488,7 +488,7 @@ def _children(writing: WriteTransaction, tenant: str, run_id: str) -> list[str]:
     known = {
         row.id: None for row in writing.read(select(of.c.id).where(of.c.tenant == tenant, of.c.parent_id == run_id))
     }
-    for row in RUN_ROWS.written(writing):
+    for row in RUN_ROWS.rows_to_write(writing):
         if row.run.parent_id == run_id:
             known[row.run.id] = None
     return [*known]
