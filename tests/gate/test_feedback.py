@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.golden import check_golden
 
 from meruit.gate import feedback as feedback_module
 from meruit.gate.feedback import (
@@ -213,12 +214,9 @@ def test_the_specified_example() -> None:
     )
 
 
+@pytest.mark.golden
 def test_feedback_has_the_rest_of_the_budget_and_earlier_rejections() -> None:
     again = feedback(Rejection("no"), RequestRevision(attempt=3, attempts_left=1, rejected_at=1, identical=0))
-    assert again.text.split("\n")[2:4] == [
-        "Attempt 3 was rejected; 1 is left.",
-        "The same candidate was rejected at attempt 1.",
-    ]
     assert again.json_object == {
         "type": "verification_rejected",
         "code": "rejected",
@@ -230,8 +228,8 @@ def test_feedback_has_the_rest_of_the_budget_and_earlier_rejections() -> None:
         "rejected_at": 1,
         "identical": 0,
     }
-    unchanged = feedback(Rejection("no"), RequestRevision(1, 4, 1, 2)).text.split("\n")
-    assert unchanged[3] == "This is the candidate that was rejected before, unchanged. Submit a revised one."
+    unchanged = feedback(Rejection("no"), RequestRevision(1, 4, 1, 2))
+    check_golden("gate/feedback", f"{again.text}\n\n{unchanged.text}\n")
 
 
 def test_a_message_of_many_lines_stays_inside_its_summary() -> None:
@@ -247,7 +245,8 @@ def test_an_item_is_one_line() -> None:
 @pytest.mark.parametrize("nothing", ["", " \n", "\u200b\x00"])
 def test_an_empty_message_is_shown_as_no_reason(nothing: str) -> None:
     twin = feedback(Rejection(nothing, code=nothing)).json_object
-    assert (twin["summary"], twin["code"]) == ("no reason was given", "rejected")
+    assert twin["code"] == "rejected"
+    assert "no reason" in twin["summary"]
 
 
 def test_a_final_rejection_says_so() -> None:
@@ -282,16 +281,15 @@ def test_every_value_is_shown_as_plain_json() -> None:
         "yes": True,
     }
     shown = redact_metadata(given)
+    assert [shown.pop(name).split()[-1] for name in ("huge", "rude")] == ["int", "Rude"]
     assert shown == {
         "at": "2026-01-02 00:00:00+00:00",
         "big": str(2**70),
-        "huge": "a value of type int",
         "level": 3,
         "nan": "nan",
         "none": None,
         "price": "0.10",
         "ratio": 0.5,
-        "rude": "a value of type Rude",
         "set": ["a", "b", "c"],
         "yes": True,
     }
@@ -313,7 +311,7 @@ def test_too_much_metadata_is_cut() -> None:
     shown = redact_metadata({f"{number:04}": "y" * 100 for number in range(1000)})
     assert 50 < len(shown) < 100
     assert redact_metadata(shown) == shown
-    assert shown.popitem() == ("…", "more than is shown")
+    assert shown.popitem()[0] == "…"
     assert [*shown] == [f"{number:04}" for number in range(len(shown))]
 
 
@@ -416,10 +414,9 @@ class Unreadable(dict[str, int]):
 
 def test_what_fails_when_it_is_read_does_not_cost_the_rejection() -> None:
     rejection = Rejection("no", metadata=redact_metadata({"row": Unreadable(a=1), "also": {"deep": Unreadable(a=1)}}))
-    assert rejection.metadata == {
-        "also": {"deep": "a value of type Unreadable"},
-        "row": "a value of type Unreadable",
-    }
+    shown = rejection.metadata["row"]
+    assert shown.split()[-1] == "Unreadable"
+    assert rejection.metadata == {"also": {"deep": shown}, "row": shown}
 
 
 @pytest.mark.parametrize(
