@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 from pydantic import BaseModel
+from tests.golden import check_golden
 
 from meruit.errors import (
     AgentError,
@@ -471,6 +472,7 @@ def test_a_verifier_that_breaks_is_reported_and_retried(desk: Desk) -> None:
     assert (over.status, over.error) == (RunState.COMPLETED, None)
 
 
+@pytest.mark.golden
 def test_a_worker_reports_each_turn_and_the_end(desk: Desk) -> None:
     def verify(output: Out) -> int:
         if output.n < 2:
@@ -482,19 +484,9 @@ def test_a_worker_reports_each_turn_and_the_end(desk: Desk) -> None:
     desk.queue("one")
     done(engine.run(DueRun(TENANT, "one", "writer")))
     told = [line.removeprefix("one: ") for line in desk.heard]
-    assert told[3].startswith("turn 2: schema error, 2 tries left: n: ")
-    assert told[:3] + told[4:] == [
-        "turn 1",
-        "turn 1: answered in text; asked to submit",
-        "turn 2",
-        "turn 3",
-        "turn 3: verify, attempt 1",
-        "rejected, 1 of 5 attempts used [few]: too few",
-        "turn 4",
-        "turn 4: verify, attempt 2",
-        "verified, at attempt 2",
-        "completed",
-    ]
+    # What Pydantic says about the value is not ours.
+    told[3] = told[3].partition(" n: ")[0]
+    check_golden("gate/progress", "\n".join(told) + "\n")
 
 
 def test_a_line_is_reported_once_when_the_run_continues(desk: Desk) -> None:
