@@ -19,7 +19,7 @@ class AgentOutput(BaseModel):
     async def verify(self, attempt: int) -> FinalResult:
         """Three is enough; 99 breaks it."""
         if self.n == BROKEN:
-            raise OSError("the verifier is down")
+            raise OSError("verifier down")
         if self.n < ENOUGH:
             raise VerificationRejected(f"{self.n} is too small", code="too_small")
         return FinalResult(n=self.n, attempt=attempt)
