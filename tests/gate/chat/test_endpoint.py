@@ -296,7 +296,7 @@ def test_an_endpoint_that_is_not_there_is_left_to_others() -> None:
             "maximum context",
         ),
         (Fails(403, "Country not supported."), "token"),
-        (Fails(404, "The model `m` does not exist."), "a model 'm'"),
+        (Fails(404, "Unknown."), "a model 'm'"),
         (Fails(422, "No."), "status 422"),
         (Fails(501, "Not here."), "status 501"),
         (Fails(429, "You exceeded your current quota.", code="insufficient_quota"), "exceeded your current quota"),
@@ -483,7 +483,7 @@ def test_a_wrong_key_is_named_by_its_source_and_never_shown() -> None:
         model = endpoint(server, api_key_env="CHAT_KEY", environment={"CHAT_KEY": KEY})
         with pytest.raises(ModelRefused, match="CHAT_KEY") as refused:
             ask(model)
-        assert server.refused == [f"Incorrect API key provided: {KEY}."]
+        assert [KEY in reply for reply in server.refused] == [True]
         assert KEY not in str(refused.value) + repr(model)
         with pytest.raises(ModelRefused, match="status 401"):
             ask(endpoint(server))
@@ -496,7 +496,7 @@ def test_a_key_that_can_be_fetched_again_is_fetched_again() -> None:
         return next(keys)
 
     with ChatServer([Says("in")], key=KEY) as server:
-        assert ask(endpoint(server, api_key=SecretToken("a key that changes", fetch))).text == "in"
+        assert ask(endpoint(server, api_key=SecretToken("key", fetch))).text == "in"
 
 
 @pytest.mark.parametrize("key", ["", "two\nlines", "smart “quotes”"])
