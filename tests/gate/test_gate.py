@@ -139,7 +139,7 @@ def test_a_candidate_that_passes_on_the_last_attempt_passes(gate: Callable[..., 
 def test_a_b_a_counts_three(gate: Callable[..., Gate]) -> None:
     answers = submitted(gate(), 1, 2, 1)
     assert [one.attempts_used for one in answers] == [1, 2, 3]
-    assert "The same candidate was rejected at attempt 1." in answers[2].feedback
+    assert "at attempt 1." in answers[2].feedback
 
 
 def test_two_hundred_identical_resubmissions_end_as_no_progress(gate: Callable[..., Gate]) -> None:
@@ -183,7 +183,10 @@ def test_a_pass_is_for_good_whatever_comes_after(gate: Callable[..., Gate]) -> N
 def test_a_payload_that_fails_the_model_costs_no_attempt(gate: Callable[..., Gate]) -> None:
     here = gate()
     first, second_, judged = submitted(here, "x", None, 1)
-    assert first.feedback.startswith('<output_invalid tries_left="2">\nn: Input should be a valid integer')
+    head, problem, *_ = first.feedback.split("\n")
+    assert head.startswith("<output_invalid ")
+    assert 'tries_left="2"' in head
+    assert problem.startswith("n: Input")
     assert (first.counted, second_.attempts_used, judged.attempts_used) == (False, 0, 1)
     over = submitted(gate(), "x", "y", "z")[-1]
     assert (over.reason, over.attempts_used) == ("schema_errors", 0)
@@ -243,10 +246,10 @@ def test_a_timeout_counts_nothing(gate: Callable[..., Gate]) -> None:
 
 def test_a_timeout_raised_by_the_verifier_is_its_own_error(gate: Callable[..., Gate]) -> None:
     async def verify(output: Out) -> int:
-        raise TimeoutError("the database did not answer")
+        raise TimeoutError("slow database")
 
     (late,) = submitted(gate(verify=verify), 1)
-    assert str(late) == "TimeoutError: the database did not answer"
+    assert str(late) == "TimeoutError: slow database"
 
 
 def test_a_cancellation_counts_nothing(gate: Callable[..., Gate]) -> None:
