@@ -71,7 +71,8 @@ def test_an_authors_own_rejection_travels_whole_with_its_notes() -> None:
 def test_an_exhausted_verification_travels_whole() -> None:
     raised = VerificationExhausted("attempts", 5, "3 tests failed", "tests_failed")
     arrived = pickle.loads(pickle.dumps(raised))
-    assert str(arrived) == "verification ended without a pass (attempts, 5 counted): 3 tests failed"
+    assert str(arrived) == str(raised)
+    assert all(value in str(arrived) for value in ("attempts", "5", "3 tests failed"))
     assert vars(arrived) == vars(raised)
 
 
