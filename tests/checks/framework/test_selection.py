@@ -176,7 +176,8 @@ def test_what_the_agent_garbled_may_be_one_too_many() -> None:
         score, evidence = scored(work(SHELF, GARBLED), book="book", count=count)
         assert (score, evidence["why"][:12]) == ("0", "2 unreadable")
         assert keys(evidence["unreadable"]) == ["book/8", "book/9"]
-        assert evidence["unreadable"][1] == {"key": "book/9", "why": "is not UTF-8", "offset": 0, "head": "\\xff\\xfe"}
+        assert "UTF-8" in evidence["unreadable"][1].pop("why")
+        assert evidence["unreadable"][1] == {"key": "book/9", "offset": 0, "head": "\\xff\\xfe"}
 
 
 def test_what_is_garbled_does_not_undo_one_that_fits() -> None:
@@ -241,9 +242,9 @@ def test_what_the_agent_made_too_large_to_keep_is_its_own_fault(before: list[Ite
 def test_how_large_it_is_may_be_shown_where_values_are_not() -> None:
     after = Snapshot(SourceKind.ROWS, [msgspec.structs.replace(LARGE, facts={})])
     _, evidence = scored(work({}, after), evidence="hash")
-    assert evidence["unreadable"] == [
-        {"key": "book/7", "why": "is too large to keep", "offset": 0, "size": None, "limit": None}
-    ]
+    (large,) = evidence["unreadable"]
+    assert "too large" in large.pop("why")
+    assert large == {"key": "book/7", "offset": 0, "size": None, "limit": None}
 
 
 def test_what_a_record_lost_is_not_the_agents() -> None:
