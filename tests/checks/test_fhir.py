@@ -84,7 +84,9 @@ def test_lists_where_there_are_lists_are_fine() -> None:
     ],
 )
 def test_where_r4_has_one_value_a_list_is_none(kind: str, name: str) -> None:
-    assert str(cardinality_error({"resourceType": kind, name: ["a", "b"]})).startswith(f"{name} is a list")
+    said = str(cardinality_error({"resourceType": kind, name: ["a", "b"]}))
+    assert said.startswith(f"{name} ")
+    assert "list" in said
 
 
 READ = [Read("https://ours.example/fhir/MedicationRequest?_count=200", 200)]
