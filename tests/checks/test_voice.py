@@ -406,7 +406,7 @@ def test_evidence_is_phrase_found_turn() -> None:
         {"phrase": "you have", "found": True, "turn": 2},
     ]
     missed, said, forbidden = details["fields"]
-    assert missed["why"] == "was not said; closest: 'date of birt' in turn 2"
+    assert missed["why"].endswith("'date of birt' in turn 2")
     assert (missed["path"], missed["op"], missed["actual"], missed["passed"]) == (
         "date of birth",
         "contains",
@@ -427,7 +427,7 @@ def test_order_is_judged_by_where_each_phrase_ends_and_begins() -> None:
     assert holds(asked, ("a", "red fish, one fish"), ("b", "two fish"), ("a", "red fish"))
     score, details = checked(asked, ("a", "two fish, one fish, red fish"))
     assert score == "2/3"
-    assert details["fields"][1]["why"] == "was said, but not after 'one fish'"
+    assert details["fields"][1]["why"].endswith("not after 'one fish'")
     assert details["fields"][1]["found"] is False
     assert checked(asked, ("a", "red fish"))[0] == "1/3"
     overlapping = {"order": ["date of birth", "birth date"]}
