@@ -72,8 +72,8 @@ def test_a_seed_is_one_or_several_in_their_order(seed: Any, seeds: list[Any]) ->
     [
         ({"id": "Not A Slug"}, "String should match pattern"),
         ({"instruction": ""}, "at least 1 character"),
-        ({"time_limit_s": 0}, "greater than or equal to 1"),
-        ({"time_limit_s": 8 * 24 * 3600}, "less than or equal to"),
+        ({"time_limit_s": 0}, "equal to 1"),
+        ({"time_limit_s": 8 * 24 * 3600}, "less than"),
         ({"facts": {"a": object()}}, "plain JSON"),
         ({"seed": {"a": float("nan")}}, "plain JSON"),
         ({"sources": {}}, "no sources"),
@@ -82,7 +82,7 @@ def test_a_seed_is_one_or_several_in_their_order(seed: Any, seeds: list[Any]) ->
         ({"seed": [[]]}, "a seed"),
         ({"seed": ["a", None]}, "a seed"),
         ({"sources": {"a b": "fhir"}}, "String should match pattern"),
-        ({"sources": {"ehr": "ftp"}}, "Input should be 'fhir', 'hl7'"),
+        ({"sources": {"ehr": "ftp"}}, "'fhir', 'hl7'"),
         ({"sources": {"a": "fhir", "b": "fhir"}}, "one fhir"),
         ({"criteria": [CHECK | {"from": "chart"}]}, "'chart'"),
         ({"criteria": [CHECK | {"weight": 0}]}, "weight"),
@@ -92,7 +92,7 @@ def test_a_seed_is_one_or_several_in_their_order(seed: Any, seeds: list[Any]) ->
             "`assert`",
         ),
         ({"reveal": "everything"}, "'none', 'verdict', 'axes' or 'criteria'"),
-        ({"unknown": 1}, "Extra inputs are not permitted"),
+        ({"unknown": 1}, "Extra inputs"),
     ],
 )
 def test_an_invalid_task_is_refused_with_its_reason(changes: dict[str, Any], words: str) -> None:
@@ -124,7 +124,7 @@ def test_two_sources_of_ones_own_may_be_of_one_kind() -> None:
         ({"tasks": []}, "no tasks"),
         ({"tasks": [task(), task()]}, "'t1'"),
         ({"benchmark": "-x"}, "String should match pattern"),
-        ({"version": 0}, "greater than or equal to 1"),
+        ({"version": 0}, "equal to 1"),
         ({"version": True}, "valid integer"),
         ({"attachments": {"a": {"base64": "?"}}}, "base64"),
         ({"attachments": {"a": {"base64": "é"}}}, "base64"),
