@@ -478,7 +478,7 @@ def test_the_first_few_mismatches_are_listed() -> None:
     mismatches = compile_schema({"items": {"type": "integer"}}).mismatches(["x"] * 100)
     assert not isinstance(mismatches, Missing)
     assert [mismatch.path for mismatch in mismatches] == [f"/{number}" for number in range(MAX_MISMATCHES)]
-    assert mismatches[0].message == '"x" is not of type "integer"'
+    assert all(value in mismatches[0].message for value in ('"x"', '"integer"'))
 
 
 def test_false_matches_nothing_and_says_so() -> None:
