@@ -237,7 +237,7 @@ def _refusal_of(misuse: Callable[[], object]) -> MeteringError:
         ({"attribution_key": "window:x"}, ("window",)),
         ({"attribution_key": "key:sk-proj-123"}, ("secret",)),
         ({"attribution_key": AttributionKey(AttributionKind.PROJECT)}, ("project:ID",)),
-        ({"store": "meruit-data"}, ("store=meruit.open_records('meruit-data')",)),
+        ({"store": "meruit-data"}, ("open_records('meruit-data')",)),
     ],
 )
 def test_a_run_that_could_not_be_saved_is_refused_before_it_begins(
@@ -581,11 +581,11 @@ def test_a_failed_save_is_made_up_by_the_next_one() -> None:
 def test_an_exception_of_the_agent_is_not_hidden_by_one_of_the_meter() -> None:
     def into(run: MeteredRun) -> None:
         if run.ended_at is not None:
-            raise OSError("the disk is full")
+            raise OSError("disk full")
 
     with pytest.raises(ValueError, match="mine") as raised, metered(into=into):
         raise ValueError("mine")
-    assert raised.value.__notes__[0].endswith(": the disk is full")
+    assert raised.value.__notes__[0].endswith(": disk full")
 
 
 def test_a_run_that_cannot_be_saved_does_not_begin(tmp_path: Path) -> None:
@@ -622,7 +622,7 @@ def test_a_run_that_died_is_not_overwritten(shared: Store, tenant: str) -> None:
         step.add(response())
     before = recorded(shared, "died", tenant)
     with (
-        pytest.raises(UsageRunOpen, match="`meruit usage end died`"),
+        pytest.raises(UsageRunOpen, match="end died`"),
         metered_run("other", run_id="died", store=shared, tenant=tenant),
     ):
         pytest.fail("it has begun")
