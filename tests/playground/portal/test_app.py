@@ -320,7 +320,7 @@ def test_only_the_secret_opens_the_portal(state: PlaygroundState) -> None:
     async def act(clerk: Clerk) -> None:
         for user, password in (("clerk", "wrong"), ("admin", SECRET), ("", ""), ("clérk", "pässword")):
             page = await clerk.send("login", {"username": user, "password": password}, status=401)
-            assert "password is wrong" in page
+            assert "is wrong" in page
             assert 'type="password" value=""' in page
         await clerk.log_in()
         assert "Prior authorizations" in await clerk.see("login")
@@ -550,7 +550,7 @@ def test_a_portal_that_cannot_be_read_says_so(state: PlaygroundState) -> None:
 def test_without_jinja_it_says_what_to_install(state: PlaygroundState, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     portal_pages.templates.cache_clear()
-    with pytest.raises(MeruitError, match=re.escape("'meruit[playground]'")):
+    with pytest.raises(MeruitError, match=re.escape("meruit[playground]")):
         portal.app({"one": state}.get)
 
 
