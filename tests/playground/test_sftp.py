@@ -394,7 +394,7 @@ def test_without_asyncssh_it_says_what_to_install(
     state: PlaygroundState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "asyncssh", None)
-    with pytest.raises(MeruitError, match=r"'meruit\[playground\]'"):
+    with pytest.raises(MeruitError, match=r"meruit\[playground\]"):
         asyncio.run(sftp.serve({"one": state}.get, "127.0.0.1", 0, tmp_path / "host_key"))
 
 
@@ -410,7 +410,7 @@ def test_writes_anywhere_come_to_what_a_disk_would_hold(writes: list[tuple[int, 
     assert opened.read(0, 1000).rstrip(b"\x00") == bytes(disk).rstrip(b"\x00")
 
 
-@pytest.mark.skipif(OPENSSH is None, reason="OpenSSH's sftp is not installed")
+@pytest.mark.skipif(OPENSSH is None, reason="needs OpenSSH's sftp")
 def test_openssh_puts_gets_lists_and_renames(state: PlaygroundState, tmp_path: Path) -> None:
     asking = tmp_path / "askpass"
     asking.write_text(f"#!/bin/sh\necho {SECRET}\n")
