@@ -99,13 +99,13 @@ def test_a_service_whose_sandbox_does_not_hold_is_not_built(
     def examined(tier: Tier) -> Examination:
         asked.append(tier)
         held = ready or tier is not Tier.PYTHON
-        return Examination(tier, "engine", held, "" if held else "reads a file", [])
+        return Examination(tier, "engine", held, "" if held else "reads files", [])
 
     monkeypatch.setattr(build, "examine", examined)
     if ready:
         build_service(Settings(), store, ShutdownSignal(), allow_python_full=True)
         assert set(asked) == set(Tier)
     else:
-        with pytest.raises(SandboxInsecure, match="tier python: reads a file"):
+        with pytest.raises(SandboxInsecure, match="python: reads files"):
             build_service(Settings(), store, ShutdownSignal())
     store.close()
