@@ -467,7 +467,7 @@ def test_a_requested_observation_makes_a_run_due(deploy: Deploy) -> None:
     assert asked.done(f"/{run_id}/look")["next_observation_at"] == "2030-01-01T00:00:00Z"
     assert asked.read(f"/{run_id}")["waits"] == ""
     asked.refused(400, "bad_body", f"/{run_id}/look", {"now": True})
-    assert "end it first" in asked.refused(409, "wrong_state", f"/{asked.opened()}/look", {})
+    assert "end it" in asked.refused(409, "wrong_state", f"/{asked.opened()}/look", {})
 
 
 # Who sees what
