@@ -135,7 +135,7 @@ def test_long_integers_are_exact_and_limited() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"\xef\xbb\xbf{}", "byte order mark"),
+        (b"\xef\xbb\xbf{}", "byte order"),
         (b'{"a": "\xff"}', "at byte 7"),
         (b'"\xed\xa0\x80"', "at byte 1"),
         ('{"a": 1}'.encode("utf-16"), "at byte 0"),
@@ -293,8 +293,8 @@ def test_a_large_body_is_refused(client: TestClient[Litestar]) -> None:
 @pytest.mark.parametrize(
     ("value", "where", "message"),
     [
-        ({}, "", "Object missing required field `count`"),
-        ({"count": 1, "parts": [{}]}, "parts[0]", "Object missing required field `kind`"),
+        ({}, "", "required field `count`"),
+        ({"count": 1, "parts": [{}]}, "parts[0]", "required field `kind`"),
         ({"count": 1, "parts": [{"kind": "a", "b": 1}]}, "parts[0]", "Object contains unknown field `b`"),
         ({"count": 1, "labels": {"a": "secret"}}, "labels[...]", "Expected `int`, got `str`"),
         ([], "", "Expected `object`, got `array`"),
@@ -303,7 +303,9 @@ def test_a_large_body_is_refused(client: TestClient[Litestar]) -> None:
 def test_a_wrong_field_is_named_without_its_value(value: Any, where: str, message: str) -> None:
     with pytest.raises(BodyError, match=where.replace("[", r"\[") or "the body") as refused:
         convert_body(value, Order)
-    assert [(problem.where, problem.message) for problem in refused.value.problems] == [(where, message)]
+    (problem,) = refused.value.problems
+    assert problem.where == where
+    assert problem.message.endswith(message)
 
 
 def test_values_that_a_complaint_quotes_are_dropped() -> None:
