@@ -93,7 +93,7 @@ def test_lines_go_to_stderr_by_default() -> None:
         (BodyError(SECRET), "BodyError"),
         (CriteriaError("c", [Problem("a", SECRET)]), "CriteriaError"),
         (ConnectionResetError(104, "reset"), "ConnectionResetError: [Errno 104] reset"),
-        (OutboundFailed("h did not answer"), "OutboundFailed: h did not answer"),
+        (OutboundFailed("h is silent"), "OutboundFailed: h is silent"),
         (OutboundRefused("h is private"), "OutboundRefused: h is private"),
         (RuntimeError("x" * 1000), f"RuntimeError: {'x' * (MAX_TEXT - 14)}"),
     ],
