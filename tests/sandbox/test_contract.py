@@ -165,7 +165,7 @@ def test_numbers_up_to_the_limit_keep_their_value_and_type(number: float) -> Non
         ({"a\x00": 1}, "control characters"),
         ({"a\x1b[31m": 1}, "control characters"),
         ({"\u202e": 1}, "control characters"),
-        ({f"m{number}": 1 for number in range(MAX_METRICS + 1)}, "65 metrics; at most 64"),
+        ({f"m{number}": 1 for number in range(MAX_METRICS + 1)}, "65 metrics"),
     ],
 )
 def test_a_refusal_says_what_the_answer_is_instead(said: Any, why: str) -> None:
