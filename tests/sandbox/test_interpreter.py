@@ -118,7 +118,7 @@ def test_every_end_without_numbers_has_its_name(
 def test_code_without_its_function_is_not_supported(small: Sandbox, code: str) -> None:
     found = small.execute_sync(code, {}, LONG_MS)
     assert found.failure is Failure.UNSUPPORTED_CONSTRUCT
-    assert "metric(input, output" in found.message
+    assert all(part in found.message for part in ("metric(input", "output"))
 
 
 @pytest.mark.parametrize("parameters", ["", "input", "input, output, meta", "input, output, metadata, more"])
@@ -149,9 +149,10 @@ def test_nothing_survives_a_call(own: Interpreter, metric: Write) -> None:
         assert own.run(leaving, CONTEXT, LONG_MS) == {"mark": 2}
         own.renew()
     for name in ("mark", "answered", "space", "code", "context", "found"):
-        assert failure(own, metric(f"return {{'a': {name}}}")) == (
-            *(Failure.CRASHED, f"NameError: name '{name}' is not defined (line 2)"),
-        )
+        ending, why = failure(own, metric(f"return {{'a': {name}}}"))
+        assert ending is Failure.CRASHED
+        assert why.startswith(f"NameError: name '{name}' ")
+        assert why.endswith("(line 2)")
 
 
 def test_calls_may_follow_each_other_without_renewal(own: Interpreter, metric: Write) -> None:
@@ -163,7 +164,8 @@ def test_each_call_has_its_own_limit_of_time(own: Interpreter, metric: Write) ->
     endless, quick = metric("while True: pass"), metric("return {'a': 1}")
     for timeout_ms in (LONG_MS, 50, 60, LONG_MS, 50):
         if timeout_ms < LONG_MS:
-            assert failure(own, endless, timeout_ms) == (Failure.TIMEOUT, f"no answer within {timeout_ms} ms")
+            ending, why = failure(own, endless, timeout_ms)
+            assert (ending, why.endswith(f" {timeout_ms} ms")) == (Failure.TIMEOUT, True)
         else:
             assert own.run(quick, CONTEXT, timeout_ms) == {"a": 1}
             own.renew()
@@ -372,7 +374,7 @@ def test_a_file_that_is_not_a_program_makes_the_tier_unavailable(
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("echo 'the kernel has no\n Landlock' >&2; exit 126", "no Landlock"),
+        ("echo 'lacks\n Landlock' >&2; exit 126", "lacks Landlock"),
         ("exit 7", "exit code 7"),
         ("exit 0", "exit code 0"),
     ],
