@@ -93,7 +93,7 @@ def test_in_every_small_world_two_implementations_agree_and_verified_means_what_
         UsagePolicy(anomaly_is_permanent=True),
         UsagePolicy(totals_only=True),
     ],
-    ids=["span", "two pairs", "two pairs of a span", "permanent", "totals only"],
+    ids=["span", "two pairs", "span, two pairs", "permanent", "totals only"],
 )
 @pytest.mark.parametrize("declares_no_usage", [False, True])
 def test_in_every_smaller_world_they_agree_under_any_policy(policy: UsagePolicy, declares_no_usage: bool) -> None:
