@@ -66,7 +66,7 @@ def test_implausible_work_is_held(stall: Stall) -> None:
     shown = stall.show(contract)
     assert (shown["state"], shown["hold"]) == ("verification_pending", "0.09")
     assert "canary_leak" in shown["hold_reason"]
-    assert "`meruit holds release`" in ended.stderr
+    assert " holds release`" in ended.stderr
     assert stall.balances() == {"consumer:buyer": "-0.09", "escrow": "0.09"}
     assert error_of(stall.run, "contract", "settle", contract)["code"] == "on_hold"
 
@@ -80,7 +80,7 @@ def test_a_claim_that_the_measurement_contradicts_is_held(stall: Stall) -> None:
 def test_a_contract_paid_on_request_waits_for_the_request(stall: Stall) -> None:
     contract = stall.awarded(with_terms(settle="on_request"))
     ended = stall.complete(contract)
-    assert (ended.returncode, "`meruit contract settle`" in ended.stderr) == (0, True)
+    assert (ended.returncode, " contract settle`" in ended.stderr) == (0, True)
     assert stall.show(contract)["state"] == "verified"
     first, second = (stall.run("contract", "settle", contract) for _ in range(2))
     assert first.stdout == second.stdout
