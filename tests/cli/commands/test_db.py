@@ -103,7 +103,7 @@ def test_an_older_database_is_not_changed_by_being_looked_at(
     later_layout()
     ended = run("db", "status")
     assert (ended.returncode, ended.stderr) == (1, "")
-    assert all(part in ended.stdout for part in (OLDER, opening.HEAD, "`meruit db upgrade`"))
+    assert all(part in ended.stdout for part in (OLDER, opening.HEAD, " db upgrade`"))
     found = status(run)
     assert (found["revision"], found["outcomes"], found["current"]) == (OLDER, 1, False)
 
@@ -120,7 +120,7 @@ def test_a_database_of_an_unknown_layout_is_left_alone(run: Run, record: Callabl
     assert "outcomes" not in ended.stdout
     refused = run("db", "upgrade")
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert all(part in refused.stderr for part in (str(FILE), revision, opening.HEAD, "meruit outcome export"))
+    assert all(part in refused.stderr for part in (str(FILE), revision, opening.HEAD, " outcome export"))
     assert FILE.read_bytes() == before
 
 
@@ -193,7 +193,7 @@ def test_postgres_is_made_and_told_of_alike(
     there = ("--database-url", new_empty_postgres())
     empty = status(run, *there)
     assert (empty["exists"], empty["revision"]) == (True, None)
-    assert "`meruit db upgrade`" in run("db", "status", *there).stdout
+    assert " db upgrade`" in run("db", "status", *there).stdout
     assert run("db", "upgrade", *there).stdout.endswith(f"{opening.HEAD} (new)\n")
     record(*there)
     found = status(run, *there)
