@@ -10,7 +10,7 @@ from meruit.model.kinds import Tier
 from meruit.sandbox import selftest
 from meruit.sandbox.selftest import Examination, TrialResult
 
-HELD = TrialResult("reads a file", held=True, saw="crashed")
+HELD = TrialResult("reads files", held=True, saw="crashed")
 BROKEN = TrialResult("forks", held=False, saw="{'gained': 7}")
 
 
@@ -23,8 +23,8 @@ def test_a_sound_machine_passes(run: Run) -> None:
 
 def test_every_trial_is_shown_on_request(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selftest, "examine", lambda tier: Examination(tier, "e", True, "", [HELD]))
-    assert "reads a file" not in run("doctor").stdout
-    assert "reads a file  yes   crashed" in run("doctor", "--verbose").stdout
+    assert "reads files" not in run("doctor").stdout
+    assert "reads files  yes   crashed" in run("doctor", "--verbose").stdout
 
 
 def test_a_broken_wall_fails_and_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
