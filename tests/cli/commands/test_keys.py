@@ -210,7 +210,7 @@ def test_more_keys_than_one_page_are_all_listed(run: Run, monkeypatch: pytest.Mo
 def test_without_records_the_commands_that_create_them_are_named(run: Run) -> None:
     for command in (("list",), ("revoke", "mk_000000000000")):
         error = error_of(run, "keys", *command)
-        assert (error["code"], "`meruit keys create`" in error["message"]) == ("store_error", True)
+        assert (error["code"], " keys create`" in error["message"]) == ("store_error", True)
         assert not Path("meruit-data").exists()
 
 
