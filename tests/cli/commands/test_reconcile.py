@@ -101,7 +101,8 @@ def test_two_equal_observations_an_hour_apart_are_verified(run: Run, recorded: C
         store.close()
     ended = run("reconcile", "f", "r")
     assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "1 verified")
-    assert listed(run)[0]["verification_message"] == "✅ Data stable across 61 minute interval"
+    (found,) = listed(run)
+    assert (found["verification_status"], " 61 minute " in found["verification_message"]) == ("verified", True)
 
 
 def test_a_count_that_differs_from_the_bill_never_passes(run: Run, recorded: Callable[..., None]) -> None:
@@ -177,7 +178,7 @@ def test_ages_filter_and_a_note_says_that_no_run_is_due(run: Run, recorded: Call
     for option, value in (("--min-age", str(ENDED_MIN + 30)), ("--max-age", "1")):
         ended = run("reconcile", "f", option, value)
         assert (ended.returncode, ended.stdout) == (0, "")
-        assert "`meruit reconcile --list --verbose`" in ended.stderr
+        assert "--list --verbose`" in ended.stderr
         assert listed(run, option, value) == []
     assert len(listed(run, "--min-age", "30", "--max-age", "24")) == 1
 
@@ -215,7 +216,7 @@ def test_watching_continues_until_sigterm(
     ended = run("reconcile", "--watch")
     assert (ended.returncode, len(rounds)) == (0, 2)
     assert ended.stdout.startswith("main: 1 runs ")
-    assert "`meruit reconcile --list --verbose`" in ended.stderr
+    assert "--list --verbose`" in ended.stderr
 
 
 @pytest.mark.parametrize("option", ["--min-age", "--max-age"])
