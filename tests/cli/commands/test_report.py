@@ -154,14 +154,14 @@ def test_tasks_that_are_in_no_ratio_are_counted_with_the_reason(run: Run, write:
     done = run("report", "compare", "a", "b", "--from", write("runs.json", msgspec.json.encode(records)))
     assert done.returncode == 0
     assert re.search(r"^cost +verified +4 ", done.stdout, re.MULTILINE)
-    assert "\ncost: 3 tasks left out: 2 took nothing, of 1 it is unknown\n" in done.stdout
+    assert re.search(r"^cost: 3 tasks .*: 2 took nothing, of 1 .*unknown$", done.stdout, re.MULTILINE)
     assert "tokens: " not in done.stdout
     run("report", "build", "-o", "page.html", "--from", "runs.json")
-    assert "3 tasks left out: 2 took nothing, of 1 it is unknown" in Path("page.html").read_text(encoding="utf-8")
+    assert re.search(r"3 tasks [^<]*: 2 took nothing, of 1 [^<]*unknown", Path("page.html").read_text(encoding="utf-8"))
     free = [recorded(agent, "t", cost="0" if agent == "a" else None) for agent in ("a", "b")]
     free += [recorded(agent, f"u{task}", cost="0.5") for agent in ("a", "b") for task in range(2)]
     done = run("report", "compare", "a", "b", "--from", write("runs.json", msgspec.json.encode(free)))
-    assert "cost: 1 task left out: of 1 it is unknown" in done.stdout
+    assert re.search(r"^cost: 1 task .*: of 1 .*unknown$", done.stdout, re.MULTILINE)
 
 
 # What a file claims of its runs.
@@ -244,7 +244,7 @@ def test_a_cost_below_nothing_or_beyond_number_is_refused_by_name(run: Run, amou
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
-        (("build",), "-o FILE.html"),
+        (("build",), "FILE.html"),
         (("build", "-o", "x.json"), ".json"),
         (("build", "-o", "-", "--json"), "--json"),
         (("compare", "a", "a"), "agent"),
