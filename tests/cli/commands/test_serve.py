@@ -56,7 +56,7 @@ def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com"])
 def test_other_machines_are_not_served_without_a_key(run: Run, host: str) -> None:
     message = error_of(run, "serve", "--host", host, "--port", "0")["message"]
-    assert all(part in message for part in (host, "`meruit keys create NAME --role admin`"))
+    assert all(part in message for part in (host, "keys create ", "--role admin"))
 
 
 @pytest.mark.parametrize(
