@@ -115,7 +115,7 @@ def test_closed_standard_input_is_an_empty_file(run: Run, write: Write, monkeypa
         (b'"done"', '{"text": "…"}'),
         (b"3", "number"),
         (b"3.5", "number"),
-        (b"true", "true or false"),
+        (b"true", "or false"),
         (b"null", "null"),
         (b'{"text": NaN}', "line 1 column 10"),
         (b'{"n": 1e999}', "infinity"),
