@@ -101,9 +101,9 @@ def test_a_database_that_does_not_answer_is_unavailable(run: Run) -> None:
 
 
 def test_an_unreachable_system_is_exit_code_3(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    raise_in_verify(monkeypatch, Unreachable("the grader did not answer"))
+    raise_in_verify(monkeypatch, Unreachable("grader offline"))
     error = error_of(run, *VERIFY, exit_code=ExitCode.COULD_NOT_VERIFY)
-    assert (error["code"], error["message"]) == ("unreachable", "the grader did not answer")
+    assert (error["code"], error["message"]) == ("unreachable", "grader offline")
 
 
 def test_a_full_disk_is_an_io_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
