@@ -39,7 +39,15 @@ from tests.outcomes.making import (
 from tests.postgres import Server
 from tests.store.layouts import LATER, LATER_TABLE, stamp, use_later_layout
 
-from meruit.errors import IdempotencyConflict, MeruitError, NotFound, StoreError, StoreUnavailable, UnknownLayout
+from meruit.errors import (
+    IdempotencyConflict,
+    MeruitError,
+    NotFound,
+    StoreError,
+    StoreUnavailable,
+    TooManyEntries,
+    UnknownLayout,
+)
 from meruit.log.commitment import matches
 from meruit.log.entries import EvidenceEntry, VerdictEntry, criteria_digest_of, read_entry
 from meruit.log.merkle import Frontier, inclusion_proof, is_consistent, is_included, leaf_hash
@@ -278,7 +286,7 @@ def test_a_layout_that_is_not_known_is_refused(store_location: Location, revisio
             use(store_location)
         assert all(part in str(refused.value) for part in (store_location.display_name, revision, opening.HEAD))
         # What to do: save the records with the version that made them.
-        assert "meruit outcome export" in str(refused.value)
+        assert " outcome export" in str(refused.value)
     found = opening.status(store_location)
     assert (found.revision, found.is_current, found.is_known, found.outcomes) == (revision, False, False, 0)
 
@@ -403,7 +411,7 @@ def test_one_contract_can_name_several_outcomes(store: Store) -> None:
         assert [read_entry(entry.body).outcome for entry in entries] == [  # type: ignore[union-attr]  # of contracts all
             one.id for one in several for _ in range(2)
         ]
-        with pytest.raises(StoreError, match="a bundle carries"):
+        with pytest.raises(TooManyEntries):
             audit.window(connection, "acme", "c1", 1, audit.MAX_WINDOW + 1)
 
 
@@ -667,7 +675,7 @@ def test_closing_writes_what_waits(store: Store) -> None:
 
 def test_more_callers_than_can_wait_are_refused_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "MAX_WAITING", 3)
-    with pytest.raises(StoreUnavailable, match="callers wait for the database already"):
+    with pytest.raises(StoreUnavailable, match=r"^3 callers "):
         together(store, [audit.write_nothing] * 4)
     monkeypatch.undo()
     recorded(store, outcome(store))
@@ -839,7 +847,7 @@ def test_a_log_that_was_tampered_with_proves_nothing(store: Store) -> None:
     recorded(store, *(outcome(store) for _ in range(5)))
     with store.database.writer.begin() as connection:
         connection.execute(tables.log_leaves.delete().where(tables.log_leaves.c.seq == 2))
-    with store.database.reading() as connection, pytest.raises(StoreError, match="restore it from a copy"):
+    with store.database.reading() as connection, pytest.raises(StoreError, match=" lacks 1 of "):
         inclusion_proof(0, 8, Tiles(connection).subtree)
 
 
@@ -1077,7 +1085,7 @@ def test_evidence_that_was_changed_is_noticed(store: Store) -> None:
     recorded(store, new)
     with store.database.writer.begin() as connection:
         connection.execute(tables.blobs.update().values(content=b"{}"))
-    with store.database.reading() as connection, pytest.raises(StoreError, match="changed after it was recorded"):
+    with store.database.reading() as connection, pytest.raises(StoreError, match=" changed "):
         outcomes.evidence(connection, Scope("acme"), new.id, store.blobs)
 
 
@@ -1086,7 +1094,7 @@ def test_evidence_that_is_gone_is_noticed(store: Store) -> None:
     recorded(store, new)
     with store.database.writer.begin() as connection:
         connection.execute(tables.blobs.delete())
-    with store.database.reading() as connection, pytest.raises(StoreError, match="is not in the store"):
+    with store.database.reading() as connection, pytest.raises(StoreError, match=" not in "):
         outcomes.evidence(connection, Scope("acme"), new.id, store.blobs)
 
 
