@@ -1,6 +1,7 @@
 """An agent over real HTTP, behind the gate: what its model hands in is rejected, revised and passed, come what may."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -48,7 +49,7 @@ class Answer(BaseModel):
         if self.total < 0:
             raise VerificationRejected("no amount is negative", code="negative", retryable=False)
         if self.total != agent_ctx.payload.get("sum", 5):
-            raise VerificationRejected(f"{self.total} is not the sum", code="wrong_sum", metadata={"off": ["total"]})
+            raise VerificationRejected(f"{self.total} is wrong", code="wrong_sum", metadata={"off": ["total"]})
         return Bill(total=self.total)
 
 
@@ -183,7 +184,7 @@ def test_a_rejection_is_the_reply_to_the_call_that_handed_in(work: Work, stream:
     assert replied["content"] == worked.submissions[0].feedback
     assert replied["content"].splitlines() == [
         '<verification_rejected code="wrong_sum" retryable="true">',
-        "Summary: 4 is not the sum",
+        "Summary: 4 is wrong",
         "Off:",
         "- total",
         "Attempt 1 was rejected; 4 are left.",
@@ -215,7 +216,7 @@ def test_as_many_rejections_as_the_budget_has_end_the_run(work: Work) -> None:
     assert worked.run.verification.attempts_used == 3
     assert worked.run.usage == Usage(30, 15, 6, 3)
     assert worked.events[-2:] == [EventType.VERIFICATION_EXHAUSTED, EventType.AGENT_RUN_FAILED]
-    assert "2 is not the sum" in [*worked.replies().values()][-1]
+    assert "2 is wrong" in [*worked.replies().values()][-1]
 
 
 def test_the_same_again_and_again_ends_the_run_without_a_budget_used(work: Work) -> None:
@@ -236,7 +237,7 @@ def test_a_payload_of_another_shape_is_repaired_without_an_attempt(work: Work, s
     assert (worked.run.status, worked.run.verification.attempts_used) == (RunState.COMPLETED, 0)
     assert [one.outcome for one in worked.submissions] == ["schema_error", "schema_error", "passed"]
     shape, json_text = worked.replies().values()
-    assert "total: Input should be a valid integer" in shape
+    assert re.search(r"total: .*integer", shape)
     assert "Invalid JSON" in json_text
 
 
