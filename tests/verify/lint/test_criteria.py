@@ -15,6 +15,8 @@ from meruit.verify.engine import VerificationEngine
 from meruit.verify.lint.criteria import Gold, LintReport, Severity, lint, null_agents
 from meruit.verify.lint.mutations import MAX_SIZE
 
+_, EMPTY_TEXT, ECHO = null_agents({})
+
 
 def criterion(**changes: Any) -> dict[str, Any]:
     return {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 2, **changes}
@@ -45,8 +47,8 @@ def test_criteria_that_ask_for_work_hold() -> None:
     assert (found.ok, found.findings, found.gold, found.mutants_tried) == (True, [], None, 0)
     assert found.null_agents == {
         "{}": "inconclusive",
-        "an empty text": "fail",
-        "an echo of the input": "fail",
+        EMPTY_TEXT: "fail",
+        ECHO: "fail",
     }
 
 
@@ -54,13 +56,13 @@ def test_an_empty_text_must_not_pass() -> None:
     found = report(criterion(comparison="lte", threshold=100))
     assert not found.ok
     assert found.findings[0].code == "null_agent_passes"
-    assert found.null_agents["an empty text"] == "pass"
+    assert found.null_agents[EMPTY_TEXT] == "pass"
 
 
 def test_an_agent_that_echoes_its_input_must_not_pass() -> None:
     found = report(criterion(), work_input={"question": "what is it", "n": 3})
     assert codes(found) == ["null_agent_passes"]
-    assert found.null_agents["an echo of the input"] == "pass"
+    assert found.null_agents[ECHO] == "pass"
 
 
 def test_an_agent_that_is_only_fast_must_not_pass() -> None:
