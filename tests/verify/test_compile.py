@@ -1,5 +1,6 @@
 """Compiled criteria: kept, shared between threads, and independent of what they were made from."""
 
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -52,8 +53,8 @@ def test_criteria_compiled_by_another_engine_are_refused() -> None:
 
 def test_a_bad_criterion_is_named_in_the_error_result() -> None:
     result = VerificationEngine().verify_sync("c", {}, {}, {"criteria": [{**WORDS, "comparison": "gtee"}]}, {})
-    assert result.reasons[0].message.startswith("criteria[0].comparison: expected one of 'gte'")
-    assert "(did you mean 'gte'?)" in result.reasons[0].message
+    assert result.reasons[0].code is ReasonCode.BAD_INPUT
+    assert re.match(r"criteria\[0\]\.comparison: .*'gte', .*'gtee' \(.*'gte'\?\)$", result.reasons[0].message)
 
 
 def test_criteria_in_use_stay_compiled() -> None:
