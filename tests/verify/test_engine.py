@@ -95,7 +95,7 @@ def test_absent_latency_is_missing_and_never_fast() -> None:
     assert only(result).status is Status.INDETERMINATE
     assert only(result).cause is Cause.METRIC_MISSING
     assert (result.verdict, result.success) == (Verdict.INCONCLUSIVE, False)
-    assert "Metric not found" in (only(result).error or "")
+    assert "duration_ms" in (only(result).error or "")
 
 
 def test_bleu_is_computed_without_any_extra_import() -> None:
