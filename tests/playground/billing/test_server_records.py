@@ -141,11 +141,11 @@ def test_the_end_of_a_range_is_in_it(server: ProviderServer, client: httpx.Clien
 @pytest.mark.parametrize(
     ("params", "status", "says"),
     [
-        ({"end_date": None}, 500, "does not match format"),
-        ({"start_date": "2026-09-01"}, 500, "does not match format"),
-        ({"page": "0"}, 422, "greater than or equal to 1"),
+        ({"end_date": None}, 500, "match format"),
+        ({"start_date": "2026-09-01"}, 500, "match format"),
+        ({"page": "0"}, 422, "equal to 1"),
         ({"page": "x"}, 422, "valid integer"),
-        ({"page_size": "101"}, 422, "less than or equal to 100"),
+        ({"page_size": "101"}, 422, "equal to 100"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(client: httpx.Client, params: dict[str, Any], status: int, says: str) -> None:
