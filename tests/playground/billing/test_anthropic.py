@@ -160,10 +160,11 @@ def test_what_cannot_be_meant_is_refused(client: httpx.Client, path: str, params
 
 
 def test_a_start_and_a_version_are_required(client: httpx.Client) -> None:
-    assert client.get(MESSAGES).json()["error"]["message"] == "starting_at: Field required"
+    assert client.get(MESSAGES).json()["error"]["message"].startswith("starting_at: ")
     del client.headers["anthropic-version"]
     bare = client.get(MESSAGES)
-    assert (bare.status_code, bare.json()["error"]["message"]) == (400, "anthropic-version: header is required")
+    assert bare.status_code == 400
+    assert bare.json()["error"]["message"].startswith("anthropic-version: ")
 
 
 def test_each_refusal_has_its_type(server: ProviderServer, client: httpx.Client) -> None:
