@@ -168,7 +168,7 @@ def test_what_cannot_be_meant_is_refused(
 
 def test_a_start_is_required(client: httpx.Client) -> None:
     error = client.get(COMPLETIONS).json()["error"]
-    assert error["message"] == "Missing required parameter: 'start_time'."
+    assert (error["param"], error["code"]) == ("start_time", "missing_required_parameter")
 
 
 def test_the_end_may_be_now(client: httpx.Client) -> None:
