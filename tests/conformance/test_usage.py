@@ -1023,9 +1023,7 @@ def test_an_attribution_run_has_the_columns_of_its_row(here: Place) -> None:
         ({"steps": 0}, None),
     ],
 )
-def test_a_run_that_declares_no_usage_counts_zero(
-    here: Place, run: dict[str, Any], said: int | None
-) -> None:
+def test_a_run_that_declares_no_usage_counts_zero(here: Place, run: dict[str, Any], said: int | None) -> None:
     here.write(here.record(**run))
     assert here.row().local_input == said
 

@@ -140,6 +140,7 @@ def test_an_account_without_transactions_is_empty(stall: Stall) -> None:
 def test_a_statement_that_is_cut_says_so(stall: Stall, monkeypatch: pytest.MonkeyPatch) -> None:
     stall.settled()
     monkeypatch.setattr("meruit.contracts.store.ledger.MAX_LINES", 1)
+    monkeypatch.setattr("meruit.contracts.records.MAX_LINES", 1)
     assert " 1 " in stall.run("ledger", "statement", "consumer:buyer").stderr
 
 

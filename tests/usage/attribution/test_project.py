@@ -23,6 +23,7 @@ from meruit.model.metering import (
 )
 from meruit.model.time import from_micros, to_micros
 from meruit.model.usage import Assurance, Cohort, Observation, Tokens, UsageCode, sum_tokens
+from meruit.usage.attribution import columns
 from meruit.usage.attribution import project as projecting
 from meruit.usage.attribution.cohorts import GUARD, AccountCohorts, CohortSpan
 from meruit.usage.attribution.columns import OPEN
@@ -820,6 +821,13 @@ def test_what_was_not_asked_for_whole_is_not_taken_for_a_change() -> None:
     runs = [light(named("in", at(0), at(1)), Tokens(9, 1, 1)), light(named("out", at(5), at(6)), Tokens(9, 1, 1))]
     provider = counted(row(0), window=Window(at(0), at(5)))
     assert [one.run.id for one in passed(runs, provider).due] == ["in"]
+
+
+def test_columns_can_grow_while_what_was_read_of_them_is_kept() -> None:
+    provider = counted(*(row(n) for n in range(3)))
+    kept = columns._to_array(provider._key_codes)
+    provider.add([row(4)])
+    assert (len(kept), len(provider._key_codes)) == (3, 4)
 
 
 def test_what_moves_for_runs_that_share_moves_for_each_of_them() -> None:

@@ -202,10 +202,8 @@ def _summable(column: Numbers) -> Numbers:
 
 
 def _to_array(column: "Column | Numbers") -> Numbers:
-    """A view of the column's memory."""
-    if isinstance(column, np.ndarray):
-        return column
-    return np.frombuffer(column, np.int64) if column else np.zeros(0, np.int64)
+    """A copy of the column: an array cannot grow while a view of it is alive anywhere, in a kept frame for example."""
+    return column if isinstance(column, np.ndarray) else np.array(column, np.int64)
 
 
 def _to_column(numbers: Numbers) -> Column:
