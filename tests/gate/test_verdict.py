@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.errors import VerificationExhausted, VerificationRejected
-from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict, VerifierVerdict, parse_verdict
+from meruit.gate.verdict import (
+    Acceptance,
+    Rejection,
+    SystemErrorVerdict,
+    VerifierVerdict,
+    failure_message,
+    parse_verdict,
+)
 
 json_values: st.SearchStrategy[Any] = st.recursive(
     st.none()
@@ -103,3 +110,11 @@ def test_what_was_said_is_read_back_as_it_was_kept(one: VerifierVerdict) -> None
 def test_what_no_verifier_says_is_not_read(written: bytes) -> None:
     with pytest.raises(msgspec.ValidationError):
         parse_verdict(written)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "message"),
+    [(Acceptance(), None), (Rejection("too short"), "too short"), (SystemErrorVerdict("no answer"), "no answer")],
+)
+def test_only_a_pass_has_no_failure_message(verdict: VerifierVerdict, message: str | None) -> None:
+    assert failure_message(verdict) == message
