@@ -41,7 +41,9 @@ def summary_of(command: click.Command) -> str:
 
 
 def help_of(command: click.Command, name: str | None = None) -> list[str]:
-    context = click.Context(command, info_name=name or command.name, terminal_width=COLUMNS)
+    # A command keeps the help option of the first context that asks for it, so it must be the real one.
+    names = meruit.context_settings["help_option_names"]
+    context = click.Context(command, info_name=name or command.name, terminal_width=COLUMNS, help_option_names=names)
     return command.get_help(context).splitlines()
 
 

@@ -1,6 +1,6 @@
 """Runs hostile snippets against one tier and says, from facts of the world alone, whether its walls held.
 
-    python -m tests.faults.hostile --tier python-full --user nobody [--part 1/3] [--some] [--only NAME ...]
+    python -m tests.faults.hostile --tier python-full --user nobody [--part 1/3] [--some] [--seed N] [--only NAME ...]
 
 One JSON line for each snippet; the exit code is 1 when anything broke, and 77 when this machine lets nobody try.
 """
@@ -54,7 +54,7 @@ HUNGRY = {Kind.MEMORY, Kind.ZIP_BOMB, Kind.POW, Kind.HUGE, Kind.FORMAT, Kind.REP
 EXHAUSTING = HUNGRY | {Kind.RECURSION, Kind.PARSER, Kind.PRINTING, Kind.PYTHON_LOOP, Kind.C_LOOP}
 """What is stopped by a limit, which is the same for every user; each takes until the limit is met."""
 SOME = 4
-"""One in so many of these is tried where another user tries all."""
+"""One in so many of these is tried, unless all are asked for."""
 WARM_CALLS = 12
 HOST_LIMIT_BYTES = 4 * 2**30
 """A host that evaluates a bomb itself ends here, and not with the machine."""
@@ -148,6 +148,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--user", choices=["self", "nobody"], default="self")
     parser.add_argument("--part", default="1/1", help="the second of three parts is 2/3")
     parser.add_argument("--some", action="store_true", help="of those that exhaust something, only one in four")
+    parser.add_argument("--seed", type=int, default=0, help="which of them")
     parser.add_argument("--only", nargs="*", default=[], help="these snippets only")
     return parser.parse_args()
 
@@ -165,16 +166,20 @@ def _start_anew(user: str) -> NoReturn:
     os.execve(sys.executable, [sys.executable, "-m", "tests.faults.hostile", *sys.argv[1:]], environment)
 
 
-def chosen(tier: str, part: str, only: Collection[str] = (), *, some: bool = False) -> list[Snippet]:
-    """The snippets of a part: neighbours stay neighbours."""
+def chosen(tier: str, part: str, only: Collection[str] = (), *, some: bool = False, seed: int = 0) -> list[Snippet]:
+    """The snippets of a part, in order; with `some`, a sample of those that exhaust something."""
     number, parts = (int(side) for side in part.split("/"))
     every = EXPRESSIONS if tier == EXPR else SNIPPETS
     found = [snippet for snippet in every if not only or snippet.name in only]
     if some:
         seen: Counter[Kind] = Counter()
         # The first of each kind is always among them.
-        found = [each for each in found if each.kind not in EXHAUSTING or _nth(seen, each.kind) % SOME == 0]
+        found = [each for each in found if each.kind not in EXHAUSTING or _is_sampled(_nth(seen, each.kind), seed)]
     return found[len(found) * (number - 1) // parts : len(found) * number // parts]
+
+
+def _is_sampled(place: int, seed: int) -> bool:
+    return place == 0 or place % SOME == seed % SOME
 
 
 def _nth(seen: "Counter[Kind]", kind: Kind) -> int:
@@ -191,7 +196,8 @@ def _reports(world: World, options: argparse.Namespace) -> Iterator[dict[str, An
     if warm:
         yield {"name": "warm-up", "tier": options.tier, "user": user, "ok": False, "why": warm}
         return
-    for number, snippet in enumerate(chosen(options.tier, options.part, options.only, some=options.some)):
+    picked = chosen(options.tier, options.part, options.only, some=options.some, seed=options.seed)
+    for number, snippet in enumerate(picked):
         line = bench.run(snippet, in_a_loop=number % 2 == 1)
         # A machine that paused makes an answer late, or cuts an attack short, once; a wall that leaks does so twice.
         if line["why"] and all(why.startswith((LATE, OUT_OF_TIME)) for why in line["why"]):

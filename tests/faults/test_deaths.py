@@ -1,18 +1,16 @@
 """What was acknowledged survives the death of the process that wrote it, at every point of the write path."""
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.faults.started import run
+from tests.sampling import IN_FULL, seed
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
 SHARDS = 1
-IN_FULL = "MERUIT_DEATHS" in os.environ
-"""`make endurance` asks for all of them."""
 SQLITE_DEATHS = 500 if IN_FULL else 120
 """Beside those on the way of money; `tests.faults.deaths` dies as often as it is told."""
 POSTGRES_DEATHS = 200 if IN_FULL else 60
@@ -32,8 +30,8 @@ STATEMENTS = {
 """The kinds of statement that the write path has."""
 
 
-def survived(folder: Path, url: str, deaths: int, seed: int, statements: set[str]) -> None:
-    said = run("deaths", str(folder), url, str(deaths), str(seed), patience_s=PATIENCE_S)
+def survived(folder: Path, url: str, deaths: int, shard: int, statements: set[str]) -> None:
+    said = run("deaths", str(folder), url, str(deaths), str(seed() + shard), patience_s=PATIENCE_S)
     assert said.code == 0, said
     # Any: what a script says is JSON.
     found: dict[str, Any] = json.loads(said.out)
@@ -50,9 +48,9 @@ def survived(folder: Path, url: str, deaths: int, seed: int, statements: set[str
         assert set(found["hits"]) == points, (points ^ set(found["hits"]), found)
 
 
-@pytest.mark.parametrize("seed", range(SHARDS))
-def test_nothing_acknowledged_is_lost_doubled_or_halved_on_sqlite(tmp_path: Path, seed: int) -> None:
-    survived(tmp_path, "", SQLITE_DEATHS, seed, STATEMENTS | {"BEGIN"})
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_nothing_acknowledged_is_lost_doubled_or_halved_on_sqlite(tmp_path: Path, shard: int) -> None:
+    survived(tmp_path, "", SQLITE_DEATHS, shard, STATEMENTS | {"BEGIN"})
 
 
 def test_nothing_acknowledged_is_lost_doubled_or_halved_on_postgres(tmp_path: Path, postgres_url: str) -> None:

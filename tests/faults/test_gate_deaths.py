@@ -1,7 +1,6 @@
 """Wherever the worker of a gated run dies, the run ends as if nobody had: counted once, told once, verified once."""
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,10 +8,9 @@ from typing import Any
 import pytest
 from tests.faults.gate_stories import Move, Story, expected, told_stories
 from tests.faults.started import run
+from tests.sampling import IN_FULL, seed
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
-IN_FULL = "MERUIT_DEATHS" in os.environ
-"""`make endurance` asks for all of them."""
 SQLITE_DEATHS, POSTGRES_DEATHS, DBOS_DEATHS = (340, 120, 60) if IN_FULL else (90, 24, 8)
 PATIENCE_S = 600
 WRITTEN = (
@@ -30,7 +28,7 @@ KINDS = {
 
 # Any: what a script says is JSON.
 def told(folder: Path, url: str, engine: str, deaths: int, *naive: str) -> dict[str, Any]:
-    said = run("gate_deaths", str(folder), url, engine, str(deaths), "1", *naive, patience_s=PATIENCE_S)
+    said = run("gate_deaths", str(folder), url, engine, str(deaths), str(seed()), *naive, patience_s=PATIENCE_S)
     assert said.code == 0, said
     found: dict[str, Any] = json.loads(said.out)
     return found

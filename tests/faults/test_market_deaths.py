@@ -1,17 +1,15 @@
 """Wherever a process dies between work and payment, money is conserved, and nothing is lost or paid twice."""
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.faults.started import run
+from tests.sampling import IN_FULL
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
-IN_FULL = "MERUIT_DEATHS" in os.environ
-"""`make endurance` asks for all of them; what every change is put to takes a thirtieth."""
 SHARDS = 4 if IN_FULL else 1
 SQLITE_DEATHS = 1_255 if IN_FULL else 155
 """In each shard: 5,020 in all, or 155: every step twice."""

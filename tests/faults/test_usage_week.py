@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import sys
 from collections import Counter
 from datetime import timedelta
@@ -13,6 +12,7 @@ from tests.faults import usage_doomed
 from tests.faults.started import run
 from tests.faults.usage_week import MONDAY, Week, check, kept
 from tests.faults.usage_world import DAY, HOUR, MODEL, World
+from tests.sampling import IN_FULL
 
 from meruit.errors import FetchError
 from meruit.model.usage import UsageStatus
@@ -20,7 +20,6 @@ from meruit.playground.billing.server import ProviderServer
 from meruit.store.location import Location
 from meruit.store.store import Store, utc_now
 
-IN_FULL = "MERUIT_DEATHS" in os.environ
 RUNS, MORTALITY, DEATHS = (10_000, 0.8, 150) if IN_FULL else (1_000, 0.6, 45)
 """Of the week: runs, how often a round is somebody's last, and how many deaths there are at least."""
 POINTS = 8
