@@ -293,9 +293,11 @@ def test_a_cancelled_call_leaves_the_box_usable(box: Sandbox, tier: str) -> None
         for task in tasks:
             task.cancel()
         ended = await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(isinstance(end, asyncio.CancelledError) for end in ended)
+        # On a machine that pauses, a call may reach its own limit before it is cancelled; none gives a value.
+        late = [end for end in ended if not isinstance(end, asyncio.CancelledError)]
+        assert all(isinstance(end, dict) and not end.get("metrics") for end in late)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(box.execute(ENDLESS, {}, 300), 0.01)
+            await asyncio.wait_for(box.execute(ENDLESS, {}, 3_000), 0.01)
         assert await box.execute(ECHO[tier], {"output": 5}, LONG_MS) == {"metrics": {"value": 5}}
 
     asyncio.run(cancelling())
