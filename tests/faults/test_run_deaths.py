@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from tests.faults.started import run
-from tests.sampling import seed
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
 SQLITE_DEATHS, POSTGRES_DEATHS = 60, 30
@@ -17,7 +16,7 @@ STEPS = {"none", "pending", "running"}
 
 
 def survived(folder: Path, url: str, deaths: int) -> None:
-    said = run("run_deaths", str(folder), url, str(deaths), str(seed()), patience_s=PATIENCE_S)
+    said = run("run_deaths", str(folder), url, str(deaths), "1", patience_s=PATIENCE_S)
     assert said.code == 0, said
     # Any: what a script says is JSON.
     found: dict[str, Any] = json.loads(said.out)
