@@ -42,6 +42,39 @@ def grid(tasks: int, **agents: Sequence[str | None]) -> list[UsageRecord]:
     ]
 
 
+# Imported counts.
+
+
+def imported(record: UsageRecord) -> UsageRecord:
+    return msgspec.structs.replace(record, verdict=msgspec.structs.replace(record.verdict, reported_by="file"))
+
+
+def test_verified_figures_are_the_providers_alone() -> None:
+    records = [recorded("a", "t1", cost="1"), imported(recorded("a", "t2", cost="5"))]
+    report = build_report(records)
+    assert (report.runs, report.verified, report.imported, report.include_imported) == (2, 1, 1, False)
+    assert of(report, "a").verified == 1
+    assert [(one.run, one.status, one.imported) for one in report.excluded] == [("a/t2/1", VERIFIED, True)]
+    assert [(one.by_code, one.imported) for one in report.exclusions] == [({"imported": 1}, 1)]
+    assert [(one.verified, one.quoted.total) for one in report.ledger] == [(True, Decimal(1)), (False, Decimal(5))]
+    assert [(one.runs, one.without) for one in report.waterfalls] == [(1, 1)]
+
+
+def test_imported_figures_are_counted_when_asked_for_and_the_data_say_so() -> None:
+    records = [recorded("a", "t1", cost="1"), imported(recorded("a", "t2", cost="5"))]
+    report = build_report(records, include_imported=True)
+    assert (report.verified, report.imported, report.include_imported) == (2, 1, True)
+    assert report.excluded == ()
+    assert sum("--include-imported" in one for one in report.notes) == 1
+    assert report.digest == build_report(records).digest
+
+
+def test_a_run_that_is_not_verified_keeps_its_rule_when_imported() -> None:
+    report = build_report([imported(recorded("a", status=WARNING))])
+    assert [(one.code, one.imported) for one in report.excluded] == [("incomplete", True)]
+    assert report.exclusions[0].by_code == {"incomplete": 1}
+
+
 # Properties.
 
 

@@ -9,12 +9,18 @@ from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple
 
+import msgspec
+
 from meruit.errors import ReportError
 from meruit.model.metering import UsageRecord
 from meruit.model.prices import RunCosts
 from meruit.model.record import Record
 from meruit.model.usage import Assurance, Tokens, UsageCode, UsageStatus
 from meruit.reports.statistics import fisher, holm
+
+IMPORTED = "imported"
+"""The rule that excludes a run which is verified by a file only."""
+_NOT_ASKED = "; imported from a file, the provider was not asked"
 
 
 class CostKind(StrEnum):
@@ -42,13 +48,19 @@ class ReportRow(NamedTuple):
     ledger: RunCosts
     attempts: int
     withdrawn: int
+    imported: bool
+    """Whether an observation that decided was read from a file, so that the provider was not asked."""
+    is_verified: bool
+    """Whether its tokens are counted as verified: by the provider alone, unless imported counts were asked for."""
     digest: str
     """Digest of the whole record."""
 
     @property
-    def is_verified(self) -> bool:
-        """Whether its tokens are verified."""
-        return self.status is UsageStatus.VERIFIED
+    def exclusion(self) -> str:
+        """The rule by which it is excluded from tokens and cost; empty where it is counted."""
+        if self.is_verified:
+            return ""
+        return IMPORTED if self.status is UsageStatus.VERIFIED else str(self.code)
 
     def cost(self, kind: CostKind, currency: str) -> Decimal | None:
         """The cost; None where it is unknown or in another currency."""
@@ -68,6 +80,9 @@ class ExclusionCount(Record, frozen=True):
     share: float
     by_status: dict[str, int]
     by_code: dict[str, int]
+    """By rule; `imported` for runs that are verified by a file only."""
+    imported: int = 0
+    """How many of all its runs have a count from a file."""
     p: float | None = None
     """The probability that its share differs so much from the other agents' by chance (Fisher)."""
     p_holm: float | None = None
@@ -84,11 +99,14 @@ class ExcludedRun(Record, frozen=True):
     message: str
     finished: bool
     success: bool | None
+    imported: bool = False
+    """Whether its count comes from a file."""
 
 
-def to_report_row(record: UsageRecord) -> ReportRow:
-    """Reduce a record to a row."""
+def to_report_row(record: UsageRecord, *, include_imported: bool = False) -> ReportRow:
+    """Reduce a record to a row; `include_imported` counts what is verified by a file only."""
     run, verdict = record.run, record.verdict
+    imported = bool(verdict.reported_by)
     return ReportRow(
         agent=run.framework,
         task=run.task,
@@ -104,15 +122,19 @@ def to_report_row(record: UsageRecord) -> ReportRow:
         ledger=record.ledger,
         attempts=record.attempts,
         withdrawn=verdict.withdrawn,
+        imported=imported,
+        is_verified=verdict.status is UsageStatus.VERIFIED and (include_imported or not imported),
         digest=hashlib.sha256(record.to_json()).hexdigest(),
     )
 
 
-def unique_rows(records: Iterable[UsageRecord]) -> Iterator[tuple[UsageRecord, ReportRow]]:
+def unique_rows(
+    records: Iterable[UsageRecord], *, include_imported: bool = False
+) -> Iterator[tuple[UsageRecord, ReportRow]]:
     """Return each run once; raises ReportError for a run with two different contents."""
     seen: dict[str, str] = {}
     for record in records:
-        row = to_report_row(record)
+        row = to_report_row(record, include_imported=include_imported)
         before = seen.get(row.id)
         if before is None:
             seen[row.id] = row.digest
@@ -144,9 +166,19 @@ def clusters(rows: Sequence[ReportRow]) -> list[list[ReportRow]]:
 
 
 def list_exclusions(rows: Iterable[ReportRow]) -> tuple[ExcludedRun, ...]:
-    """List every run that is not verified."""
+    """List every run that is not counted as verified."""
     return tuple(
-        ExcludedRun(row.id, row.agent, row.task, row.status, row.code, row.message, row.finished, row.success)
+        ExcludedRun(
+            row.id,
+            row.agent,
+            row.task,
+            row.status,
+            row.code,
+            row.message + (_NOT_ASKED if row.imported else ""),
+            row.finished,
+            row.success,
+            row.imported,
+        )
         for row in sorted(rows)
         if not row.is_verified
     )
@@ -166,9 +198,7 @@ def exclusion_counts(agents: dict[str, list[ReportRow]]) -> tuple[ExclusionCount
     if not chances:
         return tuple(counts)
     return tuple(
-        ExclusionCount(
-            one.agent, one.runs, one.verified, one.excluded, one.share, one.by_status, one.by_code, p, p_holm
-        )
+        msgspec.structs.replace(one, p=p, p_holm=p_holm)
         for one, p, p_holm in zip(counts, chances, adjusted, strict=True)
     )
 
@@ -182,5 +212,6 @@ def _count_exclusions(agent: str, rows: Sequence[ReportRow]) -> ExclusionCount:
         len(out),
         len(out) / len(rows),
         dict(sorted(Counter(str(row.status) for row in out).items())),
-        dict(sorted(Counter(str(row.code) for row in out).items())),
+        dict(sorted(Counter(row.exclusion for row in out).items())),
+        sum(row.imported for row in rows),
     )

@@ -70,6 +70,8 @@ class TimelineObservation(Record, frozen=True):
     minutes: float
     kind: TimelineObservationKind
     summary: str
+    imported: bool = False
+    """Whether it was read from a file."""
 
 
 class TimelineChange(Record, frozen=True):
@@ -89,6 +91,8 @@ class TimelineRow(Record, frozen=True):
     status: UsageStatus
     observations: tuple[TimelineObservation, ...]
     changes: tuple[TimelineChange, ...]
+    imported: bool = False
+    """Whether its status rests on a file."""
 
 
 class Timeline(Record, frozen=True):
@@ -99,6 +103,8 @@ class Timeline(Record, frozen=True):
     withdrawn: int
     by_status: dict[str, int]
     rows: tuple[TimelineRow, ...]
+    imported: int = 0
+    """Runs whose status rests on a file, of any status."""
 
 
 class DiscrepancyCause(StrEnum):
@@ -238,6 +244,7 @@ def timeline(rows: Sequence[ReportRow], chosen: Iterable[UsageRecord], attempts:
         sum(row.withdrawn for row in rows),
         {str(status): counts.count(status) for status in UsageStatus if status in counts},
         tuple(_row(record, attempts(record.run.id)) for record in chosen),
+        sum(row.imported for row in rows),
     )
 
 
@@ -265,15 +272,18 @@ def _row(record: UsageRecord, attempts: Sequence[Observation]) -> TimelineRow:
         record.verdict.status,
         tuple(_timeline_observation(one, ended) for one in sorted(attempts, key=lambda one: (one.at, one.id))),
         tuple(changes),
+        bool(record.verdict.reported_by),
     )
 
 
 def _timeline_observation(observation: Observation, ended: datetime | None) -> TimelineObservation:
-    minutes = _minutes(observation.at, ended)
+    minutes, imported = _minutes(observation.at, ended), bool(observation.reported_by)
     if observation.total is None or observation.error is not None:
-        return TimelineObservation(minutes, TimelineObservationKind.ERROR, str(observation.error or "no result"))
+        said = str(observation.error or "no result")
+        return TimelineObservation(minutes, TimelineObservationKind.ERROR, said, imported)
     kind = TimelineObservationKind.COUNT if observation.total.total else TimelineObservationKind.ZERO
-    return TimelineObservation(minutes, kind, f"{observation.total.input:,} in, {observation.total.output:,} out")
+    said = f"{observation.total.input:,} in, {observation.total.output:,} out"
+    return TimelineObservation(minutes, kind, said, imported)
 
 
 def _minutes(at: datetime, ended: datetime | None) -> float:
@@ -287,9 +297,10 @@ class WaterfallCollector:
         self._attempts = attempts
         self._found: dict[str, Waterfall] = {}
 
-    def add(self, record: UsageRecord) -> None:
-        """Add a run."""
-        agent, billed = record.run.framework, record.verdict.tokens
+    def add(self, record: UsageRecord, *, include_imported: bool = False) -> None:
+        """Add a run; a count from a file is not the provider's, unless `include_imported`."""
+        agent, is_billed = record.run.framework, include_imported or not record.verdict.reported_by
+        billed = record.verdict.tokens if is_billed else None
         so_far = self._found.get(agent) or Waterfall(agent, 0, 0, 0, {}, 0)
         if billed is None:
             more = Waterfall(agent, 0, 1, 0, {}, 0)

@@ -26,6 +26,7 @@ from meruit.reports.compare import (
     tasks_to_compare,
 )
 from meruit.reports.population import (
+    IMPORTED,
     CostKind,
     ExcludedRun,
     ExclusionCount,
@@ -127,6 +128,10 @@ class Report(Record, frozen=True):
     task_lines: tuple[TaskLine, ...]
     exclusions: tuple[ExclusionCount, ...]
     excluded: tuple[ExcludedRun, ...]
+    imported: int
+    """Runs whose count comes from a file, so that the provider was not asked."""
+    include_imported: bool
+    """Whether the verified figures include imported counts."""
     on_trust: int
     """Runs whose verdicts could not be computed again, because their observations are not in the file."""
     notes: tuple[str, ...]
@@ -141,11 +146,17 @@ def build_report(
     cost: CostKind = CostKind.QUOTED,
     question: str = QUESTION,
     command: str = "",
+    include_imported: bool = False,
 ) -> Report:
-    """Build the report on these runs; `attempts` finds the observations of a run, and `agents` selects agents."""
+    """Build the report on these runs; `attempts` finds the observations of a run, and `agents` selects agents.
+
+    Verified figures are the provider's alone. `include_imported` adds what is verified by a file only.
+    """
     observations = _DigestedObservations(attempts)
-    seen = _RunCollector(observations)
-    chosen = most_contested(seen.collect(unique_rows(seen.filter_agents(records, agents))))
+    seen = _RunCollector(observations, include_imported=include_imported)
+    chosen = most_contested(
+        seen.collect(unique_rows(seen.filter_agents(records, agents), include_imported=include_imported))
+    )
     grouped = by_agent(seen.rows)
     _check_agents(seen.agents, agents)
     # Pairs follow the order in which agents were named.
@@ -186,8 +197,14 @@ def build_report(
         task_lines=_task_lines(grouped, money, set(shared)),
         exclusions=exclusion_counts(grouped),
         excluded=list_exclusions(seen.rows),
+        imported=sum(row.imported for row in seen.rows),
+        include_imported=include_imported,
         on_trust=on_trust,
-        notes=(*_trust_notes(on_trust, len(seen.rows)), *_notes(seen, grouped, money, shared)),
+        notes=(
+            *_import_notes(seen.rows, include_imported=include_imported),
+            *_trust_notes(on_trust, len(seen.rows)),
+            *_notes(seen, grouped, money, shared),
+        ),
     )
     return msgspec.convert(_round_floats(msgspec.to_builtins(report)), type=Report)
 
@@ -238,7 +255,8 @@ def _knows_observations(
 class _RunCollector:
     """Collects what a report needs of each run, so that a report on many runs needs little memory."""
 
-    def __init__(self, observations: ObservationLookup) -> None:
+    def __init__(self, observations: ObservationLookup, *, include_imported: bool) -> None:
+        self._include_imported = include_imported
         self.agents: set[str] = set()
         """All agents, selected or not."""
         self.rows: list[ReportRow] = []
@@ -259,7 +277,7 @@ class _RunCollector:
         """Yield each record after it was counted."""
         for record, row in records:
             self.rows.append(row)
-            self.waterfalls.add(record)
+            self.waterfalls.add(record, include_imported=self._include_imported)
             self.intervals.add(record.verdict.interval_min)
             moments = [record.run.started_at, record.run.ended_at, record.last_observation_at, self.as_of]
             moments += [change.at for change in record.verdict.history]
@@ -366,6 +384,21 @@ def _digest(rows: Sequence[ReportRow], observations: _DigestedObservations) -> s
         [*(row.digest for row in rows), *(f"{run} {digest}" for run, digest in observations.digests.items())]
     )
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _import_notes(rows: Sequence[ReportRow], *, include_imported: bool) -> Iterator[str]:
+    imported = sum(row.imported for row in rows)
+    if include_imported:
+        yield (
+            f"--include-imported: the verified figures include counts that were read from files, of {imported:,} of "
+            f"{len(rows):,} runs; the provider was not asked for these"
+        )
+    elif imported:
+        left_out = sum(row.exclusion == IMPORTED for row in rows)
+        yield (
+            f"the counts of {imported:,} of {len(rows):,} runs were imported from files: the provider was not asked. "
+            f"{left_out:,} of them would be verified, and are excluded; --include-imported counts them"
+        )
 
 
 def _trust_notes(on_trust: int, runs: int) -> Iterator[str]:

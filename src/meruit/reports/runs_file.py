@@ -10,6 +10,7 @@ from meruit.model.metering import UsageRecord
 from meruit.model.record import Record
 from meruit.model.usage import Observation, Tokens, UsagePolicy, UsageVerdict
 from meruit.usage.decision import decide
+from meruit.usage.files import REPORTED_BY
 
 COSTS = ("quoted", "billed", "settled")
 
@@ -25,7 +26,8 @@ class RunsFile(Record, frozen=True, forbid_unknown_fields=True):
 def read_runs(data: bytes, name: str) -> RunsFile:
     """Read a list of records, or an object of records and attempts; raises DocumentError with every problem.
 
-    A verdict that does not follow from the run's attempts is refused.
+    A verdict that does not follow from the run's attempts is refused. Counts and observations are marked as imported:
+    whatever the file says, the provider was not asked.
     """
     try:
         found = msgspec.json.decode(data.removeprefix(BOM_UTF8), type=tuple[UsageRecord, ...] | RunsFile)
@@ -38,7 +40,22 @@ def read_runs(data: bytes, name: str) -> RunsFile:
     problems = [problem for record in file.records for problem in _problems(record, file.attempts)]
     if problems:
         raise DocumentError(name, problems)
-    return file
+    return RunsFile(
+        tuple(map(_mark_imported, file.records)),
+        {run_id: tuple(map(_mark_observation, several)) for run_id, several in file.attempts.items()},
+    )
+
+
+def _mark_imported(record: UsageRecord) -> UsageRecord:
+    """Mark the count of a record as read from a file; a run without a count has nothing to mark."""
+    verdict = record.verdict
+    if verdict.reported_by or (verdict.tokens is None and not verdict.compared):
+        return record
+    return msgspec.structs.replace(record, verdict=msgspec.structs.replace(verdict, reported_by=REPORTED_BY))
+
+
+def _mark_observation(observation: Observation) -> Observation:
+    return observation if observation.reported_by else msgspec.structs.replace(observation, reported_by=REPORTED_BY)
 
 
 def _problems(record: UsageRecord, attempts: dict[str, tuple[Observation, ...]]) -> Iterator[Problem]:

@@ -36,14 +36,33 @@ def runs() -> str:
 
 
 def test_a_page_and_its_data_lie_side_by_side(run: Run, runs: str) -> None:
-    done = run("report", "build", "-o", "report.html", "--from", runs)
+    done = run("report", "build", "-o", "report.html", "--include-imported", "--from", runs)
     assert (done.returncode, done.stdout) == (0, "")
     assert [int(one) for one in re.findall(r"\b\d+\b", done.stderr)] == [13, 12, 1]
     page = Path("report.html").read_text(encoding="utf-8")
     data = json.loads(Path("report.json").read_bytes())
     assert data["digest"] in page
     assert "3/6" in data["excluded"][0]["message"]
-    assert "meruit report build -o report.html --from runs.json" in page
+    assert "meruit report build -o report.html --include-imported --from runs.json" in page
+
+
+def test_figures_from_a_file_are_imported_not_verified(run: Run, runs: str) -> None:
+    done = run("report", "build", "-o", "report.html", "--from", runs)
+    data = json.loads(Path("report.json").read_bytes())
+    assert (data["runs"], data["verified"], data["imported"], data["include_imported"]) == (13, 0, 13, False)
+    assert "--include-imported" in done.stderr
+    assert {one["imported"] for one in data["excluded"]} == {True}
+    assert [one["by_code"] for one in data["exclusions"]] == [{"imported": 6}, {"imported": 6, "incomplete": 1}]
+    assert (data["points"], data["prices"], {one["billed"] for one in data["waterfalls"]}) == ([], [], {0})
+    assert {one["verified"] for one in data["ledger"]} == {False}
+
+
+def test_asking_for_imported_figures_is_repeated_by_the_page(run: Run, runs: str) -> None:
+    run("report", "build", "-o", "report.html", "--from", runs, "--include-imported")
+    data = json.loads(Path("report.json").read_bytes())
+    assert (data["verified"], data["imported"], data["include_imported"]) == (12, 13, True)
+    header = Path("report.html").read_text(encoding="utf-8").partition("<main>")[0]
+    assert header.count("--include-imported") >= 2
 
 
 def test_the_same_runs_give_the_same_bytes_wherever_they_go(run: Run, runs: str) -> None:
@@ -117,12 +136,14 @@ def test_a_file_that_some_editor_marked_as_text_is_read_all_the_same(run: Run, r
 
 
 def test_two_agents_are_compared_in_the_order_of_their_names(run: Run, runs: str) -> None:
-    done = run("report", "compare", "scout", "plodder", "--from", runs)
+    done = run("report", "compare", "scout", "plodder", "--include-imported", "--from", runs)
     assert done.returncode == 0
     assert re.search(r"^cost +verified +6 .*× 2\.\d+ ", done.stdout, re.MULTILINE)
     assert re.search(r"^success +finished +6 +100\.0 % +50\.0 % +\+50\.0 ", done.stdout, re.MULTILINE)
     assert re.search(r"^scout +7 +6 +1 +incomplete 1$", done.stdout, re.MULTILINE)
-    again = json.loads(run("report", "compare", "scout", "plodder", "--from", runs, "--json").stdout)
+    again = json.loads(
+        run("report", "compare", "scout", "plodder", "--include-imported", "--from", runs, "--json").stdout
+    )
     assert {(one["a"], one["b"]) for one in again["comparisons"]} == {("scout", "plodder")}
 
 
@@ -135,12 +156,16 @@ def test_nothing_verified_in_common_is_nothing_to_compare(run: Run, write: Calla
 
 def test_one_of_two_alone_is_nothing_to_compare_with(run: Run, write: Callable[[str, Any], str]) -> None:
     records = [recorded(agent, f"t{task}", status=status) for task in range(6) for agent, status in TWO]
-    done = run("report", "compare", "a", "b", "--from", write("runs.json", msgspec.json.encode(records)))
+    done = run(
+        "report", "compare", "a", "b", "--include-imported", "--from", write("runs.json", msgspec.json.encode(records))
+    )
     assert done.returncode == 3
-    found = json.loads(run("report", "compare", "a", "b", "--from", "runs.json", "--json").stdout)
+    found = json.loads(run("report", "compare", "a", "b", "--include-imported", "--from", "runs.json", "--json").stdout)
     assert found["tasks_compared"] == 0
     assert not any(one["compared"] for one in found["task_lines"])
-    alone = json.loads(run("report", "build", "--framework", "a", "--from", "runs.json", "--json").stdout)
+    alone = json.loads(
+        run("report", "build", "--framework", "a", "--from", "runs.json", "--include-imported", "--json").stdout
+    )
     assert alone["tasks_compared"] == 6
 
 
@@ -151,16 +176,20 @@ def test_tasks_that_are_in_no_ratio_are_counted_with_the_reason(run: Run, write:
         for agent in ("a", "b")
         for task, cost in enumerate(costs)
     ]
-    done = run("report", "compare", "a", "b", "--from", write("runs.json", msgspec.json.encode(records)))
+    done = run(
+        "report", "compare", "a", "b", "--include-imported", "--from", write("runs.json", msgspec.json.encode(records))
+    )
     assert done.returncode == 0
     assert re.search(r"^cost +verified +4 ", done.stdout, re.MULTILINE)
     assert re.search(r"^cost: 3 tasks .*: 2 took nothing, of 1 .*unknown$", done.stdout, re.MULTILINE)
     assert "tokens: " not in done.stdout
-    run("report", "build", "-o", "page.html", "--from", "runs.json")
+    run("report", "build", "-o", "page.html", "--include-imported", "--from", "runs.json")
     assert re.search(r"3 tasks [^<]*: 2 took nothing, of 1 [^<]*unknown", Path("page.html").read_text(encoding="utf-8"))
     free = [recorded(agent, "t", cost="0" if agent == "a" else None) for agent in ("a", "b")]
     free += [recorded(agent, f"u{task}", cost="0.5") for agent in ("a", "b") for task in range(2)]
-    done = run("report", "compare", "a", "b", "--from", write("runs.json", msgspec.json.encode(free)))
+    done = run(
+        "report", "compare", "a", "b", "--include-imported", "--from", write("runs.json", msgspec.json.encode(free))
+    )
     assert re.search(r"^cost: 1 task .*: of 1 .*unknown$", done.stdout, re.MULTILINE)
 
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -33,6 +33,11 @@ COSTS = ("quoted", "billed", "settled")
 def source_options(command: _Command) -> _Command:
     """Add the options that choose the runs and the cost."""
     for option in (
+        click.option(
+            "--include-imported",
+            is_flag=True,
+            help="Count tokens that were read from files as verified too; the report says so.",
+        ),
         click.option("--cost", type=click.Choice(COSTS), default="quoted", show_default=True, help="Cost to report."),
         click.option(
             "--from",
@@ -74,6 +79,7 @@ def build(  # noqa: PLR0913 - one an option
     question: str | None,
     cost: str,
     source: str | None,
+    include_imported: bool,
     tenant: str,
     data: str | None,
     database_url: str | None,
@@ -81,7 +87,8 @@ def build(  # noqa: PLR0913 - one an option
 ) -> int:
     """Write the report as one self-contained HTML page.
 
-    The same runs give the same page, byte for byte. --json prints the data of the page.
+    The same runs give the same page, byte for byte. --json prints the data of the page. Verified figures are the
+    provider's alone: counts from files, --from included, are listed as imported unless --include-imported is given.
     """
     from meruit.reports.page import render
 
@@ -97,18 +104,25 @@ def build(  # noqa: PLR0913 - one an option
     for path in targets:
         if source is not None and _is_same(path, source):
             raise click.UsageError(f"{path} is the file that the runs are read from; give -o another name")
-    found = _build_report(source, StoreAddress(data, database_url, tenant), agents, cost, question)
+    wanted = ReportOptions(agents, cost, question, include_imported)
+    found = _build_report(source, StoreAddress(data, database_url, tenant), wanted)
     if target == "-":
         sys.stdout.buffer.write(render(found))
         sys.stdout.buffer.flush()
         return ExitCode.PASSED
     if targets:
         _write(dict(zip(targets, (render(found), found.to_json()), strict=True)))
-        out, names = found.runs - found.verified, " and ".join(map(str, targets))
-        note(f"{names} written: {found.runs:,} runs, {found.verified:,} verified, {out:,} excluded")
+        _note_written(targets, found)
     if as_json:
         print_json(found.to_json())
     return ExitCode.PASSED
+
+
+def _note_written(targets: Sequence[Path], found: "Report") -> None:
+    out, names = found.runs - found.verified, " and ".join(map(str, targets))
+    note(f"{names} written: {found.runs:,} runs, {found.verified:,} verified, {out:,} excluded")
+    if found.imported and not found.include_imported:
+        note(f"{found.imported:,} of them were imported from files, so not verified; --include-imported counts them")
 
 
 def _is_same(path: Path, source: str) -> bool:
@@ -145,6 +159,7 @@ def compare(  # noqa: PLR0913 - one an option
     b: str,
     cost: str,
     source: str | None,
+    include_imported: bool,
     tenant: str,
     data: str | None,
     database_url: str | None,
@@ -156,9 +171,8 @@ def compare(  # noqa: PLR0913 - one an option
     """
     if a == b:
         raise click.UsageError("A and B are the same agent")
-    found = _build_report(
-        source, StoreAddress(data, database_url, tenant), (a, b), cost, f"Is {a} better or cheaper than {b}?"
-    )
+    wanted = ReportOptions((a, b), cost, f"Is {a} better or cheaper than {b}?", include_imported)
+    found = _build_report(source, StoreAddress(data, database_url, tenant), wanted)
     if as_json:
         print_json(found.to_json())
     else:
@@ -166,39 +180,50 @@ def compare(  # noqa: PLR0913 - one an option
     return ExitCode.PASSED if found.tasks_compared else ExitCode.COULD_NOT_VERIFY
 
 
-def _build_report(
-    source: str | None, place: StoreAddress, agents: Sequence[str], cost: str, question: str | None
-) -> "Report":
+class ReportOptions(NamedTuple):
+    """What a report is asked for."""
+
+    agents: Sequence[str]
+    cost: str
+    question: str | None
+    include_imported: bool
+
+
+def _build_report(source: str | None, place: StoreAddress, wanted: ReportOptions) -> "Report":
     from meruit.cli.shared.open_store import open_records
     from meruit.reports.population import CostKind
     from meruit.reports.report import QUESTION, build_report
     from meruit.reports.runs_file import read_runs
     from meruit.usage.records import find_observations, iterate_all
 
-    labels = {"question": question or QUESTION, "command": _reproduce_command(source, place, agents, cost, question)}
+    # Any: the arguments of build_report.
+    options: dict[str, Any] = {
+        "agents": wanted.agents,
+        "cost": CostKind(wanted.cost),
+        "question": wanted.question or QUESTION,
+        "command": _reproduce_command(source, place, wanted),
+        "include_imported": wanted.include_imported,
+    }
     if source is not None:
         content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
         file = read_runs(content, "standard input" if source == "-" else source)
-        return build_report(file.records, file.attempts, agents=agents, cost=CostKind(cost), **labels)
+        return build_report(file.records, file.attempts, **options)
     with open_records(place.data, place.database_url) as store, store.database.reading() as connection:
         return build_report(
-            iterate_all(connection, place.tenant, agents[0] if len(agents) == 1 else None),
+            iterate_all(connection, place.tenant, wanted.agents[0] if len(wanted.agents) == 1 else None),
             lambda run_id: find_observations(connection, place.tenant, run_id),
-            agents=agents,
-            cost=CostKind(cost),
-            **labels,
+            **options,
         )
 
 
-def _reproduce_command(
-    source: str | None, place: StoreAddress, agents: Sequence[str], cost: str, question: str | None
-) -> str:
+def _reproduce_command(source: str | None, place: StoreAddress, wanted: ReportOptions) -> str:
     """The command that builds the report again, without folders and database URLs of this machine."""
     words = ["meruit", "report", "build", "-o", "report.html"]
-    words += [word for agent in agents for word in ("--framework", agent)]
+    words += [word for agent in wanted.agents for word in ("--framework", agent)]
+    words += ["--include-imported"] if wanted.include_imported else []
     options = {
-        "--cost": cost if cost != COSTS[0] else None,
-        "--question": question,
+        "--cost": wanted.cost if wanted.cost != COSTS[0] else None,
+        "--question": wanted.question,
         "--from": None if source is None else Path(source).name,
         "--tenant": place.tenant if place.tenant != "default" else None,
     }
