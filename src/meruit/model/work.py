@@ -10,6 +10,8 @@ T = TypeVar("T")
 PRIVATE_INPUTS = frozenset(
     {
         "reference",
+        "references",
+        "expected_tool_calls",
         "ground_truth",
         "output_schema",
         "required_keywords",

@@ -1,6 +1,6 @@
 """Lists that a criterion wants to find in an output, and the share that was found."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -37,6 +37,14 @@ def flag(ask: Ask, name: str) -> bool:
     if not isinstance(value, bool):
         raise AuthorError(f"the param {name} must be true or false, not {value!r}")
     return value
+
+
+def choice(ask: Ask, name: str, known: Sequence[str]) -> str:
+    """A param that is one of a few words; the first of them when not given."""
+    value = ask.params.get(name, known[0])
+    if value not in known:
+        raise AuthorError(f"the param {name} is one of {', '.join(known)}, not {value!r}{nearest(str(value), known)}")
+    return str(value)
 
 
 def _distinct_texts(value: Any, name: str) -> tuple[str, ...]:
