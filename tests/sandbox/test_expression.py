@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from meruit.model.limits import MAX_EXPRESSION
 from meruit.sandbox import expression
 from meruit.sandbox.contract import Failure, SandboxError, encode_context
-from meruit.sandbox.expression import CHEAP, admit, engine, evaluate, is_cheap
+from meruit.sandbox.expression import CHEAP, admit, check, engine, evaluate, is_cheap
 from meruit.sandbox.sandbox import Sandbox
 
 WORK = {
@@ -68,6 +68,26 @@ def test_its_number_has_one_name() -> None:
     assert evaluate("1", encode_context({})) == {"value": 1}
 
 
+@pytest.mark.parametrize(("code", "truth"), [("true", 1), ("output.flag", 1), ("size(output.items) > 9", 0)])
+def test_a_boolean_expression_is_worth_its_truth(code: str, truth: int) -> None:
+    assert evaluate(code, encode_context(WORK)) == {"boolean": truth}
+
+
+@pytest.mark.parametrize(
+    ("code", "certainly"), [("output.a > 1.0", True), ("has(output.a)", True), ("output.a", False), ("1", False)]
+)
+def test_what_an_expression_gives_is_known_before_it_runs(code: str, certainly: bool) -> None:
+    assert check(code) is certainly
+    with Sandbox(tier="expr") as sandbox:
+        assert sandbox.load_sync(code) == {"metrics": {}}
+
+
+@pytest.mark.parametrize("code", ["'a'", "null", "[1]", "{'a': 1}", "duration('1s')", "type(1)"])
+def test_what_never_gives_a_number_is_refused_before_it_runs(code: str) -> None:
+    with Sandbox(tier="expr") as sandbox:
+        assert sandbox.load_sync(code).failure is Failure.RESULT_REJECTED
+
+
 @given(st.integers(-(2**53), 2**53) | st.floats(-(2**53), 2**53))
 def test_a_number_of_the_work_arrives_unchanged(number: float) -> None:
     assert value("output", {"output": number}) == number
@@ -76,8 +96,6 @@ def test_a_number_of_the_work_arrives_unchanged(number: float) -> None:
 @pytest.mark.parametrize(
     ("code", "why"),
     [
-        ("true", "gives bool & `… ? 1 : 0`"),
-        ("output.flag", "gives bool & `… ? 1 : 0`"),
         ("'a'", "gives string & size(…)"),
         ("null", "gives null & has(…)"),
         ("output.none", "gives null & has(…)"),
@@ -242,7 +260,7 @@ def test_here_or_in_a_jail_the_number_is_the_same(expr: Sandbox, code: str) -> N
         ("[1].map(x, x / 0)[0]", Failure.CRASHED, "divide by zero"),
         ("[1].map(x, x)", Failure.RESULT_REJECTED, "gives list"),
         ("[1].map(x)", Failure.UNSUPPORTED_CONSTRUCT, "1:"),
-        ("[1].map(x, true)[0]", Failure.RESULT_REJECTED, "write `… ? 1 : 0`"),
+        ("[1].map(x, 'a')[0]", Failure.RESULT_REJECTED, "size(…)"),
     ],
 )
 def test_a_failure_in_a_jail_is_named_as_here(expr: Sandbox, code: str, failure: Failure, why: str) -> None:

@@ -20,7 +20,7 @@ import pytest
 from meruit import MeruitError
 from meruit.errors import ContextError
 from meruit.model.kinds import Tier
-from meruit.model.limits import MAX_TIMEOUT_MS
+from meruit.model.limits import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS
 from meruit.sandbox import pool as pooling
 from meruit.sandbox.contract import Failure, SandboxResult
 from meruit.sandbox.sandbox import Sandbox
@@ -464,3 +464,37 @@ def test_closing_does_not_wait_for_an_endless_loop(tier: str, metric: Write) -> 
         found = [each.result(PATIENCE_S) for each in running]
     assert [one.failure for one in found] == [Failure.SANDBOX_UNAVAILABLE] * 2
     assert box.execute_sync(metric("return {'a': 1}"), {}).failure is Failure.SANDBOX_UNAVAILABLE
+
+
+# Code that is only loaded.
+
+DEFINED = "def metric(input, output, metadata):\n    return {'a': 1 / 0}\n"
+
+
+@pytest.mark.parametrize("which", ["small", "full"])
+@pytest.mark.parametrize(
+    ("code", "failure", "said"),
+    [
+        (DEFINED, None, ""),
+        ("def metric(**given):\n    return given['absent']()\n", None, ""),
+        ("metric = lambda input, output, metadata: {}", None, ""),
+        ("def metric(input, output, metadata):\n    x = (1\n    return {}\n", Failure.UNSUPPORTED_CONSTRUCT, "line "),
+        ("def metric(:\n", Failure.UNSUPPORTED_CONSTRUCT, "SyntaxError: "),
+        ("\nimport nowhere\n" + DEFINED, Failure.UNSUPPORTED_CONSTRUCT, "(line 2)"),
+        ("x = 1", Failure.UNSUPPORTED_CONSTRUCT, "def metric(input, output, metadata)"),
+        ("return {'a': 1}", Failure.UNSUPPORTED_CONSTRUCT, "def metric(input, output, metadata)"),
+        ("x = len(output['text'])", Failure.CRASHED, "def metric(input, output, metadata)"),
+        ("x = input['text']", Failure.CRASHED, "def metric(input, output, metadata)"),
+        ("def metric(output):\n    return {}\n", Failure.CRASHED, "parameters input, output and metadata"),
+        ("\n1 / 0\n" + DEFINED, Failure.CRASHED, "(line 2)"),
+        ("while True: pass", Failure.TIMEOUT, "300 ms"),
+    ],
+)
+def test_code_that_cannot_be_used_is_found_without_work(
+    request: pytest.FixtureRequest, which: str, code: str, failure: Failure | None, said: str
+) -> None:
+    sandbox: Sandbox = request.getfixturevalue(which)
+    result = sandbox.load_sync(code, timeout_ms=300 if failure is Failure.TIMEOUT else DEFAULT_TIMEOUT_MS)
+    assert result.failure is failure
+    assert said in result.message
+    assert result == ({"metrics": {}} if failure is None else {})

@@ -9,7 +9,7 @@ from meruit.model.canonical import digest, payload_bytes
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.kinds import Tier
 from meruit.model.limits import DEFAULT_TIMEOUT_MS
-from meruit.sandbox.contract import Failure, SandboxResult, code_digest
+from meruit.sandbox.contract import BOOLEAN, VALUE, Failure, SandboxResult, code_digest
 
 if TYPE_CHECKING:
     from meruit.sandbox.sandbox import Sandbox
@@ -75,8 +75,8 @@ class CustomExtractor(MetricExtractor):
             return dict.fromkeys(self.metrics, Missing(why, Cause(result.failure), fault, details))
         numbers: Mapping[str, float] = result["metrics"]
         if self.sandbox.tier is Tier.EXPR:
-            # An expression gives one number without a name; it belongs to the requested metric.
-            numbers = dict.fromkeys(self.metrics, numbers["value"])
+            # An expression gives one value without a name; it belongs to the requested metric.
+            numbers = dict.fromkeys(self.metrics, _value_of_expression(numbers))
         return {name: self._number(name, numbers, result.evidence) for name in self.metrics}
 
     def _number(self, name: str, numbers: Mapping[str, float], evidence: Mapping[str, Any]) -> Measured | Missing:
@@ -90,3 +90,8 @@ class CustomExtractor(MetricExtractor):
         """The finding when the work cannot be passed in: it is not JSON, or too large."""
         cause = Cause.WRONG_TYPE if payload_bytes(context) is None else Cause.TOO_COSTLY
         return dict.fromkeys(self.metrics, Missing(f"custom code: {refused}", cause, Fault.AGENT))
+
+
+def _value_of_expression(found: Mapping[str, float]) -> float:
+    """The expression's number, or true or false."""
+    return bool(found[BOOLEAN]) if BOOLEAN in found else found[VALUE]

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -22,6 +23,15 @@ FROZEN_CLOCK = datetime.fromtimestamp(FROZEN_S, UTC).isoformat()
 """The fixed time that user code sees, so that the same work always gives the same numbers."""
 CONTEXT = ("input", "output", "metadata")
 """The names of what metric code receives."""
+
+
+VALUE = "value"
+"""The metric name of an expression's number."""
+BOOLEAN = "boolean"
+"""The metric name of an expression's truth: 1 for true, 0 for false."""
+UNDEFINED = "the code defines no function metric(input, output, metadata)"
+SYNTAX_ERROR = "SyntaxError: "
+"""Begins the message about code that is not valid Python, in any tier."""
 
 
 class Failure(StrEnum):
@@ -109,6 +119,20 @@ def to_one_line(text: str) -> str:
     # Characters that move a cursor or reverse the reading order are escaped.
     line = "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
     return line if len(line) <= MAX_MESSAGE else line[: MAX_MESSAGE - 1] + "…"
+
+
+_OUTSIDE = re.compile(
+    r"NameError: name '(input|output|metadata)' is not defined|'(return|yield)' outside function"
+    r"|builtin_function_or_method' object is not subscriptable"
+)
+"""What is said of code that reads the work, or returns, outside of a function."""
+
+
+def explain_top_level_code(said: str) -> str:
+    """Add to an error that the code belongs into a function, where the error shows that it stands outside of one."""
+    if said != UNDEFINED and _OUTSIDE.search(said) is None:
+        return said
+    return f"{said}; write def metric(input, output, metadata): … return {{name: number}}"
 
 
 def encode_context(context: Mapping[str, Any]) -> bytes:

@@ -13,15 +13,13 @@ import orjson
 
 from meruit.errors import MissingExtra
 from meruit.model.limits import MAX_EXPRESSION
-from meruit.sandbox.contract import Failure, SandboxError, to_one_line, validate_metrics
+from meruit.sandbox.contract import BOOLEAN, VALUE, Failure, SandboxError, to_one_line, validate_metrics
 
 if TYPE_CHECKING:
     from cel_expr_python import cel
 
 CHEAP = 4_000_000
 """Characters of the expression times bytes of the work: a bound on what evaluating without loops can touch."""
-VALUE = "value"
-"""The metric name of an expression's number."""
 CHEAP_CALLS = frozenset(
     {
         *("size", "has", "int", "uint", "double", "bool", "dyn", "type", "timestamp", "duration"),
@@ -33,8 +31,10 @@ CHEAP_CALLS = frozenset(
 """Functions that do not loop over a list, do not lengthen text and do not compile a pattern."""
 _CALL = re.compile(r"\b(\w++)\s*+\(")
 _NUMBERS = ("INT", "UINT", "DOUBLE")
+_TRUTH = "BOOL"
+_UNKNOWN = "DYN"
+"""The type of an expression that depends on the work."""
 _HINTS = {
-    "BOOL": "write `… ? 1 : 0`",
     "STRING": "compare it, or take its size(…)",
     "NULL": "use has(…) to test whether it exists",
 }
@@ -66,8 +66,25 @@ def is_cheap(code: str, context: bytes) -> bool:
     return plain and len(code) * len(context) <= CHEAP
 
 
+def check(code: str) -> bool:
+    """Compile the expression; raises SandboxError for one that never gives a number, true or false.
+
+    Returns whether it certainly gives true or false. Compiling is bounded by the length and by CEL's limit on depth.
+    """
+    kind: str = _compile(code).return_type().name()
+    if kind not in (*_NUMBERS, _TRUTH, _UNKNOWN):
+        raise _wrong_kind(kind)
+    return kind == _TRUTH
+
+
 def evaluate(code: str, context: bytes) -> dict[str, float]:
-    """Evaluate to `{"value": number}`; raises SandboxError for anything else."""
+    """Evaluate to `{"value": number}`, or `{"boolean": 1}` for true; raises SandboxError for anything else.
+
+    No context asks only whether the expression compiles.
+    """
+    if not context:
+        check(code)
+        return {}
     expression = _compile(code)
     try:
         found = expression.eval(data=orjson.loads(context))
@@ -78,10 +95,17 @@ def evaluate(code: str, context: bytes) -> dict[str, float]:
     kind = found.type().name()
     if kind == "ERROR":
         raise SandboxError(Failure.CRASHED, _reword_complaint(str(found.plain_value())))
+    if kind == _TRUTH:
+        return {BOOLEAN: int(found.plain_value())}
     if kind not in _NUMBERS:
-        hint = f"; {_HINTS[kind]}" if kind in _HINTS else ""
-        raise SandboxError(Failure.RESULT_REJECTED, f"the expression gives {kind.lower()}, not a number{hint}")
+        raise _wrong_kind(kind)
     return validate_metrics({VALUE: found.plain_value()})
+
+
+def _wrong_kind(kind: str) -> SandboxError:
+    hint = f"; {_HINTS[kind]}" if kind in _HINTS else ""
+    said = f"the expression gives {kind.lower()}, not a number, true or false{hint}"
+    return SandboxError(Failure.RESULT_REJECTED, said)
 
 
 @cache

@@ -4,6 +4,7 @@ import atexit
 import builtins
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -24,8 +25,10 @@ from meruit.model.limits import DEFAULT_TIMEOUT_MS
 from meruit.sandbox.contract import (
     FROZEN_CLOCK,
     MAX_RESULT_BYTES,
+    UNDEFINED,
     Failure,
     SandboxError,
+    explain_top_level_code,
     read_answer,
     to_one_line,
 )
@@ -47,8 +50,11 @@ MAX_PRINTED = 1_000_000
 """Characters that may be printed before the call is ended."""
 MAX_SUSPENSIONS = 10
 
+PROBE = "not a parameter"
+"""No function can have a parameter of this name, so calling with it tests the others and runs nothing."""
+
 # User code has its own globals, so it cannot overwrite the names of this wrapper. The answer, a result or an error, is
-# cut to one character more than the host accepts.
+# cut to one character more than the host accepts. Without a context, the code is loaded and its parameters are tested.
 SPACE = 'space = {"__name__": "metric", "print": lambda *what, **how: None}'
 WRAPPER = f"""
 import json
@@ -56,10 +62,19 @@ import json
 answer = ""
 try:
     exec(code, space)
-    if "metric" in space:
+    if "metric" not in space:
+        answer = "!Undefined"
+    elif context:
         found = space["metric"](**json.loads(context))
     else:
-        answer = "!Undefined"
+        found = {{}}
+        try:
+            space["metric"](input={{}}, output={{}}, metadata={{}}, **{{{PROBE!r}: 0}})
+        except BaseException as problem:
+            said = str(problem)
+            wrong = said.startswith("metric() ") or said.endswith("object is not callable")
+            if isinstance(problem, TypeError) and wrong and {PROBE!r} not in said:
+                raise
 except BaseException as problem:
     answer = "!" + type(problem).__name__ + ": " + str(problem)
 if not answer and isinstance(found, dict) and [name for name in found if not isinstance(name, str)]:
@@ -77,7 +92,8 @@ BARE = f"""
 import json
 {SPACE}
 exec(code, space)
-space["metric"](**json.loads(context))
+if context:
+    space["metric"](**json.loads(context))
 None
 """
 """The same without catching errors, so that the traceback shows the line."""
@@ -241,20 +257,22 @@ def _timeout_error(timeout_ms: int) -> SandboxError:
     return SandboxError(Failure.TIMEOUT, f"no answer within {timeout_ms} ms")
 
 
+_PLACE = re.compile(rf"\({USER_CODE_NAME}, line (\d+)\)")
 UNSUPPORTED = ("ModuleNotFoundError", "ImportError", "NotImplementedError", "SyntaxError")
 
 
 def _explain_error(said: str, timeout_ms: int, where: str) -> SandboxError:
     """Map the interpreter's error to one of our failures."""
+    said = _PLACE.sub(r"(line \1)", said)
     kind, _, message = said.partition(": ")
     if kind == "Undefined":
-        return SandboxError(
-            Failure.UNSUPPORTED_CONSTRUCT, "the code defines no function metric(input, output, metadata)"
-        )
+        return SandboxError(Failure.UNSUPPORTED_CONSTRUCT, explain_top_level_code(UNDEFINED))
+    if explain_top_level_code(said) != said:
+        return SandboxError(Failure.CRASHED, explain_top_level_code(f"{said}{where}"), where)
     if kind in UNSUPPORTED or _is_missing_feature(kind, message):
         lacking = message.removeprefix("The monty syntax parser does not yet support ")
         text = said if lacking == message else f"the tier python does not support {lacking}"
-        return SandboxError(Failure.UNSUPPORTED_CONSTRUCT, text)
+        return SandboxError(Failure.UNSUPPORTED_CONSTRUCT, text if "(line " in text else f"{text}{where}", where)
     if kind == "TimeoutError" and "time limit exceeded" in message:
         return _timeout_error(timeout_ms)
     if kind == "MemoryError":

@@ -16,7 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from meruit.sandbox import confine
-from meruit.sandbox.contract import MAX_RESULT_BYTES, Failure, SandboxError, read_answer, to_one_line
+from meruit.sandbox.contract import (
+    MAX_RESULT_BYTES,
+    Failure,
+    SandboxError,
+    explain_top_level_code,
+    read_answer,
+    to_one_line,
+)
 from meruit.sandbox.zygote import ANSWER, END, FORK, LENGTHS, READY, STATUS
 
 START_S = 30.0
@@ -238,7 +245,7 @@ def _parse_failure(answer: bytes) -> SandboxError:
     name, _, message = answer.decode("utf-8", "replace").partition(" ")
     accepted = {Failure.MEMORY, Failure.TIMEOUT, Failure.RESULT_REJECTED, Failure.UNSUPPORTED_CONSTRUCT}
     failure = Failure(name) if name in accepted else Failure.CRASHED
-    return SandboxError(failure, to_one_line(message) or "the code gave no reason")
+    return SandboxError(failure, explain_top_level_code(to_one_line(message)) or "the code gave no reason")
 
 
 def _install_folders(*modules: str) -> list[str]:

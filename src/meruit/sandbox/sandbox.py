@@ -30,6 +30,8 @@ from meruit.sandbox.contract import (
 from meruit.sandbox.pool import Metrics, Pool, Worker, acquire_pool, release_pool
 
 MOST_WORKERS = 64
+NO_CONTEXT = b""
+"""Sent instead of a context, it asks a worker only to load the code."""
 
 
 class Sandbox:
@@ -72,7 +74,7 @@ class Sandbox:
 
         Raises MeruitError only for mistakes of the caller: a context that is not JSON, a limit out of range.
         """
-        evidence, running = self._begin(code, context, timeout_ms)
+        evidence, running = self._begin(code, encode_context(context), timeout_ms)
         try:
             metrics = running.result() if running.done() else await asyncio.wrap_future(running)
         except SandboxError as failed:
@@ -83,6 +85,17 @@ class Sandbox:
         self, code: str, context: Mapping[str, Any], timeout_ms: int = DEFAULT_TIMEOUT_MS
     ) -> SandboxResult:
         """The same for callers without an event loop."""
+        return self._execute(code, encode_context(context), timeout_ms)
+
+    def load_sync(self, code: str, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> SandboxResult:
+        """Load the code without judging anything: what its author can be told before any work exists.
+
+        Returns an empty `{"metrics": {}}`, or a result with a `failure`: a syntax error, a construct that the tier
+        lacks, top-level code that fails, no function `metric(input, output, metadata)`.
+        """
+        return self._execute(code, NO_CONTEXT, timeout_ms)
+
+    def _execute(self, code: str, context: bytes, timeout_ms: int) -> SandboxResult:
         evidence, running = self._begin(code, context, timeout_ms)
         try:
             return SandboxResult(running.result(), evidence)
@@ -107,16 +120,13 @@ class Sandbox:
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
 
-    def _begin(
-        self, code: str, context: Mapping[str, Any], timeout_ms: int
-    ) -> tuple[dict[str, Any], "Future[Metrics]"]:
+    def _begin(self, code: str, context: bytes, timeout_ms: int) -> tuple[dict[str, Any], "Future[Metrics]"]:
         """Start a call; returns its evidence and its future."""
         if not isinstance(code, str):
             raise MeruitError(f"code is {type(code).__name__}; it must be text")
         limits = Limits(_within("timeout_ms", timeout_ms, 1, MAX_TIMEOUT_MS), self.memory_limit_mb)
-        encoded = encode_context(context)
         try:
-            return build_evidence(code, self.tier, self.engine, limits), self._start(code, encoded, limits.timeout_ms)
+            return build_evidence(code, self.tier, self.engine, limits), self._start(code, context, limits.timeout_ms)
         except SandboxError as failed:
             ended: Future[Metrics] = Future()
             # Without the traceback, whose frames would keep the work alive.
@@ -133,7 +143,8 @@ class Sandbox:
         _admit(code)
         if self.tier is Tier.EXPR:
             expression.admit(code)
-        if self.tier is Tier.EXPR and expression.is_cheap(code, context):
+        # Compiling an expression is cheap; only evaluating one may not be.
+        if self.tier is Tier.EXPR and (context == NO_CONTEXT or expression.is_cheap(code, context)):
             ended: Future[Metrics] = Future()
             ended.set_result(expression.evaluate(code, context))
             return ended

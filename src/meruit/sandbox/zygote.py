@@ -9,6 +9,7 @@ import builtins
 import contextlib
 import gc
 import importlib
+import inspect
 import json
 import os
 import random
@@ -42,6 +43,7 @@ MOST_FILES = 256
 CHILD_LIMITS = {"CPU": 120, "NOFILE": 0, "NPROC": 0}
 """No new descriptor and no process. The CPU limit ends a child that the host did not kill."""
 LONGEST_MESSAGE = 300
+PARAMETERS = "metric must have the parameters input, output and metadata;"
 
 # fmt: off
 STANDARD = (
@@ -235,7 +237,10 @@ class MetricRejected(Exception):
 
 
 def _run_metric(code: str, context: bytes) -> bytes:
-    """Run the code's `metric` on the context and return its result as JSON; the host validates it."""
+    """Run the code's `metric` on the context and return its result as JSON; the host validates it.
+
+    Without a context, the code is loaded and its parameters are tested.
+    """
     dumps, loads = json.dumps, json.loads
     try:
         compiled = compile(code, "metric.py", "exec")
@@ -252,6 +257,9 @@ def _run_metric(code: str, context: bytes) -> bytes:
         raise MetricRejected("unsupported_construct metric is an async function; write a plain def")
     if not callable(metric):
         raise MetricRejected("unsupported_construct the code defines no function metric(input, output, metadata)")
+    if not context:
+        _test_parameters(metric)
+        return b"{}"
     found = metric(**loads(context))
     try:
         if isinstance(found, dict):
@@ -264,6 +272,17 @@ def _run_metric(code: str, context: bytes) -> bytes:
     if len(written) > 1 << 16:
         raise MetricRejected("result_rejected the result is larger than 64 KiB")
     return written
+
+
+def _test_parameters(metric: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(metric)
+    except (TypeError, ValueError):
+        return  # A function in C says nothing of its parameters.
+    try:
+        signature.bind(input={}, output={}, metadata={})
+    except TypeError as wrong:
+        raise MetricRejected(f"crashed {PARAMETERS} {wrong}") from None
 
 
 def _to_json_value(name: str, value: Any) -> Any:
@@ -291,5 +310,5 @@ def _describe_failure(problem: BaseException) -> str:
     where = f" (line {lines[-1]})" if lines else ""
     what = "" if hasattr(problem, "failure") else f"{type(problem).__name__}: "
     if not lines and isinstance(problem, TypeError) and str(problem).startswith("metric() "):
-        what = f"metric must have the parameters input, output and metadata; {what}"
+        what = f"{PARAMETERS} {what}"
     return f"{failure} {what}{str(problem)[:LONGEST_MESSAGE]}{where}"
