@@ -501,6 +501,16 @@ class WrongState(MeruitError):
         super().__init__(message)
 
 
+class BadAmount(MeruitError):
+    """An amount is not valid here: its form, its currency, or a bound; nothing was changed."""
+
+    status = 422
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
 class AmountTooLarge(MeruitError):
     """An amount of money is larger than an exact account can hold."""
 
@@ -765,6 +775,47 @@ class VerificationRejected(Exception):
 
 def _rebuild_rejection(kind: type[VerificationRejected], args: tuple[Any, ...]) -> VerificationRejected:
     return kind.__new__(kind, *args)
+
+
+class VerificationWaiting(MeruitError):
+    """The verifier waits for an answer; submit the same candidate again once it is there."""
+
+    code = "verification_waiting"
+    status = 409
+
+    # Any: the gate that raised it; not kept when pickled.
+    def __init__(self, run_id: str, key: str, note: str = "", gate: Any = None) -> None:
+        about = f": {note}" if note else ""
+        super().__init__(
+            f"run {run_id} waits for an answer{about}. Give it with `await gate.resume(value)`, or, where the gate has "
+            f"a store, with `meruit agent resume {run_id} VALUE`"
+        )
+        self.run_id = run_id
+        self.key = key
+        self.note = note
+        self.gate = gate
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keep the attributes that another process can use."""
+        return type(self), (self.run_id, self.key, self.note)
+
+
+class SubmissionConflict(MeruitError):
+    """The id of a submission was used for another candidate of the run."""
+
+    code = "submission_conflict"
+    status = 409
+
+    def __init__(self, submission_id: str) -> None:
+        super().__init__(
+            f"submission {submission_id!r} of this run had another candidate; give each submission an id that is "
+            "unique in the run, for example the turn and the id of the tool call"
+        )
+        self.submission_id = submission_id
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Keep the id when pickled."""
+        return type(self), (self.submission_id,)
 
 
 class AgentRunConflict(MeruitError):
