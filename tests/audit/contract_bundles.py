@@ -18,6 +18,7 @@ from meruit.contracts.transitions import (
     ResolveDispute,
     ReverseContract,
     SettleContract,
+    SettlementAmount,
     StartContract,
     VoidContract,
 )
@@ -29,7 +30,7 @@ from meruit.model.governance import Action, Disposition, Flag, GovernanceResult,
 from meruit.outcomes.rescore.run import LocalRunner, rescore
 from meruit.outcomes.service import Registrar
 from meruit.outcomes.store.erase import erase
-from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
+from meruit.outcomes.store.read import OutcomeFilter
 from meruit.store.recorder import Write
 from meruit.store.store import Store
 
@@ -52,6 +53,7 @@ LATENCY = {"metric": "latency_ms", "metric_type": "latency", "comparison": "lte"
 CRITERIA = {"criteria": [WORDS, ROUGE]}
 STRICTER = {"criteria": [WORDS, {**ROUGE, "threshold": 0.99}]}
 TERMS = {"cpc_rate": "0.05", "platform_fee_rate": 0.15}
+ADJUSTED_MICROS = 45_001
 HOLD_MICROS = 90_000
 """Of the usual work: 0.05 for completion, and of 0.05 in bonuses at most 0.04."""
 
@@ -130,7 +132,7 @@ class Stall(NamedTuple):
         """Another version of the verdict, by these criteria."""
         done = rescore(
             *(self.store, ENGINE, self.tenant, SuccessCriteria.model_validate(criteria)),
-            narrowed=OutcomeFilter(OutcomeFilterField.CONTRACT, contract_id),
+            narrowed=OutcomeFilter(contract_id=contract_id),
             reason="the terms were read again",
             runner=LocalRunner(),
             now=self.store.surroundings.clock(),
@@ -205,6 +207,24 @@ def called_off(stall: Stall) -> str:
     return stall.move(ResolveDispute(stall.request, disputed(stall), Decision.VOID, "right")).id
 
 
+def adjusted(stall: Stall) -> str:
+    """Paid, disputed, and settled on less."""
+    resolve = ResolveDispute(
+        *(stall.request, disputed(stall), Decision.ADJUST, "half was right"), SettlementAmount(ADJUSTED_MICROS, "USD")
+    )
+    return stall.move(resolve).id
+
+
+def adjusted_unpaid(stall: Stall) -> str:
+    """Held by governance, disputed, and settled on a part; then on nothing, after one more dispute."""
+    contract_id = held(stall)
+    for micros in (ADJUSTED_MICROS, 0):
+        stall.move(DisputeContract(stall.request, contract_id, "it is my own text"))
+        amount = SettlementAmount(micros)
+        stall.move(ResolveDispute(stall.request, contract_id, Decision.ADJUST, "as agreed", amount))
+    return contract_id
+
+
 def erased(stall: Stall) -> str:
     contract_id = settled(stall)
     with stall.store.database.reading() as connection:
@@ -255,6 +275,8 @@ ENDINGS: dict[str, Callable[[Stall], str]] = {
     "disputed": disputed,
     "taken back": taken_back,
     "called off": called_off,
+    "adjusted": adjusted,
+    "adjusted unpaid": adjusted_unpaid,
     "paid and erased": erased,
     "without criteria": without_criteria,
     "unmeasured": unmeasured,

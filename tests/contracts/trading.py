@@ -22,6 +22,7 @@ from meruit.contracts.transitions import (
     ResolveDispute,
     ReverseContract,
     SettleContract,
+    SettlementAmount,
     StartContract,
     VoidContract,
 )
@@ -179,6 +180,13 @@ class Trading:
             "undo": lambda: ResolveDispute(self.request(key), contract_id, Decision.VOID, reason),
         }
         return self.once(made[name](), key)
+
+    def adjust(self, contract_id: str, micros: int, reason: str = "because", key: str | None = None) -> Write[Any]:
+        """A dispute, settled on an amount."""
+        settled_on = SettlementAmount(micros)
+        return self.once(
+            ResolveDispute(self.request(key), contract_id, Decision.ADJUST, reason, settled_on), key, str(micros)
+        )
 
     def do(self, name: str, contract_id: str, reason: str = "because") -> ContractSnapshot:
         return self.done(self.move(name, contract_id, reason))

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from fractions import Fraction
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from meruit.contracts.invariants import find_violations
 from meruit.contracts.store import ledger
 from meruit.contracts.store.read import ContractSnapshot
 from meruit.contracts.transitions import AwardContract, ExpireContracts
-from meruit.errors import WrongState
+from meruit.errors import BadAmount, WrongState
 from meruit.outcomes.store.read import criteria_body, criteria_from
 from meruit.outcomes.store.write import AddVersions, NewVersion
 from meruit.store import tables
@@ -44,6 +45,8 @@ CPC = 50_000
 FEE_PERCENT = 15
 ON_REQUEST, TIMED = "on_request", "timed"
 QUICK = {"duration_ms": 100}
+AMOUNTS, MOST = (0, 1, 10, 30, 70_000, 90_000, 100_000), 110_000
+"""In millionths; the most that is held is 100,000."""
 
 OUTPUTS = {
     "good": (GOOD, QUICK),
@@ -250,6 +253,24 @@ class Model:
         self.told.append("contract.resolved")
         return None
 
+    def adjust(self, micros: int, reason: str, now: datetime) -> None:
+        mark = f"adjust/{micros}/{reason}"
+        if self.state != "disputed":
+            return self._again("resolve", self.disputes, mark)
+        if micros > (self.paid if self.escrow == "paid" else self.hold):
+            raise Refused("above_paid" if self.escrow == "paid" else "above_held")
+        self.moves["resolve", self.disputes] = mark
+        if self.escrow == "paid":
+            self._take_back(mark)
+        if self.version <= self.paid_version:
+            self.version += 1
+            self.told.append("outcome.rescored")
+        self.settlements += 1
+        self.state, self.escrow, self.settled_at = "settled", "paid", now
+        self.paid, self.paid_version = micros, self.version
+        self.told += ["contract.settled", "contract.resolved"]
+        return None
+
     def rescore(self, output: str) -> None:
         self.version += 1
         self.opinion = opinion(self.kind, output, governed=False)
@@ -268,8 +289,8 @@ class Model:
 
     @property
     def payout(self) -> int:
-        # No amount here leaves a fraction.
-        return self.paid - self.paid * FEE_PERCENT // 100
+        # A fee of half a millionth goes to the even one.
+        return self.paid - round(Fraction(self.paid * FEE_PERCENT, 100))
 
 
 # The machine.
@@ -340,7 +361,7 @@ class Machine(RuleBasedStateMachine):
         after = replace(model, moves=dict(model.moves), told=[*model.told])
         code = _refusal(asked.expected, after)
         if code:
-            with pytest.raises(WrongState) as refused:
+            with pytest.raises((WrongState, BadAmount)) as refused:
                 party.store.recorder.write(asked.make(party))
             assert refused.value.code == code
             self.last = asked
@@ -413,6 +434,17 @@ class Machine(RuleBasedStateMachine):
     @rule(client=clients, place=places, reason=reasons, decision=st.sampled_from(["uphold", "take back", "undo"]))
     def resolve(self, client: int, place: int, reason: str, decision: str) -> None:
         self._move(decision, client, place, lambda model: model.resolve(decision, reason), reason)
+
+    @rule(client=clients, place=places, reason=reasons, micros=st.sampled_from(AMOUNTS) | st.integers(0, MOST))
+    def adjust(self, client: int, place: int, reason: str, micros: int) -> None:
+        """Settle a dispute on an amount, whatever was held or paid; some end on half a millionth of a fee."""
+        contract_id = self._chosen(place)
+        self._ask(
+            client,
+            contract_id,
+            lambda party, key: party.adjust(contract_id, micros, reason, key),
+            lambda model: model.adjust(micros, reason, self.hands.now),
+        )
 
     @precondition(lambda self: any(model.handed_in for model in self.models.values()))
     @rule(client=clients, place=places, output=st.sampled_from(["good", "weak", "unmeasured"]))

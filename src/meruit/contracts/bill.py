@@ -18,6 +18,8 @@ from meruit.model.usage import UsageStatus
 from meruit.model.verdict import CriterionResult, Status, VerificationResult
 from meruit.registry import SettlementContext, SettlementRule, settlement_rules
 
+ADJUST = "adjust"
+"""The rule of the line that settles a dispute on another amount; no terms name it."""
 GUARD = "guard"
 """The rule of lines that no terms name. A price is never negative, and never above what is in escrow."""
 FLOAT_NOISE = 1e-14
@@ -53,6 +55,8 @@ def bill(result: VerificationResult, terms: Terms, hold: int, usage: Sequence[Co
         added = _apply_rule(rule, SettlementContext(result, terms, tuple(lines), used))
         if not proven and any(line.part is PricePart.TOKENS for line in added):
             raise RuleFailed(f"the settlement rule {rule.name} bills tokens that are not verified")
+        if any(line.part is PricePart.ADJUSTMENT for line in added):
+            raise RuleFailed(f"the settlement rule {rule.name} bills an adjustment, which only settles a dispute")
         lines += added
     lines += _guard_lines(lines, hold)
     total = sum(line.micros for line in lines)
@@ -70,6 +74,28 @@ def bill(result: VerificationResult, terms: Terms, hold: int, usage: Sequence[Co
         tokens=sum_of(lines, PricePart.TOKENS),
         usage=used,
     )
+
+
+def bill_adjustment(micros: int, terms: Terms, hold: int, reason: str) -> Bill:
+    """Bill the amount that a dispute was settled on; the fee is that of the terms, the rest of the escrow goes back."""
+    fee, payout = fee_and_payout(micros, terms.platform_fee_rate)
+    return Bill(
+        currency=terms.currency,
+        lines=[Line(ADJUST, PricePart.ADJUSTMENT, micros, reason)],
+        base=0,
+        bonus=0,
+        penalty=0,
+        total=micros,
+        fee=fee,
+        payout=payout,
+        released=hold - micros,
+        adjustment=micros,
+    )
+
+
+def is_adjusted(bill: Bill) -> bool:
+    """Whether the bill settles a dispute on another amount than the rules give."""
+    return any(line.part is PricePart.ADJUSTMENT for line in bill.lines)
 
 
 def _apply_rule(rule: SettlementRule, context: SettlementContext) -> list[Line]:

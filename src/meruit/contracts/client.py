@@ -27,12 +27,14 @@ from meruit.contracts.transitions import (
     SettleContract,
     StartContract,
     VoidContract,
+    to_settlement_amount,
 )
 from meruit.documents.authoring import parse_work
-from meruit.errors import MeruitError
+from meruit.errors import BadAmount, MeruitError
 from meruit.governance.dossier import HandedIn
 from meruit.model.access import DEFAULT_TENANT, Scope
 from meruit.model.contract import WorkSubmission
+from meruit.model.numbers import Number
 from meruit.model.outcome import MAX_LABEL
 from meruit.model.threshold import money
 from meruit.store.transaction import WriteTransaction
@@ -68,10 +70,7 @@ class Market:
     def award(self, work_id: str, agent_id: str, cpc_rate: Any = None) -> ContractView:
         """Award a contract to an agent and put its price into escrow."""
         _require_printable("an agent's id", agent_id)
-        try:
-            rate = None if cpc_rate is None else money(cpc_rate)
-        except ValueError as problem:
-            raise MeruitError(f"cpc_rate: {problem}") from None
+        rate = None if cpc_rate is None else _amount("cpc_rate", cpc_rate)
         return self._write(
             AwardContract(self._request, self._store.surroundings.new_id("con"), work_id, agent_id, rate)
         )
@@ -119,13 +118,24 @@ class Market:
         """Dispute how a contract was judged or paid."""
         return self._write(DisputeContract(self._request, contract_id, _reason(reason)))
 
-    def resolve(self, contract_id: str, decision: Decision | str, reason: str) -> ContractView:
-        """End a dispute: uphold, reverse or void."""
+    def resolve(
+        self,
+        contract_id: str,
+        decision: Decision | str,
+        reason: str,
+        amount: Any = None,
+        currency: str | None = None,
+    ) -> ContractView:
+        """End a dispute: uphold, reverse or void; or adjust, which settles it on `amount`.
+
+        Raises BadAmount for an amount that is above what is held or was paid, or in another currency.
+        """
         try:
             chosen = Decision(decision)
         except ValueError:
             raise MeruitError(f"decision must be one of {', '.join(Decision)}, not {decision!r}") from None
-        return self._write(ResolveDispute(self._request, contract_id, chosen, _reason(reason)))
+        settled_on = to_settlement_amount(None if amount is None else _amount("amount", amount), currency)
+        return self._write(ResolveDispute(self._request, contract_id, chosen, _reason(reason), settled_on))
 
     def expire(self) -> int:
         """Release the escrow of contracts whose deadline has passed; returns their number."""
@@ -174,6 +184,13 @@ def _check_handed_in(output: Any, metadata: Any, claims: Any) -> None:
     for name, value in claims.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise MeruitError(f"the claim {name!r} must be a finite number, got {value!r}")
+
+
+def _amount(name: str, value: Any) -> Number:
+    try:
+        return money(value)
+    except ValueError as problem:
+        raise BadAmount("bad_amount", f"{name}: {problem}") from None
 
 
 def _reason(reason: str) -> str:

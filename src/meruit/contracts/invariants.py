@@ -195,7 +195,7 @@ def lines_sum_to_total(books: Books) -> Iterator[str]:
         bill = one.bill
         sums = {
             sum(line.micros for line in bill.lines),
-            bill.base + bill.bonus - bill.penalty + bill.tokens,
+            bill.base + bill.bonus - bill.penalty + bill.tokens + bill.adjustment,
             bill.fee + bill.payout,
             bill.total,
         }

@@ -5,8 +5,9 @@ from enum import StrEnum
 
 import msgspec
 
-from meruit.errors import WrongState
+from meruit.errors import BadAmount, WrongState
 from meruit.model.contract import OPEN, Contract, ContractState, Escrow, Terms
+from meruit.model.numbers import in_units
 
 S = ContractState
 
@@ -37,6 +38,8 @@ class Decision(StrEnum):
     """The payment goes back into escrow; a later verdict can be settled."""
     VOID = "void"
     """The payment is reversed and the contract cancelled."""
+    ADJUST = "adjust"
+    """The contract is settled on another amount, within what is held or was paid."""
 
 
 ALLOWED: dict[Operation, frozenset[ContractState]] = {
@@ -184,6 +187,33 @@ def uphold(contract: Contract) -> Contract:
         escrow=Escrow.HELD if contract.escrow is Escrow.FROZEN else contract.escrow,
         disputed_from=None,
     )
+
+
+def check_amount_given(decision: Decision, *, given: bool) -> None:
+    """Raise BadAmount where `adjust` has no amount, or another decision has one."""
+    if decision is Decision.ADJUST and not given:
+        raise BadAmount("amount_missing", "the decision adjust needs the amount to settle on")
+    if decision is not Decision.ADJUST and given:
+        raise BadAmount("amount_unexpected", f"the decision {decision} takes no amount; only adjust does")
+
+
+def check_adjustment(contract: Contract, micros: int, currency: str | None) -> None:
+    """Raise BadAmount for an amount that a dispute cannot be settled on: a currency or a bound is wrong.
+
+    `contract` is in its state before the dispute.
+    """
+    if currency not in (None, contract.currency):
+        raise BadAmount(
+            "wrong_currency", f"contract {contract.id} is in {contract.currency}, not in {currency}; convert the amount"
+        )
+    paid = contract.escrow is Escrow.PAID
+    most = contract.total_micros if paid else contract.hold_micros
+    if micros > most:
+        bound = f"what {'was paid' if paid else 'is held'}, {in_units(most)} {contract.currency}"
+        raise BadAmount(
+            "above_paid" if paid else "above_held",
+            f"contract {contract.id} can be settled on at most {bound}, not on {in_units(micros)}",
+        )
 
 
 def _check_deadline(contract: Contract, now: datetime) -> None:

@@ -74,6 +74,9 @@ class HoldReason:
     """Ids and names that it is about: flags, criteria, a run, a contract."""
 
 
+ERASED = HoldReason(HoldCode.ERASED, "the result that it was judged by was erased")
+
+
 @dataclass(frozen=True, slots=True)
 class Pay:
     """The contract may be paid, by this bill."""
@@ -127,11 +130,9 @@ class PaymentFacts:
 
 def decide_payment(facts: PaymentFacts) -> Pay | Hold:
     """Pay by the terms' bill, or hold for the reasons that stand against it; the first one is shown."""
-    if facts.result is None:
-        return Hold((HoldReason(HoldCode.ERASED, "the result that it was judged by was erased"),))
-    if facts.result.criteria_digest != facts.criteria_digest:
-        message = f"version {facts.version} of its verdict was not reached by the criteria of the contract"
-        return Hold((HoldReason(HoldCode.OTHER_CRITERIA, message, (str(facts.version),)),))
+    unusable = unusable_verdict(facts)
+    if facts.result is None or unusable is not None:
+        return Hold((unusable or ERASED,))
     reasons = tuple(_reasons(facts, facts.result))
     if reasons:
         return Hold(reasons)
@@ -139,6 +140,16 @@ def decide_payment(facts: PaymentFacts) -> Pay | Hold:
         return Pay(bill(facts.result, facts.terms, facts.escrow_micros, facts.usage))
     except (RuleFailed, UnknownName) as problem:
         return Hold((HoldReason(HoldCode.RULE_FAILED, str(problem)),))
+
+
+def unusable_verdict(facts: PaymentFacts) -> HoldReason | None:
+    """Why nothing can be paid by the latest verdict, not even by decision of a person; None where it can."""
+    if facts.result is None:
+        return ERASED
+    if facts.result.criteria_digest != facts.criteria_digest:
+        message = f"version {facts.version} of its verdict was not reached by the criteria of the contract"
+        return HoldReason(HoldCode.OTHER_CRITERIA, message, (str(facts.version),))
+    return None
 
 
 def _reasons(facts: PaymentFacts, result: VerificationResult) -> Iterator[HoldReason]:

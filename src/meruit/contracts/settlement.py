@@ -14,6 +14,7 @@ from sqlalchemy import select
 
 from meruit.contracts import lifecycle
 from meruit.contracts import postings as ledger
+from meruit.contracts.bill import bill_adjustment, is_adjusted
 from meruit.contracts.lifecycle import Operation
 from meruit.contracts.payment_decision import (
     REVIEW,
@@ -23,6 +24,7 @@ from meruit.contracts.payment_decision import (
     Pay,
     PaymentFacts,
     decide_payment,
+    unusable_verdict,
     usage_reasons,
 )
 from meruit.contracts.store.ledger import Movement, move_money, parties_of
@@ -34,7 +36,7 @@ from meruit.errors import WrongState
 from meruit.governance.records import find_paid_contract, forget_paid_evidence, record_paid_evidence
 from meruit.log.commitment import SALT_BYTES
 from meruit.log.entries import NO_CRITERIA, ReleaseEntry, ReversalEntry, SettlementEntry
-from meruit.model.contract import Contract, ContractState, SettleWhen
+from meruit.model.contract import Contract, ContractState, Escrow, SettleWhen
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.events import EventType
 from meruit.model.money import Bill, ContractTokenUse
@@ -166,7 +168,9 @@ def add_version(
     return replace(facts, version=done[0].version)
 
 
-def renew_verdict(step: ContractTransaction, contract: Contract, facts: PaymentFacts) -> PaymentFacts:
+def renew_verdict(
+    step: ContractTransaction, contract: Contract, facts: PaymentFacts, why: str = "its tokens are verified again"
+) -> PaymentFacts:
     """Record the verdict once more where it was paid by before, because each version is paid by once."""
     if facts.version > contract.version:
         return facts
@@ -174,7 +178,7 @@ def renew_verdict(step: ContractTransaction, contract: Contract, facts: PaymentF
     again = replace(facts, result=msgspec.structs.replace(facts.result, verified_at=step.now))
     # An id holds eighty random bits, so the salt cannot be guessed.
     salt = sha256(step.writing.new_id("salt").encode()).digest()[:SALT_BYTES]
-    return add_version(step, contract, again, salt, "its tokens are verified again")
+    return add_version(step, contract, again, salt, why)
 
 
 def write_settlement(
@@ -252,6 +256,21 @@ def reverse_payment(step: ContractTransaction, contract: Contract, mark: str, re
     return contract
 
 
+def adjust_payment(step: ContractTransaction, contract: Contract, micros: int, mark: str, reason: str) -> Contract:
+    """Settle a contract on the amount that its dispute was settled on; a payment is reversed first.
+
+    Raises WrongState where its latest verdict was erased, or is not by the criteria of the contract.
+    """
+    facts = load_payment_facts(step, contract)
+    if (stands := unusable_verdict(facts)) is not None:
+        raise WrongState(str(stands.code), f"contract {contract.id}: {stands.message}; {ADVICE[stands.code]}")
+    if contract.escrow is Escrow.PAID:
+        contract = reverse_payment(step, contract, mark, reason)
+    facts = renew_verdict(step, contract, facts, f"dispute settled by {step.actor.by}: {reason}")
+    owed = bill_adjustment(micros, facts.terms, contract.hold_micros, reason)
+    return write_settlement(step, contract, facts.version, owed, f"dispute settled: {reason}")
+
+
 def release_escrow(step: ContractTransaction, contract: Contract, why: str, reason: str) -> None:
     """Give the escrow back to the consumer."""
     leaf = step.append(
@@ -267,9 +286,13 @@ def follow_usage(step: ContractTransaction, contract: Contract) -> Contract:
     if not terms.prices_tokens or contract.state not in (ContractState.SETTLED, ContractState.VERIFICATION_PENDING):
         return contract
     if contract.state is ContractState.SETTLED:
+        paid = step.bill_of(contract)
+        if is_adjusted(paid):
+            # A person decided the amount; tokens do not change it.
+            return contract
         usage = step.usage(contract)
         waits = next(usage_reasons(usage, terms), None)
-        if waits is None and _billing_values(step.bill_of(contract).usage) == _billing_values(usage):
+        if waits is None and _billing_values(paid.usage) == _billing_values(usage):
             return contract
         why = "its tokens are verified, and differ" if waits is None else waits.message
         contract = reverse_payment(step, contract, BY_USAGE, why)

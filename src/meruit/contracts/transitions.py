@@ -16,6 +16,7 @@ from meruit.contracts.lifecycle import Decision, Operation
 from meruit.contracts.payment_decision import PAYABLE, PaymentFacts
 from meruit.contracts.settlement import (
     add_version,
+    adjust_payment,
     criteria_body,
     criteria_of,
     follow_usage,
@@ -38,7 +39,7 @@ from meruit.contracts.store.transaction import (
     fingerprint,
 )
 from meruit.contracts.store.work import WorkRow, find_for_writing
-from meruit.errors import NotFound, WrongState
+from meruit.errors import BadAmount, NotFound, WrongState
 from meruit.governance.evaluate import combine_results, govern, rule_versions
 from meruit.governance.history import SubmissionFingerprints
 from meruit.governance.records import add_history, find_paid_contract, record_history
@@ -49,8 +50,8 @@ from meruit.model.access import Scope
 from meruit.model.contract import Contract, ContractState, Escrow, Terms
 from meruit.model.events import EventType
 from meruit.model.governance import Disposition, Dossier, GovernanceCheck, GovernanceResult, Policy
-from meruit.model.money import Bill
-from meruit.model.numbers import in_units
+from meruit.model.money import Bill, as_micros
+from meruit.model.numbers import Number, in_units
 from meruit.model.verdict import GovernanceStatus, Reason, ReasonCode, VerificationResult
 from meruit.outcomes.records import NewOutcome, criteria_from
 from meruit.store import tables
@@ -424,6 +425,21 @@ class DisputeContract(NamedTuple):
         return step.load_snapshot(contract)
 
 
+class SettlementAmount(NamedTuple):
+    """What a dispute is settled on."""
+
+    micros: int
+    currency: str | None = None
+    """Of the amount; that of the contract when not given."""
+
+
+def to_settlement_amount(amount: Number | None, currency: str | None) -> SettlementAmount | None:
+    """The amount to settle on, where one is given; raises BadAmount for a currency alone."""
+    if amount is None and currency is not None:
+        raise BadAmount("amount_missing", f"the currency {currency!r} has no amount; give both, or neither")
+    return None if amount is None else SettlementAmount(as_micros(amount), currency)
+
+
 class ResolveDispute(NamedTuple):
     """Resolve a dispute."""
 
@@ -431,21 +447,33 @@ class ResolveDispute(NamedTuple):
     contract_id: str
     decision: Decision
     reason: str
+    amount: SettlementAmount | None = None
+    """What to settle on, where the decision is `adjust`."""
 
     def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
         """Write the decision and what follows from it; a repeated request changes nothing."""
         return self._act(ContractTransaction(writing, self.request.actor))
 
     def _act(self, step: ContractTransaction) -> ContractSnapshot:
+        lifecycle.check_amount_given(self.decision, given=self.amount is not None)
         contract = step.load(self.contract_id)
-        mark = fingerprint("resolve", str(self.decision), self.reason)
+        amount = () if self.amount is None else (str(self.amount.micros),)
+        mark = fingerprint("resolve", str(self.decision), *amount, self.reason)
         try:
             contract = lifecycle.uphold(contract)
         except WrongState as problem:
             return step.refuse_or_replay(contract, Operation.RESOLVE, contract.disputes, mark, problem)
         if self.decision is Decision.REVERSE and contract.escrow is not Escrow.PAID:
             raise WrongState("nothing_paid", f"contract {contract.id} has no payment to reverse; uphold it or void it")
-        step.append(ResolutionEntry(*step.entry_header(contract), str(self.decision), step.actor.by, self.reason))
+        if self.amount is not None:
+            lifecycle.check_adjustment(contract, *self.amount)
+        step.append(
+            ResolutionEntry(
+                *step.entry_header(contract),
+                *(str(self.decision), step.actor.by, self.reason),
+                *(() if self.amount is None else (contract.currency, self.amount.micros)),
+            )
+        )
         step.record_operation(contract, Operation.RESOLVE, contract.disputes, mark, self.reason)
         match self.decision:
             case Decision.UPHOLD:
@@ -457,11 +485,16 @@ class ResolveDispute(NamedTuple):
                 if contract.escrow is Escrow.PAID:
                     contract = reverse_payment(step, contract, mark, self.reason)
                 contract = _void(step, contract, mark, self.reason)
+            case Decision.ADJUST:
+                assert self.amount is not None  # noqa: S101 - checked above
+                contract = adjust_payment(step, contract, self.amount.micros, mark, self.reason)
+        settled_on = {} if self.amount is None else {"amount": in_units(self.amount.micros)}
         step.emit_event(
             *(contract, EventType.CONTRACT_RESOLVED, contract.disputes),
             decision=str(self.decision),
             reason=self.reason,
             by=step.actor.by,
+            **settled_on,
         )
         step.save(contract)
         return step.load_snapshot(contract)

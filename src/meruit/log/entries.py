@@ -163,6 +163,9 @@ class ResolutionEntry(_ContractEntry, frozen=True, tag="resolution"):
     decision: str
     by: str
     reason: str
+    currency: str = ""
+    amount_micros: int | None = None
+    """What it was settled on, where the decision is `adjust`; the next settlement pays just this."""
 
 
 class GateEntry(_LogEntry, frozen=True, tag="gate"):

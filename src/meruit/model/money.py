@@ -39,6 +39,8 @@ class PricePart(StrEnum):
     BONUS = "cpa_bonus"
     PENALTY = "cpa_penalty"
     TOKENS = "tokens"
+    ADJUSTMENT = "adjustment"
+    """What a dispute was settled on; the only line of its bill."""
 
 
 class Line(Record, frozen=True):
@@ -66,7 +68,7 @@ class ContractTokenUse(Record, frozen=True):
     """Why the tokens or their cost are not known."""
 
 
-# A bill without tokens omits these fields, so that its bytes do not change.
+# A bill without tokens or adjustment omits these fields, so that its bytes do not change.
 class Bill(Record, frozen=True, omit_defaults=True):
     """What is owed for one outcome: lines that sum to the total, and where the total goes."""
 
@@ -86,6 +88,8 @@ class Bill(Record, frozen=True, omit_defaults=True):
     """For tokens, beside the three others: base + bonus − penalty + tokens is the total."""
     usage: tuple[ContractTokenUse, ...] = ()
     """The runs behind the tokens, as they were when the bill was made."""
+    adjustment: int = 0
+    """What a dispute was settled on, instead of all other parts: it is the total then."""
 
 
 class Cost(Record, frozen=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.audit.contract_bundles import CRITERIA, ENDINGS, HOLD_MICROS
+from tests.audit.contract_bundles import ADJUSTED_MICROS, CRITERIA, ENDINGS, HOLD_MICROS
 from tests.audit.flaws import check_sentence
 from tests.faults.tampering import Forgery, World, _with_result, make_contract_world
 
@@ -34,7 +34,7 @@ from meruit.log.entries import (
 from meruit.model.canonical import canonical, from_canonical
 from meruit.model.evidence import Provenance
 from meruit.model.governance import Disposition, GovernanceCheck, GovernanceResult, History
-from meruit.model.money import Bill
+from meruit.model.money import Bill, Line, PricePart
 from meruit.model.verdict import GovernanceStatus, VerificationResult
 from meruit.registry import SettlementContext, SettlementRule, settlement_rules
 
@@ -103,6 +103,8 @@ OK, SKIPPED = AuditStepState.OK, AuditStepState.SKIPPED
         ("disputed", OK, OK, 0),
         ("taken back", OK, OK, 0),
         ("called off", OK, OK, 0),
+        ("adjusted", OK, OK, 0),
+        ("adjusted unpaid", OK, OK, 0),
         ("paid and erased", SKIPPED, SKIPPED, 2),
         ("without criteria", OK, OK, 0),
         ("unmeasured", OK, OK, 0),
@@ -647,8 +649,9 @@ def given_back(why: str = "void", hold: int = HOLD_MICROS, currency: str = "USD"
     return lambda known: ReleaseEntry(*head(known), currency, hold, why, "me", "no")
 
 
-def resolved(decision: str) -> Made:
-    return lambda known: ResolutionEntry(*head(known), decision, "me", "so")
+def resolved(decision: str, amount: int | None = None) -> Made:
+    currency = "" if amount is None else "USD"
+    return lambda known: ResolutionEntry(*head(known), decision, "me", "so", currency, amount)
 
 
 def objection(known: dict[int, SettlementEntry]) -> ContractEntry:
@@ -750,6 +753,108 @@ def test_what_cannot_follow_is_refused(world: World, moves: Sequence[Made], kind
     "moves", [[objection, VOIDED], [paid(1), objection, REVERSED], [paid(1), objection, VOIDED, back(1)]]
 )
 def test_what_was_decided_is_done(world: World, moves: Sequence[Made]) -> None:
+    failing(found_in(world, "resettled", moving(*moves)), AuditStep.SETTLEMENT)
+
+
+# Disputes that were settled on an amount.
+
+
+def adjusting(**fields: Any) -> Change:
+    """Another decision of the dispute."""
+    return changing(ResolutionEntry, **fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"amount_micros": ADJUSTED_MICROS - 1},
+        {"amount_micros": HOLD_MICROS + 1},
+        {"amount_micros": -1},
+        {"amount_micros": None},
+        {"currency": "EUR"},
+        {"currency": ""},
+        {"decision": "uphold"},
+        {"decision": "uphold", "amount_micros": None},
+        {"decision": "reverse", "amount_micros": None},
+        {"decision": "void", "amount_micros": None},
+    ],
+)
+def test_an_adjusted_settlement_pays_what_was_decided(world: World, fields: dict[str, Any]) -> None:
+    failing(found_in(world, "adjusted", adjusting(**fields)), AuditStep.SETTLEMENT)
+
+
+def repaid(number: int, **fields: Any) -> Change:
+    """The last bill otherwise, and the log with it."""
+
+    def change(forgery: Forgery) -> Forgery:
+        assert forgery.contract is not None
+        bill = msgspec.structs.replace(Bill.from_json(forgery.contract.bills[str(number)]), **fields)
+        entries: list[Entry] = [
+            msgspec.structs.replace(
+                one,
+                **{f"{name}_micros": getattr(bill, name) for name in ("total", "fee", "payout", "released", "base")},
+            )
+            if isinstance(one, SettlementEntry) and one.number == number
+            else one
+            for one in forgery.entries
+        ]
+        return forgery._replace(entries=entries).under(bills={**forgery.contract.bills, str(number): bill.to_json()})
+
+    return change
+
+
+def test_an_adjusted_bill_has_one_line_and_the_fee_of_the_terms(world: World) -> None:
+    fee, payout = fee_and_payout(ADJUSTED_MICROS, 0.15)
+    line = Line("adjust", PricePart.ADJUSTMENT, ADJUSTED_MICROS, "half was right")
+    assert found_in(world, "adjusted", repaid(2, fee=fee, payout=payout, lines=[line])).failed is None
+    for fields in (
+        {"fee": fee - 1, "payout": payout + 1},
+        {"lines": [msgspec.structs.replace(line, reason="all was right")]},
+        {"lines": [msgspec.structs.replace(line, part=PricePart.CPC)], "adjustment": 0, "base": ADJUSTED_MICROS},
+    ):
+        failing(found_in(world, "adjusted", repaid(2, **fields)), AuditStep.SETTLEMENT)
+
+
+def test_more_than_was_paid_is_not_settled_on(world: World) -> None:
+    """The first settlement paid a part, and the second dispute is settled on more, within what was held."""
+    more = ADJUSTED_MICROS + 1
+    fee, payout = fee_and_payout(more, 0.15)
+    line = Line("adjust", PricePart.ADJUSTMENT, more, "as agreed")
+    bill = {"total": more, "adjustment": more, "fee": fee, "payout": payout, "released": HOLD_MICROS - more}
+
+    def decide_more(forgery: Forgery) -> Forgery:
+        entries: list[Entry] = [*forgery.entries]
+        last = max(index for index, one in enumerate(entries) if isinstance(one, ResolutionEntry))
+        entries[last] = msgspec.structs.replace(entries[last], amount_micros=more)
+        return forgery._replace(entries=entries)
+
+    failing(found_in(world, "adjusted unpaid", decide_more, repaid(2, lines=[line], **bill)), AuditStep.SETTLEMENT)
+
+
+def test_an_amount_that_no_dispute_was_settled_on_is_refused(world: World) -> None:
+    line = Line("adjust", PricePart.ADJUSTMENT, HOLD_MICROS, "because")
+    amount = {"lines": [line], "adjustment": HOLD_MICROS, "base": 0, "bonus": 0}
+    for ending in ("settled", "paid and erased"):
+        found = found_in(world, ending, repaid(1, **amount), changing(SettlementEntry, bonus_micros=0))
+        assert "settlement 1" in failing(found, AuditStep.SETTLEMENT)
+
+
+ADJUSTED = resolved("adjust", HOLD_MICROS)
+
+
+@pytest.mark.parametrize(
+    "moves",
+    [
+        [paid(1), objection, ADJUSTED],
+        [paid(1), objection, ADJUSTED, back(1)],
+        [paid(1), objection, ADJUSTED, paid(2)],
+        [paid(1), objection, ADJUSTED, back(1), given_back()],
+        [objection, ADJUSTED, given_back()],
+        [objection, resolved("adjust")],
+        [objection, resolved("uphold", 1)],
+    ],
+)
+def test_what_was_settled_on_is_paid_next(world: World, moves: Sequence[Made]) -> None:
     failing(found_in(world, "resettled", moving(*moves)), AuditStep.SETTLEMENT)
 
 

@@ -54,6 +54,7 @@ from meruit.contracts.transitions import (
     SettleContract,
     StartContract,
     VoidContract,
+    to_settlement_amount,
 )
 from meruit.errors import (
     ApiProblem,
@@ -124,6 +125,11 @@ class ResolutionRequest(Body, frozen=True):
 
     decision: Decision
     reason: Reason
+    amount: Amount | None = None
+    """What to settle on, with the decision `adjust`: at most what is held, or what was paid."""
+    currency: Annotated[str, Meta(examples=["USD"], description="Of the amount (default: the contract's).")] | None = (
+        None
+    )
 
 
 class ContractPage(Record, frozen=True):
@@ -349,10 +355,12 @@ async def dispute_contract(
 async def resolve_dispute(
     contract_id: ContractId, data: JSONBody[ResolutionRequest], request: ApiRequest, key: Key = None
 ) -> Response[ContractView]:
-    """Uphold the contract, reverse the payment, or void it."""
+    """Uphold the contract, reverse the payment, void it, or settle it on another amount."""
     reason = validate_reason(data.reason)
+    given = None if data.amount is None else _parse_amount("amount", data.amount)
+    amount = to_settlement_amount(given, data.currency)
     return await _apply_transition(
-        request, key, lambda asked: ResolveDispute(asked, contract_id, data.decision, reason)
+        request, key, lambda asked: ResolveDispute(asked, contract_id, data.decision, reason, amount)
     )
 
 

@@ -13,7 +13,7 @@ from meruit.audit.bundle import Bundle, ContractFile, short
 from meruit.audit.findings import AuditStepState, StepFinding
 from meruit.audit.verify.entries import ContractHistory, ContractTransition, OutcomeHistory, step_ok
 from meruit.audit.verify.usage import UsageProofs
-from meruit.contracts.bill import bill, fee_and_payout, hold_for
+from meruit.contracts.bill import bill, bill_adjustment, fee_and_payout, hold_for, is_adjusted
 from meruit.contracts.invariants import Books, Settlement, find_violations
 from meruit.contracts.lifecycle import Decision
 from meruit.contracts.payment_decision import PAYABLE, review_reasons, usage_reasons
@@ -223,9 +223,8 @@ def check_settlement(
                 AuditStep.SETTLEMENT, f"settlement {entry.number} paid by other criteria than the contract's"
             )
         own_rules = _recheck_tokens(proofs, _bill(contract, entry).usage, deal, index, entry.number)
-        why = _recheck_settlement(
-            contract, entry, _PaymentTerms(terms, agreed, deal.award.hold_micros), results.get(entry.version)
-        )
+        paid_by = _PaymentTerms(terms, agreed, deal.award.hold_micros, money.adjusted.get(entry.number))
+        why = _recheck_settlement(contract, entry, paid_by, results.get(entry.version))
         why = why or own_rules
         if why:
             notes.append(f"not recomputed: settlement {entry.number}: {why}")
@@ -289,6 +288,8 @@ class _PaymentTerms(NamedTuple):
     terms: Terms
     criteria: SuccessCriteria | None
     hold: int
+    resolution: ResolutionEntry | None = None
+    """The decision that settled a dispute on an amount; None where verdict and terms give the price."""
 
 
 def _recheck_settlement(
@@ -299,6 +300,10 @@ def _recheck_settlement(
     owed, number = _bill(contract, entry), entry.number
     if (owed.fee, owed.payout) != fee_and_payout(owed.total, terms.platform_fee_rate):
         raise BundleFlaw(AuditStep.SETTLEMENT, f"the fee of settlement {number} is not the one of the terms")
+    if agreed.resolution is not None:
+        return _recheck_adjustment(owed, entry, agreed, agreed.resolution)
+    if is_adjusted(owed):
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid an amount that no dispute was settled on")
     waits = next(usage_reasons(owed.usage, terms), None)
     if waits:
         raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid tokens that were not known: {waits.message}")
@@ -317,6 +322,15 @@ def _recheck_settlement(
         raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid {paid}, the terms give {due}")
     if recomputed != owed:
         raise BundleFlaw(AuditStep.SETTLEMENT, f"bill {number} is not the one that the terms give")
+    return ""
+
+
+def _recheck_adjustment(owed: Bill, entry: SettlementEntry, agreed: _PaymentTerms, decided: ResolutionEntry) -> str:
+    """Empty: the bill is the one of the amount that the log says a dispute was settled on; raises BundleFlaw."""
+    if owed != bill_adjustment(decided.amount_micros or 0, agreed.terms, agreed.hold, decided.reason):
+        raise BundleFlaw(
+            AuditStep.SETTLEMENT, f"bill {entry.number} is not the one of the amount that the dispute was settled on"
+        )
     return ""
 
 
@@ -356,6 +370,7 @@ def _bill(contract: ContractFile, entry: SettlementEntry) -> Bill:
 class _MoneyState(NamedTuple):
     """How far the entries of a contract have brought its money."""
 
+    hold: int = 0
     escrow: Escrow = Escrow.HELD
     live: SettlementEntry | None = None
     """What is paid, and not taken back."""
@@ -366,11 +381,15 @@ class _MoneyState(NamedTuple):
     disputed: bool = False
     decided: str = Decision.UPHOLD
     """What a resolution has decided, until it is done."""
+    amount: ResolutionEntry | None = None
+    """The resolution that the next settlement must pay by, where it settles on an amount."""
+    adjusted: Mapping[int, ResolutionEntry] = {}
+    """By number: the settlements that a resolution settled on an amount."""
 
 
 def _replay_transitions(deal: ContractHistory) -> _MoneyState:
     """The money after every move, each of which begins where the one before it ended; raises BundleFlaw."""
-    money = _MoneyState()
+    money = _MoneyState(hold=deal.award.hold_micros)
     for index, entry in deal.transitions[1:]:
         after = _next_money_state(money, entry)
         if after is None:
@@ -389,16 +408,23 @@ def _next_money_state(money: _MoneyState, entry: ContractTransition) -> _MoneySt
     if money.disputed != isinstance(entry, ResolutionEntry):
         return None
     match entry:
-        case SettlementEntry() if done and held and _is_next(money, entry):
-            return _MoneyState(Escrow.PAID, entry, entry.number, entry.version)
+        case SettlementEntry() if held and _is_next(money, entry) and (done or _is_as_decided(money, entry)):
+            by_amount = {} if money.amount is None else {entry.number: money.amount}
+            return _MoneyState(
+                *(money.hold, Escrow.PAID, entry, entry.number, entry.version), adjusted={**money.adjusted, **by_amount}
+            )
         case ReversalEntry() if money.live is not None and _is_all(money.live, entry):
-            left = money.decided if money.decided == Decision.VOID else Decision.UPHOLD
+            left = money.decided if money.decided in (Decision.VOID, Decision.ADJUST) else Decision.UPHOLD
             return money._replace(escrow=Escrow.HELD, live=None, decided=left)
-        case ReleaseEntry(why="void") if held and money.decided != Decision.REVERSE:
+        case ReleaseEntry(why="void") if held and money.decided not in (Decision.REVERSE, Decision.ADJUST):
             return money._replace(escrow=Escrow.RELEASED, decided=Decision.UPHOLD)
         case DisputeEntry() if done and money.escrow is not Escrow.RELEASED:
             return money._replace(disputed=True)
-        case ResolutionEntry(decision=decision) if decision in [*Decision]:
+        case ResolutionEntry(decision=Decision.ADJUST) if _is_within_bound(money, entry):
+            return money._replace(disputed=False, decided=Decision.ADJUST, amount=entry)
+        case ResolutionEntry(decision=Decision.UPHOLD | Decision.REVERSE | Decision.VOID as decision) if (
+            entry.amount_micros is None
+        ):
             return money._replace(disputed=False, decided=decision)
         case _:
             return None
@@ -406,6 +432,18 @@ def _next_money_state(money: _MoneyState, entry: ContractTransition) -> _MoneySt
 
 def _is_next(money: _MoneyState, entry: SettlementEntry) -> bool:
     return entry.number == money.number + 1 and entry.version > money.version
+
+
+def _is_as_decided(money: _MoneyState, entry: SettlementEntry) -> bool:
+    """Whether a settlement pays just what the resolution before it says."""
+    decided = money.amount
+    return decided is not None and (entry.currency, entry.total_micros) == (decided.currency, decided.amount_micros)
+
+
+def _is_within_bound(money: _MoneyState, entry: ResolutionEntry) -> bool:
+    """Whether a dispute is settled on at most what was paid, or what is held."""
+    most = money.hold if money.live is None else money.live.total_micros
+    return entry.amount_micros is not None and 0 <= entry.amount_micros <= most
 
 
 def _is_all(live: SettlementEntry, entry: ReversalEntry) -> bool:

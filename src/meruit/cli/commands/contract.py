@@ -29,11 +29,12 @@ STATES = (
     *("awarded", "executing", "verification_pending", "verified"),
     *("settled", "failed", "expired", "disputed"),
 )
-DECISIONS = ("uphold", "reverse", "void")
+DECISIONS = ("uphold", "reverse", "void", "adjust")
 MAX_ROUNDS = 10_000
 """Most batches that `expire` handles in one call."""
 
 contract_argument = click.argument("contract_id", metavar="CONTRACT_ID")
+by_option = click.option("--by", metavar="NAME", help="Person who decides; it is recorded (default: command line).")
 reason_option = click.option("--reason", required=True, metavar="TEXT", help="Reason, one line; it is recorded.")
 
 
@@ -204,11 +205,19 @@ def settle(*, contract_id: str, tenant: str, data: str | None, database_url: str
 @contract.command()
 @contract_argument
 @reason_option
+@by_option
 @tenant_option
 @store_options
 @json_option
 def dispute(
-    *, contract_id: str, reason: str, tenant: str, data: str | None, database_url: str | None, as_json: bool
+    *,
+    contract_id: str,
+    reason: str,
+    by: str | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
 ) -> int:
     """Open a dispute; the money is frozen until it is resolved."""
     from meruit.cli.shared.contracts import check_line, run_transition
@@ -216,7 +225,9 @@ def dispute(
 
     check_line("--reason", reason)
     place = StoreAddress(data, database_url, tenant)
-    return run_transition(place, lambda request, _: DisputeContract(request, contract_id, reason), as_json=as_json)
+    return run_transition(
+        place, lambda request, _: DisputeContract(request, contract_id, reason), by=by, as_json=as_json
+    )
 
 
 @contract.command()
@@ -225,32 +236,46 @@ def dispute(
     "--decision",
     type=click.Choice(DECISIONS),
     required=True,
-    help="uphold: the verdict stays; reverse: the payment goes back into escrow; void: no payment.",
+    help="uphold: the verdict stays; reverse: the payment goes back into escrow; void: no payment; "
+    "adjust: settle on --amount.",
 )
+@click.option("--amount", metavar="AMOUNT", help="With adjust: what to settle on, at most what is held or was paid.")
+@click.option("--currency", metavar="CODE", help="Currency of --amount (default: the contract's).")
 @reason_option
+@by_option
 @tenant_option
 @store_options
 @json_option
-def resolve(
+def resolve(  # noqa: PLR0913 - one an option
     *,
     contract_id: str,
     decision: str,
+    amount: str | None,
+    currency: str | None,
     reason: str,
+    by: str | None,
     tenant: str,
     data: str | None,
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """End a dispute."""
+    """End a dispute: uphold, reverse, void, or settle on an amount."""
     from meruit.cli.shared.contracts import check_line, run_transition
     from meruit.contracts.lifecycle import Decision
-    from meruit.contracts.transitions import ResolveDispute
+    from meruit.contracts.transitions import ResolveDispute, to_settlement_amount
+    from meruit.model.threshold import money
 
     check_line("--reason", reason)
-    place = StoreAddress(data, database_url, tenant)
-    chosen = Decision(decision)
+    try:
+        settled_on = to_settlement_amount(None if amount is None else money(amount), currency)
+    except ValueError as problem:
+        raise click.UsageError(f"--amount: {problem}") from None
+    place, chosen = StoreAddress(data, database_url, tenant), Decision(decision)
     return run_transition(
-        place, lambda request, _: ResolveDispute(request, contract_id, chosen, reason), as_json=as_json
+        place,
+        lambda request, _: ResolveDispute(request, contract_id, chosen, reason, settled_on),
+        by=by,
+        as_json=as_json,
     )
 
 

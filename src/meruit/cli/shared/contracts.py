@@ -31,11 +31,11 @@ COMMAND_LINE = "command line"
 TransitionWrite = Write[ContractSnapshot]
 
 
-def command_line_actor(tenant: str) -> Actor:
-    """The actor of the command line; raises MeruitError for a bad tenant name."""
+def command_line_actor(tenant: str, by: str | None = None) -> Actor:
+    """The actor of the command line, or the person that it names; raises MeruitError for a bad tenant name."""
     if not TENANT.fullmatch(tenant):
         raise MeruitError(f"{tenant!r} is not a valid tenant: use a-z, 0-9, - and _, at most 63 characters")
-    return Actor(Scope(tenant), COMMAND_LINE)
+    return Actor(Scope(tenant), COMMAND_LINE if by is None else check_line("--by", by))
 
 
 def check_line(option: str, text: str) -> str:
@@ -64,10 +64,14 @@ def write_transition(store: Store, move: TransitionWrite) -> ContractSnapshot:
 
 
 def run_transition(
-    place: StoreAddress, move: Callable[[ContractRequest, Store], TransitionWrite], *, as_json: bool
+    place: StoreAddress,
+    move: Callable[[ContractRequest, Store], TransitionWrite],
+    *,
+    as_json: bool,
+    by: str | None = None,
 ) -> int:
-    """Apply one transition and print the contract."""
-    request = ContractRequest(command_line_actor(place.tenant))
+    """Apply one transition and print the contract; `by` is the person who asks for it."""
+    request = ContractRequest(command_line_actor(place.tenant, by))
     with open_records(place.data, place.database_url) as store:
         snapshot = write_transition(store, move(request, store))
     print_contract(snapshot, as_json=as_json)
