@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from meruit.benchmarks.service import Benchmarks
     from meruit.contracts.client import Market
     from meruit.contracts.marketplace import Marketplace
+    from meruit.governance.rule_governance import RuleGovernance
     from meruit.outcomes.service import Registrar
     from meruit.playground.environment import PlaygroundProvider
     from meruit.playground.host import Host
@@ -45,12 +46,18 @@ BUILT_IN: dict[str, type[Family]] = {
 
 
 def build_engine(
-    settings: Settings, governance: GovernanceClient | None = None, *, allow_python_full: bool = False
+    settings: Settings,
+    governance: GovernanceClient | None = None,
+    *,
+    allow_python_full: bool = False,
+    governed: bool = True,
 ) -> VerificationEngine:
     """The engine that the settings describe; raises ConfigError naming the key that cannot be honoured.
 
-    `allow_python_full` allows that tier of custom code regardless of the settings.
+    A `governance` of your own replaces the built-in rules. `allow_python_full` allows that tier of custom code
+    regardless of the settings. With `governed=False`, governance is not asked at all.
     """
+    checks = governed and settings.verification.governance_check
     extractors = {
         name: _build_extractor(f"extractors.{name}", chosen)
         for name, chosen in settings.extractors.items()
@@ -61,7 +68,7 @@ def build_engine(
     added = {family: Family(family) for family in sorted({metric.family for metric in metrics} - covered)}
     return VerificationEngine(
         added | extractors,
-        governance if settings.verification.governance_check else None,
+        (governance or _build_rule_governance(settings)) if checks else None,
         cache_ttl_s=settings.caching.extractor_results_ttl,
         max_criteria_per_task=settings.verification.max_criteria_per_task,
         custom=custom_code(settings, allow_python_full=allow_python_full),
@@ -90,6 +97,22 @@ def open_records(data: str | Path | None = None, database_url: str | None = None
 def build_marketplace(settings: Settings, registrar: "Registrar") -> "Marketplace":
     """The marketplace that the settings describe; raises ConfigError naming an unknown governance rule or limit."""
     from meruit.contracts.marketplace import Marketplace
+
+    policy = _build_policy(settings)
+    if not settings.verification.governance_check:
+        return Marketplace(registrar, policy=None)
+    patience_s = settings.governance.timeout_s
+    return Marketplace(registrar, policy=policy, remote=_build_remote(settings), patience_s=patience_s)
+
+
+def _build_rule_governance(settings: Settings) -> "RuleGovernance":
+    """The built-in rules, and the remote service that the settings name."""
+    from meruit.governance.rule_governance import RuleGovernance
+
+    return RuleGovernance(_build_policy(settings), _build_remote(settings))
+
+
+def _build_policy(settings: Settings) -> Policy:
     from meruit.governance.evaluate import unknown_rules
 
     chosen = settings.governance
@@ -97,23 +120,25 @@ def build_marketplace(settings: Settings, registrar: "Registrar") -> "Marketplac
     problems = [Problem("governance", said) for said in unknown_rules(policy)]
     if problems:
         raise ConfigError("configuration", problems)
-    if not settings.verification.governance_check:
-        return Marketplace(registrar, policy=None)
-    remote = None
-    if chosen.url is not None:
-        # Whatever speaks HTTP takes a moment to load.
-        from meruit.errors import OutboundRefused
-        from meruit.governance.remote import RemoteGovernance
-        from meruit.sources.http_guard import check_url
+    return policy
 
-        try:
-            check_url(chosen.url, chosen.networks)
-        except OutboundRefused as refused:
-            raise ConfigError("configuration", [Problem("governance.url", str(refused))]) from None
-        remote = RemoteGovernance(
-            chosen.url, token=chosen.token(), allowed_networks=chosen.networks, timeout_s=chosen.timeout_s
-        )
-    return Marketplace(registrar, policy=policy, remote=remote, patience_s=chosen.timeout_s)
+
+def _build_remote(settings: Settings) -> GovernanceClient | None:
+    chosen = settings.governance
+    if chosen.url is None:
+        return None
+    # Whatever speaks HTTP takes a moment to load.
+    from meruit.errors import OutboundRefused
+    from meruit.governance.remote import RemoteGovernance
+    from meruit.sources.http_guard import check_url
+
+    try:
+        check_url(chosen.url, chosen.networks)
+    except OutboundRefused as refused:
+        raise ConfigError("configuration", [Problem("governance.url", str(refused))]) from None
+    return RemoteGovernance(
+        chosen.url, token=chosen.token(), allowed_networks=chosen.networks, timeout_s=chosen.timeout_s
+    )
 
 
 def build_environments(

@@ -4,7 +4,7 @@ import importlib
 import inspect
 import pkgutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -48,6 +48,15 @@ class Example(NamedTuple):
     ask: Ask = Ask()
 
 
+class InputProblem(NamedTuple):
+    """What lint finds wrong with a work's input, as a criterion would read it."""
+
+    code: str
+    message: str
+    proven: bool = False
+    """Whether the criterion cannot be judged with this input."""
+
+
 class Metric(NamedTuple):
     """A way to get a number out of work."""
 
@@ -68,6 +77,8 @@ class Metric(NamedTuple):
     """Whether its result is worth caching."""
     version: str
     examples: tuple[Example, ...]
+    inspect_input: Callable[[Ask, Mapping[str, Any]], Iterable[InputProblem]] | None = None
+    """What lint asks about a work's input, where a good input can still be read badly."""
 
 
 class CheckExample(NamedTuple):
@@ -124,6 +135,8 @@ class FlagRule(NamedTuple):
     """What is suspect; None where the dossier lacks what the rule needs."""
     version: str
     examples: tuple[FlagExample, ...]
+    needs_history: bool = False
+    """Whether it compares with earlier outcomes, so that it finds nothing where none are recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +279,7 @@ class MetricRegistry(Registry[Metric]):
         provenance: Provenance = Provenance.COMPUTED,
         costly: bool = False,
         version: str = "1",
+        inspect_input: Callable[[Ask, Mapping[str, Any]], Iterable[InputProblem]] | None = None,
     ) -> Callable[[Function], Function]:
         """Register the function below under a name.
 
@@ -288,6 +302,7 @@ class MetricRegistry(Registry[Metric]):
                     costly=costly,
                     version=version,
                     examples=tuple(Example(*example) for example in examples),
+                    inspect_input=inspect_input,
                 )
             )
             return function
@@ -334,13 +349,17 @@ class FlagRegistry(Registry[FlagRule]):
         examples: list[tuple[Dossier, bool | None]],
         limits: Mapping[str, float] | None = None,
         version: str = "1",
+        needs_history: bool = False,
     ) -> Callable[[Function], Function]:
-        """Register the function below under a name; it takes a Dossier and the limits in force."""
+        """Register the function below under a name; it takes a Dossier and the limits in force.
+
+        One that reads `dossier.history` sets `needs_history`: it runs where records are kept.
+        """
 
         def register(function: Function) -> Function:
             summary = (function.__doc__ or "").strip().split("\n", 1)[0]
             several = tuple(FlagExample(*example) for example in examples)
-            self.put(FlagRule(name, summary, action, limits or {}, function, version, several))
+            self.put(FlagRule(name, summary, action, limits or {}, function, version, several, needs_history))
             return function
 
         return register

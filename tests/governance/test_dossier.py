@@ -41,7 +41,7 @@ from meruit.model.kinds import MetricType
 from meruit.model.verdict import Status, VerificationResult
 from meruit.model.work import CLAIMED, Work
 
-ENGINE = build_engine(Settings())
+ENGINE = build_engine(Settings(), governed=False)
 NOW = datetime(2026, 3, 1, 12, 0, 5, tzinfo=UTC)
 ABOUT = OutcomeIdentity("c1", "w1", "a1", "b1")
 CONTRACT = Contract(

@@ -64,6 +64,7 @@ def lint_task(
 
     `gold_before` is where the gold run started, if that was another environment.
     """
+    engine = engine.without_governance()
     prepared = engine.compile(task.success_criteria)
     began = before if gold_before is None else gold_before
 

@@ -72,7 +72,8 @@ class Marketplace:
         remote: GovernanceClient | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self.registrar = registrar
+        # Contracts ask governance themselves, with what was planted in the work and the agent's history.
+        self.registrar = registrar.without_governance()
         self.store = registrar.store
         self.policy = policy
         """None where governance is off."""

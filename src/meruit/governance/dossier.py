@@ -10,12 +10,14 @@ from meruit.governance.history import SubmissionFingerprints, normalise_text, sk
 from meruit.metrics.support.rouge import rouge_l, words_alphanumeric
 from meruit.model.canonical import digest, payload_bytes, payload_digest
 from meruit.model.contract import MIN_CANARY, Contract
+from meruit.model.evidence import Provenance
 from meruit.model.governance import Dossier, MetricFact
 from meruit.model.kinds import SHARES, ComparisonOperator
 from meruit.model.money import as_micros
 from meruit.model.numbers import MAX_DIGITS
 from meruit.model.verdict import CriterionResult, Status, VerificationResult
 from meruit.model.work import CLAIMED, PRIVATE_INPUTS, Work
+from meruit.registry import metrics
 
 LONG_CHARS = 64
 """The length from which an output is recognised when it occurs again."""
@@ -24,6 +26,10 @@ ONE_SIDED = frozenset({ComparisonOperator.GTE, ComparisonOperator.GT, Comparison
 TIMES_MS = ("duration_ms", "ttfb_ms", "processing_ms")
 OF_AGENTS = frozenset({*TIMES_MS, "started_at", "ended_at", "output_tokens", "total_tokens", "run_id"})
 """Metadata that an agent may give about its own run; all of it counts as a claim."""
+TELLING = OF_AGENTS - {"duration_ms", "ttfb_ms", "processing_ms", "run_id"} | {
+    *("received_at", "observed_ms", "claimed_metrics", "usage", "evaluator", "reported_by", CLAIMED),
+}
+"""Metadata from which a rule could learn something; a duration alone only has to be possible."""
 # The same limits as in the rule latency_mismatch: the error of a measurement.
 BELIEVED_SHARE, BELIEVED_MS = 0.9, 50.0
 
@@ -74,9 +80,9 @@ class OutcomeIdentity(NamedTuple):
     """The parties of an outcome."""
 
     contract_id: str
-    work_id: str
-    agent_id: str
-    consumer_id: str
+    work_id: str | None
+    agent_id: str | None
+    consumer_id: str | None
 
 
 def dossier_of(
@@ -118,6 +124,36 @@ def dossier_of(
         impossible=planted.impossible,
         claimed_may_earn=claimed_may_earn,
     )
+
+
+def dossier_from_context(contract_id: str, said: Mapping[str, Any], context: Mapping[str, Any]) -> Dossier:
+    """The dossier of an outcome of which only metrics and an execution context are known."""
+    claims, measured = (context.get(name) for name in ("claimed_metrics", "measured_metrics"))
+    if not isinstance(claims, Mapping) and not isinstance(measured, Mapping):
+        claims = said
+    return Dossier(
+        contract_id=contract_id,
+        work_id=_text(context.get("work_id")),
+        agent_id=_text(context.get("agent_id")),
+        consumer_id=_text(context.get("consumer_id")),
+        metrics=[
+            MetricFact(name, name, value, found.kind if (found := metrics.find(name)) else None, Provenance.COMPUTED)
+            for name, value in numbers(measured).items()
+        ],
+        claims=numbers(claims),
+        success=context.get("success") is True,
+        claimed_ms=number(context.get("duration_ms")),
+        observed_ms=number(context.get("observed_ms")),
+        output_tokens=number(context.get("output_tokens")),
+        started_at=moment(context.get("started_at")),
+        ended_at=moment(context.get("ended_at")),
+        received_at=moment(context.get("received_at")),
+        claimed_tokens=number(context.get("total_tokens")),
+    )
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def public_input_fingerprint(work_input: Mapping[str, Any]) -> str:

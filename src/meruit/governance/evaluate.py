@@ -1,6 +1,6 @@
 """Apply the governance rules to the dossier of one outcome."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -64,7 +64,29 @@ def govern(
     With `only`, apply just those rules.
     """
     names = rule_versions(policy).keys() if only is None else only
-    answers = [_ask_rule(rule, dossier, policy) for rule in flags if rule.name in names]
+    return apply_rules([one for one in prepare_rules(policy, off=()) if one.rule.name in names], dossier)
+
+
+class PreparedRule(NamedTuple):
+    """A rule with the limits in force."""
+
+    rule: FlagRule
+    limits: Mapping[str, float]
+
+
+def prepare_rules(policy: Policy, off: Collection[str] | None = None) -> tuple[PreparedRule, ...]:
+    """The rules that a policy applies, with their limits; `off` replaces the policy's own list."""
+    without = policy.off if off is None else off
+    return tuple(
+        PreparedRule(rule, {**rule.limits, **policy.limits.get(rule.name, {})})
+        for rule in flags
+        if rule.name not in without
+    )
+
+
+def apply_rules(rules: Iterable[PreparedRule], dossier: Dossier) -> GovernanceResult:
+    """What the rules find in a dossier, and what follows."""
+    answers = [_ask_rule(one, dossier) for one in rules]
     found = [flag for answer in answers for flag in answer.flags]
     disposition = max((disposition_of(flag.action) for flag in found), key=WORST.index, default=Disposition.CLEAR)
     return GovernanceResult(
@@ -91,11 +113,15 @@ def combine_results(one: GovernanceResult, other: GovernanceResult) -> Governanc
     )
 
 
-def _ask_rule(rule: FlagRule, dossier: Dossier, policy: Policy) -> _Answer:
+_NOT_ABLE, _NOTHING_FOUND = _Answer([], able=False), _Answer([], able=True)
+
+
+def _ask_rule(prepared: PreparedRule, dossier: Dossier) -> _Answer:
+    rule = prepared.rule
     try:
-        suspect = rule.judge(dossier, {**rule.limits, **policy.limits.get(rule.name, {})})
-        if suspect is None:
-            return _Answer([], able=False)
+        suspect = rule.judge(dossier, prepared.limits)
+        if not suspect:
+            return _NOT_ABLE if suspect is None else _NOTHING_FOUND
         # Encoding and decoding each flag makes sure that it can be recorded.
         return _Answer([Flag.from_json(_flag(rule, one).to_json()) for one in suspect], able=True)
     except Exception as problem:  # noqa: BLE001 - a plugin may raise anything; the outcome is held and the other rules apply

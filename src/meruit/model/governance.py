@@ -1,9 +1,10 @@
 """Governance: whether an outcome is plausible, and the facts and flags behind that."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
 
@@ -11,6 +12,10 @@ from meruit.model.evidence import Provenance
 from meruit.model.kinds import MetricType
 from meruit.model.record import Record
 from meruit.model.text import escape_control_characters
+
+if TYPE_CHECKING:
+    from meruit.model.verdict import VerificationResult
+    from meruit.model.work import Work
 
 UNAVAILABLE = "governance_unavailable"
 """The flag of an outcome when the governance service did not answer."""
@@ -103,6 +108,10 @@ class GovernanceResult(Record, frozen=True):
         return msgspec.structs.replace(self, flags=self.flags[:MAX_FLAGS], disposition=self.conclusion)
 
 
+ALL_CLEAR = GovernanceResult(valid=True, disposition=Disposition.CLEAR)
+"""The answer to work about which there is nothing to say."""
+
+
 class GovernanceClient(Protocol):
     """A governance service; the outcome is held for review when it cannot be reached."""
 
@@ -111,6 +120,25 @@ class GovernanceClient(Protocol):
     ) -> GovernanceResult:
         """Judge the plausibility of the measured values in their context."""
         ...
+
+
+class LocalGovernance(ABC):
+    """A GovernanceClient in this process: the engine hands it the work itself, and need not await it."""
+
+    version: str
+    """Identifies its rules and their limits; recorded with every result."""
+    remote: GovernanceClient | None = None
+    """A service that is asked as well; the worse answer counts."""
+
+    @abstractmethod
+    def check(self, work: "Work", result: "VerificationResult") -> GovernanceResult:
+        """Judge the plausibility of judged work."""
+
+    @abstractmethod
+    async def validate_outcome(
+        self, *, contract_id: str, claimed_metrics: Mapping[str, Any], execution_context: Mapping[str, Any]
+    ) -> GovernanceResult:
+        """Judge the plausibility of the measured values in their context."""
 
 
 class MetricFact(Record, frozen=True):

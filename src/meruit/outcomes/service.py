@@ -1,8 +1,9 @@
 """Verifying for the record: criteria compiled once, work judged, and the outcome handed to the store."""
 
 import asyncio
+import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from meruit.documents.authoring import parse_criteria
 from meruit.errors import CriteriaError, MeruitError, Problem, Unavailable, UnsupportedCriteria, VerificationRefusal
@@ -69,6 +70,12 @@ class Registrar:
         self._compiled = LruCache[str, CompiledCriteria](
             MAX_COMPILED, max_weight=MAX_COMPILED_BYTES, weigh=lambda one: len(one.body)
         )
+
+    def without_governance(self) -> Self:
+        """The same registrar, whose engine does not ask governance."""
+        registrar = copy.copy(self)
+        registrar.engine = self.engine.without_governance()
+        return registrar
 
     def compile(self, written: Mapping[str, Any] | SuccessCriteria) -> CompiledCriteria:
         """Compile criteria as an author wrote them; raises CriteriaError with every problem."""

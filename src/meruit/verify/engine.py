@@ -8,24 +8,32 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from meruit.documents.authoring import read_model
 from meruit.documents.document import Document, sort_and_limit_problems
 from meruit.documents.sanitize import describe, escape_unencodable
 from meruit.errors import CriteriaError, Problem, Unavailable, VerificationRefusal
-from meruit.judge.verdict import Circumstances, apply_governance, conclude
+from meruit.judge.governance import add_answer
+from meruit.judge.verdict import Circumstances, conclude
 from meruit.metrics.custom import CustomExtractor
 from meruit.metrics.support.extractor import MetricExtractor
 from meruit.model.canonical import payload_digest
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Evidence, Fault, Provenance
-from meruit.model.governance import Disposition, GovernanceClient, GovernanceResult
+from meruit.model.governance import (
+    UNAVAILABLE,
+    Action,
+    Disposition,
+    Flag,
+    GovernanceClient,
+    GovernanceResult,
+    LocalGovernance,
+)
 from meruit.model.lru import LruCache
 from meruit.model.text import escape_control_characters
 from meruit.model.verdict import (
     Bounds,
-    GovernanceStatus,
     Reason,
     ReasonCode,
     Verdict,
@@ -42,6 +50,8 @@ DEFAULT_PATIENCE_S = 60.0
 """How long an extractor or governance may take to answer."""
 GRACE_S = 15.0
 """How long custom code may take beyond its own limit, for a worker to become free and start."""
+GOVERNANCE = "governance"
+"""Under this name a result's versions hold that of the rules of governance."""
 MAX_COMPILED = 256
 """How many sets of criteria an engine remembers compiled."""
 
@@ -55,8 +65,8 @@ class VerificationEngine:
     """Core engine for verifying task outcomes.
 
     Without extractors it computes every installed metric; with them, exactly theirs. Criteria may bring code of
-    their own, which runs in a sandbox as `custom` says; None runs none. Without governance, results say that
-    their plausibility was not checked.
+    their own, which runs in a sandbox as `custom` says; None runs none. `governance=RuleGovernance()` applies the
+    built-in rules; without governance, results say that their plausibility was not checked.
     """
 
     def __init__(  # noqa: PLR0913 - one a setting
@@ -83,6 +93,12 @@ class VerificationEngine:
     def extractors(self) -> dict[str, MetricExtractor]:
         """The extractors it was given."""
         return self.catalogue.extractors
+
+    def without_governance(self) -> Self:
+        """The same engine for work that is not claimed to have happened, or whose governance is checked elsewhere."""
+        engine = copy.copy(self)
+        engine.governance = None
+        return engine
 
     def compile(self, success_criteria: SuccessCriteria | Mapping[str, Any]) -> CompiledCriteria:
         """Criteria made ready once, to be passed to `verify` any number of times.
@@ -137,10 +153,11 @@ class VerificationEngine:
             evidence = measure(compiled, work, digests, self._cache)
             if compiled.owners:
                 evidence = fill_in(compiled, evidence, await self._answers(compiled, work, digests))
-            result = self._conclude(contract_id, compiled, evidence, digests)
-            if self.governance is None:
+            result = self._conclude(contract_id, compiled, evidence, work, digests)
+            client = self._client()
+            if client is None:
                 return result
-            return await self._apply_governance(self.governance, compiled.plan.slots, result, work)
+            return await self._ask_client(client, compiled.plan.slots, result, work)
         except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
             return self._error_result(contract_id, crash)
 
@@ -155,10 +172,11 @@ class VerificationEngine:
         """The same for callers without an event loop, or inside one that must not be left."""
         try:
             compiled = self._compile_once(success_criteria)
-            if not compiled.owners and self.governance is None:
+            if not compiled.owners and self._client() is None:
                 work = _work(work_input, work_output, execution_metadata)
                 digests = _digests(work)
-                return self._conclude(contract_id, compiled, measure(compiled, work, digests, self._cache), digests)
+                found = measure(compiled, work, digests, self._cache)
+                return self._conclude(contract_id, compiled, found, work, digests)
         except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
             return self._error_result(contract_id, crash)
         return _run_in_own_loop(lambda: self.verify(contract_id, work_input, work_output, compiled, execution_metadata))
@@ -231,23 +249,32 @@ class VerificationEngine:
             return crash
 
     def _conclude(
-        self, contract_id: str, compiled: CompiledCriteria, evidence: list[Evidence], digests: Digests
+        self, contract_id: str, compiled: CompiledCriteria, evidence: list[Evidence], work: Work, digests: Digests
     ) -> VerificationResult:
-        return conclude(
-            compiled.plan,
-            evidence,
-            Circumstances(
-                _identifier(contract_id),
-                self._clock(),
-                digests.input,
-                digests.output,
-                digests.metadata,
-                compiled.versions.copy(),
-            ),
+        """The verdict, and what governance in this process says of it."""
+        rules = self.governance if isinstance(self.governance, LocalGovernance) else None
+        versions = compiled.versions.copy()
+        if rules is not None:
+            versions[GOVERNANCE] = rules.version
+        about = Circumstances(
+            *(_identifier(contract_id), self._clock()),
+            *(digests.input, digests.output, digests.metadata, versions),
         )
+        result = conclude(compiled.plan, evidence, about)
+        if rules is None:
+            return result
+        try:
+            said = rules.check(work, result)
+        except Exception as crash:  # noqa: BLE001 - a check that fails is neither a pass nor a crash
+            said = _no_answer(describe(crash))
+        return add_answer(result, said)
 
-    async def _apply_governance(
-        self, governance: GovernanceClient, slots: tuple[str, ...], result: VerificationResult, work: Work
+    def _client(self) -> GovernanceClient | None:
+        """The governance that has to be awaited."""
+        return self.governance.remote if isinstance(self.governance, LocalGovernance) else self.governance
+
+    async def _ask_client(
+        self, client: GovernanceClient, slots: tuple[str, ...], result: VerificationResult, work: Work
     ) -> VerificationResult:
         """Ask whether the outcome is plausible; no answer means a person must look, and no success until then."""
         claimed = {
@@ -263,30 +290,12 @@ class VerificationEngine:
             "measured_metrics": {name: value for name, value in result.metrics.items() if name not in claimed},
         }
         answer = await self._await_within(
-            lambda: governance.validate_outcome(
+            lambda: client.validate_outcome(
                 contract_id=result.contract_id, claimed_metrics=dict(result.metrics), execution_context=context
             ),
             self._patience_s,
         )
-        valid, flags = getattr(answer, "valid", None), getattr(answer, "flags", None)
-        if isinstance(flags, str):
-            flags = [flags]
-        if not isinstance(valid, bool) or not isinstance(flags, list | tuple):
-            what = describe(answer) if isinstance(answer, BaseException) else f"it answered {type(answer).__name__}"
-            reason = Reason(ReasonCode.GOVERNANCE_UNAVAILABLE, f"governance gave no clear answer: {what}")
-            return apply_governance(result, GovernanceStatus.REVIEW, ["governance_unavailable"], reason)
-        if isinstance(answer, GovernanceResult):
-            disposition, flags = answer.conclusion, answer.names
-        else:
-            disposition = Disposition.CLEAR if valid else Disposition.INVALID
-        flags = [escape_unencodable(str(flag)) for flag in flags]
-        if disposition is Disposition.HOLD:
-            reason = Reason(ReasonCode.GOVERNANCE_HOLD, f"a person must review the outcome: {', '.join(flags)}")
-            return apply_governance(result, GovernanceStatus.REVIEW, flags, reason)
-        if disposition is Disposition.CLEAR:
-            return apply_governance(result, GovernanceStatus.CLEAR, flags)
-        reason = Reason(ReasonCode.GOVERNANCE_INVALID, f"governance rejects the outcome: {', '.join(flags)}")
-        return apply_governance(result, GovernanceStatus.INVALID, flags, reason)
+        return add_answer(result, _read_answer(answer))
 
     def _error_result(self, contract_id: str, problem: Exception) -> VerificationResult:
         """The result of a request that could not be judged: no pass, no failure, and why."""
@@ -316,6 +325,25 @@ class VerificationEngine:
             reasons=[Reason(code, message)],
             versions={"engine": ENGINE_VERSION},
         )
+
+
+def _read_answer(answer: Any) -> GovernanceResult:
+    """The answer of a client of any kind; one that is not clear holds the outcome."""
+    valid, flags = getattr(answer, "valid", None), getattr(answer, "flags", None)
+    if isinstance(flags, str):
+        flags = [flags]
+    if not isinstance(valid, bool) or not isinstance(flags, list | tuple):
+        return _no_answer(
+            describe(answer) if isinstance(answer, BaseException) else f"it answered {type(answer).__name__}"
+        )
+    if isinstance(answer, GovernanceResult):
+        return answer
+    return GovernanceResult(valid=valid, flags=[escape_unencodable(str(flag)) for flag in flags])
+
+
+def _no_answer(why: str) -> GovernanceResult:
+    flag = Flag(UNAVAILABLE, "1", Action.HOLD, evidence={"why": why})
+    return GovernanceResult(valid=True, flags=[flag], disposition=Disposition.HOLD, confidence=0.0)
 
 
 def _identifier(contract_id: Any) -> str:

@@ -1,7 +1,7 @@
 """`/v1/governance`: check the plausibility of an outcome for other systems."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Annotated, Any
@@ -16,11 +16,9 @@ from meruit.api.json_body import field_problem
 from meruit.api.request import ApiRequest
 from meruit.api.wire import Body, Label, json_response
 from meruit.errors import ApiProblem, BodyError, Problem
-from meruit.governance.dossier import moment, number, numbers
+from meruit.governance.dossier import dossier_from_context
 from meruit.governance.evaluate import find_excesses, govern
-from meruit.model.evidence import Provenance
-from meruit.model.governance import Dossier, GovernanceResult, MetricFact, Policy
-from meruit.registry import metrics
+from meruit.model.governance import Dossier, GovernanceResult, Policy
 
 CONTEXT = "execution_context"
 DOSSIER = f"{CONTEXT}.dossier"
@@ -77,7 +75,7 @@ def _dossier(data: OutcomeQuestion) -> Dossier:
     context = data.execution_context
     gathered = context.get("dossier")
     if gathered is None:
-        return _check_bounds(_dossier_from_context(data.contract_id, data.claimed_metrics, context), CONTEXT)
+        return _check_bounds(dossier_from_context(data.contract_id, data.claimed_metrics, context), CONTEXT)
     try:
         dossier = msgspec.convert(gathered, Dossier)
     except msgspec.ValidationError as refused:
@@ -100,32 +98,3 @@ def _check_bounds(dossier: Dossier, where: str) -> Dossier:
 def _body_error(problems: Iterable[Problem]) -> BodyError:
     several = [*problems]
     return BodyError("; ".join(map(str, several)), several)
-
-
-def _dossier_from_context(contract_id: str, said: Mapping[str, Any], context: Mapping[str, Any]) -> Dossier:
-    claims, measured = (context.get(name) for name in ("claimed_metrics", "measured_metrics"))
-    if not isinstance(claims, Mapping) and not isinstance(measured, Mapping):
-        claims = said
-    return Dossier(
-        contract_id=contract_id,
-        work_id=_text(context.get("work_id")),
-        agent_id=_text(context.get("agent_id")),
-        consumer_id=_text(context.get("consumer_id")),
-        metrics=[
-            MetricFact(name, name, value, found.kind if (found := metrics.find(name)) else None, Provenance.COMPUTED)
-            for name, value in numbers(measured).items()
-        ],
-        claims=numbers(claims),
-        success=context.get("success") is True,
-        claimed_ms=number(context.get("duration_ms")),
-        observed_ms=number(context.get("observed_ms")),
-        output_tokens=number(context.get("output_tokens")),
-        started_at=moment(context.get("started_at")),
-        ended_at=moment(context.get("ended_at")),
-        received_at=moment(context.get("received_at")),
-        claimed_tokens=number(context.get("total_tokens")),
-    )
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None

@@ -151,7 +151,7 @@ def _runner(
         return LocalRunner()
     from meruit.outcomes.rescore.ray import DEFAULT_WORKERS, RayRunner
 
-    make = partial(build_engine, loaded.settings, allow_python_full=allow_python_full)
+    make = partial(build_engine, loaded.settings, allow_python_full=allow_python_full, governed=False)
     return RayRunner(make, workers or DEFAULT_WORKERS)
 
 

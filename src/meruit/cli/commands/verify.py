@@ -71,7 +71,7 @@ def verify(  # noqa: PLR0913 - one an option
     for option, label in (("--contract-id", contract_id), ("--agent-id", agent_id)):
         if label is not None and not (label.isprintable() and 0 < len(label) <= MAX_LABEL):
             raise click.UsageError(f"{option} must be 1 to {MAX_LABEL} printable characters")
-    settings, engine, wanted = load_engine(criteria, config, allow_python_full=allow_python_full)
+    settings, engine, wanted = load_engine(criteria, config, allow_python_full=allow_python_full, governed=True)
     compiled = engine.compile_or_raise(wanted, "standard input" if criteria == "-" else criteria)
     work = (
         load_payload(input_file) if input_file is not None else {},

@@ -17,10 +17,12 @@ class EngineWithCriteria(NamedTuple):
     criteria: SuccessCriteria
 
 
-def load_engine(criteria: str, config: str | None, *, allow_python_full: bool = False) -> EngineWithCriteria:
+def load_engine(
+    criteria: str, config: str | None, *, allow_python_full: bool = False, governed: bool = False
+) -> EngineWithCriteria:
     """Read the settings and the criteria; raises DocumentError with every problem of a bad file."""
     settings = Settings.load(config)
-    engine = build_engine(settings, allow_python_full=allow_python_full)
+    engine = build_engine(settings, allow_python_full=allow_python_full, governed=governed)
     wanted = load_criteria(
         criteria,
         known_metrics=engine.catalogue.names(),

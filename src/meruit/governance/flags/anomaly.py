@@ -15,6 +15,7 @@ def _against(value: float, n: int) -> Dossier:
 @flags.add(
     "anomaly",
     action=Action.FLAG,
+    needs_history=True,
     limits={"n_min": 10.0, "medium": 3.0, "high": 4.0, "spread_min": 1e-9},
     examples=[
         (_against(0.99, 10), True),

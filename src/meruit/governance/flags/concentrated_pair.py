@@ -15,6 +15,7 @@ def _pair(dealings: Dealings) -> Dossier:
 @flags.add(
     "concentrated_pair",
     action=Action.HOLD,
+    needs_history=True,
     limits={"agent_share": 0.5, "bonus_rate": 0.9, "n_min": 12.0, "p_max": 1e-9},
     examples=[
         (_pair(Dealings(39, 39, 44, 41, 60, 47, 1000, 500)), True),

@@ -9,6 +9,7 @@ from meruit.registry import flags
 @flags.add(
     "duplicate_claim",
     action=Action.INVALIDATE,
+    needs_history=True,
     examples=[
         (Dossier(contract_id="contract-2", history=History(settled_under="contract-1")), True),
         (Dossier(contract_id="contract-2"), False),

@@ -10,6 +10,7 @@ from meruit.registry import flags
 @flags.add(
     "perfect_accuracy_streak",
     action=Action.FLAG,
+    needs_history=True,
     limits={"mean_min": 0.965, "window": 60.0, "p_max": 1e-6, "p_perfect": 0.5},
     examples=[
         (Dossier(history=History(accuracies=[1.0] * 20)), True),

@@ -9,6 +9,7 @@ from meruit.registry import flags
 @flags.add(
     "replayed_output",
     action=Action.HOLD,
+    needs_history=True,
     limits={"chars_min": 64.0},
     examples=[
         (Dossier(agent_id="a", output_chars=400, history=History(replayed_in="contract-1")), True),

@@ -9,6 +9,7 @@ from meruit.registry import flags
 @flags.add(
     "retry_farming",
     action=Action.FLAG,
+    needs_history=True,
     limits={"attempts_max": 5.0},
     examples=[
         (Dossier(agent_id="a", history=History(near_duplicates=6)), True),

@@ -9,6 +9,7 @@ from meruit.registry import flags
 @flags.add(
     "sybil_output",
     action=Action.HOLD,
+    needs_history=True,
     limits={"chars_min": 64.0},
     examples=[
         (Dossier(agent_id="a", output_chars=400, history=History(shared_with="b")), True),

@@ -10,6 +10,7 @@ from meruit.registry import flags
 @flags.add(
     "threshold_bunching",
     action=Action.FLAG,
+    needs_history=True,
     limits={"near": 0.01, "far": 0.03, "window": 60.0, "n_min": 6.0, "p_max": 1e-5},
     examples=[
         (Dossier(history=History(margins=[0.001] * 11)), True),

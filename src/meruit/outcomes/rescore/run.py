@@ -1,6 +1,5 @@
 """Stored outcomes judged again by other criteria: each gets one more version of its verdict, none loses an old one."""
 
-import copy
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -111,8 +110,7 @@ class RescoreTask:
 
     def __init__(self, engine: VerificationEngine, criteria: SuccessCriteria, now: datetime) -> None:
         # What governance said of the work is carried over; it is not asked again about the past.
-        self.engine = copy.copy(engine)
-        self.engine.governance = None
+        self.engine = engine.without_governance()
         self.compiled = self.engine.compile(criteria)
         self.now = now
 

@@ -1,6 +1,5 @@
 """Proving criteria before anyone is judged by them: what passes by doing nothing, and what can never fail."""
 
-import copy
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -76,8 +75,7 @@ def lint(
 ) -> LintReport:
     """Try the criteria on paper, on agents that do nothing, and on a gold output and its mutants."""
     # Nothing here is claimed to have happened, so governance is not asked.
-    engine = copy.copy(engine)
-    engine.governance = None
+    engine = engine.without_governance()
     compiled = engine.compile(criteria)
     given = work_input or {}
     findings = [*_on_paper(compiled), *_about_names(compiled.plan.criteria)]

@@ -1,0 +1,73 @@
+"""Adds the answers of governance to a result."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from meruit.judge.verdict import apply_governance
+from meruit.model.governance import ALL_CLEAR, UNAVAILABLE, Disposition, Flag, GovernanceResult, disposition_of
+from meruit.model.text import escape_control_characters
+from meruit.model.verdict import OF_GOVERNANCE, GovernanceStatus, Reason, ReasonCode, VerificationResult
+
+MAX_FACTS_SHOWN = 200
+"""Characters of a flag's evidence in a reason."""
+
+
+class _Objection(NamedTuple):
+    status: GovernanceStatus
+    code: ReasonCode
+    message: str
+
+
+_HELD = _Objection(GovernanceStatus.REVIEW, ReasonCode.GOVERNANCE_HOLD, "a person must review the outcome")
+_SILENT = _Objection(
+    GovernanceStatus.REVIEW, ReasonCode.GOVERNANCE_UNAVAILABLE, "governance gave no clear answer; a person must review"
+)
+_REJECTED = _Objection(GovernanceStatus.INVALID, ReasonCode.GOVERNANCE_INVALID, "governance rejects the outcome")
+_SEVERITY: Mapping[GovernanceStatus, int] = {
+    GovernanceStatus.NOT_CHECKED: 0,
+    GovernanceStatus.RELEASED: 1,
+    GovernanceStatus.CLEAR: 1,
+    GovernanceStatus.REVIEW: 2,
+    GovernanceStatus.INVALID: 3,
+}
+
+
+def add_answer(result: VerificationResult, said: GovernanceResult) -> VerificationResult:
+    """The result with one more answer of governance: the flags of all, and the worst status with its reason."""
+    if said is ALL_CLEAR and result.governance is GovernanceStatus.NOT_CHECKED:
+        # The usual case, which should cost little.
+        return apply_governance(result, GovernanceStatus.CLEAR, [])
+    names = said.names
+    flags = [*result.governance_flags, *(name for name in names if name not in result.governance_flags)]
+    objection = _objection(said.conclusion, names)
+    status = GovernanceStatus.CLEAR if objection is None else objection.status
+    if _SEVERITY[status] <= _SEVERITY[result.governance]:
+        return apply_governance(result, result.governance, flags)
+    if objection is None:
+        return apply_governance(result, status, flags)
+    # One reason of governance stays with a result, that of the worst answer.
+    others = [reason for reason in result.reasons if reason.code not in OF_GOVERNANCE]
+    reason = Reason(objection.code, f"{objection.message}: {_describe_flags(said, names)}")
+    return apply_governance(msgspec.structs.replace(result, reasons=others), status, flags, reason)
+
+
+def _objection(conclusion: Disposition, names: list[str]) -> _Objection | None:
+    match conclusion:
+        case Disposition.CLEAR:
+            return None
+        case Disposition.HOLD:
+            return _SILENT if UNAVAILABLE in names else _HELD
+        case Disposition.INVALID:
+            return _REJECTED
+
+
+def _describe_flags(said: GovernanceResult, names: list[str]) -> str:
+    """The flags that decide, each with its evidence; all names where none of them does."""
+    shown = []
+    for name, flag in zip(names, said.flags, strict=True):
+        if isinstance(flag, Flag) and disposition_of(flag.action) is not Disposition.CLEAR:
+            facts = ", ".join(f"{fact} {value}" for fact, value in flag.evidence.items())
+            shown.append(f"{name} ({escape_control_characters(facts[:MAX_FACTS_SHOWN])})" if facts else name)
+    return ", ".join(shown or names) or "no reason given"
