@@ -125,6 +125,7 @@ outcomes = Table(
     Column("score", Float, nullable=False),
     Column("criteria_digest", Text, nullable=False),
     Column("idempotency_key", Text),
+    Column("by_agent", Integer, nullable=False),
     Index("outcomes_in_order", "tenant", "seq", unique=True),
     Index("outcomes_by_contract", "tenant", "contract_id", "seq"),
     Index("outcomes_by_agent", "tenant", "agent_id", "seq"),
@@ -249,6 +250,7 @@ works = Table(
     Column("created_by", Text, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Index("works_in_order", "tenant", "seq", unique=True),
+    Index("works_by_consumer", "tenant", "consumer_id", "seq"),
 )
 """Work that was given out; its criteria and its input lie where those of outcomes do."""
 
@@ -261,6 +263,7 @@ contracts = Table(
     Column("work_id", String(60), nullable=False),
     Column("agent_id", Text, nullable=False),
     Column("consumer_id", Text, nullable=False),
+    Column("provider_id", Text),
     Column("domain", Text),
     Column("state", String(30), nullable=False),
     Column("escrow", String(30), nullable=False),
@@ -285,6 +288,7 @@ contracts = Table(
     Index("contracts_in_order", "tenant", "seq", unique=True),
     Index("contracts_by_agent", "tenant", "agent_id", "seq"),
     Index("contracts_by_consumer", "tenant", "consumer_id", "seq"),
+    Index("contracts_by_provider", "tenant", "provider_id", "seq"),
     Index("contracts_by_work", "tenant", "work_id", "agent_id", "seq"),
     Index("contracts_by_state", "tenant", "state", "seq"),
     Index("contracts_due", "state", "expires_at"),
@@ -328,6 +332,7 @@ transfers = Table(
     Column("currency", String(3), nullable=False),
     Column("at", BigInteger, nullable=False),
     Index("transfers_once", "tenant", "contract_id", "operation", "number", unique=True),
+    Index("transfers_by_time", "tenant", "at", "leaf"),
 )
 """Money that moved, named by its entry in the audit log."""
 
@@ -373,8 +378,10 @@ agent_histories = Table(
     metadata,
     Column("tenant", Text, primary_key=True),
     Column("agent_id", Text, primary_key=True),
+    Column("kind", String(20), primary_key=True),
     Column("body", LargeBinary, nullable=False),
 )
+"""What is remembered of an agent, apart for contracts and for work verified without one."""
 
 dealings = Table(
     "dealings",
@@ -679,3 +686,62 @@ usage_accounts = Table(
     Column("credential", String(64), nullable=False),
 )
 """The lease of each account, so that one reconciler asks it at a time, and the fingerprint of the key used last."""
+
+evaluations = Table(
+    "evaluations",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("name", String(200), nullable=False),
+    Column("status", Text, nullable=False),
+    Column("criteria_digest", Text, nullable=False),
+    Column("dataset_digest", Text),
+    Column("tags", LargeBinary, nullable=False),
+    Column("planned", BigInteger),
+    Column("cases", BigInteger, nullable=False),
+    Column("segments", Integer, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Index("evaluations_by_name", "tenant", "name", unique=True),
+)
+"""Named sets of judged cases; how many there are so far."""
+
+evaluation_segments = Table(
+    "evaluation_segments",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("evaluation_id", Text, primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("leaf", BigInteger, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("cases", Integer, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+"""Up to 512 cases in one blob and behind one entry of the log."""
+
+evaluation_cases = Table(
+    "evaluation_cases",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("evaluation_id", Text, primary_key=True),
+    Column("case_id", String(200), primary_key=True),
+    Column("repeat", Integer, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+    Column("segment", Integer, nullable=False),
+    Column("place", Integer, nullable=False),
+    Column("outcome_id", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("verdict", Text, nullable=False),
+    Column("success", Integer, nullable=False),
+    Column("score", Float, nullable=False),
+    Column("statuses", Text, nullable=False),
+    Column("group_id", Text),
+    Column("tags", LargeBinary),
+    Column("claimed", Text),
+    Column("error", Text),
+    Column("latency_ms", Float),
+    Column("cost_micros", BigInteger),
+    Index("evaluation_cases_in_order", "tenant", "evaluation_id", "seq", unique=True),
+    Index("evaluation_cases_by_outcome", "tenant", "outcome_id", unique=True),
+)
+"""One slim row for each case, so that lists and statistics need not open segments."""

@@ -17,6 +17,7 @@ def upgrade() -> None:
     _create_benchmarks()
     _create_gate()
     _create_usage()
+    _create_evaluations()
 
 
 def _create_log() -> None:
@@ -119,6 +120,7 @@ def _create_outcomes() -> None:
         sa.Column("score", sa.Float(), nullable=False),
         sa.Column("criteria_digest", sa.Text(), nullable=False),
         sa.Column("idempotency_key", sa.Text(), nullable=True),
+        sa.Column("by_agent", sa.Integer(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "id"),
     )
     op.create_index("outcomes_by_agent", "outcomes", ["tenant", "agent_id", "seq"], unique=False)
@@ -240,6 +242,7 @@ def _create_contracts() -> None:
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "id"),
     )
+    op.create_index("works_by_consumer", "works", ["tenant", "consumer_id", "seq"], unique=False)
     op.create_index("works_in_order", "works", ["tenant", "seq"], unique=True)
     op.create_table(
         "contracts",
@@ -249,6 +252,7 @@ def _create_contracts() -> None:
         sa.Column("work_id", sa.String(length=60), nullable=False),
         sa.Column("agent_id", sa.Text(), nullable=False),
         sa.Column("consumer_id", sa.Text(), nullable=False),
+        sa.Column("provider_id", sa.Text(), nullable=True),
         sa.Column("domain", sa.Text(), nullable=True),
         sa.Column("state", sa.String(length=30), nullable=False),
         sa.Column("escrow", sa.String(length=30), nullable=False),
@@ -274,6 +278,7 @@ def _create_contracts() -> None:
     )
     op.create_index("contracts_by_agent", "contracts", ["tenant", "agent_id", "seq"], unique=False)
     op.create_index("contracts_by_consumer", "contracts", ["tenant", "consumer_id", "seq"], unique=False)
+    op.create_index("contracts_by_provider", "contracts", ["tenant", "provider_id", "seq"], unique=False)
     op.create_index("contracts_by_state", "contracts", ["tenant", "state", "seq"], unique=False)
     op.create_index("contracts_by_work", "contracts", ["tenant", "work_id", "agent_id", "seq"], unique=False)
     op.create_index("contracts_due", "contracts", ["state", "expires_at"], unique=False)
@@ -313,6 +318,7 @@ def _create_contracts() -> None:
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("leaf"),
     )
+    op.create_index("transfers_by_time", "transfers", ["tenant", "at", "leaf"], unique=False)
     op.create_index("transfers_once", "transfers", ["tenant", "contract_id", "operation", "number"], unique=True)
     op.create_table(
         "postings",
@@ -354,8 +360,9 @@ def _create_governance() -> None:
         "agent_histories",
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("agent_id", sa.Text(), nullable=False),
+        sa.Column("kind", sa.String(length=20), nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("tenant", "agent_id"),
+        sa.PrimaryKeyConstraint("tenant", "agent_id", "kind"),
     )
     op.create_table(
         "dealings",
@@ -652,3 +659,60 @@ def _create_usage() -> None:
         sa.Column("credential", sa.String(length=64), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "account"),
     )
+
+
+def _create_evaluations() -> None:
+    """Evaluations, their segments, and the index of their cases."""
+    op.create_table(
+        "evaluations",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("status", sa.Text(), nullable=False),
+        sa.Column("criteria_digest", sa.Text(), nullable=False),
+        sa.Column("dataset_digest", sa.Text(), nullable=True),
+        sa.Column("tags", sa.LargeBinary(), nullable=False),
+        sa.Column("planned", sa.BigInteger(), nullable=True),
+        sa.Column("cases", sa.BigInteger(), nullable=False),
+        sa.Column("segments", sa.Integer(), nullable=False),
+        sa.Column("started_at", sa.BigInteger(), nullable=False),
+        sa.Column("ended_at", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("tenant", "id"),
+    )
+    op.create_index("evaluations_by_name", "evaluations", ["tenant", "name"], unique=True)
+    op.create_table(
+        "evaluation_segments",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("evaluation_id", sa.Text(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("leaf", sa.BigInteger(), nullable=False),
+        sa.Column("address", sa.Text(), nullable=False),
+        sa.Column("cases", sa.Integer(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "evaluation_id", "number"),
+    )
+    op.create_table(
+        "evaluation_cases",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("evaluation_id", sa.Text(), nullable=False),
+        sa.Column("case_id", sa.String(length=200), nullable=False),
+        sa.Column("repeat", sa.Integer(), nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=False),
+        sa.Column("segment", sa.Integer(), nullable=False),
+        sa.Column("place", sa.Integer(), nullable=False),
+        sa.Column("outcome_id", sa.Text(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("verdict", sa.Text(), nullable=False),
+        sa.Column("success", sa.Integer(), nullable=False),
+        sa.Column("score", sa.Float(), nullable=False),
+        sa.Column("statuses", sa.Text(), nullable=False),
+        sa.Column("group_id", sa.Text(), nullable=True),
+        sa.Column("tags", sa.LargeBinary(), nullable=True),
+        sa.Column("claimed", sa.Text(), nullable=True),
+        sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("latency_ms", sa.Float(), nullable=True),
+        sa.Column("cost_micros", sa.BigInteger(), nullable=True),
+        sa.PrimaryKeyConstraint("tenant", "evaluation_id", "case_id", "repeat"),
+    )
+    op.create_index("evaluation_cases_in_order", "evaluation_cases", ["tenant", "evaluation_id", "seq"], unique=True)
+    op.create_index("evaluation_cases_by_outcome", "evaluation_cases", ["tenant", "outcome_id"], unique=True)

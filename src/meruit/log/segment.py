@@ -1,0 +1,60 @@
+"""A segment: up to 512 cases of an evaluation behind one entry of the log, each of them provable alone."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from meruit.log.merkle import Frontier, inclusion_proof, is_included, leaf_hash
+from meruit.model.record import Record
+
+MAX_CASES = 512
+"""Cases of one segment."""
+# Sorted keys, ASCII names, no floats: these bytes are RFC 8785's canonical form.
+_WRITER = msgspec.json.Encoder(order="sorted")
+
+
+class CaseEntry(Record, frozen=True, forbid_unknown_fields=True):
+    """What a segment says of one case: its work and result as salted hashes, and how it was judged."""
+
+    case: str
+    repeat: int
+    outcome: str
+    version: int
+    input: str
+    output: str
+    metadata: str
+    result: str
+    verdict: str
+    success: bool
+    score: str
+    """As a fraction."""
+
+
+def case_bytes(entry: CaseEntry) -> bytes:
+    """The bytes that are hashed into the segment."""
+    return _WRITER.encode(entry)
+
+
+def read_case(data: bytes) -> CaseEntry:
+    """Read back what `case_bytes` wrote; raises `msgspec.DecodeError` on anything else."""
+    return msgspec.json.decode(data, type=CaseEntry)
+
+
+def segment_root(cases: Sequence[bytes]) -> bytes:
+    """The root of the tree over the cases, in their order."""
+    return Frontier(0, ()).extend([leaf_hash(case) for case in cases]).root()
+
+
+def case_proof(index: int, cases: Sequence[bytes]) -> list[bytes]:
+    """What shows that a segment holds the case at an index."""
+    hashes = [leaf_hash(case) for case in cases]
+
+    def subtree(start: int, level: int) -> bytes:
+        return Frontier(0, ()).extend(hashes[start : start + (1 << level)]).root()
+
+    return inclusion_proof(index, len(hashes), subtree)
+
+
+def is_in_segment(case: bytes, index: int, size: int, proof: Sequence[bytes], root: bytes) -> bool:
+    """Whether the proof leads from a case to the root that the log holds."""
+    return is_included(leaf_hash(case), index, size, proof, root)
