@@ -32,7 +32,8 @@ HEAD_BYTES = 64
 EXTRA_OF = {
     **dict.fromkeys(("litestar", "uvicorn", "uvloop", "httptools", "prometheus_client"), "serve"),
     **dict.fromkeys(("cel_expr_python", "pydantic_monty"), "custom"),
-    **dict.fromkeys(("asyncssh", "jinja2"), "playground"),
+    "asyncssh": "playground",
+    "jinja2": "reports",
     **dict.fromkeys(("polars", "pyarrow"), "bulk"),
     "numpy": "reconcile",
     "psycopg": "postgres",

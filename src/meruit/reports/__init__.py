@@ -8,8 +8,9 @@ Read in this order:
 - agent_summary.py - one agent
 - compare.py - agents against each other
 - reconciliation.py - observations, and local against billed tokens
+- answer.py - the sentence that answers the report's question
 - report.py - the report as data
-- page.py, sections.py, charts.py, markup.py, number_format.py - the report as an HTML page
+- charts.py, page.py, templates/ - the report as an HTML page, from the parts that all pages share (meruit.pages)
 """
 
 from typing import TYPE_CHECKING

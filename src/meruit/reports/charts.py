@@ -1,14 +1,16 @@
-"""The charts of a report, as SVG without scripts, fonts or external files."""
+"""The charts of a report, as drawings that templates write as SVG."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from meruit.model.task_run import ConfidenceInterval
 from meruit.model.usage import UsageStatus
-from meruit.reports.compare import Comparison, ComparisonScale, Point
-from meruit.reports.markup import Child, Markup, tag
-from meruit.reports.number_format import format_difference, format_factor, format_number, format_p, format_share
+from meruit.pages.drawing import Box, Dot, Drawing, Label, Shape, Stroke
+from meruit.pages.number_format import format_difference, format_factor, format_number, format_p, format_share
+from meruit.pages.scale import Axis, difference_tick, log_ticks, ratio_tick, round_up, span_decades
+from meruit.reports.compare import Comparison, ComparisonScale, Point, describe_reading, is_clear
 from meruit.reports.reconciliation import (
     AgentSteps,
     DiscrepancyCause,
@@ -20,16 +22,23 @@ from meruit.reports.reconciliation import (
     Waterfall,
 )
 
-WIDTH = 460.0
-"""The width of every chart; about as many pixels as a phone has, so that its text stays readable."""
-LEFT = 46.0
-RIGHT = WIDTH - 14.0
 LONGEST_LABEL = 26
-MOST_PAIRS = 60
-"""How many rows a forest plot has."""
-MOST_TICKS = 7
-SIGNIFICANT = 0.05
+ROW = 28.0
+"""The height of a plot in a row of a table."""
 
+STATUS_TONES = {
+    UsageStatus.VERIFIED: "pass",
+    UsageStatus.WARNING: "partial",
+    UsageStatus.PENDING: "open",
+    UsageStatus.DATA_NOT_AVAILABLE: "error",
+}
+CLASS_STYLES = {
+    TokenClass.CACHED: "k1",
+    TokenClass.CACHE_WRITE: "k2",
+    TokenClass.INPUT: "k3",
+    TokenClass.REASONING: "k4",
+    TokenClass.OUTPUT: "k5",
+}
 CLASS_WORDS = {
     TokenClass.CACHED: "read from cache",
     TokenClass.CACHE_WRITE: "written to cache",
@@ -37,7 +46,7 @@ CLASS_WORDS = {
     TokenClass.REASONING: "reasoning",
     TokenClass.OUTPUT: "other output",
 }
-PART_WORDS = {
+CAUSE_WORDS = {
     DiscrepancyCause.UNCOUNTED: "runs without a count of their own",
     DiscrepancyCause.UNATTRIBUTED: "in no declared step",
     DiscrepancyCause.ABORTED: "calls broken off",
@@ -47,141 +56,120 @@ PART_WORDS = {
 }
 
 
-class Axis(NamedTuple):
-    """Maps values to positions between two edges."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def at(self, value: float) -> float:
-        """The position of a value; beyond the edges, the edge."""
-        part = (value - self.low) / (self.high - self.low)
-        return self.start + min(1.0, max(0.0, part)) * (self.end - self.start)
-
-
 # Cost against score.
 
 
-def cost_against_value(points: Sequence[Point], measure: str, currency: str) -> Markup:
+def cost_against_value(points: Sequence[Point], measure: str, currency: str) -> Drawing:
     """Draw each agent by the cost of a typical task and its result, with the Pareto front."""
-    height, bottom = 330.0, 284.0
-    costs = [edge for one in points for edge in (one.cost, *_edges(one.cost_interval))]
-    low, high = _decades(costs)
-    x, y = Axis(low, high, LEFT, RIGHT), Axis(0.0, 1.0, bottom, 18.0)
-    ticks = _log_ticks(low, high)
-    drawn: list[Child] = [
-        [_line(LEFT, y.at(one), RIGHT, y.at(one), "grid") for one in (0, 0.25, 0.5, 0.75, 1)],
-        [_text(LEFT - 6, y.at(one) + 4, f"{100 * one:.0f} %", "end") for one in (0, 0.25, 0.5, 0.75, 1)],
-        [_line(x.at(one), bottom, x.at(one), 18, "grid") for one in ticks],
-        [_text(x.at(one), bottom + 17, f"{10**one:g}", "middle") for one in ticks],
-        _text((LEFT + RIGHT) / 2, bottom + 38, f"cost of a typical task, {currency} (log scale)", "middle"),
-        _front_line([one for one in points if one.on_front], x, y),
-        [_point(one, x, y) for one in points],
-        _point_labels(points, x, y),
-    ]
-    description = "; ".join(
+    top, bottom = 20.0, 260.0
+    low, high = span_decades([edge for one in points for edge in (one.cost, *_edges(one.cost_interval))])
+    x, y = Axis(low, high, 8.0, 97.0), Axis(0.0, 1.0, bottom, top)
+    shapes: list[Shape] = []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        shapes += [Stroke(0, y.at(share), 100, y.at(share), "axis" if not share else "grid")]
+        shapes += [Label(0, y.at(share) - 4, f"{100 * share:.0f} %")]
+    for tick in log_ticks(low, high):
+        shapes += [Stroke(x.at(tick), top, x.at(tick), bottom + 4, "grid")]
+        shapes += [Label(x.at(tick), bottom + 18, f"{10**tick:g}", "middle")]
+    shapes += [Label(52.5, bottom + 38, f"cost of a typical task, {currency} (log scale)", "middle")]
+    shapes += _front_line([one for one in points if one.on_front], x, y)
+    for one in points:
+        shapes += _point(one, x, y)
+    shapes += _point_labels(points, x, y)
+    finding = "; ".join(
         f"{one.agent}: {format_number(one.cost)} {currency}, {format_share(one.value)}" for one in points
     )
-    return _drawing(f"Cost against {measure}, with the Pareto front", f"{description}.", height, drawn)
+    return Drawing(f"Cost against {measure}, with the Pareto front", f"{finding}.", bottom + 44, tuple(shapes))
 
 
-def _front_line(points: Sequence[Point], x: Axis, y: Axis) -> Child:
+def _front_line(points: Sequence[Point], x: Axis, y: Axis) -> list[Shape]:
     """Draw the front in steps: between two agents, the cheaper one is the best known."""
-    corners, before = [], None
-    for one in points:
-        place = (x.at(math.log10(one.cost)), y.at(one.value))
-        if before is not None:
-            corners.append((place[0], before[1]))
-        corners.append(place)
-        before = place
-    description = " ".join(f"{a:.1f},{b:.1f}" for a, b in corners)
-    return tag("polyline", points=description, class_="front") if len(points) > 1 else None
+    places = [(x.at(math.log10(one.cost)), y.at(one.value)) for one in points]
+    shapes: list[Shape] = []
+    for (across, up), (next_across, next_up) in pairwise(places):
+        shapes.append(Stroke(across, up, next_across, up, "front"))
+        shapes.append(Stroke(next_across, up, next_across, next_up, "front"))
+    return shapes
 
 
-def _point(one: Point, x: Axis, y: Axis) -> Child:
+def _point(one: Point, x: Axis, y: Axis) -> list[Shape]:
     across, up = x.at(math.log10(one.cost)), y.at(one.value)
     low, high = (x.at(math.log10(edge)) for edge in _edges(one.cost_interval) or (one.cost, one.cost))
     bottom, top = (y.at(edge) for edge in _edges(one.value_interval) or (one.value, one.value))
     return [
-        _line(low, up, high, up, "reach"),
-        _line(across, bottom, across, top, "reach"),
-        tag(
-            "circle",
-            tag("title", f"{one.agent}: {format_number(one.cost)}, {format_share(one.value)}"),
-            cx=across,
-            cy=up,
-            r=6.0,
-            class_="dot on" if one.on_front else "dot off",
+        Stroke(low, up, high, up, "reach"),
+        Stroke(across, bottom, across, top, "reach"),
+        Dot(
+            across,
+            up,
+            5.0,
+            "on" if one.on_front else "off",
+            f"{one.agent}: {format_number(one.cost)}, {format_share(one.value)}",
         ),
     ]
 
 
-def _point_labels(points: Sequence[Point], x: Axis, y: Axis) -> Child:
+def _point_labels(points: Sequence[Point], x: Axis, y: Axis) -> list[Shape]:
     """Place labels beside the points, apart from each other."""
-    lowest, drawn = -math.inf, []
+    lowest = -math.inf
+    shapes: list[Shape] = []
     for one in sorted(points, key=lambda one: (y.at(one.value), one.agent)):
         across = x.at(math.log10(one.cost))
-        lowest = max(lowest + 14, y.at(one.value) - 9)
-        left = across < (LEFT + RIGHT) / 2
-        drawn.append(_text(across + (9 if left else -9), lowest, one.agent, "start" if left else "end", "name"))
-    return drawn
+        lowest = max(lowest + 14, y.at(one.value) - 8)
+        name = _truncate(one.agent)
+        shapes.append(
+            Label(across, lowest, name, "start", "strong", 9)
+            if across < 50
+            else Label(across, lowest, name, "end", "strong", -9)
+        )
+    return shapes
 
 
 # Forest plot.
 
 
-def forest(comparisons: Sequence[Comparison], title: str) -> Markup:
-    """Draw pairs of agents with their intervals, the minimal detectable difference, and what holds after Holm."""
-    shown = [one for one in comparisons if one.estimate is not None][:MOST_PAIRS]
-    ratio = any(one.scale is ComparisonScale.RATIO for one in shown)
+@dataclass(frozen=True, slots=True)
+class PlotColumn:
+    """A column of plots that share one scale."""
+
+    scale: Drawing
+    rows: tuple[Drawing, ...]
+
+
+def forest(comparisons: Sequence[Comparison]) -> PlotColumn:
+    """Draw pairs of agents with their intervals and the minimal detectable difference, on one scale."""
+    ratio = any(one.scale is ComparisonScale.RATIO for one in comparisons)
     scaled: Callable[[float], float] = math.log if ratio else float
-    reaches = [abs(scaled(edge)) for one in shown for edge in (one.estimate or 1.0, *_edges(one.interval))]
-    reaches += [abs(scaled(one.mde)) for one in shown if one.mde is not None]
-    most = max([*reaches, 0.05]) * 1.05
-    x, row = Axis(-most, most, 14.0, RIGHT), 46.0
-    bottom = 14 + row * len(shown)
-    ticks = _ratio_ticks(most) if ratio else _even_ticks(most)
-    drawn: list[Child] = [
-        [_line(x.at(one), 8, x.at(one), bottom, "zero" if not one else "grid") for one in ticks],
-        [_text(x.at(one), bottom + 17, _tick(one, ratio=ratio), "middle") for one in ticks],
-        _text(WIDTH / 2, bottom + 36, "ratio (log scale)" if ratio else "difference, percentage points", "middle"),
-        [_forest_row(one, x, 14 + row * place, scaled) for place, one in enumerate(shown)],
-    ]
-    description = "; ".join(f"{one.a} against {one.b}: {_describe_comparison(one)}" for one in shown)
-    return _drawing(title, f"{description}.", bottom + 46, drawn)
+    known = [edge for one in comparisons for edge in (one.estimate, one.mde, *_edges(one.interval)) if edge is not None]
+    most = max([abs(scaled(one)) for one in known] + [0.05]) * 1.05
+    x = Axis(-most, most, 2.0, 98.0)
+    tick = ratio_tick(most) if ratio else difference_tick(most)
+    labels = (
+        (f"÷ {math.exp(tick):.3g}", "1", f"× {math.exp(tick):.3g}")
+        if ratio
+        else (f"−{100 * tick:.3g}", "0", f"+{100 * tick:.3g}")
+    )
+    marks = tuple(Label(x.at(at), 14, word, "middle") for at, word in zip((-tick, 0.0, tick), labels, strict=True))
+    return PlotColumn(
+        Drawing("Scale", "", 18, marks), tuple(_forest_row(one, x, scaled, (-tick, tick)) for one in comparisons)
+    )
 
 
-def _tick(value: float, *, ratio: bool) -> str:
-    if ratio:
-        return f"× {math.exp(value):.3g}"
-    return f"{100 * value:+.3g}" if value else "0"
-
-
-def _forest_row(one: Comparison, x: Axis, top: float, scaled: Callable[[float], float]) -> Child:
-    middle = top + 28
-    holds = one.p_holm is not None and one.p_holm < SIGNIFICANT
-    at = x.at(scaled(one.estimate or 1.0)) if one.estimate else x.at(0.0)
-    band = None if one.mde is None else (x.at(-scaled(one.mde)), x.at(scaled(one.mde)))
-    sign = "÷" if one.scale is ComparisonScale.RATIO else "−"
-    return [
-        band and tag("rect", x=band[0], y=middle - 9, width=band[1] - band[0], height=18.0, class_="band"),
-        _text(14, top + 10, f"{_truncate(one.a)} {sign} {_truncate(one.b)}", "start", "name"),
-        _text(RIGHT, top + 10, f"p {format_p(one.p_holm)}{' *' if holds else ''}", "end"),
-        None
-        if one.interval is None
-        else _line(x.at(scaled(one.interval.low)), middle, x.at(scaled(one.interval.high)), middle, "reach strong"),
-        tag(
-            "rect",
-            tag("title", f"{one.a} against {one.b}: {_describe_comparison(one)}"),
-            x=at - 5,
-            y=middle - 5,
-            width=10.0,
-            height=10.0,
-            class_="dot on" if holds else "dot off",
-        ),
-    ]
+def _forest_row(one: Comparison, x: Axis, scaled: Callable[[float], float], ticks: tuple[float, float]) -> Drawing:
+    middle = ROW / 2
+    shapes: list[Shape] = []
+    if one.mde is not None:
+        low, high = x.at(-scaled(one.mde)), x.at(scaled(one.mde))
+        shapes.append(Box(low, 4, high - low, ROW - 8, "mde", "too small to be found with so many tasks"))
+    shapes += [Stroke(x.at(tick), 0, x.at(tick), ROW, "grid") for tick in ticks]
+    shapes.append(Stroke(x.at(0.0), 0, x.at(0.0), ROW, "zero"))
+    if one.interval is not None:
+        shapes.append(Stroke(x.at(scaled(one.interval.low)), middle, x.at(scaled(one.interval.high)), middle, "b"))
+    if one.estimate is not None:
+        style = "estimate" if is_clear(one) else "estimate unclear"
+        finding = f"{one.a} against {one.b}: {_describe_comparison(one)}"
+        shapes.append(Dot(x.at(scaled(one.estimate)), middle, 4.5, style, finding))
+    return Drawing("", "", ROW, tuple(shapes), describe_reading(one)[0])
 
 
 def _describe_comparison(one: Comparison) -> str:
@@ -193,223 +181,136 @@ def _describe_comparison(one: Comparison) -> str:
 # Tokens per step.
 
 
-def tokens_per_step(agents: Sequence[AgentSteps]) -> Iterable[Markup]:
+def tokens_per_step(agents: Sequence[AgentSteps]) -> list[Drawing]:
     """Draw one chart for each agent, all on one scale."""
     most = max((_sum(step) for agent in agents for step in agent.steps), default=0.0)
-    return [_steps(agent, _round_up(most)) for agent in agents if agent.steps and most]
+    return [_steps(agent, round_up(most)) for agent in agents if agent.steps and most]
 
 
 def _sum(step: StepUse) -> float:
     return math.fsum(step.tokens.values())
 
 
-def _steps(agent: AgentSteps, most: float) -> Markup:
-    bottom, top = 180.0, 34.0
+def _steps(agent: AgentSteps, most: float) -> Drawing:
+    bottom, top = 160.0, 20.0
     y = Axis(0.0, most, bottom, top)
-    room = (RIGHT - LEFT) / len(agent.steps)
+    left = 14.0
+    room = (100.0 - left) / len(agent.steps)
     every = math.ceil(len(agent.steps) / 14)
-    ticks = [most * part for part in (0, 0.5, 1)]
-    drawn: list[Child] = [
-        _text(14, 16, agent.agent, "start", "name"),
-        [_line(LEFT, y.at(one), RIGHT, y.at(one), "grid") for one in ticks],
-        [_text(LEFT - 6, y.at(one) + 4, _short(one), "end") for one in ticks],
-        [_bar(step, y, LEFT + room * place + room * 0.1, room * 0.8) for place, step in enumerate(agent.steps)],
-        [
-            _text(LEFT + room * (place + 0.5), bottom + 16, str(step.place), "middle")
-            for place, step in enumerate(agent.steps)
-            if place % every == 0
-        ],
-        _text((LEFT + RIGHT) / 2, bottom + 34, f"step; mean of {agent.runs:,} verified runs", "middle"),
-    ]
-    description = "; ".join(f"step {step.place}: {format_number(_sum(step))}" for step in agent.steps)
-    return _drawing(f"Tokens per step of {agent.agent}", f"{description}.", bottom + 44, drawn)
+    shapes: list[Shape] = []
+    for share in (0.0, 0.5, 1.0):
+        shapes.append(Stroke(0, y.at(most * share), 100, y.at(most * share), "grid" if share else "axis"))
+        if share:
+            shapes.append(Label(0, y.at(most * share) - 4, _short(most * share)))
+    for place, step in enumerate(agent.steps):
+        shapes += _bar(step, y, left + room * (place + 0.1), room * 0.8)
+        if place % every == 0:
+            shapes.append(Label(left + room * (place + 0.5), bottom + 16, str(step.place), "middle"))
+    finding = "; ".join(f"step {step.place}: {format_number(_sum(step))}" for step in agent.steps)
+    return Drawing(f"Tokens per step of {agent.agent}", f"{finding}.", bottom + 22, tuple(shapes))
 
 
-def _bar(step: StepUse, y: Axis, left: float, width: float) -> Child:
-    below, parts = 0.0, []
+def _bar(step: StepUse, y: Axis, left: float, width: float) -> list[Shape]:
+    below = 0.0
+    parts: list[Shape] = []
     for name in TokenClass:
         tokens = step.tokens.get(name, 0.0)
         if tokens:
             upper, lower = y.at(below + tokens), y.at(below)
-            title = tag("title", f"step {step.place} {step.label}: {format_number(tokens)} {CLASS_WORDS[name]}")
-            parts.append(tag("rect", title, x=left, y=upper, width=width, height=lower - upper, class_=f"fill-{name}"))
+            title = f"step {step.place} {step.label}: {format_number(tokens)} {CLASS_WORDS[name]}"
+            parts.append(Box(left, upper, width, lower - upper, CLASS_STYLES[name], title))
         below += tokens
     return parts
 
 
 # Observations of runs.
 
+_TIME_TICKS = ((10, "10 min"), (60, "1 h"), (360, "6 h"), (1440, "1 d"), (10080, "7 d"))
 
-def reconciliation(timeline: Timeline) -> Markup:
+
+def observations(timeline: Timeline) -> PlotColumn:
     """Draw runs from their end on: each observation, the status after it, and withdrawals."""
-    row, top = 34.0, 12.0
     marks = [one.minutes for line in timeline.rows for one in line.observations]
     changes = [one.minutes for line in timeline.rows for one in line.changes]
     last = max([*marks, *changes, 120.0])
-    x = Axis(0.0, math.log10(1 + last), 14.0, RIGHT)
-    bottom = top + row * len(timeline.rows)
-    ticks = [(10, "10 min"), (60, "1 h"), (360, "6 h"), (1440, "1 d"), (10080, "7 d")]
-    drawn: list[Child] = [
-        [_line(_after(x, one), top - 6, _after(x, one), bottom, "grid") for one, _ in ticks if one <= last],
-        [_text(_after(x, one), bottom + 17, word, "middle") for one, word in ticks if one <= last],
-        _text(WIDTH / 2, bottom + 36, "since the run's end (log scale)", "middle"),
-        [_timeline_row(line, x, top + row * place) for place, line in enumerate(timeline.rows)],
-    ]
-    description = "; ".join(f"{one.run}: {len(one.observations)} observations, {one.status}" for one in timeline.rows)
-    return _drawing("Observations of runs, and the status after each", f"{description}.", bottom + 46, drawn)
+    x = Axis(0.0, math.log10(1 + last), 1.0, 98.0)
+    ticks = [(_after(x, minutes), word) for minutes, word in _TIME_TICKS if minutes <= last]
+    scale = tuple(Label(at, 14, word, "middle") for at, word in ticks)
+    rows = tuple(_timeline_row(line, x, [at for at, _ in ticks]) for line in timeline.rows)
+    return PlotColumn(Drawing("Scale", "", 18, scale), rows)
 
 
-def _timeline_row(line: TimelineRow, x: Axis, top: float) -> Child:
-    middle = top + 22
+def _timeline_row(line: TimelineRow, x: Axis, ticks: Sequence[float]) -> Drawing:
+    middle = ROW / 2
     starts = [(0.0, UsageStatus.PENDING), *((one.minutes, one.status) for one in line.changes)]
     ends = [*(minutes for minutes, _ in starts[1:]), math.inf]
-    spans = [
-        tag(
-            "rect",
-            tag("title", f"{line.run}: {status}"),
-            x=_after(x, minutes),
-            y=middle - 4,
-            width=_after(x, end) - _after(x, minutes),
-            height=8.0,
-            class_=f"fill-{status}",
+    shapes: list[Shape] = [Stroke(at, 0, at, ROW, "grid") for at in ticks]
+    for (minutes, status), end in zip(starts, ends, strict=True):
+        left, right = _after(x, minutes), _after(x, end)
+        if right > left:
+            shapes.append(Box(left, middle - 4, right - left, 8, f"f {STATUS_TONES[status]}", f"{line.run}: {status}"))
+    for one in line.observations:
+        style = "look" if one.kind is TimelineObservationKind.COUNT else "look none"
+        shapes.append(
+            Dot(
+                _after(x, one.minutes),
+                middle,
+                4.0,
+                f"{style} imported" if one.imported else style,
+                f"{one.minutes:.0f} min: {one.summary}",
+            )
         )
-        for (minutes, status), end in zip(starts, ends, strict=True)
-    ]
-    marks = [
-        tag(
-            "circle",
-            tag("title", f"{one.minutes:.0f} min: {one.summary}"),
-            cx=_after(x, one.minutes),
-            cy=middle,
-            r=4.0,
-            class_="look" if one.kind is TimelineObservationKind.COUNT else "look none",
-        )
-        for one in line.observations
-    ]
-    withdrawn = [
-        _text(_after(x, one.minutes), middle + 6, "✕", "middle", "bad") for one in line.changes if one.withdraws
-    ]
-    return [
-        _text(14, top + 12, f"{_truncate(line.run)} · {_truncate(line.agent)}", "start", "name"),
-        spans,
-        marks,
-        withdrawn,
-    ]
+    shapes += [Label(_after(x, one.minutes), middle - 4, "✕", "middle", "bad") for one in line.changes if one.withdraws]
+    return Drawing("", "", ROW, tuple(shapes))
 
 
 def _after(x: Axis, minutes: float) -> float:
-    return x.at(math.log10(1 + max(0.0, minutes)))
+    return x.at(math.log10(1 + max(0.0, minutes)) if math.isfinite(minutes) else math.inf)
 
 
 # From local to billed.
 
 
-def local_to_billed(several: Sequence[Waterfall]) -> Markup:
+@dataclass(frozen=True, slots=True)
+class WaterfallStep:
+    """One bar from the runs' own count to the provider's."""
+
+    word: str
+    tokens: str
+    plot: Drawing
+
+
+def local_to_billed(several: Sequence[Waterfall]) -> list[WaterfallStep]:
     """Draw the runs' own count, each reason for a difference, and the provider's count."""
-    steps: list[tuple[str, float, float, str]] = []
     local, billed = sum(one.local for one in several), sum(one.billed for one in several)
-    steps.append(("counted by the runs", 0, local, "total"))
+    steps: list[tuple[str, int, int, str]] = [("counted by the runs", 0, local, "total")]
     so_far = local
-    for part in DiscrepancyCause:
-        change = sum(one.parts.get(part, 0) for one in several)
+    for cause in DiscrepancyCause:
+        change = sum(one.parts.get(cause, 0) for one in several)
         if change:
-            steps.append((PART_WORDS[part], so_far, so_far + change, "up" if change > 0 else "down"))
+            steps.append((CAUSE_WORDS[cause], so_far, so_far + change, "up" if change > 0 else "down"))
             so_far += change
     steps.append(("counted by the provider", 0, billed, "total"))
-    x, row = Axis(0.0, max([1.0, *(edge for _, *edges, _ in steps for edge in map(float, edges))]), 14.0, RIGHT), 44.0
-    drawn = [_waterfall_bar(step, x, 8 + row * place) for place, step in enumerate(steps)]
-    description = "; ".join(f"{word}: {format_number(int(end - start))}" for word, start, end, _ in steps)
-    return _drawing("From local to billed tokens", f"{description}.", 16 + row * len(steps), drawn)
+    x = Axis(0.0, float(max(1, *(edge for _, start, end, _ in steps for edge in (start, end)))), 0.0, 100.0)
+    return [_waterfall_step(word, start, end, style, x) for word, start, end, style in steps]
 
 
-def _waterfall_bar(step: tuple[str, float, float, str], x: Axis, top: float) -> Child:
-    word, start, end, kind = step
+def _waterfall_step(word: str, start: int, end: int, style: str, x: Axis) -> WaterfallStep:
     left, right = sorted((x.at(start), x.at(end)))
-    description = f"{int(end - start):+,}" if kind != "total" else f"{int(end):,}"
-    return [
-        _text(14, top + 12, word, "start", "name"),
-        _text(RIGHT, top + 12, description, "end"),
-        tag("rect", x=left, y=top + 18, width=max(1.5, right - left), height=16.0, class_=f"fill-{kind}"),
-    ]
+    tokens = f"{end:,}" if style == "total" else f"{end - start:+,}"
+    bar = Box(left, 7, max(0.4, right - left), ROW - 14, style, f"{word}: {tokens}")
+    return WaterfallStep(word, tokens, Drawing("", "", ROW, (bar,)))
 
 
 # Shared parts.
 
 
-def legend(entries: Iterable[tuple[str, str]]) -> Markup:
-    """Draw the legend: pairs of a CSS class and a word."""
-    return tag(
-        "ul",
-        [tag("li", tag("span", class_=f"swatch fill-{name}", aria_hidden="true"), word) for name, word in entries],
-        class_="legend",
-    )
-
-
-def _drawing(title: str, description: str, height: float, children: Iterable[Child]) -> Markup:
-    return tag(
-        "svg",
-        tag("title", title),
-        tag("desc", description),
-        *children,
-        viewBox=f"0 0 {WIDTH:.0f} {height:.0f}",
-        role="img",
-    )
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
-    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=kind)
-
-
-def _text(x: float, y: float, words: str, anchor: str, kind: str = "") -> Markup:
-    title = tag("title", words) if len(words) > 2 * LONGEST_LABEL + 3 else None
-    return tag(
-        "text", _truncate(words, 2 * LONGEST_LABEL + 3), title, x=x, y=y, text_anchor=anchor, class_=kind or None
-    )
-
-
-def _truncate(words: str, longest: int = LONGEST_LABEL) -> str:
-    return words if len(words) <= longest else f"{words[: longest - 1]}…"
+def _truncate(words: str) -> str:
+    return words if len(words) <= LONGEST_LABEL else f"{words[: LONGEST_LABEL - 1]}…"
 
 
 def _edges(interval: ConfidenceInterval | None) -> tuple[float, ...]:
     return () if interval is None else (interval.low, interval.high)
-
-
-def _decades(costs: Sequence[float]) -> tuple[float, float]:
-    """The range of costs, with a margin."""
-    low, high = math.log10(min(costs)), math.log10(max(costs))
-    room = max(0.15, (high - low) * 0.12)
-    return low - room, high + room
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    """Ticks at 1, 2 and 5, fewer where they would be too close."""
-    powers = range(math.floor(low), math.ceil(high) + 1)
-    fine = [math.log10(step) + power for power in powers for step in (1, 2, 5)]
-    shown = [one for one in fine if low <= one <= high]
-    if len(shown) > MOST_TICKS:
-        shown = [one for one in map(float, powers) if low <= one <= high]
-    return shown[:: math.ceil(len(shown) / MOST_TICKS) or 1]
-
-
-def _round_up(value: float) -> float:
-    """The next round number."""
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= value)
-
-
-def _even_ticks(most: float) -> list[float]:
-    """One or two round numbers on either side of zero."""
-    step = _round_up(most / 2.5)
-    sides = [step * place for place in (1, 2) if step * place <= most] or [step / 2]
-    return [*(-one for one in reversed(sides)), 0.0, *sides]
-
-
-def _ratio_ticks(most: float) -> list[float]:
-    """Round factors on either side of one, as logarithms."""
-    easy = (1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2, 3, 5, 10, 100, 1e3, 1e6, 1e9)
-    fit = [math.log(one) for one in easy if math.log(one) <= most * 0.95][-1:] or [most * 0.9]
-    return [-fit[0], 0.0, fit[0]]
 
 
 def _short(tokens: float) -> str:

@@ -27,6 +27,8 @@ from meruit.reports.statistics import (
 
 CONSUMPTION_MEASURES = (Measure.COST, Measure.TOKENS)
 """Amounts: less is better, they are compared by ratio, and only verified runs count."""
+SIGNIFICANT = 0.05
+"""The level of all tests."""
 
 
 class RunPopulation(StrEnum):
@@ -100,6 +102,22 @@ def describe_left_out(one: Comparison) -> str:
     reasons += [f"of {unknown:,} it is unknown"] if unknown else []
     tasks = "task" if one.left_out == 1 else "tasks"
     return f"{one.left_out:,} {tasks} left out: {', '.join(reasons)}" if one.left_out else ""
+
+
+def is_clear(one: Comparison) -> bool:
+    """Whether the difference holds after Holm's adjustment."""
+    return one.p_holm is not None and one.p_holm < SIGNIFICANT
+
+
+def describe_reading(one: Comparison) -> tuple[str, str]:
+    """What a comparison says of the first agent: a tone, and a word."""
+    if one.estimate is None or one.p_holm is None:
+        return "", "not tested"
+    if not is_clear(one):
+        return "", "no clear difference"
+    if one.measure in CONSUMPTION_MEASURES:
+        return ("pass", "less") if one.estimate < 1 else ("fail", "more")
+    return ("pass", "better") if one.estimate > 0 else ("fail", "worse")
 
 
 class Point(Record, frozen=True):

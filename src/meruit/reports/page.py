@@ -1,101 +1,106 @@
 """A report as one HTML file without scripts or external files, for phones, dark mode and paper."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
-from meruit.reports import sections
-from meruit.reports.markup import Child, Markup, join_markup, tag, void_tag
-from meruit.reports.number_format import UNKNOWN, format_share
+from meruit.model.usage import UsageStatus
+from meruit.pages.templating import build_environment
+from meruit.reports import charts
+from meruit.reports.agent_summary import Measure
+from meruit.reports.compare import SIGNIFICANT, ComparisonScale, RunPopulation, describe_left_out, describe_reading
+from meruit.reports.population import ExcludedRun
+from meruit.reports.reconciliation import DiscrepancyCause, TokenClass, Waterfall
 from meruit.reports.report import Report
+from meruit.reports.statistics import FEWEST_TASKS, FEWEST_TO_RESAMPLE, MDE_FACTOR
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-"""The page may load nothing."""
-PARTS: tuple[tuple[str, str, Callable[[Report], Child]], ...] = (
-    ("leaderboard", "Leaderboard", sections.leaderboard),
-    ("front", "Cost against score", sections.front),
-    ("pairs", "Agents against each other", sections.pairs),
-    ("exclusions", "Who is not counted", sections.exclusions),
-    ("tries", "Several tries", sections.tries),
-    ("steps", "Tokens per step", sections.steps),
-    ("observations", "How runs were verified", sections.observations),
-    ("waterfall", "From local to billed", sections.waterfall),
-    ("ledger", "Ledger", sections.ledger),
-    ("tasks", "Task by task", sections.tasks),
-    ("excluded", "Every excluded run", sections.exclusion_list),
-    ("methods", "How it was computed", sections.methods),
-)
-"""The anchor, the heading and the content of each section, in order."""
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+SECTIONS = {
+    "leaderboard": "Agents",
+    "front": "Cost against result",
+    "pairs": "Agents against each other",
+    "exclusions": "Not counted",
+    "tries": "Several tries",
+    "steps": "Tokens per step",
+    "observations": "How runs were verified",
+    "waterfall": "From local to billed",
+    "ledger": "Costs side by side",
+    "tasks": "Task by task",
+    "excluded": "Every excluded run",
+    "methods": "How it was computed",
+    "again": "Make it again",
+}
+"""The anchor and the heading of each section, in order; its template has the anchor's name."""
+MOST_LISTED = 5_000
+"""How many lines of a list the page shows; report.json has all."""
+STATUS_WORDS = {
+    UsageStatus.VERIFIED: "verified",
+    UsageStatus.PENDING: "pending",
+    UsageStatus.WARNING: "warning",
+    UsageStatus.DATA_NOT_AVAILABLE: "data not available",
+}
+FAMILY_WORDS = {
+    (Measure.SUCCESS, RunPopulation.FINISHED): "Success, all finished runs",
+    (Measure.SCORE, RunPopulation.FINISHED): "Score, all finished runs",
+    (Measure.SUCCESS, RunPopulation.VERIFIED): "Success, verified runs alone",
+    (Measure.COST, RunPopulation.VERIFIED): "Cost, verified runs",
+    (Measure.TOKENS, RunPopulation.VERIFIED): "Tokens, verified runs",
+}
+OBSERVATION_LEGEND = [
+    *((f"f {charts.STATUS_TONES[status]}", STATUS_WORDS[status]) for status in UsageStatus),
+    ("look", "an observation with tokens"),
+    ("look imported", "the same, imported"),
+    ("look none", "an observation without tokens, or failed"),
+]
 
 
 def render(report: Report) -> bytes:
     """Render the page; the same report gives the same bytes."""
-    head = tag(
-        "head",
-        void_tag("meta", charset="utf-8"),
-        void_tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        void_tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        void_tag("meta", name="color-scheme", content="light dark"),
-        void_tag("meta", name="referrer", content="no-referrer"),
-        tag("title", report.question),
-        tag("style", Markup(_style())),
-    )
-    body = tag(
-        "body",
-        _header(report),
-        tag("main", [tag("section", tag("h2", title), part(report), id=name) for name, title, part in PARTS]),
-        _footer(report),
-    )
-    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n".encode()
+    return _environment().get_template("report.html").render(report=report, most_listed=MOST_LISTED).encode()
 
 
 @cache
-def _style() -> str:
-    return files("meruit.reports").joinpath("report.css").read_text(encoding="utf-8")
-
-
-def _header(report: Report) -> Markup:
-    out = report.runs - report.verified
-    prices = [
-        tag("div", f"{one.source} {one.version}, {one.runs:,} runs, sha256 ", tag("code", one.sha256[:16]))
-        for one in report.prices
-    ]
-    policy = ", ".join(f"{one:g}" for one in report.intervals_min)
-    facts: dict[str, Child] = {
-        "Population": (
-            f"{report.runs:,} runs of {len(report.agents):,} agents over {report.tasks:,} tasks; {report.finished:,} "
-            f"finished, {report.verified:,} verified; {report.tasks_compared:,} tasks where every agent is verified"
-        ),
-        "Excluded": join_markup(
-            f"{out:,} of {report.runs:,} runs ({format_share(out / report.runs)}) are excluded from tokens and cost: ",
-            tag("a", "by reason", href="#exclusions"),
-            ", ",
-            tag("a", "one by one", href="#excluded"),
-        ),
-        "Cost": f"{report.cost}, in {report.currency}; of verified runs only",
-        "Prices": prices or "no verified run has a frozen price",
-        "Policy": f"two equal observations at least {policy} minutes apart, complete, at the highest count",
-        "As of": UNKNOWN if report.as_of is None else f"{report.as_of:%Y-%m-%d %H:%M:%S} UTC",
-        "Digest": tag("code", report.digest),
-        "Made again by": tag("code", report.command) if report.command else UNKNOWN,
+def _environment() -> "Environment":
+    made = build_environment("meruit.reports")
+    # Any: values of every type that templates name.
+    names: dict[str, Any] = {
+        "sections": SECTIONS,
+        "family_words": FAMILY_WORDS,
+        "statuses": tuple(UsageStatus),
+        "status_words": STATUS_WORDS,
+        "status_tones": charts.STATUS_TONES,
+        "cause_words": charts.CAUSE_WORDS,
+        "class_legend": [(charts.CLASS_STYLES[one], charts.CLASS_WORDS[one]) for one in TokenClass],
+        "observation_legend": OBSERVATION_LEGEND,
+        "ratio_scale": ComparisonScale.RATIO,
+        "significant": SIGNIFICANT,
+        "causes_of": _list_causes,
+        "first_excluded": _find_first_excluded,
+        "describe_left_out": describe_left_out,
+        "describe_reading": describe_reading,
+        "draw_front": charts.cost_against_value,
+        "draw_forest": charts.forest,
+        "draw_steps": charts.tokens_per_step,
+        "draw_observations": charts.observations,
+        "draw_waterfall": charts.local_to_billed,
+        "fewest_tasks": FEWEST_TASKS,
+        "fewest_to_resample": FEWEST_TO_RESAMPLE,
+        "mde_factor": MDE_FACTOR,
     }
-    notes = tag("aside", tag("strong", "Before you rely on it"), sections.bullet_list(report.notes), class_="notes")
-    links = [tag("li", tag("a", title, href=f"#{name}")) for name, title, _ in PARTS]
-    return tag(
-        "header",
-        tag("h1", report.question),
-        tag("dl", [[tag("dt", name), tag("dd", fact)] for name, fact in facts.items()], class_="facts"),
-        notes if report.notes else None,
-        tag("nav", tag("ul", links), aria_label="Sections"),
-    )
+    made.globals.update(names)
+    return made
 
 
-def _footer(report: Report) -> Markup:
-    return tag(
-        "footer",
-        tag(
-            "p",
-            f"{report.made_by}. The same runs give the same bytes; report.json has the same numbers.",
-            class_="soft",
-        ),
-    )
+def _list_causes(waterfalls: Sequence[Waterfall]) -> list[DiscrepancyCause]:
+    """The causes that any agent has, in order."""
+    return [cause for cause in DiscrepancyCause if any(cause in one.parts for one in waterfalls)]
+
+
+def _find_first_excluded(excluded: Sequence[ExcludedRun]) -> dict[tuple[str, str], int]:
+    """The place of the first excluded run of each agent and task, to link to."""
+    found: dict[tuple[str, str], int] = {}
+    for place, one in enumerate(excluded):
+        found.setdefault((one.agent, one.task), place)
+    return found

@@ -12,8 +12,9 @@ import msgspec
 from meruit.errors import ReportError, nearest
 from meruit.model.metering import UsageRecord
 from meruit.model.record import Record
-from meruit.model.usage import INTERVAL_MIN, Moment, Observation
+from meruit.model.usage import INTERVAL_MIN, Moment, Observation, UsageStatus
 from meruit.reports.agent_summary import AgentSummary, CostBasis, Measure, consumption, geometric_mean, summarize_agent
+from meruit.reports.answer import PopulationCounts, answer_question, describe_basis
 from meruit.reports.compare import (
     Comparison,
     MeasureColumns,
@@ -96,6 +97,10 @@ class Report(Record, frozen=True):
 
     format: int
     question: str
+    answer: str
+    """One sentence that answers the question."""
+    basis: str
+    """What the answer rests on: whose counts are in it, and how many runs are not."""
     command: str
     """The command that builds the report again."""
     digest: str
@@ -110,6 +115,10 @@ class Report(Record, frozen=True):
     runs: int
     finished: int
     verified: int
+    """Runs that are counted for tokens and cost."""
+    verified_by_provider: int
+    verified_by_file: int
+    """Runs whose counts are verified by observations in a file only; counted with `include_imported` alone."""
     tasks: int
     tasks_compared: int
     """Tasks of which every agent with verified runs has one; none where fewer than two of several agents have any."""
@@ -168,9 +177,20 @@ def build_report(
     observed = timeline(seen.rows, chosen, observations)
     on_trust = sum(not observations.knows(row.id) for row in seen.rows)
     shared = tasks_to_compare(grouped)
+    by_file = sum(row.imported and row.status is UsageStatus.VERIFIED for row in seen.rows)
+    verified = sum(row.is_verified for row in seen.rows)
+    compared = tuple(one for field in fields.values() for one in comparisons(field))
+    counts = PopulationCounts(
+        runs=len(seen.rows),
+        by_provider=verified - by_file if include_imported else verified,
+        by_file=by_file,
+        include_imported=include_imported,
+    )
     report = Report(
         format=FORMAT,
         question=question,
+        answer=answer_question(standings, compared, measure, money.currency),
+        basis=describe_basis(counts),
         command=command,
         digest=_digest(seen.rows, observations),
         as_of=seen.as_of,
@@ -180,7 +200,9 @@ def build_report(
         measure=measure,
         runs=len(seen.rows),
         finished=sum(row.finished for row in seen.rows),
-        verified=sum(row.is_verified for row in seen.rows),
+        verified=verified,
+        verified_by_provider=counts.by_provider,
+        verified_by_file=by_file,
         tasks=len({row.task for row in seen.rows if row.task}),
         tasks_compared=len(shared),
         intervals_min=tuple(sorted(seen.intervals)),
@@ -188,7 +210,7 @@ def build_report(
         resamples=RESAMPLES,
         seed=SEED,
         agents=standings,
-        comparisons=tuple(one for field in fields.values() for one in comparisons(field)),
+        comparisons=compared,
         points=_points(standings, fields[Measure.COST, RunPopulation.VERIFIED], measure),
         steps=seen.steps.steps(),
         timeline=observed,

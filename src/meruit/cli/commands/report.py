@@ -4,8 +4,10 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import click
 
@@ -90,8 +92,6 @@ def build(  # noqa: PLR0913 - one an option
     The same runs give the same page, byte for byte. --json prints the data of the page. Verified figures are the
     provider's alone: counts from files, --from included, are listed as imported unless --include-imported is given.
     """
-    from meruit.reports.page import render
-
     if target is None and not as_json:
         raise click.UsageError("give -o FILE.html for the page, or --json for its data")
     if target == "-" and as_json:
@@ -104,15 +104,20 @@ def build(  # noqa: PLR0913 - one an option
     for path in targets:
         if source is not None and _is_same(path, source):
             raise click.UsageError(f"{path} is the file that the runs are read from; give -o another name")
-    wanted = ReportOptions(agents, cost, question, include_imported)
-    found = _build_report(source, StoreAddress(data, database_url, tenant), wanted)
+    wanted, place = ReportOptions(agents, cost, question, include_imported), StoreAddress(data, database_url, tenant)
+    if target is None:
+        print_json(_build_report(source, place, wanted).to_json())
+        return ExitCode.PASSED
+    # The page alone needs an extra, which is named before the runs are read.
+    from meruit.reports.page import render
+
+    found = _build_report(source, place, wanted)
     if target == "-":
         sys.stdout.buffer.write(render(found))
         sys.stdout.buffer.flush()
         return ExitCode.PASSED
-    if targets:
-        _write(dict(zip(targets, (render(found), found.to_json()), strict=True)))
-        _note_written(targets, found)
+    _write(dict(zip(targets, (render(found), found.to_json()), strict=True)))
+    _note_written(targets, found)
     if as_json:
         print_json(found.to_json())
     return ExitCode.PASSED
@@ -180,7 +185,8 @@ def compare(  # noqa: PLR0913 - one an option
     return ExitCode.PASSED if found.tasks_compared else ExitCode.COULD_NOT_VERIFY
 
 
-class ReportOptions(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
     """What a report is asked for."""
 
     agents: Sequence[str]
@@ -217,18 +223,40 @@ def _build_report(source: str | None, place: StoreAddress, wanted: ReportOptions
 
 
 def _reproduce_command(source: str | None, place: StoreAddress, wanted: ReportOptions) -> str:
-    """The command that builds the report again, without folders and database URLs of this machine."""
-    words = ["meruit", "report", "build", "-o", "report.html"]
+    """The command that builds the report again in the same folder; it names no password."""
+    taken = source is not None and any(_is_same(Path(name), source) for name in ("report.html", "report.json"))
+    words = ["meruit", "report", "build", "-o", "report-again.html" if taken else "report.html"]
     words += [word for agent in wanted.agents for word in ("--framework", agent)]
     words += ["--include-imported"] if wanted.include_imported else []
     options = {
         "--cost": wanted.cost if wanted.cost != COSTS[0] else None,
         "--question": wanted.question,
-        "--from": None if source is None else Path(source).name,
         "--tenant": place.tenant if place.tenant != "default" else None,
+        "--data": place.data if source is None else None,
+        "--from": source,
     }
     words += [word for name, value in options.items() if value is not None for word in (name, value)]
-    return shlex.join(words)
+    command = " ".join(map(_quote, words))
+    if source is not None or place.database_url is None:
+        return command
+    shown = '"$MERUIT_DATABASE_URL"' if _has_password(place.database_url) else _quote(place.database_url)
+    return f"{command} --database-url {shown}"
+
+
+def _quote(word: str) -> str:
+    """Quote a word for a shell; a page shows control characters escaped, so they are written as escapes."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(one if one.isprintable() and one not in "\\'" else _escape(one) for one in word) + "'"
+
+
+def _escape(character: str) -> str:
+    return f"\\{character}" if character in "\\'" else f"\\U{ord(character):08x}"
+
+
+def _has_password(database_url: str) -> bool:
+    parts = urlsplit(database_url)
+    return parts.password is not None or "password" in parse_qs(parts.query)
 
 
 def _print_comparison(found: "Report") -> None:
@@ -260,8 +288,8 @@ def _print_comparison(found: "Report") -> None:
 
 
 def _row(one: "Comparison") -> tuple[str, ...]:
+    from meruit.pages.number_format import format_difference, format_factor, format_number, format_p, format_share
     from meruit.reports.compare import ComparisonScale
-    from meruit.reports.number_format import format_difference, format_factor, format_number, format_p, format_share
 
     shown, value = (
         (format_factor, format_number) if one.scale is ComparisonScale.RATIO else (format_difference, format_share)

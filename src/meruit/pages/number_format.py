@@ -1,10 +1,16 @@
-"""Format the numbers of a report: with significant digits, and a dash for an unknown value."""
+"""Format the numbers of a page: with significant digits, and a dash for an unknown value."""
 
 from decimal import Decimal
+from typing import Literal
 
 from meruit.model.task_run import ConfidenceInterval
 
 UNKNOWN = "–"
+
+
+def format_count(value: int) -> str:
+    """`1,234`."""
+    return f"{value:,}"
 
 
 def format_share(value: float | None) -> str:
@@ -54,3 +60,20 @@ def format_places(interval: ConfidenceInterval | None) -> str:
     if interval is None:
         return UNKNOWN
     return f"{interval.low:.0f} to {interval.high:.0f}" if interval.low != interval.high else f"{interval.low:.0f}"
+
+
+def format_interval(
+    interval: ConfidenceInterval | None, form: Literal["share", "number", "difference", "factor"]
+) -> str:
+    """Format a confidence interval: `74.3 to 99.5 %`; empty where there is none."""
+    if interval is None:
+        return ""
+    match form:
+        case "share":
+            return f"{100 * interval.low:.1f} to {format_share(interval.high)}"
+        case "number":
+            return f"{format_number(interval.low)} to {format_number(interval.high)}"
+        case "difference":
+            return f"{format_difference(interval.low)} to {format_difference(interval.high)}"
+        case "factor":
+            return f"{format_factor(interval.low)} to {interval.high:.3f}"
