@@ -180,6 +180,22 @@ def fingerprints_of(
     )
 
 
+def verified_fingerprints(work: Work, *, by_agent: bool) -> SubmissionFingerprints:
+    """Fingerprints of work without a contract; those of contracts are never equal to them.
+
+    The task behind such work is unknown, so that a comparison with the work of contracts would mistake one piece of
+    work for two.
+    """
+    text = text_of(work.output)
+    seen = normalise_text(text)
+    long = len(seen) >= LONG_CHARS
+    return SubmissionFingerprints(
+        public_input_fingerprint(work.input),
+        sha256(b"verified\0" + seen.encode("utf-8", "surrogatepass")).hexdigest() if long else None,
+        sketch=sketch(text) if by_agent else "",
+    )
+
+
 def _run_fingerprint(agent_id: str, given: str, handed: HandedIn) -> str | None:
     """A fingerprint of the run, by agent, because agents often number their runs from one."""
     run_id, start, end = (handed.metadata.get(name) for name in ("run_id", "started_at", "ended_at"))

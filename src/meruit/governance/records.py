@@ -2,8 +2,11 @@
 
 from meruit.governance.store import (
     OutputAttempt,
+    VerifiedWork,
     add_history,
+    compare_verified,
     find_paid_contract,
+    find_paid_contract_now,
     forget_paid_evidence,
     record_attempt,
     record_history,
@@ -12,8 +15,11 @@ from meruit.governance.store import (
 
 __all__ = [
     "OutputAttempt",
+    "VerifiedWork",
     "add_history",
+    "compare_verified",
     "find_paid_contract",
+    "find_paid_contract_now",
     "forget_paid_evidence",
     "record_attempt",
     "record_history",

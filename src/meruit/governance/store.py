@@ -1,10 +1,11 @@
 """The history that outcomes are compared with; reads and writes a few rows per outcome."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
-from sqlalchemy import bindparam, delete, update
+from sqlalchemy import Connection, bindparam, delete, update
 
 from meruit.governance.history import (
     AgentHistory,
@@ -18,6 +19,7 @@ from meruit.governance.history import (
 from meruit.model.contract import Contract
 from meruit.model.governance import Dealings, Dossier, GovernanceResult, History
 from meruit.store import tables
+from meruit.store.database import in_style
 from meruit.store.rows import Rows
 from meruit.store.transaction import MergeRule, WriteTransaction
 
@@ -26,6 +28,13 @@ MAX_SKETCHES = 20
 """How many of an agent's last outputs to one input are compared."""
 NO_CONTRACT = ""
 """The contract of evidence whose payment was reversed."""
+
+
+class HistoryKind(StrEnum):
+    """Which outcomes of an agent are remembered together."""
+
+    CONTRACT = "contract"
+    VERIFICATION = "verification"
 
 
 class _Sighting(NamedTuple):
@@ -46,9 +55,9 @@ def add_history(
     writing: WriteTransaction, tenant: str, contract: Contract, dossier: Dossier, marks: SubmissionFingerprints
 ) -> Dossier:
     """The dossier with the history of its agent, its output and its run."""
-    memory = _load_history(writing, tenant, contract.agent_id)
+    memory = _load_history(writing, tenant, contract.agent_id, HistoryKind.CONTRACT)
     margins, accuracies = recent(memory, dossier.metrics)
-    replayed, shared = _earlier_outputs(writing, tenant, contract, marks)
+    replayed, shared = _earlier_outputs(writing, tenant, contract.agent_id, marks)
     names = {fact.metric for fact in dossier.metrics}
     return msgspec.structs.replace(
         dossier,
@@ -81,17 +90,7 @@ def record_history(  # noqa: PLR0913 - each is recorded
 ) -> None:
     """Record what later outcomes are compared with; `said` decides whether the output counts as the agent's own."""
     agent, consumer = contract.agent_id, contract.consumer_id
-    memory = update_history(
-        *(_load_history(writing, tenant, agent), dossier.metrics, writing.now.micros // DAY_MICROS), mismatch=mismatch
-    )
-    _HISTORIES.put(writing, memory, tenant, agent)
-    writing.merge(
-        tables.agent_histories,
-        MergeRule.REPLACED,
-        tenant=tenant,
-        agent_id=agent,
-        body=memory.to_json(),
-    )
+    _update_history(writing, tenant, agent, HistoryKind.CONTRACT, dossier, mismatch=mismatch)
     for one, other in ((agent, consumer), (agent, ""), ("", consumer), ("", "")):
         writing.merge(
             tables.dealings,
@@ -102,19 +101,50 @@ def record_history(  # noqa: PLR0913 - each is recorded
             outcomes=1,
             with_bonus=int(bonus),
         )
-    if marks.output is not None and is_first_output(said):
-        writing.merge(
-            tables.first_outputs,
-            MergeRule.KEPT,
-            tenant=tenant,
-            output_hash=marks.output,
-            agent_id=agent,
-            input_hash=_task(marks),
-            contract_id=contract.id,
-        )
-        known = _SIGHTINGS.get(writing, tenant, marks.output) or ()
-        _SIGHTINGS.put(writing, (*known, _Sighting(agent, _task(marks), contract.id)), tenant, marks.output)
+    if is_first_output(said):
+        _record_output(writing, tenant, agent, marks, contract.id)
     record_attempt(writing, tenant, OutputAttempt(agent, marks.input, marks.sketch))
+
+
+class VerifiedWork(NamedTuple):
+    """Work that is recorded without a contract, to be compared with what its agent gave before."""
+
+    outcome_id: str
+    agent_id: str
+    dossier: Dossier
+    marks: SubmissionFingerprints
+    by_agent: bool = False
+    """Whether the agent handed it in itself: it then counts as an attempt, and shapes no history."""
+    invalid: bool = False
+    """Whether governance rejects it; it then shapes no history either."""
+
+
+def compare_verified(writing: WriteTransaction, tenant: str, work: VerifiedWork) -> Dossier:
+    """The dossier with the history of verified work; its own is recorded for what comes after.
+
+    Contracts have a history of their own: what is verified on the side can neither hold a payment nor clear one.
+    """
+    agent, marks, facts = work.agent_id, work.marks, work.dossier.metrics
+    memory = _load_history(writing, tenant, agent, HistoryKind.VERIFICATION)
+    margins, accuracies = recent(memory, facts)
+    replayed, shared = _earlier_outputs(writing, tenant, agent, marks)
+    near = 0
+    if work.by_agent:
+        near = sum(is_near(marks.sketch, one) for one in _sketches(writing, tenant, agent, marks.input))
+        record_attempt(writing, tenant, OutputAttempt(agent, marks.input, marks.sketch))
+    elif not work.invalid:
+        _update_history(writing, tenant, agent, HistoryKind.VERIFICATION, work.dossier, mismatch=False)
+        if replayed is None and shared is None:
+            _record_output(writing, tenant, agent, marks, work.outcome_id)
+    history = History(
+        replayed_in=replayed,
+        shared_with=shared,
+        near_duplicates=near,
+        margins=margins,
+        accuracies=accuracies,
+        baselines=baselines(memory, {fact.metric for fact in facts}, writing.now.micros // DAY_MICROS),
+    )
+    return msgspec.structs.replace(work.dossier, history=history)
 
 
 class OutputAttempt(NamedTuple):
@@ -167,31 +197,66 @@ def forget_paid_evidence(writing: WriteTransaction, tenant: str, contract: Contr
     _PAID_EVIDENCE.put(writing, NO_CONTRACT, tenant, evidence)
 
 
-def _load_history(writing: WriteTransaction, tenant: str, agent_id: str) -> AgentHistory:
-    known = _HISTORIES.get(writing, tenant, agent_id)
+def _load_history(writing: WriteTransaction, tenant: str, agent_id: str, kind: HistoryKind) -> AgentHistory:
+    known = _HISTORIES.get(writing, tenant, agent_id, kind)
     if known is None:
-        rows = writing.ask(_MEMORY, tenant, agent_id)
+        rows = writing.ask(_MEMORY, tenant, agent_id, str(kind))
         known = AgentHistory.from_json(rows[0][0]) if rows else AgentHistory()
-        _HISTORIES.put(writing, known, tenant, agent_id)
+        _HISTORIES.put(writing, known, tenant, agent_id, kind)
     return known
 
 
+def _update_history(
+    writing: WriteTransaction, tenant: str, agent_id: str, kind: HistoryKind, dossier: Dossier, *, mismatch: bool
+) -> None:
+    before = _load_history(writing, tenant, agent_id, kind)
+    memory = update_history(before, dossier.metrics, writing.now.micros // DAY_MICROS, mismatch=mismatch)
+    _HISTORIES.put(writing, memory, tenant, agent_id, kind)
+    writing.merge(
+        tables.agent_histories,
+        MergeRule.REPLACED,
+        tenant=tenant,
+        agent_id=agent_id,
+        kind=str(kind),
+        body=memory.to_json(),
+    )
+
+
+def _record_output(
+    writing: WriteTransaction, tenant: str, agent_id: str, marks: SubmissionFingerprints, given_in: str
+) -> None:
+    """Record where an output was first given; nothing for one that is too short to be recognised."""
+    if marks.output is None:
+        return
+    writing.merge(
+        tables.first_outputs,
+        MergeRule.KEPT,
+        tenant=tenant,
+        output_hash=marks.output,
+        agent_id=agent_id,
+        input_hash=_task(marks),
+        contract_id=given_in,
+    )
+    known = _SIGHTINGS.get(writing, tenant, marks.output) or ()
+    _SIGHTINGS.put(writing, (*known, _Sighting(agent_id, _task(marks), given_in)), tenant, marks.output)
+
+
 def _earlier_outputs(
-    writing: WriteTransaction, tenant: str, contract: Contract, marks: SubmissionFingerprints
+    writing: WriteTransaction, tenant: str, agent_id: str, marks: SubmissionFingerprints
 ) -> tuple[str | None, str | None]:
-    """Where the output occurred for another task: this agent's contract, and another agent."""
+    """Where the output occurred for another task: this agent's contract or outcome, and another agent."""
     if marks.output is None:
         return None, None
     replayed = shared = None
     task = _task(marks)
     for agent, other, where in _SIGHTINGS.get(writing, tenant, marks.output) or ():
-        if other != task and agent == contract.agent_id:
+        if other != task and agent == agent_id:
             replayed = replayed or where
         elif other != task:
             shared = shared or agent
-    mine = (tenant, marks.output, contract.agent_id, task)
+    mine = (tenant, marks.output, agent_id, task)
     for agent, where in (*writing.ask(_REPLAYED, *mine), *writing.ask(_SHARED, *mine)):
-        if agent == contract.agent_id:
+        if agent == agent_id:
             replayed = where
         else:
             shared = agent
@@ -211,6 +276,14 @@ def find_paid_contract(writing: WriteTransaction, tenant: str, contract: Contrac
     if found is None:
         rows = writing.ask(_SETTLED, tenant, evidence)
         found = rows[0][0] if rows else None
+    return None if found in (contract.id, NO_CONTRACT) else found
+
+
+def find_paid_contract_now(connection: Connection, tenant: str, contract: Contract, evidence: str | None) -> str | None:
+    """The same as is recorded now, for those who only read."""
+    if evidence is None:
+        return None
+    found = connection.exec_driver_sql(in_style(_SETTLED, connection), (tenant, evidence)).scalar()
     return None if found in (contract.id, NO_CONTRACT) else found
 
 
@@ -239,7 +312,7 @@ _OF_RUN = (
 # In a group, all take-overs run before all deletions.
 _TAKE_OVER = update(tables.settled_evidence).where(*_OF_RUN).values(contract_id=bindparam("new_contract"))
 _FORGET = delete(tables.settled_evidence).where(*_OF_RUN, tables.settled_evidence.c.contract_id == NO_CONTRACT)
-_MEMORY = "SELECT body FROM agent_histories WHERE tenant = ? AND agent_id = ?"
+_MEMORY = "SELECT body FROM agent_histories WHERE tenant = ? AND agent_id = ? AND kind = ?"
 _SIGHTED = "SELECT agent_id, contract_id FROM first_outputs WHERE tenant = ? AND output_hash = ? AND agent_id"
 _REPLAYED = f"{_SIGHTED} = ? AND input_hash <> ? LIMIT 1"
 _SHARED = f"{_SIGHTED} <> ? AND input_hash <> ? LIMIT 1"

@@ -8,7 +8,7 @@ import msgspec
 from meruit.judge.verdict import apply_governance
 from meruit.model.governance import ALL_CLEAR, UNAVAILABLE, Disposition, Flag, GovernanceResult, disposition_of
 from meruit.model.text import escape_control_characters
-from meruit.model.verdict import OF_GOVERNANCE, GovernanceStatus, Reason, ReasonCode, VerificationResult
+from meruit.model.verdict import OF_GOVERNANCE, GovernanceStatus, Reason, ReasonCode, Verdict, VerificationResult
 
 MAX_FACTS_SHOWN = 200
 """Characters of a flag's evidence in a reason."""
@@ -34,6 +34,19 @@ _SEVERITY: Mapping[GovernanceStatus, int] = {
 }
 
 
+def is_worse(one: GovernanceStatus, other: GovernanceStatus) -> bool:
+    """Whether the first answer says more against an outcome than the second."""
+    return _SEVERITY[one] > _SEVERITY[other]
+
+
+def carry_answer(old: VerificationResult, result: VerificationResult) -> VerificationResult:
+    """The result with what governance said of an earlier version; it is not asked again about the past."""
+    if old.governance is GovernanceStatus.NOT_CHECKED or result.verdict is Verdict.ERROR:
+        return result
+    said = next((reason for reason in old.reasons if reason.code in OF_GOVERNANCE), None)
+    return apply_governance(result, old.governance, old.governance_flags, said)
+
+
 def add_answer(result: VerificationResult, said: GovernanceResult) -> VerificationResult:
     """The result with one more answer of governance: the flags of all, and the worst status with its reason."""
     if said is ALL_CLEAR and result.governance is GovernanceStatus.NOT_CHECKED:
@@ -43,7 +56,7 @@ def add_answer(result: VerificationResult, said: GovernanceResult) -> Verificati
     flags = [*result.governance_flags, *(name for name in names if name not in result.governance_flags)]
     objection = _objection(said.conclusion, names)
     status = GovernanceStatus.CLEAR if objection is None else objection.status
-    if _SEVERITY[status] <= _SEVERITY[result.governance]:
+    if not is_worse(status, result.governance):
         return apply_governance(result, result.governance, flags)
     if objection is None:
         return apply_governance(result, status, flags)

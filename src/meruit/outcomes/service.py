@@ -7,21 +7,23 @@ from typing import Any, NamedTuple, Self
 
 from meruit.documents.authoring import parse_criteria
 from meruit.errors import CriteriaError, MeruitError, Problem, Unavailable, UnsupportedCriteria, VerificationRefusal
-from meruit.governance.dossier import public_input_fingerprint, text_of
+from meruit.governance.dossier import public_input_fingerprint, text_of, verified_fingerprints
 from meruit.governance.history import sketch
-from meruit.governance.records import OutputAttempt
+from meruit.governance.records import OutputAttempt, VerifiedWork
+from meruit.governance.rule_governance import RuleGovernance, verification_dossier
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.canonical import payload_bytes, payload_digest
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.lru import LruCache
 from meruit.model.outcome import Labels
-from meruit.model.verdict import VerificationResult
+from meruit.model.verdict import GovernanceStatus, Verdict, VerificationResult
 from meruit.model.work import Work
 from meruit.outcomes.store import criteria as named
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.criteria import NamedCriteria
 from meruit.outcomes.store.write import (
     SALTS,
+    HistoryCheck,
     NewOutcome,
     RecordAll,
     RecordedVersion,
@@ -31,6 +33,7 @@ from meruit.store.blobs import EvidencePart
 from meruit.store.store import Store
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine
+from meruit.verify.faults import examine_with
 from meruit.verify.lint.custom_code import CustomCodeProblem, try_out
 
 MAX_COMPILED, MAX_COMPILED_BYTES = 256, 16 * 1024 * 1024
@@ -59,6 +62,11 @@ class JudgedWork(NamedTuple):
     result: VerificationResult
     result_json: bytes
 
+    def as_recorded(self, recorded: RecordedVersion) -> "JudgedWork":
+        """The work with the result that was recorded, to which the agent's history may have added flags."""
+        result = recorded.result
+        return self if result is None else self._replace(result=result, result_json=result.to_json())
+
 
 class Registrar:
     """Judges work and keeps what was decided."""
@@ -85,8 +93,13 @@ class Registrar:
         found = None if key is None else self._compiled.get(key)
         if found is not None:
             return found
-        known = self.engine.catalogue.names()
-        return self._compile(parse_criteria(written, known_metrics=known, max_criteria=self._max_criteria), key)
+        criteria = parse_criteria(
+            written,
+            known_metrics=self.engine.catalogue.names(),
+            max_criteria=self._max_criteria,
+            examine=examine_with(self.engine.catalogue),
+        )
+        return self._compile(criteria, key)
 
     def load_named(self, tenant: str, name: str, version: int | None = None) -> tuple[NamedCriteria, CompiledCriteria]:
         """Registered criteria, compiled; raises NotFound, and Unavailable for what ran where they were registered."""
@@ -172,8 +185,9 @@ class Registrar:
         """The write that records several outcomes. Work that agents submit themselves counts as an attempt."""
 
         def prepare_drafts() -> tuple[tuple[NewOutcome, ...], tuple[OutputAttempt, ...]]:
-            drafts = tuple(self.draft(tenant, one) for one in judged)
-            return drafts, tuple(map(_attempt, judged)) if by_agent else ()
+            drafts = tuple(self._draft_compared(tenant, one, by_agent=by_agent) for one in judged)
+            ungoverned = by_agent and not isinstance(self.engine.governance, RuleGovernance)
+            return drafts, tuple(map(_attempt, judged)) if ungoverned else ()
 
         if any(one.submission.size > SMALL_BYTES for one in judged):
             drafts, attempts = await asyncio.to_thread(prepare_drafts)
@@ -183,7 +197,22 @@ class Registrar:
 
     def record_sync(self, tenant: str, judged: JudgedWork) -> RecordedVersion:
         """Record one outcome, without an event loop; returns when it is durable."""
-        return self.store.recorder.write(RecordAll(tenant, (self.draft(tenant, judged),)))[0]
+        return self.store.recorder.write(RecordAll(tenant, (self._draft_compared(tenant, judged),)))[0]
+
+    def _draft_compared(self, tenant: str, judged: JudgedWork, *, by_agent: bool = False) -> NewOutcome:
+        """The outcome, to be compared with earlier work of its agent when it is written."""
+        draft = self.draft(tenant, judged)
+        governance, agent_id = self.engine.governance, judged.submission.labels.agent_id
+        if not isinstance(governance, RuleGovernance) or agent_id is None or judged.result.verdict is Verdict.ERROR:
+            return draft
+        given = judged.submission
+        work = Work(output=given.output, input=given.input, metadata=given.metadata)
+        verified = VerifiedWork(
+            *(judged.outcome_id, agent_id, verification_dossier(work, judged.result, agent_id)),
+            *(verified_fingerprints(work, by_agent=by_agent), by_agent),
+            invalid=judged.result.governance is GovernanceStatus.INVALID,
+        )
+        return draft._replace(history_check=HistoryCheck(governance, verified))
 
 
 def draft_outcome(

@@ -13,6 +13,7 @@ from msgspec import Meta
 from meruit.api.auth import allow
 from meruit.api.request import ApiRequest, Service
 from meruit.api.wire import Body, Key, Label, anchor_pattern
+from meruit.documents.authoring import CUSTOM, WRAPPER
 from meruit.errors import ApiProblem, Unavailable
 from meruit.log.entries import OUR_CONTRACT
 from meruit.model.access import Caller, Role
@@ -20,6 +21,7 @@ from meruit.model.outcome import Labels
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import PRIVATE_INPUTS
+from meruit.outcomes.records import RecordedVersion
 from meruit.outcomes.service import JudgedWork, Submission
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 from meruit.verify.catalogue import CompiledCriteria
@@ -153,14 +155,19 @@ async def _answer(
         ]
         for one in judged:
             service.instruments.verdicts_total.labels(one.result.verdict.value).inc()
-        reply = _reply(caller, judged, recorded=recording, single=isinstance(data, VerifyRequest))
+        single = isinstance(data, VerifyRequest)
         if not recording:
-            return reply
+            return _reply(caller, judged, recorded=False, single=single)
         key_used = None if once is None else once.key
         write = await service.registrar.draft_all(
             caller.tenant, judged, by_agent=caller.role is Role.AGENT, idempotency_key=key_used
         )
-        answer = await request.write_once(once, write, lambda _: reply)
+
+        def render(written: Sequence[RecordedVersion]) -> bytes:
+            final = [one.as_recorded(where) for one, where in zip(judged, written, strict=True)]
+            return _reply(caller, final, recorded=True, single=single)
+
+        answer = await request.write_once(once, write, render)
         if not isinstance(answer, IdempotentReplay):
             service.instruments.recorded_total.inc(len(judged))
         return answer
@@ -211,10 +218,15 @@ async def _load_criteria(
         return found[1]
     if caller.role is Role.AGENT:
         raise ApiProblem(403, "forbidden", "an agent is judged by registered criteria; send their name as criteria")
-    if size > SMALL_BYTES:
-        # Compiling large criteria would block the event loop.
+    if size > SMALL_BYTES or _has_code(wanted):
+        # Compiling large criteria, and loading code in its sandbox, would block the event loop.
         return await asyncio.to_thread(service.registrar.compile, wanted)
     return service.registrar.compile(wanted)
+
+
+def _has_code(criteria: Mapping[str, Any]) -> bool:
+    inner = criteria.get(WRAPPER)
+    return bool(criteria.get(CUSTOM) or (isinstance(inner, Mapping) and inner.get(CUSTOM)))
 
 
 def _reply(caller: Caller, judged: Sequence[JudgedWork], *, recorded: bool, single: bool) -> bytes:

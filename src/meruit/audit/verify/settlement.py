@@ -12,6 +12,7 @@ import msgspec
 from meruit.audit.bundle import Bundle, ContractFile, short
 from meruit.audit.findings import AuditStepState, StepFinding
 from meruit.audit.verify.entries import ContractHistory, ContractTransition, OutcomeHistory, step_ok
+from meruit.audit.verify.plausibility import check_plausibility
 from meruit.audit.verify.usage import UsageProofs
 from meruit.contracts.bill import bill, bill_adjustment, fee_and_payout, hold_for, is_adjusted
 from meruit.contracts.invariants import Books, Settlement, find_violations
@@ -61,9 +62,9 @@ GOVERNANCE_STATUS = {
 
 def check_governance(bundle: Bundle, story: OutcomeHistory, results: Results, notes: list[str]) -> StepFinding:
     """That what was known of the outcome leads to the flags that were raised; raises BundleFlaw."""
-    if story.contract is None or bundle.contract is None:
-        return StepFinding(AuditStep.GOVERNANCE, AuditStepState.SKIPPED, "this work had no contract")
     _check_carried(results)
+    if story.contract is None or bundle.contract is None:
+        return check_plausibility(bundle, results, notes)
     if not story.contract.governance:
         return StepFinding(AuditStep.GOVERNANCE, AuditStepState.SKIPPED, "governance was not asked")
     again = 0

@@ -41,4 +41,4 @@ def verify_and_record(
     finally:
         store.close()
     note(f"recorded as {recorded.outcome_id} in {location.display_name}")
-    return judged.result
+    return judged.as_recorded(recorded).result

@@ -12,7 +12,8 @@ import msgspec
 from sqlalchemy import Connection
 
 from meruit.errors import MeruitError, StoreError
-from meruit.judge.verdict import Circumstances, apply_governance, conclude, evidence_of
+from meruit.judge.governance import carry_answer
+from meruit.judge.verdict import Circumstances, conclude, evidence_of
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical
@@ -21,7 +22,7 @@ from meruit.model.evidence import Evidence, Missing
 from meruit.model.lru import LruCache
 from meruit.model.outcome import OutcomeSummary
 from meruit.model.record import Record
-from meruit.model.verdict import OF_GOVERNANCE, GovernanceStatus, Verdict, VerificationResult
+from meruit.model.verdict import Verdict, VerificationResult
 from meruit.outcomes.rescore.reuse import OWN_FLAW, EvidenceSources
 from meruit.outcomes.store import batches
 from meruit.outcomes.store.read import OutcomeFilter, criteria_body, criteria_from, latest_results
@@ -201,10 +202,7 @@ def _judge_row(task: RescoreTask, row: RescoreRow) -> VerificationResult:
     old = row.result
     sources = row.sources
     result = _measure_again(task, old, row.work) if sources is None else _from_evidence(task, old, sources)
-    if old.governance is GovernanceStatus.NOT_CHECKED or result.verdict is Verdict.ERROR:
-        return result
-    said = next((reason for reason in old.reasons if reason.code in OF_GOVERNANCE), None)
-    return apply_governance(result, old.governance, old.governance_flags, said)
+    return carry_answer(old, result)
 
 
 def _from_evidence(task: RescoreTask, old: VerificationResult, sources: Sequence[int]) -> VerificationResult:

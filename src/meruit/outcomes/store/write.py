@@ -5,7 +5,9 @@ from typing import NamedTuple
 from sqlalchemy import bindparam, select, update
 
 from meruit.errors import StoreError
-from meruit.governance.records import OutputAttempt, record_attempt
+from meruit.governance.records import OutputAttempt, VerifiedWork, compare_verified, record_attempt
+from meruit.governance.rule_governance import RuleGovernance
+from meruit.judge.governance import add_answer
 from meruit.log.commitment import SALT_BYTES, commitment, commitment_to
 from meruit.log.entries import OUR_CONTRACT, CriteriaEntry, EvidenceEntry, VerdictEntry
 from meruit.model.events import EventType
@@ -40,6 +42,20 @@ class RecordedVersion(NamedTuple):
     outcome_id: str
     version: int
     leaf: int
+    result: VerificationResult | None = None
+    """As recorded, where the agent's history added to it."""
+
+
+class HistoryCheck(NamedTuple):
+    """The rules of governance that compare with earlier work, and the work."""
+
+    governance: RuleGovernance
+    work: VerifiedWork
+
+    def add_flags(self, writing: WriteTransaction, tenant: str, result: VerificationResult) -> VerificationResult:
+        """The result with what these rules find; the same result where they find nothing."""
+        said = self.governance.check_history(compare_verified(writing, tenant, self.work))
+        return add_answer(result, said) if said.flags else result
 
 
 class NewOutcome(NamedTuple):
@@ -60,9 +76,18 @@ class NewOutcome(NamedTuple):
     """The result as it is kept, where the caller has encoded it already."""
     idempotency_key: str | None = None
     """Of the request that it came with: whose kept answer holds the result too."""
+    history_check: HistoryCheck | None = None
+    """None where governance is off, is asked elsewhere, or does not know the agent."""
+    by_agent: bool = False
+    """Whether the agent handed it in itself, without a contract."""
 
     def write(self, writing: WriteTransaction) -> RecordedVersion:
         """The outcome, its evidence and its first verdict."""
+        if self.history_check is not None:
+            result = self.history_check.add_flags(writing, self.tenant, self.result)
+            if result is not self.result:
+                changed = self._replace(result=result, result_json=None, history_check=None)
+                return changed.write(writing)._replace(result=result)
         tenant, labels = self.tenant, self.labels
         contract = labels.contract_id or self.id
         salts = [self.salts[part * SALT_BYTES :][:SALT_BYTES] for part in range(SALTS)]
@@ -108,6 +133,7 @@ class NewOutcome(NamedTuple):
             score=result.score,
             criteria_digest=criteria_digest,
             idempotency_key=self.idempotency_key,
+            by_agent=int(self.by_agent),
         )
         writing.emit(
             *(tenant, EventType.OUTCOME_RECORDED, contract, f"{self.id}:1"),
@@ -152,7 +178,7 @@ class RecordAll(NamedTuple):
     tenant: str
     outcomes: tuple[NewOutcome, ...]
     attempts: tuple[OutputAttempt, ...] = ()
-    """Of agents that hand in their own work."""
+    """Of agents that hand in their own work, where governance does not record them."""
     idempotency_key: str | None = None
     """Key of the HTTP request whose stored reply quotes the results."""
 
