@@ -15,15 +15,17 @@ from meruit.gate.verifier import VERSION
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.environment import FACTS_KEY, EnvironmentState, as_work_part, compact_state
 from meruit.model.evidence import Fault
+from meruit.model.governance import UNAVAILABLE
 from meruit.model.kinds import DEFAULT_AXIS
 from meruit.model.record import Record
 from meruit.model.task import Reveal, Task
-from meruit.model.verdict import AxisScore, Status, Verdict, VerificationResult
+from meruit.model.verdict import AxisScore, GovernanceStatus, Status, Verdict, VerificationResult
 from meruit.playground.load import load_benchmark
 from meruit.verify.engine import VerificationEngine
+from meruit.verify.faults import examine_with
 from meruit.verify.load import load_criteria
 
-NOT_MET, NOT_MEASURABLE = "criteria_not_met", "not_measurable"
+NOT_MET, NOT_MEASURABLE, NOT_PLAUSIBLE = "criteria_not_met", "not_measurable", "not_plausible"
 MAX_NAMED = 10
 """Most criteria that an error names."""
 
@@ -153,10 +155,10 @@ def _read_criteria(
 ) -> SuccessCriteria:
     if isinstance(source, SuccessCriteria):
         return source
-    known = engine.catalogue.names()
+    known, examine = engine.catalogue.names(), examine_with(engine.catalogue)
     if isinstance(source, Mapping):
-        return parse_criteria(source, known_metrics=known)
-    return load_criteria(source, known_metrics=known)
+        return parse_criteria(source, known_metrics=known, examine=examine)
+    return load_criteria(source, known_metrics=known, examine=examine)
 
 
 def _load_task(source: Any, wanted: str) -> tuple[Task, dict[str, Any]]:
@@ -174,11 +176,18 @@ def _load_task(source: Any, wanted: str) -> tuple[Task, dict[str, Any]]:
 
 
 def _is_pass(result: VerificationResult, *, of_task: bool) -> bool:
-    return result.verdict is Verdict.PASS if of_task else result.success
+    return result.verdict is Verdict.PASS and not _is_doubted(result) if of_task else result.success
+
+
+def _is_doubted(result: VerificationResult) -> bool:
+    """Whether governance objects."""
+    return result.governance in (GovernanceStatus.REVIEW, GovernanceStatus.INVALID)
 
 
 def _raise_if_unmeasured(result: VerificationResult) -> None:
-    """Raise a system error where criteria could not be measured for a reason that is not the agent's."""
+    """Raise a system error where criteria or plausibility could not be checked for a reason that is not the agent's."""
+    if UNAVAILABLE in result.governance_flags and result.governance is GovernanceStatus.REVIEW:
+        raise Unreachable("governance gave no clear answer, so that the output is not accepted")
     if result.verdict is not Verdict.INCONCLUSIVE:
         return
     ours = [
@@ -203,6 +212,9 @@ def _rejection(result: VerificationResult, reveal: Reveal) -> VerificationReject
         named = {name: round(axis.score, 4) for name, axis in result.axes.items() if name != DEFAULT_AXIS}
         shown |= {"axes": named} if named else {}
     message = "The criteria are not met."
+    if result.verdict is not Verdict.INCONCLUSIVE and _is_doubted(result):
+        # Which rule objects, and to what, would teach an agent how not to be noticed.
+        return VerificationRejected("The output is not plausible.", code=NOT_PLAUSIBLE, metadata=shown)
     if reveal is Reveal.CRITERIA:
         missed = [one.criterion_id for one in result.criterion_results if one.status is not Status.MET]
         message = f"{len(missed)} of {len(result.criterion_results)} criteria are not met."

@@ -42,16 +42,17 @@ def demo(*, folder: str | None, as_json: bool) -> int:
 
     import msgspec
 
+    from meruit.app import build_engine
     from meruit.cli.demo.marketplace import print_market_day, run_market_day
     from meruit.cli.demo.usage import print_metered_day, run_metered_day
     from meruit.cli.views.verdict import print_verification
+    from meruit.config import Settings
     from meruit.documents.authoring import parse_criteria
-    from meruit.verify.engine import VerificationEngine
 
     stories = files("meruit.cli.demo") / "stories"
     if folder is not None:
         _write(stories, Path(folder))
-    engine = VerificationEngine()
+    engine = build_engine(Settings())
     results = []
     for case in CASES:
         story = stories / case.story
