@@ -1,8 +1,8 @@
 """Turns documents into validated models, and reports every problem at once in the author's words."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -13,7 +13,7 @@ from meruit.documents.tree import DUPLICATE, Path, format_path
 from meruit.documents.validation_messages import ABOUT_A_KEY, describe_error, describe_value, short
 from meruit.errors import CriteriaError, DocumentError, MeruitError, Problem, nearest
 from meruit.model.contract import WorkSubmission
-from meruit.model.criterion import Assertion, SuccessCriteria, SuccessCriterion
+from meruit.model.criterion import Assertion, CustomMetric, SuccessCriteria, SuccessCriterion
 from meruit.model.limits import MAX_CUSTOM_METRICS
 from meruit.model.task import Benchmark
 from meruit.registry import faults_of
@@ -29,6 +29,27 @@ CODE_FILE = "code_file"
 
 Gather = Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
 """Reads the files that a seed names, except those that are attached already."""
+
+
+class CriteriaParts(NamedTuple):
+    """The parts of criteria that are valid by themselves, each with its position, even where others are not."""
+
+    criteria: list[tuple[int, SuccessCriterion]]
+    custom_metrics: list[tuple[int, CustomMetric]]
+
+
+class CriteriaFault(NamedTuple):
+    """What an engine finds wrong with valid criteria: params, patterns, schemas, expressions, code."""
+
+    path: Path
+    """Inside the criteria."""
+    message: str
+    text_line: int | None = None
+    """The line of the text at the path, where the text has several."""
+
+
+Examine = Callable[[CriteriaParts], Iterable[CriteriaFault]]
+"""Finds what an engine could not do with the criteria as they are written."""
 
 _EXAMPLE = "criteria: [{metric: accuracy, metric_type: percentage, comparison: gte, threshold: 0.9}]"
 
@@ -53,11 +74,12 @@ def parse_criteria(
     max_criteria: int | None = None,
     read_code: Callable[[str], str] | None = None,
     assertions_too: bool = False,
+    examine: Examine | None = None,
 ) -> SuccessCriteria:
     """Read a criteria file, or a mapping that a program parsed; raises CriteriaError with every problem and its line.
 
     With `assertions_too`, each assertion is validated by its check too. `read_code` reads a `code_file` and raises
-    MeruitError when it cannot; without it, no file is read.
+    MeruitError when it cannot; without it, no file is read. `examine` finds faults of params, expressions and code.
     """
     try:
         document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
@@ -82,14 +104,54 @@ def parse_criteria(
         document, unread = _with_code(document, prefix, read_code)
         beyond += unread
     problems += [Problem(format_path(path), fault, document.line_of(path)) for path, fault in beyond]
+    criteria: SuccessCriteria | None = None
     try:
         criteria = read_model(document, SuccessCriteria, error=CriteriaError, prefix=prefix)
     except CriteriaError as refused:
         problems += refused.problems
-    else:
-        if not problems:
-            return criteria
+    if examine is not None:
+        read = document.value[WRAPPER] if prefix else document.value
+        parts = _parts_of(criteria) if criteria is not None else _find_valid_parts(read, max_criteria)
+        problems += _examine(document, prefix, parts, examine, content)
+    if criteria is not None and not problems:
+        return criteria
     raise CriteriaError(name, sort_and_limit_problems(problems))
+
+
+def _parts_of(criteria: SuccessCriteria) -> CriteriaParts:
+    return CriteriaParts([*enumerate(criteria.criteria)], [*enumerate(criteria.custom_metrics)])
+
+
+# Any: the document is not valid as a whole.
+def _find_valid_parts(content: Any, max_criteria: int | None) -> CriteriaParts:
+    """The criteria and custom metrics that are valid by themselves; what is beyond a limit is refused anyway."""
+    content = content if isinstance(content, Mapping) else {}
+
+    def read(key: str, model: type[M], limit: int | None) -> Iterator[tuple[int, M]]:
+        listed = content.get(key)
+        for number, one in enumerate(listed[:limit] if isinstance(listed, list) else ()):
+            try:
+                yield number, model.model_validate(one)
+            except ValidationError:
+                continue  # Reported already.
+
+    return CriteriaParts(
+        [*read("criteria", SuccessCriterion, max_criteria)], [*read(CUSTOM, CustomMetric, MAX_CUSTOM_METRICS)]
+    )
+
+
+def _examine(
+    document: Document, prefix: Path, parts: CriteriaParts, examine: Examine, written: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """The faults as problems of the document; those of code in a file of its own name that file."""
+    files = {number: custom[CODE_FILE] for number, custom in _custom_metrics(written) if CODE_FILE in custom}
+    loadable = [(number, custom) for number, custom in parts.custom_metrics if custom.code != _UNREAD]
+    parts = parts._replace(custom_metrics=loadable)
+    for fault in islice(examine(parts), MAX_PROBLEMS + 1):
+        path = (*prefix, *fault.path)
+        in_file = files.get(fault.path[1]) if fault.path[:1] == (CUSTOM,) and fault.path[2:] == ("code",) else None
+        message = fault.message if in_file is None else f"{in_file}: {fault.message}"
+        yield Problem(format_path(path), message, document.line_in_text(path, fault.text_line))
 
 
 def parse_work(
@@ -98,6 +160,7 @@ def parse_work(
     *,
     known_metrics: Collection[str] | None = None,
     max_criteria: int | None = None,
+    examine: Examine | None = None,
 ) -> WorkSubmission:
     """Read work that a client publishes; raises DocumentError with every problem and its line."""
     document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
@@ -112,13 +175,17 @@ def parse_work(
             _find_raw_problems(content, prefix, known_metrics, max_criteria) if isinstance(content, dict) else ()
         )
     ]
+    work: WorkSubmission | None = None
     try:
         work = read_model(document, WorkSubmission)
     except DocumentError as refused:
         problems += refused.problems
-    else:
-        if not problems:
-            return work
+    if examine is not None and isinstance(content, dict):
+        criteria = None if work is None else work.success_criteria
+        parts = _parts_of(criteria) if criteria is not None else _find_valid_parts(content, max_criteria)
+        problems += _examine(document, prefix, parts, examine, content)
+    if work is not None and not problems:
+        return work
     raise DocumentError(name, sort_and_limit_problems(problems))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from meruit.documents.json_events import json_events
-from meruit.documents.tree import Path, Tree, build
+from meruit.documents.tree import TEXT, Path, Tree, build
 from meruit.documents.yaml_events import yaml_events
 from meruit.errors import DocumentError, DocumentUnreadable, JsonSyntaxError, Problem
 
@@ -31,6 +31,11 @@ class Document(NamedTuple):
         while path not in self.lines and path:
             path = path[:-1]
         return self.lines.get(path, 1) if self.lines else None
+
+    def line_in_text(self, path: Path, number: int | None) -> int | None:
+        """The file's line of one line of a text, counted from 1; the line of its path where the text is no block."""
+        first = self.lines.get((*path, TEXT))
+        return self.line_of(path) if first is None or number is None else first + number - 1
 
 
 def parse(text: str | bytes, name: str) -> Document:

@@ -23,6 +23,9 @@ DUPLICATE = "duplicate key"
 
 Path = tuple[str | int, ...]
 
+TEXT = -1
+"""The last step of the path of a literal block's text; no list has an item of this number."""
+
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -54,6 +57,8 @@ class ParseEvent(NamedTuple):
     """Whether a scalar is unquoted, so that it may be a number or a word such as true."""
     fault: str = ""
     """What is wrong with this node, where reading can go on."""
+    text_line: int | None = None
+    """For a literal block, whose lines are those of the file: the line where its text begins."""
 
 
 class Tree(NamedTuple):
@@ -145,6 +150,8 @@ class _Builder:
         # A mapping's entry keeps the line of its key.
         if parent is None or parent.key is None:
             self.lines[path] = event.line
+        if event.text_line is not None:
+            self.lines[*path, TEXT] = event.text_line
         self._complain(path, event, event.fault)
         if event.kind is ParseEventKind.SCALAR:
             try:

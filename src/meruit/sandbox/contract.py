@@ -95,6 +95,12 @@ class SandboxResult(dict[str, Any]):
         return f"SandboxResult(failure={str(self.failure)!r}, message={self.message!r})"
 
 
+def may_run_in_wider_tier(failed: SandboxResult) -> bool:
+    """Whether a failure is the tier's: what is not valid Python, or defines no metric, runs in no tier."""
+    of_tier = failed.failure is Failure.UNSUPPORTED_CONSTRUCT
+    return of_tier and not failed.message.startswith((SYNTAX_ERROR, UNDEFINED))
+
+
 def code_digest(code: str) -> str:
     """SHA-256 of the code."""
     return hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,6 +1,6 @@
 """Who computes which metric, and what each criterion asks of whom."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
 from meruit.documents.sanitize import describe
@@ -19,6 +19,9 @@ from meruit.verify.custom_code import CriteriaCode, CustomCode, Sandboxes, expr_
 
 ENGINE_VERSION = "1"
 """Changes when the same work would be measured or judged otherwise."""
+
+
+NO_CODE = CriteriaCode({}, {}, {})
 
 
 class Slot(NamedTuple):
@@ -126,7 +129,7 @@ class Catalogue:
         subjects = {criterion.subject for criterion in criteria.criteria}
         for criterion, identity in zip(criteria.criteria, criteria.ids, strict=True):
             # An assertion and an expression share their slot with no other.
-            ask, subject = _ask(criterion), criterion.subject
+            ask, subject = ask_of(criterion), criterion.subject
             shared = criterion.metric is not None and criterion.expr is None
             key = (subject, self._distinction(subject, ask, identity)) if shared else ("", identity)
             if criterion.assertion is not None:
@@ -184,12 +187,25 @@ class Catalogue:
         if name in self._ours or name in self._theirs:
             why = f"{name!r} is a metric of this engine already; give the custom metric another name"
             return _slot_with_flaw(label, name, why)._replace(place=f"{owner}.metrics")
-        if ask.params:
-            return _slot_with_flaw(label, name, f"{name} is computed by custom code, which takes no params")
-        if ask.wanted:
-            why = f"{name} is a number that custom code computes, in which nothing can be contained; use gte, lte or eq"
-            return _slot_with_flaw(label, name, why)
-        return _slot_of_own(own, owner, name, label)
+        refused = _explain_bad_ask_of_code(name, ask)
+        return _slot_of_own(own, owner, name, label) if refused is None else _slot_with_flaw(label, name, refused)
+
+    def explain_bad_ask(self, name: str, ask: Ask, declared: Container[str]) -> str | None:
+        """Why the metric cannot be asked this, on its author's account; `declared` are metrics of custom code."""
+        if name in declared:
+            return _explain_bad_ask_of_code(name, ask)
+        if name not in self._ours and name not in self._theirs:
+            return None
+        flaw = self._slot(name, ask, name, "", NO_CODE).flaw
+        return flaw.why if flaw is not None and flaw.fault is Fault.AUTHOR else None
+
+
+def _explain_bad_ask_of_code(name: str, ask: Ask) -> str | None:
+    if ask.params:
+        return f"{name} is computed by custom code, which takes no params"
+    if ask.wanted:
+        return f"{name} is a number that custom code computes, in which nothing can be contained; use gte, lte or eq"
+    return None
 
 
 def _label(subject: str, identity: str, labels: set[str], subjects: set[str]) -> str:
@@ -247,5 +263,6 @@ def _slot_with_flaw(label: str, name: str, why: str, cause: Cause = Cause.AUTHOR
     return Slot(label, name, None, flaw=Missing(why, cause, Fault.AUTHOR))
 
 
-def _ask(criterion: SuccessCriterion) -> Ask:
+def ask_of(criterion: SuccessCriterion) -> Ask:
+    """What the criterion asks of its metric."""
     return Ask(criterion.params, items_to_contain(criterion) if criterion.comparison in CONTAINMENT else ())

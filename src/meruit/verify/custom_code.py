@@ -10,6 +10,7 @@ from meruit.model.kinds import Tier
 from meruit.model.limits import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_MS
 
 if TYPE_CHECKING:
+    from meruit.sandbox.contract import SandboxResult
     from meruit.sandbox.sandbox import Sandbox
 
 
@@ -35,12 +36,20 @@ class Sandboxes:
 
     def extractor(self, code: str, tier: Tier, metrics: tuple[str, ...]) -> CustomExtractor:
         """The code in the sandbox of an allowed tier, within the operator's limits."""
+        limits = self.policy or CustomCode()
+        return CustomExtractor(code, self._sandbox(tier, limits), metrics, limits.timeout_ms)
+
+    def load(self, code: str, tier: Tier, timeout_ms: int) -> "SandboxResult | None":
+        """Load the code in an allowed tier without calling it; returns why it cannot be used, or None."""
+        limits = self.policy or CustomCode()
+        result = self._sandbox(tier, limits).load_sync(code, min(timeout_ms, limits.timeout_ms))
+        return None if result.failure is None else result
+
+    def _sandbox(self, tier: Tier, limits: CustomCode) -> "Sandbox":
         # Most criteria bring no code, and need not wait until the sandbox is loaded.
         from meruit.sandbox.sandbox import Sandbox
 
-        limits = self.policy or CustomCode()
-        sandbox = self._made.get(tier) or self._made.setdefault(tier, Sandbox(tier, limits.memory_limit_mb))
-        return CustomExtractor(code, sandbox, metrics, limits.timeout_ms)
+        return self._made.get(tier) or self._made.setdefault(tier, Sandbox(tier, limits.memory_limit_mb))
 
     def in_own_process(self, extractor: CustomExtractor) -> CustomExtractor:
         """The same code in a process of its own: memory lies elsewhere there, which shows."""

@@ -7,21 +7,29 @@ from typing import Any
 
 import orjson
 
-from meruit.documents.authoring import parse_criteria
+from meruit.documents.authoring import Examine, parse_criteria
 from meruit.errors import DocumentError, MeruitError, Problem
 from meruit.files import display_name, find_beside, read_bytes
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.limits import MAX_CODE_BYTES
+from meruit.verify.catalogue import Catalogue
+from meruit.verify.custom_code import CustomCode
+from meruit.verify.faults import examine_with
 
 MAX_KEY_SHOWN = 60
 
 
 def load_criteria(
-    path: str | Path, *, known_metrics: list[str] | None = None, max_criteria: int | None = None
+    path: str | Path,
+    *,
+    known_metrics: list[str] | None = None,
+    max_criteria: int | None = None,
+    examine: Examine | None = None,
 ) -> SuccessCriteria:
     """Load criteria from a YAML or JSON file; raises CriteriaError with every problem, each with its line.
 
-    A custom metric's `code_file` is read from the file's own folder; criteria on standard input have none.
+    A custom metric's `code_file` is read from the file's own folder; criteria on standard input have none. Without
+    `examine`, which is `examine_with` of an engine's catalogue, only expressions and code are examined.
     """
     text = read_bytes(path)
     return parse_criteria(
@@ -31,6 +39,7 @@ def load_criteria(
         max_criteria=max_criteria,
         read_code=None if str(path) == "-" else partial(_read_code_beside, Path(path).parent),
         assertions_too=True,
+        examine=examine if examine is not None else examine_with(Catalogue({}, CustomCode())),
     )
 
 

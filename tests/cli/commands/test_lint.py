@@ -107,10 +107,10 @@ def test_a_metric_that_the_settings_switch_off_is_unknown(lint: Run, write: Writ
     assert (ended.returncode, "Unknown metric: word_count" in ended.stderr) == (2, True)
 
 
-def test_params_that_cannot_work_are_a_finding(lint: Run) -> None:
+def test_params_that_cannot_work_are_refused_with_their_line(lint: Run) -> None:
     ended = lint(criterion(params={"language": "en"}))
-    assert (ended.returncode, ended.stderr) == (1, "")
-    assert re.search(r"^error: word_count: .*\[author_error\]$", ended.stdout, re.MULTILINE)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert re.search(r"^error: .*: line 1, criteria\[0\]\.params\.language: ", ended.stderr, re.MULTILINE)
 
 
 def test_names_cannot_write_on_the_terminal(lint: Run, write: Write) -> None:

@@ -273,7 +273,7 @@ def shaped(schema: Any) -> dict[str, Any]:
 def test_params_that_cannot_work_are_refused_before_judging(verify: Run, asked: Any, value: str) -> None:
     ended = verify({"text": "a" * 1000}, criteria={"criteria": [asked]})
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.startswith("error: criteria.yaml: criteria[0].params: ")
+    assert ended.stderr.startswith("error: criteria.yaml: line 1, criteria[0].params.")
     assert value in ended.stderr
     assert ended.stderr.count("\n") == 1
 
@@ -285,10 +285,10 @@ def test_each_criterion_that_cannot_work_is_named_on_a_line_of_its_own(run: Run,
     ended = run("verify", "-", "--output", "output.json", stdin=json.dumps(criteria).encode())
     assert ended.returncode == 2
     assert [line.split(": ")[:3] for line in ended.stderr.splitlines()] == [
-        ["error", "standard input", "criteria[0].params"],
-        ["error", "standard input", "criteria[2].params"],
-        ["error", "standard input", "criteria[3].params"],
-        ["error", "standard input", "criteria[4].threshold"],
+        ["error", "standard input", "line 1, criteria[0].params.schema"],
+        ["error", "standard input", "line 1, criteria[2].params.schema"],
+        ["error", "standard input", "line 1, criteria[3].params.pattern"],
+        ["error", "standard input", "line 1, criteria[4].threshold"],
     ]
 
 
@@ -648,7 +648,7 @@ def test_one_mistake_of_the_author_makes_it_bad_input(judge: Run) -> None:
     ended = judge(own(criterion(params={"language": "en"}), tier="python-full"), "--json")
     error = json.loads(ended.stderr)["error"]
     assert (ended.returncode, error["code"]) == (2, "bad_criteria")
-    assert {one["path"] for one in error["problems"]} == {"criteria[1].params", "custom_metrics[0].tier"}
+    assert {one["path"] for one in error["problems"]} == {"criteria[1].params.language"}
 
 
 def test_a_metric_name_in_use_is_refused_with_its_line(judge: Run) -> None:

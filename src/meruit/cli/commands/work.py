@@ -62,6 +62,7 @@ def submit(
     from meruit.contracts.records import to_work_view as view
     from meruit.documents.authoring import parse_work
     from meruit.files import read_bytes
+    from meruit.verify.faults import examine_with
 
     check_stdin_used_once(file, config)
     actor, settings = command_line_actor(tenant), Settings.load(config)
@@ -72,6 +73,7 @@ def submit(
         "standard input" if file == "-" else file,
         known_metrics=engine.catalogue.names(),
         max_criteria=settings.verification.max_criteria_per_task,
+        examine=examine_with(engine.catalogue),
     )
     with open_marketplace(StoreAddress(data, database_url, tenant), settings, engine, make=True) as market:
         made = market.store.recorder.write(market.publish(actor, submission))

@@ -6,6 +6,7 @@ from meruit.app import build_engine
 from meruit.config import Settings
 from meruit.model.criterion import SuccessCriteria
 from meruit.verify.engine import VerificationEngine
+from meruit.verify.faults import examine_with
 from meruit.verify.load import load_criteria
 
 
@@ -27,5 +28,6 @@ def load_engine(
         criteria,
         known_metrics=engine.catalogue.names(),
         max_criteria=settings.verification.max_criteria_per_task,
+        examine=examine_with(engine.catalogue),
     )
     return EngineWithCriteria(settings, engine, wanted)
