@@ -257,6 +257,19 @@ class NotFound(MeruitError):
     status = 404
 
 
+class UnknownAccount(NotFound):
+    """No account of the ledger has this name; the message has the nearest."""
+
+    code = "unknown_account"
+
+
+class EvaluationConflict(MeruitError):
+    """An evaluation of this name is finished, is about something else, or is being recorded by another process."""
+
+    code = "evaluation_conflict"
+    status = 409
+
+
 class IdempotencyConflict(MeruitError):
     """The idempotency key was used for another request."""
 

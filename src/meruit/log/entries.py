@@ -99,6 +99,18 @@ class AwardEntry(_ContractEntry, frozen=True, tag="award"):
     by: str
 
 
+class InputReadEntry(_ContractEntry, frozen=True, tag="input_read"):
+    """The agent is given the input of the work for the first time, or had it already when it got the contract."""
+
+    by: str
+
+
+class StartEntry(_ContractEntry, frozen=True, tag="start"):
+    """The agent reports that it starts."""
+
+    by: str
+
+
 class GovernanceEntry(_ContractEntry, frozen=True, tag="governance"):
     """Whether a verdict was believed."""
 
@@ -200,8 +212,24 @@ class UsageEntry(_LogEntry, frozen=True, tag="usage"):
     reason: str = ""
 
 
+class SegmentEntry(_LogEntry, frozen=True, tag="segment"):
+    """Cases of an evaluation that were recorded together."""
+
+    tenant: str
+    evaluation: str
+    number: int
+    """Without a gap in one evaluation, so that no segment can be left out."""
+    criteria: str
+    criteria_index: int
+    """Where the log holds the criteria, which is before this entry."""
+    cases: int
+    root: str
+    """Of the tree over the cases, in hex."""
+
+
 Entry: TypeAlias = (
     KeyEntry
+    | SegmentEntry
     | GateEntry
     | UsageEntry
     | CriteriaEntry
@@ -209,6 +237,8 @@ Entry: TypeAlias = (
     | VerdictEntry
     | ErasureEntry
     | AwardEntry
+    | InputReadEntry
+    | StartEntry
     | GovernanceEntry
     | SettlementEntry
     | ReversalEntry
@@ -221,6 +251,8 @@ ContractEntry: TypeAlias = (
     | VerdictEntry
     | ErasureEntry
     | AwardEntry
+    | InputReadEntry
+    | StartEntry
     | GovernanceEntry
     | SettlementEntry
     | ReversalEntry

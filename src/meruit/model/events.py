@@ -59,6 +59,9 @@ class EventType(StrEnum):
     USAGE_WARNING = "usage.warning"
     USAGE_UNAVAILABLE = "usage.unavailable"
     USAGE_ACKNOWLEDGED = "usage.acknowledged"
+    EVALUATION_STARTED = "evaluation.started"
+    EVALUATION_SEGMENT_RECORDED = "evaluation.segment_recorded"
+    EVALUATION_FINISHED = "evaluation.finished"
     KEY_CREATED = "key.created"
     KEY_REVOKED = "key.revoked"
 

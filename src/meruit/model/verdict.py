@@ -50,6 +50,8 @@ class ReasonCode(StrEnum):
     GOVERNANCE_HOLD = "governance_hold"
     GOVERNANCE_UNAVAILABLE = "governance_unavailable"
     BAD_INPUT = "bad_input"
+    NO_OUTPUT = "no_output"
+    """A case of an evaluation whose output could not be made."""
     TOO_MANY_CRITERIA = "too_many_criteria"
     INTERNAL = "internal"
 

@@ -1,0 +1,205 @@
+"""Two evaluations, paired case by case: what changed, by how much, and whether chance alone could explain it. Pure."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from meruit.evaluations.summary import OPEN
+from meruit.model.evaluation import CaseSummary
+from meruit.model.record import Record
+from meruit.model.task_run import ConfidenceInterval
+from meruit.reports.statistics import (
+    FEWEST_TASKS,
+    cluster_robust_error,
+    holm,
+    mde,
+    mean_of,
+    t_p_value,
+    t_quantile,
+)
+
+SIGNIFICANT = 0.05
+"""The level of all tests."""
+LEAST_SPREAD = 1e-12
+
+
+class Difference(Record, frozen=True):
+    """The second evaluation minus the first, over the cases that both judged."""
+
+    cases: int
+    groups: int
+    first: float | None
+    """The first one's share on these cases."""
+    second: float | None
+    difference: float | None
+    interval: ConfidenceInterval | None
+    """At 95 %."""
+    p: float | None
+    """The probability of a difference this large by chance."""
+    p_holm: float | None
+    """The same, allowing for all criteria that were tested; the overall difference is a test of its own."""
+    detectable: float | None
+    """The smallest true difference that so many cases show in 80 % of tries."""
+    why_not: str = ""
+    """Why there is no interval."""
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether chance alone is an unlikely explanation."""
+        p = self.p if self.p_holm is None else self.p_holm
+        return p is not None and p < SIGNIFICANT
+
+
+class EvaluationComparison(Record, frozen=True):
+    """Two evaluations, case by case."""
+
+    first: str
+    second: str
+    overall: Difference
+    criteria: Mapping[str, Difference]
+    """Criteria that both have, by their id."""
+    fixed: tuple[str, ...]
+    """Cases that fail in the first and pass in the second."""
+    broken: tuple[str, ...]
+    """Cases that pass in the first and fail in the second."""
+    open: int
+    """Common cases that at least one of the two could not judge; they are not compared."""
+    only_first: int
+    """Cases that only the first has."""
+    only_second: int
+    sentence: str
+
+
+class _CaseMeans:
+    """What is known of one case: its share of passes over repeats, and that of each criterion."""
+
+    __slots__ = ("criteria", "group", "passed", "tries")
+
+    def __init__(self, group: str, criteria: int) -> None:
+        self.group = group
+        self.tries = self.passed = 0
+        self.criteria = [[0, 0] for _ in range(criteria)]
+
+
+def compare_evaluations(
+    first: tuple[str, Iterable[CaseSummary], Sequence[str]], second: tuple[str, Iterable[CaseSummary], Sequence[str]]
+) -> EvaluationComparison:
+    """Compare two evaluations, each given as its name, its cases, and the ids of its criteria in order."""
+    (name_a, cases_a, criteria_a), (name_b, cases_b, criteria_b) = first, second
+    one, other = _collect(cases_a, len(criteria_a)), _collect(cases_b, len(criteria_b))
+    common = [case for case in one if case in other]
+    judged = [case for case in common if one[case].tries and other[case].tries]
+    overall = _difference([(_share(one[case]), _share(other[case]), other[case].group) for case in judged])
+    places = {name: (criteria_a.index(name), criteria_b.index(name)) for name in criteria_a if name in criteria_b}
+    by_criterion = {
+        name: _difference(
+            [
+                (_share_of(one[case], a), _share_of(other[case], b), other[case].group)
+                for case in common
+                if one[case].criteria[a][0] and other[case].criteria[b][0]
+            ]
+        )
+        for name, (a, b) in places.items()
+    }
+    return EvaluationComparison(
+        first=name_a,
+        second=name_b,
+        overall=overall,
+        criteria=_adjust(by_criterion),
+        fixed=tuple(case for case in judged if _share(one[case]) < 0.5 <= _share(other[case])),
+        broken=tuple(case for case in judged if _share(one[case]) >= 0.5 > _share(other[case])),
+        open=len(common) - len(judged),
+        only_first=len(one) - len(common),
+        only_second=len(other) - len(common),
+        sentence=_sentence(name_a, name_b, overall),
+    )
+
+
+def _collect(cases: Iterable[CaseSummary], criteria: int) -> dict[str, _CaseMeans]:
+    found: dict[str, _CaseMeans] = {}
+    for case in cases:
+        means = found.get(case.case_id)
+        if means is None:
+            means = found[case.case_id] = _CaseMeans(case.group or case.case_id, criteria)
+        if case.verdict not in OPEN:
+            means.tries += 1
+            means.passed += case.success
+        for counts, letter in zip(means.criteria, case.statuses, strict=False):
+            if letter in "mn":
+                counts[0] += 1
+                counts[1] += letter == "m"
+    return found
+
+
+def _share(means: _CaseMeans) -> float:
+    return means.passed / means.tries
+
+
+def _share_of(means: _CaseMeans, criterion: int) -> float:
+    tries, met = means.criteria[criterion]
+    return met / tries
+
+
+def _difference(pairs: Sequence[tuple[float, float, str]]) -> Difference:
+    """The mean difference over cases; cases of one group count as one observation of it."""
+    number = len(pairs)
+    if not number:
+        return Difference(0, 0, None, None, None, None, None, None, None, "no case was judged by both")
+    first, second = math.fsum(pair[0] for pair in pairs) / number, math.fsum(pair[1] for pair in pairs) / number
+    groups: dict[str, list[float]] = {}
+    for before, after, group in pairs:
+        groups.setdefault(group, []).append(after - before)
+    if len(groups) == number:
+        mean = mean_of([change for several in groups.values() for change in several])
+        return Difference(
+            *(number, number, first, second, mean.mean, mean.interval, mean.p, None, mean.mde, mean.why_not)
+        )
+    change = second - first
+    if len(groups) < FEWEST_TASKS:
+        why = f"{len(groups)} of the {FEWEST_TASKS} groups that an interval needs"
+        return Difference(number, len(groups), first, second, change, None, None, None, None, why)
+    error = cluster_robust_error([*groups.values()])
+    if error <= LEAST_SPREAD:
+        why = "no spread: all cases changed alike"
+        return Difference(number, len(groups), first, second, change, None, None, None, None, why)
+    freedom = len(groups) - 1
+    reach = t_quantile(freedom) * error
+    interval = ConfidenceInterval(change - reach, change + reach)
+    p = t_p_value(change / error, freedom)
+    return Difference(number, len(groups), first, second, change, interval, p, None, mde(error))
+
+
+def _adjust(found: Mapping[str, Difference]) -> dict[str, Difference]:
+    """With the probabilities adjusted for how many criteria were tested."""
+    tested = [name for name, one in found.items() if one.p is not None]
+    adjusted = dict(zip(tested, holm([found[name].p or 0.0 for name in tested]), strict=True))
+    return {
+        name: Difference(
+            *(one.cases, one.groups, one.first, one.second, one.difference, one.interval, one.p),
+            *(adjusted.get(name), one.detectable, one.why_not),
+        )
+        for name, one in found.items()
+    }
+
+
+def _sentence(first: str, second: str, found: Difference) -> str:
+    """The answer in one sentence, for someone who does not know statistics."""
+    if found.difference is None:
+        return f"{first} and {second} cannot be compared: {found.why_not}."
+    points = abs(found.difference) * 100
+    direction = "better" if found.difference > 0 else "worse"
+    cases = f"{found.cases} common case{'s' if found.cases != 1 else ''}"
+    if points < 0.05:
+        said = f"{second} and {first} pass equally often on {cases}"
+    else:
+        said = f"{second} is {direction} than {first} by {points:.1f} points on {cases}"
+    if found.is_significant:
+        if found.interval is None:
+            return f"{said}; chance alone does not explain that."
+        low, high = (found.interval.low * 100, found.interval.high * 100)
+        return f"{said} (95 % interval {low:+.1f} to {high:+.1f}); chance alone does not explain that."
+    if found.detectable is None:
+        return f"{said}; these are too few cases to tell a difference from chance ({found.why_not})."
+    return (
+        f"{said}, but with so many cases a difference under {found.detectable * 100:.1f} points "
+        "cannot be told from chance."
+    )

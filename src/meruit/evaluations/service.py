@@ -1,0 +1,248 @@
+"""Evaluations: begin one, judge its cases, record them in segments, finish it."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from meruit.errors import AuthorError, MeruitError
+from meruit.evaluations.segment import SALTS, CaseContent, entries_of, pack
+from meruit.evaluations.store.read import find, known_cases, spent_micros
+from meruit.evaluations.store.write import FinishEvaluation, RecordSegment, StartEvaluation
+from meruit.log.commitment import SALT_BYTES
+from meruit.log.segment import MAX_CASES
+from meruit.model.canonical import payload_bytes
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.evaluation import (
+    MAX_NAME,
+    MAX_TAGS,
+    STATUS_LETTERS,
+    Case,
+    CaseSummary,
+    EvaluationRecord,
+)
+from meruit.model.verdict import Bounds, Reason, ReasonCode, Verdict, VerificationResult
+from meruit.outcomes.service import Registrar
+from meruit.verify.catalogue import CompiledCriteria
+
+SEGMENT_BYTES = 8 * 1024 * 1024
+"""A segment is recorded once its cases are this large together, even if there are fewer than 512."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCase:
+    """A case with its verdict, not yet recorded."""
+
+    case: Case
+    summary: CaseSummary
+    content: CaseContent
+    result: VerificationResult
+    size: int
+
+
+class Evaluator:
+    """Judges the cases of evaluations and keeps them."""
+
+    def __init__(self, registrar: Registrar, tenant: str) -> None:
+        self._registrar = registrar
+        self._store = registrar.store
+        self._tenant = tenant
+
+    def compile(self, written: Mapping[str, Any] | SuccessCriteria) -> CompiledCriteria:
+        """Criteria for any number of cases; raises CriteriaError with every problem."""
+        return self._registrar.compile(written)
+
+    def start(
+        self,
+        name: str,
+        criteria: CompiledCriteria,
+        *,
+        tags: Mapping[str, str] | None = None,
+        dataset_digest: str | None = None,
+        planned: int | None = None,
+    ) -> EvaluationRecord:
+        """Begin an evaluation, or go on with an unfinished one of the same name, criteria, data and tags."""
+        check_name(name, "the evaluation")
+        check_tags(tags or {}, "the evaluation")
+        return self._store.recorder.write(
+            StartEvaluation(
+                self._tenant,
+                name,
+                criteria.body,
+                criteria.digest,
+                dataset_digest,
+                planned,
+                tuple(sorted((tags or {}).items())),
+            )
+        )
+
+    def find(self, name_or_id: str) -> EvaluationRecord:
+        """The evaluation of that name or id; raises NotFound."""
+        with self._store.database.reading() as connection:
+            return find(connection, self._tenant, name_or_id)
+
+    def missing(self, evaluation: EvaluationRecord, cases: Iterable[Case]) -> Iterator[Case]:
+        """The cases that are not recorded yet; for going on where a process ended."""
+        # A new evaluation has none, and needs no question.
+        for several in in_groups(cases, MAX_CASES):
+            known: set[tuple[str, int]] = set()
+            if evaluation.cases:
+                with self._store.database.reading() as connection:
+                    known = known_cases(connection, self._tenant, evaluation.id, [case.id for case in several])
+            yield from (case for case in several if (case.id, case.repeat) not in known)
+
+    def spent_micros(self, evaluation: EvaluationRecord) -> int:
+        """What its recorded cases cost, in millionths."""
+        with self._store.database.reading() as connection:
+            return spent_micros(connection, self._tenant, evaluation.id)
+
+    def judge(self, criteria: CompiledCriteria, case: Case) -> JudgedCase:
+        """Judge one case; one without an output is inconclusive."""
+        check_case(case)
+        outcome_id = self._store.surroundings.new_id("out")
+        if case.output is None or case.error is not None:
+            result = _unjudged(case, outcome_id, criteria, self._store.surroundings.clock())
+        else:
+            result = self._registrar.engine.verify_sync(outcome_id, case.input, case.output, criteria, case.metadata)
+        return self._to_judged(case, outcome_id, result)
+
+    def _to_judged(self, case: Case, outcome_id: str, result: VerificationResult) -> JudgedCase:
+        parts = [_payload(case, name, part) for name, part in _parts(case)]
+        written = result.to_json()
+        content = CaseContent(
+            *(case.id, case.repeat, outcome_id, 1),
+            *(msgspec.Raw(part) for part in (*parts, written)),
+            salts=self._store.surroundings.entropy(SALTS * SALT_BYTES).hex(),
+            verdict=result.verdict.value,
+            success=result.success,
+            score=result.exact,
+            error_message=case.error_message,
+        )
+        latency = case.metadata.get("duration_ms")
+        summary = CaseSummary(
+            case_id=case.id,
+            repeat=case.repeat,
+            seq=0,
+            outcome_id=outcome_id,
+            version=1,
+            verdict=result.verdict,
+            success=result.success,
+            score=result.score,
+            statuses="".join([STATUS_LETTERS[one.status] for one in result.criterion_results]),
+            group=case.group,
+            tags=case.tags,
+            claimed=case.claimed,
+            error=case.error,
+            latency_ms=float(latency) if isinstance(latency, int | float) and not isinstance(latency, bool) else None,
+            cost_micros=case.cost_micros,
+        )
+        return JudgedCase(case, summary, content, result, sum(map(len, parts)) + len(written))
+
+    def record(self, evaluation: EvaluationRecord, judged: Sequence[JudgedCase]) -> int:
+        """Record up to 512 cases as one segment; durable when this returns its number."""
+        content = [one.content for one in judged]
+        blob = self._store.blobs.part(self._tenant, pack(content))
+        return self._store.recorder.write(
+            RecordSegment(
+                self._tenant,
+                evaluation.id,
+                tuple(one.summary for one in judged),
+                tuple(entries_of(content)),
+                blob,
+            )
+        )
+
+    def finish(self, evaluation: EvaluationRecord) -> EvaluationRecord:
+        """Say that all its cases are recorded; from then on it does not change."""
+        return self._store.recorder.write(FinishEvaluation(self._tenant, evaluation.id))
+
+
+class SegmentBuffer:
+    """Gathers judged cases until a segment is full."""
+
+    def __init__(self) -> None:
+        self._cases: list[JudgedCase] = []
+        self._size = 0
+
+    def add(self, judged: JudgedCase) -> list[JudgedCase]:
+        """Add a case; a full segment where it fills one, else nothing."""
+        self._cases.append(judged)
+        self._size += judged.size
+        return self.take() if len(self._cases) >= MAX_CASES or self._size >= SEGMENT_BYTES else []
+
+    def take(self) -> list[JudgedCase]:
+        """What has gathered so far."""
+        taken, self._cases, self._size = self._cases, [], 0
+        return taken
+
+
+def in_groups(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:
+    """The cases in lists of a size; the last may be shorter."""
+    rest = iter(cases)
+    while group := [*islice(rest, size)]:
+        yield group
+
+
+def check_name(name: str, what: str) -> None:
+    """Refuse a name that is empty, too long, or has control characters."""
+    if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
+        raise MeruitError(f"the name of {what} has 1 to {MAX_NAME} printable characters, not {name[:80]!r}")
+
+
+def check_tags(tags: Mapping[str, str], what: str) -> None:
+    """Refuse too many tags, and names or values that cannot be shown."""
+    if len(tags) > MAX_TAGS:
+        raise MeruitError(f"{what} has {len(tags)} tags; the limit is {MAX_TAGS}")
+    for name, value in tags.items():
+        check_name(name, f"a tag of {what}")
+        check_name(value, f"the tag {name!r} of {what}")
+
+
+def check_case(case: Case) -> None:
+    """Refuse a case whose id, group or tags cannot be kept."""
+    check_name(case.id, "a case")
+    check_tags(case.tags, f"the case {case.id!r}")
+    if case.group is not None:
+        check_name(case.group, f"the group of case {case.id!r}")
+    if case.repeat < 0:
+        raise MeruitError(f"the case {case.id!r} has the repeat {case.repeat}; repeats are counted from 0")
+
+
+def _parts(case: Case) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    yield "input", case.input
+    yield "output", {} if case.output is None else case.output
+    yield "metadata", case.metadata
+
+
+def _payload(case: Case, name: str, part: Mapping[str, Any]) -> bytes:
+    written = payload_bytes(part)
+    if written is None:
+        raise AuthorError(f"the {name} of case {case.id!r} is not plain JSON (NaN, a date, or nested too deeply)")
+    return written
+
+
+def _unjudged(case: Case, outcome_id: str, criteria: CompiledCriteria, now: datetime) -> VerificationResult:
+    """The result of a case that has no output: nobody's failure, and nothing is proven."""
+    why = case.error_message or "there is no output to judge"
+    return VerificationResult(
+        contract_id=outcome_id,
+        success=False,
+        metrics={},
+        criterion_results=[],
+        weighted_score=None,
+        bonus=0.0,
+        penalty=0.0,
+        governance_flags=[],
+        verified_at=now,
+        verdict=Verdict.INCONCLUSIVE,
+        score=0.0,
+        exact="0",
+        axes={},
+        bounds=Bounds(0.0, 1.0),
+        coverage=0.0,
+        reasons=[Reason(ReasonCode.NO_OUTPUT, why)],
+        criteria_digest=criteria.digest,
+    )

@@ -1,0 +1,1 @@
+"""Tables and SQL of evaluations, their segments and cases."""

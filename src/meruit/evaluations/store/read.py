@@ -1,0 +1,220 @@
+"""Reading evaluations: by name or id, their cases by filter, and one case with all that is kept of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, func, select
+
+from meruit.errors import NotFound, nearest
+from meruit.evaluations.segment import CaseContent, unpack
+from meruit.model.evaluation import CaseError, CaseSummary, EvaluationRecord, EvaluationStatus
+from meruit.model.record import Record
+from meruit.model.time import from_micros
+from meruit.model.verdict import Verdict
+from meruit.store import tables
+from meruit.store.blobs import BlobStore
+from meruit.store.database import MAX_PAGE
+
+FETCH_ROWS = 2_048
+"""Cases that a scan holds at a time."""
+
+
+class CaseFilter(Record, frozen=True):
+    """The filters of a list of cases; those that are given must all hold."""
+
+    verdicts: tuple[Verdict, ...] = ()
+    failing: bool = False
+    """Only cases that did not pass, or could not be judged."""
+    criterion: int | None = None
+    """The position of a criterion; only cases that do not meet it."""
+    tags: tuple[tuple[str, str], ...] = ()
+    group: str | None = None
+    case_ids: tuple[str, ...] = ()
+    error: bool | None = None
+    """Whether the case had nothing to be judged."""
+    disputed: bool = False
+    """Only cases whose origin claimed another verdict."""
+
+
+# Any, here and below: SQLAlchemy's rows have their columns as untyped attributes.
+def evaluation_of(row: Any) -> EvaluationRecord:
+    """An evaluation from its row."""
+    return EvaluationRecord(
+        id=row.id,
+        name=row.name,
+        status=EvaluationStatus(row.status),
+        criteria_digest=row.criteria_digest,
+        cases=row.cases,
+        segments=row.segments,
+        started_at=from_micros(row.started_at),
+        ended_at=None if row.ended_at is None else from_micros(row.ended_at),
+        planned=row.planned,
+        dataset_digest=row.dataset_digest,
+        tags=msgspec.json.decode(row.tags),
+    )
+
+
+def case_of(row: Any) -> CaseSummary:
+    """A case from its slim row."""
+    return CaseSummary(
+        case_id=row.case_id,
+        repeat=row.repeat,
+        seq=row.seq,
+        outcome_id=row.outcome_id,
+        version=row.version,
+        verdict=Verdict(row.verdict),
+        success=bool(row.success),
+        score=row.score,
+        statuses=row.statuses,
+        group=row.group_id,
+        tags={} if row.tags is None else msgspec.json.decode(row.tags),
+        claimed=row.claimed,
+        error=None if row.error is None else CaseError(row.error),
+        latency_ms=row.latency_ms,
+        cost_micros=row.cost_micros,
+    )
+
+
+def find(connection: Connection, tenant: str, name_or_id: str) -> EvaluationRecord:
+    """The evaluation of that name or id; raises NotFound, naming the nearest."""
+    table = tables.evaluations
+    for column in (table.c.name, table.c.id):
+        row = connection.execute(select(table).where(table.c.tenant == tenant, column == name_or_id)).first()
+        if row is not None:
+            return evaluation_of(row)
+    names = connection.execute(select(table.c.name).where(table.c.tenant == tenant).limit(MAX_PAGE)).scalars()
+    raise NotFound(
+        f"no evaluation is named {name_or_id!r}{nearest(name_or_id, [*names])}; `meruit eval list` shows them"
+    )
+
+
+def page(connection: Connection, tenant: str, *, before: str | None = None, limit: int = 50) -> list[EvaluationRecord]:
+    """The newest evaluations, of those older than the id `before`."""
+    table = tables.evaluations
+    query = select(table).where(table.c.tenant == tenant).order_by(table.c.id.desc()).limit(min(limit, MAX_PAGE))
+    if before is not None:
+        query = query.where(table.c.id < before)
+    return [evaluation_of(row) for row in connection.execute(query)]
+
+
+def cases(
+    connection: Connection,
+    tenant: str,
+    evaluation_id: str,
+    wanted: CaseFilter = CaseFilter(),  # noqa: B008 - frozen
+    *,
+    after: int = 0,
+    limit: int | None = None,
+) -> Iterator[CaseSummary]:
+    """The cases that fit, in their order, of those behind the position `after`; streamed."""
+    table = tables.evaluation_cases
+    query = (
+        select(table)
+        .where(table.c.tenant == tenant, table.c.evaluation_id == evaluation_id, table.c.seq > after, *_fitting(wanted))
+        .order_by(table.c.seq)
+    )
+    if limit is not None:
+        query = query.limit(limit)
+    for row in connection.execution_options(yield_per=FETCH_ROWS).execute(query):
+        case = case_of(row)
+        # Tags are JSON in a blob: no index helps, and each case has few.
+        if all(case.tags.get(name) == value for name, value in wanted.tags):
+            yield case
+
+
+def _fitting(wanted: CaseFilter) -> Iterator[ColumnElement[bool]]:
+    table = tables.evaluation_cases
+    if wanted.verdicts:
+        yield table.c.verdict.in_([verdict.value for verdict in wanted.verdicts])
+    if wanted.failing:
+        yield table.c.success == 0
+    if wanted.criterion is not None:
+        yield func.substr(table.c.statuses, wanted.criterion + 1, 1).in_(["n", "i"])
+    if wanted.group is not None:
+        yield table.c.group_id == wanted.group
+    if wanted.case_ids:
+        yield table.c.case_id.in_(wanted.case_ids)
+    if wanted.error is not None:
+        yield table.c.error.is_not(None) if wanted.error else table.c.error.is_(None)
+    if wanted.disputed:
+        yield table.c.claimed.is_not(None)
+        yield table.c.claimed != table.c.verdict
+
+
+def known_cases(connection: Connection, tenant: str, evaluation_id: str, ids: Sequence[str]) -> set[tuple[str, int]]:
+    """Which of these cases are recorded already, as id and repeat."""
+    table = tables.evaluation_cases
+    query = select(table.c.case_id, table.c.repeat).where(
+        table.c.tenant == tenant, table.c.evaluation_id == evaluation_id, table.c.case_id.in_(ids)
+    )
+    return {(row.case_id, row.repeat) for row in connection.execute(query)}
+
+
+def shape(connection: Connection, tenant: str, evaluation_id: str) -> "EvaluationShape":
+    """Whether cases have groups, and whether some were tried more than once."""
+    table = tables.evaluation_cases
+    query = select(func.max(table.c.group_id), func.max(table.c.repeat)).where(
+        table.c.tenant == tenant, table.c.evaluation_id == evaluation_id
+    )
+    group, repeat = connection.execute(query).one()
+    return EvaluationShape(clustered=group is not None, repeated=bool(repeat))
+
+
+def spent_micros(connection: Connection, tenant: str, evaluation_id: str) -> int:
+    """What the recorded cases cost, in millionths."""
+    table = tables.evaluation_cases
+    query = select(func.sum(table.c.cost_micros)).where(
+        table.c.tenant == tenant, table.c.evaluation_id == evaluation_id
+    )
+    return int(connection.execute(query).scalar() or 0)
+
+
+class EvaluationShape(Record, frozen=True):
+    """What its statistics have to allow for."""
+
+    clustered: bool
+    repeated: bool
+
+
+class CasePlace(Record, frozen=True):
+    """Where a case lies."""
+
+    evaluation_id: str
+    segment: int
+    place: int
+    address: str
+    leaf: int
+
+
+def contents(
+    connection: Connection, blobs: BlobStore, tenant: str, evaluation_id: str, chosen: Sequence[CaseSummary]
+) -> Iterator[tuple[CaseSummary, CaseContent]]:
+    """What is kept of each of these cases; each segment is opened once while they come in order."""
+    opened: tuple[int, list[CaseContent]] | None = None
+    places = _places(connection, tenant, evaluation_id, [case.seq for case in chosen])
+    for case in chosen:
+        place = places[case.seq]
+        if opened is None or opened[0] != place.segment:
+            opened = place.segment, unpack(blobs.content(connection, tenant, place.address))
+        yield case, opened[1][place.place]
+
+
+def _places(
+    connection: Connection, tenant: str, evaluation_id: str, positions: Sequence[int]
+) -> Mapping[int, CasePlace]:
+    cases, segments = tables.evaluation_cases, tables.evaluation_segments
+    query = (
+        select(cases.c.seq, cases.c.segment, cases.c.place, segments.c.address, segments.c.leaf)
+        .join(
+            segments,
+            (segments.c.tenant == cases.c.tenant)
+            & (segments.c.evaluation_id == cases.c.evaluation_id)
+            & (segments.c.number == cases.c.segment),
+        )
+        .where(cases.c.tenant == tenant, cases.c.evaluation_id == evaluation_id, cases.c.seq.in_(positions))
+    )
+    return {
+        row.seq: CasePlace(evaluation_id, row.segment, row.place, row.address, row.leaf)
+        for row in connection.execute(query)
+    }

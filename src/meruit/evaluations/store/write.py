@@ -1,0 +1,219 @@
+"""Writing evaluations: begun by name, filled segment by segment, then finished."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from sqlalchemy import bindparam, select, update
+
+from meruit.errors import EvaluationConflict, NotFound
+from meruit.evaluations.store.read import evaluation_of
+from meruit.log.entries import SegmentEntry
+from meruit.log.segment import segment_root
+from meruit.model.evaluation import CaseSummary, EvaluationRecord, EvaluationStatus
+from meruit.model.events import EventType
+from meruit.model.time import from_micros
+from meruit.outcomes.records import commit_criteria
+from meruit.store import tables
+from meruit.store.blobs import EvidencePart
+from meruit.store.transaction import WriteTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class StartEvaluation:
+    """Begin an evaluation, or go on with one of the same name that is about the same."""
+
+    tenant: str
+    name: str
+    criteria: bytes
+    """In canonical form."""
+    criteria_digest: str
+    dataset_digest: str | None = None
+    planned: int | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+
+    def __call__(self, writing: WriteTransaction) -> EvaluationRecord:
+        """Write it, or find it; raises EvaluationConflict where the name is taken by another."""
+        table = tables.evaluations
+        found = writing.read(select(table).where(table.c.tenant == self.tenant, table.c.name == self.name))
+        if found:
+            return self._go_on(evaluation_of(found[0]))
+        # Before any case, so that an auditor sees that the criteria were not chosen by the results.
+        commit_criteria(writing, self.tenant, self.criteria, self.criteria_digest)
+        new_id = writing.new_id("ev")
+        started = EvaluationRecord(
+            id=new_id,
+            name=self.name,
+            status=EvaluationStatus.RUNNING,
+            criteria_digest=self.criteria_digest,
+            cases=0,
+            segments=0,
+            started_at=from_micros(writing.now.micros),
+            planned=self.planned,
+            dataset_digest=self.dataset_digest,
+            tags=dict(self.tags),
+        )
+        writing.insert(
+            table,
+            tenant=self.tenant,
+            id=new_id,
+            name=self.name,
+            status=EvaluationStatus.RUNNING.value,
+            criteria_digest=self.criteria_digest,
+            dataset_digest=self.dataset_digest,
+            tags=msgspec.json.encode(started.tags),
+            planned=self.planned,
+            cases=0,
+            segments=0,
+            started_at=writing.now.micros,
+            ended_at=None,
+        )
+        writing.emit(
+            *(self.tenant, EventType.EVALUATION_STARTED, new_id, f"{new_id}:started"),
+            {"evaluation_id": new_id, "name": self.name, "criteria_digest": self.criteria_digest},
+        )
+        return started
+
+    def _go_on(self, found: EvaluationRecord) -> EvaluationRecord:
+        if found.status is EvaluationStatus.FINISHED:
+            raise EvaluationConflict(
+                f"the evaluation {self.name!r} is finished, and does not change; choose another name"
+            )
+        wanted = (self.criteria_digest, self.dataset_digest, dict(self.tags))
+        if (found.criteria_digest, found.dataset_digest, dict(found.tags)) != wanted:
+            raise EvaluationConflict(
+                f"the evaluation {self.name!r} was begun with other criteria, data or tags; "
+                "go on with the same, or choose another name"
+            )
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSegment:
+    """Cases that become durable together: their blob, one entry of the log, and one slim row each."""
+
+    tenant: str
+    evaluation_id: str
+    cases: tuple[CaseSummary, ...]
+    """Their positions are given when they are written."""
+    entries: tuple[bytes, ...]
+    """What the log commits to, in the order of the cases."""
+    blob: EvidencePart
+
+    def __call__(self, writing: WriteTransaction) -> int:
+        """Write the segment and return its number; raises EvaluationConflict where a case is there already."""
+        evaluation = _row_of(writing, self.tenant, self.evaluation_id)
+        if evaluation.status != EvaluationStatus.RUNNING.value:
+            raise EvaluationConflict(f"the evaluation {evaluation.name!r} is finished, and does not change")
+        self._refuse_known(writing)
+        number, first = evaluation.segments + 1, evaluation.cases + 1
+        digest, criteria_index = commit_criteria(writing, self.tenant, b"", evaluation.criteria_digest)
+        leaf = writing.append(
+            SegmentEntry(
+                writing.now.written,
+                tenant=self.tenant,
+                evaluation=self.evaluation_id,
+                number=number,
+                criteria=digest,
+                criteria_index=criteria_index,
+                cases=len(self.cases),
+                root=segment_root(self.entries).hex(),
+            ),
+            self.tenant,
+        )
+        writing.keep(self.blob.blob(self.tenant))
+        writing.insert(
+            tables.evaluation_segments,
+            tenant=self.tenant,
+            evaluation_id=self.evaluation_id,
+            number=number,
+            leaf=leaf,
+            address=self.blob.address,
+            cases=len(self.cases),
+            created_at=writing.now.micros,
+        )
+        for place, case in enumerate(self.cases):
+            writing.insert(
+                tables.evaluation_cases,
+                tenant=self.tenant,
+                evaluation_id=self.evaluation_id,
+                case_id=case.case_id,
+                repeat=case.repeat,
+                seq=first + place,
+                segment=number,
+                place=place,
+                outcome_id=case.outcome_id,
+                version=case.version,
+                verdict=case.verdict.value,
+                success=int(case.success),
+                score=case.score,
+                statuses=case.statuses,
+                group_id=case.group,
+                tags=msgspec.json.encode(case.tags) if case.tags else None,
+                claimed=case.claimed,
+                error=case.error,
+                latency_ms=case.latency_ms,
+                cost_micros=case.cost_micros,
+            )
+        writing.change(
+            _GROW,
+            of_tenant=self.tenant,
+            of_id=self.evaluation_id,
+            new_cases=first + len(self.cases) - 1,
+            new_segments=number,
+        )
+        writing.emit(
+            *(self.tenant, EventType.EVALUATION_SEGMENT_RECORDED, self.evaluation_id, f"{self.evaluation_id}:{number}"),
+            {"evaluation_id": self.evaluation_id, "name": evaluation.name, "segment": number, "cases": len(self.cases)},
+        )
+        return number
+
+    def _refuse_known(self, writing: WriteTransaction) -> None:
+        table = tables.evaluation_cases
+        wanted = {case.case_id for case in self.cases}
+        query = select(table.c.case_id, table.c.repeat).where(
+            table.c.tenant == self.tenant, table.c.evaluation_id == self.evaluation_id, table.c.case_id.in_(wanted)
+        )
+        known = {(row.case_id, row.repeat) for row in writing.read(query)}
+        twice = next((case for case in self.cases if (case.case_id, case.repeat) in known), None)
+        if twice is not None:
+            raise EvaluationConflict(
+                f"the case {twice.case_id!r} is recorded already; another process records the same evaluation"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FinishEvaluation:
+    """From here on, the evaluation does not change."""
+
+    tenant: str
+    evaluation_id: str
+
+    def __call__(self, writing: WriteTransaction) -> EvaluationRecord:
+        """Finish it; a second time does nothing."""
+        found = evaluation_of(_row_of(writing, self.tenant, self.evaluation_id))
+        if found.status is EvaluationStatus.FINISHED:
+            return found
+        writing.change(_FINISH, of_tenant=self.tenant, of_id=self.evaluation_id, at=writing.now.micros)
+        writing.emit(
+            *(self.tenant, EventType.EVALUATION_FINISHED, self.evaluation_id, f"{self.evaluation_id}:finished"),
+            {"evaluation_id": self.evaluation_id, "name": found.name, "cases": found.cases},
+        )
+        ended_at = from_micros(writing.now.micros)
+        return msgspec.structs.replace(found, status=EvaluationStatus.FINISHED, ended_at=ended_at)
+
+
+# Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
+def _row_of(writing: WriteTransaction, tenant: str, evaluation_id: str) -> Any:
+    table = tables.evaluations
+    rows = writing.read(select(table).where(table.c.tenant == tenant, table.c.id == evaluation_id))
+    if not rows:
+        raise NotFound(f"no evaluation {evaluation_id!r}")
+    return rows[0]
+
+
+_OF = (tables.evaluations.c.tenant == bindparam("of_tenant"), tables.evaluations.c.id == bindparam("of_id"))
+_GROW = update(tables.evaluations).where(*_OF).values(cases=bindparam("new_cases"), segments=bindparam("new_segments"))
+_FINISH = (
+    update(tables.evaluations).where(*_OF).values(status=EvaluationStatus.FINISHED.value, ended_at=bindparam("at"))
+)

@@ -1,0 +1,204 @@
+"""The numbers of one evaluation: pass rate with its interval, per criterion and tag, latency and cost. Pure."""
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+
+from meruit.benchmarks.score import pass_at_k, pass_hat_k
+from meruit.model.evaluation import CaseSummary
+from meruit.model.record import Record
+from meruit.model.task_run import ConfidenceInterval
+from meruit.model.verdict import Bounds, Verdict
+from meruit.reports.statistics import over_tasks, share_interval, wilson
+
+OPEN = frozenset({Verdict.INCONCLUSIVE, Verdict.ERROR})
+"""Verdicts that decide nothing: neither a pass nor a failure."""
+MOST_TRIES = 10
+"""The highest k of pass@k and pass^k."""
+MAX_TAG_VALUES = 200
+"""Values of one tag that are told apart; a tag with more is an id, not a category."""
+
+
+class Rate(Record, frozen=True):
+    """A share of cases that passed."""
+
+    cases: int
+    passed: int
+    failed: int
+    open: int
+    """Cases that could not be judged; they are in neither of the two."""
+    rate: float | None
+    """Passed of those that were judged; None where none was."""
+    interval: ConfidenceInterval | None
+    """At 95 %; None where there are too few groups to say."""
+    bounds: Bounds | None
+    """The rate over all cases if every open one had failed, and if it had passed."""
+
+
+class Spread(Record, frozen=True):
+    """How a quantity is spread over the cases that have it."""
+
+    cases: int
+    mean: float
+    p50: float
+    p95: float
+
+
+class EvaluationSummary(Record, frozen=True):
+    """The numbers of one evaluation."""
+
+    verdicts: Mapping[str, int]
+    overall: Rate
+    mean_score: float | None
+    """Of the cases that were judged."""
+    criteria: Mapping[str, Rate]
+    tags: Mapping[str, Mapping[str, Rate]]
+    """For each tag, by its value."""
+    errors: Mapping[str, int]
+    """Cases without an output, by the reason."""
+    groups: int
+    """How many independent groups there are; cases that share nothing are a group each."""
+    latency_ms: Spread | None
+    cost_micros: int | None
+    pass_at_k: Mapping[str, float]
+    """Where cases were repeated: the probability that at least one of k tries passes."""
+    pass_hat_k: Mapping[str, float]
+    """The probability that all of k tries pass."""
+    claimed: int = 0
+    """Cases whose origin had a verdict of its own."""
+    disputed: int = 0
+    """Those of them where ours differs."""
+
+
+class _Tally:
+    """Counts one kind of case while they go by; memory grows with groups only, where there are any."""
+
+    def __init__(self, *, clustered: bool) -> None:
+        self.passed = self.failed = self.open = 0
+        self._groups: dict[str, list[int]] | None = {} if clustered else None
+
+    def add(self, *, passed: bool, open_: bool, group: str) -> None:
+        if open_:
+            self.open += 1
+            return
+        self.passed += passed
+        self.failed += not passed
+        if self._groups is not None:
+            counts = self._groups.setdefault(group, [0, 0])
+            counts[passed] += 1
+
+    @property
+    def groups(self) -> int:
+        return self.passed + self.failed if self._groups is None else len(self._groups)
+
+    def rate(self) -> Rate:
+        judged = self.passed + self.failed
+        cases = judged + self.open
+        return Rate(
+            cases=cases,
+            passed=self.passed,
+            failed=self.failed,
+            open=self.open,
+            rate=self.passed / judged if judged else None,
+            interval=self._interval(judged),
+            bounds=Bounds(self.passed / cases, (self.passed + self.open) / cases) if cases else None,
+        )
+
+    def _interval(self, judged: int) -> ConfidenceInterval | None:
+        if not judged:
+            return None
+        if self._groups is None:
+            return wilson(self.passed / judged, judged)
+        return share_interval([[0.0] * failed + [1.0] * passed for failed, passed in self._groups.values()])
+
+
+class SummaryBuilder:
+    """Adds up an evaluation case by case.
+
+    `criteria` are the ids of the criteria, in their order. `clustered` says that cases have groups, `repeated` that
+    some were tried more than once: what is known of each group is kept only then.
+    """
+
+    def __init__(self, criteria: Sequence[str], *, clustered: bool = False, repeated: bool = False) -> None:
+        self._clustered, self._repeated = clustered or repeated, repeated
+        self._overall = self._tally()
+        self._criteria = {name: self._tally() for name in criteria}
+        self._tags: dict[str, dict[str, _Tally]] = {}
+        self._verdicts = {verdict.value: 0 for verdict in Verdict}
+        self._errors: dict[str, int] = {}
+        self._tries: dict[str, list[int]] = {}
+        self._latencies, self._scores = array("d"), array("d")
+        self._cost: int | None = None
+        self._claimed = self._disputed = 0
+
+    def _tally(self) -> _Tally:
+        return _Tally(clustered=self._clustered)
+
+    def add(self, case: CaseSummary) -> None:
+        """Count one more case."""
+        group, open_ = case.group or case.case_id, case.verdict in OPEN
+        self._verdicts[case.verdict.value] += 1
+        self._overall.add(passed=case.success, open_=open_, group=group)
+        for tally, letter in zip(self._criteria.values(), case.statuses, strict=False):
+            if letter != "x":
+                tally.add(passed=letter == "m", open_=letter == "i", group=group)
+        for name, value in case.tags.items():
+            values = self._tags.setdefault(name, {})
+            if value in values or len(values) < MAX_TAG_VALUES:
+                values.setdefault(value, self._tally()).add(passed=case.success, open_=open_, group=group)
+        if not open_:
+            self._add_score(case)
+        self._add_extras(case)
+
+    def _add_score(self, case: CaseSummary) -> None:
+        self._scores.append(case.score)
+        if self._repeated:
+            counts = self._tries.setdefault(case.case_id, [0, 0])
+            counts[0] += 1
+            counts[1] += case.success
+
+    def _add_extras(self, case: CaseSummary) -> None:
+        if case.error is not None:
+            self._errors[case.error.value] = self._errors.get(case.error.value, 0) + 1
+        if case.latency_ms is not None:
+            self._latencies.append(case.latency_ms)
+        if case.cost_micros is not None:
+            self._cost = (self._cost or 0) + case.cost_micros
+        if case.claimed is not None:
+            self._claimed += 1
+            self._disputed += case.claimed != case.verdict.value
+
+    def overall(self) -> Rate:
+        """The pass rate so far."""
+        return self._overall.rate()
+
+    def build(self) -> EvaluationSummary:
+        """All numbers so far."""
+        tries = [(number, passes) for number, passes in self._tries.values()]
+        return EvaluationSummary(
+            verdicts=dict(self._verdicts),
+            overall=self._overall.rate(),
+            mean_score=math.fsum(self._scores) / len(self._scores) if self._scores else None,
+            criteria={name: tally.rate() for name, tally in self._criteria.items()},
+            tags={name: {value: one.rate() for value, one in values.items()} for name, values in self._tags.items()},
+            errors=dict(self._errors),
+            groups=self._overall.groups,
+            latency_ms=_spread(self._latencies),
+            cost_micros=self._cost,
+            pass_at_k=over_tasks(tries, MOST_TRIES, pass_at_k),
+            pass_hat_k=over_tasks(tries, MOST_TRIES, pass_hat_k),
+            claimed=self._claimed,
+            disputed=self._disputed,
+        )
+
+
+def _spread(numbers: "array[float]") -> Spread | None:
+    if not numbers:
+        return None
+    order = sorted(numbers)
+    return Spread(len(order), math.fsum(order) / len(order), _quantile(order, 0.5), _quantile(order, 0.95))
+
+
+def _quantile(order: Sequence[float], share: float) -> float:
+    """The smallest number that at least this share of all numbers does not exceed."""
+    return order[max(0, math.ceil(len(order) * share) - 1)]
