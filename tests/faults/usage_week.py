@@ -338,6 +338,6 @@ def _is_early(one: Observation, following: Observation, policy: UsagePolicy) -> 
 
 def _counting(run: MeteredRun, attempts: Sequence[Observation]) -> list[Observation]:
     """The looks that found tokens, in order; where there are none, anybody may look as often as it pleases."""
-    since = [one for one in attempts if run.ended_at is not None and one.at >= run.ended_at]
+    since = [one for one in attempts if run.ended_at is not None and one.at >= run.ended_at and not one.early]
     found = [one for one in since if one.error is None and one.total is not None and one.total.total]
     return sorted(found, key=lambda one: (one.at, one.id))

@@ -66,7 +66,10 @@ class _Past:
         self.run, self.policy = run, policy
         looks = [(one.at, 0, one.id, one) for one in seen]
         heard = [(word, 1, str(n), None) for n, word in enumerate(words)]
-        self.happened = [last[3] for last in sorted([*looks, *heard], key=lambda one: one[:3])]
+        happened = [last[3] for last in sorted([*looks, *heard], key=lambda one: one[:3])]
+        self.happened = [
+            one for n, one in enumerate(happened) if one is None or not _is_early(one, happened[:n], policy)
+        ]
         self.measures = {one.id: _measures(one, policy) for one in seen}
         # What was computed once is remembered, for speed alone.
         self.known: dict[int, Standing] = {}
@@ -148,6 +151,18 @@ class _Past:
         return other.at > one.at and other.at - one.at >= timedelta(minutes=self.policy.interval_min)
 
 
+def _is_early(look: Observation, before: Sequence[Observation | None], policy: UsagePolicy) -> bool:
+    """Whether a look marked as early repeats the last one before it that counted, within the interval."""
+    if not look.early:
+        return False
+    counted: list[Observation] = []
+    for one in before:
+        if one is not None and not _is_early(one, counted, policy):
+            counted.append(one)
+    soon = bool(counted) and look.at - counted[-1].at < timedelta(minutes=policy.interval_min)
+    return soon and _same(counted[-1], look, policy)
+
+
 def _fails(look: Observation, ended_at: datetime) -> bool:
     behind = look.watermark is not None and look.watermark < ended_at
     return look.error is not None or look.total is None or behind
@@ -226,6 +241,9 @@ def _doubts(run: UsageRun, look: Observation, policy: UsagePolicy) -> Iterator[t
     by_word = look.steps is None and bool(_size(look)) and bool(confessed)
     yield UsageCode.UNDECLARED_USAGE, bool(silent & with_tokens) or by_word or (run.uses_none and billed)
     have, expected = _covered(run, look)
+    counted = look.steps is not None or look.steps_with_tokens is not None
+    several = look.cohort is not None and look.cohort.runs > 1
+    yield UsageCode.AMBIGUOUS_ATTRIBUTION, several and not counted and _says(run) is None
     yield UsageCode.INCOMPLETE, not run.uses_none and (have < expected or expected == 0)
     known = {one.id for one in run.steps} or (with_tokens if look.total_steps is not None else set())
     yield UsageCode.UNATTRIBUTED, bool(look.unattributed or with_tokens - known or have > expected)

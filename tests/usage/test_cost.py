@@ -8,12 +8,22 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from meruit.model.chat import MOST_TOKENS
 from meruit.model.metering import CallState, MeteredCall, MeteredRun, MeteredStep
 from meruit.model.prices import PriceQuote
-from meruit.model.usage import Assurance, Tokens, UsageCode, UsageStatus, UsageVerdict
-from meruit.usage.cost import CostBounds, UnknownCost, band_name, cost_bounds, covers, quote_cost, tier_of
+from meruit.model.usage import Assurance, Tokens, UsageCode, UsageStatus, UsageVerdict, sum_tokens
+from meruit.usage.cost import (
+    PRICE_CHANGED,
+    CostBounds,
+    UnknownCost,
+    band_name,
+    cost_bounds,
+    covers,
+    quote_cost,
+    tier_of,
+)
 
 AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
 PRICES = {"input": "2", "output": "8", "cached": "0.5", "cache_write": "2.5"}
@@ -304,3 +314,61 @@ def test_what_one_call_used_without_a_price_leaves_the_whole_unknown() -> None:
     run = a_run(a_call(whole(10, 5)), a_call(whole(10, 5), model="n"))
     found = quote_cost(run, verdict(Tokens(20, 10)), [a_quote(), a_quote("n", input="1")])
     assert (found.amount, found.code) == (None, UnknownCost.UNPRICED_TOKENS)
+
+
+# Models that only the provider names.
+
+
+def counted(**by_model: Tokens) -> UsageVerdict:
+    """Tokens that the provider counts by model, for a run without calls."""
+    return replace(verdict(sum_tokens(by_model.values())), by_model=by_model)
+
+
+CALLLESS = MeteredRun("r1", "agent", steps=(MeteredStep("s1", tokens=whole(1_000_000, 0)),))
+
+
+def test_a_run_without_calls_is_priced_by_the_models_of_the_provider() -> None:
+    used = counted(m=whole(1_000_000, 1_000_000), n=whole(2_000_000, 0, cached=1_000_000))
+    quotes = [a_quote("m"), a_quote("n", input="1", output="1", cached="0.25", cache_write="1")]
+    assert quote_cost(CALLLESS, used, quotes).amount == Decimal(2) + Decimal(8) + Decimal("1.25")
+    assert quote_cost(MeteredRun("r1", "agent"), used, quotes).amount == Decimal("11.25")
+
+
+@pytest.mark.parametrize(
+    ("used", "quotes", "code"),
+    [
+        (counted(m=whole(1, 1)), [], UnknownCost.NO_PRICE),
+        (counted(m=whole(1, 1), n=whole(1, 1)), [a_quote("m")], UnknownCost.NO_PRICE),
+        (counted(m=whole(1, 1)), [a_quote("m", tier="flex")], UnknownCost.NO_PRICE),
+        (counted(m=Tokens(5, 1, 2)), [a_quote("m")], UnknownCost.UNKNOWN_SPLIT),
+        (counted(m=whole(1, 1)), [a_quote("m", input="1")], UnknownCost.UNPRICED_TOKENS),
+        (replace(counted(m=whole(1, 1)), tokens=whole(2, 1)), [a_quote("m")], UnknownCost.SUM_DIFFERS),
+        (
+            counted(m=Tokens(300, 1, 2, 0, 0)),
+            [a_quote("m", band="0-200"), a_quote("m", band="201-", input="4", output="16")],
+            UnknownCost.NO_CALLS,
+        ),
+        (
+            counted(m=whole(1, 1)),
+            [a_quote("m"), replace(a_quote("m", input="4", output="16"), reason=PRICE_CHANGED)],
+            UnknownCost.NO_CALLS,
+        ),
+        (replace(counted(m=whole(1, 1)), by_model=None), [a_quote("m")], UnknownCost.NO_MODEL),
+    ],
+)
+def test_a_run_without_calls_has_a_reason_where_it_has_no_price(
+    used: UsageVerdict, quotes: list[PriceQuote], code: UnknownCost
+) -> None:
+    found = quote_cost(CALLLESS, used, quotes)
+    assert (found.amount, found.code, bool(found.why)) == (None, code, True)
+
+
+def test_the_band_of_a_single_call_and_of_short_calls_is_known() -> None:
+    bands = [a_quote("m", band="0-200"), a_quote("m", band="201-", input="4", output="16")]
+    assert quote_cost(CALLLESS, counted(m=whole(300, 1)), bands).amount == Decimal("0.001216")
+    assert quote_cost(CALLLESS, counted(m=Tokens(200, 1, 2, 0, 0)), bands).amount == Decimal("0.000408")
+
+
+def test_a_price_for_another_reason_replaces_the_one_before() -> None:
+    again = replace(a_quote("m", input="4", output="16"), reason="a newer table")
+    assert quote_cost(CALLLESS, counted(m=whole(1, 1)), [a_quote("m"), again]).amount == Decimal("0.00002")

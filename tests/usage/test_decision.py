@@ -1179,3 +1179,107 @@ def test_undeclared_usage_is_found_also_in_a_cohort() -> None:
     run = UsageRun(ENDED, (UsageStep("a", expects_usage=False, local=A),), declares_no_usage=True)
     looks = [shared(at, Tokens(1000, 100, 50)) for at in (10, 70)]
     assert decide(run, looks).code is opinion(run, looks).code is UsageCode.UNDECLARED_USAGE
+
+
+BOTH = sum_tokens([A, B])
+LOCAL = told(a=BOTH)
+
+
+# Early observations.
+
+
+def marked(minutes: float, total: Tokens = BOTH) -> Observation:
+    """A look that was kept though it came too early."""
+    return replace(whole(minutes, total), early=True)
+
+
+def test_an_observation_marked_as_early_neither_makes_nor_breaks_a_pair() -> None:
+    looks = [whole(10, BOTH), marked(40), whole(70, BOTH)]
+    verdict = decide(LOCAL, looks)
+    assert (verdict.code, verdict.early, verdict.compared) == (UsageCode.STABLE, 1, ("look-10", "look-70"))
+    assert opinion(LOCAL, looks).code is UsageCode.STABLE
+
+
+def test_the_same_attempts_without_the_mark_are_too_close() -> None:
+    verdict = decide(LOCAL, [whole(10, BOTH), whole(40, BOTH), whole(70, BOTH)])
+    assert (verdict.code, verdict.early, verdict.compared) == (UsageCode.GAP, 0, ("look-40", "look-70"))
+
+
+def test_the_mark_hides_neither_a_change_nor_a_confirmation() -> None:
+    grown = Tokens(BOTH.input + 1, BOTH.output, BOTH.requests)
+    assert decide(LOCAL, [whole(10, BOTH), marked(40, grown)]).code is UsageCode.CHANGING
+    assert decide(LOCAL, [whole(10, BOTH), marked(70)]).code is UsageCode.STABLE
+    assert decide(LOCAL, [marked(10)]).code is UsageCode.FIRST
+
+
+def test_an_early_observation_shows_that_the_provider_answers_again() -> None:
+    assert decide(LOCAL, [whole(10, BOTH), failed(20)]).held
+    assert not decide(LOCAL, [whole(10, BOTH), failed(20), marked(30)]).held
+
+
+# What the words say.
+
+
+@pytest.mark.parametrize(
+    ("before", "after_it", "said"),
+    [
+        ({}, {"total": Tokens(100, 10, 5, cached=7)}, "cached unknown → 7"),
+        ({}, {"total": Tokens(100, 10, 6)}, "requests 5 → 6"),
+        ({"total": Tokens(100, 10, 5, reasoning=1)}, {"total": Tokens(100, 10, 5, reasoning=2)}, "reasoning 1 → 2"),
+        ({"models": ("m",)}, {"models": ("m", "n")}, "models m → m, n"),
+        ({}, {"models": ("n",)}, "models none → n"),
+        ({"unattributed": 5}, {}, "tokens outside of steps 5 → 0"),
+        ({"steps_with_tokens": 1, "total_steps": 2}, {"steps_with_tokens": 2, "total_steps": 2}, "tokens 1 → 2"),
+        ({}, {"assurance": Assurance.LOCAL}, "counted by the provider yes → no"),
+        ({}, {"steps": {"a": Tokens(100, 10)}}, "step a 0 in / 0 out → 100 in / 10 out"),
+        ({}, {"by_model": {}}, "counts by model no → yes"),
+        (
+            {"by_model": {"m": Tokens(100, 10, cached=1)}},
+            {"by_model": {"m": Tokens(100, 10, cached=2)}},
+            "model m requests unknown, cached 1",
+        ),
+        ({}, {"total": Tokens(101, 10, 5)}, "100 in / 10 out → 101 in / 10 out"),
+    ],
+)
+def test_a_change_is_shown_by_what_changed(before: dict[str, object], after_it: dict[str, object], said: str) -> None:
+    usual = whole(10, Tokens(100, 10, 5))
+    verdict = decide(LOCAL, [replace(usual, **before), replace(usual, id="later", at=after(80), **after_it)])
+    assert verdict.code is UsageCode.CHANGING
+    assert said in verdict.message
+
+
+@pytest.mark.parametrize(("minutes", "may_be"), [(0, True), (14.9, True), (15, False), (60, False), (1440, False)])
+def test_zero_tokens_may_be_too_recent_for_a_quarter_of_an_hour(minutes: float, may_be: bool) -> None:
+    explained = decide(LOCAL, [whole(minutes, Tokens())]).explanation
+    assert ("may be too recent" in explained) is may_be
+    assert ("older than 24 hours" in explained) is (minutes == 1440)
+
+
+def test_zero_after_tokens_is_never_called_too_recent() -> None:
+    assert "too recent" not in decide(LOCAL, [whole(1, BOTH), whole(2, Tokens())]).explanation
+
+
+# Runs that share their count.
+
+
+@pytest.mark.parametrize("steps", [(), (UsageStep("a"), UsageStep("b"))])
+@pytest.mark.parametrize("shared", [Cohort(2), Cohort(2, BOTH), Cohort(2, has_open=True)])
+def test_overlapping_runs_without_own_counts_are_ambiguous(steps: tuple[UsageStep, ...], shared: Cohort) -> None:
+    looks = [replace(whole(minutes, BOTH), cohort=shared) for minutes in (10, 80)]
+    run = UsageRun(ENDED, steps)
+    assert decide(run, looks).code is UsageCode.AMBIGUOUS_ATTRIBUTION
+    assert opinion(run, looks).code is UsageCode.AMBIGUOUS_ATTRIBUTION
+
+
+# Models that only the provider names.
+
+
+def test_a_verdict_has_the_models_that_only_the_provider_names() -> None:
+    split_by_model = {"m": Tokens(60, 6), "n": Tokens(40, 4)}
+    looks = [replace(whole(10, BOTH), by_model=split_by_model, models=("m", "n"))]
+    assert decide(LOCAL, looks).by_model == split_by_model
+    assert decide(LOCAL, [replace(whole(10, BOTH), models=("m",))]).by_model == {"m": BOTH}
+    assert decide(LOCAL, [replace(whole(10, BOTH), models=("m", "n"))]).by_model is None
+    assert decide(LOCAL, [replace(whole(10, BOTH), models=("m",), cohort=Cohort(2, BOTH))]).by_model is None
+    named = UsageRun(ENDED, (UsageStep("a", local=BOTH, models=("m",)),))
+    assert decide(named, looks).by_model is None

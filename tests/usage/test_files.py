@@ -178,7 +178,7 @@ def test_a_written_run_is_read_back_with_imported_observations(
 
 @settings(max_examples=30)
 @given(st.dictionaries(st.text(min_size=1, max_size=6), _json, max_size=4), _json)
-def test_a_verdict_changes_two_fields_of_a_file_and_no_other(fields: dict[str, Any], unknown: Any) -> None:
+def test_a_verdict_changes_its_own_fields_of_a_file_and_no_other(fields: dict[str, Any], unknown: Any) -> None:
     whole = fields | metrics(look(FIRST, unknown=unknown), look(SECOND))
     whole["usage_api_reconciliation"] |= {"verification_status": "nonsense", "unknown": unknown}
     file = read_metrics(json.dumps(whole))
@@ -186,6 +186,7 @@ def test_a_verdict_changes_two_fields_of_a_file_and_no_other(fields: dict[str, A
     part = written["usage_api_reconciliation"]
     verdict = decide(file.run, file.observations)
     assert (part.pop("verification_status"), part.pop("verification_message")) == ("verified", verdict.message)
+    assert part.pop("imported") is True
     del whole["usage_api_reconciliation"]["verification_status"]
     assert written == whole
 
@@ -582,7 +583,8 @@ def test_a_manifest_repeats_what_may_be_claimed_and_keeps_all_else() -> None:
     file = read_manifest(json.dumps({"runs": runs, "made_by": "me"}))
     assert [(one.run_id, one.framework) for one in file.runs] == [("r-1", None), ("r-2", None)]
     written = json.loads(manifest_with(file, {"r-1": VERDICT}))
-    counts = {"verification_status": "warning", "total_tokens_in": 21919, "total_tokens_out": 6459}
+    claimed = {"verification_status": "warning", "imported": True}
+    counts = {**claimed, "total_tokens_in": 21919, "total_tokens_out": 6459}
     assert written == {"runs": [{"run_id": "r-1", "note": [1], **counts}, runs[1]], "made_by": "me"}
 
 
@@ -594,6 +596,7 @@ def test_a_count_that_is_not_known_overwrites_none() -> None:
         "total_tokens_in": 5,
         "total_tokens_out": 1,
         "verification_status": "pending",
+        "imported": False,
     }
 
 
@@ -631,6 +634,7 @@ def test_recorded_runs_become_a_manifest() -> None:
         "run_id": "a",
         "framework": "planner",
         "verification_status": "warning",
+        "imported": True,
         "total_tokens_in": 21919,
         "total_tokens_out": 6459,
         "verification_message": VERDICT.message,
@@ -641,6 +645,55 @@ def test_a_manifest_is_distinguished_from_a_metrics_file() -> None:
     assert is_manifest(parse_json('{"runs": []}', "x"))
     assert not is_manifest(parse_json('{"runs": 3, "run_id": "r"}', "x"))
     assert not is_manifest(parse_json("[]", "x"))
+
+
+# An attempt with steps.
+
+
+def stepwise(at: str, *each: tuple[int, int], **more: Any) -> dict[str, Any]:
+    """An attempt that has steps, and no totals."""
+    steps = [{"step": n, "tokens_in": put, "tokens_out": out} for n, (put, out) in enumerate(each, start=1)]
+    return {"timestamp": at, "steps": steps, **more}
+
+
+@pytest.mark.parametrize("more", [{}, {"total_steps": 6, "steps_with_tokens": 3}, {"total_steps": 6}])
+def test_an_attempt_without_totals_is_the_sum_of_its_steps(more: dict[str, int]) -> None:
+    (read,) = read_metrics(json.dumps(metrics(stepwise(FIRST, *PARTIAL, **more)))).observations
+    assert read.total is not None
+    assert (read.total.input, read.total.output, read.unattributed) == (21919, 6459, 0)
+    verdict = verdict_on(metrics(stepwise(FIRST, *PARTIAL, **more), stepwise(SECOND, *PARTIAL, **more)))
+    assert (verdict.code, verdict.steps_with_tokens, verdict.total_steps) == (UsageCode.INCOMPLETE, 3, 6)
+    complete = verdict_on(metrics(stepwise(FIRST, *COMPLETE), stepwise(SECOND, *COMPLETE)))
+    assert (complete.status, complete.steps_with_tokens) == (UsageStatus.VERIFIED, 6)
+
+
+def test_an_attempt_with_half_of_its_totals_is_refused() -> None:
+    with pytest.raises(DocumentError) as refused:
+        read_metrics(json.dumps(metrics(stepwise(FIRST, *COMPLETE, total_tokens_in=39114))))
+    assert ["total_tokens_out" in one.message for one in refused.value.problems] == [True]
+
+
+def test_an_attempt_with_neither_totals_nor_steps_is_refused() -> None:
+    with pytest.raises(DocumentError) as refused:
+        read_metrics(json.dumps(metrics({"timestamp": FIRST})))
+    said = " ".join(one.message for one in refused.value.problems)
+    missing = ("total_tokens_in", "total_tokens_out", "steps_with_tokens", "total_steps")
+    assert (len(refused.value.problems), all(name in said for name in missing)) == (4, True)
+
+
+def test_an_empty_list_of_steps_counts_nothing() -> None:
+    assert verdict_on(metrics(stepwise(FIRST))).code is UsageCode.ZERO_TOKENS
+
+
+def test_an_exported_observation_keeps_its_marks() -> None:
+    run = MeteredRun("r-1", "planner", ended_at=datetime(2025, 10, 15, 9, tzinfo=UTC))
+    at = datetime(2025, 10, 15, 9, 15, tzinfo=UTC)
+    early = Observation("y", at + timedelta(minutes=30), Tokens(10, 5, 2), early=True)
+    attempts = [Observation("x", at, Tokens(10, 5, 2), reported_by="file"), early]
+    written = write_metrics(UsageRecord(run, 1, 2, decide(run.for_judging, attempts)), attempts)
+    marks = [one["meruit"] for one in json.loads(written)["usage_api_reconciliation"]["attempts"]]
+    assert [(one.get("reported_by", ""), one.get("early", False)) for one in marks] == [("file", False), ("", True)]
+    assert [one.early for one in read_metrics(written).observations] == [False, True]
 
 
 # The shapes, as they are specified.
@@ -661,7 +714,8 @@ def test_a_recorded_run_is_written_in_the_specified_shape() -> None:
     verdict = decide(run.for_judging, attempts)
     written = json.loads(write_metrics(UsageRecord(run, 1, 2, verdict), attempts))
     part = written["usage_api_reconciliation"]
-    assert [*part] == ["verification_status", "verification_message", "attempts"]
+    assert [*part] == ["verification_status", "verification_message", "imported", "attempts"]
+    assert part["imported"] is False
     assert part["attempts"][0] == {
         "id": "x",
         "timestamp": "2025-10-15T09:15:00Z",

@@ -23,7 +23,8 @@ from meruit.model.metering import (
 )
 from meruit.model.prices import RunCosts
 from meruit.model.usage import Tokens, UsageStatus
-from meruit.usage.pricing import PRICE_CHANGED, amount_billed, ledger_of, merge_ledgers, quotes_for, requote
+from meruit.usage.cost import PRICE_CHANGED
+from meruit.usage.pricing import amount_billed, ledger_of, merge_ledgers, quotes_for, quotes_missing, requote
 
 PLAIN = book(model("m", priced(input_mtok=2, output_mtok=8)))
 BANDS = book(model("m", priced(input_mtok=stepped("1", (200, "2")), output_mtok=8)))
@@ -191,3 +192,46 @@ def test_costs_that_cannot_be_attributed_are_unknown(
     run: MeteredRun, costs: list[CostRow], key_tokens: Tokens | None
 ) -> None:
     assert amount_billed(run, USED, costs=costs, key_tokens=key_tokens) is None
+
+
+# Models that only the provider names.
+
+
+def observed_record(run: MeteredRun, **by_model: Tokens) -> UsageRecord:
+    record = a_record(run, whole(2, 2))
+    return msgspec.structs.replace(record, verdict=msgspec.structs.replace(record.verdict, by_model=by_model))
+
+
+def test_models_of_the_provider_are_quoted_where_a_run_lists_no_calls() -> None:
+    run = MeteredRun("r", "agent", started_at=NOON, ended_at=NOON + DAY)
+    record = observed_record(run, m=whole(2, 2), other=whole(0, 0))
+    (quote,) = quotes_missing(record, "maker", PLAIN)
+    assert (quote.model, quote.at, quote.tier, quote.reason) == ("m", NOON, "standard", "")
+    priced_record = msgspec.structs.replace(record, quotes=(quote,))
+    assert ledger_of(priced_record).quoted == Decimal("0.00002")
+    assert quotes_missing(priced_record, "maker", PLAIN) == ()
+    assert [one.reason for one in requote(priced_record, "maker", "dearer", DEARER)] == ["", "dearer"]
+
+
+def test_a_run_with_calls_is_quoted_once_by_its_calls() -> None:
+    record = observed_record(a_run(a_call(whole(1, 1))), n=whole(2, 2))
+    quotes = quotes_missing(record, "maker", PLAIN)
+    assert [one.model for one in quotes] == ["m"]
+    assert quotes_missing(msgspec.structs.replace(record, quotes=quotes), "maker", PLAIN) == ()
+
+
+def test_a_price_that_changed_during_a_run_without_calls_is_kept_with_the_first() -> None:
+    changing = [
+        types.ConditionalPrice(constraint=None, prices=priced(input_mtok=2, output_mtok=8)),
+        types.ConditionalPrice(
+            constraint=types.StartDateConstraint(start_date=date(2026, 11, 2)),
+            prices=priced(input_mtok=3, output_mtok=8),
+        ),
+    ]
+    run = MeteredRun("r", "agent", started_at=NOON, ended_at=NOON + DAY)
+    found = quotes_missing(observed_record(run, m=whole(1, 1)), "maker", book(model("m", changing)))
+    assert [(one.at, one.reason) for one in found] == [(NOON, ""), (NOON + DAY, PRICE_CHANGED)]
+
+
+def test_a_run_without_times_has_no_quote() -> None:
+    assert quotes_missing(observed_record(MeteredRun("r", "agent"), m=whole(1, 1)), "maker", PLAIN) == ()

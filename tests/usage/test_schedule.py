@@ -25,7 +25,7 @@ from tests.usage.oracle import (
 )
 
 from meruit.errors import FetchError
-from meruit.model.usage import Anchor, Observation, Tokens, UsageCode, UsagePolicy, UsageRun, UsageVerdict
+from meruit.model.usage import Anchor, Observation, Tokens, UsageCode, UsagePolicy, UsageRun, UsageStatus, UsageVerdict
 from meruit.usage.decision import decide
 from meruit.usage.schedule import NextObservation, Schedule, is_early, next_observation
 
@@ -404,3 +404,38 @@ def test_a_schedule_can_be_written_down() -> None:
     verified = [some(10), some(70)]
     assert minutes_to(next_observation(ENDED, decide(RUN, verified), verified, schedule=schedule)) == 12 * HOUR
     assert minutes_to(next_observation(ENDED, decide(RUN, []), [], schedule=schedule)) == 5
+
+
+# What was imported.
+
+
+def from_file(look: Observation) -> Observation:
+    return replace(look, reported_by="file")
+
+
+def test_what_is_imported_is_never_early_nor_is_the_providers_first_count_after_it() -> None:
+    assert not early([some(10)], from_file(some(30)))
+    assert not early([from_file(some(10))], some(30))
+    assert early([from_file(some(10)), some(30)], some(40))
+
+
+def test_a_run_verified_by_a_file_is_due_an_hour_after_its_last_attempt() -> None:
+    looks = [from_file(some(10)), from_file(some(70))]
+    verdict = decide(RUN, looks)
+    assert (verdict.status, verdict.reported_by) == (UsageStatus.VERIFIED, "file")
+    assert next_observation(ENDED, verdict, looks).at == after(130)
+    confirmed = [*looks, some(130), some(190)]
+    assert decide(RUN, confirmed).reported_by == ""
+    assert next_observation(ENDED, decide(RUN, confirmed), confirmed).at == after(24 * 60)
+
+
+def test_an_early_observation_moves_no_due_time() -> None:
+    looks = [some(10), replace(some(40), early=True)]
+    assert next_observation(ENDED, decide(RUN, looks), looks).at == after(70)
+
+
+def test_a_run_verified_by_a_file_is_not_observed_without_end() -> None:
+    late = 60 * 24 * 8
+    looks = [from_file(some(late + 60 * n)) for n in range(12)]
+    upcoming = next_observation(ENDED, decide(RUN, looks), looks)
+    assert "audit" in upcoming.why

@@ -194,6 +194,8 @@ class Observation(Record, frozen=True):
     """The same total by model; None where the source does not count by model."""
     reported_by: str = ""
     """Where the observation was imported instead of requested from the provider: `file`."""
+    early: bool = False
+    """Whether it was recorded as equal to the one before and too soon after it: it then makes no pair."""
 
 
 class UsagePolicy(Record, frozen=True):
@@ -261,3 +263,7 @@ class UsageVerdict(Record, frozen=True):
     reported_by: str = ""
     """Where an observation that decided was imported: `file`."""
     history: tuple[UsageChange, ...] = ()
+    early: int = 0
+    """How many equal observations came too early to count."""
+    by_model: dict[str, Tokens] | None = None
+    """The tokens by model, as the provider names them, where the run itself names no model."""

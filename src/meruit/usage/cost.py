@@ -12,6 +12,8 @@ from meruit.model.prices import PriceQuote
 from meruit.model.usage import Assurance, Tokens, UsageStatus, UsageVerdict, sum_tokens
 
 STANDARD = "standard"
+PRICE_CHANGED = "its price changed while the run lasted"
+"""The reason of a quote that holds from some moment of the run on."""
 STANDARD_TIERS = frozenset({"", STANDARD, "default"})
 """Names of the standard tier in responses."""
 _EXACT = Context(prec=200, traps=[Inexact])
@@ -25,13 +27,15 @@ class UnknownCost(StrEnum):
 
     NOT_VERIFIED = "not_verified"
     NO_MODEL = "no_model"
-    """A step or the run has no call that names its model."""
+    """Neither a call nor the provider names the model."""
     NO_PRICE = "no_price"
     NO_COUNT = "no_count"
     """Calls with different prices do not all have a count."""
     SUM_DIFFERS = "sum_differs"
     """Calls with different prices do not add up to the verified tokens."""
     UNPRICED_TOKENS = "unpriced_tokens"
+    NO_CALLS = "no_calls"
+    """The price depends on single calls, and the run lists none."""
     UNKNOWN_SPLIT = "unknown_split"
     """The cached part of the input is unknown and has its own price."""
 
@@ -118,16 +122,23 @@ def quote_cost(run: MeteredRun, verdict: UsageVerdict, quotes: Sequence[PriceQuo
         return QuotedCost(None, f"the tokens are {verdict.status}, not verified", code=UnknownCost.NOT_VERIFIED)
     if not tokens.total and not tokens.requests:
         return QuotedCost(_NOTHING)
+    if not run.calls and verdict.by_model:
+        return _cost_by_model(verdict.by_model, tokens, quotes)
+    return _cost_of_calls(run, verdict, tokens, quotes)
+
+
+def _cost_of_calls(run: MeteredRun, verdict: UsageVerdict, tokens: Tokens, quotes: Sequence[PriceQuote]) -> QuotedCost:
     calls = [one for one in clamp_calls(run) if one.state is not CallState.FAILED or one.tokens is not None]
     unnamed = next((step.id for step in run.steps if _is_silent(step)), None)
     if unnamed is not None or not calls:
         where = "" if unnamed is None else f" in step {unnamed}"
-        return QuotedCost(None, f"no call names its model{where}", code=UnknownCost.NO_MODEL)
+        message = f"neither a call nor the provider names the model{where}"
+        return QuotedCost(None, message, code=UnknownCost.NO_MODEL)
     fitting = [_find_quotes(call, quotes, tokens, alone=len(calls) == 1) for call in calls]
     without = next((call for call, found in zip(calls, fitting, strict=True) if not found), None)
     if without is not None:
         name = without.model or "a model without a name"
-        return QuotedCost(None, f"{name} has no known price ({tier_of(without.tier)})", code=UnknownCost.NO_PRICE)
+        return _no_price(name, tier_of(without.tier))
     places = set().union(*fitting)
     # For a cohort only the sums are verified, not the parts of one run.
     is_shared = verdict.assurance is Assurance.COHORT
@@ -136,6 +147,55 @@ def quote_cost(run: MeteredRun, verdict: UsageVerdict, quotes: Sequence[PriceQuo
         return _to_quoted_cost(cost_bounds(known, quotes[places.pop()].prices))
     priced = [_without_own_split(call, tokens) for call in calls] if is_shared else calls
     return _cost_by_calls(priced, [quotes[max(found)] for found in fitting], tokens)
+
+
+def _no_price(model: str, tier: str) -> QuotedCost:
+    message = f"{model} has no frozen price ({tier}): the price table lacks it, or the provider was not asked yet"
+    return QuotedCost(None, message, code=UnknownCost.NO_PRICE)
+
+
+def _cost_by_model(by_model: Mapping[str, Tokens], tokens: Tokens, quotes: Sequence[PriceQuote]) -> QuotedCost:
+    """Price the provider's counts by model, for a run that lists no calls, at the standard tier."""
+    if _has_difference(sum_tokens(by_model.values()), tokens):
+        message = "the provider's counts by model do not add up to the verified tokens"
+        return QuotedCost(None, message, code=UnknownCost.SUM_DIFFERS)
+    bounds: list[CostBounds] = []
+    for model, count in by_model.items():
+        fitting = _prices_of_model(model, count, quotes)
+        if not fitting and not count.total:
+            continue
+        if not fitting:
+            return _no_price(model or "a model without a name", STANDARD)
+        if any(one != fitting[0] for one in fitting):
+            message = f"the price of {model} depends on the time or length of each call, and the run lists no calls"
+            return QuotedCost(None, message, code=UnknownCost.NO_CALLS)
+        cost = cost_bounds(count, fitting[0])
+        if cost is None:
+            return _to_quoted_cost(None)
+        bounds.append(cost)
+    with localcontext(_EXACT):
+        return _to_quoted_cost(
+            CostBounds(sum((one.low for one in bounds), _NOTHING), sum((one.high for one in bounds), _NOTHING))
+        )
+
+
+def _prices_of_model(model: str, count: Tokens, quotes: Sequence[PriceQuote]) -> list[Mapping[str, Decimal]]:
+    """The prices that may apply to some call of a model: of each band, the last ones, and those before a change."""
+    found: dict[str, list[PriceQuote]] = {}
+    for quote in quotes:
+        if quote.model != model or quote.tier != STANDARD:
+            continue
+        if quote.reason == PRICE_CHANGED:
+            found.setdefault(quote.band, []).append(quote)
+        else:
+            found[quote.band] = [quote]
+    is_one = count.requests == 1
+    return [
+        quote.prices
+        for band, several in found.items()
+        if (covers(band, count.input) if is_one else _lower_bound(band) <= count.input)
+        for quote in several
+    ]
 
 
 def _is_silent(step: MeteredStep) -> bool:

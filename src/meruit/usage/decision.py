@@ -9,6 +9,7 @@ from meruit.model.usage import (
     Anchor,
     Assurance,
     Observation,
+    Tokens,
     UsageChange,
     UsageCode,
     UsagePolicy,
@@ -28,6 +29,7 @@ from meruit.usage.observation import (
     own_tokens,
     shortfall,
     total_of,
+    unique_models,
 )
 
 __all__ = ["decide", "is_equal", "is_same_model"]
@@ -62,6 +64,7 @@ def decide(
     evidence: list[Observation | Acknowledgement] = [*successful[1:], *acknowledged]
     for one in sorted(evidence, key=_sort_key):
         builder.add(one)
+    # An early observation proves that the provider answers again.
     return builder.verdict(held=successful[-1] is not counting[-1])
 
 
@@ -85,15 +88,25 @@ class _VerdictBuilder:
         """How many intervals in a row the counts stayed the same."""
         self._last_counted: Observation | None = None
         """The last observation with tokens."""
+        self._early = 0
+        """How many observations came too early to count."""
         self._history: list[UsageChange] = []
         self._finding = self._evaluate(first)
 
     def add(self, evidence: Observation | Acknowledgement) -> None:
         if isinstance(evidence, Observation):
+            if self._is_early(evidence):
+                self._early += 1
+                return
             self._compare(evidence)
             self._finding = self._evaluate(evidence)
         elif self._finding.code is UsageCode.DECREASED:
             self._finding = self._acknowledge(evidence)
+
+    def _is_early(self, observation: Observation) -> bool:
+        """Whether the observation is marked as early, and is: the mark alone hides nothing."""
+        is_soon = observation.at - self._last.at < self._policy.interval
+        return observation.early and is_soon and is_equal(self._last, observation, self._policy)
 
     def _compare(self, observation: Observation) -> None:
         """Compare the observation with the one before, and count the intervals without a change."""
@@ -136,7 +149,7 @@ class _VerdictBuilder:
     def _judge(self, observation: Observation) -> rules.Finding:
         """Return the finding of the first rule that applies."""
         if not total_of(observation).total and not self._run.uses_none:
-            return rules.zero(self._last_counted)
+            return rules.zero(self._last_counted, observation.at - (self._run.ended_at or observation.at))
         less = shortfall(observation, self._marks, self._policy)
         self._fell = self._fell or bool(less)
         if less:
@@ -188,6 +201,8 @@ class _VerdictBuilder:
             interval_min=self._policy.interval_min,
             reported_by=next((one.reported_by for one in (*pair, last) if one.reported_by), ""),
             history=tuple(self._history),
+            early=self._early,
+            by_model=None if shown is None else _tokens_by_model(self._run, shown),
         )
 
 
@@ -202,6 +217,16 @@ def _verdict_without_observation(run: UsageRun, policy: UsagePolicy, finding: ru
         total_steps=sum(one.expects_usage is not False for one in run.steps),
         interval_min=policy.interval_min,
     )
+
+
+def _tokens_by_model(run: UsageRun, observation: Observation) -> dict[str, Tokens] | None:
+    """The provider's count by model; None where the run names its models, or the count is not its own."""
+    if observation.cohort is not None or any(step.models for step in run.steps):
+        return None
+    models = unique_models(observation.models)
+    if observation.by_model is None and len(models) == 1:
+        return {models[0]: total_of(observation)}
+    return observation.by_model
 
 
 def _with_interval_note(explanation: str, policy: UsagePolicy) -> str:

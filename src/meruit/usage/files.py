@@ -31,6 +31,8 @@ from meruit.model.usage import (
 
 RECONCILIATION = "usage_api_reconciliation"
 STATUS, MESSAGE = "verification_status", "verification_message"
+IMPORTED = "imported"
+"""Whether the status rests on observations that were read from a file."""
 ATTEMPTS, ACKNOWLEDGED = "attempts", "acknowledged"
 METERED = "metered"
 """The key of the recorded run in files that Meruit writes; it takes precedence over the other fields."""
@@ -82,6 +84,9 @@ class ObservationExtras(Record, frozen=True, forbid_unknown_fields=True, omit_de
     counted: bool = True
     """False where `steps_with_tokens` and `total_steps` were derived when the file was written."""
     by_model: dict[str, Tokens] | None = None
+    early: bool = False
+    reported_by: str = ""
+    """`file` where the observation was imported before it was written."""
 
 
 class MetricsFile(NamedTuple):
@@ -289,13 +294,18 @@ def _read_observation(places: DocumentReader, path: Path) -> Observation | None:
     at = places.moment((*path, "timestamp"), needed=True)
     error = _read_error(places, path)
     succeeded = error is None
-    total = _read_tokens(places, path, RUN_COUNTS, needed=succeeded) if succeeded else None
-    have, of = (places.count((*path, key), MAX_STEPS, needed=succeeded) for key in ("steps_with_tokens", "total_steps"))
+    # The steps of an attempt say what it counted, where its totals do not.
+    needed = succeeded and places.value_at((*path, "steps")) is None
+    is_summed = succeeded and not needed and not _has_totals(places, path)
+    total = _read_tokens(places, path, RUN_COUNTS, needed=not is_summed) if succeeded and not is_summed else None
+    have, of = (places.count((*path, key), MAX_STEPS, needed=needed) for key in ("steps_with_tokens", "total_steps"))
     extras = places.record((*path, EXTRAS), ObservationExtras) or ObservationExtras()
     name = places.text((*path, "id"))
     steps = _read_step_tokens(places, (*path, "steps"), total)
     if places.problem_count > faults or at is None:
         return None
+    if is_summed and steps is not None:
+        total = sum_tokens(steps.values())
     # Tokens beyond the sum of the steps are unattributed.
     left_over = 0 if total is None or steps is None else total.total - sum_tokens(steps.values()).total
     read = Observation(
@@ -314,8 +324,14 @@ def _read_observation(places: DocumentReader, path: Path) -> Observation | None:
         detail=extras.detail,
         digest=extras.digest,
         by_model=extras.by_model,
+        early=extras.early,
     )
     return mark_imported(read if name else msgspec.structs.replace(read, id=_default_id(read)))
+
+
+def _has_totals(places: DocumentReader, path: Path) -> bool:
+    """Whether an attempt has any total of input or output."""
+    return any(places.value_at((*path, RUN_COUNTS[name])) is not None for name in ("input", "output"))
 
 
 def _default_id(observation: Observation) -> str:
@@ -390,7 +406,7 @@ def with_verdict(file: MetricsFile, verdict: UsageVerdict) -> bytes:
     whole = dict(file.document.value)
     part = dict(whole.get(RECONCILIATION) or {})
     whole[RECONCILIATION] = _status_fields(verdict) | {
-        key: one for key, one in part.items() if key not in (STATUS, MESSAGE)
+        key: one for key, one in part.items() if key not in (STATUS, MESSAGE, IMPORTED)
     }
     return _encode(whole)
 
@@ -467,6 +483,8 @@ def _observation_fields(observation: Observation, verdict: UsageVerdict) -> dict
         digest=observation.digest,
         counted=counted,
         by_model=observation.by_model,
+        early=observation.early,
+        reported_by=observation.reported_by,
     )
     written: dict[str, Any] = {
         "id": observation.id,
@@ -486,7 +504,7 @@ def _observation_fields(observation: Observation, verdict: UsageVerdict) -> dict
 
 
 def _status_fields(verdict: UsageVerdict) -> dict[str, Any]:
-    return {STATUS: verdict.status, MESSAGE: verdict.message}
+    return {STATUS: verdict.status, MESSAGE: verdict.message, IMPORTED: bool(verdict.reported_by)}
 
 
 def _manifest_fields(verdict: UsageVerdict) -> dict[str, Any]:
@@ -496,7 +514,7 @@ def _manifest_fields(verdict: UsageVerdict) -> dict[str, Any]:
         if verdict.tokens is None
         else _token_fields(verdict.tokens, {name: RUN_COUNTS[name] for name in ("input", "output")})
     )
-    return {STATUS: verdict.status, **counts}
+    return {STATUS: verdict.status, IMPORTED: bool(verdict.reported_by), **counts}
 
 
 def _token_fields(tokens: Tokens | None, keys: Mapping[str, str]) -> dict[str, int | None]:

@@ -1,6 +1,6 @@
 """What a run costs: the quotes to freeze, and the quoted, billed and settled amounts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 import msgspec
@@ -8,12 +8,11 @@ import msgspec
 from meruit.model.metering import AttributionKind, CallState, CostRow, MeteredRun, UsageRecord, UsageRow
 from meruit.model.prices import PriceQuote, RunCosts
 from meruit.model.usage import Tokens
-from meruit.usage.cost import clamp_calls, covers, quote_cost, tier_of
+from meruit.usage.cost import PRICE_CHANGED, clamp_calls, covers, quote_cost, tier_of
 from meruit.usage.price_table import ModelPriceTable, load_table
 
 CURRENCY = "USD"
 """The currency of every price in the table."""
-PRICE_CHANGED = "its price changed while the run lasted"
 _BILLABLE_KINDS = frozenset({AttributionKind.KEY, AttributionKind.PROJECT, AttributionKind.SESSION})
 """Kinds of attribution key that providers bill by."""
 
@@ -44,11 +43,42 @@ def quotes_for(run: MeteredRun, provider: str, prices: ModelPriceTable | None = 
     return tuple(sorted((quote for several in found.values() for quote in several), key=lambda one: one.at))
 
 
+def quotes_missing(record: UsageRecord, provider: str, prices: ModelPriceTable | None = None) -> tuple[PriceQuote, ...]:
+    """Quote what the run has no frozen price for: all of it at first, later only models that the provider adds."""
+    if record.run.calls:
+        return () if record.quotes else quotes_for(record.run, provider, prices)
+    named = {one.model for one in record.quotes}
+    new = [one for one in record.verdict.by_model or () if one not in named]
+    return _quotes_of_models(record.run, new, provider, prices or load_table()) if new else ()
+
+
+def _quotes_of_models(
+    run: MeteredRun, models: Iterable[str], provider: str, prices: ModelPriceTable
+) -> tuple[PriceQuote, ...]:
+    """Quote models that only the provider names, at the start of the run; and at its end, where prices changed."""
+    found: list[PriceQuote] = []
+    moments = [one for one in (run.started_at, run.ended_at) if one is not None]
+    for model in models:
+        first = {one.band: one for one in prices.quotes(provider, model, moments[0])} if moments else {}
+        last = prices.quotes(provider, model, moments[-1]) if first else ()
+        found += first.values()
+        found += [
+            msgspec.structs.replace(one, reason=PRICE_CHANGED)
+            for one in last
+            if one.band not in first or one.prices != first[one.band].prices
+        ]
+    return tuple(sorted(found, key=lambda one: one.at))
+
+
 def requote(
     record: UsageRecord, provider: str, reason: str, prices: ModelPriceTable | None = None
 ) -> tuple[PriceQuote, ...]:
     """Return the run's quotes, followed by those of the given table where they differ; none is removed."""
-    again = quotes_for(record.run, provider, prices)
+    again = (
+        quotes_for(record.run, provider, prices)
+        if record.run.calls
+        else _quotes_of_models(record.run, record.verdict.by_model or (), provider, prices or load_table())
+    )
     standing = record.quotes[-len(again) :] if again else ()
     if [(one.at, one.band, one.prices) for one in again] == [(one.at, one.band, one.prices) for one in standing]:
         return record.quotes

@@ -1,6 +1,6 @@
 """The rules about a run's tokens: each returns a status, a code, a message, and what would change it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -31,6 +31,10 @@ from meruit.usage.observation import (
     unique_models,
 )
 
+TOO_RECENT = timedelta(minutes=15)
+"""How long providers usually take to count a call."""
+FRESH = timedelta(hours=24)
+"""After this time, no more data are expected."""
 MAX_NAMES = 5
 """How many steps or models a message names."""
 
@@ -95,16 +99,30 @@ def only_errors(observations: Sequence[Observation], ended_at: datetime) -> Find
     )
 
 
-def zero(kept: Observation | None) -> Finding:
-    """The provider counts no tokens, though there should be some."""
+def zero(kept: Observation | None, age: timedelta) -> Finding:
+    """The provider counts no tokens, though there should be some; `age` is how long ago the run had ended."""
     before = "" if kept is None else f" The earlier count of {_format_tokens(total_of(kept))} is kept."
     return Finding(
         UsageStatus.DATA_NOT_AVAILABLE,
         UsageCode.ZERO_TOKENS,
         "🕐 The usage API returned zero tokens",
-        f"The provider counts no tokens for this run.{before} The run may be too recent, or the key or project may be "
-        "wrong. The next observation with tokens changes this.",
+        f"The provider counts no tokens for this run.{before} {_why_zero(kept, age)} "
+        "The next observation with tokens changes this.",
     )
+
+
+def _why_zero(kept: Observation | None, age: timedelta) -> str:
+    """What may be the reason for zero tokens, by the age of the run."""
+    if kept is not None:
+        return "The provider may have trouble: it counted tokens before."
+    if age < TOO_RECENT:
+        return f"The run may be too recent: counts take up to {TOO_RECENT // timedelta(minutes=1)} minutes."
+    late = (
+        "The run is older than 24 hours, so no more counts are expected."
+        if age >= FRESH
+        else "The run is not too recent: counts rarely take longer than 15 minutes."
+    )
+    return f"{late} Check that the run's key or project and its times are right, and that the key may read usage."
 
 
 def decrease(less: Mapping[str, int]) -> Finding:
@@ -135,9 +153,73 @@ def change(before: Observation, observation: Observation, policy: UsagePolicy) -
     return Finding(
         UsageStatus.PENDING,
         UsageCode.CHANGING,
-        f"⏳ Data still changing: {_format_tokens(total_of(before))} → {_format_tokens(total_of(observation))}",
+        f"⏳ Data still changing: {_describe_change(before, observation)}",
         f"The last two observations differ; two equal ones at least {interval_of(policy)} apart verify the run.",
     )
+
+
+def _describe_change(before: Observation, observation: Observation) -> str:
+    """What differs: input and output where they do; else the first other values that do."""
+    one, other = total_of(before), total_of(observation)
+    if (one.input, one.output) != (other.input, other.output):
+        return f"{_format_tokens(one)} → {_format_tokens(other)}"
+    return _join_names([*_differences(before, observation)])
+
+
+def _differences(before: Observation, observation: Observation) -> Iterator[str]:
+    """Name each value besides input and output that differs, with both values."""
+    for what, was, now in (*_plain_values(before, observation), *_parts(before, observation)):
+        if was != now:
+            yield f"{what} {was} → {now}"
+
+
+def _plain_values(before: Observation, observation: Observation) -> Iterator[tuple[str, str, str]]:
+    """The counts of both observations, and what else is compared of them, with their names."""
+    for name in ("requests", "cached", "cache_write", "reasoning"):
+        one, other = (_format_count(getattr(total_of(each), name)) for each in (before, observation))
+        yield name.replace("_", " "), one, other
+    for name, what in (("steps_with_tokens", "steps with tokens"), ("total_steps", "steps")):
+        yield what, _format_count(getattr(before, name)), _format_count(getattr(observation, name))
+    yield "tokens outside of steps", f"{before.unattributed:,}", f"{observation.unattributed:,}"
+    one, other = (_join_names(unique_models(each.models)) or "none" for each in (before, observation))
+    yield "models", one, other
+    for what, find in _ORIGINS.items():
+        yield what, find(before), find(observation)
+
+
+def _parts(before: Observation, observation: Observation) -> Iterator[tuple[str, str, str]]:
+    """The counts of each step and model."""
+    for what, left, right in (
+        ("step", before.steps or {}, observation.steps or {}),
+        ("model", before.by_model or {}, observation.by_model or {}),
+    ):
+        for name in sorted({*left, *right}):
+            one, other = left.get(name, Tokens()), right.get(name, Tokens())
+            is_total = (one.input, one.output) == (other.input, other.output)
+            yield f"{what} {name}", *(_describe_part(each, is_total=is_total) for each in (one, other))
+
+
+def _describe_part(tokens: Tokens, *, is_total: bool) -> str:
+    """The counts of a step or model; those that cost extra only where input and output are the same."""
+    if not is_total:
+        return _format_tokens(tokens)
+    known = {name: getattr(tokens, name) for name in ("requests", "cached", "cache_write", "reasoning")}
+    return ", ".join(f"{name.replace('_', ' ')} {_format_count(count)}" for name, count in known.items())
+
+
+def _yes_or_no(*, is_so: bool) -> str:
+    return "yes" if is_so else "no"
+
+
+_ORIGINS: dict[str, Callable[[Observation], str]] = {
+    "counts by step": lambda one: _yes_or_no(is_so=one.steps is not None),
+    "counts by model": lambda one: _yes_or_no(is_so=one.by_model is not None),
+    "counted by the provider": lambda one: _yes_or_no(is_so=one.assurance is not Assurance.LOCAL),
+}
+
+
+def _format_count(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,}"
 
 
 def gap(apart: timedelta, pairs: int, settles: datetime, policy: UsagePolicy) -> Finding:
@@ -161,6 +243,7 @@ def stable(run: UsageRun, observation: Observation, apart: timedelta, policy: Us
     covered = coverage(run, observation)
     doubt = (
         _check_declarations(run, observation)
+        or _check_own_count(run, observation, policy.tolerance)
         or _check_coverage(run, covered)
         or _check_attribution(run, observation, covered)
         or _check_models(run, observation)
@@ -299,6 +382,15 @@ def _count_pairs(run: UsageRun, observation: Observation) -> list[CountPair]:
         for one in run.steps
         if one.local is not None
     ]
+
+
+def _check_own_count(run: UsageRun, observation: Observation, tolerance: int) -> Finding | None:
+    """Check that a run which shares its count has one of its own: else it is not known which tokens are its."""
+    cohort = observation.cohort
+    is_split = observation.steps is not None or observation.steps_with_tokens is not None
+    if cohort is None or cohort.runs < 2 or run.local is not None or is_split:
+        return None
+    return _check_cohort(run, observation, cohort, tolerance)
 
 
 def _check_cohort(run: UsageRun, observation: Observation, cohort: Cohort, tolerance: int) -> Finding | None:

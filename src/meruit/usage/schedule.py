@@ -70,7 +70,9 @@ def next_observation(
         return NextObservation(
             None, "one observation has two different contents; an operator must check which is true", "person"
         )
-    since = sorted((one for one in observations if one.at >= ended_at), key=lambda one: (one.at, one.id))
+    since = sorted(
+        (one for one in observations if one.at >= ended_at and not one.early), key=lambda one: (one.at, one.id)
+    )
     if not since:
         return NextObservation(later(ended_at, timedelta(minutes=schedule.first_min)), "the first observation")
     return _ObservedRun(ended_at, verdict, since, policy, schedule).next_observation()
@@ -84,16 +86,16 @@ def is_early(
 ) -> bool:
     """Whether an equal observation comes too soon to count.
 
-    Frequent ones, if they were recorded, would keep a run from being verified.
-
-    Such an observation is not recorded, and the due time stays.
+    Frequent ones, if they counted, would keep a run from being verified. Such an observation is kept with a mark, and
+    the due time stays. What is imported is what somebody decided to count, and is never early. Nor is the provider's
+    own count after an imported one: it begins the pair that proves the run.
     """
     if verdict.status not in _UNSETTLED or observation.error is not None or observation.total is None:
         return False
-    return any(
+    return not observation.reported_by and any(
         is_equal(one, observation, policy) and abs(observation.at - one.at) < policy.interval
         for one in observations
-        if one.id in verdict.compared[-1:]
+        if one.id in verdict.compared[-1:] and not one.reported_by
     )
 
 
@@ -117,7 +119,7 @@ class _ObservedRun(NamedTuple):
             case UsageStatus.DATA_NOT_AVAILABLE:
                 return self._after_failure()
             case UsageStatus.VERIFIED:
-                return self._next_audit()
+                return self._after_import() if self.verdict.reported_by else self._next_audit()
             case UsageStatus.PENDING:
                 return self._after_pending()
             case UsageStatus.WARNING:
@@ -172,6 +174,12 @@ class _ObservedRun(NamedTuple):
         if self._is_given_up():
             return NextObservation(None, "the count still changes; an operator must check it", "person")
         return NextObservation(self._after(self._interval), "an equal observation by then verifies it")
+
+    def _after_import(self) -> NextObservation:
+        """A file says that the run is verified; the provider has not said so."""
+        if self._is_given_up():
+            return self._next_audit()
+        return NextObservation(self._after(self._interval), "the count comes from a file; the provider must confirm it")
 
     @property
     def _interval(self) -> timedelta:

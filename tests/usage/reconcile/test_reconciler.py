@@ -99,6 +99,24 @@ def test_early_observations_prove_nothing_and_starve_no_run(world: World) -> Non
     world.wait(minutes=10)
     assert world.asked().recorded == 1
     assert world.stands() == "verified stable"
+    assert [one.early for one in world.attempts()] == [False, *[True] * 5, False]
+    assert world.found().verdict.early == 5
+
+
+def test_a_run_without_calls_has_a_price_by_the_models_of_its_provider(world: World) -> None:
+    start, lasts = world.clock.now, 5 * MINUTE
+    world.server.use(start, MODEL, Tokens(1000, 100, 1, 0, 0), key="key_1")
+    step = MeteredStep("all", start, start + lasts, True)
+    world.record(MeteredRun("r", "f", ACCOUNT, key("key_1"), start, start + lasts, (step,)))
+    world.wait(minutes=20)
+    world.round()
+    world.wait(minutes=61)
+    world.round()
+    assert world.stands() == "verified stable"
+    found = world.found()
+    assert [one.model for one in found.quotes] == [MODEL]
+    assert found.ledger.quoted is not None
+    assert found.ledger.quoted > 0
 
 
 def test_a_run_is_observed_on_request_though_it_is_not_due(world: World) -> None:

@@ -23,7 +23,7 @@ from meruit.usage.attribution.columns import OPEN
 from meruit.usage.attribution.project import DueUsageRun, Fetch, ProviderCounts, build_failed_observation
 from meruit.usage.attribution.run import AttributionRun
 from meruit.usage.followers import UsageWrite
-from meruit.usage.pricing import ledger_of, quotes_for
+from meruit.usage.pricing import ledger_of, quotes_missing
 from meruit.usage.reconcile.response import DAILY_COST_KINDS, AccountResponse, UsagePageCollector, failure_time
 from meruit.usage.schedule import Schedule
 from meruit.usage.store.accounts import StorePages
@@ -376,7 +376,8 @@ class AccountReconciliation:
         if any(one.run.contract_id for one in before.values()):
             write = UsageWrite(self._query.tenant, BY, write)
         records = await self._store.recorder.record(write)
-        recorded = sum(one.attempts - before[one.run.id].attempts for one in records)
+        # Early observations are recorded too, and do not count.
+        recorded = sum(_counting(one) - _counting(before[one.run.id]) for one in records)
         failed = sum(one.observation.error is not None for one in observed)
         self.summary = _add_to(
             self.summary,
@@ -400,8 +401,8 @@ class AccountReconciliation:
     def _build_prices(
         self, response: AccountResponse, record: UsageRecord, costs: Sequence[CostRow]
     ) -> RecordPrices | None:
-        quotes = () if record.quotes else quotes_for(record.run, self._account.provider)
-        known = msgspec.structs.replace(record, quotes=quotes) if quotes else record
+        quotes = quotes_missing(record, self._account.provider)
+        known = msgspec.structs.replace(record, quotes=(*record.quotes, *quotes)) if quotes else record
         billed = response.amount_billed(record, costs) if record.ledger.billed is None else None
         ledger = ledger_of(known, billed=billed)
         if not quotes and ledger == record.ledger:
@@ -452,6 +453,10 @@ async def read_in_thread(store: Store, ask: Callable[[Connection], T]) -> T:
 
 def _cursor_of(row: AttributionRun) -> UsageRunCursor:
     return UsageRunCursor(row.ended_at or 0, row.seq)
+
+
+def _counting(record: UsageRecord) -> int:
+    return record.attempts - record.verdict.early
 
 
 def _can_be_billed(record: UsageRecord) -> bool:

@@ -47,6 +47,8 @@ from meruit.usage.store.rows import (
 
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 """Times outside of these are refused."""
+MAX_EARLY = 1_000
+"""Of one run, observations that are kept though they came too early to count."""
 CREDENTIAL = "credential"
 """What a run waits for after the provider refused its key."""
 _DEFAULT_POLICY, _DEFAULT_SCHEDULE = UsagePolicy(), Schedule()
@@ -223,17 +225,34 @@ class RecordObservations(NamedTuple):
         """Return the run with one more observation."""
         encoded = _validate_observation(observation)
         observations, record = stored.observations or (), stored.record
-        if any(one.observation == encoded.observation for one in observations):
+        if any(_is_same(one.observation, encoded.observation) for one in observations):
             return stored if observation.error is not None else self._defer_repeat(writing, stored)
         last = observation.at if record.last_observation_at is None else max(record.last_observation_at, observation.at)
         if self._is_early(stored, observation):
-            now = max(observation.at, from_micros(writing.now.micros))
-            return stored._replace(
-                record=msgspec.structs.replace(self._postpone(stored, now), last_observation_at=last)
-            )
+            return self._keep_early(writing, stored, msgspec.structs.replace(observation, early=True), last)
         insert_observation(writing, self.tenant, record.run.id, len(observations) + 1, encoded)
         return _decide_again(
             stored._replace(observations=(*observations, encoded)), self.policy, self.schedule, last_observation_at=last
+        )
+
+    def _keep_early(
+        self, writing: WriteTransaction, stored: StoredUsageRun, observation: Observation, last: datetime
+    ) -> StoredUsageRun:
+        """Record an observation that is too early to count; the run stays due when an equal one counts."""
+        encoded, observations = _validate_observation(observation), stored.observations or ()
+        now = max(observation.at, from_micros(writing.now.micros))
+        if sum(one.observation.early for one in observations) < MAX_EARLY:
+            insert_observation(writing, self.tenant, stored.record.run.id, len(observations) + 1, encoded)
+            observations = (*observations, encoded)
+        record = self._postpone(stored, now)
+        verdict = decide(
+            record.run.for_judging, [one.observation for one in observations], self.policy, record.acknowledged
+        )
+        return stored._replace(
+            record=msgspec.structs.replace(
+                record, verdict=verdict, attempts=len(observations), last_observation_at=last
+            ),
+            observations=observations,
         )
 
     def _defer_repeat(self, writing: WriteTransaction, stored: StoredUsageRun) -> StoredUsageRun:
@@ -244,7 +263,8 @@ class RecordObservations(NamedTuple):
     def _is_early(self, stored: StoredUsageRun, observation: Observation) -> bool:
         """Whether the observation is too early to count, compared with those before its time."""
         run, observations = stored.record.run, _observations_since_end(stored)
-        if not observations or run.ended_at is None or observation.at < run.ended_at:
+        # What is imported has been decided upon elsewhere, and counts as it is.
+        if observation.reported_by or not observations or run.ended_at is None or observation.at < run.ended_at:
             return False
         if any(one.id == observation.id for one in observations):
             # The same id with other contents is a conflict, and is recorded.
@@ -262,7 +282,7 @@ class RecordObservations(NamedTuple):
         waits = "" if record.waits == CREDENTIAL else record.waits
         if waits == record.waits and (record.next_observation_at is None or record.next_observation_at > now):
             return record
-        seen = [one for one in _observations_since_end(stored) if one.error is None]
+        seen = [one for one in _observations_since_end(stored) if one.error is None and not one.early]
         due = seen[-1].at + self.policy.interval if seen else now
         # The provider's clock may be so far behind ours that this time is over already.
         return msgspec.structs.replace(
@@ -451,6 +471,11 @@ def _first_quotes(frozen: Sequence[PriceQuote], quotes: Iterable[PriceQuote]) ->
         if _quote_key(one) not in known:
             known.add(_quote_key(one))
             yield one
+
+
+def _is_same(known: Observation, observation: Observation) -> bool:
+    """Whether an observation is recorded already, with or without the mark of an early one."""
+    return known.id == observation.id and msgspec.structs.replace(known, early=observation.early) == observation
 
 
 def _observations_since_end(stored: StoredUsageRun) -> list[Observation]:
