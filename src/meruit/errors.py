@@ -5,7 +5,7 @@
     ├── PluginExit                  a plugin called sys.exit
     ├── AuthorError                 a criterion asks for what cannot be computed
     ├── DocumentError               a file is wrong; lists every problem with its line
-    │   ├── UnreadableFile, ConfigError, CriteriaError
+    │   ├── UnreadableFile, ConfigError, CriteriaError, BrokenCriteria
     │   └── Unavailable, UnsupportedCriteria      the criteria are valid, but cannot run here
     ├── Unreachable                 another system did not answer; retry
     ├── StoreError                  the database: StoreUnavailable (retry), UnknownLayout, TooManyEntries
@@ -52,11 +52,14 @@ class Problem(NamedTuple):
     """The path inside the document, as `criteria[2].threshold`; empty for the whole."""
     message: str
     line: int | None = None
+    code: str = ""
+    """Of the finding, where lint proved it; empty otherwise."""
 
     def __str__(self) -> str:
-        """`line 7, criteria[2].threshold: …`."""
+        """`line 7, criteria[2].threshold: … [never_met]`."""
         place = ", ".join(part for part in (f"line {self.line}" if self.line else "", self.where) if part)
-        return f"{place}: {self.message}" if place else self.message
+        said = f"{self.message} [{self.code}]" if self.code else self.message
+        return f"{place}: {said}" if place else said
 
 
 class MeruitError(Exception):
@@ -170,6 +173,18 @@ class CriteriaError(DocumentError):
 
     code = "bad_criteria"
     status = 400
+
+
+class BrokenCriteria(CriteriaError):
+    """Lint proves that the criteria cannot be meant; each problem has the code of its finding."""
+
+    code = "broken_criteria"
+
+    @property
+    def client_detail(self) -> str:
+        """What to do next."""
+        codes = ", ".join(dict.fromkeys(problem.code for problem in self.problems))
+        return f"these criteria are proven wrong; mend them, or insist with accept_findings: [{codes}]"
 
 
 class OutsideFolder(MeruitError):

@@ -65,6 +65,8 @@ def request_id_of(request: Request[Any, Any, Any]) -> str:
 
 def _error_to_dict(error: Problem) -> dict[str, Any]:
     shown: dict[str, Any] = {"where": error.where, "message": error.message}
+    if error.code:
+        shown["code"] = error.code
     return shown if error.line is None else {**shown, "line": error.line}
 
 

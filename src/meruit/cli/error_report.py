@@ -24,6 +24,7 @@ HINTS = {
     "bad_config": "correct the settings file; `meruit schema settings` describes it",
     "bad_criteria": "correct the criteria; `meruit schema criteria` describes them",
     "bad_document": "correct the file, then run the command again",
+    "broken_criteria": "mend the criteria, or insist with --accept-finding CODE",
     "not_found": "check the id and --tenant; the `list` command of the same group shows what is recorded",
     "source_error": "check that the system can be reached, then retry",
     "store_error": "check --data and --database-url; `meruit db status` describes the database",
@@ -136,10 +137,13 @@ def _of_meruit(fault: MeruitError) -> ErrorReport:
         message,
         where=where,
         hint=HINTS.get(code),
-        problems=tuple(
-            {"where": _place(name, one.line), "path": one.where or None, "message": one.message} for one in problems
-        ),
+        problems=tuple(_problem_to_dict(name, one) for one in problems),
     )
+
+
+def _problem_to_dict(name: str | None, problem: Problem) -> dict[str, str | None]:
+    shown = {"where": _place(name, problem.line), "path": problem.where or None, "message": problem.message}
+    return {**shown, "code": problem.code} if problem.code else shown
 
 
 def _of_defect(fault: Exception) -> ErrorReport:
