@@ -16,6 +16,8 @@ class Operation(StrEnum):
     """An operation on a contract."""
 
     AWARD = "award"
+    READ = "read"
+    """The agent is given the input of the work for the first time."""
     START = "start"
     COMPLETE = "complete"
     SETTLE = "settle"
@@ -43,6 +45,7 @@ class Decision(StrEnum):
 
 
 ALLOWED: dict[Operation, frozenset[ContractState]] = {
+    Operation.READ: frozenset({S.AWARDED, S.EXECUTING}),
     Operation.START: frozenset({S.AWARDED}),
     Operation.COMPLETE: frozenset({S.AWARDED, S.EXECUTING}),
     Operation.SETTLE: frozenset({S.VERIFICATION_PENDING, S.VERIFIED, S.FAILED}),
@@ -65,6 +68,12 @@ def check(contract: Contract, operation: Operation) -> None:
         )
     if operation in (Operation.SETTLE, Operation.VOID, Operation.RELEASE) and contract.escrow is not Escrow.HELD:
         raise WrongState("wrong_state", f"the escrow of contract {contract.id} is {contract.escrow}")
+
+
+def read_input(contract: Contract, now: datetime) -> Contract:
+    """Mark that the agent has the input; the first time counts."""
+    check(contract, Operation.READ)
+    return contract if contract.input_read_at is not None else msgspec.structs.replace(contract, input_read_at=now)
 
 
 def start(contract: Contract, now: datetime) -> Contract:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from meruit.contracts.bill import hold_for
+from meruit.contracts.latency import measure_latency, times_of
 from meruit.contracts.rule_order import check_rules
 from meruit.contracts.store import read as contracts
 from meruit.contracts.store import work as works
@@ -215,6 +216,7 @@ class Marketplace:
             policy=self.policy,
             remote=remote,
             criteria=case.work.criteria,
+            times=times_of(case.contract) if handed.by_agent else None,
         )
 
     async def _ask_remote_governance(
@@ -257,13 +259,9 @@ def _refuse_visible_canaries(submission: WorkSubmission) -> None:
 
 
 def _metadata_to_judge(contract: Contract, handed: HandedIn, now: datetime) -> dict[str, Any]:
-    """The metadata to judge by; without a recorded start, the time counts from the award."""
-    begun = contract.started_at or contract.awarded_at
-    metadata = metadata_to_judge(handed, (now - begun).total_seconds() * 1000, now)
-    if handed.by_agent and contract.started_at is None:
-        # The start was not observed, so a shorter claimed duration is not a contradiction.
-        del metadata["observed_ms"]
-    return metadata
+    """The metadata to judge by; an agent's time is measured by the service's clock."""
+    seen = measure_latency(times_of(contract), terms_of(contract).latency_from, now) if handed.by_agent else {}
+    return metadata_to_judge(handed, seen, now)
 
 
 def _task(submission: WorkSubmission) -> tuple[str | None, ...]:

@@ -29,7 +29,7 @@ from meruit.contracts.payment_decision import (
 )
 from meruit.contracts.store.ledger import Movement, move_money, parties_of
 from meruit.contracts.store.read import terms_of
-from meruit.contracts.store.transaction import BILLS, ContractTransaction, fingerprint
+from meruit.contracts.store.transaction import BILLS, BY_USAGE, ContractTransaction, fingerprint
 from meruit.contracts.store.work import find_for_writing
 from meruit.contracts.token_terms import token_payments_by_run
 from meruit.errors import WrongState
@@ -49,8 +49,6 @@ from meruit.usage.records import RecordPrices
 
 ON_HOLD = "on_hold"
 USAGE_UNVERIFIED = "usage_unverified"
-BY_USAGE = fingerprint("usage")
-"""The fingerprint of a reversal because of tokens that are no longer verified."""
 ADVICE = {
     HoldCode.ERASED: "void it",
     HoldCode.OTHER_CRITERIA: "rescore it by the criteria of the contract",

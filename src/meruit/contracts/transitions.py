@@ -12,6 +12,7 @@ from sqlalchemy import select
 from meruit.contracts import lifecycle
 from meruit.contracts import postings as ledger
 from meruit.contracts.bill import hold_for
+from meruit.contracts.latency import ContractTimes, times_of
 from meruit.contracts.lifecycle import Decision, Operation
 from meruit.contracts.payment_decision import PAYABLE, PaymentFacts
 from meruit.contracts.settlement import (
@@ -29,6 +30,7 @@ from meruit.contracts.settlement import (
     reverse_payment,
     write_settlement,
 )
+from meruit.contracts.store.input_reads import find_unread, has_read_input
 from meruit.contracts.store.ledger import Movement, move_money, parties_of
 from meruit.contracts.store.read import ContractJudgement, ContractSnapshot, row_of, terms_body, terms_of
 from meruit.contracts.store.transaction import (
@@ -45,7 +47,7 @@ from meruit.governance.history import SubmissionFingerprints
 from meruit.governance.records import add_history, find_paid_contract, record_history
 from meruit.judge.verdict import apply_governance, rejudge
 from meruit.log.commitment import commitment
-from meruit.log.entries import AwardEntry, DisputeEntry, GovernanceEntry, ResolutionEntry
+from meruit.log.entries import AwardEntry, DisputeEntry, GovernanceEntry, InputReadEntry, ResolutionEntry, StartEntry
 from meruit.model.access import Scope
 from meruit.model.contract import Contract, ContractState, Escrow, Terms
 from meruit.model.events import EventType
@@ -69,6 +71,8 @@ class AwardContract(NamedTuple):
     agent_id: str
     cpc_rate: Any = None
     """The rate for completion; what the work offers when not given."""
+    provider_id: str | None = None
+    """Who runs the agent; earnings are summed by it."""
 
     def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
         """Write the award; raises NotFound, and WrongState for a rate that the work does not allow."""
@@ -93,6 +97,9 @@ class AwardContract(NamedTuple):
             terms=body,
             awarded_at=step.now,
             expires_at=step.now + timedelta(hours=terms.deadline_hours),
+            # An agent that had a contract on this work before may know its input.
+            input_read_at=step.now if has_read_input(step.writing, step.tenant, work.id, self.agent_id) else None,
+            provider_id=self.provider_id,
         )
         leaf = step.append(
             AwardEntry(
@@ -108,6 +115,9 @@ class AwardContract(NamedTuple):
             step.writing, Movement(step.tenant, contract, "hold", 0, ledger.hold(parties_of(contract), hold)), leaf
         )
         step.record_operation(contract, Operation.AWARD, 0, fingerprint(work.id, self.agent_id, str(self.cpc_rate)))
+        if contract.input_read_at is not None:
+            step.append(InputReadEntry(*step.entry_header(contract), step.actor.by))
+            step.record_operation(contract, Operation.READ, 0, fingerprint("read"), "the agent read it before")
         step.emit_event(contract, EventType.CONTRACT_AWARDED, hold=in_units(hold), currency=terms.currency)
         return ContractSnapshot(contract)
 
@@ -122,8 +132,36 @@ class AwardContract(NamedTuple):
         return terms.model_copy(update={"cpc_rate": rate})
 
 
+class RecordInputRead(NamedTuple):
+    """Record that an agent is given the input of its work; the first time counts, on each of its open contracts."""
+
+    actor: Actor
+    work_id: str
+
+    def __call__(self, writing: WriteTransaction) -> int:
+        """Write the reads that are not recorded yet; returns their number."""
+        step = ContractTransaction(writing, self.actor)
+        agent_id = self.actor.scope.agent_id or ""
+        unread = find_unread(writing, step.tenant, self.work_id, agent_id)
+        return sum(self._read(step, contract_id) for contract_id in unread)
+
+    def _read(self, step: ContractTransaction, contract_id: str) -> bool:
+        before = step.load(contract_id)
+        try:
+            contract = lifecycle.read_input(before, step.now)
+        except WrongState:
+            # Another request of the same group ended the contract first.
+            return False
+        if contract is before:
+            return False
+        step.append(InputReadEntry(*step.entry_header(contract), step.actor.by))
+        step.save(contract)
+        step.record_operation(contract, Operation.READ, 0, fingerprint("read"))
+        return True
+
+
 class StartContract(NamedTuple):
-    """Start a contract; the agent's time is measured from here."""
+    """Start a contract; under `latency_from: start`, the agent's time counts from here."""
 
     request: ContractRequest
     contract_id: str
@@ -139,6 +177,7 @@ class StartContract(NamedTuple):
             contract = lifecycle.start(contract, step.now)
         except WrongState as problem:
             return step.refuse_or_replay(contract, Operation.START, 0, mark, problem)
+        step.append(StartEntry(*step.entry_header(contract), step.actor.by))
         step.save(contract)
         step.record_operation(contract, Operation.START, 0, mark)
         step.emit_event(contract, EventType.CONTRACT_STARTED)
@@ -160,6 +199,8 @@ class CompleteContract(NamedTuple):
     remote: GovernanceResult | None = None
     criteria: bytes | None = None
     """The criteria of the work in canonical form; None for work that is paid for completion alone."""
+    times: ContractTimes | None = None
+    """The times that the agent's latency was measured by; None where an operator reports."""
 
     def __call__(self, writing: WriteTransaction) -> ContractSnapshot:
         """Write the completion; a repeated request with the same output gets the same reply."""
@@ -173,6 +214,11 @@ class CompleteContract(NamedTuple):
             raise WrongState(
                 "already_completed",
                 f"contract {contract.id} was already completed with another output or other metadata",
+            )
+        if self.times not in (None, times_of(contract)):
+            raise WrongState(
+                "changed_meanwhile",
+                f"contract {contract.id} was started, or its input read, while its output was judged; submit it again",
             )
         contract = lifecycle.complete(contract, step.now, self.outcome.id, self.completion, self.fingerprints.evidence)
         step.record_operation(contract, Operation.COMPLETE, 0, self.completion)

@@ -30,8 +30,6 @@ TELLING = OF_AGENTS - {"duration_ms", "ttfb_ms", "processing_ms", "run_id"} | {
     *("received_at", "observed_ms", "claimed_metrics", "usage", "evaluator", "reported_by", CLAIMED),
 }
 """Metadata from which a rule could learn something; a duration alone only has to be possible."""
-# The same limits as in the rule latency_mismatch: the error of a measurement.
-BELIEVED_SHARE, BELIEVED_MS = 0.9, 50.0
 
 AGENT = "agent"
 _LARGEST = 10**MAX_DIGITS
@@ -56,24 +54,18 @@ class HandedIn(NamedTuple):
     size: int = 0
 
 
-def metadata_to_judge(handed: HandedIn, seen_ms: float | None, now: datetime) -> dict[str, Any]:
-    """The metadata to judge and record: observations, and apart from them the agent's claims."""
+def metadata_to_judge(handed: HandedIn, seen: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """The metadata to judge and record: observations, and apart from them the agent's claims.
+
+    `seen` is what the service itself measured of an agent's run: a claim never takes its place.
+    """
     received = {"received_at": now.astimezone(UTC).isoformat(timespec="microseconds")}
     claims = {"claimed_metrics": dict(handed.claims)} if handed.claims else {}
     if not handed.by_agent:
         return {**handed.metadata, **claims, **received, "reported_by": "operator"}
     # Other metadata of an agent could be mistaken for an observation or for what only an operator knows.
     said = {name: value for name, value in handed.metadata.items() if name in OF_AGENTS}
-    seen = {} if seen_ms is None else {"observed_ms": seen_ms, "duration_ms": _credible_duration_ms(said, seen_ms)}
     return {**seen, **claims, **received, "reported_by": AGENT, **({CLAIMED: said} if said else {})}
-
-
-def _credible_duration_ms(said: Mapping[str, Any], seen_ms: float) -> float:
-    """The duration: the agent's claim where it agrees with our clock, which includes overhead; else our clock."""
-    claimed_ms = number(said.get("duration_ms"))
-    if claimed_ms is None or claimed_ms < BELIEVED_SHARE * seen_ms - BELIEVED_MS:
-        return seen_ms
-    return claimed_ms
 
 
 class OutcomeIdentity(NamedTuple):

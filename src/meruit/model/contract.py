@@ -60,6 +60,25 @@ class ContractState(StrEnum):
     DISPUTED = "disputed"
 
 
+class LatencyFrom(StrEnum):
+    """From when an agent's time counts."""
+
+    INPUT = "input"
+    """From its first read of the input; from the award where it never read it here, or had read it before."""
+    AWARD = "award"
+    START = "start"
+    """From the start that the agent reports, when it likes; from the award where it reports none."""
+
+
+class LatencyBasis(Record, frozen=True):
+    """From when an agent's time counts on a contract."""
+
+    event: str
+    """award, input_read or start."""
+    at: datetime
+    """By the service's clock."""
+
+
 class Escrow(StrEnum):
     """Where a contract's money is."""
 
@@ -141,6 +160,10 @@ class Terms(BaseModel):
     claimed_may_earn: StrictBool = Field(default=False, description="Whether values that the agent claims may earn.")
     settle: SettleWhen = Field(
         default=SettleWhen.AT_ONCE, description="When a clear verdict is paid: at once, or on request."
+    )
+    latency_from: LatencyFrom = Field(
+        default=LatencyFrom.INPUT,
+        description="From when the agent's time counts: its first read of the input, the award, or its own start.",
     )
     dispute_window_hours: int = Field(default=DISPUTE_HOURS, ge=1, le=MAX_DISPUTE_HOURS, strict=True)
     deadline_hours: int = Field(default=DEADLINE_HOURS, ge=1, le=MAX_DEADLINE_HOURS, strict=True)
@@ -379,6 +402,8 @@ class Contract(Record, frozen=True):
     """In canonical form; fixed at the award."""
     awarded_at: datetime
     expires_at: datetime
+    input_read_at: datetime | None = None
+    """When the agent was first given the input of the work; the time of the award if it had it before."""
     started_at: datetime | None = None
     completed_at: datetime | None = None
     settled_at: datetime | None = None
@@ -399,6 +424,8 @@ class Contract(Record, frozen=True):
     disputes: int = 0
     hold_reason: str = ""
     """Why the payment was held."""
+    provider_id: str | None = None
+    """Who runs the agent, where that was named at the award."""
 
 
 class AgentWork(Record, frozen=True):
@@ -413,6 +440,8 @@ class AgentWork(Record, frozen=True):
     cpc_rate: str | None
     dispute_window_hours: int
     deadline_hours: int
+    latency_from: LatencyFrom = LatencyFrom.INPUT
+    """From when the agent's time counts."""
 
 
 class AgentContract(Record, frozen=True):
@@ -438,3 +467,7 @@ class AgentContract(Record, frozen=True):
     """The platform's part of it."""
     payout: str | None
     """The agent's part of it."""
+    started_at: datetime | None = None
+    input_read_at: datetime | None = None
+    latency_basis: LatencyBasis | None = None
+    """From when the agent's time counts."""

@@ -272,6 +272,7 @@ contracts = Table(
     Column("terms", LargeBinary, nullable=False),
     Column("awarded_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
+    Column("input_read_at", BigInteger),
     Column("started_at", BigInteger),
     Column("completed_at", BigInteger),
     Column("settled_at", BigInteger),

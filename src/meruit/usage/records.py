@@ -1,6 +1,7 @@
 """What other packages may use of stored usage runs and observations. Tables and SQL are in store."""
 
 from meruit.usage.store.by_contract import (
+    find_by_contract,
     find_in_transaction,
 )
 from meruit.usage.store.due import (
@@ -40,6 +41,7 @@ __all__ = [
     "UsageRunFilter",
     "contract_of",
     "find",
+    "find_by_contract",
     "find_in_transaction",
     "find_observations",
     "find_run",

@@ -1,6 +1,7 @@
 """Every check of a bundle that needs nothing but the bundle: no metric, no judge, no store."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -23,6 +24,7 @@ from meruit.audit.bundle import (
 from meruit.audit.findings import AuditStepState, Findings, StepFinding
 from meruit.audit.statement import open_envelope
 from meruit.audit.verify.usage import UsageHistory, check_usage, usage_history
+from meruit.contracts.latency import ContractTimes
 from meruit.errors import AuditStep, BundleFlaw, MeruitError
 from meruit.log.commitment import matches, salt_of
 from meruit.log.entries import (
@@ -38,10 +40,12 @@ from meruit.log.entries import (
     ErasureEntry,
     EvidenceEntry,
     GovernanceEntry,
+    InputReadEntry,
     KeyEntry,
     MoneyEntry,
     ResolutionEntry,
     SettlementEntry,
+    StartEntry,
     UsageEntry,
     VerdictEntry,
     criteria_digest_of,
@@ -52,6 +56,8 @@ from meruit.log.merkle import is_consistent, is_included, leaf_hash
 from meruit.log.note import Checkpoint, VerifierKey, open_checkpoint
 
 ContractTransition: TypeAlias = MoneyEntry | DisputeEntry | ResolutionEntry
+BeforeOutput: TypeAlias = InputReadEntry | StartEntry
+"""What can happen between the award and the output."""
 
 
 class VerifiedSignatures(NamedTuple):
@@ -82,6 +88,8 @@ class ContractHistory(NamedTuple):
 
     award: AwardEntry
     governance: tuple[GovernanceEntry, ...]
+    times: ContractTimes
+    """When it was awarded, its input first read, and its start reported."""
     transitions: tuple[tuple[int, ContractTransition], ...]
     """What moved money, and the disputes about it, by their place in the log, the award first."""
     usage: UsageHistory
@@ -299,7 +307,7 @@ def _check_window(outcome: str, entries: Mapping[int, ContractEntry], about: Ann
         raise _sequence_flaw("no entry is of the contract")
     first, *later = entries.values()
     awarded = isinstance(first, AwardEntry)
-    begins = later[0].outcome if awarded and later else first.outcome
+    begins = next((one.outcome for one in later if not isinstance(one, BeforeOutput)), "") if awarded else first.outcome
     if begins != outcome or about.outcome != outcome or about.contract != first.contract:
         raise _sequence_flaw(
             f"the bundle is about {short(outcome)}; its entries or its statement are about another outcome"
@@ -325,7 +333,12 @@ def _check_award(outcome: str, first: ContractEntry, later: Sequence[ContractEnt
     if isinstance(first, AwardEntry):
         if first.contract_seq != 1 or first.outcome:
             raise _sequence_flaw("the award is not the first entry of its contract")
-        if any(isinstance(entry, AwardEntry) or entry.outcome != outcome for entry in later):
+        before = [entry for entry in later if isinstance(entry, BeforeOutput)]
+        if before != [*later[: len(before)]] or any(entry.outcome for entry in before):
+            raise _sequence_flaw("the contract was started, or its input read, after there was an output")
+        if len({type(entry) for entry in before}) < len(before):
+            raise _sequence_flaw("the contract was started twice, or its input read twice for the first time")
+        if any(isinstance(entry, AwardEntry) or entry.outcome != outcome for entry in later[len(before) :]):
             raise _sequence_flaw("the contract was awarded twice, or has another outcome")
         return
     if OUR_CONTRACT.fullmatch(first.contract):
@@ -353,10 +366,25 @@ def _contract_history(
     if [entry.version for entry in governance] not in ([], [1]):
         raise _sequence_flaw("governance was asked twice, or about another version than the first")
     moves = tuple((index, entry) for index, entry in entries.items() if isinstance(entry, ContractTransition))
-    deal = ContractHistory(award, governance, moves, usage)
+    deal = ContractHistory(award, governance, _contract_times(award, entries.values()), moves, usage)
     if next(iter(verdicts.values())).criteria != deal.criteria:
         raise _sequence_flaw("the first verdict was reached by other criteria than the contract's")
     return deal
+
+
+def _contract_times(award: AwardEntry, entries: Iterable[ContractEntry]) -> ContractTimes:
+    found = {type(entry): _moment(entry) for entry in entries if isinstance(entry, BeforeOutput)}
+    return ContractTimes(_moment(award), found.get(InputReadEntry), found.get(StartEntry))
+
+
+def _moment(entry: ContractEntry) -> datetime:
+    try:
+        moment = datetime.fromisoformat(entry.at)
+    except ValueError:
+        raise _sequence_flaw(f"an entry of the contract has the time {short(entry.at)}, which cannot be read") from None
+    if moment.tzinfo is None:
+        raise _sequence_flaw(f"an entry of the contract has the time {short(entry.at)}, which has no zone")
+    return moment
 
 
 def _entries_on_verdicts(entries: Mapping[int, ContractEntry]) -> dict[int, SettlementEntry | GovernanceEntry]:

@@ -16,13 +16,14 @@ from meruit.audit.verify.plausibility import check_plausibility
 from meruit.audit.verify.usage import UsageProofs
 from meruit.contracts.bill import bill, bill_adjustment, fee_and_payout, hold_for, is_adjusted
 from meruit.contracts.invariants import Books, Settlement, find_violations
+from meruit.contracts.latency import MEASURED_TIMES, measure_latency
 from meruit.contracts.lifecycle import Decision
 from meruit.contracts.payment_decision import PAYABLE, review_reasons, usage_reasons
 from meruit.contracts.postings import Parties
 from meruit.contracts.replay import transfer_from_entry
 from meruit.documents.sanitize import describe
 from meruit.errors import AuditStep, BundleFlaw, RuleFailed, UnknownName
-from meruit.governance.dossier import CheatTraps, OutcomeIdentity, dossier_of
+from meruit.governance.dossier import AGENT, CheatTraps, OutcomeIdentity, dossier_of
 from meruit.governance.evaluate import combine_results, govern
 from meruit.log.entries import (
     PARTS,
@@ -213,6 +214,7 @@ def check_settlement(
     terms = _terms(contract, AuditStep.SETTLEMENT)
     if (deal.award.currency, deal.award.hold_micros) != (terms.currency, hold_for(agreed, terms)):
         raise BundleFlaw(AuditStep.SETTLEMENT, "the award holds another amount than criteria and terms can cost")
+    _check_latency(bundle, deal, terms)
     money = _replay_transitions(deal)
     settled = [(index, entry) for index, entry in deal.money if isinstance(entry, SettlementEntry)]
     proofs = UsageProofs(bundle.usage, deal.usage)
@@ -240,6 +242,23 @@ def check_settlement(
         told = f"none of {len(settled)} settlements could be recomputed; {moved}"
         return StepFinding(AuditStep.SETTLEMENT, AuditStepState.SKIPPED, told)
     return step_ok(AuditStep.SETTLEMENT, f"{again} of {len(settled)} settlements recomputed; {moved}")
+
+
+def _check_latency(bundle: Bundle, deal: ContractHistory, terms: Terms) -> None:
+    """That an agent's time counts from the event of the terms that the log records, by the service's clock."""
+    kept = bundle.work.get("metadata")
+    metadata = None if kept is None else json.loads(kept)
+    if not isinstance(metadata, dict) or metadata.get("reported_by") != AGENT:
+        # What an operator reports of the time is the operator's own measurement.
+        return
+    try:
+        received_at = datetime.fromisoformat(metadata["received_at"])
+        measured = measure_latency(deal.times, terms.latency_from, received_at)
+    except (LookupError, TypeError, ValueError) as problem:
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"the time of arrival cannot be read: {describe(problem)}") from None
+    wrong = [name for name in MEASURED_TIMES if metadata.get(name) != measured.get(name)]
+    if wrong:
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"the output was judged by another {wrong[0]} than the log gives")
 
 
 def _check_runs(contract: ContractFile, deal: ContractHistory, money: "_MoneyState") -> None:

@@ -24,7 +24,17 @@ from meruit.store.transaction import WriteTransaction
 from meruit.usage.records import find_in_transaction
 
 _CHANGING = (
-    *("state", "escrow", "started_at", "completed_at", "settled_at", "outcome_id", "completion", "evidence"),
+    *(
+        "state",
+        "escrow",
+        "input_read_at",
+        "started_at",
+        "completed_at",
+        "settled_at",
+        "outcome_id",
+        "completion",
+        "evidence",
+    ),
     *("settlement", "settlements", "version", "total_micros", "disputed_from", "disputes", "hold_reason"),
 )
 _UPDATE = (
@@ -64,6 +74,10 @@ class ContractRequest(NamedTuple):
 def fingerprint(*parts: str) -> str:
     """A fingerprint that is equal for equal requests."""
     return sha256("\0".join(parts).encode()).hexdigest()
+
+
+BY_USAGE = fingerprint("usage")
+"""The fingerprint of a reversal because of tokens that are no longer verified."""
 
 
 def new_salt(entropy: Callable[[int], bytes]) -> bytes:

@@ -261,6 +261,7 @@ def _create_contracts() -> None:
         sa.Column("terms", sa.LargeBinary(), nullable=False),
         sa.Column("awarded_at", sa.BigInteger(), nullable=False),
         sa.Column("expires_at", sa.BigInteger(), nullable=False),
+        sa.Column("input_read_at", sa.BigInteger(), nullable=True),
         sa.Column("started_at", sa.BigInteger(), nullable=True),
         sa.Column("completed_at", sa.BigInteger(), nullable=True),
         sa.Column("settled_at", sa.BigInteger(), nullable=True),
