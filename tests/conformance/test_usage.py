@@ -38,7 +38,8 @@ from meruit.store.recorder import Write
 from meruit.store.store import ClockAndEntropy, Store
 from meruit.store.transaction import WriteTransaction
 from meruit.usage.attribution.run import AttributionRun
-from meruit.usage.decision import is_equal
+from meruit.usage.decision import decide, is_equal
+from meruit.usage.files import mark_imported
 from meruit.usage.schedule import Schedule
 from meruit.usage.store import read as usage_reading
 from meruit.usage.store.accounts import (
@@ -610,7 +611,7 @@ def test_an_early_equal_observation_changes_only_the_times(here: Place) -> None:
     here.write(here.record())
     here.looked(attempt(10))
     early = here.looked(attempt(30), attempt(69.9))
-    assert (early.attempts, early.verdict.code) == (1, UsageCode.FIRST)
+    assert (early.attempts, early.verdict.early, early.verdict.code) == (3, 2, UsageCode.FIRST)
     assert early.last_observation_at == ENDED + timedelta(minutes=69.9)
     assert early.next_observation_at == ENDED + timedelta(minutes=70)
     assert here.looked(attempt(70)).verdict.status is UsageStatus.VERIFIED
@@ -620,7 +621,7 @@ def test_an_early_observation_is_due_again_when_it_would_count(here: Place) -> N
     here.write(here.record(steps=0))
     here.looked(attempt(1370), attempt(1435))
     waiting = here.looked(attempt(1440))
-    assert (waiting.verdict.code, waiting.attempts) == (UsageCode.INCOMPLETE, 2)
+    assert (waiting.verdict.code, waiting.attempts, waiting.verdict.early) == (UsageCode.INCOMPLETE, 3, 1)
     assert waiting.next_observation_at == ENDED + timedelta(minutes=1435 + 60)
 
 
@@ -629,7 +630,7 @@ def test_a_provider_whose_clock_is_far_behind_is_not_asked_all_the_time(here: Pl
     behind = [msgspec.structs.replace(attempt(10), id=f"{n}", at=BEGUN + timedelta(minutes=n - 900)) for n in (0, 1)]
     here.looked(behind[0])
     waiting = here.looked(behind[1])
-    assert (waiting.attempts, waiting.next_observation_at) == (1, clock.now + timedelta(hours=1))
+    assert (waiting.verdict.early, waiting.next_observation_at) == (1, clock.now + timedelta(hours=1))
 
 
 def test_an_early_observation_shows_that_a_key_works_again(here: Place) -> None:
@@ -637,7 +638,43 @@ def test_an_early_observation_shows_that_a_key_works_again(here: Place) -> None:
     refused = here.looked(attempt(10), attempt(20, FetchError.AUTH))
     assert (refused.next_observation_at, refused.waits) == (None, "credential")
     works = here.looked(attempt(30))
-    assert (works.attempts, works.next_observation_at, works.waits) == (2, ENDED + timedelta(minutes=70), "")
+    assert (works.attempts, works.next_observation_at, works.waits) == (3, ENDED + timedelta(minutes=70), "")
+    assert (works.verdict.early, works.verdict.held) == (1, False)
+
+
+def test_early_observations_are_kept_once_each_and_not_without_end(
+    here: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meruit.usage.store.write.MAX_EARLY", 2)
+    here.write(here.record())
+    here.looked(attempt(10), attempt(30), attempt(30), attempt(40))
+    several = here.looked(attempt(30), attempt(50))
+    assert (several.attempts, several.verdict.early) == (3, 2)
+    assert several.last_observation_at == ENDED + timedelta(minutes=50)
+    assert here.looked(attempt(70)).verdict.status is UsageStatus.VERIFIED
+
+
+@pytest.mark.parametrize("minutes", [(0, 30, 60), (0, 60), (0, 30, 90), (0, 10, 20, 30, 95), (0, 60, 90), (0,)])
+def test_recording_a_file_and_judging_it_give_the_same_verdict(here: Place, minutes: tuple[int, ...]) -> None:
+    record = here.write(here.record())
+    looks = [mark_imported(attempt(one)) for one in minutes]
+    recorded = here.looked(*looks)
+    assert recorded.verdict == decide(record.run.for_judging, looks)
+    assert recorded.attempts == len(minutes)
+
+
+def test_the_next_check_of_imported_data_counts_from_the_data(here: Place, clock: Clock) -> None:
+    long_ago = clock.now - timedelta(days=3)
+    here.write(here.record(started_at=None, ended_at=long_ago))
+    looks = [
+        msgspec.structs.replace(mark_imported(attempt(10)), id=f"{n}", at=long_ago + timedelta(minutes=n))
+        for n in (10, 40)
+    ]
+    pending = here.looked(*looks)
+    assert (pending.verdict.status, pending.next_observation_at) == (
+        UsageStatus.PENDING,
+        long_ago + timedelta(minutes=100),
+    )
 
 
 def test_a_late_observation_counts_at_its_own_time(here: Place) -> None:
@@ -645,7 +682,7 @@ def test_a_late_observation_counts_at_its_own_time(here: Place) -> None:
     assert here.looked(attempt(70), attempt(10)).verdict.status is UsageStatus.VERIFIED
     # Between the two it would have proved nothing, and it takes nothing back.
     stays = here.looked(attempt(60))
-    assert (stays.verdict.status, stays.attempts) == (UsageStatus.VERIFIED, 2)
+    assert (stays.verdict.status, stays.attempts, stays.verdict.early) == (UsageStatus.VERIFIED, 3, 1)
     assert stays.last_observation_at == ENDED + timedelta(minutes=70)
 
 
