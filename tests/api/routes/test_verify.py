@@ -195,3 +195,49 @@ def test_integers_of_any_size_are_judged(either: Deployment, key: str) -> None:
     headers = {"Content-Type": "application/json"}
     reply = either.ask("POST", "/v1/verify", key=key, content=body.encode(), headers=headers)
     assert reply.json()["recorded"] is True
+
+
+BACKWARDS = {"started_at": 100, "ended_at": 99}
+
+
+@pytest.mark.parametrize("record", [True, False])
+def test_governance_checks_what_is_verified(either: Deployment, key: str, record: bool) -> None:
+    body = {**WORK, "metadata": BACKWARDS, "criteria": CRITERIA, "record": record}
+    result = either.ask("POST", "/v1/verify", key=key, json=body).json()["result"]
+    assert (result["verdict"], result["success"], result["governance"]) == ("pass", False, "invalid")
+    assert result["governance_flags"] == ["clock_order"]
+
+
+def test_governance_checks_each_item_of_a_batch(either: Deployment, key: str) -> None:
+    long = "This answer is long enough to be recognised when it is given once more, for another task."
+    items = [
+        {"input": {"q": 1}, "output": {"text": long}, "agent_id": "robot"},
+        {"input": {"q": 2}, "output": {"text": long}, "agent_id": "robot"},
+        {"input": {"q": 3}, "output": {"text": "short"}, "metadata": BACKWARDS},
+    ]
+    words = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 1}
+    body = {"criteria": {"criteria": [words]}, "items": items}
+    reply = either.ask("POST", "/v1/verify/batch", key=key, json=body, headers={"Idempotency-Key": "once"})
+    found = [one["result"] for one in reply.json()["results"]]
+    assert [one["governance_flags"] for one in found] == [[], ["replayed_output"], ["clock_order"]]
+    assert [one["success"] for one in found] == [True, True, False]
+    assert reply.json()["summary"]["succeeded"] == 2
+    for one in reply.json()["results"]:
+        kept = either.ask("GET", f"/v1/outcomes/{one['outcome_id']}", key=key).json()
+        assert kept["verification_result"] == one["result"]
+    again = either.ask("POST", "/v1/verify/batch", key=key, json=body, headers={"Idempotency-Key": "once"})
+    assert again.content == reply.content
+
+
+def test_what_is_verified_never_holds_a_contract(either: Deployment, key: str) -> None:
+    long = "This answer is long enough to be recognised when it is given once more, for another task."
+    output = {"text": long}
+    words = {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 3}
+    work = {"title": "t", "consumer_id": "shop", "input": {"q": 1}, "success_criteria": {"criteria": [words]}}
+    body = {"criteria": {"criteria": [words]}, "input": {"q": 1}, "output": output, "agent_id": "robot"}
+    assert either.ask("POST", "/v1/verify", key=key, json=body).status_code == 200
+    made = either.ask("POST", "/v1/work", key=key, json={**work, "terms": {"cpc_rate": "1"}}).json()
+    wish = {"work_id": made["id"], "agent_id": "robot"}
+    contract = either.ask("POST", "/v1/contracts", key=key, json=wish).json()["id"]
+    done = either.ask("POST", f"/v1/contracts/{contract}/complete", key=key, json={"output": output}).json()
+    assert done["state"] == "settled", done

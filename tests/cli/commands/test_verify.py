@@ -656,3 +656,23 @@ def test_a_metric_name_in_use_is_refused_with_its_line(judge: Run) -> None:
     (problem,) = json.loads(ended.stderr)["error"]["problems"]
     assert (ended.returncode, problem["where"], problem["path"]) == (2, "c.json:1", "custom_metrics[0].metrics")
     assert "word_count" in problem["message"]
+
+
+def test_governance_checks_what_is_verified(verify: Run, write: Write) -> None:
+    write("meta.json", {"started_at": 100, "ended_at": 99})
+    ended = verify({"text": "two words"}, "--metadata", "meta.json", "--json")
+    result = json.loads(ended.stdout)
+    assert (ended.returncode, result["governance"], result["governance_flags"]) == (1, "invalid", ["clock_order"])
+    write("s.yaml", "verification: {governance_check: false}")
+    off = verify({"text": "two words"}, "--metadata", "meta.json", "--config", "s.yaml", "--json")
+    assert (off.returncode, json.loads(off.stdout)["governance"]) == (0, "not_checked")
+
+
+def test_recorded_work_is_compared_with_earlier_work(verify: Run, write: Write) -> None:
+    long = {"text": "This answer is long enough to be recognised when it is given once more, for another task."}
+    found = []
+    for question in (1, 2):
+        write("in.json", {"question": question})
+        ended = verify(long, "--input", "in.json", "--record", "--agent-id", "robot", "--json")
+        found.append(json.loads(ended.stdout)["governance_flags"])
+    assert found == [[], ["replayed_output"]]
