@@ -112,14 +112,14 @@ LONGEST_DECIMAL = 8
 """Most characters of a decimal number in a table."""
 
 
-def say(text: str | bytes = "", *, err: bool = False) -> None:
+def say(text: str | bytes = "", *, err: bool = False, newline: bool = True) -> None:
     """Write a line; a closed pipe does not change the exit code."""
     stream = sys.stderr if err else sys.stdout
     if isinstance(text, str):
         encoding = getattr(stream, "encoding", None) or "utf-8"
         text = text.encode(encoding, "replace").decode(encoding)
     try:
-        click.echo(text, err=err)
+        click.echo(text, err=err, nl=newline)
     except BrokenPipeError:
         # Later writes, ours or the interpreter's last flush, go to /dev/null and raise nothing.
         devnull = os.open(os.devnull, os.O_WRONLY)

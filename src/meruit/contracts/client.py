@@ -6,6 +6,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
+from meruit.contracts.earnings import EarningsReport, to_earnings_report
 from meruit.contracts.invariants import find_violations
 from meruit.contracts.lifecycle import Decision
 from meruit.contracts.marketplace import Marketplace
@@ -13,7 +14,8 @@ from meruit.contracts.rejudge import rejudge
 from meruit.contracts.store import ledger
 from meruit.contracts.store import read as contracts
 from meruit.contracts.store import work as works
-from meruit.contracts.store.ledger import Balance, Statement
+from meruit.contracts.store.holds import load_hold, load_snapshot_in_full, page_holds
+from meruit.contracts.store.ledger import Balance, EarningsFilter, Statement
 from meruit.contracts.store.read import ContractSnapshot, ContractView
 from meruit.contracts.store.transaction import Actor, ContractRequest, new_salt
 from meruit.contracts.store.work import WorkView
@@ -37,7 +39,12 @@ from meruit.model.contract import WorkSubmission
 from meruit.model.numbers import Number
 from meruit.model.outcome import MAX_LABEL
 from meruit.model.threshold import money
+from meruit.store.paging import fill_page
 from meruit.store.transaction import WriteTransaction
+from meruit.verify.faults import examine_with
+
+DEFAULT_CURRENCY = "USD"
+"""Of the statement of an account that never moved."""
 
 
 class Market:
@@ -62,17 +69,21 @@ class Market:
     def publish(self, work: WorkSubmission | Mapping[str, Any]) -> WorkView:
         """Publish work; raises DocumentError, and NullAgentPasses for criteria that an idle agent meets."""
         if not isinstance(work, WorkSubmission):
-            known = self.marketplace.registrar.engine.catalogue.names()
-            work = parse_work(work, known_metrics=known)
+            catalogue = self.marketplace.registrar.engine.catalogue
+            work = parse_work(work, known_metrics=catalogue.names(), examine=examine_with(catalogue))
         found = self._store.recorder.write(self.marketplace.publish(self._actor, work))
         return works.to_work_view(found, work.input_for_judge())
 
-    def award(self, work_id: str, agent_id: str, cpc_rate: Any = None) -> ContractView:
-        """Award a contract to an agent and put its price into escrow."""
+    def award(
+        self, work_id: str, agent_id: str, cpc_rate: Any = None, *, provider_id: str | None = None
+    ) -> ContractView:
+        """Award a contract to an agent and put its price into escrow; earnings are summed by `provider_id` too."""
         _require_printable("an agent's id", agent_id)
+        if provider_id is not None:
+            _require_printable("a provider's id", provider_id)
         rate = None if cpc_rate is None else _amount("cpc_rate", cpc_rate)
         return self._write(
-            AwardContract(self._request, self._store.surroundings.new_id("con"), work_id, agent_id, rate)
+            AwardContract(self._request, self._store.surroundings.new_id("con"), work_id, agent_id, rate, provider_id)
         )
 
     def start(self, contract_id: str) -> ContractView:
@@ -144,9 +155,28 @@ class Market:
     def contract(self, contract_id: str) -> ContractView:
         """A contract with its history; raises NotFound."""
         with self._store.database.reading() as connection:
-            return contracts.to_contract_view(
-                contracts.load_snapshot_with_history(connection, self._actor.scope, contract_id)
+            return contracts.to_contract_view(load_snapshot_in_full(connection, self._actor.scope, contract_id))
+
+    def holds(self, before: int | None = None, limit: int = 50) -> list[ContractView]:
+        """Held and disputed contracts, newest first; `on_hold` says who stopped each, when and why.
+
+        `before` is the cursor: the `seq` of the last contract of the previous page.
+        """
+        with self._store.database.reading() as connection:
+            scope = self._actor.scope
+            found = fill_page(
+                lambda place, most: page_holds(connection, scope, before=place, limit=most), before, limit
             )
+            return [*map(contracts.to_contract_view, found.entries)]
+
+    def hold(self, contract_id: str) -> ContractView:
+        """A held or disputed contract; `on_hold.reasons` has every reason with its evidence.
+
+        Raises NotFound, and WrongState for a contract that is neither held nor disputed.
+        """
+        with self._store.database.reading() as connection:
+            found = load_hold(connection, self._actor.scope, contract_id, self._store.blobs)
+            return contracts.to_contract_view(found)
 
     def balances(self) -> list[Balance]:
         """The balance of every account."""
@@ -154,11 +184,40 @@ class Market:
             return ledger.balances(connection, self._actor.tenant)
 
     def statement(
-        self, account: str, currency: str = "USD", since: datetime | None = None, until: datetime | None = None
+        self, account: str, currency: str | None = None, since: datetime | None = None, until: datetime | None = None
     ) -> Statement:
-        """The movements of an account in a period."""
+        """The movements of an account in a period; raises UnknownAccount.
+
+        `currency` may be left out for an account that has one; `statements` returns all of several.
+        """
         with self._store.database.reading() as connection:
-            return ledger.statement(connection, self._actor.tenant, account, currency, since, until)
+            known = ledger.require_account(connection, self._actor.tenant, account)
+            if currency is None and len(known) > 1:
+                raise MeruitError(f"{account} has {', '.join(known)}: pass currency, or call statements for all")
+            chosen = currency or (known[0] if known else DEFAULT_CURRENCY)
+            return ledger.statement(connection, self._actor.tenant, account, chosen, since, until)
+
+    def statements(self, account: str, since: datetime | None = None, until: datetime | None = None) -> list[Statement]:
+        """The movements of an account in a period, one statement a currency; raises UnknownAccount."""
+        with self._store.database.reading() as connection:
+            return [
+                ledger.statement(connection, self._actor.tenant, account, currency, since, until)
+                for currency in ledger.require_account(connection, self._actor.tenant, account)
+            ]
+
+    def earnings(
+        self,
+        agent_id: str | None = None,
+        provider_id: str | None = None,
+        *,
+        currency: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> EarningsReport:
+        """What agents and providers earned, by UTC day and currency, with totals."""
+        wanted = EarningsFilter(agent_id, provider_id, currency, since, until)
+        with self._store.database.reading() as connection:
+            return to_earnings_report(ledger.sum_earnings(connection, self._actor.tenant, wanted))
 
     def check(self) -> list[str]:
         """Check every invariant of the ledger; returns the violations, which only a changed database has."""

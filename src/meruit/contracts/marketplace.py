@@ -1,7 +1,7 @@
 """Publish work and judge completed contracts; other transitions are writes of their own."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -14,8 +14,9 @@ from meruit.contracts.store.read import terms_of
 from meruit.contracts.store.transaction import Actor, ContractRequest, new_salt
 from meruit.contracts.store.work import SubmitWork, WorkRow
 from meruit.contracts.transitions import UNAVAILABLE, CompleteContract
+from meruit.documents.document import sort_and_limit_problems
 from meruit.documents.sanitize import describe
-from meruit.errors import CanaryShown, MeruitError, NullAgentPasses
+from meruit.errors import BrokenCriteria, CanaryShown, MeruitError, NullAgentPasses, Problem
 from meruit.governance.dossier import (
     CheatTraps,
     HandedIn,
@@ -45,11 +46,15 @@ from meruit.model.work import PRIVATE_INPUTS, Work
 from meruit.outcomes.service import SMALL_BYTES, JudgedWork, Registrar, Submission
 from meruit.registry import settlement_rules
 from meruit.verify.catalogue import CompiledCriteria
-from meruit.verify.lint.criteria import AT_ONCE, null_agents
+from meruit.verify.lint.criteria import AT_ONCE, LintFinding, null_agents, prove_broken
 
 NO_CRITERIA = SuccessCriteria(criteria=())
 MAX_CACHED = 256
 """How many works are cached."""
+IMPLIED_BY_IMPOSSIBLE = frozenset({"never_met", "contradictory"})
+"""What work that is planted as impossible says by itself."""
+NULL_AGENTS_MS = 5_000
+"""How long the code of criteria may take for one agent that does nothing, all of it together."""
 PATIENCE_S = 10.0
 """How long a remote governance service may take to answer before the contract is held."""
 
@@ -85,14 +90,15 @@ class Marketplace:
     def publish(self, actor: Actor, submission: WorkSubmission) -> SubmitWork:
         """Work ready to be recorded; raises CriteriaError, NullAgentPasses, CanaryShown, UnknownName, AmountTooLarge.
 
-        Criteria that an idle agent meets are refused, unless the work says why it accepts them.
+        Criteria that an idle agent meets are refused, unless the work says why it accepts them. So are criteria that
+        lint proves wrong (BrokenCriteria), unless the work accepts the codes of the findings.
         """
         for name in submission.terms_in_force().rules:
             settlement_rules.get(name)
         check_rules(submission.terms_in_force())
         _refuse_visible_canaries(submission)
         criteria = submission.success_criteria
-        ready = None if criteria is None else self._compile_and_check(submission, criteria)
+        ready, findings = (None, ()) if criteria is None else self._compile_and_check(submission, criteria)
         if submission.terms.cpc_rate is not None:
             hold_for(criteria, submission.terms_in_force())
         content = payload_bytes(submission.input_for_judge())
@@ -107,17 +113,25 @@ class Marketplace:
             criteria=None if ready is None else ready.body,
             digest=None if ready is None else ready.digest,
             has_cpa=criteria is not None and any(one.bonus or one.penalty for one in criteria.criteria),
+            findings=findings,
         )
 
-    def _compile_and_check(self, submission: WorkSubmission, criteria: SuccessCriteria) -> CompiledCriteria:
+    def _compile_and_check(
+        self, submission: WorkSubmission, criteria: SuccessCriteria
+    ) -> tuple[CompiledCriteria, tuple[str, ...]]:
+        """The compiled criteria, and the codes of the proven errors that the work accepts."""
         ready = self.registrar.compile(criteria)
+        engine, given = self.registrar.engine.without_governance(), submission.input_for_judge()
+        # What needs no code to run is proven first.
+        findings = prove_broken(ready, given)
+        _refuse_broken(submission, ready, findings)
         self.registrar.validate(ready)
-        engine, given = self.registrar.engine, submission.input_for_judge()
+        hastened = ready.limit_code_time(NULL_AGENTS_MS)
         passes = [
             name
             # An agent can echo only the public part of the input.
             for name, output in null_agents(submission.input).items()
-            if _passes(engine.verify_sync("null", given, output, ready, AT_ONCE))
+            if _passes(engine.verify_sync("null", given, output, hastened, AT_ONCE))
         ]
         found = govern(Dossier(null_passes=passes), Policy() if self.policy is None else self.policy)
         if "null_agent_pass" in found.names and submission.accept_null_agent is None:
@@ -125,7 +139,7 @@ class Marketplace:
                 f"an agent that returns {' or '.join(passes)} would pass: add a criterion that it fails, or give the "
                 "reason in accept_null_agent"
             )
-        return ready
+        return ready, tuple(dict.fromkeys(finding.code for finding in findings))
 
     def find_contract(self, actor: Actor, contract_id: str) -> ContractWithWork:
         """The contract and its work; raises NotFound."""
@@ -247,6 +261,25 @@ class Marketplace:
             why = describe(problem)
         no_answer = Flag(UNAVAILABLE, "1", Action.HOLD, evidence={"why": why})
         return GovernanceResult(valid=True, flags=[no_answer], disposition=Disposition.HOLD, confidence=0.0)
+
+
+def _refuse_broken(submission: WorkSubmission, ready: CompiledCriteria, findings: Sequence[LintFinding]) -> None:
+    """Raise BrokenCriteria for proven errors that the work does not accept."""
+    accepted = {*submission.accept_findings, *(IMPLIED_BY_IMPOSSIBLE if submission.impossible else ())}
+    position = {rule.id: rule.position for rule in ready.plan.rules}
+    problems = [
+        Problem(
+            "success_criteria"
+            if finding.criterion_id is None
+            else f"success_criteria.criteria[{position[finding.criterion_id]}]",
+            finding.message if finding.criterion_id is None else f"{finding.criterion_id}: {finding.message}",
+            code=finding.code,
+        )
+        for finding in findings
+        if finding.code not in accepted
+    ]
+    if problems:
+        raise BrokenCriteria("work", sort_and_limit_problems(problems))
 
 
 def _refuse_visible_canaries(submission: WorkSubmission) -> None:

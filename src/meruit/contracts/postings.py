@@ -6,6 +6,8 @@ from typing import NamedTuple
 from meruit.model.money import Bill
 
 PLATFORM = "platform"
+AGENT, CONSUMER, ESCROW = "agent:", "consumer:", "escrow:"
+"""What the names of all other accounts begin with."""
 
 
 class Posting(NamedTuple):
@@ -25,17 +27,17 @@ class Parties(NamedTuple):
     @property
     def consumer(self) -> str:
         """The account that pays; negative by what it has put into escrow."""
-        return f"consumer:{self.consumer_id}"
+        return f"{CONSUMER}{self.consumer_id}"
 
     @property
     def agent(self) -> str:
         """The account that is paid."""
-        return f"agent:{self.agent_id}"
+        return f"{AGENT}{self.agent_id}"
 
     @property
     def escrow(self) -> str:
         """The account that holds the money until settlement."""
-        return f"escrow:{self.contract_id}"
+        return f"{ESCROW}{self.contract_id}"
 
 
 def hold(parties: Parties, micros: int) -> tuple[Posting, ...]:

@@ -5,7 +5,7 @@ from meruit.contracts.store import read as contracts
 from meruit.contracts.store.read import ContractSnapshot
 from meruit.contracts.store.transaction import Actor
 from meruit.errors import WrongState
-from meruit.outcomes.records import OutcomeFilter, OutcomeFilterField, criteria_from
+from meruit.outcomes.records import OutcomeFilter, criteria_from
 from meruit.outcomes.rescore.run import LocalRunner, Skip, rescore
 
 
@@ -18,7 +18,7 @@ def rejudge(marketplace: Marketplace, actor: Actor, contract_id: str, reason: st
     criteria = NO_CRITERIA if case.work.criteria is None else criteria_from(case.work.criteria)
     summary = rescore(
         *(store, marketplace.registrar.engine, actor.tenant, criteria),
-        narrowed=OutcomeFilter(OutcomeFilterField.CONTRACT, contract_id),
+        narrowed=OutcomeFilter(contract_id=contract_id),
         reason=f"judged again by {actor.by}: {reason}",
         runner=LocalRunner(),
         now=store.surroundings.clock(),

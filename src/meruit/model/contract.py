@@ -39,6 +39,9 @@ TOKENS_RULE = "tokens"
 """The rule that bills tokens; terms that price tokens need it."""
 CAP_NAMES = ("max_cpa_total", "max_cpa_bonus", "max_bonus")
 """The accepted names of the cap on all bonuses."""
+FINDING_CODE = "^[a-z][a-z0-9_]*$"
+MAX_FINDING_CODE = 64
+MAX_FINDINGS = 32
 SEPARATE = frozenset({"input", "private", "success_criteria"})
 """Fields of a submission that are stored elsewhere: with the evidence, and with the criteria."""
 RECORDED = {"recorded": True}
@@ -260,6 +263,11 @@ class WorkSubmission(BaseModel):
     )
     accept_null_agent: Reason | None = Field(
         default=None, description="Why criteria are intended that an agent passes by doing nothing; recorded."
+    )
+    accept_findings: tuple[Annotated[str, Field(pattern=FINDING_CODE, max_length=MAX_FINDING_CODE)], ...] = Field(
+        default=(),
+        max_length=MAX_FINDINGS,
+        description="Codes of proven errors of the criteria that are intended, such as never_met; recorded.",
     )
 
     @model_validator(mode="after")

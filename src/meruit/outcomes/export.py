@@ -13,10 +13,17 @@ from sqlalchemy import Connection
 from meruit.errors import MeruitError, StoreError
 from meruit.model.access import Scope
 from meruit.model.lru import LruCache
-from meruit.model.numbers import in_units
+from meruit.model.money import Bill
 from meruit.model.outcome import OutcomeSummary
 from meruit.outcomes.store import batches
-from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork, criteria_body, criteria_from
+from meruit.outcomes.store.read import (
+    OutcomeFilter,
+    OutcomeWork,
+    billing_impact,
+    criteria_body,
+    criteria_from,
+    live_bills,
+)
 from meruit.store.store import Store
 
 MIXED = b"meruit.mixed_metrics"
@@ -35,7 +42,7 @@ Progress = Callable[[int, int], None]
 _NULL = msgspec.Raw(b"null")
 
 
-class _Figures(msgspec.Struct):
+class ResultFigures(msgspec.Struct):
     """What of a result is needed besides its text."""
 
     metrics: dict[str, Any]
@@ -70,6 +77,8 @@ class _VersionWithWork(NamedTuple):
     version: batches.StoredVersion
     criteria: bytes
     work: OutcomeWork
+    bill: Bill | None
+    """What was paid for it."""
 
 
 def export_jsonl(
@@ -106,7 +115,7 @@ def export_parquet(
     rows = 0
     # One state of the database for both passes: the second meets no metric that the first has not seen.
     with store.database.reading() as connection:
-        kinds = _metric_kinds(connection, scope, narrowed, every_version=every_version)
+        kinds = metric_kinds(connection, scope, narrowed, every_version=every_version)
         # In a column of both, true would be a 1, which a criterion may judge otherwise.
         metrics: dict[str, type] = {
             name: kind for name, some in kinds.items() for kind in (float, bool) if some == {kind}
@@ -164,9 +173,10 @@ def _versions_with_work(
     """Versions with their work, a bounded number at a time, and how many outcomes of how many are done with them."""
     written = LruCache[str, bytes](MAX_SETS)
     done = 0
-    for page, total in _pages(connection, scope, narrowed):
+    for page, total in iterate_summaries(connection, scope, narrowed):
         by_id = {one.id: one for one in page}
         kept = batches.versions(connection, scope.tenant, [*by_id], every=every_version)
+        bills = live_bills(connection, scope.tenant, [one.contract_id for one in page])
         for group in batches.works(connection, scope.tenant, [*by_id], store.blobs):
             found = []
             for name, work in group.items():
@@ -174,14 +184,16 @@ def _versions_with_work(
                     raise work
                 for version in kept[name]:
                     criteria = _criteria(connection, scope.tenant, version.criteria_digest, written)
-                    found.append(_VersionWithWork(by_id[name], version, criteria, work))
+                    bill = bills.get((by_id[name].contract_id, version.version))
+                    found.append(_VersionWithWork(by_id[name], version, criteria, work, bill))
             done += len(group)
             yield found, done, total
 
 
-def _pages(
+def iterate_summaries(
     connection: Connection, scope: Scope, narrowed: OutcomeFilter | None
 ) -> Iterator[tuple[list[OutcomeSummary], int]]:
+    """Pages of outcomes, oldest first, each with the number of all."""
     end = batches.end_of(connection, scope, narrowed)
     total = batches.count(connection, scope, narrowed, end)
     after = 0
@@ -205,7 +217,7 @@ def _criteria(connection: Connection, tenant: str, digest: str, written: LruCach
 
 def _line(found: _VersionWithWork) -> _Line:
     summary, version, work = found.summary, found.version, found.work
-    figures = _figures(version.result)
+    figures = read_figures(version.result)
     return _Line(
         id=summary.id,
         contract_id=summary.contract_id,
@@ -215,12 +227,11 @@ def _line(found: _VersionWithWork) -> _Line:
         success_criteria=msgspec.Raw(found.criteria),
         verification_result=_raw(version.result),
         execution_metadata=_raw(work.metadata),
-        billing_impact={
-            "cpc_base": None,
-            "bonus": None if figures is None else in_units(figures.bonus_micros),
-            "penalty": None if figures is None else in_units(figures.penalty_micros),
-            "total": None,
-        },
+        billing_impact=billing_impact(
+            found.bill,
+            None if figures is None else figures.bonus_micros,
+            None if figures is None else figures.penalty_micros,
+        ),
         created_at=summary.created_at,
         version=version.version,
         reason=version.reason,
@@ -234,8 +245,9 @@ def _raw(text: bytes | None) -> msgspec.Raw:
     return _NULL if text is None else msgspec.Raw(text)
 
 
-def _figures(result: bytes | None) -> _Figures | None:
-    return None if result is None else msgspec.json.decode(result, type=_Figures)
+def read_figures(result: bytes | None) -> ResultFigures | None:
+    """Metrics and money of a stored result; None once it is erased."""
+    return None if result is None else msgspec.json.decode(result, type=ResultFigures)
 
 
 # Columns.
@@ -252,15 +264,15 @@ def _arrow() -> tuple[Any, Any]:
     return pa, pq
 
 
-def _metric_kinds(
+def metric_kinds(
     connection: Connection, scope: Scope, narrowed: OutcomeFilter | None, *, every_version: bool
 ) -> dict[str, set[type]]:
     """Every metric that was measured, and of which kinds its values were; all numbers are one kind."""
     seen: dict[str, set[type]] = {}
-    for page, _ in _pages(connection, scope, narrowed):
+    for page, _ in iterate_summaries(connection, scope, narrowed):
         kept = batches.versions(connection, scope.tenant, [one.id for one in page], every=every_version)
         for version in (one for some in kept.values() for one in some):
-            figures = _figures(version.result)
+            figures = read_figures(version.result)
             for name, value in figures.metrics.items() if figures is not None else ():
                 seen.setdefault(name, set()).add(float if type(value) is int else type(value))
         if len(seen) > MAX_METRIC_COLUMNS:
@@ -293,7 +305,7 @@ def _schema(arrow: Any, metrics: dict[str, type]) -> Any:
 def _add_row(group: dict[str, list[Any]], found: _VersionWithWork, metrics: dict[str, type]) -> int:
     """Put a row at the end of each column; answers about how many bytes that is."""
     summary, version, work = found.summary, found.version, found.work
-    figures = _figures(version.result)
+    figures = read_figures(version.result)
     texts: Sequence[bytes | None] = (found.criteria, version.result, work.input, work.output, work.metadata)
     values = {} if figures is None else figures.metrics
     row = (

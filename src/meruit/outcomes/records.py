@@ -1,5 +1,6 @@
 """What other packages may use of recorded outcomes, criteria and their versions. Tables and SQL are in store."""
 
+from meruit.outcomes.export_csv import OUTCOME_HEADINGS, outcome_cells
 from meruit.outcomes.store.criteria import (
     NamedCriteria,
     RegisterCriteria,
@@ -16,7 +17,6 @@ from meruit.outcomes.store.erase import (
 )
 from meruit.outcomes.store.read import (
     OutcomeFilter,
-    OutcomeFilterField,
     criteria_body,
     criteria_from,
     evidence,
@@ -42,6 +42,7 @@ from meruit.outcomes.store.write import (
 __all__ = [
     "ERASED",
     "LATEST_RESULTS",
+    "OUTCOME_HEADINGS",
     "AddVersions",
     "Discard",
     "LatestResult",
@@ -49,7 +50,6 @@ __all__ = [
     "NewOutcome",
     "NewVersion",
     "OutcomeFilter",
-    "OutcomeFilterField",
     "RecordedVersion",
     "RegisterCriteria",
     "commit_criteria",
@@ -61,6 +61,7 @@ __all__ = [
     "for_agent",
     "full_record",
     "history",
+    "outcome_cells",
     "page",
     "page_criteria",
     "release",

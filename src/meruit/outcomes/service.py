@@ -42,6 +42,10 @@ SMALL_BYTES = 64 * 1024
 """Work up to this size is judged where it arrives; larger work must not hold up everybody else."""
 
 
+TRY_BUDGET_S = 15.0
+"""How long the code of criteria that are registered or published is tried, all of it together."""
+
+
 class Submission(NamedTuple):
     """Work to be judged."""
 
@@ -137,7 +141,7 @@ class Registrar:
             if criterion.assertion is not None
             for where, why in faults_of(criterion.assertion)
         ]
-        troubles: list[CustomCodeProblem] = try_out(compiled, Work(), good=False)
+        troubles: list[CustomCodeProblem] = try_out(compiled, Work(), good=False, budget_s=TRY_BUDGET_S)
         problems += [Problem(trouble.owner, trouble.message) for trouble in troubles]
         if problems:
             raise UnsupportedCriteria("criteria", problems)
@@ -201,7 +205,7 @@ class Registrar:
 
     def _draft_compared(self, tenant: str, judged: JudgedWork, *, by_agent: bool = False) -> NewOutcome:
         """The outcome, to be compared with earlier work of its agent when it is written."""
-        draft = self.draft(tenant, judged)
+        draft = self.draft(tenant, judged)._replace(by_agent=by_agent)
         governance, agent_id = self.engine.governance, judged.submission.labels.agent_id
         if not isinstance(governance, RuleGovernance) or agent_id is None or judged.result.verdict is Verdict.ERROR:
             return draft

@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, OPERATORS, READERS, ApiConnection, allow
 from meruit.api.db_threads import run_in_reader_thread
+from meruit.api.listing import FormatQuery, SinceQuery, UntilQuery, csv_response, next_page, parse_span, wants_csv
 from meruit.api.request import ApiRequest, Service
 from meruit.api.wire import (
     CONTRACT_ID,
@@ -34,14 +35,22 @@ from meruit.api.wire import (
 from meruit.contracts import lifecycle
 from meruit.contracts import records as contracts
 from meruit.contracts.lifecycle import Decision, Operation
+from meruit.contracts.list_csv import (
+    AGENT_CONTRACT_HEADINGS,
+    CONTRACT_HEADINGS,
+    HOLD_HEADINGS,
+    agent_contract_cells,
+    contract_rows,
+    hold_rows,
+)
 from meruit.contracts.marketplace import ContractWithWork, Marketplace, completion_fingerprint
 from meruit.contracts.records import (
     Actor,
     ContractFilter,
-    ContractFilterValue,
     ContractRequest,
     ContractSnapshot,
     ContractView,
+    HoldKind,
     new_salt,
 )
 from meruit.contracts.rejudge import rejudge as judge_again
@@ -77,6 +86,7 @@ from meruit.model.record import Record
 from meruit.model.threshold import money
 from meruit.outcomes.service import SMALL_BYTES
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
+from meruit.store.paging import ListPage
 from meruit.store.recorder import Write
 
 PARTIES = allow(Role.AGENT, Role.OPERATOR, Role.ADMIN)
@@ -89,6 +99,7 @@ ContractId = Annotated[str, PathParameter(pattern=CONTRACT_ID)]
 WorkQuery = Annotated[str | None, QueryParameter(pattern=WORK_ID, required=False)]
 # Litestar reserves the parameter name `state`.
 State = Annotated[ContractState | None, QueryParameter(name="state", required=False)]
+HoldState = Annotated[HoldKind | None, QueryParameter(name="state", required=False)]
 VisibleContract = ContractView | AgentContract
 
 # Any: the output is any JSON object.
@@ -102,6 +113,8 @@ class AwardRequest(Body, frozen=True):
     agent_id: Label
     cpc_rate: Amount | None = None
     """Payment for completion (default: the offer of the work)."""
+    provider_id: Label | None = None
+    """Who runs the agent; earnings are summed by it (default: none)."""
 
 
 class CompletionRequest(Body, frozen=True):
@@ -168,40 +181,92 @@ async def award_contract(data: JSONBody[AwardRequest], request: ApiRequest, key:
     rate = None if data.cpc_rate is None else _parse_amount("cpc_rate", data.cpc_rate)
     contract_id = request.service.store.surroundings.new_id("con")
     return await _apply_transition(
-        request, key, lambda asked: AwardContract(asked, contract_id, data.work_id, data.agent_id, rate), status=201
+        request,
+        key,
+        lambda asked: AwardContract(asked, contract_id, data.work_id, data.agent_id, rate, data.provider_id),
+        status=201,
     )
 
 
 @get("/v1/contracts", guards=[ANYONE], summary="List contracts", tags=["contracts"])
-async def list_contracts(
+async def list_contracts(  # noqa: PLR0913 - one a filter
     request: ApiRequest,
     agent_id: LabelQuery = None,
     consumer_id: LabelQuery = None,
+    provider_id: LabelQuery = None,
     work_id: WorkQuery = None,
+    domain: LabelQuery = None,
     standing: State = None,
+    since: SinceQuery = None,
+    until: UntilQuery = None,
     before: PageCursor = None,
     limit: Limit = 50,
+    shown_as: FormatQuery = None,
 ) -> Response[ContractPage | AgentContractPage]:
-    """List the newest contracts, with at most one filter; an agent sees its own."""
-    given = {
-        ContractFilter.AGENT: agent_id,
-        ContractFilter.CONSUMER: consumer_id,
-        ContractFilter.WORK: work_id,
-        ContractFilter.STATE: standing,
-    }
-    wanted = [ContractFilterValue(by, str(value)) for by, value in given.items() if value is not None]
-    if len(wanted) > 1:
-        raise ApiProblem(400, "too_many_filters", f"use one of {', '.join(ContractFilter)}, not {len(wanted)}")
+    """List the newest contracts. Several filters must all hold; times are of the award. An agent sees its own."""
     if request.caller.role is Role.AGENT and consumer_id is not None:
         raise ApiProblem(403, "forbidden", "agent keys may not filter by consumer_id")
-    return await _page(request, wanted[0] if wanted else None, before, limit)
+    begin, end = parse_span(since, until)
+    wanted = ContractFilter(
+        *(agent_id, consumer_id, work_id, None if standing is None else str(standing), provider_id, domain),
+        since=begin,
+        until=end,
+    )
+    scope = request.caller.scope
+
+    def ask(connection: Connection) -> tuple[ListPage[ContractSnapshot], dict[str, str]]:
+        found, following = contracts.page(connection, scope, wanted=wanted, before=before, limit=limit)
+        titles = contracts.titles_of(connection, scope.tenant, {one.work_id for one in found})
+        return ListPage(contracts.load_snapshots(connection, scope.tenant, found), following), titles
+
+    (found, following), titles = await request.service.read(ask)
+    if not wants_csv(request, shown_as):
+        return json_response({"contracts": [_visible_contract(request, one) for one in found], "next": following})
+    if request.caller.role is Role.AGENT:
+        own = map(agent_contract_cells, map(contracts.to_agent_contract, found))
+        return csv_response(request, AGENT_CONTRACT_HEADINGS, own, next_page(following))
+    return csv_response(request, CONTRACT_HEADINGS, contract_rows(found, titles), next_page(following))
 
 
 @get("/v1/holds", guards=[READERS], summary="List contracts on hold", tags=["contracts"])
-async def list_holds(request: ApiRequest, before: PageCursor = None, limit: Limit = 50) -> Response[ContractPage]:
-    """List completed contracts that are not paid, newest first, with reasons and governance flags."""
-    held = ContractFilterValue(ContractFilter.STATE, ContractState.VERIFICATION_PENDING)
-    return await _page(request, held, before, limit)
+async def list_holds(  # noqa: PLR0913 - one a filter
+    request: ApiRequest,
+    agent_id: LabelQuery = None,
+    consumer_id: LabelQuery = None,
+    provider_id: LabelQuery = None,
+    work_id: WorkQuery = None,
+    standing: HoldState = None,
+    since: SinceQuery = None,
+    until: UntilQuery = None,
+    before: PageCursor = None,
+    limit: Limit = 50,
+    shown_as: FormatQuery = None,
+) -> Response[ContractPage]:
+    """List held and disputed contracts, newest first; `on_hold` says who stopped each, when and why.
+
+    Several filters must all hold; times are of the award.
+    """
+    begin, end = parse_span(since, until)
+    wanted = ContractFilter(agent_id, consumer_id, work_id, None, provider_id, since=begin, until=end)
+    scope = request.caller.scope
+
+    def ask(connection: Connection) -> tuple[ListPage[ContractSnapshot], dict[str, str]]:
+        found = contracts.page_holds(connection, scope, kind=standing, wanted=wanted, before=before, limit=limit)
+        titles = contracts.titles_of(connection, scope.tenant, {one.contract.work_id for one in found.entries})
+        return found, titles
+
+    (found, following), titles = await request.service.read(ask)
+    if wants_csv(request, shown_as):
+        return csv_response(request, HOLD_HEADINGS, hold_rows(found, titles), next_page(following))
+    return json_response({"contracts": [contracts.to_contract_view(one) for one in found], "next": following})
+
+
+@get("/v1/holds/{contract_id:str}", guards=[READERS], summary="Read a hold", tags=["contracts"])
+async def read_hold(contract_id: ContractId, request: ApiRequest) -> Response[ContractView]:
+    """Read a held or disputed contract; `on_hold.reasons` has every reason with its evidence."""
+    scope, shelf = request.caller.scope, request.service.store.blobs
+    found = await request.service.read(lambda connection: contracts.load_hold(connection, scope, contract_id, shelf))
+    return json_response(contracts.encode(contracts.to_contract_view(found)))
 
 
 @get("/v1/contracts/{contract_id:str}", guards=[ANYONE], summary="Read a contract", tags=["contracts"])
@@ -209,7 +274,7 @@ async def read_contract(contract_id: ContractId, request: ApiRequest) -> Respons
     """Read a contract with its verdict and payment. An agent sees its own, without criteria."""
     scope = request.caller.scope
     found = await request.service.read(
-        lambda connection: contracts.load_snapshot_with_history(connection, scope, contract_id)
+        lambda connection: contracts.load_snapshot_in_full(connection, scope, contract_id)
     )
     return json_response(_render_contract(request, found))
 
@@ -418,20 +483,6 @@ def _visible_contract(request: ApiRequest, standing: ContractSnapshot) -> Visibl
 async def _read_contract_state(request: ApiRequest, contract_id: str) -> ContractSnapshot:
     scope = request.caller.scope
     return await request.service.read(lambda connection: contracts.load_snapshot(connection, scope, contract_id))
-
-
-async def _page(
-    request: ApiRequest, wanted: ContractFilterValue | None, before: int | None, limit: int
-) -> Response[Any]:
-    scope = request.caller.scope
-
-    def ask(connection: Connection) -> list[ContractSnapshot]:
-        found = contracts.page(connection, scope, wanted=wanted, before=before, limit=limit)
-        return contracts.load_snapshots(connection, scope.tenant, found)
-
-    found = await request.service.read(ask)
-    last = found[-1].contract.seq if len(found) == limit else None
-    return json_response({"contracts": [_visible_contract(request, one) for one in found], "next": last})
 
 
 def _load_case(marketplace: Marketplace, actor: Actor, contract_id: str) -> tuple[ContractWithWork, int]:

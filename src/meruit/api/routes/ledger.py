@@ -1,36 +1,55 @@
-"""`/v1/ledger`: balances and statements of accounts."""
+"""`/v1/ledger`: balances, statements of accounts, and earnings."""
 
-import re
 from datetime import datetime
 from typing import Annotated
 
 import msgspec
 from litestar import Response, get
 from litestar.params import QueryParameter
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, READERS
+from meruit.api.listing import (
+    FormatQuery,
+    SinceQuery,
+    UntilQuery,
+    csv_response,
+    invalid_field,
+    parse_span,
+    wants_csv,
+)
 from meruit.api.request import ApiRequest
-from meruit.api.wire import PRINTABLE, anchor_pattern, json_response
+from meruit.api.wire import PRINTABLE, LabelQuery, json_response
 from meruit.contracts import records as ledger
-from meruit.contracts.postings import PLATFORM
-from meruit.contracts.records import Statement
-from meruit.errors import ApiProblem, Problem
+from meruit.contracts.earnings import EarningsReport, to_earnings_report
+from meruit.contracts.list_csv import (
+    BALANCE_HEADINGS,
+    EARNINGS_HEADINGS,
+    STATEMENT_HEADINGS,
+    balance_cells,
+    earnings_rows,
+    statement_rows,
+)
+from meruit.contracts.postings import AGENT, CONSUMER, ESCROW, PLATFORM
+from meruit.contracts.records import Earnings, EarningsFilter, Statement
+from meruit.contracts.statement_view import StatementView, to_statement_view
+from meruit.errors import ApiProblem
 from meruit.model.access import Caller, Role
 from meruit.model.money import CURRENCIES
 from meruit.model.numbers import in_units
 from meruit.model.outcome import MAX_LABEL
 from meruit.model.record import Record
-from meruit.model.time import from_micros, to_micros, to_rfc3339
-from meruit.store import tables
+from meruit.model.time import to_rfc3339
 
 MAX_LINES = 10_000
-"""Most lines of one page."""
+"""Most lines of one page in each currency."""
 MAX_ACCOUNTS = 10_000
 """Most accounts of one reply."""
-KINDS = ("agent:", "consumer:", "escrow:")
+MAX_EARNINGS = 50_000
+"""Most days, agents and currencies of one reply."""
+KINDS = (AGENT, CONSUMER, ESCROW)
 """Prefixes of the accounts of parties and contracts."""
-_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
+FROM_TO = ("from", "to")
 
 Account = Annotated[
     str | None,
@@ -42,8 +61,10 @@ Account = Annotated[
         description="`agent:ID`, `consumer:ID`, `escrow:CONTRACT` or `platform` (default for agents: their own).",
     ),
 ]
-Currency = Annotated[str, QueryParameter(pattern=anchor_pattern("[A-Z]{3}"), description="An ISO 4217 code.")]
-# A string, because Litestar would accept times without a zone, which are ambiguous.
+Currency = Annotated[
+    str | None,
+    QueryParameter(max_length=10, required=False, description="An ISO 4217 code (default: all of the account)."),
+]
 Since = Annotated[
     str | None, QueryParameter(name="from", max_length=40, required=False, description="Start, RFC 3339, inclusive.")
 ]
@@ -66,27 +87,11 @@ class Balances(Record, frozen=True):
     balances: list[BalanceView]
 
 
-class MovementView(Record, frozen=True):
-    """One movement of an account, as decimal strings."""
-
-    at: datetime
-    contract_id: str
-    operation: str
-    amount: str
-    balance: str
-    """Balance after the movement."""
-    leaf: int
-    """Its entry in the audit log."""
-
-
-class StatementView(Record, frozen=True):
-    """The movements of an account in a period."""
+class StatementPage(Record, frozen=True):
+    """The movements of an account in a period, one statement a currency."""
 
     account: str
-    currency: str
-    opening: str
-    closing: str
-    lines: list[MovementView]
+    statements: list[StatementView]
     since: datetime | None = msgspec.field(name="from")
     until: datetime | None = msgspec.field(name="to")
     """The end of this page, if it is not the last."""
@@ -95,105 +100,133 @@ class StatementView(Record, frozen=True):
 
 
 @get("/v1/ledger/balances", guards=[READERS], summary="Read all balances", tags=["ledger"])
-async def read_balances(request: ApiRequest) -> Response[Balances]:
+async def read_balances(request: ApiRequest, shown_as: FormatQuery = None) -> Response[Balances]:
     """Read the balances of your tenant, sorted by currency and name."""
     tenant = request.caller.tenant
     found = await request.service.read(lambda connection: ledger.balances(connection, tenant))
     if len(found) > MAX_ACCOUNTS:
         why = f"there are more than {MAX_ACCOUNTS:,} accounts; read statements of single accounts instead"
         raise ApiProblem(409, "too_many_accounts", why)
+    if wants_csv(request, shown_as):
+        return csv_response(request, BALANCE_HEADINGS, map(balance_cells, found))
     return json_response(Balances([BalanceView(one.account, one.currency, in_units(one.micros)) for one in found]))
 
 
 @get("/v1/ledger/statement", guards=[ANYONE], summary="Read a statement of an account", tags=["ledger"])
 async def read_statement(
-    request: ApiRequest, currency: Currency, account: Account = None, since: Since = None, until: Until = None
-) -> Response[StatementView]:
+    request: ApiRequest,
+    account: Account = None,
+    currency: Currency = None,
+    since: Since = None,
+    until: Until = None,
+    shown_as: FormatQuery = None,
+) -> Response[StatementPage]:
     """Read the movements of an account in a period, oldest first; an agent sees its own account."""
     caller = request.caller
     named = _resolve_account(caller, account)
-    if currency not in CURRENCIES:
-        raise _invalid_field("currency", "expected a currency code, such as USD or EUR")
-    begin, end = _parse_moment("from", since), _parse_moment("to", until)
-    if begin is not None and end is not None and begin > end:
-        raise _invalid_field("from", "must not be after `to`")
+    _check_currency(currency)
+    begin, end = parse_span(since, until, FROM_TO)
 
-    def ask(connection: Connection) -> StatementView:
-        following = _next_page_start(connection, caller.tenant, named, currency, begin, end)
+    def ask(connection: Connection) -> tuple[list[Statement], datetime | None]:
+        # An agent that was never paid has an account all the same.
+        find = ledger.currencies_of if caller.role is Role.AGENT else ledger.require_account
+        known = find(connection, caller.tenant, named)
+        asked = [_statement(named, one, begin, end) for one in (known if currency is None else [currency])]
+        following = _next_page_start(connection, caller.tenant, asked)
         until = end if following is None else following
-        found = ledger.statement(connection, caller.tenant, named, currency, begin, until)
-        return _to_statement_view(found, following)
+        return [
+            ledger.statement(connection, caller.tenant, named, one.currency, begin, until) for one in asked
+        ], following
 
-    return json_response(await request.service.read(ask))
+    found, following = await request.service.read(ask)
+    for_agent = caller.role is Role.AGENT
+    if wants_csv(request, shown_as):
+        if for_agent:
+            found = [_without_counterparties(one) for one in found]
+        rows = (row for one in found for row in statement_rows(one, one.lines))
+        more = None if following is None else ("from", to_rfc3339(following))
+        return csv_response(request, STATEMENT_HEADINGS, rows, more)
+    return json_response(
+        StatementPage(
+            account=named,
+            statements=[to_statement_view(one, for_agent=for_agent) for one in found],
+            since=begin,
+            until=end if following is None else following,
+            next=None if following is None else to_rfc3339(following),
+        )
+    )
+
+
+@get("/v1/ledger/earnings", guards=[ANYONE], summary="Read earnings by day", tags=["ledger"])
+async def read_earnings(
+    request: ApiRequest,
+    agent_id: LabelQuery = None,
+    provider_id: LabelQuery = None,
+    currency: Currency = None,
+    since: SinceQuery = None,
+    until: UntilQuery = None,
+    shown_as: FormatQuery = None,
+) -> Response[EarningsReport]:
+    """Sum what agents and providers earned by UTC day. Several filters must all hold. An agent sees its own."""
+    caller = request.caller
+    if caller.role is Role.AGENT:
+        if agent_id not in (None, caller.agent_id):
+            raise ApiProblem(403, "forbidden", "an agent may read only its own earnings; leave agent_id out")
+        # A key without an agent id matches no contract: no recorded agent id is empty.
+        agent_id = caller.agent_id or ""
+    _check_currency(currency)
+    wanted = EarningsFilter(agent_id, provider_id, currency, *parse_span(since, until))
+
+    def ask(connection: Connection) -> list[Earnings]:
+        return ledger.sum_earnings(connection, caller.tenant, wanted)
+
+    found = await request.service.read(ask)
+    if len(found) > MAX_EARNINGS:
+        why = f"there are more than {MAX_EARNINGS:,} rows; ask for a shorter time, or for one agent or provider"
+        raise ApiProblem(409, "too_many_rows", why)
+    if wants_csv(request, shown_as):
+        return csv_response(request, EARNINGS_HEADINGS, earnings_rows(found))
+    return json_response(to_earnings_report(found))
 
 
 def _resolve_account(caller: Caller, asked: str | None) -> str:
     """The account to read; an agent has only its own."""
     if caller.role is Role.AGENT:
-        own = f"agent:{caller.agent_id or ''}"
+        own = f"{AGENT}{caller.agent_id or ''}"
         if asked not in (None, own):
             raise ApiProblem(403, "forbidden", "an agent may read only its own account; leave account out")
         return own
     if asked is None:
-        raise _invalid_field("account", "is required")
+        raise invalid_field("account", "is required")
     if asked != PLATFORM and not asked.startswith(KINDS):
-        raise _invalid_field("account", f"expected {PLATFORM}, or a name that starts with {', '.join(KINDS)}")
+        raise invalid_field("account", f"expected {PLATFORM}, or a name that starts with {', '.join(KINDS)}")
     return asked
 
 
-def _parse_moment(field: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        # `fromisoformat` alone accepts weeks, days without a time and times without a zone.
-        if _MOMENT.fullmatch(text):
-            moment = datetime.fromisoformat(text.upper())
-            to_rfc3339(moment)
-            return moment
-    except (ValueError, OverflowError):
-        pass
-    raise _invalid_field(field, "expected a time with a zone, such as 2026-01-31T00:00:00Z; write a plus sign as %2B")
+def _check_currency(currency: str | None) -> None:
+    if currency is not None and currency not in CURRENCIES:
+        raise invalid_field("currency", "expected a currency code, such as USD or EUR")
 
 
-def _invalid_field(field: str, message: str) -> ApiProblem:
-    problem = Problem(field, message)
-    return ApiProblem(400, "invalid", str(problem), errors=[problem])
+def _statement(account: str, currency: str, begin: datetime | None, end: datetime | None) -> Statement:
+    return Statement(account, currency, begin, end, 0, 0, [])
 
 
-def _next_page_start(
-    connection: Connection, tenant: str, account: str, currency: str, begin: datetime | None, end: datetime | None
-) -> datetime | None:
+def _next_page_start(connection: Connection, tenant: str, asked: list[Statement]) -> datetime | None:
     """When the next page starts; None when this page holds everything."""
-    table = tables.postings
-    query = select(table.c.at).where(table.c.tenant == tenant, table.c.account == account, table.c.currency == currency)
-    if begin is not None:
-        query = query.where(table.c.at >= to_micros(begin))
-    if end is not None:
-        query = query.where(table.c.at < to_micros(end))
-    query = query.order_by(table.c.at, table.c.leaf)
-    beyond = connection.execute(query.offset(MAX_LINES).limit(1)).scalar()
-    if beyond is None:
-        return None
-    # Movements at one time stay together, so that a time is a valid cursor.
-    if connection.execute(query.limit(1)).scalar() == beyond:
-        raise ApiProblem(409, "too_many_lines", f"more than {MAX_LINES:,} movements have the same time")
-    return from_micros(beyond)
+    starts = []
+    for one in asked:
+        beyond = ledger.time_of_movement(connection, tenant, one, MAX_LINES)
+        if beyond is None:
+            continue
+        # Movements at one time stay together, so that a time is a valid cursor.
+        if ledger.time_of_movement(connection, tenant, one, 0) == beyond:
+            raise ApiProblem(409, "too_many_lines", f"more than {MAX_LINES:,} movements have the same time")
+        starts.append(beyond)
+    return min(starts, default=None)
 
 
-def _to_statement_view(found: Statement, following: datetime | None) -> StatementView:
-    return StatementView(
-        account=found.account,
-        currency=found.currency,
-        opening=in_units(found.opening),
-        closing=in_units(found.closing),
-        lines=[
-            MovementView(
-                *(line.at, line.contract_id, line.operation),
-                *(in_units(line.micros), in_units(line.balance), line.leaf),
-            )
-            for line in found.lines
-        ],
-        since=found.since,
-        until=found.until,
-        next=None if following is None else to_rfc3339(following),
-    )
+def _without_counterparties(found: Statement) -> Statement:
+    """A statement as its agent sees it: not by whom it was paid."""
+    lines = [msgspec.structs.replace(line, counterparty=None) for line in found.lines]
+    return msgspec.structs.replace(found, lines=lines)

@@ -9,10 +9,12 @@ from litestar.params import FromQuery, PathParameter, QueryParameter
 from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, READERS
+from meruit.api.listing import FormatQuery, SinceQuery, UntilQuery, csv_response, next_page, parse_span, wants_csv
 from meruit.api.request import ApiRequest
 from meruit.api.wire import MAX_VERSION, LabelQuery, Limit, PageCursor, VersionQuery, anchor_pattern, json_response
 from meruit.audit.bundle import Receipt
 from meruit.audit.export import export, receipt
+from meruit.documents.csv_table import Cell
 from meruit.errors import ApiProblem
 from meruit.judge.difference import Difference, difference
 from meruit.model.access import Role
@@ -20,11 +22,14 @@ from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, Ve
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict
 from meruit.outcomes import records as outcomes
-from meruit.outcomes.records import OutcomeFilter, OutcomeFilterField
+from meruit.outcomes.records import OUTCOME_HEADINGS, OutcomeFilter, outcome_cells
+from meruit.store.paging import ListPage
 
 OutcomeId = Annotated[str, PathParameter(pattern=anchor_pattern("out_[0-9a-f]{34}"))]
 Digest = Annotated[str | None, QueryParameter(pattern=anchor_pattern("[0-9a-f]{64}"), required=False)]
 ZIP = "application/zip"
+AGENT_HEADINGS = ("outcome_id", "recorded_at", "contract_id", "version", "verdict", "success", "score")
+"""The columns that an agent sees of its own outcomes."""
 
 
 class OutcomePage(Record, frozen=True):
@@ -49,38 +54,54 @@ class OutcomeVersions(Record, frozen=True):
 
 
 @get("/v1/outcomes", guards=[ANYONE], summary="List outcomes", tags=["outcomes"])
-async def list_outcomes(
+async def list_outcomes(  # noqa: PLR0913 - one a filter
     request: ApiRequest,
     contract_id: LabelQuery = None,
     agent_id: LabelQuery = None,
+    consumer_id: LabelQuery = None,
+    domain: LabelQuery = None,
     verdict: FromQuery[Verdict | None] = None,
     criteria_digest: Digest = None,
+    since: SinceQuery = None,
+    until: UntilQuery = None,
     before: PageCursor = None,
     limit: Limit = 50,
+    shown_as: FormatQuery = None,
 ) -> Response[OutcomePage | AgentOutcomePage]:
-    """List the newest outcomes, with at most one filter; an agent sees its own."""
+    """List the newest outcomes. Several filters must all hold. An agent sees its own."""
     caller, service = request.caller, request.service
-    given = {
-        OutcomeFilterField.CONTRACT: contract_id,
-        OutcomeFilterField.AGENT: agent_id,
-        OutcomeFilterField.VERDICT: verdict,
-        OutcomeFilterField.CRITERIA: criteria_digest,
-    }
-    narrowed = [OutcomeFilter(by, str(value)) for by, value in given.items() if value is not None]
-    if len(narrowed) > 1:
-        raise ApiProblem(400, "too_many_filters", f"use one of {', '.join(OutcomeFilterField)}, not {len(narrowed)}")
-    if caller.role is Role.AGENT and criteria_digest is not None:
-        raise ApiProblem(403, "forbidden", "agent keys may not filter by criteria_digest")
+    hidden = {"criteria_digest": criteria_digest, "consumer_id": consumer_id}
+    asked = next((name for name, value in hidden.items() if value is not None), None)
+    if caller.role is Role.AGENT and asked is not None:
+        raise ApiProblem(403, "forbidden", f"agent keys may not filter by {asked}")
+    begin, end = parse_span(since, until)
+    wanted = OutcomeFilter(
+        contract_id,
+        agent_id,
+        consumer_id,
+        domain,
+        None if verdict is None else str(verdict),
+        criteria_digest,
+        begin,
+        end,
+    )
 
-    def ask(connection: Connection) -> list[OutcomeSummary]:
-        one = narrowed[0] if narrowed else None
-        return outcomes.page(connection, caller.scope, narrowed=one, before=before, limit=limit)
+    def ask(connection: Connection) -> ListPage[OutcomeSummary]:
+        return outcomes.page(connection, caller.scope, narrowed=wanted, before=before, limit=limit)
 
-    found = await service.read(ask)
-    last = found[-1].seq if len(found) == limit else None
+    found, following = await service.read(ask)
     if caller.role is Role.AGENT:
-        return json_response(AgentOutcomePage([outcomes.for_agent(one) for one in found], last))
-    return json_response(OutcomePage(found, last))
+        own = [outcomes.for_agent(one) for one in found]
+        if wants_csv(request, shown_as):
+            return csv_response(request, AGENT_HEADINGS, map(_agent_cells, own), next_page(following))
+        return json_response(AgentOutcomePage(own, following))
+    if wants_csv(request, shown_as):
+        return csv_response(request, OUTCOME_HEADINGS, map(outcome_cells, found), next_page(following))
+    return json_response(OutcomePage(found, following))
+
+
+def _agent_cells(one: AgentOutcome) -> tuple[Cell, ...]:
+    return (one.id, one.created_at, one.contract_id, one.version, str(one.verdict), one.success, one.score)
 
 
 @get(

@@ -10,12 +10,14 @@ from msgspec import Meta
 from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, OPERATORS, READERS
+from meruit.api.listing import SinceQuery, UntilQuery, parse_span
 from meruit.api.problems import MAX_ERRORS
 from meruit.api.request import ApiRequest, Service
-from meruit.api.wire import WORK_ID, Amount, Body, Key, Label, Limit, PageCursor, Reason, json_response
+from meruit.api.wire import WORK_ID, Amount, Body, Key, Label, LabelQuery, Limit, PageCursor, Reason, json_response
 from meruit.contracts import records as contracts
 from meruit.contracts import records as works
-from meruit.contracts.records import Actor, SubmitWork, WorkRow, WorkView
+from meruit.contracts.records import Actor, SubmitWork, WorkFilter, WorkRow, WorkView
+from meruit.contracts.transitions import RecordInputRead
 from meruit.documents.authoring import parse_work
 from meruit.errors import (
     AmountTooLarge,
@@ -28,22 +30,28 @@ from meruit.errors import (
 )
 from meruit.model.access import Role
 from meruit.model.contract import (
+    FINDING_CODE,
     MAX_CANARIES,
     MAX_DEADLINE_HOURS,
     MAX_DISPUTE_HOURS,
+    MAX_FINDING_CODE,
+    MAX_FINDINGS,
     MAX_TEXT,
     MIN_CANARY,
     AgentWork,
     BonusOnFailure,
     CapSplit,
+    LatencyFrom,
     SettleWhen,
 )
 from meruit.model.outcome import MAX_LABEL
 from meruit.model.record import Record
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
+from meruit.verify.faults import examine_with
 
 WorkId = Annotated[str, PathParameter(pattern=WORK_ID)]
 Share = Annotated[float | int | str, Meta(description="From 0 to 1; a number, or a decimal string for exactness.")]
+FindingCode = Annotated[str, Meta(pattern=FINDING_CODE, max_length=MAX_FINDING_CODE)]
 Canary = Annotated[str, Meta(min_length=MIN_CANARY, max_length=MAX_LABEL)]
 
 
@@ -65,6 +73,16 @@ class BudgetRequest(Body, frozen=True, omit_defaults=True):
     cpa_bonus: BonusCap | None = None
 
 
+class TokenRatesRequest(Body, frozen=True, omit_defaults=True):
+    """Rates per million tokens."""
+
+    input_per_million: Amount
+    output_per_million: Amount
+    """Includes reasoning tokens."""
+    cached_per_million: Amount | None = None
+    """Input read from a cache (default: as other input)."""
+
+
 class TermsRequest(Body, frozen=True, omit_defaults=True):
     """Payment terms of contracts on the work; each has a default."""
 
@@ -79,9 +97,17 @@ class TermsRequest(Body, frozen=True, omit_defaults=True):
     claimed_may_earn: bool | None = None
     """Whether metrics that the agent claims may earn bonuses."""
     settle: SettleWhen | None = None
+    latency_from: LatencyFrom | None = None
+    """From when an agent's time counts (default: `input`, its first read of the input)."""
     dispute_window_hours: Annotated[int, Meta(ge=1, le=MAX_DISPUTE_HOURS)] | None = None
     deadline_hours: Annotated[int, Meta(ge=1, le=MAX_DEADLINE_HOURS)] | None = None
     platform_fee_rate: Share | None = None
+    token_rates: TokenRatesRequest | None = None
+    """Rates at which verified tokens are paid."""
+    tokens_at_cost: bool | None = None
+    """Whether verified tokens are paid at the provider's prices."""
+    max_token_cost: Amount | None = None
+    """The most that is paid for tokens; put into escrow."""
     rules: Annotated[list[str], Meta(min_length=1, max_length=32)] | None = None
     """Settlement rules, in order."""
 
@@ -108,6 +134,8 @@ class WorkRequest(Body, frozen=True, omit_defaults=True):
     """Whether no honest agent can pass; used as a trap."""
     accept_null_agent: Reason | None = None
     """Why criteria that an agent passes by doing nothing are intended; recorded."""
+    accept_findings: Annotated[list[FindingCode], Meta(max_length=MAX_FINDINGS)] | None = None
+    """Codes of proven errors of the criteria that are intended, such as `never_met`; recorded."""
 
 
 class WorkPage(Record, frozen=True):
@@ -120,7 +148,10 @@ class WorkPage(Record, frozen=True):
 
 @post("/v1/work", status_code=201, guards=[OPERATORS], summary="Publish work", tags=["work"])
 async def submit_work(data: JSONBody[WorkRequest], request: ApiRequest, key: Key = None) -> Response[WorkView]:
-    """Publish work. First its criteria are compiled, and tested against agents that do nothing."""
+    """Publish work. First its criteria are compiled, proven on paper, and tested against agents that do nothing.
+
+    Criteria that are proven wrong are refused with a list of findings, each with its `code`; `accept_findings` insists.
+    """
     service = request.service
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
@@ -137,11 +168,13 @@ def _render_work(work: WorkRow) -> bytes:
 
 def _prepare_submission(service: Service, actor: Actor, data: WorkRequest) -> SubmitWork:
     marketplace = service.marketplace
+    catalogue = marketplace.registrar.engine.catalogue
     try:
         submission = parse_work(
             msgspec.to_builtins(data),
-            known_metrics=marketplace.registrar.engine.catalogue.names(),
+            known_metrics=catalogue.names(),
             max_criteria=service.max_criteria,
+            examine=examine_with(catalogue),
         )
     except DocumentError as refused:
         detail = "; ".join(str(problem) for problem in refused.problems[:MAX_ERRORS])
@@ -158,24 +191,37 @@ def _prepare_submission(service: Service, actor: Actor, data: WorkRequest) -> Su
 
 
 @get("/v1/work", guards=[READERS], summary="List work", tags=["work"])
-async def list_work(request: ApiRequest, before: PageCursor = None, limit: Limit = 50) -> Response[WorkPage]:
-    """List the newest work."""
+async def list_work(
+    request: ApiRequest,
+    consumer_id: LabelQuery = None,
+    since: SinceQuery = None,
+    until: UntilQuery = None,
+    before: PageCursor = None,
+    limit: Limit = 50,
+) -> Response[WorkPage]:
+    """List the newest work. Several filters must all hold."""
     tenant = request.caller.tenant
-    found = await request.service.read(
-        lambda connection: works.page_work(connection, tenant, before=before, limit=limit)
+    wanted = WorkFilter(consumer_id, *parse_span(since, until))
+    found, following = await request.service.read(
+        lambda connection: works.page_work(connection, tenant, wanted=wanted, before=before, limit=limit)
     )
-    last = found[-1].seq if len(found) == limit else None
-    return json_response(WorkPage([works.to_work_view(one) for one in found], last))
+    return json_response(WorkPage([works.to_work_view(one) for one in found], following))
 
 
 @get("/v1/work/{work_id:str}", guards=[ANYONE], summary="Read work", tags=["work"])
 async def read_work(work_id: WorkId, request: ApiRequest) -> Response[WorkView | AgentWork]:
-    """Read work; an agent with a contract on it sees what it needs to do it."""
+    """Read work; an agent with a contract on it sees what it needs to do it, and its first read is recorded."""
     caller, service = request.caller, request.service
 
-    def ask(connection: Connection) -> WorkView | AgentWork:
+    def ask(connection: Connection) -> tuple[WorkView | AgentWork, bool]:
         work = works.find_visible(connection, caller.scope, work_id)
         given = works.input_of(connection, caller.tenant, work, service.store.blobs)
-        return works.to_agent_work(work, given) if caller.role is Role.AGENT else works.to_work_view(work, given)
+        if caller.role is not Role.AGENT:
+            return works.to_work_view(work, given), False
+        return works.to_agent_work(work, given), works.is_first_read(connection, caller.scope, work_id)
 
-    return json_response(contracts.encode(await service.read(ask)))
+    found, is_first = await service.read(ask)
+    if is_first:
+        # Durable before the agent has the input: its time may count from here.
+        await service.store.recorder.record(RecordInputRead(request.actor, work_id))
+    return json_response(contracts.encode(found))

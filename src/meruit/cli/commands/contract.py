@@ -1,9 +1,11 @@
 """`meruit contract`: a contract between a consumer and an agent, from award to payment."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from meruit.cli.shared.list_options import check_span, csv_options, list_request, span_options
 from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
     ExitCode,
@@ -22,9 +24,10 @@ from meruit.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from meruit.contracts.records import ContractFilterValue, ContractSnapshot
+    from meruit.contracts.records import ContractSnapshot
 
-FILTERS = ("agent_id", "consumer_id", "work_id", "state")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
 STATES = (
     *("awarded", "executing", "verification_pending", "verified"),
     *("settled", "failed", "expired", "disputed"),
@@ -49,14 +52,16 @@ def contract() -> None:
 @contract.command()
 @click.argument("work_id", metavar="WORK_ID")
 @click.option("--agent-id", required=True, metavar="ID", help="Agent that gets the contract.")
+@click.option("--provider-id", metavar="ID", help="Provider that runs the agent; earnings are summed by it.")
 @click.option("--cpc-rate", metavar="AMOUNT", help="Price for completion (default: the price of the work).")
 @tenant_option
 @store_options
 @json_option
-def award(
+def award(  # noqa: PLR0913 - one an option
     *,
     work_id: str,
     agent_id: str,
+    provider_id: str | None,
     cpc_rate: str | None,
     tenant: str,
     data: str | None,
@@ -75,6 +80,8 @@ def award(
     from meruit.model.threshold import money
 
     check_line("--agent-id", agent_id)
+    if provider_id is not None:
+        check_line("--provider-id", provider_id)
     try:
         rate = None if cpc_rate is None else money(cpc_rate)
     except ValueError as problem:
@@ -82,7 +89,7 @@ def award(
     request = ContractRequest(command_line_actor(tenant))
     with open_records(data, database_url) as store:
         snapshot = write_transition(
-            store, AwardContract(request, store.surroundings.new_id("con"), work_id, agent_id, rate)
+            store, AwardContract(request, store.surroundings.new_id("con"), work_id, agent_id, rate, provider_id)
         )
     if as_json:
         print_contract(snapshot, as_json=True)
@@ -373,42 +380,52 @@ def expire(*, data: str | None, database_url: str | None, as_json: bool) -> int:
     return ExitCode.PASSED
 
 
+def party_options(command: _Command) -> _Command:
+    """Add the options that filter contracts by their parties, their work and their award."""
+    for option in (
+        span_options(),
+        click.option("--work-id", metavar="ID", help="Filter by work."),
+        click.option("--provider-id", metavar="ID", help="Filter by the provider of the agent."),
+        click.option("--consumer-id", metavar="ID", help="Filter by consumer."),
+        click.option("--agent-id", metavar="ID", help="Filter by agent."),
+    ):
+        command = option(command)
+    return command
+
+
 @contract.command(name="list")
+@click.option("--domain", metavar="NAME", help="Filter by domain.")
 @click.option("--state", type=click.Choice(STATES), help="Filter by state.")
-@click.option("--work-id", metavar="ID", help="Filter by work.")
-@click.option("--consumer-id", metavar="ID", help="Filter by consumer.")
-@click.option("--agent-id", metavar="ID", help="Filter by agent.")
+@party_options
 @page_options
+@csv_options
 @tenant_option
 @store_options
 @json_option
-def list_contracts(
+def list_contracts(  # noqa: PLR0913 - one an option
     *,
     limit: int,
     before: int | None,
+    csv_file: str | None,
+    bom: bool,
     tenant: str,
     data: str | None,
     database_url: str | None,
     as_json: bool,
-    **chosen: str | None,
+    **chosen: Any,
 ) -> int:
-    """List contracts, newest first."""
-    from meruit.cli.shared.contracts import page_of, print_page
+    """List contracts, newest first.
 
-    wanted = build_filter(chosen)
-    print_page(page_of(StoreAddress(data, database_url, tenant), wanted, before, limit), limit, as_json=as_json)
+    Several filters must all hold; --since and --until are about the award. --csv writes every contract that fits,
+    with totals at the end, unless --limit is given.
+    """
+    from meruit.cli.shared.contracts import list_contracts as print_contracts
+    from meruit.contracts.records import ContractFilter
+
+    check_span(chosen["since"], chosen["until"])
+    asked = list_request(before, limit, csv_file, bom=bom, as_json=as_json)
+    print_contracts(StoreAddress(data, database_url, tenant), ContractFilter(**chosen), asked)
     return ExitCode.PASSED
-
-
-def build_filter(chosen: dict[str, str | None]) -> "ContractFilterValue | None":
-    """Build the filter; raises UsageError for two at once, because no index serves both."""
-    from meruit.contracts.records import ContractFilter, ContractFilterValue
-
-    given = [(name, value) for name in FILTERS if (value := chosen[name]) is not None]
-    if len(given) > 1:
-        names = " and ".join(f"--{name.replace('_', '-')}" for name, _ in given)
-        raise click.UsageError(f"{names} cannot be combined; give one of them")
-    return ContractFilterValue(ContractFilter(given[0][0]), given[0][1]) if given else None
 
 
 @contract.command()
@@ -422,11 +439,11 @@ def show(*, contract_id: str, tenant: str, data: str | None, database_url: str |
     With --json also its terms.
     """
     from meruit.cli.shared.contracts import print_contract
-    from meruit.contracts.records import load_snapshot_with_history
+    from meruit.contracts.records import load_snapshot_in_full
     from meruit.model.access import Scope
 
     with open_records(data, database_url) as store, store.database.reading() as connection:
-        found = load_snapshot_with_history(connection, Scope(tenant), contract_id)
+        found = load_snapshot_in_full(connection, Scope(tenant), contract_id)
     if not as_json:
         one = found.contract
         moments = {
@@ -439,6 +456,9 @@ def show(*, contract_id: str, tenant: str, data: str | None, database_url: str |
         labels = {"contract": one.id, "work": one.work_id, "agent": one.agent_id, "consumer": one.consumer_id}
         labels |= {name: at.isoformat(timespec="seconds") for name, at in moments.items() if at is not None}
         labels |= {"outcome": one.outcome_id} if one.outcome_id is not None else {}
+        if (hold := found.on_hold) is not None:
+            by = "" if hold.by is None else f" by {hold.by}"
+            labels[str(hold.kind)] = f"since {hold.since.isoformat(timespec='seconds')}{by}: {hold.reason}"
         for name, value in labels.items():
             say(f"{name:12}{escape_control_characters(value)}")
         for move in found.history or ():

@@ -1,8 +1,12 @@
 """`meruit holds`: contracts that wait for an operator before they are paid."""
 
+from typing import Any
+
 import click
 
-from meruit.cli.commands.contract import contract_argument, reason_option
+from meruit.cli.commands.contract import contract_argument, party_options, reason_option
+from meruit.cli.shared.list_options import check_span, csv_options, list_request
+from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
     ExitCode,
     StoreAddress,
@@ -15,29 +19,64 @@ from meruit.cli.terminal import (
 
 @click.group()
 def holds() -> None:
-    """List held contracts; release or void them.
+    """List held and disputed contracts; release or void held ones.
 
     A contract is held if governance finds it implausible, if money depends on something that could not be measured, or
-    if its payment was reversed.
+    if its payment was reversed. A dispute ends with `meruit contract resolve`.
     """
 
 
 @holds.command(name="list")
+@click.option("--state", type=click.Choice(("held", "disputed")), help="Filter by what they wait for.")
+@party_options
 @page_options
+@csv_options
 @tenant_option
 @store_options
 @json_option
-def list_holds(
-    *, limit: int, before: int | None, tenant: str, data: str | None, database_url: str | None, as_json: bool
+def list_holds(  # noqa: PLR0913 - one an option
+    *,
+    state: str | None,
+    limit: int,
+    before: int | None,
+    csv_file: str | None,
+    bom: bool,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+    **chosen: Any,
 ) -> int:
-    """List held contracts with the reason, newest first."""
-    # Imported here, and below, so that --help is quick.
-    from meruit.cli.shared.contracts import page_of, print_holds
-    from meruit.contracts.records import ContractFilter, ContractFilterValue
-    from meruit.model.contract import ContractState
+    """List held and disputed contracts, newest first.
 
-    held = ContractFilterValue(ContractFilter.STATE, ContractState.VERIFICATION_PENDING)
-    print_holds(page_of(StoreAddress(data, database_url, tenant), held, before, limit), limit, as_json=as_json)
+    Each has the time since when it waits, the person who stopped it, and the reason. Several filters must all hold;
+    --since and --until are about the award. --csv writes every one that fits unless --limit is given.
+    """
+    # Imported here, and below, so that --help is quick.
+    from meruit.cli.shared.contracts import list_holds as print_holds
+    from meruit.contracts.records import ContractFilter, HoldKind
+
+    check_span(chosen["since"], chosen["until"])
+    kind = None if state is None else HoldKind(state)
+    asked = list_request(before, limit, csv_file, bom=bom, as_json=as_json)
+    print_holds(StoreAddress(data, database_url, tenant), ContractFilter(**chosen), kind, asked)
+    return ExitCode.PASSED
+
+
+@holds.command()
+@contract_argument
+@tenant_option
+@store_options
+@json_option
+def show(*, contract_id: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Show why a contract waits: every reason, with its evidence."""
+    from meruit.cli.shared.contracts import print_hold
+    from meruit.contracts.records import load_hold
+    from meruit.model.access import Scope
+
+    with open_records(data, database_url) as store, store.database.reading() as connection:
+        found = load_hold(connection, Scope(tenant), contract_id, store.blobs)
+    print_hold(found, as_json=as_json)
     return ExitCode.PASSED
 
 

@@ -1,11 +1,11 @@
-"""`meruit ledger`: balances, statements, and proof that the books are correct."""
+"""`meruit ledger`: balances, statements, earnings, and proof that the books are correct."""
 
-import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
+from meruit.cli.shared.list_options import check_span, csv_options, csv_target, print_csv, span_options
 from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
     ExitCode,
@@ -20,41 +20,36 @@ from meruit.cli.terminal import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from meruit.contracts.earnings import EarningsReport
     from meruit.contracts.records import Statement
+    from meruit.documents.csv_table import Cell
 
-COLUMNS = ("at", "account", "currency", "contract_id", "operation", "amount", "balance", "leaf")
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "|", "%")
-"""First characters of text that a spreadsheet would compute as a formula."""
-_DAY = r"\d{4}-\d\d-\d\d"
-_MOMENT = re.compile(rf"({_DAY})([Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d))?", re.ASCII)
-
-
-def parse_moment(ctx: click.Context, param: click.Parameter, typed: str | None) -> datetime | None:
-    """Parse a day, which begins at midnight UTC, or a moment with its time zone."""
-    if typed is None:
-        return None
-    try:
-        found = datetime.fromisoformat(typed.upper()) if _MOMENT.fullmatch(typed) else None
-        found = found.astimezone(UTC) if found is not None and found.tzinfo is not None else found
-    except (ValueError, OverflowError):
-        found = None
-    if found is None:
-        wrong = f"{typed!r} is not a valid date: write 2026-11-30, or 2026-11-30T12:00:00Z"
-        raise click.BadParameter(escape_control_characters(wrong), ctx, param)
-    return found.replace(tzinfo=UTC)
+FROM_TO = ("--from", "--to")
 
 
 @click.group()
 def ledger() -> None:
-    """Show balances and statements, and verify the books."""
+    """Show balances, statements and earnings, and verify the books."""
 
 
 @ledger.command()
 @click.option("--escrows", is_flag=True, help="List the escrow of each contract instead of the sum.")
+@csv_options
 @tenant_option
 @store_options
 @json_option
-def balances(*, escrows: bool, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
+def balances(
+    *,
+    escrows: bool,
+    csv_file: str | None,
+    bom: bool,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
     """List every account with its balance.
 
     A consumer's balance is negative by the amount that the consumer has funded.
@@ -62,38 +57,40 @@ def balances(*, escrows: bool, tenant: str, data: str | None, database_url: str 
     # Imported here, and below, so that --help is quick.
     import msgspec
 
-    from meruit.contracts.records import balances as found_in
+    from meruit.contracts.list_csv import BALANCE_HEADINGS, balance_cells
+    from meruit.contracts.records import iterate_balances
     from meruit.model.numbers import in_units
 
+    target = csv_target(csv_file, bom=bom, as_json=as_json)
     with open_records(data, database_url) as store, store.database.reading() as connection:
-        found = found_in(connection, tenant, escrows=escrows)
-    rows = [(one.account, one.currency, in_units(one.micros)) for one in found]
+        found = iterate_balances(connection, tenant, escrows=escrows)
+        if target is not None:
+            print_csv(target, BALANCE_HEADINGS, map(balance_cells, found))
+            return ExitCode.PASSED
+        rows = [(one.account, one.currency, in_units(one.micros)) for one in found]
     if as_json:
-        names = ("account", "currency", "balance")
-        print_json(msgspec.json.encode({"balances": [dict(zip(names, row, strict=True)) for row in rows]}))
+        print_json(msgspec.json.encode({"balances": [dict(zip(BALANCE_HEADINGS, row, strict=True)) for row in rows]}))
     else:
-        print_table(("account", "currency", "balance"), rows)
+        print_table(BALANCE_HEADINGS, rows)
     return ExitCode.PASSED
 
 
 @ledger.command()
-@click.argument("account", metavar="ACCOUNT")
-@click.option("--currency", default="USD", show_default=True, metavar="CODE", help="Currency.")
-@click.option(
-    "--from", "since", callback=parse_moment, metavar="DATE", help="First day or moment (default: the beginning)."
-)
-@click.option("--to", "until", callback=parse_moment, metavar="DATE", help="End, exclusive (default: now).")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a line of headings.")
+@click.argument("account", metavar="ACCOUNT", required=False)
+@click.option("--currency", metavar="CODE", help="Currency (default: every currency of the account).")
+@span_options(*FROM_TO)
+@csv_options
 @tenant_option
 @store_options
 @json_option
 def statement(  # noqa: PLR0913 - one an option
     *,
-    account: str,
-    currency: str,
+    account: str | None,
+    currency: str | None,
     since: datetime | None,
     until: datetime | None,
-    as_csv: bool,
+    csv_file: str | None,
+    bom: bool,
     tenant: str,
     data: str | None,
     database_url: str | None,
@@ -104,84 +101,59 @@ def statement(  # noqa: PLR0913 - one an option
     ACCOUNT is agent:ID, consumer:ID, platform or escrow:CONTRACT_ID. A date is 2026-11-30, which begins at midnight
     UTC, or 2026-11-30T12:00:00Z. All of November is --from 2026-11-01 --to 2026-12-01.
     """
-    from meruit.contracts.records import MAX_LINES
+    from meruit.contracts.list_csv import STATEMENT_HEADINGS, statement_rows
+    from meruit.contracts.records import MAX_LINES, iterate_lines, require_account
     from meruit.contracts.records import statement as drawn_up
-    from meruit.errors import nearest
-    from meruit.model.money import CURRENCIES
 
-    if as_csv and as_json:
-        raise click.UsageError("--csv and --json cannot be combined; give one of them")
-    if currency not in CURRENCIES:
-        raise click.UsageError(f"{currency!r} is not a known currency{nearest(currency.upper(), CURRENCIES)}")
-    if since is not None and until is not None and until <= since:
-        raise click.UsageError("--to must be later than --from; it is exclusive")
+    if account is None:
+        hint = f"; {csv_file!r} was read as the FILE of --csv, so write ACCOUNT before --csv" if csv_file else ""
+        raise click.UsageError(escape_control_characters(f"name the ACCOUNT{hint}"))
+    target = csv_target(csv_file, bom=bom, as_json=as_json)
+    _check_currency(currency)
+    check_span(since, until, FROM_TO)
     with open_records(data, database_url) as store, store.database.reading() as connection:
-        found = drawn_up(connection, tenant, account, currency, since, until)
-    if not found.lines and not found.opening:
-        note(f"no transactions on {account} in {currency}; `meruit ledger balances` lists the accounts")
-    if len(found.lines) >= MAX_LINES:
-        note(f"only the first {MAX_LINES:,} lines are shown; give a shorter period")
+        known = require_account(connection, tenant, account)
+        currencies = known if currency is None else [currency]
+        if not known or currency not in (None, *known):
+            where = "" if currency is None else f" in {currency}"
+            others = f"; it has {', '.join(known)}" if known else ""
+            note(escape_control_characters(f"{account} has no transactions{where}{others}"))
+        if target is not None:
+
+            def rows() -> "Iterator[Sequence[Cell]]":
+                for one in currencies:
+                    # The lines are read while they are written, so that their number is not limited.
+                    asked = drawn_up(connection, tenant, account, one, since, until, limit=0)
+                    yield from statement_rows(asked, iterate_lines(connection, tenant, asked))
+
+            print_csv(target, STATEMENT_HEADINGS, rows())
+            return ExitCode.PASSED
+        found = [drawn_up(connection, tenant, account, one, since, until) for one in currencies]
+    if any(len(one.lines) >= MAX_LINES for one in found):
+        note(f"only the first {MAX_LINES:,} lines are shown; give a shorter period, or --csv for all")
     if as_json:
-        _print_json(found)
-    elif as_csv:
-        _print_csv(found)
+        _print_json(account, since, until, found)
     else:
-        _print(found)
+        for one in found:
+            _print(one)
     return ExitCode.PASSED
 
 
-def _lines(found: "Statement") -> list[dict[str, str | int]]:
-    """Lines of a statement, amounts as decimal text."""
-    from meruit.model.numbers import in_units
-    from meruit.model.time import to_rfc3339
+def _check_currency(currency: str | None) -> None:
+    from meruit.errors import nearest
+    from meruit.model.money import CURRENCIES
 
-    return [
-        {
-            "at": to_rfc3339(line.at),
-            "contract_id": line.contract_id,
-            "operation": line.operation,
-            "amount": in_units(line.micros),
-            "balance": in_units(line.balance),
-            "leaf": line.leaf,
-        }
-        for line in found.lines
-    ]
+    if currency is not None and currency not in CURRENCIES:
+        raise click.UsageError(f"{currency!r} is not a known currency{nearest(currency.upper(), CURRENCIES)}")
 
 
-def _print_json(found: "Statement") -> None:
+def _print_json(account: str, since: datetime | None, until: datetime | None, found: "Sequence[Statement]") -> None:
     import msgspec
 
-    from meruit.model.numbers import in_units
+    from meruit.contracts.statement_view import to_statement_view
 
-    whole = {
-        "account": found.account,
-        "currency": found.currency,
-        "from": found.since,
-        "to": found.until,
-        "opening": in_units(found.opening),
-        "closing": in_units(found.closing),
-        "lines": _lines(found),
-    }
+    whole = {"account": account, "from": since, "to": until, "statements": [to_statement_view(one) for one in found]}
     print_json(msgspec.json.encode(whole))
-
-
-def _print_csv(found: "Statement") -> None:
-    """Print CSV as in RFC 4180, lines ending in CR LF; each line repeats the account."""
-    import csv
-    import io
-
-    written = io.StringIO()
-    writer = csv.DictWriter(written, COLUMNS)
-    writer.writeheader()
-    account = escape_formula(found.account)
-    for line in _lines(found):
-        writer.writerow({**line, "account": account, "currency": found.currency})
-    say(written.getvalue().removesuffix("\n"))
-
-
-def escape_formula(name: str) -> str:
-    """Quote a user-chosen name, so that no spreadsheet reads it as a formula."""
-    return f"'{name}" if name.startswith(FORMULA) else name
 
 
 def _print(found: "Statement") -> None:
@@ -195,11 +167,74 @@ def _print(found: "Statement") -> None:
             line.operation,
             in_units(line.micros),
             in_units(line.balance),
+            line.counterparty or "–",
+            line.title or "–",
         )
         for line in found.lines
     ]
-    print_table(("at (UTC)", "contract", "what", "amount", "balance"), rows)
+    print_table(("at (UTC)", "contract", "what", "amount", "balance", "counterparty", "title"), rows)
     say(escape_control_characters(f"{found.account} in {found.currency}: {in_units(found.closing)} after"))
+
+
+@ledger.command()
+@click.option("--agent-id", metavar="ID", help="Filter by agent.")
+@click.option("--provider-id", metavar="ID", help="Filter by provider; an agent without one is its own.")
+@click.option("--currency", metavar="CODE", help="Filter by currency.")
+@span_options()
+@csv_options
+@tenant_option
+@store_options
+@json_option
+def earnings(  # noqa: PLR0913 - one an option
+    *,
+    agent_id: str | None,
+    provider_id: str | None,
+    currency: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    csv_file: str | None,
+    bom: bool,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Sum what agents and providers earned, by day.
+
+    Days are UTC. A payment counts on the day when it was made, and its reversal on the day of the reversal. Gross is
+    what consumers paid, fee the platform's part, net the agent's part.
+    """
+    from meruit.contracts.earnings import to_earnings_report
+    from meruit.contracts.list_csv import EARNINGS_HEADINGS, earnings_rows
+    from meruit.contracts.records import EarningsFilter, sum_earnings
+
+    target = csv_target(csv_file, bom=bom, as_json=as_json)
+    _check_currency(currency)
+    check_span(since, until)
+    with open_records(data, database_url) as store, store.database.reading() as connection:
+        wanted = EarningsFilter(agent_id, provider_id, currency, since, until)
+        found = sum_earnings(connection, tenant, wanted)
+    if target is not None:
+        print_csv(target, EARNINGS_HEADINGS, earnings_rows(found))
+    elif as_json:
+        print_json(to_earnings_report(found).to_json())
+    else:
+        _print_earnings(to_earnings_report(found))
+    return ExitCode.PASSED
+
+
+def _print_earnings(report: "EarningsReport") -> None:
+    days = [
+        (
+            one.day.isoformat(),
+            *(one.provider_id, one.agent_id, one.currency, f"{one.settlements:,}", f"{one.reversals:,}"),
+            *(one.gross, one.fee, one.net),
+        )
+        for one in report.earnings
+    ]
+    totals = [("total", "", "", one.currency, "", "", one.gross, one.fee, one.net) for one in report.totals]
+    headings = ("day (UTC)", "provider", "agent", "currency", "settled", "reversed", "gross", "fee", "net")
+    print_table(headings, [*days, *totals])
 
 
 @ledger.command()

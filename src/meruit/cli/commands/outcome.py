@@ -1,12 +1,21 @@
 """`meruit outcome`: recorded outcomes and the versions of their verdicts."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from meruit.cli.shared.list_options import (
+    check_span,
+    csv_options,
+    csv_target,
+    print_csv,
+    span_options,
+    was_given,
+)
 from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
     ExitCode,
@@ -25,20 +34,25 @@ from meruit.cli.terminal import (
 
 if TYPE_CHECKING:
     from meruit.judge.difference import CriterionDifference
+    from meruit.model.outcome import OutcomeSummary
     from meruit.outcomes.records import OutcomeFilter
+    from meruit.store.paging import ListPage
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
-FILTERS = ("contract_id", "agent_id", "verdict", "criteria_digest")
-VERDICTS = ("pass", "partial", "fail", "inconclusive")
+VERDICTS = ("pass", "partial", "fail", "inconclusive", "error")
+FORMATS = ("jsonl", "csv", "parquet")
 LONGEST_CELL = 60
 
 
 def filter_options(command: _Command) -> _Command:
-    """Add the options that filter outcomes; at most one may be given."""
+    """Add the options that filter outcomes; all that are given must hold."""
     for option in (
+        span_options(),
         click.option("--criteria-digest", metavar="SHA256", help="Filter by the digest of the criteria."),
         click.option("--verdict", type=click.Choice(VERDICTS), help="Filter by verdict."),
+        click.option("--domain", metavar="NAME", help="Filter by domain."),
+        click.option("--consumer-id", metavar="ID", help="Filter by consumer."),
         click.option("--agent-id", metavar="ID", help="Filter by agent."),
         click.option("--contract-id", metavar="ID", help="Filter by contract."),
     ):
@@ -46,15 +60,14 @@ def filter_options(command: _Command) -> _Command:
     return command
 
 
-def build_filter(chosen: dict[str, str | None]) -> "OutcomeFilter | None":
-    """Build the filter; raises UsageError for two at once, because no index serves both."""
-    from meruit.outcomes.records import OutcomeFilter, OutcomeFilterField
+# Any: most filters are text, two are times.
+def build_filter(chosen: "Mapping[str, Any]") -> "OutcomeFilter | None":
+    """Build the filter; None when there is nothing to filter by."""
+    from meruit.outcomes.records import OutcomeFilter
 
-    given = [(name, value) for name in FILTERS if (value := chosen[name]) is not None]
-    if len(given) > 1:
-        names = " and ".join(f"--{name.replace('_', '-')}" for name, _ in given)
-        raise click.UsageError(f"{names} cannot be combined; give one of them")
-    return OutcomeFilter(OutcomeFilterField(given[0][0]), given[0][1]) if given else None
+    check_span(chosen["since"], chosen["until"])
+    given = {name: value for name, value in chosen.items() if value is not None}
+    return OutcomeFilter(**given) if given else None
 
 
 @click.group()
@@ -65,29 +78,46 @@ def outcome() -> None:
 @outcome.command(name="list")
 @filter_options
 @page_options
+@csv_options
 @tenant_option
 @store_options
 @json_option
-def list_outcomes(
+def list_outcomes(  # noqa: PLR0913 - one an option
     *,
     limit: int,
     before: int | None,
+    csv_file: str | None,
+    bom: bool,
     tenant: str,
     data: str | None,
     database_url: str | None,
     as_json: bool,
-    **chosen: str | None,
+    **chosen: Any,
 ) -> int:
-    """List outcomes, newest first."""
+    """List outcomes, newest first.
+
+    Several filters must all hold. --csv writes every outcome that fits unless --limit is given.
+    """
     import msgspec
 
     from meruit.model.access import Scope
-    from meruit.outcomes.records import page
+    from meruit.outcomes.records import OUTCOME_HEADINGS, outcome_cells, page
+    from meruit.store.paging import fill_page, iterate_pages
 
-    wanted = build_filter(chosen)
+    wanted, target = build_filter(chosen), csv_target(csv_file, bom=bom, as_json=as_json)
     with open_records(data, database_url) as store, store.database.reading() as connection:
-        found = page(connection, Scope(tenant), narrowed=wanted, before=before, limit=limit)
-    following = found[-1].seq if len(found) == limit else None
+
+        def read(place: int | None, most: int) -> "ListPage[OutcomeSummary]":
+            return page(connection, Scope(tenant), narrowed=wanted, before=place, limit=most)
+
+        if target is not None and not was_given("limit"):
+            every = (one for several in iterate_pages(read, before) for one in several)
+            print_csv(target, OUTCOME_HEADINGS, map(outcome_cells, every))
+            return ExitCode.PASSED
+        found, following = fill_page(read, before, limit)
+    if target is not None:
+        print_csv(target, OUTCOME_HEADINGS, map(outcome_cells, found))
+        return ExitCode.PASSED
     if as_json:
         print_json(msgspec.json.encode({"outcomes": found, "next": following}))
         return ExitCode.PASSED
@@ -235,44 +265,44 @@ def _truncate(text: str) -> str:
     "--output",
     "target",
     metavar="FILE",
-    required=True,
-    help="File to write, FILE.jsonl or FILE.parquet; - is stdout.",
+    help="File to write, FILE.jsonl, FILE.csv or FILE.parquet; - is stdout.",
 )
-@click.option(
-    "--format", "kind", type=click.Choice(("jsonl", "parquet")), help="File format (default: by the file's name)."
-)
+@click.option("--format", "kind", type=click.Choice(FORMATS), help="File format (default: by the file's name).")
+@csv_options
 @click.option("--all-versions", is_flag=True, help="Export every version of the verdict, not only the latest.")
 @filter_options
 @tenant_option
 @store_options
 @json_option
-def export(
+def export(  # noqa: PLR0913 - one an option
     *,
-    target: str,
+    target: str | None,
     kind: str | None,
+    csv_file: str | None,
+    bom: bool,
     all_versions: bool,
     tenant: str,
     data: str | None,
     database_url: str | None,
     as_json: bool,
-    **chosen: str | None,
+    **chosen: Any,
 ) -> int:
     """Export outcomes to a file for training and analysis.
 
-    The file appears when it is complete.
+    The file appears when it is complete. --csv FILE is short for -o FILE --format csv.
     """
     import msgspec
 
     from meruit.model.access import Scope
-    from meruit.outcomes.export import atomic_file, export_jsonl, export_parquet
+    from meruit.outcomes.export import atomic_file
 
     wanted = build_filter(chosen)
-    kind = kind or ("jsonl" if target == "-" else Path(target).suffix[1:])
-    if kind not in ("jsonl", "parquet"):
-        raise click.UsageError(f"{target} ends neither in .jsonl nor in .parquet; add --format")
-    if target == "-" and (kind != "jsonl" or as_json):
-        raise click.UsageError("stdout takes JSONL only, without --json; give -o a file")
-    write = export_jsonl if kind == "jsonl" else export_parquet
+    target, kind = _export_target(target, kind, csv_file)
+    if target == "-" and (kind == "parquet" or as_json):
+        raise click.UsageError("stdout takes JSONL and CSV only, without --json; give -o a file")
+    if bom and kind != "csv":
+        raise click.UsageError("--bom needs CSV")
+    write = _writer(kind, bom=bom)
     with open_records(data, database_url) as store, show_progress("exporting") as progress:
         if target == "-":
             written = write(store, Scope(tenant), wanted, sys.stdout.buffer, progress, every_version=all_versions)
@@ -285,6 +315,34 @@ def export(
     else:
         note(f"{written:,} records written to {'standard output' if target == '-' else target}")
     return ExitCode.PASSED
+
+
+def _export_target(target: str | None, kind: str | None, csv_file: str | None) -> tuple[str, str]:
+    """The file and its format; raises UsageError when the options leave it open or contradict each other."""
+    if csv_file is not None:
+        if target is not None or kind not in (None, "csv"):
+            raise click.UsageError("--csv names the file and the format; leave -o and --format out")
+        return csv_file, "csv"
+    if target is None:
+        raise click.UsageError("name the file with -o FILE, or with --csv [FILE]")
+    kind = kind or ("jsonl" if target == "-" else Path(target).suffix[1:])
+    if kind not in FORMATS:
+        raise click.UsageError(f"{target} ends in none of .jsonl, .csv and .parquet; add --format")
+    return target, kind
+
+
+# Any: the three writers take the same arguments.
+def _writer(kind: str, *, bom: bool) -> Callable[..., int]:
+    from meruit.outcomes.export import export_jsonl, export_parquet
+    from meruit.outcomes.export_csv import export_csv
+
+    match kind:
+        case "csv":
+            return partial(export_csv, bom=bom)
+        case "parquet":
+            return export_parquet
+        case _:
+            return export_jsonl
 
 
 @outcome.command()

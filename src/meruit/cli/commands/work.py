@@ -1,10 +1,12 @@
 """`meruit work`: work that is offered to agents, with its criteria and terms."""
 
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from meruit.cli.shared.list_options import check_span, span_options
 from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
     ExitCode,
@@ -26,6 +28,7 @@ from meruit.cli.terminal import (
 
 if TYPE_CHECKING:
     from meruit.contracts.records import WorkView
+    from meruit.model.contract import WorkSubmission
     from meruit.model.criterion import SuccessCriterion
 
 
@@ -36,6 +39,13 @@ def work() -> None:
 
 @work.command()
 @click.argument("file", metavar="WORK.yaml")
+@click.option(
+    "--accept-finding",
+    "accepted",
+    metavar="CODE",
+    multiple=True,
+    help="Publish despite a proven error with this code, such as never_met; recorded. May be repeated.",
+)
 @tenant_option
 @store_options
 @config_option
@@ -44,6 +54,7 @@ def work() -> None:
 def submit(
     *,
     file: str,
+    accepted: tuple[str, ...],
     tenant: str,
     data: str | None,
     database_url: str | None,
@@ -54,13 +65,16 @@ def submit(
     """Publish work and print its id; - is stdin.
 
     Criteria that an agent passes by doing nothing are refused, unless accept_null_agent in the file gives a reason.
+    Criteria that are proven wrong are refused with the codes of the findings, unless --accept-finding, or
+    accept_findings in the file, names the codes.
     """
     # Imported here so that --help is quick.
     from meruit.app import build_engine
     from meruit.cli.shared.contracts import command_line_actor, open_marketplace
     from meruit.config import Settings
     from meruit.contracts.records import to_work_view as view
-    from meruit.documents.authoring import parse_work
+    from meruit.documents.authoring import locate_problems, parse_work
+    from meruit.errors import BrokenCriteria
     from meruit.files import read_bytes
     from meruit.verify.faults import examine_with
 
@@ -68,41 +82,79 @@ def submit(
     actor, settings = command_line_actor(tenant), Settings.load(config)
     engine = build_engine(settings, allow_python_full=allow_python_full)
     # Validated before the first write.
+    content, name = read_bytes(file), "standard input" if file == "-" else file
     submission = parse_work(
-        read_bytes(file),
-        "standard input" if file == "-" else file,
+        content,
+        name,
         known_metrics=engine.catalogue.names(),
         max_criteria=settings.verification.max_criteria_per_task,
         examine=examine_with(engine.catalogue),
     )
+    submission = _accept(submission, accepted)
     with open_marketplace(StoreAddress(data, database_url, tenant), settings, engine, make=True) as market:
-        made = market.store.recorder.write(market.publish(actor, submission))
+        try:
+            ready = market.publish(actor, submission)
+        except BrokenCriteria as refused:
+            raise BrokenCriteria(name, locate_problems(content, name, refused.problems)) from None
+        made = market.store.recorder.write(ready)
     if as_json:
         print_json(view(made, submission.input_for_judge()).to_json())
         return ExitCode.PASSED
     if submission.accept_null_agent is not None:
         note(f"an agent that does nothing may pass: {submission.accept_null_agent}")
+    if ready.findings:
+        note(f"published despite {', '.join(ready.findings)}, as accepted; this is recorded with the work")
     note(f"`meruit contract award {made.id} --agent-id …` awards it to an agent")
     say(made.id)
     return ExitCode.PASSED
 
 
+def _accept(submission: "WorkSubmission", codes: tuple[str, ...]) -> "WorkSubmission":
+    """Add the findings that the command line accepts to those of the file."""
+    from meruit.model.contract import FINDING_CODE, MAX_FINDINGS
+
+    wrong = next((code for code in codes if re.fullmatch(FINDING_CODE, code) is None), None)
+    if wrong is not None or len(codes) > MAX_FINDINGS:
+        raise click.BadParameter("must be the code of a finding, such as never_met", param_hint="--accept-finding")
+    every = tuple(dict.fromkeys([*submission.accept_findings, *codes]))
+    return submission.model_copy(update={"accept_findings": every})
+
+
 @work.command(name="list")
+@click.option("--consumer-id", metavar="ID", help="Filter by consumer.")
+@span_options()
 @page_options
 @tenant_option
 @store_options
 @json_option
 def list_work(
-    *, limit: int, before: int | None, tenant: str, data: str | None, database_url: str | None, as_json: bool
+    *,
+    limit: int,
+    before: int | None,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+    **chosen: Any,
 ) -> int:
-    """List published work, newest first."""
+    """List published work, newest first.
+
+    Several filters must all hold.
+    """
     import msgspec
 
     from meruit.contracts import records as works
+    from meruit.store.paging import ListPage, fill_page
 
+    check_span(chosen["since"], chosen["until"])
+    wanted = works.WorkFilter(**chosen)
     with open_records(data, database_url) as store, store.database.reading() as connection:
-        found = [works.to_work_view(one) for one in works.page_work(connection, tenant, before=before, limit=limit)]
-    following = found[-1].seq if len(found) == limit else None
+
+        def read(place: int | None, most: int) -> ListPage[works.WorkView]:
+            page = works.page_work(connection, tenant, wanted=wanted, before=place, limit=most)
+            return page.convert(works.to_work_view)
+
+        found, following = fill_page(read, before, limit)
     if as_json:
         print_json(msgspec.json.encode({"works": found, "next": following}))
         return ExitCode.PASSED
@@ -173,6 +225,7 @@ def _labels(view: "WorkView") -> Iterator[tuple[str, str]]:
         "canaries": str(len(view.canaries)) if view.canaries else None,
         "impossible": "planted: no honest agent can pass it" if view.impossible else None,
         "null agent": view.accept_null_agent,
+        "accepted": ", ".join(view.accept_findings) or None,
         "criteria": view.criteria_digest,
     }
     yield from ((name, value) for name, value in facts.items() if value is not None)

@@ -3,6 +3,7 @@
 Read in this order:
 
 - open_store.py, engine.py - open the store; load settings, criteria and the engine
+- list_options.py - the options of lists: a span of time, CSV
 - record_outcome.py - verify and record
 - contracts.py - act on contracts and print them
 - usage_files.py - read and write metrics.json and runs_manifest.json

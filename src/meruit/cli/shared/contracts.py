@@ -1,26 +1,41 @@
 """Work of the contract commands: the actor, the marketplace, transitions, and printing."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import click
 import msgspec
+from sqlalchemy import Connection
 
 from meruit.app import build_marketplace, open_store
+from meruit.cli.shared.list_options import ListRequest, print_csv
 from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import ExitCode, StoreAddress, escape_control_characters, note, print_json, print_table
-from meruit.cli.views.contract import amount, print_contract_state
+from meruit.cli.views.contract import amount, describe_money, print_contract_state, print_hold_evidence
 from meruit.config import Settings, location_of
+from meruit.contracts.list_csv import CONTRACT_HEADINGS, HOLD_HEADINGS, contract_rows, hold_rows
 from meruit.contracts.marketplace import Marketplace
-from meruit.contracts.records import Actor, ContractFilterValue, ContractRequest, ContractSnapshot, load_snapshots, page
+from meruit.contracts.records import (
+    Actor,
+    ContractFilter,
+    ContractRequest,
+    ContractSnapshot,
+    HoldKind,
+    load_snapshots,
+    page,
+    page_holds,
+    titles_of,
+)
 from meruit.contracts.records import to_contract_view as view
 from meruit.contracts.transitions import VoidContract
+from meruit.documents.csv_table import Cell
 from meruit.errors import MeruitError
 from meruit.model.access import Scope
 from meruit.model.outcome import MAX_LABEL
 from meruit.outcomes.service import Registrar
 from meruit.store.keys import TENANT
+from meruit.store.paging import ListPage, fill_page, iterate_pages
 from meruit.store.recorder import Write
 from meruit.store.store import Store
 from meruit.verify.engine import VerificationEngine
@@ -104,17 +119,55 @@ def parse_claims(file: str, claimed: Mapping[str, Any]) -> dict[str, float]:
     return dict(claimed)
 
 
-def page_of(
-    place: StoreAddress, wanted: ContractFilterValue | None, before: int | None, limit: int
-) -> list[ContractSnapshot]:
-    """Contracts with their verdicts and bills, newest first."""
+def list_contracts(place: StoreAddress, wanted: ContractFilter, asked: ListRequest) -> None:
+    """Print contracts with their verdicts and bills, newest first."""
+
+    def read(connection: Connection, before: int | None, limit: int) -> ListPage[ContractSnapshot]:
+        found, following = page(connection, Scope(place.tenant), wanted=wanted, before=before, limit=limit)
+        return ListPage(load_snapshots(connection, place.tenant, found), following)
+
+    _print_list(place, asked, read, _print_contracts, (CONTRACT_HEADINGS, contract_rows))
+
+
+def list_holds(place: StoreAddress, wanted: ContractFilter, kind: HoldKind | None, asked: ListRequest) -> None:
+    """Print held and disputed contracts, newest first."""
+
+    def read(connection: Connection, before: int | None, limit: int) -> ListPage[ContractSnapshot]:
+        return page_holds(connection, Scope(place.tenant), kind=kind, wanted=wanted, before=before, limit=limit)
+
+    _print_list(place, asked, read, _print_holds, (HOLD_HEADINGS, hold_rows))
+
+
+def _print_list(
+    place: StoreAddress,
+    asked: ListRequest,
+    read: Callable[[Connection, int | None, int], ListPage[ContractSnapshot]],
+    show: Callable[[ListPage[ContractSnapshot], bool], None],
+    csv: tuple[Sequence[str], Callable[[Iterable[ContractSnapshot], Mapping[str, str]], Iterable[Sequence[Cell]]]],
+) -> None:
+    """Print a page of contracts as a table, JSON or CSV; CSV without a limit has all of them."""
+    headings, rows = csv
+    titles: dict[str, str] = {}
     with open_records(place.data, place.database_url) as store, store.database.reading() as connection:
-        found = page(connection, Scope(place.tenant), wanted=wanted, before=before, limit=limit)
-        return load_snapshots(connection, place.tenant, found)
+
+        def entitle(found: Iterable[list[ContractSnapshot]]) -> Iterator[ContractSnapshot]:
+            for several in found:
+                titles.clear()
+                titles.update(titles_of(connection, place.tenant, {one.contract.work_id for one in several}))
+                yield from several
+
+        if asked.csv is not None and asked.everything:
+            pages = iterate_pages(lambda before, limit: read(connection, before, limit), asked.before)
+            print_csv(asked.csv, headings, rows(entitle(pages), titles))
+            return
+        found = fill_page(lambda before, limit: read(connection, before, limit), asked.before, asked.limit)
+        if asked.csv is not None:
+            print_csv(asked.csv, headings, rows(entitle([found.entries]), titles))
+            return
+    show(found, asked.as_json)
 
 
-def print_page(found: Sequence[ContractSnapshot], limit: int, *, as_json: bool) -> None:
-    """Print a list of contracts."""
+def _print_contracts(found: ListPage[ContractSnapshot], as_json: bool) -> None:  # noqa: FBT001 - the one choice
     headings = ("contract", "awarded (UTC)", "agent", "consumer", "state", "verdict", "paid")
     rows = [
         (
@@ -126,38 +179,46 @@ def print_page(found: Sequence[ContractSnapshot], limit: int, *, as_json: bool) 
             "–" if one.judgement is None or one.judgement.result is None else str(one.judgement.result.verdict),
             "–" if one.bill is None else amount(one.bill.total, one.bill.currency),
         )
-        for one in found
+        for one in found.entries
     ]
-    _print_contract_page(found, limit, (headings, rows), as_json=as_json)
+    _print_contract_page(found, (headings, rows), as_json=as_json)
 
 
-def print_holds(found: Sequence[ContractSnapshot], limit: int, *, as_json: bool) -> None:
-    """Print a list of held contracts."""
-    headings = ("contract", "completed (UTC)", "agent", "held", "why")
+def _print_holds(found: ListPage[ContractSnapshot], as_json: bool) -> None:  # noqa: FBT001 - the one choice
+    headings = ("contract", "state", "since (UTC)", "by", "agent", "amount", "why")
     rows = [
         (
             one.contract.id,
-            "–" if one.contract.completed_at is None else one.contract.completed_at.strftime("%Y-%m-%d %H:%M:%S"),
+            str(hold.kind),
+            hold.since.strftime("%Y-%m-%d %H:%M:%S"),
+            hold.by or "–",
             one.contract.agent_id,
-            amount(one.contract.hold_micros, one.contract.currency),
-            one.contract.hold_reason,
+            describe_money(one.contract),
+            hold.reason,
         )
-        for one in found
+        for one in found.entries
+        if (hold := one.on_hold) is not None
     ]
-    _print_contract_page(found, limit, (headings, rows), as_json=as_json)
+    _print_contract_page(found, (headings, rows), as_json=as_json)
+
+
+def print_hold(found: ContractSnapshot, *, as_json: bool) -> None:
+    """Print why a contract waits, with the evidence."""
+    if as_json:
+        print_json(view(found).to_json())
+        return
+    print_hold_evidence(found)
 
 
 def _print_contract_page(
-    found: Sequence[ContractSnapshot],
-    limit: int,
+    found: ListPage[ContractSnapshot],
     shown: tuple[Sequence[str], Sequence[Sequence[str]]],
     *,
     as_json: bool,
 ) -> None:
-    following = found[-1].contract.seq if len(found) == limit else None
     if as_json:
-        print_json(msgspec.json.encode({"contracts": [view(one) for one in found], "next": following}))
+        print_json(msgspec.json.encode({"contracts": [view(one) for one in found.entries], "next": found.next}))
         return
     print_table(*shown)
-    if following is not None:
-        note(f"next page: --before {following}")
+    if found.next is not None:
+        note(f"next page: --before {found.next}")

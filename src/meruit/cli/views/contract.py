@@ -1,6 +1,7 @@
 """A contract and its bill as text."""
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 from meruit.cli.terminal import escape_control_characters, print_table, say
 from meruit.model.contract import ContractState, Escrow
@@ -54,6 +55,55 @@ def _describe_escrow(contract: "Contract") -> str:
             return f"{amount(contract.total_micros, contract.currency)} paid"
         case Escrow.RELEASED:
             return f"{held} returned to {contract.consumer_id}"
+
+
+def describe_money(contract: "Contract") -> str:
+    """What is held or was paid, in a few characters."""
+    if contract.escrow is Escrow.PAID:
+        return f"{amount(contract.total_micros, contract.currency)} paid"
+    return f"{amount(contract.hold_micros, contract.currency)} held"
+
+
+def print_hold_evidence(found: "ContractSnapshot") -> None:
+    """Print why a contract waits: who stopped it, when, every reason, what it rests on, and what to do next."""
+    contract, hold = found.contract, found.on_hold
+    assert hold is not None  # noqa: S101 - only contracts that wait are shown
+    labels = {
+        "contract": contract.id,
+        "work": contract.work_id,
+        "agent": contract.agent_id,
+        "consumer": contract.consumer_id,
+        "outcome": contract.outcome_id,
+        "state": str(hold.kind),
+        "since": hold.since.isoformat(timespec="seconds"),
+        "by": hold.by,
+        "amount": describe_money(contract),
+        "reason": hold.reason,
+        "next": next_step(contract),
+    }
+    for name, value in labels.items():
+        if value is not None:
+            say(f"{name:12}{escape_control_characters(value)}")
+    for reason in hold.reasons or ():
+        say()
+        named = f" ({', '.join(reason.about)})" if reason.about else ""
+        say(escape_control_characters(f"{reason.code}{named}: {reason.message}"))
+        for name, value in reason.evidence.items():
+            say(f"  {escape_control_characters(f'{name}: {_as_text(value)}')}")
+
+
+def next_step(contract: "Contract") -> str:
+    """The commands that end the wait of a contract."""
+    if contract.state is ContractState.DISPUTED:
+        return f"meruit contract resolve {contract.id} --decision uphold|reverse|void|adjust --reason …"
+    return f"meruit holds release {contract.id} --reason … or meruit holds void {contract.id} --reason …"
+
+
+# Any: evidence is numbers, names and lists of them.
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return ", ".join(map(_as_text, value)) if isinstance(value, list) else json.dumps(value, default=str)
 
 
 def is_held(contract: "Contract") -> bool:

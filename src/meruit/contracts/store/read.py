@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection, Select, select
 
+from meruit.contracts.hold_evidence import HoldView
+from meruit.contracts.latency import find_latency_basis, times_of
 from meruit.errors import NotFound
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical, from_canonical
-from meruit.model.contract import AgentContract, Contract, ContractState, Escrow, Terms
+from meruit.model.contract import AgentContract, Contract, ContractState, Escrow, LatencyBasis, Terms
 from meruit.model.money import Bill, as_micros
 from meruit.model.numbers import Number, in_units
 from meruit.model.record import Record
@@ -20,30 +21,33 @@ from meruit.model.time import from_micros, to_micros
 from meruit.model.verdict import GovernanceStatus, Verdict, VerificationResult
 from meruit.outcomes.records import result_from
 from meruit.store import tables
-from meruit.store.database import MAX_PAGE
+from meruit.store.paging import ListFilter, ListPage, read_page
 
 OPERATION_ORDER = (
-    *("award", "start", "complete", "dispute", "resolve", "release", "reverse", "void", "settle", "expire"),
+    *("award", "read", "start", "complete", "dispute", "resolve", "release", "reverse", "void", "settle", "expire"),
 )
 """The order of operations that one request makes at the same time."""
-TIMESTAMP_COLUMNS = frozenset({"awarded_at", "expires_at", "started_at", "completed_at", "settled_at"})
+TIMESTAMP_COLUMNS = frozenset({"awarded_at", "expires_at", "input_read_at", "started_at", "completed_at", "settled_at"})
+INDEXED = ("agent_id", "consumer_id", "provider_id", "work_id", "state")
+"""Filters with an index of their own."""
+UNINDEXED = ("domain", "currency")
 COLUMNS = tuple(column.name for column in tables.contracts.columns if column.name != "tenant")
 
 
-class ContractFilter(StrEnum):
-    """The fields by which a list can be filtered; each has an index."""
+class ContractFilter(Record, frozen=True):
+    """The filters of a list of contracts; those that are given must all hold."""
 
-    AGENT = "agent_id"
-    CONSUMER = "consumer_id"
-    WORK = "work_id"
-    STATE = "state"
-
-
-class ContractFilterValue(NamedTuple):
-    """One filter and its value."""
-
-    by: ContractFilter
-    value: str
+    agent_id: str | None = None
+    consumer_id: str | None = None
+    work_id: str | None = None
+    state: str | None = None
+    provider_id: str | None = None
+    domain: str | None = None
+    currency: str | None = None
+    since: datetime | None = None
+    """Awarded at this time or later."""
+    until: datetime | None = None
+    """Awarded before this time."""
 
 
 class ContractJudgement(NamedTuple):
@@ -72,6 +76,8 @@ class ContractSnapshot(NamedTuple):
     """The bill of the live settlement."""
     history: tuple[ContractTransitionView, ...] | None = None
     """None where it was not requested."""
+    on_hold: HoldView | None = None
+    """Who stopped it, when and why; None where that was not requested, or where it does not wait for a person."""
 
 
 class JudgementView(Record, frozen=True):
@@ -136,8 +142,16 @@ class ContractView(Record, frozen=True):
     """Why the contract is held; empty when it is not."""
     outcome: JudgementView | None
     settlement: SettlementView | None
+    provider_id: str | None = None
+    """Who runs the agent, where that was named at the award."""
     history: list[ContractTransitionView] | None = None
     """Its operations, oldest first; only where one contract is read."""
+    on_hold: HoldView | None = None
+    """Who stopped it, when and why; only in lists of holds, and where one contract is read."""
+    input_read_at: datetime | None = None
+    """When the agent was first given the input."""
+    latency_basis: LatencyBasis | None = None
+    """From when the agent's time counts, where the agent itself hands in the output."""
 
 
 def terms_body(terms: Terms) -> bytes:
@@ -229,18 +243,26 @@ def page(
     connection: Connection,
     scope: Scope,
     *,
-    wanted: ContractFilterValue | None = None,
+    wanted: ContractFilter | None = None,
     before: int | None = None,
     limit: int = 50,
-) -> list[Contract]:
-    """A page of contracts, newest first; `before` is the cursor, the `seq` of the last one seen."""
-    query = visible(scope)
-    if wanted is not None:
-        query = query.where(tables.contracts.c[wanted.by.value] == wanted.value)
-    if before is not None:
-        query = query.where(tables.contracts.c.seq < before)
-    query = query.order_by(tables.contracts.c.seq.desc()).limit(min(limit, MAX_PAGE))
-    return [contract_from(row) for row in connection.execute(query)]
+) -> ListPage[Contract]:
+    """A page of contracts, newest first; `before` is the `next` of the page before."""
+    wanted = wanted or ContractFilter()
+    if scope.only_own:
+        # A scope without an agent id matches no contract: no recorded agent id is empty.
+        own = scope.agent_id or ""
+        if wanted.agent_id not in (None, own):
+            return ListPage([], None)
+        wanted = msgspec.structs.replace(wanted, agent_id=own)
+    given = {name: value for name in (*INDEXED, *UNINDEXED) if (value := getattr(wanted, name)) is not None}
+    filters = ListFilter(
+        {name: value for name, value in given.items() if name in INDEXED},
+        *("awarded_at", wanted.since, wanted.until),
+        unindexed={name: value for name, value in given.items() if name in UNINDEXED},
+    )
+    found = read_page(connection, tables.contracts, scope.tenant, filters, before=before, limit=limit)
+    return found.convert(contract_from)
 
 
 def load_snapshots(connection: Connection, tenant: str, contracts: Sequence[Contract]) -> list[ContractSnapshot]:
@@ -324,7 +346,11 @@ def to_contract_view(standing: ContractSnapshot) -> ContractView:
         settlement=None
         if standing.bill is None
         else to_settlement_view(standing.bill, contract.settlement, contract.version),
+        provider_id=contract.provider_id,
         history=None if standing.history is None else [*standing.history],
+        on_hold=standing.on_hold,
+        input_read_at=contract.input_read_at,
+        latency_basis=latency_basis_of(contract),
     )
 
 
@@ -350,7 +376,15 @@ def to_agent_contract(standing: ContractSnapshot) -> AgentContract:
         total=None if bill is None else in_units(bill.total),
         fee=None if bill is None else in_units(bill.fee),
         payout=None if bill is None else in_units(bill.payout),
+        started_at=contract.started_at,
+        input_read_at=contract.input_read_at,
+        latency_basis=latency_basis_of(contract),
     )
+
+
+def latency_basis_of(contract: Contract) -> LatencyBasis:
+    """From when the agent's time counts on a contract."""
+    return find_latency_basis(times_of(contract), terms_of(contract).latency_from)
 
 
 def _to_judgement_view(standing: ContractSnapshot) -> JudgementView | None:

@@ -1,6 +1,6 @@
 """Published work: write and read it, and the views for consumers and agents."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from meruit.model.work import PRIVATE_INPUTS
 from meruit.outcomes.records import commit_criteria, criteria_body
 from meruit.store import tables
 from meruit.store.blobs import BlobStore, EvidencePart
-from meruit.store.database import MAX_PAGE
+from meruit.store.paging import ListFilter, ListPage, read_page
 from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
 
@@ -56,6 +56,22 @@ class WorkRow(NamedTuple):
 _WORKS = Rows[WorkRow]("work")
 
 
+class WorkFilter(Record, frozen=True):
+    """The filters of a list of work; those that are given must all hold."""
+
+    consumer_id: str | None = None
+    since: datetime | None = None
+    """Published at this time or later."""
+    until: datetime | None = None
+    """Published before this time."""
+
+
+class _Titled(msgspec.Struct):
+    """The title of stored work."""
+
+    title: str
+
+
 class WorkView(Record, frozen=True):
     """Work as consumers and auditors see it."""
 
@@ -74,6 +90,8 @@ class WorkView(Record, frozen=True):
     impossible: bool
     canaries: list[str]
     accept_null_agent: str | None
+    accept_findings: list[str]
+    """Codes of proven errors that the publisher insists on."""
     success_criteria: dict[str, Any] | None = None
     """Only where one work is read; lists leave it out."""
     input: dict[str, Any] | None = None
@@ -92,6 +110,8 @@ class SubmitWork(NamedTuple):
     criteria: bytes | None
     digest: str | None
     has_cpa: bool
+    findings: tuple[str, ...] = ()
+    """Codes of the proven errors that were found, and accepted."""
 
     def __call__(self, writing: WriteTransaction) -> WorkRow:
         """Record the work; its criteria are committed to in the log before any output is judged by them."""
@@ -108,6 +128,7 @@ class SubmitWork(NamedTuple):
                 "consumer_id": consumer,
                 "criteria_digest": self.digest,
                 "null_agent_accepted": self.submission.accept_null_agent,
+                "findings_accepted": [*self.findings],
             },
         )
         body = work_body(self.submission)
@@ -170,13 +191,29 @@ def find_visible(connection: Connection, scope: Scope, work_id: str) -> WorkRow:
     return find(connection, scope.tenant, work_id)
 
 
-def page(connection: Connection, tenant: str, *, before: int | None = None, limit: int = 50) -> list[WorkRow]:
-    """The newest first, without their criteria."""
-    query = select(tables.works).where(tables.works.c.tenant == tenant)
-    if before is not None:
-        query = query.where(tables.works.c.seq < before)
-    rows = connection.execute(query.order_by(tables.works.c.seq.desc()).limit(min(limit, MAX_PAGE)))
-    return [_work_from_row(row, None) for row in rows]
+def page(
+    connection: Connection,
+    tenant: str,
+    *,
+    wanted: WorkFilter | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> ListPage[WorkRow]:
+    """The newest first, without their criteria; `before` is the `next` of the page before."""
+    asked = wanted or WorkFilter()
+    consumer = {} if asked.consumer_id is None else {"consumer_id": asked.consumer_id}
+    filters = ListFilter(consumer, "created_at", asked.since, asked.until)
+    found = read_page(connection, tables.works, tenant, filters, before=before, limit=limit)
+    return found.convert(lambda row: _work_from_row(row, None))
+
+
+def titles_of(connection: Connection, tenant: str, work_ids: Iterable[str]) -> dict[str, str]:
+    """The titles of some works, by their ids."""
+    query = select(tables.works.c.id, tables.works.c.body).where(
+        tables.works.c.tenant == tenant, tables.works.c.id.in_(sorted(work_ids))
+    )
+    # Only the title is decoded: a list may name very many works.
+    return {row.id: msgspec.json.decode(row.body, type=_Titled).title for row in connection.execute(query)}
 
 
 def input_of(connection: Connection, tenant: str, work: WorkRow, shelf: BlobStore) -> dict[str, Any]:
@@ -205,6 +242,7 @@ def to_work_view(work: WorkRow, given: Mapping[str, Any] | None = None) -> WorkV
         impossible=submission.impossible,
         canaries=[*submission.canaries],
         accept_null_agent=submission.accept_null_agent,
+        accept_findings=[*submission.accept_findings],
         success_criteria=criteria,
         input=None if given is None else dict(given),
         private=sorted(work.private),
@@ -225,6 +263,7 @@ def to_agent_work(work: WorkRow, given: Mapping[str, Any]) -> AgentWork:
         cpc_rate=None if terms.cpc_rate is None else in_units(as_micros(terms.cpc_rate)),
         dispute_window_hours=terms.dispute_window_hours,
         deadline_hours=terms.deadline_hours,
+        latency_from=terms.latency_from,
     )
 
 

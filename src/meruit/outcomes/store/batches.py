@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
 from meruit.errors import StoreError
 from meruit.model.access import Scope
 from meruit.model.outcome import OutcomeSummary
-from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork, forward, page
+from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork, fitting, forward
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
 
@@ -41,18 +41,19 @@ class _WorkAddresses(NamedTuple):
 
 def end_of(connection: Connection, scope: Scope, narrowed: OutcomeFilter | None) -> int:
     """The place of the newest outcome there is now; 0 when there is none."""
-    newest = page(connection, scope, narrowed=narrowed, limit=1)
-    return newest[0].seq if newest else 0
+    query = select(func.max(tables.outcomes.c.seq)).where(*_inside(scope), *fitting(narrowed))
+    return int(connection.execute(query).scalar() or 0)
 
 
 def count(connection: Connection, scope: Scope, narrowed: OutcomeFilter | None, end: int) -> int:
     """How many outcomes there are up to that place."""
-    query = select(func.count()).where(tables.outcomes.c.tenant == scope.tenant, tables.outcomes.c.seq <= end)
-    if scope.only_own:
-        query = query.where(tables.outcomes.c.agent_id == (scope.agent_id or ""))
-    if narrowed is not None:
-        query = query.where(tables.outcomes.c[narrowed.by.value] == narrowed.value)
+    query = select(func.count()).where(*_inside(scope), tables.outcomes.c.seq <= end, *fitting(narrowed))
     return int(connection.execute(query).scalar_one())
+
+
+def _inside(scope: Scope) -> list[ColumnElement[bool]]:
+    of = tables.outcomes.c
+    return [of.tenant == scope.tenant, *([of.agent_id == (scope.agent_id or "")] if scope.only_own else [])]
 
 
 def next_page(

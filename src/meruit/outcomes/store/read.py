@@ -1,11 +1,11 @@
 """Reading outcomes: pages by their place, one by its id, its versions, and what it rests on."""
 
-from collections.abc import Sequence
-from enum import StrEnum
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import ColumnElement, Connection, Select, select
 
 from meruit.errors import NotFound
 from meruit.model.access import Scope
@@ -14,28 +14,33 @@ from meruit.model.criterion import SuccessCriteria
 from meruit.model.money import Bill
 from meruit.model.numbers import in_units
 from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, VerdictVersion
-from meruit.model.time import from_micros
+from meruit.model.record import Record
+from meruit.model.time import from_micros, to_micros
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.outcomes.store.write import result_from
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
 from meruit.store.database import MAX_PAGE
+from meruit.store.paging import ListFilter, ListPage, read_page
+
+INDEXED = ("contract_id", "agent_id", "verdict", "criteria_digest")
+"""Filters with an index of their own."""
+UNINDEXED = ("consumer_id", "domain")
 
 
-class OutcomeFilterField(StrEnum):
-    """By what a list can be narrowed; each has an index, so that no list grows slow with the table."""
+class OutcomeFilter(Record, frozen=True):
+    """The filters of a list of outcomes; those that are given must all hold."""
 
-    CONTRACT = "contract_id"
-    AGENT = "agent_id"
-    VERDICT = "verdict"
-    CRITERIA = "criteria_digest"
-
-
-class OutcomeFilter(NamedTuple):
-    """One filter and its value."""
-
-    by: OutcomeFilterField
-    value: str
+    contract_id: str | None = None
+    agent_id: str | None = None
+    consumer_id: str | None = None
+    domain: str | None = None
+    verdict: str | None = None
+    criteria_digest: str | None = None
+    since: datetime | None = None
+    """Recorded at this time or later."""
+    until: datetime | None = None
+    """Recorded before this time."""
 
 
 class OutcomeWork(NamedTuple):
@@ -65,15 +70,22 @@ def page(
     narrowed: OutcomeFilter | None = None,
     before: int | None = None,
     limit: int = 50,
-) -> list[OutcomeSummary]:
-    """The newest first; `before` is the place of the last one already seen."""
-    query = _visible(scope)
-    if narrowed is not None:
-        query = query.where(tables.outcomes.c[narrowed.by.value] == narrowed.value)
-    if before is not None:
-        query = query.where(tables.outcomes.c.seq < before)
-    query = query.order_by(tables.outcomes.c.seq.desc()).limit(min(limit, MAX_PAGE))
-    return [_summary(row) for row in connection.execute(query)]
+) -> ListPage[OutcomeSummary]:
+    """The newest first; `before` is the `next` of the page before."""
+    wanted = narrowed or OutcomeFilter()
+    if scope.only_own:
+        if wanted.agent_id not in (None, scope.agent_id):
+            return ListPage([], None)
+        wanted = msgspec.structs.replace(wanted, agent_id=_text(scope.agent_id))
+    filters = ListFilter(
+        _given(wanted, INDEXED), "created_at", wanted.since, wanted.until, unindexed=_given(wanted, UNINDEXED)
+    )
+    found = read_page(connection, tables.outcomes, scope.tenant, filters, before=before, limit=limit)
+    return found.convert(_summary)
+
+
+def _given(wanted: OutcomeFilter, names: Sequence[str]) -> dict[str, str]:
+    return {name: value for name in names if (value := getattr(wanted, name)) is not None}
 
 
 def forward(
@@ -85,10 +97,19 @@ def forward(
     limit: int = MAX_PAGE,
 ) -> list[OutcomeSummary]:
     """The oldest first, for work that goes through all of them."""
-    query = _visible(scope).where(tables.outcomes.c.seq > after)
-    if narrowed is not None:
-        query = query.where(tables.outcomes.c[narrowed.by.value] == narrowed.value)
+    query = _visible(scope).where(tables.outcomes.c.seq > after, *fitting(narrowed))
     return [_summary(row) for row in connection.execute(query.order_by(tables.outcomes.c.seq).limit(limit))]
+
+
+def fitting(narrowed: OutcomeFilter | None) -> Iterator[ColumnElement[bool]]:
+    """The conditions of a filter."""
+    wanted, of = narrowed or OutcomeFilter(), tables.outcomes.c
+    for name, value in _given(wanted, (*INDEXED, *UNINDEXED)).items():
+        yield of[name] == value
+    if wanted.since is not None:
+        yield of.created_at >= to_micros(wanted.since)
+    if wanted.until is not None:
+        yield of.created_at < to_micros(wanted.until)
 
 
 def summary(connection: Connection, scope: Scope, outcome_id: str) -> OutcomeSummary:
@@ -173,6 +194,7 @@ def full_record(
     found = summary(connection, scope, outcome_id)
     verdict = version(connection, scope, outcome_id, found.version if number is None else number)
     work = evidence(connection, scope, outcome_id, shelf)
+    bill = live_bills(connection, scope.tenant, [found.contract_id]).get((found.contract_id, verdict.version))
     return OutcomeRecord(
         id=found.id,
         contract_id=found.contract_id,
@@ -182,7 +204,7 @@ def full_record(
         success_criteria=criteria_from(criteria_body(connection, scope.tenant, verdict.criteria_digest)),
         verification_result=verdict.result,
         execution_metadata=_decode_part(work.metadata),
-        billing_impact=_billing_of(connection, scope.tenant, found, verdict),
+        billing_impact=billing_impact(bill, *_money_of(verdict.result)),
         created_at=found.created_at,
         version=verdict.version,
         reason=verdict.reason,
@@ -192,30 +214,37 @@ def full_record(
     )
 
 
-def _billing_of(connection: Connection, tenant: str, found: OutcomeSummary, verdict: VerdictVersion) -> dict[str, Any]:
-    """What this version was settled for; what the result says by itself where it was not."""
-    table = tables.settlements
+def live_bills(connection: Connection, tenant: str, contract_ids: Iterable[str]) -> dict[tuple[str, int], Bill]:
+    """The bills that were paid and not reversed, by contract and version of the verdict."""
+    of, contracts = tables.settlements, tables.contracts
     query = (
-        select(table.c.bill)
-        .where(table.c.tenant == tenant, table.c.contract_id == found.contract_id, table.c.version == verdict.version)
-        .order_by(table.c.number.desc())
+        select(of.c.contract_id, of.c.version, of.c.bill)
+        .join(
+            contracts,
+            (contracts.c.tenant == of.c.tenant)
+            & (contracts.c.id == of.c.contract_id)
+            & (contracts.c.settlement == of.c.number),
+        )
+        .where(of.c.tenant == tenant, of.c.contract_id.in_(sorted(set(contract_ids))))
     )
-    kept = connection.execute(query.limit(1)).scalar()
-    if kept is None:
-        return billing_impact(verdict.result)
-    paid = Bill.from_json(kept)
+    return {(row.contract_id, row.version): Bill.from_json(row.bill) for row in connection.execute(query)}
+
+
+def billing_impact(bill: Bill | None, bonus_micros: int | None, penalty_micros: int | None) -> dict[str, str | None]:
+    """What a version was paid for; without a live payment, what its result says, None once that is erased."""
+    if bill is None:
+        bonus, penalty = (None if one is None else in_units(one) for one in (bonus_micros, penalty_micros))
+        return {"cpc_base": None, "bonus": bonus, "penalty": penalty, "total": None}
     return {
-        "cpc_base": in_units(paid.base),
-        "bonus": in_units(paid.bonus),
-        "penalty": in_units(paid.penalty),
-        "total": in_units(paid.total),
+        "cpc_base": in_units(bill.base),
+        "bonus": in_units(bill.bonus),
+        "penalty": in_units(bill.penalty),
+        "total": in_units(bill.total),
     }
 
 
-def billing_impact(result: VerificationResult | None) -> dict[str, Any]:
-    """What a result means in money, as far as no contract prices the work."""
-    bonus, penalty = (None, None) if result is None else map(in_units, (result.bonus_micros, result.penalty_micros))
-    return {"cpc_base": None, "bonus": bonus, "penalty": penalty, "total": None}
+def _money_of(result: VerificationResult | None) -> tuple[int | None, int | None]:
+    return (None, None) if result is None else (result.bonus_micros, result.penalty_micros)
 
 
 def _decode_part(content: bytes | None) -> dict[str, Any] | None:

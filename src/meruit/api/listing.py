@@ -1,0 +1,102 @@
+"""What all lists share over HTTP: a span of time, and CSV instead of JSON."""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, urlencode
+
+from litestar import Response
+from litestar.params import QueryParameter
+
+from meruit.api.request import ApiRequest
+from meruit.documents.csv_table import CSV, Cell, write_csv
+from meruit.errors import ApiProblem, Problem
+from meruit.model.time import to_rfc3339
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
+_TEXT_CSV = "text/csv"
+
+
+class ListFormat(StrEnum):
+    """The format of a list."""
+
+    JSON = "json"
+    CSV = "csv"
+
+
+# A string, because Litestar would accept times without a zone, which are ambiguous.
+SinceQuery = Annotated[
+    str | None, QueryParameter(name="since", max_length=40, required=False, description="Start, RFC 3339, inclusive.")
+]
+UntilQuery = Annotated[
+    str | None, QueryParameter(name="until", max_length=40, required=False, description="End, RFC 3339, exclusive.")
+]
+FormatQuery = Annotated[
+    ListFormat | None,
+    QueryParameter(
+        name="format",
+        required=False,
+        description="`csv` for a spreadsheet, as also the header `Accept: text/csv` asks for (default: `json`).",
+    ),
+]
+
+
+def parse_moment(field: str, text: str | None) -> datetime | None:
+    """Parse a time with its zone; raises ApiProblem that names the field."""
+    if text is None:
+        return None
+    try:
+        # `fromisoformat` alone accepts weeks, days without a time and times without a zone.
+        if _MOMENT.fullmatch(text):
+            moment = datetime.fromisoformat(text.upper())
+            to_rfc3339(moment)
+            return moment
+    except (ValueError, OverflowError):
+        pass
+    raise invalid_field(field, "expected a time with a zone, such as 2026-01-31T00:00:00Z; write a plus sign as %2B")
+
+
+def parse_span(
+    since: str | None, until: str | None, names: tuple[str, str] = ("since", "until")
+) -> tuple[datetime | None, datetime | None]:
+    """Parse a span of time; raises ApiProblem for one that ends before it begins."""
+    begin, end = parse_moment(names[0], since), parse_moment(names[1], until)
+    if begin is not None and end is not None and begin > end:
+        raise invalid_field(names[0], f"must not be after `{names[1]}`")
+    return begin, end
+
+
+def invalid_field(field: str, message: str) -> ApiProblem:
+    """The problem of one query parameter."""
+    problem = Problem(field, message)
+    return ApiProblem(400, "invalid", str(problem), errors=[problem])
+
+
+def wants_csv(request: ApiRequest, asked: ListFormat | None) -> bool:
+    """Whether the caller asks for CSV, by the parameter or else by the header."""
+    if asked is not None:
+        return asked is ListFormat.CSV
+    accepted = (part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(","))
+    return _TEXT_CSV in accepted
+
+
+def next_page(before: int | None) -> tuple[str, str] | None:
+    """The parameter that leads to the next page of a list."""
+    return None if before is None else ("before", str(before))
+
+
+# Any: OpenAPI reads the annotation of the route; the content is already encoded.
+def csv_response(
+    request: ApiRequest,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    following: tuple[str, str] | None = None,
+) -> Response[Any]:
+    """Build a CSV reply; `following` is the parameter and the value that lead to the next page."""
+    headers = {"Vary": "Accept"}
+    if following is not None:
+        query = [(name, value) for name, value in parse_qsl(request.url.query) if name != following[0]]
+        headers["Link"] = f'<{request.url.path}?{urlencode([*query, following])}>; rel="next"'
+    return Response(b"".join(write_csv(headings, rows)), media_type=CSV, headers=headers)

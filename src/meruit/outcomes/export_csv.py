@@ -1,0 +1,99 @@
+"""Outcomes as CSV: one line a version with its verdict, what was paid for it, and a column a metric."""
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from sqlalchemy import Connection
+
+from meruit.documents.csv_table import Cell, write_csv
+from meruit.model.access import Scope
+from meruit.model.money import Bill
+from meruit.model.numbers import in_units
+from meruit.model.outcome import OutcomeSummary
+from meruit.outcomes.export import METRIC, Progress, iterate_summaries, metric_kinds, read_figures
+from meruit.outcomes.store import batches
+from meruit.outcomes.store.batches import StoredVersion
+from meruit.outcomes.store.read import OutcomeFilter, live_bills
+from meruit.store.store import Store
+
+OUTCOME_HEADINGS = (
+    *("outcome_id", "recorded_at", "contract_id", "agent_id", "consumer_id", "domain"),
+    *("version", "verdict", "success", "score", "criteria_digest"),
+)
+"""The columns of a list of outcomes."""
+EXPORT_HEADINGS = (*OUTCOME_HEADINGS, "reason", "bonus", "penalty", "currency", "gross", "fee", "net")
+"""The columns of an export, without those of metrics. Gross is what was paid, net the agent's part of it."""
+
+
+def outcome_cells(one: OutcomeSummary) -> tuple[Cell, ...]:
+    """The line of an outcome in a list."""
+    return (
+        *(one.id, one.created_at, one.contract_id, one.agent_id, one.consumer_id, one.domain),
+        *(one.version, str(one.verdict), one.success, one.score, one.criteria_digest),
+    )
+
+
+def export_csv(
+    store: Store,
+    scope: Scope,
+    narrowed: OutcomeFilter | None,
+    file: BinaryIO,
+    progress: Progress,
+    *,
+    every_version: bool = False,
+    bom: bool = False,
+) -> int:
+    """Write one line a version, oldest first; answers how many."""
+    lines = 0
+
+    def count(rows: Iterator[tuple[Cell, ...]]) -> Iterator[tuple[Cell, ...]]:
+        nonlocal lines
+        for row in rows:
+            lines += 1
+            yield row
+
+    # One state of the database for both passes: the second meets no metric that the first has not seen.
+    with store.database.reading() as connection:
+        names = [*metric_kinds(connection, scope, narrowed, every_version=every_version)]
+        rows = count(_rows(connection, scope, narrowed, names, progress, every_version=every_version))
+        headings = (*EXPORT_HEADINGS, *(f"{METRIC}{name}" for name in names))
+        file.writelines(write_csv(headings, rows, bom=bom))
+    return lines
+
+
+def _rows(
+    connection: Connection,
+    scope: Scope,
+    narrowed: OutcomeFilter | None,
+    names: list[str],
+    progress: Progress,
+    *,
+    every_version: bool,
+) -> Iterator[tuple[Cell, ...]]:
+    done = 0
+    for page, total in iterate_summaries(connection, scope, narrowed):
+        kept = batches.versions(connection, scope.tenant, [one.id for one in page], every=every_version)
+        bills = live_bills(connection, scope.tenant, [one.contract_id for one in page])
+        for one in page:
+            for version in kept[one.id]:
+                yield _row(one, version, bills.get((one.contract_id, version.version)), names)
+        done += len(page)
+        progress(done, total)
+
+
+def _row(one: OutcomeSummary, version: StoredVersion, bill: Bill | None, names: list[str]) -> tuple[Cell, ...]:
+    figures = read_figures(version.result)
+    values = {} if figures is None else figures.metrics
+    earned = (None, None) if figures is None else (in_units(figures.bonus_micros), in_units(figures.penalty_micros))
+    paid = (
+        (None, None, None, None)
+        if bill is None
+        else (bill.currency, *map(in_units, (bill.total, bill.fee, bill.payout)))
+    )
+    return (
+        *(one.id, one.created_at, one.contract_id, one.agent_id, one.consumer_id, one.domain),
+        *(version.version, version.verdict, version.success, version.score, version.criteria_digest, version.reason),
+        *earned,
+        *paid,
+        *(values.get(name) for name in names),
+    )
