@@ -17,8 +17,6 @@ from meruit.config import Settings
 from meruit.contracts.bill import bill, hold_for
 from meruit.governance import dossier as dossiers
 from meruit.governance.dossier import (
-    BELIEVED_MS,
-    BELIEVED_SHARE,
     LONG_CHARS,
     OF_AGENTS,
     CheatTraps,
@@ -63,7 +61,9 @@ def judged(*criteria: Any, output: Any = None, metadata: Any = None, given: Any 
 
 
 def by_agent(seen_ms: float | None = 5000.0, **metadata: Any) -> dict[str, Any]:
-    return metadata_to_judge(HandedIn({}, metadata, by_agent=True), seen_ms, NOW)
+    """The metadata of an agent whose run was timed by the service from its start."""
+    seen = {} if seen_ms is None else {"duration_ms": seen_ms, "observed_ms": seen_ms}
+    return metadata_to_judge(HandedIn({}, metadata, by_agent=True), seen, NOW)
 
 
 def drawn(
@@ -112,20 +112,17 @@ def test_agents_can_only_add_claims_to_the_metadata(given_metadata: dict[str, An
     assert metadata.get(CLAIMED, {}) == {name: value for name, value in given_metadata.items() if name in OF_AGENTS}
 
 
-@given(st.floats(0, 1e7), st.floats(0, 1e7))
-def test_a_claim_is_believed_within_what_its_measuring_can_err_by(said: float, seen: float) -> None:
+@given(JSON | st.floats(0, 1e7), st.floats(0, 1e7))
+def test_a_claimed_time_never_takes_the_place_of_the_clock(said: Any, seen: float) -> None:
     metadata = by_agent(seen, duration_ms=said)
-    if said >= BELIEVED_SHARE * seen - BELIEVED_MS:
-        assert metadata["duration_ms"] == said
-    else:
-        assert metadata["duration_ms"] == seen
+    assert (metadata["duration_ms"], metadata["observed_ms"]) == (seen, seen)
     assert metadata[CLAIMED] == {"duration_ms": said}
 
 
 @settings(max_examples=40)
 @given(TOLD, st.booleans())
 def test_every_submission_has_a_dossier(given_metadata: dict[str, Any], agent: bool) -> None:
-    metadata = metadata_to_judge(HandedIn({}, given_metadata, by_agent=agent), None, NOW)
+    metadata = metadata_to_judge(HandedIn({}, given_metadata, by_agent=agent), {}, NOW)
     made = drawn(metadata)
     assert made.received_at == NOW.timestamp()
     assert govern(made).valid in (True, False)
@@ -160,7 +157,7 @@ def test_an_operators_word_is_taken_as_it_is() -> None:
         "usage": {"provider_tokens": 9},
         "model": "x",
     }
-    metadata = metadata_to_judge(HandedIn({}, given_metadata), 5000.0, NOW)
+    metadata = metadata_to_judge(HandedIn({}, given_metadata), {"duration_ms": 5000.0}, NOW)
     assert metadata == {**given_metadata, "received_at": "2026-03-01T12:00:05.000000+00:00", "reported_by": "operator"}
     assert given_metadata.keys() == {"duration_ms", "evaluator", "usage", "model"}
 
@@ -168,21 +165,14 @@ def test_an_operators_word_is_taken_as_it_is() -> None:
 @pytest.mark.parametrize("agent", [True, False])
 def test_claims_of_metrics_are_kept_beside_the_rest(agent: bool) -> None:
     handed = HandedIn({}, {"claimed_metrics": {"accuracy": 0.1}}, {"accuracy": 0.9}, by_agent=agent)
-    metadata = metadata_to_judge(handed, None, NOW)
+    metadata = metadata_to_judge(handed, {}, NOW)
     assert metadata["claimed_metrics"] == {"accuracy": 0.9}
     assert drawn(metadata).claims == {"accuracy": 0.9}
 
 
 def test_the_time_of_arrival_is_in_utc() -> None:
     elsewhere = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
-    assert metadata_to_judge(HandedIn({}, {}), None, elsewhere)["received_at"] == "2026-03-01T12:00:05.000000+00:00"
-
-
-@pytest.mark.parametrize(
-    ("said", "judged_as"), [(4450, 4450), (4449, 5000), (6000, 6000), ("fast", 5000), (10**400, 5000), (True, 5000)]
-)
-def test_what_an_agent_says_of_its_time_is_held_against_the_clock(said: Any, judged_as: float) -> None:
-    assert by_agent(duration_ms=said)["duration_ms"] == judged_as
+    assert metadata_to_judge(HandedIn({}, {}), {}, elsewhere)["received_at"] == "2026-03-01T12:00:05.000000+00:00"
 
 
 def test_an_agent_without_a_claimed_time_is_judged_by_the_clock() -> None:
@@ -203,7 +193,7 @@ def test_a_time_that_was_not_observed_is_a_claim() -> None:
     for metadata, provenance, bonus in (
         (by_agent(None, duration_ms=10), Provenance.CLAIMED, 0),
         (by_agent(20.0, duration_ms=10), Provenance.OBSERVED, 5_000_000),
-        (metadata_to_judge(HandedIn({}, {"duration_ms": 10}), None, NOW), Provenance.OBSERVED, 5_000_000),
+        (metadata_to_judge(HandedIn({}, {"duration_ms": 10}), {}, NOW), Provenance.OBSERVED, 5_000_000),
     ):
         result = judged(FAST, metadata=metadata)
         (one,) = result.criterion_results
