@@ -221,7 +221,7 @@ def test_a_run_is_recorded_with_what_is_known_of_it(here: Place, clock: Clock) -
     assert (row.created_at, row.created_by) == (clock.micros, "me")
     assert here.types() == ["usage_run.recorded", "usage_run.ended"]
     assert here.told()[0][1] == {
-        "run_id": "r", "status": "pending", "code": "not_started", "attempts": 0, "withdrawn": 0
+        "run_id": "r", "status": "pending", "code": "not_started", "attempts": 0, "withdrawn": 0, "imported": False
     }  # fmt: skip
 
 
@@ -600,7 +600,9 @@ def test_two_equal_observations_an_hour_apart_verify(here: Place) -> None:
     assert last == here.check()
     assert last.next_observation_at == ENDED + timedelta(days=1)
     assert here.told()[-1] == (
-        "usage.verified", {"run_id": "r", "status": "verified", "code": "stable", "attempts": 2, "withdrawn": 0}
+        "usage.verified", {
+            "run_id": "r", "status": "verified", "code": "stable", "attempts": 2, "withdrawn": 0, "imported": False
+        }
     )  # fmt: skip
     [entry] = here.logged()
     assert (entry.tenant, entry.run, entry.status, entry.code) == (here.tenant, "r", "verified", "stable")

@@ -267,3 +267,8 @@ class UsageVerdict(Record, frozen=True):
     """How many equal observations came too early to count."""
     by_model: dict[str, Tokens] | None = None
     """The tokens by model, as the provider names them, where the run itself names no model."""
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether it rests on what a file says, so that the provider was not asked."""
+        return bool(self.reported_by)

@@ -155,6 +155,7 @@ def test_the_verdict_is_put_into_the_file_and_its_manifest_and_all_else_stays(ru
     found = json.loads(Path("metrics.json").read_bytes())
     assert found["usage_api_reconciliation"].pop("verification_status") == "warning"
     assert found["usage_api_reconciliation"].pop("verification_message") == WARNING
+    assert found["usage_api_reconciliation"].pop("imported") is True
     assert found == whole
     assert Path("metrics.json").stat().st_mode & 0o777 == 0o640
     assert json.loads(Path("all.json").read_bytes()) == {
@@ -164,6 +165,7 @@ def test_the_verdict_is_put_into_the_file_and_its_manifest_and_all_else_stays(ru
                 "run_id": "run-1",
                 "note": "mine",
                 "verification_status": "warning",
+                "imported": True,
                 "total_tokens_in": 21919,
                 "total_tokens_out": 6459,
             },
@@ -424,20 +426,62 @@ def test_a_verdict_is_explained_with_its_rule_and_what_comes_next(run: Run) -> N
     ended = run("usage", "explain", "run-1", "--json")
     found = json.loads(ended.stdout)
     assert (ended.returncode, found["code"], len(found["compared"])) == (1, "incomplete", 2)
-    assert found["next_look"]["at"] == "2025-10-16T08:58:03Z"
-    assert "overdue" in run("usage", "explain", "run-1").stdout
+    assert (found["next_look"]["at"], found["next_look"]["is_due"]) == ("2025-10-16T08:58:03Z", True)
+    assert "next observation: now" in run("usage", "explain", "run-1").stdout
     ended = run("usage", "explain", "run-2", "--json")
     told = json.loads(ended.stdout)
     assert (ended.returncode, told["verification_status"], told["code"]) == (0, "verified", "stable")
     assert [one["at"] for one in told["compared"]] == ["2025-10-16T09:15:00Z", "2025-10-16T10:16:00Z"]
-    assert told["next_look"]["at"] == "2025-10-17T08:58:03Z"
-    assert "audit" in told["next_look"]["why"]
+    # A file says so; the provider must confirm it.
+    assert (told["next_look"]["at"], told["next_look"]["is_due"]) == ("2025-10-16T11:16:00Z", True)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "code"), [((0, 30, 60), "gap"), ((0, 60), "stable"), ((0, 30, 90), "stable"), ((0, 30), "gap")]
+)
+def test_judging_and_recording_a_file_agree(run: Run, write: Write, minutes: tuple[int, ...], code: str) -> None:
+    begun = datetime(2025, 10, 15, 9, 15, tzinfo=UTC)
+    name = write("metrics.json", metrics(*(look((begun + timedelta(minutes=one)).isoformat()) for one in minutes)))
+    judged = json.loads(run("usage", "decide", name, "--json").stdout)
+    (recorded,) = json.loads(run("usage", "record", name, "--json").stdout)["usage_runs"]
+    assert (judged["code"], recorded["verdict"]["code"]) == (code, code)
+    assert (recorded["attempts"], recorded["verdict"]["early"]) == (len(minutes), 0)
+    assert json.loads(run("usage", "explain", "run-1", "--json").stdout)["next_look"]["is_due"]
+
+
+def test_what_comes_from_a_file_is_shown_as_imported_everywhere(run: Run, write: Write) -> None:
+    name = write("metrics.json", COMPLETE)
+    assert "imported" in run("usage", "record", name).stdout
+    for command in (
+        ("usage", "list"),
+        ("reconcile", "--list"),
+        ("usage", "show", "run-1"),
+        ("usage", "explain", "run-1"),
+    ):
+        assert "imported" in run(*command).stdout
+    (listed,) = json.loads(run("reconcile", "--list", "--json").stdout)["runs"]
+    assert (listed["verification_status"], listed["imported"]) == ("verified", True)
+    (entry,) = json.loads(run("usage", "export", "--manifest").stdout)["runs"]
+    assert (entry["verification_status"], entry["imported"]) == ("verified", True)
+    exported = json.loads(run("usage", "export", "run-1").stdout)["usage_api_reconciliation"]
+    assert exported["imported"] is True
+    assert [one["meruit"]["reported_by"] for one in exported["attempts"]] == ["file", "file"]
+    report = json.loads(run("report", "build", "--json").stdout)
+    assert (report["verified"], report["imported"]) == (0, 1)
+    included = json.loads(run("report", "build", "--json", "--include-imported").stdout)
+    assert (included["verified"], included["include_imported"]) == (1, True)
+
+
+def test_a_run_without_a_price_says_why(run: Run, write: Write) -> None:
+    run("usage", "record", write("metrics.json", COMPLETE))
+    assert json.loads(run("usage", "show", "run-1", "--json").stdout)["cost_unknown"] == "no_model"
+    assert "quoted unknown" in run("usage", "show", "run-1").stdout
 
 
 def test_an_observation_that_is_due_later_is_not_overdue(run: Run) -> None:
     with_store(lambda store: metered_run("planner", run_id="fresh", store=store).__enter__().__exit__(None, None, None))
     ended = run("usage", "explain", "fresh")
-    assert "overdue" not in ended.stdout
+    assert "next observation: now" not in ended.stdout
     assert "assurance" not in ended.stdout
     assert json.loads(run("usage", "explain", "fresh", "--json").stdout)["next_look"]["at"] is not None
 
@@ -472,7 +516,7 @@ def test_a_failed_request_is_shown_and_what_it_waits_for(run: Run, write: Write)
     shown = run("usage", "show", "run-1").stdout
     line = next(one for one in shown.splitlines() if one.startswith("2025-10-15 10:00:00"))
     # A failed request has no assurance.
-    assert line.split()[2:7] == ["–", "–", "–", "–", "auth:"]
+    assert line.split()[2:8] == ["–", "–", "–", "–", "–", "auth:"]
     assert "assurance: " not in shown
     ended = run("usage", "explain", "run-1", "--json")
     upcoming = json.loads(ended.stdout)["next_look"]

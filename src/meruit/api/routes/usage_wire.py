@@ -20,6 +20,7 @@ from meruit.model.metering import (
 from meruit.model.prices import PriceQuote, RunCosts
 from meruit.model.record import Record
 from meruit.model.usage import Acknowledgement, Moment, Observation, Tokens, UsageCode, UsageStatus, UsageVerdict
+from meruit.usage.cost import UnknownCost, quote_cost
 
 Score = Annotated[float, Meta(ge=0, le=1)]
 Text = Annotated[str, Meta(max_length=MAX_NAME, pattern=f"{anchor_pattern('')}|{PRINTABLE}")]
@@ -125,6 +126,8 @@ class UsageBrief(Record, frozen=True):
     ended_at: datetime | None
     verification_status: UsageStatus
     verification_message: str
+    imported: bool
+    """Whether the status rests on observations from a file, so that the provider was not asked."""
     code: UsageCode
     total_tokens_in: int | None
     total_tokens_out: int | None
@@ -132,6 +135,9 @@ class UsageBrief(Record, frozen=True):
     total_steps: int
     withdrawn: int
     attempts: int
+    """How many observations are recorded."""
+    early: int
+    """How many of them were equal to the one before, and too early to count."""
     next_observation_at: datetime | None
 
 
@@ -149,6 +155,9 @@ class UsageDetail(UsageBrief, frozen=True, kw_only=True):
     acknowledged: tuple[Acknowledgement, ...]
     quotes: tuple[PriceQuote, ...]
     ledger: RunCosts
+    cost_unknown: UnknownCost | None
+    """Why there is no quoted cost; null where there is one."""
+    cost_unknown_why: str
 
 
 class UsagePage(Record, frozen=True):
@@ -166,6 +175,8 @@ def to_brief(record: UsageRecord) -> UsageBrief:
 
 def to_detail(record: UsageRecord, observations: list[Observation]) -> UsageDetail:
     """Convert a record with its observations."""
+    cost = quote_cost(record.run, record.verdict, record.quotes)
+    is_known = record.ledger.quoted is not None
     return UsageDetail(
         **_brief_fields(record),
         run=record.run,
@@ -177,6 +188,8 @@ def to_detail(record: UsageRecord, observations: list[Observation]) -> UsageDeta
         acknowledged=record.acknowledged,
         quotes=record.quotes,
         ledger=record.ledger,
+        cost_unknown=None if is_known else cost.code,
+        cost_unknown_why="" if is_known else cost.why,
     )
 
 
@@ -192,6 +205,7 @@ def _brief_fields(record: UsageRecord) -> dict[str, Any]:
         "ended_at": run.ended_at,
         "verification_status": verdict.status,
         "verification_message": verdict.message,
+        "imported": verdict.is_imported,
         "code": verdict.code,
         "total_tokens_in": None if verdict.tokens is None else verdict.tokens.input,
         "total_tokens_out": None if verdict.tokens is None else verdict.tokens.output,
@@ -199,5 +213,6 @@ def _brief_fields(record: UsageRecord) -> dict[str, Any]:
         "total_steps": verdict.total_steps,
         "withdrawn": verdict.withdrawn,
         "attempts": record.attempts,
+        "early": verdict.early,
         "next_observation_at": record.next_observation_at,
     }

@@ -136,7 +136,10 @@ def _list_runs(place: StoreAddress, choice: "UsageRunFilter", *, verbose: bool, 
 
 
 def _print_runs(found: "list[UsageRecord]", *, verbose: bool) -> None:
-    headings = ["run", "framework", "status", "tokens in", "tokens out", "steps", "message"]
+    from meruit.cli.views.usage import counted_by, format_due
+    from meruit.store.store import utc_now
+
+    headings = ["run", "framework", "status", "counted by", "tokens in", "tokens out", "steps", "message"]
     rows = []
     for one in found:
         tokens = one.verdict.tokens
@@ -145,6 +148,7 @@ def _print_runs(found: "list[UsageRecord]", *, verbose: bool) -> None:
                 one.run.id,
                 one.run.framework,
                 str(one.verdict.status),
+                counted_by(one.verdict),
                 "–" if tokens is None else f"{tokens.input:,}",
                 "–" if tokens is None else f"{tokens.output:,}",
                 f"{one.verdict.steps_with_tokens}/{one.verdict.total_steps}",
@@ -155,7 +159,7 @@ def _print_runs(found: "list[UsageRecord]", *, verbose: bool) -> None:
     if not verbose:
         return
     for one in found:
-        due = "none" if one.next_observation_at is None else f"{one.next_observation_at:%Y-%m-%d %H:%M:%S} UTC"
+        due = format_due(one.next_observation_at, utc_now())
         say()
         say(
             escape_control_characters(
@@ -174,6 +178,7 @@ def _listing_to_dict(one: "UsageRecord") -> dict[str, object]:
         "framework": one.run.framework,
         "verification_status": one.verdict.status,
         "verification_message": one.verdict.message,
+        "imported": one.verdict.is_imported,
         "total_tokens_in": None if tokens is None else tokens.input,
         "total_tokens_out": None if tokens is None else tokens.output,
         "steps_with_tokens": one.verdict.steps_with_tokens,
@@ -182,6 +187,7 @@ def _listing_to_dict(one: "UsageRecord") -> dict[str, object]:
         "assurance": one.verdict.assurance,
         "withdrawn": one.verdict.withdrawn,
         "attempts": one.attempts,
+        "early": one.verdict.early,
         "next_observation_at": one.next_observation_at,
     }
 

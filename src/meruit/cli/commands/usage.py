@@ -273,12 +273,15 @@ def show(*, run_id: str, tenant: str, data: str | None, database_url: str | None
 
     from meruit.cli.shared.open_store import open_records
     from meruit.cli.views.usage import print_run
+    from meruit.usage.cost import quote_cost
     from meruit.usage.records import find, find_observations
 
     with open_records(data, database_url) as store, store.database.reading() as connection:
         found, observations = find(connection, tenant, run_id), find_observations(connection, tenant, run_id)
     if as_json:
-        print_json(msgspec.json.encode(found.to_dict() | {"observations": observations}))
+        cost = quote_cost(found.run, found.verdict, found.quotes)
+        details = {"observations": observations, "cost_unknown": None if found.ledger.quoted is not None else cost.code}
+        print_json(msgspec.json.encode(found.to_dict() | details))
     else:
         print_run(found, observations)
     return ExitCode.PASSED
@@ -318,7 +321,9 @@ def explain(
     )
     compared = [one for one in observations if one.id in found.verdict.compared]
     if as_json:
-        details = {"compared": compared, "next_look": upcoming._asdict(), "open_beside": beside}
+        is_due = upcoming.at is not None and upcoming.at <= now
+        next_look = upcoming._asdict() | {"is_due": is_due}
+        details = {"compared": compared, "next_look": next_look, "open_beside": beside}
         print_json(msgspec.json.encode(verdict_to_dict(run_id, found.verdict) | details))
     else:
         print_explanation(UsageExplanation(found, compared, upcoming, now, beside))

@@ -9,6 +9,7 @@ import msgspec
 from meruit.cli.terminal import ExitCode, escape_control_characters, format_cell, print_table, say
 from meruit.model.metering import UsageRecord
 from meruit.model.usage import Observation, Tokens, UsageStatus, UsageVerdict
+from meruit.usage.cost import quote_cost
 from meruit.usage.files import MetricsFile
 from meruit.usage.schedule import NextObservation
 
@@ -76,9 +77,10 @@ def print_verdict(verdict: UsageVerdict) -> None:
             "steps": f"{verdict.steps_with_tokens} of {verdict.total_steps} have tokens",
             # Without observations, the assurance is none.
             "assurance": verdict.assurance if verdict.compared else None,
-            "evidence": f"reported by a {verdict.reported_by}; the provider was not asked"
+            "evidence": f"imported: reported by a {verdict.reported_by}; the provider was not asked"
             if verdict.reported_by
             else None,
+            "early": f"{verdict.early} equal observations came too early to count" if verdict.early else None,
             "withdrawn": f"{verdict.withdrawn} ×" if verdict.withdrawn else None,
         }
     )
@@ -92,13 +94,22 @@ def print_runs(found: Sequence[UsageRecord]) -> None:
             one.run.framework,
             one.run.task or UNKNOWN,
             one.verdict.status,
+            counted_by(one.verdict),
             *_in_and_out(one.verdict.tokens),
             f"{one.verdict.steps_with_tokens}/{one.verdict.total_steps}",
             one.verdict.message,
         )
         for one in found
     ]
-    print_table(("run", "framework", "task", "status", "tokens in", "tokens out", "steps", "why"), rows, painted=3)
+    headings = ("run", "framework", "task", "status", "counted by", "tokens in", "tokens out", "steps", "why")
+    print_table(headings, rows, painted=3)
+
+
+def counted_by(verdict: UsageVerdict) -> str:
+    """Who counted the tokens of a verdict, in a word."""
+    if not verdict.compared:
+        return UNKNOWN
+    return f"{verdict.reported_by} (imported)" if verdict.reported_by else "provider"
 
 
 def print_run(record: UsageRecord, attempts: Sequence[Observation]) -> None:
@@ -156,11 +167,13 @@ def print_observations(attempts: Sequence[Observation]) -> None:
             format_cell(None if one.total is None else one.total.requests),
             # A failed request has no assurance.
             UNKNOWN if one.total is None else str(one.assurance),
-            _truncate(one.id if one.error is None else f"{one.error}: {one.detail or 'no details'}"),
+            UNKNOWN if one.total is None else f"{one.reported_by} (imported)" if one.reported_by else "provider",
+            ("too early to count: " if one.early else "")
+            + _truncate(one.id if one.error is None else f"{one.error}: {one.detail or 'no details'}"),
         )
         for one in attempts
     ]
-    print_table(("observed (UTC)", "tokens in", "tokens out", "requests", "assurance", "attempt"), rows)
+    print_table(("observed (UTC)", "tokens in", "tokens out", "requests", "assurance", "counted by", "attempt"), rows)
 
 
 class UsageExplanation(NamedTuple):
@@ -181,7 +194,9 @@ def print_explanation(explained: UsageExplanation) -> None:
     say(escape_control_characters(f"run {record.run.id} of {record.run.framework}"))
     print_verdict(verdict)
     waits = f"; it waits for a {upcoming.waits}" if upcoming.waits else ""
-    say(escape_control_characters(f"next observation: {_when(upcoming.at, explained.now)} ({upcoming.why}{waits})"))
+    say(
+        escape_control_characters(f"next observation: {format_due(upcoming.at, explained.now)} ({upcoming.why}{waits})")
+    )
     if explained.open_beside:
         several = ", ".join(explained.open_beside)
         say(
@@ -200,10 +215,11 @@ def print_explanation(explained: UsageExplanation) -> None:
         print_table(("since (UTC)", "status", "rule", "attempt"), rows, painted=1)
 
 
-def _when(at: datetime | None, now: datetime) -> str:
+def format_due(at: datetime | None, now: datetime) -> str:
+    """When a run is observed next; what is overdue is due now."""
     if at is None:
         return "none planned"
-    return f"{_moment(at)} UTC" + (", overdue: run `meruit reconcile`" if at < now else "")
+    return f"now, due since {_moment(at)} UTC: run `meruit reconcile`" if at <= now else f"{_moment(at)} UTC"
 
 
 def format_tokens(tokens: Tokens) -> str:
@@ -217,6 +233,8 @@ def _costs(record: UsageRecord) -> str | None:
     ledger = record.ledger
     known = {"quoted": ledger.quoted, "billed": ledger.billed, "settled": ledger.settled}
     costs = [f"{name} {amount} {ledger.currency}" for name, amount in known.items() if amount is not None]
+    if ledger.quoted is None and record.verdict.status is UsageStatus.VERIFIED:
+        costs.append(f"quoted unknown: {quote_cost(record.run, record.verdict, record.quotes).why}")
     return ", ".join(costs) or None
 
 

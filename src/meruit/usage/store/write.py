@@ -519,7 +519,8 @@ def _publish(
     if left or verdict.withdrawn > was.withdrawn:
         _emit(writing, tenant, EventType.USAGE_WITHDRAWN, record, f"{what}:withdrawn")
     kind = _STATUS_EVENTS.get(verdict.status)
-    if kind is not None and verdict.status is not was.status:
+    is_confirmed = verdict.status is UsageStatus.VERIFIED and was.is_imported and not verdict.is_imported
+    if kind is not None and (verdict.status is not was.status or is_confirmed):
         _emit(writing, tenant, kind, record, f"{what}:{verdict.status}")
     if ack is None and not _is_logged(before, record):
         return stored
@@ -571,6 +572,7 @@ def _emit(writing: WriteTransaction, tenant: str, kind: EventType, record: Usage
         "code": record.verdict.code,
         "attempts": record.attempts,
         "withdrawn": record.verdict.withdrawn,
+        "imported": record.verdict.is_imported,
     }
     return writing.emit(tenant, kind, record.run.id, f"usage:{record.run.id}:{what}", data)
 
