@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
@@ -14,7 +14,7 @@ from meruit.errors import ConfigError, MeruitError, Problem, nearest
 from meruit.metrics.content import ContainsExtractor
 from meruit.metrics.labels import ClassificationExtractor
 from meruit.metrics.latency import LatencyExtractor
-from meruit.metrics.support.extractor import Family, MetricExtractor
+from meruit.metrics.support.extractor import Family, MetricExtractor, is_extractor_class
 from meruit.metrics.text import TextQualityExtractor
 from meruit.model.access import DEFAULT_TENANT
 from meruit.model.governance import GovernanceClient, Policy
@@ -255,9 +255,11 @@ def _load_extractor_class(key: str, name: str) -> type[MetricExtractor]:
     except (Exception, SystemExit) as crash:  # noqa: BLE001 - a stranger's module may do anything when loaded
         wrong = f"cannot load {name!r}: {describe(crash)}; is it installed, or its folder in PYTHONPATH?"
         raise ConfigError("configuration", [Problem(f"{key}.class", wrong)]) from None
-    if not (isinstance(found, type) and issubclass(found, MetricExtractor)):
-        raise ConfigError("configuration", [Problem(f"{key}.class", f"{name} is not a MetricExtractor")])
-    return found
+    if not is_extractor_class(found):
+        wrong = f"{name} is not a MetricExtractor: a class with extract and supported_metrics"
+        raise ConfigError("configuration", [Problem(f"{key}.class", wrong)])
+    # Just checked for the two methods that the engine calls.
+    return cast("type[MetricExtractor]", found)
 
 
 def build_json_schema(which: Literal["criteria", "work", "benchmark", "settings", "result"]) -> dict[str, Any]:

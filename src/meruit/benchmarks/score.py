@@ -7,10 +7,9 @@ from fractions import Fraction
 from itertools import groupby
 from typing import NamedTuple
 
-from meruit.judge.aggregate import PASS_SCORE
 from meruit.model.numbers import exact
 from meruit.model.task_run import BenchmarkScore, ConfidenceInterval, RunStatus, TaskScore
-from meruit.model.verdict import Bounds, Status, Verdict, VerificationResult
+from meruit.model.verdict import PASS_SCORE, Bounds, Status, Verdict, VerificationResult
 
 # Student's t at 97.5 % for 1 to 10 degrees of freedom; scores of a few tasks are not normally distributed.
 _T = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281)

@@ -13,10 +13,7 @@ from typing import NamedTuple, Protocol
 
 from meruit.judge.plan import CriterionRule, Plan
 from meruit.model.kinds import Aggregation
-from meruit.model.verdict import AxisScore, Bounds, Status, Verdict
-
-PASS_SCORE = Fraction(9, 10)
-"""A score of at least this passes; above nothing is partial."""
+from meruit.model.verdict import PASS_SCORE, AxisScore, Bounds, Status, Verdict
 
 _PASS_PARTS, _PASS_WHOLE = PASS_SCORE.as_integer_ratio()
 

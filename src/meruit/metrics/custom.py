@@ -1,7 +1,7 @@
 """Metrics that the author's own code computes inside a sandbox."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from meruit.errors import ContextError, MeruitError
 from meruit.metrics.support.extractor import MetricExtractor
@@ -46,6 +46,14 @@ class CustomExtractor(MetricExtractor):
         return list(self.metrics)
 
     async def extract(
+        self, task_input: Mapping[str, Any], task_output: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """The number of each declared metric; without those that the code did not compute."""
+        found = await self.measure(task_input, task_output, metadata)
+        # The sandbox lets only numbers out.
+        return {name: cast("float", one.value) for name, one in found.items() if isinstance(one, Measured)}
+
+    async def measure(
         self, task_input: Mapping[str, Any], task_output: Mapping[str, Any], metadata: Mapping[str, Any]
     ) -> ExtractedMetrics:
         """Each declared metric of one piece of work, with the evidence of the run; or why it has none."""

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from meruit.model.canonical import digest
 from meruit.model.kinds import (
     CONTAINMENT,
     DEFAULT_AXIS,
@@ -32,7 +33,7 @@ from meruit.model.kinds import (
 )
 from meruit.model.limits import MAX_CODE_BYTES, MAX_CUSTOM_METRICS, MAX_EXPRESSION, MAX_METRICS, MAX_NAME
 from meruit.model.numbers import Number
-from meruit.model.threshold import at_least_zero, money, numbers_in, plain_json, scale_of, share, validate_threshold
+from meruit.model.threshold import at_least_zero, check_threshold, money, numbers_in, plain_json, scale_of, share
 
 _POSITIVE_SCHEMA = WithJsonSchema({"type": ["number", "string"], "minimum": 0})
 Weight = Annotated[Number, BeforeValidator(at_least_zero), _POSITIVE_SCHEMA]
@@ -234,7 +235,7 @@ class SuccessCriterion(BaseModel):
         if kind is None or comparison is None:
             return threshold
         try:
-            return validate_threshold(threshold, kind, comparison)
+            return check_threshold(threshold, kind, comparison)
         except ValueError as problem:
             named = info.data.get("metric") or info.data.get("expr")
             raise ValueError(f"Invalid threshold for metric: {named}: {problem}") from None
@@ -373,3 +374,23 @@ class SuccessCriteria(BaseModel):
             taken.add(chosen)
             ids.append(chosen)
         return tuple(ids)
+
+
+def criteria_digest(criteria: SuccessCriteria) -> str:
+    """SHA-256 of the canonical form: the name of the criteria for all time."""
+    return digest(criteria.model_dump(exclude_defaults=True))
+
+
+def validate_threshold(criterion: SuccessCriterion) -> bool:
+    """Whether a criterion's threshold fits its metric type and comparison, as intake asks before it accepts work.
+
+    A SuccessCriterion that was validated always does; one that was built or copied without validation may not.
+    """
+    kind, comparison = criterion.metric_type, criterion.comparison
+    if kind is None or comparison is None:
+        return criterion.assertion is not None and criterion.threshold is None
+    try:
+        check_threshold(criterion.threshold, kind, comparison)
+    except ValueError:
+        return False
+    return True

@@ -1,11 +1,11 @@
 """A recorded outcome: the criteria, the work, the verdict, and every version of it."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from meruit.model.criterion import SuccessCriteria
+from meruit.model.criterion import SuccessCriteria, criteria_digest
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict, VerificationResult
 
@@ -86,8 +86,14 @@ class OutcomeRecord(BaseModel):
     billing_impact: dict[str, Any]
     """`cpc_base`, `bonus`, `penalty`, `total`; base and total are None where no contract prices the work."""
     created_at: datetime
-    version: int
-    reason: str
-    criteria_digest: str
-    work_input: dict[str, Any] | None
-    work_output: dict[str, Any] | None
+    """In UTC where no zone is given."""
+    version: int = 1
+    reason: str = ""
+    criteria_digest: str = Field(default_factory=lambda given: criteria_digest(given["success_criteria"]))
+    work_input: dict[str, Any] | None = None
+    work_output: dict[str, Any] | None = None
+
+    @field_validator("created_at")
+    @classmethod
+    def _in_utc(cls, at: datetime) -> datetime:
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at

@@ -90,7 +90,7 @@ def share(value: Any) -> Number:
     return number
 
 
-def validate_threshold(threshold: Any, kind: MetricType, comparison: ComparisonOperator) -> Any:
+def check_threshold(threshold: Any, kind: MetricType, comparison: ComparisonOperator) -> Any:
     """Normalise a threshold for the judge; raises ValueError that says what would fit."""
     match comparison:
         case ComparisonOperator.IN_RANGE:

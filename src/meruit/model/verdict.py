@@ -1,14 +1,16 @@
 """The result of a verification: per criterion, per axis, and overall."""
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
+from fractions import Fraction
 from typing import Any
 
 import msgspec
 
 from meruit.model.evidence import Cause, Fault, Provenance, Value
-from meruit.model.kinds import ComparisonOperator, MetricType
+from meruit.model.kinds import DEFAULT_AXIS, ComparisonOperator, MetricType
+from meruit.model.numbers import MICRO
 from meruit.model.record import Record
 
 
@@ -33,6 +35,10 @@ class Verdict(StrEnum):
     """A missing measurement could still change the outcome."""
     ERROR = "error"
     """Nothing could be judged at all."""
+
+
+PASS_SCORE = Fraction(9, 10)
+"""The score from which work passes."""
 
 
 class ReasonCode(StrEnum):
@@ -116,28 +122,42 @@ class CriterionResult(Record, frozen=True):
     threshold: Any
     comparison: ComparisonOperator | None
     met: bool
-    weight: float
-    bonus: float | None
+    weight: float = 1.0
+    bonus: float | None = None
     """What this criterion earns; None once it is not met."""
-    penalty: float | None
+    penalty: float | None = None
     """What this criterion costs; None once it is met."""
-    error: str | None
+    error: str | None = None
     """Why it could not be judged."""
-    criterion_id: str
-    index: int
-    status: Status
-    score: float
-    exact: str
-    """The score as a fraction: `2/3`."""
-    required: bool
+    criterion_id: str = ""
+    """The metric's name where none is given."""
+    index: int = 0
+    status: Status = Status.INDETERMINATE
+    score: float = 0.0
+    exact: str = ""
+    """The score as a fraction: `2/3`. Where none is given, score and status follow from `met` and `error`."""
+    required: bool = True
     """Whether it gates success, after the rules of the aggregation."""
-    axis: str
+    axis: str = DEFAULT_AXIS
     cause: Cause | None = None
     fault: Fault = Fault.NONE
     provenance: Provenance | None = None
     details: Mapping[str, Any] | None = None
     natural: MetricType | None = None
     """The metric's own type, where we computed it; needed to judge percentages again."""
+
+    def __post_init__(self) -> None:
+        """Complete a result that was built by hand from what it must say."""
+        if self.exact:
+            return
+        if self.met:
+            _complete(self, status=Status.MET, score=1.0, exact="1")
+        elif self.error is None and self.value is not None:
+            _complete(self, status=Status.NOT_MET, exact="0")
+        else:
+            _complete(self, exact="0", cause=self.cause or Cause.METRIC_MISSING)
+        if not self.criterion_id:
+            _complete(self, criterion_id=self.metric)
 
 
 class VerificationResult(Record, frozen=True):
@@ -153,13 +173,14 @@ class VerificationResult(Record, frozen=True):
     penalty: float
     governance_flags: list[str]
     verified_at: datetime
-    verdict: Verdict
-    score: float
+    verdict: Verdict = Verdict.INCONCLUSIVE
+    score: float = 0.0
     """The proven score: a missing measurement counts as 0 here, and shows in the bounds."""
-    exact: str
-    axes: dict[str, AxisScore]
-    bounds: Bounds
-    coverage: float
+    exact: str = ""
+    """The score as a fraction. Where none is given, the verdict follows from the criteria's results and `success`."""
+    axes: dict[str, AxisScore] = msgspec.field(default_factory=dict)
+    bounds: Bounds = Bounds(0.0, 1.0)
+    coverage: float = 1.0
     """The share of the weight that could be measured."""
     reasons: list[Reason] = msgspec.field(default_factory=list)
     governance: GovernanceStatus = GovernanceStatus.NOT_CHECKED
@@ -172,3 +193,46 @@ class VerificationResult(Record, frozen=True):
     bonus_micros: int = 0
     """The bonus in whole millionths, for settlement."""
     penalty_micros: int = 0
+
+    def __post_init__(self) -> None:
+        """Complete a result that was built by hand from what it must say."""
+        if self.exact:
+            return
+        low, high, coverage = _weigh(self.criterion_results, success=self.success)
+        worst, best = _verdict_of(low), _verdict_of(high)
+        _complete(
+            self,
+            verdict=worst if worst is best else Verdict.INCONCLUSIVE,
+            score=float(low),
+            exact=str(low),
+            bounds=Bounds(float(low), float(high)),
+            coverage=float(coverage),
+            bonus_micros=self.bonus_micros or round(Fraction(str(self.bonus)) * MICRO),
+            penalty_micros=self.penalty_micros or round(Fraction(str(self.penalty)) * MICRO),
+        )
+        if self.verified_at.tzinfo is None:
+            # The usual way to write it is `utcnow()`.
+            _complete(self, verified_at=self.verified_at.replace(tzinfo=UTC))
+
+
+def _complete(result: Record, **fields: Any) -> None:
+    """Set fields of a record that is being built."""
+    for name, value in fields.items():
+        msgspec.structs.force_setattr(result, name, value)
+
+
+def _weigh(results: Sequence[CriterionResult], *, success: bool) -> tuple[Fraction, Fraction, Fraction]:
+    """The lowest and the highest possible score, and the share of the weight that was measured."""
+    counted = [one for one in results if one.status is not Status.EXCLUDED]
+    total = sum((Fraction(str(one.weight)) for one in counted), Fraction(0))
+    if not total:
+        return Fraction(success), Fraction(success), Fraction(1)
+    met = sum((Fraction(str(one.weight)) * Fraction(one.exact) for one in counted), Fraction(0))
+    open_ = sum((Fraction(str(one.weight)) for one in counted if one.status is Status.INDETERMINATE), Fraction(0))
+    return met / total, (met + open_) / total, 1 - open_ / total
+
+
+def _verdict_of(score: Fraction) -> Verdict:
+    if score >= PASS_SCORE:
+        return Verdict.PASS
+    return Verdict.PARTIAL if score else Verdict.FAIL

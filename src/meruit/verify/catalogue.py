@@ -1,14 +1,14 @@
 """Who computes which metric, and what each criterion asks of whom."""
 
 from collections.abc import Callable, Container, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from meruit.documents.sanitize import describe
 from meruit.errors import AuthorError, ExtractorConflict, nearest
 from meruit.judge.compare import items_to_contain
 from meruit.judge.plan import COMPUTED_HERE, Plan, Trait, compile_plan
 from meruit.metrics.custom import CustomExtractor
-from meruit.metrics.support.extractor import Family, MetricExtractor
+from meruit.metrics.support.extractor import Family, MetricExtractor, provenance_of, version_of
 from meruit.model.canonical import digest
 from meruit.model.criterion import Assertion, SuccessCriteria, SuccessCriterion
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Missing, Provenance
@@ -22,6 +22,8 @@ ENGINE_VERSION = "1"
 
 
 NO_CODE = CriteriaCode({}, {}, {})
+MIN_CODE_MS = 100
+"""The least time that a piece of code gets, however many there are."""
 
 
 class Slot(NamedTuple):
@@ -64,6 +66,17 @@ class CompiledCriteria(NamedTuple):
     """The code that the criteria bring along, by the owner that slots name."""
     sandboxes: Sandboxes
     """Where the engine that compiled them lets such code run."""
+
+    def limit_code_time(self, total_ms: int) -> Self:
+        """The same criteria, whose code has so much time for all of its pieces together."""
+        if not self.custom:
+            return self
+        each_ms = max(MIN_CODE_MS, total_ms // len(self.custom))
+        custom = {
+            owner: CustomExtractor(one.code, one.sandbox, one.metrics, min(one.timeout_ms, each_ms))
+            for owner, one in self.custom.items()
+        }
+        return self._replace(custom=custom)
 
     @property
     def body(self) -> bytes:
@@ -109,6 +122,10 @@ class Catalogue:
         """Every metric that can be computed."""
         return sorted([*self._ours, *self._theirs])
 
+    def can_extract(self, metric: str) -> bool:
+        """Whether this metric can be computed."""
+        return metric in self._ours or metric in self._theirs
+
     def trait(self, metric: str) -> Trait:
         """What is known of a metric before it is measured."""
         if metric in self._ours:
@@ -116,7 +133,7 @@ class Catalogue:
             # What we did not compute ourselves may be on any scale; the criterion says which.
             return Trait(known.kind if known.provenance is Provenance.COMPUTED else None, known.provenance)
         owner = self._theirs.get(metric)
-        return Trait(None, self.extractors[owner].provenance if owner is not None else None)
+        return Trait(None, provenance_of(self.extractors[owner]) if owner is not None else None)
 
     def compile(self, criteria: SuccessCriteria) -> CompiledCriteria:
         """Compile the criteria: each distinct question becomes one slot."""
@@ -178,7 +195,7 @@ class Catalogue:
             if ask.params:
                 why = f"{name} is computed by the extractor {owner!r}, which takes no params"
                 return _slot_with_flaw(label, name, why)
-            return Slot(label, name, None, owner=owner, version=str(self.extractors[owner].version))
+            return Slot(label, name, None, owner=owner, version=version_of(self.extractors[owner]))
         why = f"Metric not found: no extractor computes {name!r}{nearest(name, self.names())}"
         return _slot_with_flaw(label, name, why, Cause.UNKNOWN_METRIC)
 

@@ -28,6 +28,23 @@ class MetricExtractor(ABC):
         """Every name that `extract` may return."""
 
 
+def version_of(extractor: MetricExtractor) -> str:
+    """The version of an extractor; one that is not built on our base class may have none."""
+    return str(getattr(extractor, "version", MetricExtractor.version))
+
+
+def provenance_of(extractor: MetricExtractor) -> Provenance:
+    """Where an extractor's values come from: computed, unless it says otherwise."""
+    return getattr(extractor, "provenance", MetricExtractor.provenance)
+
+
+def is_extractor_class(found: object) -> bool:
+    """Whether it is a class of extractors, built on our base class or on one of the same form."""
+    return isinstance(found, type) and all(
+        callable(getattr(found, name, None)) for name in ("extract", "supported_metrics")
+    )
+
+
 class Family(MetricExtractor):
     """An extractor of all metrics of one file."""
 
