@@ -14,6 +14,7 @@ from meruit.contracts.transitions import (
     AwardContract,
     DisputeContract,
     ExpireContracts,
+    RecordInputRead,
     ReleaseContract,
     ResolveDispute,
     ReverseContract,
@@ -243,6 +244,21 @@ def unmeasured(stall: Stall) -> str:
     return stall.released(stall.done(work_id, "fay")).id
 
 
+def timed(stall: Stall, agent: str = "mia", **terms: Any) -> str:
+    """Handed in by the agent itself, which read the input and reported its start; the time is the service's."""
+    work_id = stall.publish({"criteria": [WORDS, {**LATENCY, "required": False}]}, **terms)
+    contract_id = stall.award(work_id, agent)
+    own = Actor(Scope(stall.tenant, agent, only_own=True), f"key of {agent}")
+    assert stall.store.recorder.write(RecordInputRead(own, work_id)) == 1
+    stall.move(StartContract(ContractRequest(own), contract_id))
+    market, handed = stall.market(), HandedIn(OWN_WORDS, {"duration_ms": 10}, by_agent=True)
+    return stall.move(market.completion_sync(ContractRequest(own), market.find_contract(own, contract_id), handed)).id
+
+
+def timed_from_start(stall: Stall) -> str:
+    return timed(stall, "ned", latency_from="start")
+
+
 def unsettled(stall: Stall) -> str:
     return stall.done(stall.publish(settle="on_request"), "gus")
 
@@ -280,6 +296,8 @@ ENDINGS: dict[str, Callable[[Stall], str]] = {
     "paid and erased": erased,
     "without criteria": without_criteria,
     "unmeasured": unmeasured,
+    "timed": timed,
+    "timed from start": timed_from_start,
     "unsettled": unsettled,
     "leaking": leaking,
     "given up": given_up,

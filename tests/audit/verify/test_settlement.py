@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -26,10 +27,12 @@ from meruit.log.entries import (
     Entry,
     ErasureEntry,
     GovernanceEntry,
+    InputReadEntry,
     ReleaseEntry,
     ResolutionEntry,
     ReversalEntry,
     SettlementEntry,
+    StartEntry,
 )
 from meruit.model.canonical import canonical, from_canonical
 from meruit.model.evidence import Provenance
@@ -108,6 +111,8 @@ OK, SKIPPED = AuditStepState.OK, AuditStepState.SKIPPED
         ("paid and erased", SKIPPED, SKIPPED, 2),
         ("without criteria", OK, OK, 0),
         ("unmeasured", OK, OK, 0),
+        ("timed", OK, OK, 0),
+        ("timed from start", OK, OK, 0),
         ("unsettled", OK, OK, 0),
         ("leaking", OK, OK, 0),
         ("given up", OK, OK, 0),
@@ -754,6 +759,84 @@ def test_what_cannot_follow_is_refused(world: World, moves: Sequence[Made], kind
 )
 def test_what_was_decided_is_done(world: World, moves: Sequence[Made]) -> None:
     failing(found_in(world, "resettled", moving(*moves)), AuditStep.SETTLEMENT)
+
+
+# Times.
+
+
+def later(entry: ContractEntry) -> str:
+    """A second after the entry."""
+    return (datetime.fromisoformat(entry.at) + timedelta(seconds=1)).isoformat()
+
+
+def dated_later(kind: type) -> Change:
+    def change(forgery: Forgery) -> Forgery:
+        entries: list[Entry] = [
+            msgspec.structs.replace(one, at=later(one)) if isinstance(one, kind) else one for one in forgery.entries
+        ]
+        return forgery._replace(entries=entries)
+
+    return change
+
+
+def without(kind: type) -> Change:
+    return lambda forgery: forgery._replace(entries=[one for one in forgery.entries if not isinstance(one, kind)])
+
+
+@pytest.mark.parametrize(
+    ("ending", "change"),
+    [
+        ("timed", dated_later(InputReadEntry)),
+        ("timed", without(InputReadEntry)),
+        ("timed", dated_later(StartEntry)),
+        ("timed", without(StartEntry)),
+        ("timed from start", dated_later(StartEntry)),
+        ("timed from start", without(StartEntry)),
+    ],
+)
+def test_an_agents_time_counts_from_what_the_log_records(world: World, ending: str, change: Change) -> None:
+    failing(found_in(world, ending, change), AuditStep.SETTLEMENT)
+
+
+def test_a_read_does_not_matter_where_a_start_counts(world: World) -> None:
+    for change in (dated_later(InputReadEntry), without(InputReadEntry)):
+        assert found_in(world, "timed from start", change).failed is None
+
+
+def test_an_operators_time_is_the_operators_word(world: World) -> None:
+    assert found_in(world, "settled", dated_later(StartEntry)).failed is None
+
+
+def moved_last(kind: type) -> Change:
+    def change(forgery: Forgery) -> Forgery:
+        rest = [one for one in forgery.entries if not isinstance(one, kind)]
+        return forgery._replace(entries=[*rest, *(one for one in forgery.entries if isinstance(one, kind))])
+
+    return change
+
+
+def twice(kind: type) -> Change:
+    def change(forgery: Forgery) -> Forgery:
+        entries: list[Entry] = []
+        for one in forgery.entries:
+            entries += [one, one] if isinstance(one, kind) else [one]
+        return forgery._replace(entries=entries)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(moved_last(kind) for kind in (InputReadEntry, StartEntry)),
+        *(twice(kind) for kind in (InputReadEntry, StartEntry)),
+        *(changing(kind, at="noon") for kind in (InputReadEntry, StartEntry, AwardEntry)),
+        changing(StartEntry, at="2026-05-04T03:02:01"),
+        changing(InputReadEntry, outcome="out_x"),
+    ],
+)
+def test_a_start_and_a_read_come_once_and_before_the_output(world: World, change: Change) -> None:
+    failing(found_in(world, "timed", change), AuditStep.SEQUENCE)
 
 
 # Disputes that were settled on an amount.
