@@ -213,12 +213,11 @@ class VerificationEngine:
         kept = None if key is None else self._cache.get(key)
         if kept is not None:
             return kept
-        # Work crosses into a sandbox as JSON, so no copy protects it any better.
-        # Whoever writes an extract of her own wants it called.
+        extract: Callable[..., Any] = extractor.extract
+        given = _copies
+        # Whoever writes an extract of her own wants it called. Work crosses into our sandbox as JSON, without a copy.
         if isinstance(extractor, CustomExtractor) and type(extractor).extract is CustomExtractor.extract:
             extract, given = extractor.measure, _parts
-        else:
-            extract, given = extractor.extract, _copies
         patience_s = self._patience_with(extractor, len(compiled.owners))
         answer = await self._await_within(lambda: extract(*given(work)), patience_s)
         if isinstance(answer, BaseException):
