@@ -30,6 +30,7 @@ from meruit.contracts.transitions import (
 )
 from meruit.errors import (
     AmountTooLarge,
+    BrokenCriteria,
     CanaryShown,
     ConfigError,
     CriteriaError,
@@ -158,7 +159,7 @@ def test_criteria_without_money_are_not_per_action(desk: Desk, criteria: Any, cp
     assert (event["has_cpa"], event["has_criteria"]) == (cpa, has_criteria)
 
 
-EASY = {"criteria": [{**WORDS, "threshold": 0}]}
+EASY = {"criteria": [{**WORDS, "comparison": "lte", "threshold": 5}]}
 ECHO = {"criteria": [{**WORDS, "threshold": 2}]}
 
 
@@ -175,6 +176,93 @@ def test_the_reason_to_accept_idle_agents_is_recorded(desk: Desk) -> None:
     found = desk.publish(success_criteria=EASY, accept_null_agent="a smoke test")
     assert found.submission.accept_null_agent == "a smoke test"
     assert [event["null_agent_accepted"] for event in desk.events_of("work.submitted")] == ["a smoke test"]
+
+
+# Criteria that are proven wrong.
+
+ROUGE = {"metric": "rougeL", "metric_type": "rouge_score", "comparison": "gte", "threshold": 0.5, "bonus": 1}
+ACCURACY = {"metric": "accuracy", "metric_type": "accuracy", "comparison": "gte", "threshold": 0.9}
+SCHEMA = {"metric": "matches_schema", "metric_type": "matches_schema", "comparison": "eq", "threshold": True}
+
+
+def codes_of(desk: Desk, *criteria: dict[str, Any], **parts: Any) -> list[tuple[str, str]]:
+    """Where and why publishing is refused."""
+    with pytest.raises(BrokenCriteria) as refused:
+        desk.publish(success_criteria={"criteria": [*criteria]}, **parts)
+    assert desk.events_of("work.submitted") == []
+    return [(problem.where.rpartition(".")[2], problem.code) for problem in refused.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("criteria", "found"),
+    [
+        ([{**WORDS, "comparison": "lt", "threshold": 0}], [("criteria[0]", "never_met")]),
+        ([WORDS, {**WORDS, "id": "b", "comparison": "lte", "threshold": 1}], [("criteria[0]", "contradictory")]),
+        ([WORDS, {**WORDS, "id": "b", "threshold": 0}], [("criteria[1]", "never_fails")]),
+        ([WORDS, ROUGE], [("criteria[1]", "missing_input")]),
+        ([{**WORDS, "metric_type": "accuracy", "threshold": 0.5}], [("criteria[0]", "wrong_type")]),
+    ],
+)
+def test_criteria_that_are_proven_wrong_are_refused(desk: Desk, criteria: list[Any], found: list[Any]) -> None:
+    assert codes_of(desk, *criteria) == found
+
+
+@pytest.mark.parametrize(
+    ("criterion", "lacking", "given"),
+    [
+        (ROUGE, {}, {"reference": "a text to compare with"}),
+        (ROUGE, {"reference": ""}, {"reference": "a text to compare with"}),
+        (ROUGE, {"reference": ["a", "b"]}, {"reference": "a text to compare with"}),
+        ({**ROUGE, "metric": "bleu_score", "metric_type": "bleu_score"}, {}, {"reference": "a text to compare with"}),
+        (ACCURACY, {}, {"ground_truth": ["spam", "ham"]}),
+        (ACCURACY, {"ground_truth": []}, {"ground_truth": ["spam", "ham"]}),
+        (ACCURACY, {"ground_truth": ["spam", None]}, {"ground_truth": ["spam", "ham"]}),
+        ({**ACCURACY, "metric": "f1_score", "metric_type": "f1_score"}, {}, {"ground_truth": ["spam", "ham"]}),
+        (KEYWORDS, {}, {"required_keywords": ["weir"]}),
+        (SCHEMA, {}, {"output_schema": {"required": ["id"]}}),
+        (SCHEMA, {"output_schema": {"type": "objekt"}}, {"output_schema": {"required": ["id"]}}),
+    ],
+)
+def test_criteria_need_what_they_compare_with(desk: Desk, criterion: Any, lacking: Any, given: Any) -> None:
+    assert codes_of(desk, criterion, input=lacking) == [("criteria[0]", "missing_input")]
+    assert desk.publish(success_criteria={"criteria": [criterion]}, input=given).criteria is not None
+    assert desk.publish(success_criteria={"criteria": [criterion]}, private=given).criteria is not None
+
+
+def test_a_proven_error_is_published_when_its_code_is_accepted(desk: Desk) -> None:
+    criteria = {"criteria": [{**WORDS, "comparison": "lt", "threshold": 0}, {**ROUGE}]}
+    with pytest.raises(BrokenCriteria) as refused:
+        desk.publish(success_criteria=criteria, accept_findings=["never_met"])
+    assert [problem.code for problem in refused.value.problems] == ["missing_input"]
+    found = desk.publish(success_criteria=criteria, accept_findings=["never_met", "missing_input", "never_fails"])
+    assert found.submission.accept_findings == ("never_met", "missing_input", "never_fails")
+    assert works.to_work_view(found).accept_findings == ["never_met", "missing_input", "never_fails"]
+    # The event says what was found, not what would have been accepted too.
+    assert desk.events_of("work.submitted")[0]["findings_accepted"] == ["never_met", "missing_input"]
+
+
+def test_planted_work_needs_no_second_word(desk: Desk) -> None:
+    never = {"criteria": [{**WORDS, "comparison": "lt", "threshold": 0}]}
+    assert desk.publish(success_criteria=never, impossible=True).criteria is not None
+    always = {"criteria": [{**WORDS, "threshold": 0}]}
+    assert desk.publish(success_criteria=always, accept_null_agent="a smoke test").criteria is not None
+    assert desk.events_of("work.submitted")[0]["findings_accepted"] == ["never_met"]
+
+
+def test_every_reason_is_in_one_list(desk: Desk) -> None:
+    found = codes_of(desk, {**WORDS, "threshold": 0})
+    assert found == [("criteria[0]", "never_fails"), ("success_criteria", "null_agent_passes")]
+
+
+def test_what_is_proven_on_paper_is_refused_before_code_runs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any, **__: Any) -> None:
+        raise AssertionError("code ran")
+
+    monkeypatch.setattr(Registrar, "validate", run)
+    own = [{"metrics": ["mine"], "code": "def metric(input, output, metadata):\n    return {'mine': 1}\n"}]
+    with pytest.raises(BrokenCriteria) as refused:
+        desk.publish(success_criteria={"criteria": [ROUGE, {**WORDS, "metric": "mine"}], "custom_metrics": own})
+    assert [problem.code for problem in refused.value.problems] == ["missing_input"]
 
 
 @pytest.mark.parametrize("policy", [None, Policy()])

@@ -46,13 +46,17 @@ from meruit.model.work import PRIVATE_INPUTS, Work
 from meruit.outcomes.service import SMALL_BYTES, JudgedWork, Registrar, Submission
 from meruit.registry import settlement_rules
 from meruit.verify.catalogue import CompiledCriteria
-from meruit.verify.lint.criteria import AT_ONCE, LintFinding, null_agents, prove_broken
+from meruit.verify.lint.criteria import AT_ONCE, LintFinding, Severity, null_agents, prove_broken
 
 NO_CRITERIA = SuccessCriteria(criteria=())
 MAX_CACHED = 256
 """How many works are cached."""
 IMPLIED_BY_IMPOSSIBLE = frozenset({"never_met", "contradictory"})
-"""What work that is planted as impossible says by itself."""
+"""Findings that are the purpose of work planted as impossible."""
+IMPLIED_BY_NULL_AGENT = frozenset({"never_fails", "nothing_required"})
+"""Findings that are the purpose of work which an agent may pass by doing nothing."""
+VALIDATED_ELSEWHERE = frozenset({"unsupported_assertion"})
+"""Findings that the registrar reports in more detail, and that cannot be accepted."""
 NULL_AGENTS_MS = 5_000
 """How long the code of criteria may take for one agent that does nothing, all of it together."""
 PATIENCE_S = 10.0
@@ -120,26 +124,38 @@ class Marketplace:
         self, submission: WorkSubmission, criteria: SuccessCriteria
     ) -> tuple[CompiledCriteria, tuple[str, ...]]:
         """The compiled criteria, and the codes of the proven errors that the work accepts."""
-        ready = self.registrar.compile(criteria)
-        engine, given = self.registrar.engine.without_governance(), submission.input_for_judge()
-        # What needs no code to run is proven first.
-        findings = prove_broken(ready, given)
-        _refuse_broken(submission, ready, findings)
+        ready, given = self.registrar.compile(criteria), submission.input_for_judge()
+        findings = [one for one in prove_broken(ready, given) if one.code not in VALIDATED_ELSEWHERE]
+        refused = [one for one in findings if one.code not in _accepted_codes(submission)]
+        if refused and ready.custom:
+            # What needs no code to run is refused before any code runs.
+            raise _broken_criteria(ready, refused)
         self.registrar.validate(ready)
+        passes = self._find_passing_null_agents(submission, ready)
+        found = govern(Dossier(null_passes=passes), Policy() if self.policy is None else self.policy)
+        if "null_agent_pass" in found.names and submission.accept_null_agent is None:
+            why = (
+                f"an agent that returns {' or '.join(passes)} would pass: add a criterion that it fails, or give the "
+                "reason in accept_null_agent"
+            )
+            if not refused:
+                raise NullAgentPasses(why)
+            refused.append(LintFinding(Severity.ERROR, NullAgentPasses.code, why))
+        if refused:
+            raise _broken_criteria(ready, refused)
+        return ready, tuple(dict.fromkeys(finding.code for finding in findings))
+
+    def _find_passing_null_agents(self, submission: WorkSubmission, ready: CompiledCriteria) -> list[str]:
+        """The agents that do nothing and would pass."""
+        # Nothing here is claimed to have happened, so governance is not asked.
+        engine, given = self.registrar.engine.without_governance(), submission.input_for_judge()
         hastened = ready.limit_code_time(NULL_AGENTS_MS)
-        passes = [
+        return [
             name
             # An agent can echo only the public part of the input.
             for name, output in null_agents(submission.input).items()
             if _passes(engine.verify_sync("null", given, output, hastened, AT_ONCE))
         ]
-        found = govern(Dossier(null_passes=passes), Policy() if self.policy is None else self.policy)
-        if "null_agent_pass" in found.names and submission.accept_null_agent is None:
-            raise NullAgentPasses(
-                f"an agent that returns {' or '.join(passes)} would pass: add a criterion that it fails, or give the "
-                "reason in accept_null_agent"
-            )
-        return ready, tuple(dict.fromkeys(finding.code for finding in findings))
 
     def find_contract(self, actor: Actor, contract_id: str) -> ContractWithWork:
         """The contract and its work; raises NotFound."""
@@ -263,23 +279,25 @@ class Marketplace:
         return GovernanceResult(valid=True, flags=[no_answer], disposition=Disposition.HOLD, confidence=0.0)
 
 
-def _refuse_broken(submission: WorkSubmission, ready: CompiledCriteria, findings: Sequence[LintFinding]) -> None:
-    """Raise BrokenCriteria for proven errors that the work does not accept."""
-    accepted = {*submission.accept_findings, *(IMPLIED_BY_IMPOSSIBLE if submission.impossible else ())}
-    position = {rule.id: rule.position for rule in ready.plan.rules}
+def _accepted_codes(submission: WorkSubmission) -> frozenset[str]:
+    """The findings that the publisher insists on, by their codes or by what the work says of itself."""
+    accepted = frozenset(submission.accept_findings)
+    if submission.impossible:
+        accepted |= IMPLIED_BY_IMPOSSIBLE
+    if submission.accept_null_agent is not None:
+        accepted |= IMPLIED_BY_NULL_AGENT
+    return accepted
+
+
+def _broken_criteria(ready: CompiledCriteria, refused: Sequence[LintFinding]) -> BrokenCriteria:
+    place = {rule.id: f"success_criteria.criteria[{rule.position}]" for rule in ready.plan.rules}
     problems = [
-        Problem(
-            "success_criteria"
-            if finding.criterion_id is None
-            else f"success_criteria.criteria[{position[finding.criterion_id]}]",
-            finding.message if finding.criterion_id is None else f"{finding.criterion_id}: {finding.message}",
-            code=finding.code,
-        )
-        for finding in findings
-        if finding.code not in accepted
+        Problem("success_criteria", finding.message, code=finding.code)
+        if finding.criterion_id is None
+        else Problem(place[finding.criterion_id], f"{finding.criterion_id}: {finding.message}", code=finding.code)
+        for finding in refused
     ]
-    if problems:
-        raise BrokenCriteria("work", sort_and_limit_problems(problems))
+    return BrokenCriteria("work", sort_and_limit_problems(problems))
 
 
 def _refuse_visible_canaries(submission: WorkSubmission) -> None:

@@ -1,5 +1,6 @@
 """Turns documents into validated models, and reports every problem at once in the author's words."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar, get_args
@@ -51,6 +52,7 @@ class CriteriaFault(NamedTuple):
 Examine = Callable[[CriteriaParts], Iterable[CriteriaFault]]
 """Finds what an engine could not do with the criteria as they are written."""
 
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _EXAMPLE = "criteria: [{metric: accuracy, metric_type: percentage, comparison: gte, threshold: 0.9}]"
 
 
@@ -187,6 +189,19 @@ def parse_work(
     if work is not None and not problems:
         return work
     raise DocumentError(name, sort_and_limit_problems(problems))
+
+
+def locate_problems(text: str | bytes, name: str, problems: Iterable[Problem]) -> list[Problem]:
+    """Add the lines of a work file to problems that were found after it was read."""
+    document = parse(text, name)
+    content = document.value.get(WRAPPER) if isinstance(document.value, dict) else None
+    twice = isinstance(content, dict) and content.keys() == {WRAPPER}
+    located = list[Problem]()
+    for problem in problems:
+        steps = [int(number) if number else step for step, number in _STEP.findall(problem.where)]
+        path = (*steps[:1], WRAPPER, *steps[1:]) if twice and steps[:1] == [WRAPPER] else tuple(steps)
+        located.append(problem._replace(line=document.line_of(path)))
+    return sort_and_limit_problems(located)
 
 
 def parse_benchmark(

@@ -13,6 +13,8 @@ from meruit.model.evidence import Cause, Checked, Evidence, Fault, Measured, Mis
 
 MAX_LIST_VALUE = 10_000
 """The most items of a list that a metric returns as its value."""
+NOT_FOUND = "Metric not found: "
+"""Begins what is said of a value that was not measured."""
 MAX_MESSAGE = 200
 """The longest description of an exception."""
 
@@ -23,7 +25,7 @@ def sanitize(finding: Any) -> Evidence:  # noqa: PLR0911 - one return a kind of 
         case Missing():
             # A plugin may return other types than its annotations say.
             cause, fault = Cause(finding.cause), Fault(finding.fault)
-            found = "Metric not found: " if cause is Cause.METRIC_MISSING else ""
+            found = NOT_FOUND if cause is Cause.METRIC_MISSING else ""
             return Missing(
                 found + escape_unencodable(str(finding.why)), cause, fault, _sanitize_details(finding.details)
             )

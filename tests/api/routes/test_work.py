@@ -50,7 +50,8 @@ def test_work_is_kept_with_its_criteria_and_terms(either: Deployment, tenant: st
 def test_work_needs_no_criteria_and_criteria_need_pay_nothing(either: Deployment, key: str) -> None:
     plain = either.ask("POST", "/v1/work", key=key, json={"title": "t"}).json()
     assert (plain["has_cpa"], plain["has_criteria"], plain["success_criteria"]) == (False, False, None)
-    free = either.ask("POST", "/v1/work", key=key, json={"title": "t", "success_criteria": CRITERIA}).json()
+    body = {"title": "t", "success_criteria": CRITERIA, "input": {"reference": REFERENCE}}
+    free = either.ask("POST", "/v1/work", key=key, json=body).json()
     assert (free["has_cpa"], free["has_criteria"]) == (False, True)
 
 
@@ -239,9 +240,12 @@ def test_ambiguous_json_is_refused(deployment: Deployment, admin: str, body: byt
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
-        (criteria(metric="word_count", metric_type="count", threshold=0), "null_agent_passes"),
+        (criteria(metric="word_count", metric_type="count", comparison="lte", threshold=5), "null_agent_passes"),
         ({"terms": {"cpc_rate": 1, "rules": ["cpc", "surprise"]}}, "unknown_rule"),
-        (criteria(bonus=8_000_000_000) | {"terms": {"cpc_rate": 8_000_000_000}}, "too_much"),
+        (
+            criteria(bonus=8_000_000_000) | {"terms": {"cpc_rate": 8_000_000_000}, "input": {"reference": "a b"}},
+            "too_much",
+        ),
         ({"success_criteria": {"criteria": [{"assert": "no_such_check"}]}}, "unsupported_criteria"),
     ],
 )
@@ -255,9 +259,80 @@ def test_what_can_be_read_and_not_be_done_is_refused(
 
 
 def test_criteria_that_the_null_agent_passes_are_taken_with_a_reason(deployment: Deployment, admin: str) -> None:
-    body = {"title": "t", **criteria(metric="word_count", metric_type="count", threshold=0)}
+    body = {"title": "t", **criteria(metric="word_count", metric_type="count", comparison="lte", threshold=5)}
     reply = deployment.ask("POST", "/v1/work", key=admin, json={**body, "accept_null_agent": "a trial run"})
     assert (reply.status_code, reply.json()["accept_null_agent"]) == (201, "a trial run")
+
+
+@pytest.mark.parametrize(
+    ("changed", "codes"),
+    [
+        (criteria(threshold=1.0, comparison="gt") | {"input": {"reference": "a b"}}, ["never_met"]),
+        (criteria(), ["missing_input"]),
+        (criteria(metric="accuracy", metric_type="accuracy"), ["missing_input"]),
+        (
+            criteria(metric="word_count", metric_type="count", threshold=0, bonus=1),
+            ["never_fails", "null_agent_passes"],
+        ),
+        (
+            {
+                "success_criteria": {
+                    "criteria": [
+                        {"metric": "word_count", "metric_type": "count", "comparison": "gte", "threshold": 9},
+                        {"metric": "word_count", "metric_type": "count", "comparison": "lte", "threshold": 3},
+                    ]
+                }
+            },
+            ["contradictory"],
+        ),
+    ],
+)
+def test_criteria_that_are_proven_wrong_are_refused_with_codes(
+    deployment: Deployment, admin: str, changed: dict[str, Any], codes: list[str]
+) -> None:
+    before = deployment.rows()
+    reply = deployment.ask("POST", "/v1/work", key=admin, json={"title": "t", **changed})
+    assert (reply.status_code, code_of(reply)) == (400, "broken_criteria"), reply.text
+    assert [one["code"] for one in reply.json()["errors"]] == codes
+    assert deployment.rows() == before
+
+
+def test_accepted_findings_are_recorded_and_hidden_from_agents(either: Deployment, tenant: str, key: str) -> None:
+    body = {**WORK, **criteria(threshold=1.0, comparison="gt"), "accept_findings": ["never_met"]}
+    made = either.ask("POST", "/v1/work", key=key, json=body)
+    assert (made.status_code, made.json()["accept_findings"]) == (201, ["never_met"]), made.text
+    work = made.json()["id"]
+    auditor, agent = either.key(Role.AUDITOR, tenant), either.key(Role.AGENT, tenant)
+    assert either.ask("GET", f"/v1/work/{work}", key=auditor).json()["accept_findings"] == ["never_met"]
+    event = either.follow(
+        "/v1/events?after=0&types=work.submitted", lambda read: b"work.submitted" in read, key=auditor
+    )
+    assert '"findings_accepted":["never_met"]' in event.text
+    either.ask("POST", "/v1/contracts", key=key, json={"work_id": work, "agent_id": "robot"})
+    seen = either.ask("GET", f"/v1/work/{work}", key=agent)
+    assert seen.status_code == 200
+    assert ("never_met" in seen.text, "findings" in seen.text) == (False, False)
+
+
+@pytest.mark.parametrize("codes", ["never_met", [1], ["Never met"], ["a"] * 99, ["a" * 99]])
+def test_what_is_accepted_is_a_list_of_codes(deployment: Deployment, admin: str, codes: Any) -> None:
+    reply = deployment.ask("POST", "/v1/work", key=admin, json={**WORK, "accept_findings": codes})
+    assert reply.status_code == 400
+
+
+def test_faults_of_expressions_and_code_are_refused_at_intake(deployment: Deployment, admin: str) -> None:
+    numeric = {"metric_type": "numeric", "comparison": "gte", "threshold": 1}
+    broken = {
+        "criteria": [{**numeric, "expr": "size("}, {**numeric, "metric": "mine"}, {**ROUGE, "params": {"a": 1}}],
+        "custom_metrics": [{"metrics": ["mine"], "code": "return 1"}],
+    }
+    reply = deployment.ask("POST", "/v1/work", key=admin, json={**WORK, "success_criteria": broken})
+    assert (reply.status_code, code_of(reply)) == (400, "bad_work")
+    assert {one["where"] for one in reply.json()["errors"]} == {
+        "success_criteria.criteria[0].expr",
+        "success_criteria.custom_metrics[0].code",
+        "success_criteria.criteria[2].params.a",
+    }
 
 
 def test_a_second_request_of_a_key_publishes_nothing(either: Deployment, key: str) -> None:

@@ -13,6 +13,8 @@ from tests.golden import check_golden
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
+EASY = {"comparison": "lte", "threshold": 5}
+"""What an empty text meets."""
 YAML = """\
 title: Count
 success_criteria:
@@ -86,7 +88,7 @@ def test_bad_work_is_refused_with_its_line(stall: Stall, text: str, line: int | 
     ("change", "code", "name"),
     [
         (
-            {"success_criteria": {"criteria": [{**WORK["success_criteria"]["criteria"][0], "threshold": 0}]}},
+            {"success_criteria": {"criteria": [{**WORK["success_criteria"]["criteria"][0], **EASY}]}},
             "null_agent_passes",
             "accept_null_agent",
         ),
@@ -105,11 +107,63 @@ def test_work_that_could_not_be_awarded_is_refused(stall: Stall, change: dict[st
 
 
 def test_a_null_agent_may_pass_if_the_author_says_why(stall: Stall) -> None:
-    easy = {"criteria": [{**WORK["success_criteria"]["criteria"][0], "threshold": 0}]}
+    easy = {"criteria": [{**WORK["success_criteria"]["criteria"][0], **EASY}]}
     work = {**WORK, "success_criteria": easy, "accept_null_agent": "silence is golden"}
     ended = stall.run("work", "submit", put("work.json", work))
     assert (ended.returncode, "silence is golden" in ended.stderr) == (0, True)
     assert "null agent  silence is golden" in stall.run("work", "show", ended.stdout.strip()).stdout
+
+
+BROKEN = """\
+title: Count
+success_criteria:
+  criteria:
+    - {metric: word_count, metric_type: count, comparison: gte, threshold: 3}
+    - metric: accuracy
+      metric_type: accuracy
+      comparison: gt
+      threshold: 1
+      penalty: 0.01
+terms:
+  cpc_rate: 0.05
+"""
+
+
+def test_criteria_that_are_proven_wrong_are_refused_with_their_lines(stall: Stall) -> None:
+    error = error_of(stall.run, "work", "submit", put("work.yaml", BROKEN))
+    assert error["code"] == "broken_criteria"
+    assert {(one["where"], one["path"], one["code"]) for one in error["problems"]} == {
+        ("work.yaml:5", "success_criteria.criteria[1]", "never_met"),
+        ("work.yaml:5", "success_criteria.criteria[1]", "missing_input"),
+    }
+    assert json.loads(stall.run("work", "list", "--json").stdout)["works"] == []
+
+
+def test_a_proven_error_is_published_when_its_code_is_accepted(stall: Stall) -> None:
+    file = put("work.yaml", BROKEN + "accept_findings: [never_met]\n")
+    (problem,) = error_of(stall.run, "work", "submit", file)["problems"]
+    assert problem["code"] == "missing_input"
+    ended = stall.run("work", "submit", file, "--accept-finding", "missing_input")
+    assert (ended.returncode, "missing_input" in ended.stderr) == (0, True)
+    work = ended.stdout.strip()
+    assert "accepted    never_met, missing_input" in stall.run("work", "show", work).stdout
+    shown = json.loads(stall.run("work", "show", work, "--json").stdout)
+    assert shown["accept_findings"] == ["never_met", "missing_input"]
+
+
+def test_an_accepted_finding_is_named_by_its_code(stall: Stall) -> None:
+    file = put("work.yaml", BROKEN)
+    assert error_of(stall.run, "work", "submit", file, "--accept-finding", "Never met!")["code"] == "usage"
+
+
+def test_a_pasted_criteria_file_keeps_its_lines(stall: Stall) -> None:
+    text = (
+        "title: Count\nsuccess_criteria:\n  success_criteria:\n    criteria:\n"
+        "      - {metric: word_count, metric_type: count, comparison: gte, threshold: 0}\n"
+    )
+    error = error_of(stall.run, "work", "submit", put("work.yaml", text))
+    found = {one["code"]: one["where"] for one in error["problems"]}
+    assert found == {"never_fails": "work.yaml:5", "null_agent_passes": "work.yaml:3"}
 
 
 def test_a_missing_file_is_named(run: Run) -> None:

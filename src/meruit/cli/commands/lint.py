@@ -100,7 +100,7 @@ def lint(  # noqa: PLR0913 - one an option
     report = prove(
         engine,
         wanted,
-        work_input=load_payload(input_file) if input_file is not None else {},
+        work_input=load_payload(input_file) if input_file is not None else None,
         gold=Gold(load_payload(gold_file), metadata) if gold_file is not None else None,
     )
     if as_json:

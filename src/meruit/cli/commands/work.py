@@ -51,7 +51,7 @@ def work() -> None:
 @config_option
 @python_full_option
 @json_option
-def submit(
+def submit(  # noqa: PLR0913 - one an option
     *,
     file: str,
     accepted: tuple[str, ...],

@@ -17,11 +17,12 @@ from meruit.model.kinds import SHARES, YES_OR_NO, Aggregation
 from meruit.model.record import Record
 from meruit.model.verdict import Status, Verdict, VerificationResult
 from meruit.model.work import PRIVATE_INPUTS, Work
-from meruit.registry import Metric, checks, metrics
+from meruit.registry import Ask, Metric, checks, metrics
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.custom_code import expr_owner
 from meruit.verify.engine import VerificationEngine
 from meruit.verify.lint.custom_code import OF_CODE, CustomCodeProblem, try_out
+from meruit.verify.lint.inputs import find_unmet_needs
 from meruit.verify.lint.mutations import Mutant, mutants
 
 
@@ -62,6 +63,8 @@ class Gold(Record, frozen=True):
     metadata: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
+MISSING_INPUT = "missing_input"
+"""The code of a criterion whose metric needs what the work's input does not have."""
 AT_ONCE = {"duration_ms": 1, "ttfb_ms": 1, "processing_ms": 1}
 """An agent that does nothing does it fast."""
 
@@ -79,6 +82,8 @@ def lint(
     compiled = engine.compile(criteria)
     given = work_input or {}
     findings = [*_on_paper(compiled), *_about_names(compiled.plan.criteria)]
+    if work_input is not None:
+        findings.extend(_input_findings(compiled, work_input))
     verdicts: dict[str, str] = {}
     metadata = AT_ONCE if gold is None else gold.metadata
     tried_on = Work(input=given, output={} if gold is None else gold.output, metadata=metadata)
@@ -103,6 +108,12 @@ def lint(
     broken = {judged.criterion_id for judged in result.criterion_results if judged.cause in OF_CODE}
     findings.extend(_survivors(compiled.plan, {*failed_by, *broken}))
     return LintReport(_has_no_errors(findings), findings, verdicts, str(result.verdict), tried, failed_by)
+
+
+def prove_broken(compiled: CompiledCriteria, work_input: Mapping[str, Any]) -> list[LintFinding]:
+    """The errors that hold for any output on this input: found without an agent, and without running custom code."""
+    found = (*_on_paper(compiled), *_input_findings(compiled, work_input))
+    return [finding for finding in found if finding.severity is Severity.ERROR]
 
 
 def null_agents(work_input: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -150,6 +161,31 @@ def _about_names(criteria: SuccessCriteria) -> Iterator[LintFinding]:
         if criterion.expr is not None and metrics.find(criterion.subject) is not None:
             message = f"the expr is called {criterion.subject!r}, like a metric that it is not; give it another name"
             yield LintFinding(Severity.WARNING, "misleading_name", message, identity)
+
+
+def _input_findings(compiled: CompiledCriteria, work_input: Mapping[str, Any]) -> Iterator[LintFinding]:
+    """What this input lacks, or has in a form that metrics read badly."""
+    proven = set[str | None]()
+    for finding in _about_input(compiled, work_input):
+        if finding.severity is Severity.ERROR:
+            proven.add(finding.criterion_id)
+        yield finding
+    for criterion_id, why in find_unmet_needs(compiled, work_input):
+        if criterion_id not in proven:
+            message = f"{why}; without it, no output can be judged by this"
+            yield LintFinding(Severity.ERROR, MISSING_INPUT, message, criterion_id)
+
+
+def _about_input(compiled: CompiledCriteria, work_input: Mapping[str, Any]) -> Iterator[LintFinding]:
+    """What the metrics would read badly of this input, such as letters that a tokenizer drops."""
+    for rule, slot in zip(compiled.plan.rules, compiled.slot_of, strict=True):
+        asked = compiled.slots[slot]
+        metric = metrics.find(rule.subject) if asked.measure is not None else None
+        if metric is None or metric.inspect_input is None or rule.criterion.assertion is not None:
+            continue
+        for problem in metric.inspect_input(Ask(rule.criterion.params), work_input):
+            severity = Severity.ERROR if problem.proven else Severity.WARNING
+            yield LintFinding(severity, problem.code, problem.message, rule.id)
 
 
 def _custom_code_findings(plan: Plan, troubles: Iterable[CustomCodeProblem]) -> Iterator[LintFinding]:

@@ -1,5 +1,7 @@
 """Criteria's own code, tried before anyone is judged by it: whether it runs, and says the same twice."""
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -8,7 +10,7 @@ from meruit.model.canonical import LARGEST_INTEGER
 from meruit.model.evidence import Cause, Measured, Missing
 from meruit.model.kinds import Tier
 from meruit.model.work import Work
-from meruit.sandbox.contract import Failure
+from meruit.sandbox.contract import SYNTAX_ERROR, UNDEFINED, Failure
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.custom_code import Sandboxes
 
@@ -29,16 +31,26 @@ class CustomCodeProblem(NamedTuple):
     message: str
 
 
-def try_out(compiled: CompiledCriteria, work: Work, *, good: bool) -> list[CustomCodeProblem]:
+def try_out(
+    compiled: CompiledCriteria,
+    work: Work,
+    *,
+    good: bool,
+    budget_s: float = math.inf,
+    timer: Callable[[], float] = time.monotonic,
+) -> list[CustomCodeProblem]:
     """Run each piece of the criteria's code twice on the work, past every cache.
 
-    On work that is known to be good it must not fail; on any other, its author cannot foresee what it meets.
+    On work that is known to be good it must not fail; on any other, its author cannot foresee what it meets. No
+    further piece is run once the budget is spent.
     """
-    return [
-        trouble
-        for owner, extractor in compiled.custom.items()
-        for trouble in _try_code(owner, extractor, work, compiled.sandboxes, good=good)
-    ]
+    troubles, end = list[CustomCodeProblem](), timer() + budget_s
+    for owner, extractor in compiled.custom.items():
+        if timer() > end:
+            why = f"trying the code of these criteria takes longer than {budget_s:g} s; make it faster, or bring less"
+            return [*troubles, CustomCodeProblem(owner, Cause.TOO_COSTLY, why)]
+        troubles += _try_code(owner, extractor, work, compiled.sandboxes, good=good)
+    return troubles
 
 
 def _try_code(
@@ -55,7 +67,9 @@ def _try_code(
         elif extractor.sandbox.tier is Tier.EXPR:
             yield from _spelling_problems(owner, extractor, work)
     elif failed.cause is Cause.UNSUPPORTED_CONSTRUCT:
-        yield CustomCodeProblem(owner, failed.cause, f"{failed.why}; {_suggest_wider_tier(extractor, work, sandboxes)}")
+        yield CustomCodeProblem(
+            owner, failed.cause, f"{failed.why}{_suggest_wider_tier(extractor, failed, work, sandboxes)}"
+        )
     elif good or failed.cause in ALWAYS_REPORTED:
         where = " (on the gold output)" if good else ""
         yield CustomCodeProblem(owner, failed.cause, f"{failed.why}{where}")
@@ -88,21 +102,23 @@ def _as_int(value: Any) -> Any:
     return int(value) if type(value) is float and value.is_integer() and abs(value) <= LARGEST_INTEGER else value
 
 
-def _suggest_wider_tier(extractor: CustomExtractor, work: Work, sandboxes: Sandboxes) -> str:
-    """Which tier runs what this one cannot; tried where the operator allows it."""
+def _suggest_wider_tier(extractor: CustomExtractor, narrow: Missing, work: Work, sandboxes: Sandboxes) -> str:
+    """Which tier runs what this one cannot; tried where the operator allows it. None runs what is not valid."""
+    if any(said in narrow.why for said in (SYNTAX_ERROR, UNDEFINED, "Syntax error")):
+        return ""
     match extractor.sandbox.tier:
         case Tier.EXPR:
-            return "what CEL cannot say can be written as code under custom_metrics"
+            return "; what CEL cannot say can be written as code under custom_metrics"
         case Tier.PYTHON_FULL:
-            return "no tier is wider"
+            return "; no tier is wider"
         case Tier.PYTHON:
             if not sandboxes.allows(Tier.PYTHON_FULL):
-                return "the tier python-full may run it; your operator must allow it"
+                return "; the tier python-full may run it; your operator must allow it"
             wider = sandboxes.extractor(extractor.code, Tier.PYTHON_FULL, extractor.metrics)
             failed = _failure(_run(wider, work))
             if failed is None or failed.cause not in ALWAYS_REPORTED:
-                return "python-full runs it: write tier: python-full"
-            return f"the tier python-full does not run it either: {failed.why}"
+                return "; python-full runs it: write tier: python-full"
+            return f"; the tier python-full does not run it either: {failed.why}"
 
 
 def _run(extractor: CustomExtractor, work: Work) -> ExtractedMetrics:
