@@ -27,17 +27,20 @@ if TYPE_CHECKING:
         Unreachable,
         VerificationExhausted,
         VerificationRejected,
+        VerificationWaiting,
     )
     from meruit.gate.agent import Agent, RunResult
     from meruit.gate.chat.endpoint import ChatEndpoint
     from meruit.gate.context import AgentContext, ExecutionContext
-    from meruit.gate.gate import Gate, Passed, Rejected
+    from meruit.gate.gate import Gate
     from meruit.gate.state import VerificationOutcome, VerificationState
     from meruit.gate.team import Team, WorkItem
     from meruit.gate.tools import Deferred, Pause, tool
+    from meruit.gate.verdict import Passed, Rejected
     from meruit.governance.dossier import HandedIn
     from meruit.governance.evaluate import govern
     from meruit.governance.remote import RemoteGovernance
+    from meruit.governance.rule_governance import RuleGovernance
     from meruit.judge.verdict import rejudge
     from meruit.metrics.content import ContainsExtractor
     from meruit.metrics.custom import CustomExtractor
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
     from meruit.metrics.text import TextQualityExtractor
     from meruit.model.chat import ChatModel, ModelAnswer, ToolCall, ToolSpec
     from meruit.model.contract import Budget, Contract, ContractState, Execution, Terms, WorkSubmission
-    from meruit.model.criterion import Assertion, CustomMetric, SuccessCriteria, SuccessCriterion
+    from meruit.model.criterion import Assertion, CustomMetric, SuccessCriteria, SuccessCriterion, validate_threshold
     from meruit.model.evidence import Cause, Checked, Fault, Measured, Missing, Provenance, Skipped
     from meruit.model.governance import Disposition, Dossier, Flag, GovernanceClient, GovernanceResult, Policy
     from meruit.model.kinds import Aggregation, ComparisonOperator, MetricType, MissingPolicy, Scale, Tier
@@ -78,13 +81,15 @@ if TYPE_CHECKING:
     from meruit.verify.catalogue import CompiledCriteria
     from meruit.verify.custom_code import CustomCode
     from meruit.verify.engine import VerificationEngine
+    from meruit.verify.extractor_registry import extractor_registry
     from meruit.verify.load import load_criteria
 
 _HOMES = {
     "app": ("build_engine", "open_market", "open_records"),
     "bridges.criteria_verifier": ("Verified", "criteria"),
     "gate.agent": ("Agent", "RunResult"),
-    "gate.gate": ("Gate", "Passed", "Rejected"),
+    "gate.gate": ("Gate",),
+    "gate.verdict": ("Passed", "Rejected"),
     "gate.team": ("Team", "WorkItem"),
     "gate.tools": ("Deferred", "Pause", "tool"),
     "gate.context": ("AgentContext", "ExecutionContext"),
@@ -99,6 +104,7 @@ _HOMES = {
     "usage.meter": ("RunMeter", "metered_run"),
     "outcomes.service": ("Registrar", "Submission"),
     "verify.engine": ("VerificationEngine",),
+    "verify.extractor_registry": ("extractor_registry",),
     "contracts.marketplace": ("Marketplace",),
     "judge.verdict": ("rejudge",),
     "metrics.content": ("ContainsExtractor",),
@@ -109,7 +115,7 @@ _HOMES = {
     "metrics.text": ("TextQualityExtractor",),
     "model.chat": ("ChatModel", "ModelAnswer", "ToolCall", "ToolSpec"),
     "model.contract": ("Budget", "Contract", "ContractState", "Execution", "Terms", "WorkSubmission"),
-    "model.criterion": ("Assertion", "CustomMetric", "SuccessCriteria", "SuccessCriterion"),
+    "model.criterion": ("Assertion", "CustomMetric", "SuccessCriteria", "SuccessCriterion", "validate_threshold"),
     "errors": (
         "AgentError",
         "ConfigError",
@@ -120,6 +126,7 @@ _HOMES = {
         "Unreachable",
         "VerificationExhausted",
         "VerificationRejected",
+        "VerificationWaiting",
     ),
     "model.evidence": ("Cause", "Checked", "Fault", "Measured", "Missing", "Provenance", "Skipped"),
     "model.governance": ("Disposition", "Dossier", "Flag", "GovernanceClient", "GovernanceResult", "Policy"),
@@ -146,6 +153,7 @@ _HOMES = {
     "sandbox.sandbox": ("Sandbox",),
     "gate.chat.endpoint": ("ChatEndpoint",),
     "governance.remote": ("RemoteGovernance",),
+    "governance.rule_governance": ("RuleGovernance",),
     "store.location": ("Location",),
     "store.store": ("Store",),
     "governance.evaluate": ("govern",),
@@ -221,6 +229,7 @@ __all__ = [
     "Registrar",
     "Rejected",
     "RemoteGovernance",
+    "RuleGovernance",
     "RunMeter",
     "RunResult",
     "Sandbox",
@@ -253,6 +262,7 @@ __all__ = [
     "VerificationRejected",
     "VerificationResult",
     "VerificationState",
+    "VerificationWaiting",
     "Verified",
     "Work",
     "WorkItem",
@@ -261,6 +271,7 @@ __all__ = [
     "calculate_cost",
     "criteria",
     "decide",
+    "extractor_registry",
     "govern",
     "load_criteria",
     "metered_run",
@@ -269,6 +280,7 @@ __all__ = [
     "parse_criteria",
     "rejudge",
     "tool",
+    "validate_threshold",
 ]
 
 

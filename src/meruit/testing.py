@@ -10,8 +10,8 @@ from meruit.errors import AgentError, ScriptOver, nearest
 from meruit.gate.ask_verifier import ask_verifier
 from meruit.gate.context import AgentContext, ExecutionContext
 from meruit.gate.definition import OUTPUT_TOOL, SchemaMismatch, output_type_of
-from meruit.gate.verdict import VerifierVerdict
-from meruit.gate.verifier import INJECTED
+from meruit.gate.verdict import VerifierAnswer
+from meruit.gate.verifier import VERIFIER_PARAMETERS
 from meruit.model.chat import ModelAnswer, ToolCall, ToolSpec, Usage
 
 __all__ = ["ScriptedModel", "calls", "says", "submits", "verdict_of"]
@@ -80,16 +80,17 @@ def submits(call_id: str = "call_1", **output: Any) -> ModelAnswer:
     return says("", calls(OUTPUT_TOOL, call_id, **output))
 
 
-def verdict_of(output: Any, **supply: Any) -> VerifierVerdict:
-    """Call the verifier of an output as the gate would; returns Acceptance, Rejection or SystemErrorVerdict.
+def verdict_of(output: Any, *, reject_on: tuple[type[Exception], ...] = (), **supply: Any) -> VerifierAnswer:
+    """Call the verifier of an output as the gate would; returns Acceptance, Rejection, SystemErrorVerdict or Deferral.
 
-    `supply` has values for the parameters of the verifier: `attempt`, `deps`, `agent_ctx` and so on.
+    `supply` has values for the parameters of the verifier: `attempt`, `deps`, `agent_ctx`, `answer` and so on.
     """
-    unknown = [name for name in supply if name not in INJECTED]
+    unknown = [name for name in supply if name not in VERIFIER_PARAMETERS]
     if unknown:
-        close = nearest(unknown[0], INJECTED)
-        raise AgentError(f"{unknown[0]!r} is not a parameter of verifiers{close}; use one of {', '.join(INJECTED)}")
-    kind = output_type_of(type(output))
+        close = nearest(unknown[0], VERIFIER_PARAMETERS)
+        known = ", ".join(VERIFIER_PARAMETERS)
+        raise AgentError(f"{unknown[0]!r} is not a parameter of verifiers{close}; use one of {known}")
+    kind = output_type_of(type(output), None, reject_on)
     if kind.verifier is None:
         raise AgentError(f"{kind.name} has no verify method; add one")
     read = kind.candidate(output)

@@ -24,7 +24,8 @@ from meruit.bridges.langgraph import GateState, gate_node
 from meruit.bridges.openai_agents import run_with_gate
 from meruit.bridges.pydantic_ai import gate_output
 from meruit.errors import CouldNotVerify, VerificationExhausted
-from meruit.gate.gate import Gate, Passed
+from meruit.gate.gate import Gate
+from meruit.gate.verdict import Passed
 
 LONGEST = 60
 """A script goes on with its last line; no gate lets it go on for so long."""

@@ -18,12 +18,13 @@ from meruit.errors import CouldNotVerify, CriteriaError, MeruitError, Verificati
 from meruit.events.store import outbox
 from meruit.gate.agent import Agent, RunResult
 from meruit.gate.context import AgentContext
-from meruit.gate.gate import Gate, Passed, Rejected
+from meruit.gate.gate import Gate
 from meruit.gate.run import RunRequest, RunState
 from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.local import InlineEngine
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import QueueRun
+from meruit.gate.verdict import Passed, Rejected
 from meruit.gate.verifier import verifier_of
 from meruit.model.access import Scope
 from meruit.model.environment import EnvironmentState

@@ -102,6 +102,8 @@ def test_a_gate_is_gone_when_its_run_is(monkeypatch: pytest.MonkeyPatch) -> None
             super().__init__(*given, **named)
             seen.append(weakref.ref(self))
 
+    # What earlier tests left behind need not be walked over again.
+    gc.freeze()
     monkeypatch.setattr(bridge, "Gate", Seen)
     agent = Agent(scripted(more), output_type=gate_output(AgentOutput))
     ran(agent)

@@ -254,7 +254,7 @@ def test_on_its_last_turn_the_model_can_only_hand_in(work: Work) -> None:
     assert worked.run.status is RunState.COMPLETED
     forced = {"type": "function", "function": {"name": OUTPUT_TOOL}}
     assert [request.get("tool_choice") for request in worked.server.asked] == [None, None, forced]
-    assert worked.server.asked[1]["messages"][-1] == {"role": "user", "content": NUDGE}
+    assert worked.server.asked[1]["messages"][-1] == {"role": "user", "content": NUDGE.format("agent_output")}
 
 
 def test_rejected_on_the_last_turn_no_turn_is_left(work: Work) -> None:
@@ -275,7 +275,7 @@ def test_the_first_of_two_outputs_counts_and_both_are_answered(work: Work) -> No
     first, second, third = (call["id"] for call in worked.server.asked[1]["messages"][-4]["tool_calls"])
     replies = worked.replies()
     assert replies[first] == worked.submissions[0].feedback
-    assert replies[second] == SECOND_OUTPUT
+    assert replies[second] == SECOND_OUTPUT.format("agent_output")
     assert all(part in replies[third] for part in ("error: ", "'subtract'", "add, agent_output"))
 
 

@@ -72,14 +72,19 @@ class Out(BaseModel):
     n: int
     verdict: str
     breaks: int
+    doubts: str
 
-    async def verify(self, agent_ctx: AgentContext, attempt: int, submission_id: str, deps: World) -> Final:
-        """Breaks as often as it must, then says what it must."""
+    async def verify(
+        self, agent_ctx: AgentContext, attempt: int, submission_id: str, deps: World, answer: str | None = None
+    ) -> Final | Deferred:
+        """Asks first where it must, breaks as often as it must, then says what it must."""
         turn = submission_id.split(":")[1]
         deps.do("verify", agent_ctx.run_id, turn)
         if STORIES[agent_ctx.query].cancel == "verifying":
             deps.verifying.set()
             await asyncio.sleep(LONG_S)
+        if self.doubts in ("ask", "hope") and answer is None:
+            return Deferred("an answer", None if self.doubts == "ask" else 1e-6)
         if agent_ctx.verification.system_errors < self.breaks:
             raise OSError("the verifier's own world is away")
         if self.verdict != "pass":
@@ -138,7 +143,8 @@ class Model:
 def _call(place: int, move: Move) -> Any:
     match move.kind:
         case "submit":
-            return calls("agent_output", call_id(place), n=move.n, verdict=move.verdict, breaks=move.breaks)
+            told = {"n": move.n, "verdict": move.verdict, "breaks": move.breaks, "doubts": move.doubts}
+            return calls("agent_output", call_id(place), **told)
         case "misfit":
             return calls("agent_output", call_id(place), n="none")
         case "look":

@@ -24,6 +24,8 @@ class Move(NamedTuple):
     """What the verifier will say of a candidate: pass, reject, final."""
     breaks: int = 0
     """How often the verifier breaks before it says so."""
+    doubts: str = ""
+    """What the verifier does first: ask somebody who answers, or hope for an answer that does not come."""
 
     @property
     def hands_in(self) -> bool:
@@ -130,9 +132,11 @@ def _misfit(told: Expected, name: str) -> Over | None:
 
 
 def _candidate(told: Expected, story: Story, turn: int, name: str, move: Move) -> Over | None:
-    told.done[f"verify {turn}"] += min(move.breaks + 1, SYSTEM_ERRORS)
+    told.done[f"verify {turn}"] += min(move.breaks + 1, SYSTEM_ERRORS) + (move.doubts == "ask")
     if story.cancel == "verifying":
         return "cancelled", None
+    if move.doubts and (over := _deferred(told, story, turn, move)) is not None:
+        return over
     if move.breaks >= SYSTEM_ERRORS:
         return "failed", "system_error"
     told.misfits = 0
@@ -154,6 +158,15 @@ def _candidate(told: Expected, story: Story, turn: int, name: str, move: Move) -
     return "failed", ending
 
 
+def _deferred(told: Expected, story: Story, turn: int, move: Move) -> Over | None:
+    told.events[f"waiting:verify:{turn}:0"] += 1
+    if story.cancel == "waiting":
+        told.done[f"verify {turn}"] = 1
+        return "cancelled", None
+    told.events[f"resumed:verify:{turn}:0"] += 1
+    return ("failed", "system_error") if move.doubts == "hope" else None
+
+
 def _ending(story: Story, move: Move, told: Expected) -> str | None:
     if move.verdict == "final":
         return "rejected_final"
@@ -167,11 +180,15 @@ def call_id(place: int) -> str:
     return f"call_{place}"
 
 
-def _no(n: int, breaks: int = 0) -> Turn:
-    return (Move("submit", n, "reject", breaks),)
+def _no(n: int, breaks: int = 0, doubts: str = "") -> Turn:
+    return (Move("submit", n, "reject", breaks, doubts),)
 
 
-YES: Turn = (Move("submit", 99, "pass"),)
+def _yes(doubts: str = "") -> Turn:
+    return (Move("submit", 99, "pass", 0, doubts),)
+
+
+YES = _yes()
 MISFIT: Turn = (Move("misfit"),)
 LOOK, NAP, ASK, HOPE = Move("look", 7), Move("nap"), Move("ask"), Move("hope")
 
@@ -190,6 +207,9 @@ def told_stories() -> list[Story]:
         Story("two at once", ((Move("submit", 1), LOOK, Move("submit", 99, "pass")), YES)),
         Story("somebody is asked", ((ASK,), _no(1), (LOOK, ASK), YES)),
         Story("nobody answers", ((HOPE,), YES)),
+        Story("the verifier asks", (_no(1, doubts="ask"), _no(2, breaks=1, doubts="ask"), _yes("ask"))),
+        Story("nobody answers the verifier", (_no(1), _yes("hope"))),
+        Story("stopped while its verifier waits", (_no(1), _yes("ask")), cancel="waiting"),
         Story("the model is away", (_no(1), YES), unreachable=True),
         Story("out of turns", (_no(1), _no(2), ()), agent="hasty"),
         Story("stopped before it began", (YES,), cancel="queued"),
@@ -212,6 +232,6 @@ def made_up(seed: int) -> Iterator[Story]:
 def _turn(chance: random.Random) -> Turn:
     tools = [chance.choice((LOOK, NAP, ASK, HOPE)) for _ in range(chance.choice((0, 0, 0, 1, 2)))]
     submit = Move("submit", chance.randint(1, 3), chance.choice(("reject", "reject", "reject", "final")))
-    shaky = Move("submit", chance.randint(1, 3), "reject", chance.randint(1, 3))
+    shaky = Move("submit", chance.randint(1, 3), "reject", chance.randint(1, 3), chance.choice(("", "ask")))
     handed = chance.choice(((submit,), (submit,), (shaky,), (Move("misfit"),), (), (submit, submit)))
     return (*tools, *handed)

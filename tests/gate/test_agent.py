@@ -247,7 +247,7 @@ def test_the_budget_of_the_run_overrides_agent_and_model() -> None:
 
 def test_text_alone_ends_nothing_and_is_answered_with_a_nudge() -> None:
     result, messages = ran(says("I am done"), submits(n=10))
-    assert (result.turns, messages[-1]) == (2, {"role": "user", "content": NUDGE})
+    assert (result.turns, messages[-1]) == (2, {"role": "user", "content": NUDGE.format("agent_output")})
 
 
 def test_text_beside_the_output_is_commentary() -> None:
@@ -260,7 +260,7 @@ def test_the_first_output_of_a_turn_counts_and_all_calls_are_answered() -> None:
     result, messages = ran(both, submits(n=11))
     assert (result.attempts_used, result.output.n) == (1, 11)
     answers = {one["tool_call_id"]: one["content"] for one in messages if one["role"] == "tool"}
-    assert answers["two"] == SECOND_OUTPUT
+    assert answers["two"] == SECOND_OUTPUT.format("agent_output")
     assert "1 is too small" in answers["one"]
 
 

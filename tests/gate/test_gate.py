@@ -20,11 +20,12 @@ from meruit.errors import (
 )
 from meruit.events.store import outbox
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.gate.gate import SCHEMA_ERROR, Gate, Passed, Rejected
+from meruit.gate.gate import SCHEMA_ERROR, Gate
 from meruit.gate.run import RunRequest
 from meruit.gate.state import VerificationOutcome
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import CancelRun, QueueRun
+from meruit.gate.verdict import Passed, Rejected
 from meruit.store.store import Store
 
 
@@ -513,7 +514,7 @@ def test_one_submission_judged_in_two_processes_is_answered_once(shared: Store, 
         for gate in (mine, theirs):
             await gate.submit({"n": "misfit"}, submission_id="0")
         first = await mine.submit({"n": 10}, submission_id="1")
-        return [first, await theirs.submit({"n": 1}, submission_id="1")]
+        return [first, await theirs.submit({"n": 10}, submission_id="1")]
 
     first, again = asyncio.run(both())
     assert again == first._replace(replayed=True)

@@ -13,6 +13,8 @@ from meruit.gate.tools import await_in_task, run_in_thread
 def complaints(scenario: Any) -> list[str]:
     """What the loop complains of while something happens on it."""
     said: list[str] = []
+    # What earlier tests left behind need not be walked over again.
+    gc.freeze()
 
     async def watched() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _loop, about: said.append(about["message"]))

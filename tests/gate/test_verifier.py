@@ -1,11 +1,11 @@
 """Finding `verify`: every specified shape is called with what it wants, every other one is refused when defined."""
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import FunctionType
-from typing import Any, ClassVar, NamedTuple, Optional, Self
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Optional, Self, TypedDict, TypeVar
 
 import msgspec
 import pytest
@@ -15,9 +15,12 @@ from pydantic import BaseModel
 from tests.gate import postponed
 
 from meruit.errors import VerifierError
+from meruit.gate.agent import Agent
 from meruit.gate.context import AgentContext, ExecutionContext
+from meruit.gate.tools import Deferred, tool
 from meruit.gate.verifier import INJECTED, Verifier, inspect_parameters, verifier_from, verifier_of
 
+T = TypeVar("T")
 SUPPLY: dict[str, Any] = {
     "agent_ctx": AgentContext(run_id="r1"),
     "execution_ctx": ExecutionContext(run_id="r1"),
@@ -187,27 +190,18 @@ def test_what_the_supply_lacks_is_given_as_nothing() -> None:
 # What it may return.
 
 
-def test_nothing_may_be_returned_only_where_it_is_announced() -> None:
+def test_none_is_a_result_only_where_the_annotation_is_none_alone() -> None:
     def returning(annotation: Any) -> Verifier:
         def verify(output: Any) -> Any: ...
 
         verify.__annotations__["return"] = annotation
         return verifier_from(verify)
 
-    announced = [
-        None,
-        type(None),
-        int | None,
-        Optional[int],  # noqa: UP045 - as people write it
-        "None",
-        "int | None",
-        "Missing | None",
-        "Optional[Missing]",
-    ]
-    assert all(returning(annotation).may_be_none for annotation in announced)
-    assert not any(
-        returning(annotation).may_be_none for annotation in [int, Any, "Any", int | str, "Nonesuch", list[None]]
-    )
+    assert all(returning(annotation).may_be_none for annotation in [None, type(None), "None"])
+    # In a union None may be how a verifier says no.
+    unions = [int | None, Optional[int], "int | None", "Missing | None", "Optional[Missing]"]  # noqa: UP045 - as people write it
+    others = [int, Any, "Any", int | str, "Nonesuch", list[None]]
+    assert not any(returning(annotation).may_be_none for annotation in [*unions, *others])
 
     def silent(output):  # type: ignore[no-untyped-def]  # That is the case.
         return output
@@ -219,7 +213,7 @@ def test_nothing_may_be_returned_only_where_it_is_announced() -> None:
     ("model", "returns", "may_be_none"),
     [
         (postponed.Unseen, Any, False),
-        (postponed.UnseenOrNone, Any, True),
+        (postponed.UnseenOrNone, Any, False),
         (postponed.SaysNone, None, True),
         (postponed.Own, postponed.Own | Any, False),
     ],
@@ -261,15 +255,137 @@ class Plain(BaseModel):
     text: str
 
 
-NO_VERIFIERS = [
-    DataclassField, SlottedField, PydanticField, StructField, TupleField, Withdrawn, Plain, str, list[AgentOutput],
-    AgentOutput | None, AgentOutput(), None, "AgentOutput",
-]  # fmt: skip
+class Keys(TypedDict):
+    verify: bool
 
 
-@pytest.mark.parametrize("model", NO_VERIFIERS, ids=str)
-def test_neither_a_field_nor_the_lack_of_one_is_a_verifier(model: Any) -> None:
+class BudgetField(BaseModel):
+    verify_max_attempts: int = 5
+
+
+class VersionField(BaseModel):
+    verify_version: str = ""
+
+
+@dataclass
+class DeterministicField:
+    verify_deterministic: bool = True
+
+
+@dataclass
+class Box(Generic[T]):
+    content: T
+
+    def verify(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize("model", [Withdrawn, Plain, str, list[int], Plain | None, AgentOutput(), None, "AgentOutput"])
+def test_a_model_without_verify_has_no_verifier(model: Any) -> None:
     assert verifier_of(model) is None
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        DataclassField,
+        SlottedField,
+        PydanticField,
+        StructField,
+        TupleField,
+        Keys,
+        BudgetField,
+        VersionField,
+        DeterministicField,
+        list[PydanticField],
+        BudgetField | None,
+    ],
+    ids=str,
+)
+def test_a_field_named_like_a_setting_of_the_verifier_is_refused(model: Any) -> None:
+    with pytest.raises(VerifierError, match="has a field named verify"):
+        Agent("a", output_type=model)
+    with pytest.raises(VerifierError):
+        Agent("a", output_type=model, verify=free)
+
+
+@pytest.mark.parametrize(
+    "model", [list[AgentOutput], AgentOutput | None, dict[str, AgentOutput | int], Box[int]], ids=str
+)
+def test_a_verifier_inside_the_output_type_that_nothing_would_call_is_refused(model: Any) -> None:
+    with pytest.raises(VerifierError, match="would not be called"):
+        Agent("a", output_type=model)
+    assert Agent("a", output_type=model, verify=free).output is not None
+
+
+def test_an_annotated_output_type_is_verified_like_the_type_itself() -> None:
+    assert found(Annotated[AgentOutput, "of weirs"]) == found(AgentOutput)
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        *(bool, "bool", bool | None, "Report | bool", "Optional[bool]", Annotated[bool, 1]),
+        *(Literal[True], Literal["no", False], tuple[bool, str], tuple[bool, ...]),
+        *(Awaitable[bool], Coroutine[Any, Any, bool]),
+    ],
+    ids=str,
+)
+def test_a_verifier_annotated_with_a_truth_value_is_refused(annotation: Any) -> None:
+    def verify(output: Any) -> Any: ...
+
+    verify.__annotations__["return"] = annotation
+    with pytest.raises(VerifierError, match="raise VerificationRejected"):
+        Agent("a", output_type=Plain, verify=verify)
+
+
+@pytest.mark.parametrize(
+    "annotation", [list[bool], dict[str, bool], "Boolean", tuple[()], tuple[str, bool], Literal[1]], ids=str
+)
+def test_a_result_that_holds_truth_values_is_allowed(annotation: Any) -> None:
+    def verify(output: Any) -> Any: ...
+
+    verify.__annotations__["return"] = annotation
+    assert verifier_from(verify).may_be_none is False
+
+
+def test_a_verifier_that_may_be_deferred_needs_a_parameter_for_the_answer() -> None:
+    def deaf(output: Any) -> int | Deferred: ...  # type: ignore[empty-body]
+
+    def hears(output: Any, answer: Any) -> int | Deferred: ...  # type: ignore[empty-body]
+
+    with pytest.raises(VerifierError, match="'answer'"):
+        verifier_from(deaf)
+    assert (verifier_from(hears).wants, verifier_from(hears).returns) == ((("answer", "answer"),), int)
+
+
+def test_a_verifier_may_call_its_output_answer() -> None:
+    def verify(answer: Any) -> int: ...  # type: ignore[empty-body]
+
+    assert verifier_from(verify).wants == ()
+
+
+def test_a_tool_may_have_a_parameter_named_answer() -> None:
+    def check(answer: str) -> str: ...  # type: ignore[empty-body]
+
+    assert tool(check).spec.parameters["required"] == ["answer"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [(Exception,), (BaseException,), (KeyboardInterrupt,), [ValueError], ("ValueError",), ValueError]
+)
+def test_exceptions_that_would_blame_the_agent_for_everything_are_refused(wrong: Any) -> None:
+    with pytest.raises(VerifierError, match="reject_on"):
+        Agent("a", output_type=AgentOutput, reject_on=wrong)
+
+
+def test_another_set_of_rejecting_exceptions_is_another_version() -> None:
+    plain, strict = (Agent("a", output_type=AgentOutput, reject_on=which).output for which in ((), (ValueError,)))
+    assert plain is not None
+    assert strict is not None
+    assert plain.verifier is not None
+    assert strict.verifier is not None
+    assert plain.verifier.version != strict.verifier.version
 
 
 def free(output: Any) -> Any:

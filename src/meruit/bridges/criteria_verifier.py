@@ -11,23 +11,18 @@ from meruit.documents.authoring import parse_criteria
 from meruit.errors import AuthorError, MeruitError, Unreachable, VerificationRejected, nearest
 from meruit.gate.candidate import to_json_value
 from meruit.gate.context import AgentContext, CriteriaJudgement, ExecutionContext
+from meruit.gate.interpret import NOT_MEASURABLE, NOT_MET, NOT_PLAUSIBLE, find_unmeasured, is_doubted
 from meruit.gate.verifier import VERSION
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.environment import FACTS_KEY, EnvironmentState, as_work_part, compact_state
-from meruit.model.evidence import Fault
-from meruit.model.governance import UNAVAILABLE
 from meruit.model.kinds import DEFAULT_AXIS
 from meruit.model.record import Record
 from meruit.model.task import Reveal, Task
-from meruit.model.verdict import AxisScore, GovernanceStatus, Status, Verdict, VerificationResult
+from meruit.model.verdict import AxisScore, Status, Verdict, VerificationResult
 from meruit.playground.load import load_benchmark
 from meruit.verify.engine import VerificationEngine
 from meruit.verify.faults import examine_with
 from meruit.verify.load import load_criteria
-
-NOT_MET, NOT_MEASURABLE, NOT_PLAUSIBLE = "criteria_not_met", "not_measurable", "not_plausible"
-MAX_NAMED = 10
-"""Most criteria that an error names."""
 
 Given = Mapping[str, Any] | Callable[[AgentContext], Mapping[str, Any]]
 EnvironmentReader = Callable[[AgentContext], EnvironmentState | Awaitable[EnvironmentState]]
@@ -43,6 +38,11 @@ class Verified(Record, frozen=True):
     axes: dict[str, AxisScore]
     criteria_digest: str | None
     """Identifies the criteria, as in contracts and the audit log."""
+
+    @property
+    def success(self) -> bool:
+        """Whether the criteria were met: always, because anything else is a rejection."""
+        return True
 
 
 def criteria(  # noqa: PLR0913 - one for each setting of an author
@@ -176,29 +176,15 @@ def _load_task(source: Any, wanted: str) -> tuple[Task, dict[str, Any]]:
 
 
 def _is_pass(result: VerificationResult, *, of_task: bool) -> bool:
-    return result.verdict is Verdict.PASS and not _is_doubted(result) if of_task else result.success
-
-
-def _is_doubted(result: VerificationResult) -> bool:
-    """Whether governance objects."""
-    return result.governance in (GovernanceStatus.REVIEW, GovernanceStatus.INVALID)
+    return result.verdict is Verdict.PASS and not is_doubted(result) if of_task else result.success
 
 
 def _raise_if_unmeasured(result: VerificationResult) -> None:
     """Raise a system error where criteria or plausibility could not be checked for a reason that is not the agent's."""
-    if UNAVAILABLE in result.governance_flags and result.governance is GovernanceStatus.REVIEW:
-        raise Unreachable("governance gave no clear answer, so that the output is not accepted")
-    if result.verdict is not Verdict.INCONCLUSIVE:
-        return
-    ours = [
-        one for one in result.criterion_results if one.status is Status.INDETERMINATE and one.fault is not Fault.AGENT
-    ]
-    if ours:
-        # Only names and causes: the errors themselves may quote evidence, and this message is shown with the run.
-        why = ", ".join(sorted({f"{one.criterion_id!r} ({one.cause})" for one in ours[:MAX_NAMED]}))
-        problem = f"{len(ours)} of {len(result.criterion_results)} criteria could not be measured: {why}"
+    ours = find_unmeasured(result)
+    if ours is not None:
         # A retry cannot help after a mistake of the author.
-        raise (AuthorError if any(one.fault is Fault.AUTHOR for one in ours) else Unreachable)(problem)
+        raise (AuthorError if ours.is_authors_mistake else Unreachable)(ours.message)
 
 
 def _rejection(result: VerificationResult, reveal: Reveal) -> VerificationRejected:
@@ -212,7 +198,7 @@ def _rejection(result: VerificationResult, reveal: Reveal) -> VerificationReject
         named = {name: round(axis.score, 4) for name, axis in result.axes.items() if name != DEFAULT_AXIS}
         shown |= {"axes": named} if named else {}
     message = "The criteria are not met."
-    if result.verdict is not Verdict.INCONCLUSIVE and _is_doubted(result):
+    if result.verdict is not Verdict.INCONCLUSIVE and is_doubted(result):
         # Which rule objects, and to what, would teach an agent how not to be noticed.
         return VerificationRejected("The output is not plausible.", code=NOT_PLAUSIBLE, metadata=shown)
     if reveal is Reveal.CRITERIA:

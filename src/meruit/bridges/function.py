@@ -9,7 +9,8 @@ from functools import wraps
 from typing import Any, NamedTuple, ParamSpec
 
 from meruit.errors import MeruitError
-from meruit.gate.gate import Gate, Passed, Rejected
+from meruit.gate.gate import Gate
+from meruit.gate.verdict import Passed, Rejected
 
 FEEDBACK = "feedback"
 P = ParamSpec("P")

@@ -9,9 +9,10 @@ import msgspec
 from meruit.bridges.function import call_off_event_loop
 from meruit.errors import AgentError, VerificationExhausted
 from meruit.gate.accounting import PriorAnswer
-from meruit.gate.gate import Gate, Passed
+from meruit.gate.gate import Gate
 from meruit.gate.journal import MemoryJournal
 from meruit.gate.state import VerificationEnding, VerificationState
+from meruit.gate.verdict import Passed
 from meruit.model.record import Record
 
 try:

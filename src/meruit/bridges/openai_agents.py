@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 from meruit.bridges.candidates import candidate_in
 from meruit.errors import AgentError
 from meruit.gate.context import AgentContext
-from meruit.gate.gate import Gate, Passed
+from meruit.gate.gate import Gate
+from meruit.gate.verdict import Passed
 
 try:
     from agents import Agent, AgentOutputSchema, AgentOutputSchemaBase, ModelBehaviorError, Runner, RunResult, Usage

@@ -10,8 +10,9 @@ from meruit.bridges.candidates import candidate_in
 from meruit.errors import AgentError
 from meruit.gate.context import AgentContext
 from meruit.gate.definition import OUTPUT_TOOL
-from meruit.gate.gate import Gate, Passed
+from meruit.gate.gate import Gate
 from meruit.gate.limits import GateLimits
+from meruit.gate.verdict import Passed
 
 try:
     from pydantic_ai import ModelRetry, RunContext, StructuredDict, ToolOutput

@@ -4,12 +4,14 @@ Read in this order:
 
 - state.py, limits.py, verdict.py - the pure state machine: what a submission costs and when a run is over
 - accounting.py, feedback.py - the result of a submission and the feedback for the model
-- candidate.py, verifier.py, ask_verifier.py - the hash of a candidate; find and call `verify`
+- candidate.py, verifier.py, ask_verifier.py, interpret.py - the hash of a candidate; find and call `verify`, and
+  what its return value or exception means
 - submission.py - submit a candidate: ask the verifier, account for the verdict; the one path for all loops
 - journal.py - storage of submissions and steps, in memory or in the store
 - gate.py - `Gate`, for a host's own loop
 - definition.py, tools.py, context.py, run.py, agent.py, loop.py - `Agent` and the loop that drives its runs
 - team.py - several agents with a plan
+- client.py - queue durable runs from Python, and answer them
 - store/ - tables and SQL; runner/ - workers; chat/ - models over HTTP
 """
 
@@ -18,15 +20,25 @@ from typing import TYPE_CHECKING
 from meruit._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from meruit.errors import AgentError, BudgetError, CouldNotVerify, VerificationExhausted, VerificationRejected
+    from meruit.errors import (
+        AgentError,
+        BudgetError,
+        CouldNotVerify,
+        SubmissionConflict,
+        VerificationExhausted,
+        VerificationRejected,
+        VerificationWaiting,
+    )
     from meruit.gate.agent import Agent, RunResult
+    from meruit.gate.client import cancel_run, queue_run, read_run, resume_run
     from meruit.gate.context import AgentContext, ExecutionContext
-    from meruit.gate.gate import Gate, Passed, Rejected
+    from meruit.gate.gate import Gate
     from meruit.gate.runner.engine import AgentRoster
     from meruit.gate.runner.worker import run_worker
     from meruit.gate.state import VerificationOutcome, VerificationState
     from meruit.gate.team import Team, WorkItem
     from meruit.gate.tools import Deferred, Pause, tool
+    from meruit.gate.verdict import Passed, Rejected
 
 __all__ = [
     "Agent",
@@ -42,12 +54,18 @@ __all__ = [
     "Pause",
     "Rejected",
     "RunResult",
+    "SubmissionConflict",
     "Team",
     "VerificationExhausted",
     "VerificationOutcome",
     "VerificationRejected",
     "VerificationState",
+    "VerificationWaiting",
     "WorkItem",
+    "cancel_run",
+    "queue_run",
+    "read_run",
+    "resume_run",
     "run_worker",
     "tool",
 ]
@@ -58,22 +76,26 @@ __getattr__, __dir__ = lazy_names(
             "AgentError",
             "BudgetError",
             "CouldNotVerify",
+            "SubmissionConflict",
             "VerificationExhausted",
             "VerificationRejected",
+            "VerificationWaiting",
         ),
         "gate.agent": (
             "Agent",
             "RunResult",
         ),
+        "gate.client": (
+            "cancel_run",
+            "queue_run",
+            "read_run",
+            "resume_run",
+        ),
         "gate.context": (
             "AgentContext",
             "ExecutionContext",
         ),
-        "gate.gate": (
-            "Gate",
-            "Passed",
-            "Rejected",
-        ),
+        "gate.gate": ("Gate",),
         "gate.runner.engine": ("AgentRoster",),
         "gate.runner.worker": ("run_worker",),
         "gate.state": (
@@ -88,6 +110,10 @@ __getattr__, __dir__ = lazy_names(
             "Deferred",
             "Pause",
             "tool",
+        ),
+        "gate.verdict": (
+            "Passed",
+            "Rejected",
         ),
     },
 )

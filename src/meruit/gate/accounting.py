@@ -1,5 +1,6 @@
 """Account for a submission: apply the rules of the gate and phrase the answer for the model and its host."""
 
+from hashlib import sha256
 from typing import NamedTuple
 
 import msgspec
@@ -24,6 +25,7 @@ from meruit.gate.state import (
     advance,
 )
 from meruit.gate.verdict import Rejection, VerifierVerdict
+from meruit.model.chat import Usage
 from meruit.model.record import Record
 
 SYSTEM_ERROR = VerificationOutcome.SYSTEM_ERROR.value
@@ -41,6 +43,10 @@ class AnsweredSubmission(NamedTuple):
     """Schema problems of a payload that is not a valid candidate."""
     judgement: CriteriaJudgement | None = None
     """Result of the criteria that verified it; recorded as an outcome."""
+    was_deferred: bool = False
+    """Whether it waited for an answer before."""
+    usage: Usage | None = None
+    """Tokens of the run so far, where its host counts them."""
 
 
 class SubmissionResult(Record, frozen=True):
@@ -84,6 +90,18 @@ class PriorAnswer(NamedTuple):
     done: SubmissionResult
     said: VerifierVerdict | None
     """None for a payload that was not a valid candidate: the verifier was not called."""
+    content: str = ""
+    """Hash of the candidate, or of the payload that was not one: another content under the same id is a conflict."""
+
+
+def content_of(event: VerdictGiven | SchemaErrorFound, payload: bytes) -> str:
+    """Identify the content of a submission: by the hash of its candidate, or of a payload that is not one."""
+    return event.candidate_hash if isinstance(event, VerdictGiven) else payload_hash(payload)
+
+
+def payload_hash(payload: bytes) -> str:
+    """Hash a payload that is not a valid candidate."""
+    return f"payload:{sha256(payload).hexdigest()}"
 
 
 def account(

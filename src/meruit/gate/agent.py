@@ -53,7 +53,8 @@ class Agent(AgentDefinition):
                     raise _failure(end)
                 case _ if end.waiting_for is not None:
                     raise AgentError(
-                        f"a tool of {self.name!r} is deferred; run the agent with a worker, which can wait"
+                        f"agent {self.name!r} waits for {end.note or end.waiting_for}, and this run keeps no record; "
+                        "queue it for a worker, which can wait: queue_run(store, agent, query)"
                     )
                 case _:
                     await asyncio.sleep(end.pause_s or 0.0)

@@ -1,5 +1,6 @@
 """The definition of an agent: its instructions, tools, output type and limits."""
 
+import re
 from collections.abc import Callable, Hashable, Iterable
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -14,11 +15,13 @@ from meruit.gate.context import AgentContext
 from meruit.gate.limits import ATTRIBUTE, GateLimits, budget, validate_count, validate_seconds
 from meruit.gate.run import AgentRun
 from meruit.gate.tools import Tool, tool
-from meruit.gate.verifier import Verifier, verifier_from, verifier_of
+from meruit.gate.verifier import Verifier, check_fields, verifier_from, verifier_of, with_reject_on
 from meruit.model.chat import ChatModel, ToolSpec
 
 OUTPUT_TOOL = "agent_output"
-"""Name of the tool with which the model submits its output."""
+"""Name of the tool with which the model submits its output, unless its agent sets another."""
+_TOOL_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
+"""What chat endpoints accept."""
 WRAPPED = "output"
 """Argument of the tool that holds an output that is not an object."""
 DEFAULT_TURNS = 30
@@ -48,10 +51,17 @@ class SchemaMismatch(NamedTuple):
 class OutputType:
     """The type of an agent's output, with its verifier."""
 
-    def __init__(self, kind: Any, verify: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self,
+        kind: Any,
+        verify: Callable[..., Any] | None = None,
+        reject_on: tuple[type[Exception], ...] = (),
+        tool_name: str = OUTPUT_TOOL,
+    ) -> None:
         self.kind = kind
         self.name = getattr(kind, "__name__", str(kind))
-        self.verifier: Verifier | None = verifier_of(kind) if verify is None else verifier_from(verify)
+        self.tool_name = tool_name
+        self.verifier = _find_verifier(kind, verify, reject_on)
         self._adapter = _adapter(kind)
         is_object = isinstance(kind, type) and issubclass(kind, BaseModel) and not issubclass(kind, RootModel)
         self._wraps = not is_object
@@ -68,7 +78,7 @@ class OutputType:
             # A recursive model is one of its own definitions.
             schema = shared["$defs"][schema["$ref"].rpartition("/")[2]]
         schema = {**schema, **shared}
-        return ToolSpec(OUTPUT_TOOL, f"Hand in the final output ({self.name}). It is verified.", schema)
+        return ToolSpec(self.tool_name, f"Hand in the final output ({self.name}). It is verified.", schema)
 
     @property
     def budget(self) -> Any:
@@ -131,14 +141,29 @@ def _read_back(adapter: TypeAdapter[Any], plain: Any) -> Any:
     return adapter.validate_json(msgspec.json.encode(plain), by_alias=True, by_name=True)
 
 
-def output_type_of(kind: Any, verify: Callable[..., Any] | None = None) -> OutputType:
+def _find_verifier(
+    kind: Any, verify: Callable[..., Any] | None, reject_on: tuple[type[Exception], ...]
+) -> Verifier | None:
+    check_fields(kind)
+    found = verifier_of(kind) if verify is None else verifier_from(verify)
+    return found if found is None else with_reject_on(found, reject_on)
+
+
+def output_type_of(
+    kind: Any, verify: Callable[..., Any] | None = None, reject_on: tuple[type[Exception], ...] = ()
+) -> OutputType:
     """Return the output type from a cache: a gate is opened for every run."""
-    return _build_output_type(kind, verify) if isinstance(kind, Hashable) else OutputType(kind, verify)
+    # A list of exceptions cannot be a key of the cache; it is refused with its own error.
+    if isinstance(kind, Hashable) and isinstance(reject_on, tuple):
+        return _build_output_type(kind, verify, reject_on)
+    return OutputType(kind, verify, reject_on)
 
 
 @lru_cache(maxsize=256)
-def _build_output_type(kind: Hashable, verify: Callable[..., Any] | None) -> OutputType:
-    return OutputType(kind, verify)
+def _build_output_type(
+    kind: Hashable, verify: Callable[..., Any] | None, reject_on: tuple[type[Exception], ...]
+) -> OutputType:
+    return OutputType(kind, verify, reject_on)
 
 
 _ARGUMENTS_ADAPTER: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
@@ -162,15 +187,21 @@ class AgentDefinition:
         verify_max_attempts: int | None = None,
         *,
         verify: Callable[..., Any] | None = None,
+        reject_on: tuple[type[Exception], ...] = (),
         verify_timeout_s: float = VERIFY_TIMEOUT_S,
         no_progress_limit: int = 3,
         schema_error_limit: int = 3,
         system_error_limit: int = 5,
         max_turns: int = DEFAULT_TURNS,
         context_type: type[AgentContext] = AgentContext,
+        output_tool: str = OUTPUT_TOOL,
     ) -> None:
         if not name or len(name) > 200:
             raise AgentError(f"an agent's name has 1 to 200 characters, not {len(name)}")
+        if not _TOOL_NAME.fullmatch(str(output_tool)):
+            raise AgentError(
+                f"output_tool of agent {name!r} is {output_tool!r}; a tool's name has 1 to 64 letters, digits, _ and -"
+            )
         if model is not None and (isinstance(model, type) or not callable(getattr(model, "answer", None))):
             raise AgentError(
                 f"the model of agent {name!r} is {model!r}, not a chat model; write model=ChatEndpoint(url, model)"
@@ -181,7 +212,7 @@ class AgentDefinition:
         self.instructions = instructions
         self.model = model
         self.tools = {one.spec.name: one for one in map(tool, tools)}
-        self.output = None if output_type is None else OutputType(output_type, verify)
+        self.output = None if output_type is None else OutputType(output_type, verify, reject_on, output_tool)
         self.verify_max_attempts = verify_max_attempts
         self.verify_timeout_s = validate_seconds(verify_timeout_s, "verify_timeout_s")
         self.max_turns = validate_count(max_turns, "max_turns")
@@ -191,8 +222,8 @@ class AgentDefinition:
             "schema_errors": validate_count(schema_error_limit, "schema_error_limit"),
             "system_errors": validate_count(system_error_limit, "system_error_limit"),
         }
-        if OUTPUT_TOOL in self.tools:
-            raise AgentError(f"a tool of agent {name!r} is named {OUTPUT_TOOL}, which is reserved for the output")
+        if output_tool in self.tools:
+            raise AgentError(f"a tool of agent {name!r} is named {output_tool}, which is reserved for the output")
         # A wrong budget is an error at the definition, not at the first run.
         self.limits()
 

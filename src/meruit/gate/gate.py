@@ -3,49 +3,45 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from meruit.documents.sanitize import text_of
-from meruit.errors import AgentError, CouldNotVerify, VerificationExhausted
-from meruit.gate.accounting import PriorAnswer
-from meruit.gate.ask_verifier import MAX_MESSAGE_CHARS
+from meruit.errors import (
+    AgentError,
+    AgentRunConflict,
+    CouldNotVerify,
+    NotJsonSerializable,
+    SubmissionConflict,
+    VerificationExhausted,
+    VerificationWaiting,
+)
+from meruit.gate.accounting import PriorAnswer, payload_hash
+from meruit.gate.candidate import to_json_value
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.gate.definition import VERIFY_TIMEOUT_S, SchemaMismatch, output_type_of
-from meruit.gate.journal import Journal, MemoryJournal, StoreJournal
+from meruit.gate.definition import VERIFY_TIMEOUT_S, Candidate, SchemaMismatch, output_type_of
+from meruit.gate.interpret import MAX_MESSAGE_CHARS
+from meruit.gate.journal import Journal, MemoryJournal, NewDeferral, StoreJournal
 from meruit.gate.limits import GateLimits, budget, validate_count, validate_seconds
 from meruit.gate.run import RunRequest
-from meruit.gate.state import VerificationEnding, VerificationState
+from meruit.gate.state import OpenDeferral, VerificationEnding, VerificationState, VerifierDeferred
 from meruit.gate.store.runs import QueueRun
-from meruit.gate.submission import CandidateSubmission, SubmissionDecision, Submitter
-from meruit.gate.verdict import Acceptance, SystemErrorVerdict
+from meruit.gate.store.submissions import DeferredCandidate
+from meruit.gate.submission import CandidateSubmission, DeferredSubmission, SubmissionDecision, Submitter
+from meruit.gate.verdict import Acceptance, Passed, Rejected, SystemErrorVerdict
 from meruit.model.access import DEFAULT_TENANT
+from meruit.model.chat import Usage
 from meruit.store.store import Store
 
 MAX_NAME = 200
 """Characters of a submission id."""
 SCHEMA_ERROR = "the output does not match its schema"
 """Message of a schema error that was answered before: its problems are not stored."""
-
-
-class Passed(NamedTuple):
-    """The candidate passed; `result` is the final result."""
-
-    result: Any
-    attempt: int
-    replayed: bool = False
-
-
-class Rejected(NamedTuple):
-    """The candidate was rejected; `feedback` is for the model."""
-
-    feedback: str
-    attempt: int
-    attempts_used: int
-    counted: bool
-    code: str | None = None
-    replayed: bool = False
+POLL_S = 1.0
+"""Pause between two looks for an answer, where `submit` itself waits for it."""
+# Any: stands for a value that is not given; None is a valid answer.
+_NOT_GIVEN: Any = object()
 
 
 class Gate:
@@ -56,13 +52,16 @@ class Gate:
         output_type: Any,
         *,
         verify: Callable[..., Any] | None = None,
+        reject_on: tuple[type[Exception], ...] = (),
         max_attempts: int | None = None,
         no_progress_limit: int = 3,
         schema_error_limit: int = 3,
         system_error_limit: int = 5,
         timeout_s: float | None = VERIFY_TIMEOUT_S,
+        wait_s: float | None = None,
         run_id: str | None = None,
         agent: str = "gate",
+        query: str = "",
         store: Store | None = None,
         tenant: str = DEFAULT_TENANT,
         deps: Any = None,
@@ -72,7 +71,7 @@ class Gate:
             raise AgentError(
                 f"the store is of type {type(store).__name__}; open one: store=meruit.open_records({store!r})"
             )
-        self.output = output_type_of(output_type, verify)
+        self.output = output_type_of(output_type, verify, reject_on)
         if self.output.verifier is None:
             raise AgentError(
                 f"{self.output.name} has no verify method; add one, or pass a function to the gate as verify=…"
@@ -85,15 +84,16 @@ class Gate:
             validate_count(system_error_limit, "system_error_limit"),
         )
         self.run_id = run_id or ("run" if store is None else store.surroundings.new_id("run"))
-        self._context = AgentContext(run_id=self.run_id, agent=agent)
+        self._context = AgentContext(run_id=self.run_id, agent=agent, query=query)
         self._turn = asyncio.Lock()
+        self._sleep, self._wait_s = sleep, validate_seconds(wait_s, "wait_s") or 0.0
 
         async def pause(seconds: float, _error: str | None) -> None:
             await sleep(seconds)
 
         journal: Journal = MemoryJournal()
         if store is not None:
-            request, owner = RunRequest(""), f"host:{self.run_id}"
+            request, owner = RunRequest(query), f"host:{self.run_id}"
             opens = QueueRun(tenant, agent, self.run_id, agent, request, limits, owner=owner)
             # No other process has a run whose id was made here; one with an id of the host's may be shared.
             journal = StoreJournal.for_host(store, opens, is_shared=run_id is not None)
@@ -104,6 +104,7 @@ class Gate:
             ExecutionContext(run_id=self.run_id, deps=deps),
             timeout_s=validate_seconds(timeout_s, "timeout_s"),
             pause=pause,
+            wait=self._wait_for_answer,
         )
 
     @property
@@ -112,51 +113,138 @@ class Gate:
         return self._submitter.state
 
     async def submit(
-        self, candidate: Any, *, submission_id: str | None = None, agent_ctx: AgentContext | None = None
+        self,
+        candidate: Any,
+        *,
+        submission_id: str | None = None,
+        agent_ctx: AgentContext | None = None,
+        usage: Usage | None = None,
     ) -> Passed | Rejected:
         """Judge a candidate: an instance of the output type, or data that makes one.
 
-        The same `submission_id` twice is one submission, with one answer. Raises VerificationExhausted once the run is
-        over without a pass, and CouldNotVerify where the verifier broke too often; neither counts as an attempt.
+        The same `submission_id` twice is one submission, with one answer; with another candidate it raises
+        SubmissionConflict. Raises VerificationExhausted once the run is over without a pass, CouldNotVerify where the
+        verifier broke too often, and VerificationWaiting where it waits for an answer; neither of the last two counts
+        as an attempt. `usage` has the tokens of the run so far, for the record.
         """
-        submitter = self._submitter
+        read = self.output.candidate(candidate)
+        payload = b"null"
+        if isinstance(read, SchemaMismatch):
+            payload = msgspec.json.encode(text_of(candidate)[:MAX_MESSAGE_CHARS])
         # One after the other: an attempt is counted before the next one is judged.
         async with self._turn:
-            submitter.state = await submitter.journal.load_state() or submitter.state
-            name = (
-                submitter.journal.new_submission_id(submitter.state)
-                if submission_id is None
-                else _normalize_submission_id(submission_id)
-            )
-            prior = await self._find_prior_answer(name)
-            if prior is not None:
-                return prior
-            read = self.output.candidate(candidate)
-            submission = CandidateSubmission(name, read, agent_ctx or self._context)
-            if isinstance(read, SchemaMismatch):
-                shown = msgspec.json.encode(text_of(candidate)[:MAX_MESSAGE_CHARS])
-                submission = submission._replace(payload=shown)
-            decision = await submitter.submit(submission)
-            if not decision.result.replayed:
-                return self._answer(decision)
-            # Another process has answered it, or ended the run, since this one looked.
-            prior = await self._find_prior_answer(name)
-            assert prior is not None  # noqa: S101
-            return prior
+            await self._load_state()
+            name = self._name_submission(submission_id, read)
+            context = agent_ctx or self._context
+            return await self._submit(CandidateSubmission(name, read, context, payload, turn=context.turn, usage=usage))
 
-    async def _find_prior_answer(self, submission_id: str) -> Passed | Rejected | None:
+    # Any: JSON of the client's own.
+    async def resume(
+        self, value: Any = _NOT_GIVEN, *, key: str | None = None, agent_ctx: AgentContext | None = None
+    ) -> Passed | Rejected:
+        """Answer the verifier of the submission that waits, and judge that submission.
+
+        Without a value, the answer that another client has given is used. `key` is that of VerificationWaiting: with
+        it, the same value again changes nothing, and another value raises AgentRunConflict.
+        """
+        await self._load_state()
+        waiting = self.state.deferred
+        named = key or (None if waiting is None else waiting.key)
+        if named is None:
+            raise AgentRunConflict(f"run {self.run_id} does not wait for an answer")
+        if value is not _NOT_GIVEN:
+            await self._submitter.journal.answer(named, _encode_answer(value))
+        async with self._turn:
+            await self._load_state()
+            found = await self._submitter.journal.find_deferred_candidate(named)
+            if found is None:
+                raise AgentRunConflict(f"run {self.run_id} does not wait for {named!r}")
+            if not found.is_lossless:
+                raise AgentRunConflict(
+                    f"the record of run {self.run_id} does not show all of the candidate that waits (a secret, an "
+                    "excluded field); submit the same candidate again"
+                )
+            read = self.output.candidate(self.output.restore(msgspec.json.decode(found.candidate)))
+            return await self._submit(CandidateSubmission(found.submission_id, read, agent_ctx or self._context))
+
+    async def _submit(self, submission: CandidateSubmission) -> Passed | Rejected:
+        prior = await self._find_prior_answer(submission)
+        if prior is not None:
+            return prior
+        waiting = self.state.deferred
+        if waiting is not None:
+            submission = submission._replace(answer=await self._find_answer(waiting, submission))
+        decision = await self._submitter.submit(submission)
+        if not decision.result.replayed:
+            return self._answer(decision)
+        # Another process has answered it, or ended the run, since this one looked.
+        prior = await self._find_prior_answer(submission)
+        assert prior is not None  # noqa: S101
+        return prior
+
+    async def _load_state(self) -> None:
+        self._submitter.state = await self._submitter.journal.load_state() or self._submitter.state
+
+    def _name_submission(self, submission_id: str | None, read: Candidate | SchemaMismatch) -> str:
+        """Name the submission. A candidate that waits for an answer keeps its id, whatever its host calls it now."""
+        waiting = self.state.deferred
+        named = None if submission_id is None else _normalize_submission_id(submission_id)
+        if waiting is not None and isinstance(read, Candidate) and read.hash == waiting.candidate_hash:
+            return named if named in self.state.submission_ids else waiting.submission_id
+        return self._submitter.journal.new_submission_id(self.state) if named is None else named
+
+    async def _find_prior_answer(self, submission: CandidateSubmission) -> Passed | Rejected | None:
         """Find the earlier answer to a submission; None for a new one. Raises where the run is over without a pass."""
-        state = self.state
-        if submission_id not in state.submission_ids and state.ended is VerificationEnding.PASSED:
+        state, submission_id = self.state, submission.id
+        is_known = submission_id in state.submission_ids
+        if not is_known and state.ended is VerificationEnding.PASSED:
             # Nothing comes after a pass, so the last submission is the one that passed.
             submission_id = state.submission_ids[-1]
         if submission_id in state.submission_ids:
             prior = await self._submitter.journal.find_answer(submission_id)
             if prior is not None:
+                if is_known and prior.content != _content_of(submission):
+                    raise SubmissionConflict(submission_id)
                 return self._replay(prior)
         if state.ended is not None:
             raise self._exhaustion_error(state.ended, "the run is over")
         return None
+
+    async def _find_answer(self, waiting: OpenDeferral, submission: CandidateSubmission) -> bytes | None:
+        """Find the answer that the open submission waits for; raises for another submission, or where none came."""
+        if submission.id != waiting.submission_id:
+            raise self._waiting_error(waiting)
+        if _content_of(submission) != waiting.candidate_hash:
+            raise SubmissionConflict(submission.id)
+        return await self._poll_answer(waiting)
+
+    async def _poll_answer(self, waiting: OpenDeferral) -> bytes:
+        """Wait for the answer as long as the host allows; raises VerificationWaiting."""
+        left_s = self._wait_s
+        while (given := await self._submitter.journal.find_answer_to(waiting)) is None:
+            if left_s <= 0:
+                raise self._waiting_error(waiting)
+            await self._sleep(min(POLL_S, left_s))
+            left_s -= POLL_S
+        return given
+
+    async def _wait_for_answer(self, deferred: DeferredSubmission) -> bytes | None:
+        """Record that the submission waits, and wait as long as the host allows; a pause is slept."""
+        submission, candidate, version, deferral, *_ = deferred
+        if deferral.pause_s is not None:
+            await self._sleep(deferral.pause_s)
+            return submission.answer
+        event = VerifierDeferred(submission.id, candidate.hash, deferral, 0.0, version)
+        kept = DeferredCandidate(submission.id, msgspec.json.encode(candidate.plain), candidate.is_lossless)
+        new = NewDeferral(event, kept, submission.turn, submission.usage)
+        submitter = self._submitter
+        submitter.state = submission.context.verification = await submitter.journal.defer(submitter.state, new)
+        # The journal has just recorded it.
+        assert submitter.state.deferred is not None  # noqa: S101
+        return await self._poll_answer(submitter.state.deferred)
+
+    def _waiting_error(self, waiting: OpenDeferral) -> VerificationWaiting:
+        return VerificationWaiting(self.run_id, waiting.key, waiting.note, self)
 
     def _replay(self, prior: PriorAnswer) -> Passed | Rejected:
         returned = self.output.final(prior.said.result) if isinstance(prior.said, Acceptance) else None
@@ -178,6 +266,19 @@ class Gate:
         if ending is VerificationEnding.SYSTEM_ERROR:
             return CouldNotVerify(message)
         return VerificationExhausted(ending.value, self.state.attempts_used, message, code)
+
+
+def _content_of(submission: CandidateSubmission) -> str:
+    read = submission.read
+    return read.hash if isinstance(read, Candidate) else payload_hash(submission.payload)
+
+
+# Any: JSON of the client's own.
+def _encode_answer(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(to_json_value(value))
+    except NotJsonSerializable as problem:
+        raise AgentError(f"the answer is not JSON serializable: {problem}") from None
 
 
 def _normalize_submission_id(submission_id: str) -> str:

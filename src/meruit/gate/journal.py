@@ -7,26 +7,27 @@ also records each step under a key, so that a later worker repeats none of them.
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from meruit.errors import NotFound
+from meruit.errors import AgentRunConflict, NotFound, RunCancelled
 from meruit.gate.accounting import (
     AccountedSubmission,
     AnsweredSubmission,
     PriorAnswer,
     SubmissionResult,
     account,
+    content_of,
     give_up,
     replay,
 )
 from meruit.gate.context import CriteriaJudgement
-from meruit.gate.run import AgentRun
-from meruit.gate.state import VerdictGiven, VerificationState
+from meruit.gate.run import AgentRun, RunState
+from meruit.gate.state import OpenDeferral, VerdictGiven, VerificationState, VerifierDeferred, advance
 from meruit.gate.store import read as agent_reading
-from meruit.gate.store.runs import QueueRun, RecordStep
-from meruit.gate.store.submissions import GiveUp, Submit
+from meruit.gate.store.runs import WAIT, QueueRun, RecordStep, ResumeRun
+from meruit.gate.store.submissions import DEFERRED, DeferredCandidate, DeferSubmission, GiveUp, Submit
 from meruit.gate.verdict import SystemErrorVerdict
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.canonical import canonical
@@ -38,8 +39,19 @@ from meruit.store.store import Store
 StepFunction = Callable[[], Awaitable[bytes]]
 DescribeStart = Callable[[bytes], dict[str, Any] | None]
 """Given the result of a step, describe the verification that starts with it; None where none does."""
+TIMED_OUT = b""
+"""Recorded instead of an answer that did not come in time; no client can send it, because it is not JSON."""
 GIVE_UP = "give_up"
 """Key of the step that ends a verification for lack of turns."""
+
+
+class NewDeferral(NamedTuple):
+    """A host's submission whose verifier needs an answer."""
+
+    event: VerifierDeferred
+    candidate: DeferredCandidate
+    turn: int = 0
+    usage: Usage | None = None
 
 
 class Journal(Protocol):
@@ -67,6 +79,22 @@ class Journal(Protocol):
         """End the verification of a run that has no turn left."""
         ...
 
+    async def defer(self, state: VerificationState, deferred: NewDeferral) -> VerificationState:
+        """Record that a host's submission waits for an answer; return the state with the open deferral."""
+        ...
+
+    async def answer(self, key: str, value: bytes) -> None:
+        """Record the answer of a client: the same one twice counts once, another one raises AgentRunConflict."""
+        ...
+
+    async def find_answer_to(self, waiting: OpenDeferral) -> bytes | None:
+        """Find the answer that a host's submission waits for: as JSON, TIMED_OUT, or None where none came yet."""
+        ...
+
+    async def find_deferred_candidate(self, key: str) -> DeferredCandidate | None:
+        """Find the candidate that waits, or waited, for that answer."""
+        ...
+
     def new_submission_id(self, state: VerificationState) -> str:
         """Make an id for a submission that its host does not name."""
         ...
@@ -89,6 +117,8 @@ class MemoryJournal:
         self._clock = clock
         self._steps: dict[str, bytes] = {}
         self._accounted: dict[str, AccountedSubmission] = {}
+        self._deferred: dict[str, DeferredCandidate] = {}
+        """Candidates that wait or waited for an answer, by its key."""
 
     async def load_state(self) -> VerificationState | None:
         """Return None: no other process submits to this run."""
@@ -112,7 +142,8 @@ class MemoryJournal:
         # The caller has looked for an earlier answer before it called the verifier.
         assert result is not None  # noqa: S101
         if not isinstance(said, SystemErrorVerdict):
-            self.answers[result.submission_id] = PriorAnswer(result, said)
+            content = content_of(event, submission.candidate)
+            self.answers[result.submission_id] = PriorAnswer(result, said, content)
         accounted = AccountedSubmission(result, state)
         if key is not None:
             self._accounted[key] = accounted
@@ -121,6 +152,32 @@ class MemoryJournal:
     async def give_up(self, state: VerificationState) -> SubmissionResult:
         """End the verification of a run that has no turn left."""
         return give_up(state, self._clock())[1]
+
+    async def defer(self, state: VerificationState, deferred: NewDeferral) -> VerificationState:
+        """Keep the candidate until the answer comes."""
+        state = advance(state, deferred.event._replace(at=self._clock()))[0]
+        # The caller has looked for an earlier answer before it called the verifier.
+        assert state.deferred is not None  # noqa: S101
+        self._deferred[state.deferred.key] = deferred.candidate
+        return state
+
+    async def answer(self, key: str, value: bytes) -> None:
+        """Keep the answer of a client, unless it has another."""
+        if key not in self._deferred:
+            raise AgentRunConflict(f"the run does not wait for {key!r}")
+        if self._steps.setdefault(f"{WAIT}{key}", value) != value:
+            raise AgentRunConflict(f"the run already has another value for {key!r}")
+
+    async def find_answer_to(self, waiting: OpenDeferral) -> bytes | None:
+        """Find the answer, or TIMED_OUT."""
+        given = self._steps.get(f"{WAIT}{waiting.key}")
+        if given is None and waiting.until is not None and self._clock() >= waiting.until:
+            return TIMED_OUT
+        return given
+
+    async def find_deferred_candidate(self, key: str) -> DeferredCandidate | None:
+        """Find the candidate that waits, or waited, for that answer."""
+        return self._deferred.get(key)
 
     def new_submission_id(self, state: VerificationState) -> str:
         """Number the submissions of the run."""
@@ -203,6 +260,8 @@ class StoreJournal:
             problems=submission.problems,
             # The step that recorded the model's answer has emitted it for a driven run.
             emit_started=self._owner is None,
+            was_deferred=submission.was_deferred,
+            usage=submission.usage,
             outcome=None if judgement is None else outcome_of(self._store, self._tenant, judgement),
             open=self._opens,
         )
@@ -216,6 +275,37 @@ class StoreJournal:
         result = await self._store.recorder.record(GiveUp(self._tenant, self._run_id, self._owner, GIVE_UP))
         self._remember(GIVE_UP, result.to_json())
         return result
+
+    async def defer(self, state: VerificationState, deferred: NewDeferral) -> VerificationState:  # noqa: ARG002 - the row has it
+        """Record the candidate, and let the run wait for the answer."""
+        event, candidate, turn, usage = deferred
+        write = DeferSubmission(self._tenant, self._run_id, event, candidate, turn, usage, self._opens)
+        return await self._store.recorder.record(write)
+
+    async def answer(self, key: str, value: bytes) -> None:
+        """Record the answer of a client and let the run continue."""
+        await self._store.recorder.record(ResumeRun(self._tenant, self._run_id, key, value))
+
+    async def find_answer_to(self, waiting: OpenDeferral) -> bytes | None:
+        """Find the answer, or TIMED_OUT; raises RunCancelled."""
+        with self._store.database.reading() as connection:
+            run = agent_reading.find(connection, self._tenant, self._run_id)
+            given = agent_reading.find_step(connection, self._tenant, self._run_id, f"{WAIT}{waiting.key}")
+        if run.status is RunState.CANCELLED:
+            raise RunCancelled(f"run {self._run_id} was cancelled")
+        if (
+            given is None
+            and waiting.until is not None
+            and self._store.surroundings.clock().timestamp() >= waiting.until
+        ):
+            return TIMED_OUT
+        return given
+
+    async def find_deferred_candidate(self, key: str) -> DeferredCandidate | None:
+        """Find the candidate that waits, or waited, for that answer."""
+        with self._store.database.reading() as connection:
+            written = agent_reading.find_step(connection, self._tenant, self._run_id, f"{DEFERRED}{key}")
+        return None if written is None else DeferredCandidate.from_json(written)
 
     def new_submission_id(self, state: VerificationState) -> str:  # noqa: ARG002 - see below
         """Make an id that no other process makes."""

@@ -9,23 +9,21 @@ import msgspec
 from meruit.documents.sanitize import escape_unencodable
 from meruit.errors import AgentError, MeruitError, Unreachable
 from meruit.gate.context import AgentContext, ExecutionContext
-from meruit.gate.definition import OUTPUT_TOOL, AgentDefinition, Candidate, OutputType, dump_context
+from meruit.gate.definition import AgentDefinition, Candidate, OutputType, dump_context
+from meruit.gate.interpret import MAX_NOTE
 from meruit.gate.journal import Journal
 from meruit.gate.run import AgentRun, RunFailureReason
 from meruit.gate.state import VerificationState
 from meruit.gate.store.runs import WAIT
 from meruit.gate.store.submissions import describe_verification_start
-from meruit.gate.submission import CandidateSubmission, SubmissionDecision, Submitter
+from meruit.gate.submission import CandidateSubmission, DeferredSubmission, SubmissionDecision, Submitter
 from meruit.gate.tools import Deferred, Pause
 from meruit.gate.verdict import Acceptance, Rejection
 from meruit.model.chat import ModelAnswer, ToolCall, Usage
 from meruit.model.record import Record
 
-NUDGE = f"Call the tool {OUTPUT_TOOL} to submit the final output; a text answer does not end the run."
-SECOND_OUTPUT = f"Only the first {OUTPUT_TOOL} call of a turn counts; this one was ignored."
-
-MAX_NOTE = 1_000
-"""Characters of a tool's note on what it waits for."""
+NUDGE = "Call the tool {} to submit the final output; a text answer does not end the run."
+SECOND_OUTPUT = "Only the first {} call of a turn counts; this one was ignored."
 MAX_LINE = 500
 """Characters of one line of progress."""
 
@@ -130,6 +128,17 @@ class _RunDriver:
         async def pause(seconds: float, error: str | None) -> None:
             raise _SuspendRun(seconds, error=error)
 
+        async def wait(deferred: DeferredSubmission) -> bytes | None:
+            said = deferred.deferral
+            if said.pause_s is not None:
+                if deferred.is_new:
+                    raise _SuspendRun(said.pause_s)
+                return deferred.submission.answer
+            given = self.journal.find_step(f"{WAIT}{deferred.key}")
+            if given is None:
+                raise _SuspendRun(said.timeout_s, deferred.key, note=said.note or None)
+            return given
+
         return Submitter(
             self.journal,
             output,
@@ -137,6 +146,7 @@ class _RunDriver:
             self.execution,
             timeout_s=self.agent.verify_timeout_s,
             pause=pause,
+            wait=wait,
             watch=self.watch,
         )
 
@@ -163,27 +173,28 @@ class _RunDriver:
             if not self._is_submission(call):
                 self._reply(call, await self._tool(turn, place, call))
         for extra in outputs[1:]:
-            self._reply(extra, SECOND_OUTPUT)
+            self._reply(extra, SECOND_OUTPUT.format(extra.name))
         if outputs:
             return await self._submit(turn, outputs[0])
         if answer.calls:
             return None
         if self.agent.output is None:
             return RunDone(msgspec.json.encode(answer.text), self.usage, turn)
-        self.context.messages.append({"role": "user", "content": NUDGE})
+        self.context.messages.append({"role": "user", "content": NUDGE.format(self.agent.output.tool_name)})
         if new:
             self.watch(f"turn {turn}: answered in text; asked to submit")
         return None
 
     def _is_submission(self, call: ToolCall) -> bool:
-        return call.name == OUTPUT_TOOL and self.agent.output is not None
+        return self.agent.output is not None and call.name == self.agent.output.tool_name
 
     async def _answer(self, turn: int) -> ModelAnswer:
         model = self.agent.model
         if model is None:
             raise AgentError(f"agent {self.agent.name!r} has no model; pass one: model=ChatEndpoint(url, model)")
         # On its last turn the model can only submit.
-        force = OUTPUT_TOOL if self.agent.output is not None and turn == self.agent.max_turns else None
+        output = self.agent.output
+        force = output.tool_name if output is not None and turn == self.agent.max_turns else None
 
         async def ask() -> bytes:
             self.watch(f"turn {turn}")
@@ -204,7 +215,7 @@ class _RunDriver:
         output = self.agent.output
         if output is None or output.verifier is None:
             return None
-        calls = [call for call in ModelAnswer.from_json(gave).calls if call.name == OUTPUT_TOOL]
+        calls = [call for call in ModelAnswer.from_json(gave).calls if self._is_submission(call)]
         read = output.read(calls[0].arguments) if calls else None
         if not isinstance(read, Candidate):
             return None

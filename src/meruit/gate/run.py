@@ -121,4 +121,6 @@ class AgentRun(Record, frozen=True):
     waiting_for: str | None = None
     """The key of the value that a client must provide."""
     note: str | None = None
-    """What that value is, in the words of the tool that asks for it."""
+    """What that value is, in the words of the tool or verifier that asks for it."""
+    is_hosted: bool = False
+    """Whether it is open in a host's own loop; no worker drives it."""

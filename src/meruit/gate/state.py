@@ -6,9 +6,11 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from meruit.gate.limits import GateLimits
-from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict, VerifierVerdict
+from meruit.gate.verdict import Acceptance, Deferral, Rejection, SystemErrorVerdict, VerifierVerdict
 from meruit.model.record import Record
 
+VERIFIER_WAIT = "verify:"
+"""Prefix of the keys of answers that a verifier waits for."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 """Pause after the first system error; it doubles each time, up to the longest."""
 
@@ -50,6 +52,18 @@ class PriorRejection(Record, frozen=True):
     """Version of the verifier that rejected it; only the same version would reject it again."""
 
 
+class OpenDeferral(Record, frozen=True):
+    """A submission whose verifier waits for an answer."""
+
+    submission_id: str
+    candidate_hash: str
+    key: str
+    """Names the answer; unique in the run."""
+    note: str = ""
+    until: float | None = None
+    """When the wait times out, in seconds since 1970; None for no limit."""
+
+
 class VerificationState(Record, frozen=True):
     """The state of a run's verification: control flow only, no feedback."""
 
@@ -73,6 +87,10 @@ class VerificationState(Record, frozen=True):
     """In a row."""
     limits: GateLimits = GateLimits()
     ended: VerificationEnding | None = None
+    deferred: OpenDeferral | None = None
+    """The submission that waits for an answer, in a host's own loop; nothing is counted for it."""
+    deferrals: int = 0
+    """Times that the verifier was deferred in a host's own loop."""
 
 
 class CandidateSubmitted(NamedTuple):
@@ -106,11 +124,21 @@ class SchemaErrorFound(NamedTuple):
     submission_id: str
 
 
+class VerifierDeferred(NamedTuple):
+    """The verifier needs an answer from a client before it can judge the candidate."""
+
+    submission_id: str
+    candidate_hash: str
+    deferral: Deferral
+    at: float
+    verifier_version: str | None = None
+
+
 class OutOfTurns(NamedTuple):
     """The host has no turn left for a revision."""
 
 
-GateEvent: TypeAlias = CandidateSubmitted | VerdictGiven | SchemaErrorFound | OutOfTurns
+GateEvent: TypeAlias = CandidateSubmitted | VerdictGiven | SchemaErrorFound | VerifierDeferred | OutOfTurns
 
 
 class AskVerifier(NamedTuple):
@@ -130,6 +158,12 @@ class ReplayAnswer(NamedTuple):
     """Repeat the earlier answer to this submission; nothing is counted."""
 
     submission_id: str
+
+
+class AwaitAnswer(NamedTuple):
+    """Wait until a client gives the answer; nothing is counted."""
+
+    key: str
 
 
 class CompleteVerification(NamedTuple):
@@ -176,6 +210,7 @@ GateAction: TypeAlias = (
     AskVerifier
     | RecallRejection
     | ReplayAnswer
+    | AwaitAnswer
     | CompleteVerification
     | RequestRevision
     | RequestRepair
@@ -185,7 +220,9 @@ GateAction: TypeAlias = (
 )
 
 
-def advance(state: VerificationState, event: GateEvent) -> tuple[VerificationState, tuple[GateAction, ...]]:
+def advance(  # noqa: PLR0911 - one for each event
+    state: VerificationState, event: GateEvent
+) -> tuple[VerificationState, tuple[GateAction, ...]]:
     """Return the state after an event and the actions to take; the same submission never counts twice."""
     if not isinstance(event, OutOfTurns) and event.submission_id in state.submission_ids:
         return state, (ReplayAnswer(event.submission_id),)
@@ -198,8 +235,23 @@ def advance(state: VerificationState, event: GateEvent) -> tuple[VerificationSta
             return _apply_submission(state, event)
         case SchemaErrorFound():
             return _apply_schema_error(state, event)
+        case VerifierDeferred():
+            return _apply_deferral(state, event)
         case VerdictGiven():
             return _apply_verdict(state, event)
+
+
+def _apply_deferral(
+    state: VerificationState, new: VerifierDeferred
+) -> tuple[VerificationState, tuple[GateAction, ...]]:
+    number = state.deferrals + 1
+    timeout_s = new.deferral.timeout_s
+    until = None if timeout_s is None else new.at + timeout_s
+    key = f"{VERIFIER_WAIT}{number}"
+    waiting = OpenDeferral(new.submission_id, new.candidate_hash, key, new.deferral.note, until)
+    version = new.verifier_version or state.verifier_version
+    state = msgspec.structs.replace(state, deferred=waiting, deferrals=number, verifier_version=version)
+    return state, (AwaitAnswer(key),)
 
 
 def _apply_verdict(state: VerificationState, verdict: VerdictGiven) -> tuple[VerificationState, tuple[GateAction, ...]]:
@@ -224,7 +276,10 @@ def _apply_submission(
 
 def _apply_pass(state: VerificationState, verdict: VerdictGiven) -> tuple[VerificationState, tuple[GateAction, ...]]:
     state = msgspec.structs.replace(
-        _record_verdict(state, verdict, VerificationOutcome.PASSED), ended=VerificationEnding.PASSED, identical=0
+        _record_verdict(state, verdict, VerificationOutcome.PASSED),
+        ended=VerificationEnding.PASSED,
+        identical=0,
+        deferred=None,
     )
     return state, (CompleteVerification(state.attempts_used + 1),)
 
@@ -298,11 +353,16 @@ def _record_verdict(state: VerificationState, verdict: VerdictGiven, outcome: Ve
         verifier_version=verdict.verifier_version or state.verifier_version,
         schema_errors=0,
         system_errors=0,
+        deferred=None if _is_deferred(state, verdict.submission_id) else state.deferred,
     )
 
 
+def _is_deferred(state: VerificationState, submission_id: str) -> bool:
+    return state.deferred is not None and state.deferred.submission_id == submission_id
+
+
 def _end(state: VerificationState, reason: VerificationEnding) -> tuple[VerificationState, tuple[GateAction, ...]]:
-    return msgspec.structs.replace(state, ended=reason), (EndVerification(reason),)
+    return msgspec.structs.replace(state, ended=reason, deferred=None), (EndVerification(reason),)
 
 
 def pause_s(errors: int) -> float:

@@ -1,7 +1,7 @@
-"""Submit a candidate: ask the verifier, account for its verdict, and ask again after a pause where it broke.
+"""Submit a candidate: ask the verifier, account for its verdict, and ask again where it broke or was deferred.
 
 `Gate` and the loop of a driven run both submit here. They differ in what a pause means (a host sleeps, a worker lets
-go of the run) and in whether the verdict is a step of a journal (`key`).
+go of the run), in how they wait for an answer, and in whether the verdict is a step of a journal (`key`).
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,8 +14,9 @@ from meruit.gate.accounting import AnsweredSubmission, SubmissionResult
 from meruit.gate.ask_verifier import VerifierCallResult, VerifierReport, ask_verifier
 from meruit.gate.context import AgentContext, ExecutionContext
 from meruit.gate.definition import Candidate, OutputType, SchemaMismatch
-from meruit.gate.journal import Journal
+from meruit.gate.journal import TIMED_OUT, Journal
 from meruit.gate.state import (
+    VERIFIER_WAIT,
     CandidateSubmitted,
     GateAction,
     RecallRejection,
@@ -24,11 +25,14 @@ from meruit.gate.state import (
     VerificationState,
     advance,
 )
-from meruit.gate.verdict import Rejection, VerifierVerdict, failure_message
-from meruit.gate.verifier import Verifier
+from meruit.gate.verdict import Deferral, Rejection, SystemErrorVerdict, VerifierVerdict, failure_message
+from meruit.gate.verifier import ANSWER, Verifier
+from meruit.model.chat import Usage
 
 PauseFunction = Callable[[float, str | None], Awaitable[None]]
 """Wait so many seconds before the verifier is asked again, or raise; the second argument is its error."""
+MAX_DEFERRALS = 1_000
+"""Times that the verifier of one submission may ask for an answer or a pause."""
 
 
 class CandidateSubmission(NamedTuple):
@@ -42,6 +46,27 @@ class CandidateSubmission(NamedTuple):
     turn: int = 0
     key: str | None = None
     """Part of the keys under which the journal records verdict and result; None to record the result only."""
+    answer: bytes | None = None
+    """What a client answered to the verifier, as JSON; None at first."""
+    usage: Usage | None = None
+    """Tokens of the run so far, where its host counts them."""
+
+
+class DeferredSubmission(NamedTuple):
+    """A submission that cannot be judged yet."""
+
+    submission: CandidateSubmission
+    candidate: Candidate
+    verifier_version: str
+    deferral: Deferral
+    key: str
+    """Names the answer, in a run that a worker drives."""
+    is_new: bool
+    """False where the journal replays the deferral."""
+
+
+WaitFunction = Callable[[DeferredSubmission], Awaitable[bytes | None]]
+"""Return the answer of a client, TIMED_OUT, or after a pause the answer so far; or raise where the run must wait."""
 
 
 class SubmissionDecision(NamedTuple):
@@ -71,7 +96,7 @@ class SubmissionDecision(NamedTuple):
 class Submitter:
     """Submits the candidates of one run, one after the other."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each way in which hosts differ
         self,
         journal: Journal,
         output: OutputType,
@@ -80,10 +105,12 @@ class Submitter:
         *,
         timeout_s: float | None,
         pause: PauseFunction,
+        wait: WaitFunction,
         watch: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self.journal, self.output, self.state = journal, output, state
-        self._execution, self._timeout_s, self._pause, self._watch = execution, timeout_s, pause, watch
+        self._execution, self._timeout_s, self._watch = execution, timeout_s, watch
+        self._pause, self._wait = pause, wait
 
     async def submit(self, submission: CandidateSubmission) -> SubmissionDecision:
         """Decide a submission; nothing is counted twice, and a verifier that breaks is asked again after a pause."""
@@ -96,7 +123,10 @@ class Submitter:
     async def _submit_mismatch(self, submission: CandidateSubmission, mismatch: SchemaMismatch) -> SubmissionDecision:
         problems = mismatch.problems
         answered = AnsweredSubmission(
-            SchemaErrorFound(submission.id), submission.turn, submission.payload, problems=problems
+            SchemaErrorFound(submission.id),
+            *(submission.turn, submission.payload),
+            problems=problems,
+            usage=submission.usage,
         )
         key = None if submission.key is None else f"account:{submission.key}"
         accounted = await self.journal.submit(self.state, answered, key)
@@ -116,12 +146,22 @@ class Submitter:
             key = None if submission.key is None else f"{submission.key}:{again}"
             called = await self._get_report(submission, candidate, verifier, actions[0], key)
             said = called.verdict.said
+            if isinstance(said, Deferral):
+                waiting = DeferredSubmission(
+                    submission, candidate, verifier.version, said, f"{VERIFIER_WAIT}{key or ''}", called.is_new
+                )
+                if again < MAX_DEFERRALS and (answer := await self._wait(waiting)) != TIMED_OUT:
+                    submission = submission._replace(answer=answer)
+                    continue
+                said = _give_up_waiting(said)
             answered = AnsweredSubmission(
                 VerdictGiven(submission.id, candidate.hash, said, 0.0, verifier.version),
                 submission.turn,
                 written,
                 verifier.version,
                 judgement=called.verdict.judgement,
+                was_deferred=submission.answer is not None,
+                usage=submission.usage,
             )
             accounted = await self.journal.submit(self.state, answered, None if key is None else f"account:{key}")
             self._set_state(submission.context, accounted.state)
@@ -152,7 +192,7 @@ class Submitter:
             return called.verdict.to_json()
 
         recorded = VerifierReport.from_json(await self.journal.step(f"verify:{key}", ask))
-        return VerifierCallResult(recorded, None if called is None else called.returned)
+        return VerifierCallResult(recorded, None if called is None else called.returned, is_new=called is not None)
 
     async def _ask(
         self, submission: CandidateSubmission, candidate: Candidate, verifier: Verifier, action: GateAction
@@ -161,6 +201,8 @@ class Submitter:
             earlier = await self.journal.find_answer(action.submission_id)
             if earlier is not None and isinstance(earlier.said, Rejection):
                 return VerifierCallResult(VerifierReport(earlier.said))
+        if submission.answer == TIMED_OUT:
+            return VerifierCallResult(VerifierReport(SystemErrorVerdict("no answer came in time", permanent=True)))
         supply = {
             "agent_ctx": submission.context,
             "execution_ctx": self._execution,
@@ -168,8 +210,17 @@ class Submitter:
             "max_attempts": self.state.limits.max_attempts,
             "submission_id": f"{self._execution.run_id}:{submission.id}",
             "deps": self._execution.deps,
+            ANSWER: None if submission.answer is None else msgspec.json.decode(submission.answer),
         }
         return await ask_verifier(candidate, verifier, supply, self._timeout_s)
 
     def _set_state(self, context: AgentContext, state: VerificationState) -> None:
         self.state = context.verification = state
+
+
+def _give_up_waiting(deferral: Deferral) -> SystemErrorVerdict:
+    """The candidate was not judged; nothing is counted, and a retry cannot help."""
+    if deferral.pause_s is None and deferral.timeout_s is not None:
+        about = f": {deferral.note}" if deferral.note else ""
+        return SystemErrorVerdict(f"no answer came within {deferral.timeout_s:g} s{about}", permanent=True)
+    return SystemErrorVerdict(f"verify was deferred {MAX_DEFERRALS:,} times for one submission", permanent=True)

@@ -1,6 +1,6 @@
-"""The verdict of a verifier as a value; authors of verifiers raise an exception instead."""
+"""The verdict of a verifier as a value, and the answer of a gate; authors of verifiers raise an exception to reject."""
 
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -33,7 +33,19 @@ class SystemErrorVerdict(Record, frozen=True, tag_field="outcome", tag="system_e
     """Whether a retry cannot help."""
 
 
+class Deferral(Record, frozen=True, tag_field="outcome", tag="deferred"):
+    """No verdict yet: the verifier is called again with the answer of a client, or after a pause."""
+
+    note: str = ""
+    """What it waits for, for the client that answers."""
+    timeout_s: float | None = None
+    """Seconds to wait for the answer; None for no limit."""
+    pause_s: float | None = None
+    """Seconds after which the verifier is called again; None where it waits for an answer."""
+
+
 VerifierVerdict: TypeAlias = Acceptance | Rejection | SystemErrorVerdict
+VerifierAnswer: TypeAlias = VerifierVerdict | Deferral
 _READER: msgspec.json.Decoder[VerifierVerdict] = msgspec.json.Decoder(VerifierVerdict)
 
 
@@ -51,3 +63,22 @@ def failure_message(said: VerifierVerdict) -> str | None:
             return said.message
         case SystemErrorVerdict():
             return said.error
+
+
+class Passed(NamedTuple):
+    """The candidate passed; `result` is the final result."""
+
+    result: Any
+    attempt: int
+    replayed: bool = False
+
+
+class Rejected(NamedTuple):
+    """The candidate was rejected; `feedback` is for the model."""
+
+    feedback: str
+    attempt: int
+    attempts_used: int
+    counted: bool
+    code: str | None = None
+    replayed: bool = False

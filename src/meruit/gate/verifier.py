@@ -2,25 +2,37 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from hashlib import sha256
 from types import CellType, CodeType, FunctionType, MethodType, NoneType, UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from meruit.errors import VerifierError
 from meruit.gate.context import AgentContext, ExecutionContext
+from meruit.gate.limits import ATTRIBUTE
 
 METHOD = "verify"
 VERSION, DETERMINISTIC = "verify_version", "verify_deterministic"
 """Attributes with which an output model, or a function, describes its verifier."""
+RESERVED = frozenset({METHOD, VERSION, DETERMINISTIC, ATTRIBUTE})
+"""Names that a field of an output model may not have."""
+ANSWER = "answer"
+"""Parameter of a verifier that gets the answer it deferred for."""
 INJECTED = ("agent_ctx", "execution_ctx", "attempt", "max_attempts", "submission_id", "deps")
+NOT_RESULTS = frozenset({"Deferred", "Pause"})
+"""Names of types that a verifier may return and that are not a final result."""
+VERIFIER_PARAMETERS = (*INJECTED, ANSWER)
+"""All that a verifier may take. A tool may have a parameter `answer` for its model to fill."""
+BOOL_ADVICE = (
+    "a truth value is not a verdict: return the final result for a candidate that passes, "
+    'and `raise VerificationRejected("what to change")` for one that does not'
+)
 BY_TYPE: Mapping[str, type] = {"agent_ctx": AgentContext, "execution_ctx": ExecutionContext}
 _FIELDS = ("__dataclass_fields__", "model_fields", "__struct_fields__", "_fields")
 """Attributes in which each kind of class has the names of its fields."""
 _NOTHING = inspect.Parameter.empty
 _LAMBDA = "<lambda>"
 _OPTIONAL = re.compile(r"\bOptional\[(.*)\]$")
-_NONE_WRITTEN = re.compile(r"\bNone\b|\bOptional\b")
 
 
 class FunctionParameter(NamedTuple):
@@ -48,6 +60,9 @@ class Verifier(NamedTuple):
     returns: Any
     """Its return annotation; Any where it has none, or one that cannot be resolved."""
     may_be_none: bool
+    """Whether it is annotated `-> None`: it has no final result, and rejects by raising."""
+    reject_on: tuple[type[Exception], ...] = ()
+    """Exceptions that reject a candidate, besides VerificationRejected."""
 
     # Any: the return type of the author's verifier, or an awaitable of it.
     def ask(self, output: Any, supply: Mapping[str, Any]) -> Any:
@@ -57,16 +72,76 @@ class Verifier(NamedTuple):
 
 
 def verifier_of(model: Any) -> Verifier | None:
-    """Find the verifier of an output model, or None; raises VerifierError for a wrong signature."""
-    if not isinstance(model, type):
+    """Find the verifier of an output model, or None; raises VerifierError where it could not be called."""
+    check_fields(model)
+    if get_origin(model) is Annotated:
+        return verifier_of(get_args(model)[0])
+    if get_origin(model) is not None or not isinstance(model, type):
+        _refuse_verifier_within(model)
         return None
     found = inspect.getattr_static(model, METHOD, None)
-    if found is None or any(METHOD in getattr(model, fields, ()) for fields in _FIELDS):
+    if found is None:
         return None
     function = found.__func__ if isinstance(found, classmethod) else found
     if not isinstance(function, FunctionType) or function.__name__ == _LAMBDA:
         raise VerifierError(_advice(f"{model.__name__}.{METHOD} is {_describe_kind(function)}, not a method"))
     return _verifier(function, model, on_class=isinstance(found, classmethod))
+
+
+def check_fields(model: Any) -> None:
+    """Refuse an output model with a field that is named like a setting of its verifier; raises VerifierError."""
+    for kind in _classes_in(model):
+        fields = {name for names in _FIELDS for name in getattr(kind, names, ())}
+        if issubclass(kind, dict):
+            # A TypedDict has its fields in its annotations only.
+            fields |= {*getattr(kind, "__annotations__", ())}
+        wrong = sorted(fields & RESERVED)
+        if METHOD in wrong:
+            raise VerifierError(
+                _advice(f"{kind.__name__} has a field named {METHOD}, so it has no verifier; rename the field")
+            )
+        if wrong:
+            raise VerifierError(
+                f"{kind.__name__} has a field named {wrong[0]}, which the model would fill. "
+                f"To set it for the verifier, write `{wrong[0]}: ClassVar[…] = …`; else rename the field"
+            )
+
+
+def _refuse_verifier_within(model: Any) -> None:
+    """Refuse a union or a list of models of which one has a verifier: nothing would call it."""
+    for kind in _classes_in(model):
+        if callable(getattr(kind, METHOD, None)):
+            raise VerifierError(
+                f"{kind.__name__}.{METHOD} would not be called, because the output type is {model}. "
+                f"Use {kind.__name__} itself as the output type, or pass a function for the whole output: verify=…"
+            )
+
+
+def _classes_in(model: Any) -> list[type]:
+    """The class that an output type is, or those that it is made of."""
+    origin = get_origin(model)
+    if origin is not None:
+        return [one for part in (origin, *get_args(model)) for one in _classes_in(part)]
+    return [model] if isinstance(model, type) else []
+
+
+# Any: an author may pass anything.
+def with_reject_on(verifier: Verifier, reject_on: Any) -> Verifier:
+    """Return the verifier with exceptions that reject a candidate; raises VerifierError."""
+    if not reject_on:
+        return verifier
+    if not isinstance(reject_on, tuple) or not all(isinstance(one, type) for one in reject_on):
+        raise VerifierError(f"reject_on is {reject_on!r}; give classes: reject_on=(ValueError, AssertionError)")
+    broad = [one for one in reject_on if not issubclass(one, Exception) or one is Exception]
+    if broad:
+        raise VerifierError(
+            f"reject_on has {broad[0].__name__}: every error of a system would be counted as the agent's. "
+            "Name the exceptions that mean a bad candidate: reject_on=(ValueError, AssertionError)"
+        )
+    names = ",".join(sorted(f"{one.__module__}.{one.__qualname__}" for one in reject_on))
+    # Another set of exceptions gives other verdicts.
+    version = sha256(f"{verifier.version}:{names}".encode()).hexdigest()[:16]
+    return verifier._replace(reject_on=reject_on, version=version)
 
 
 def verifier_from(function: Callable[..., Any]) -> Verifier:
@@ -90,6 +165,11 @@ def _verifier(function: FunctionType | MethodType, owner: type | None, *, on_cla
         (one.name, what) for one in parameters[own:] if (what := _injection_for(name, one, names)) is not None
     )
     annotation = _resolve_annotation(function.__annotations__.get("return", _NOTHING), names)
+    if _allows_bool(annotation):
+        raise VerifierError(_advice(f"{name} is annotated to return a truth value, and {BOOL_ADVICE}"))
+    results = [one for one in _alternatives(annotation) if _type_name(one) not in NOT_RESULTS]
+    if len(results) < len(_alternatives(annotation)) and not any(what == ANSWER for _, what in wants):
+        raise VerifierError(_advice(f"{name} may be deferred and has no parameter {ANSWER!r} for the answer"))
     return Verifier(
         call=function,
         owner=owner,
@@ -98,8 +178,8 @@ def _verifier(function: FunctionType | MethodType, owner: type | None, *, on_cla
         # The model's version first; a function made from a criteria file, for example, has its own.
         version=str(getattr(owner, VERSION, None) or getattr(function, VERSION, None) or _fingerprint(function)),
         deterministic=bool(getattr(owner, DETERMINISTIC, None) or getattr(function, DETERMINISTIC, False)),
-        returns=Any if annotation is _NOTHING or isinstance(annotation, str) else annotation,
-        may_be_none=_allows_none(annotation),
+        returns=Any if annotation is _NOTHING or isinstance(annotation, str) else _union_of(results),
+        may_be_none=_is_none(annotation),
     )
 
 
@@ -127,7 +207,7 @@ def _injection_for(verifier: str, parameter: inspect.Parameter, names: Mapping[s
     """Name of the value that a parameter gets; None where it keeps its default."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return None
-    what = _injection_name(parameter, names)
+    what = ANSWER if parameter.name == ANSWER else _injection_name(parameter, names)
     if what is None:
         if parameter.default is _NOTHING:
             raise VerifierError(_advice(f"{verifier} has the parameter {parameter.name!r}, which gets no value"))
@@ -154,10 +234,21 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
+def _type_name(annotation: Any) -> str:
+    written = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return written.rpartition(".")[2].strip("'\" ")
+
+
+def _union_of(kinds: list[Any]) -> Any:
+    if len(kinds) == 1:
+        return kinds[0]
+    return Union[tuple(kinds)] if kinds else Any  # noqa: UP007 - of a list that is known at run time only
+
+
 def _is_annotation_of(kind: type, annotation: Any) -> bool:
     if isinstance(annotation, str):
         # A name that exists only for type checkers.
-        return annotation.rpartition(".")[2].strip("'\" ") == kind.__name__
+        return _type_name(annotation) == kind.__name__
     return isinstance(annotation, type) and issubclass(annotation, kind)
 
 
@@ -181,10 +272,25 @@ def _resolve_annotation(annotation: Any, names: Mapping[str, Any]) -> Any:
         return annotation
 
 
-def _allows_none(annotation: Any) -> bool:
+def _is_none(annotation: Any) -> bool:
+    """Whether it is None alone. In a union None may mean a refusal, so it is not a result there."""
+    return annotation in (None, NoneType) or (isinstance(annotation, str) and annotation.strip("'\" ") == "None")
+
+
+def _allows_bool(annotation: Any) -> bool:
+    """Whether a truth value may be returned: bool, alone, in a union, or as the first of a tuple."""
     if isinstance(annotation, str):
-        return _NONE_WRITTEN.search(annotation) is not None
-    return any(one in (None, NoneType) for one in _alternatives(annotation))
+        return any(one.strip("'\" ") == "bool" for one in _alternatives(annotation))
+    origin, within = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        return any(map(_allows_bool, within))
+    if origin in (Annotated, tuple):
+        return bool(within) and _allows_bool(within[0])
+    if origin in (Awaitable, Coroutine):
+        return bool(within) and _allows_bool(within[-1])
+    if origin is Literal:
+        return any(isinstance(one, bool) for one in within)
+    return annotation is bool
 
 
 def _fingerprint(function: FunctionType | MethodType) -> str:
@@ -235,6 +341,6 @@ def _advice(wrong: str) -> str:
         "    async def verify(self, agent_ctx: AgentContext, execution_ctx: ExecutionContext) -> FinalResult\n"
         "    @classmethod\n"
         "    async def verify(cls, output: Self) -> FinalResult\n"
-        f"with any of the parameters {', '.join(INJECTED)}, or none; `def` and `async def` both work. "
+        f"with any of the parameters {', '.join(VERIFIER_PARAMETERS)}, or none; `def` and `async def` both work. "
         "It returns the final result, or raises VerificationRejected."
     )

@@ -398,7 +398,7 @@ def test_servers_that_bend_the_protocol_are_understood() -> None:
     )
     assert whole.text == "in parts; no"
     assert [(call.id, call.arguments) for call in whole.calls] == [("call_1", '{"a": 1}'), ("call_2", "")]
-    assert whole.usage == Usage(requests=1)
+    assert whole.usage == Usage(requests=1, uncounted=1)
 
 
 def test_a_packed_answer_is_not_unpacked() -> None:
@@ -415,7 +415,7 @@ def test_an_answer_has_a_bound_of_calls_and_counts() -> None:
     with pytest.raises(Unreachable, match="more than 256"):
         ask(replying(json.dumps({"choices": [{"message": {"tool_calls": calls}}]}).encode()))
     huge = {"choices": [{"message": {"content": "hi"}}], "usage": {"prompt_tokens": 10**400, "completion_tokens": 3}}
-    assert ask(replying(json.dumps(huge).encode())).usage == Usage(0, 3, 0, 1)
+    assert ask(replying(json.dumps(huge).encode())).usage == Usage(0, 3, 0, 1, 1)
 
 
 def test_a_call_without_a_name_is_not_an_answer() -> None:
@@ -581,10 +581,18 @@ def test_pieces_that_are_not_an_answer_are_refused() -> None:
     assert issubclass(ModelRefused, MeruitError)
 
 
-def test_usage_that_is_not_a_count_is_zero() -> None:
+def test_usage_that_is_not_a_count_is_unknown_not_zero() -> None:
     wrong = {"prompt_tokens": -5, "completion_tokens": True, "prompt_tokens_details": {"cached_tokens": 1.5}}
-    usages: tuple[Any, ...] = (wrong, [], {"prompt_tokens_details": None})
+    nothing = {"prompt_tokens": 0, "completion_tokens": 0}
+    usages: tuple[Any, ...] = (wrong, [], {"prompt_tokens_details": None}, None, {}, nothing, {"completion_tokens": 0})
     for usage in usages:
         gathering = ChatAnswerBuilder()
         gathering.add({"choices": [{"message": {"content": "hi"}}], "usage": usage})
-        assert gathering.answer(0).usage == Usage(requests=1)
+        found = gathering.answer(0).usage
+        assert (found, found.is_known) == (Usage(requests=1, uncounted=1), False)
+
+
+def test_sums_of_usage_remember_what_was_not_counted() -> None:
+    together = Usage(10, 5, 2, 1) + Usage(requests=1, uncounted=1)
+    assert (together, together.is_known) == (Usage(10, 5, 2, 2, 1), False)
+    assert Usage(10, 0, 0, 1).is_known

@@ -76,7 +76,7 @@ class ChatAnswerBuilder:
         self._text: list[str] = []
         self._calls: list[_PartialToolCall] = []
         self._by_index: dict[int, _PartialToolCall] = {}
-        self._usage = Usage(requests=1)
+        self._usage = Usage(requests=1, uncounted=1)
         self._finish: str | None = None
         self._model = self._id = ""
 
@@ -191,14 +191,22 @@ def _join_surrogates(text: str) -> str:
 
 # Any: usage as a server sends it, valid or not.
 def _parse_usage(usage: Any) -> Usage:
-    def number(value: Any) -> int:
+    """Read the counts; without a valid count of input and output the request is uncounted, never zero tokens."""
+
+    def is_count(value: Any) -> bool:
         # A number beyond the limit is not a valid count.
-        return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_TOKENS else 0
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
+
+    def number(value: Any) -> int:
+        return int(value) if is_count(value) else 0
 
     counts = usage if isinstance(usage, dict) else {}
     details = counts.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    return Usage(number(counts.get("prompt_tokens")), number(counts.get("completion_tokens")), number(cached), 1)
+    put_in, put_out = counts.get("prompt_tokens"), counts.get("completion_tokens")
+    # No prompt has zero tokens: some hosts write 0 where they do not count.
+    is_known = number(put_in) > 0 and is_count(put_out)
+    return Usage(number(put_in), number(put_out), number(cached), 1, 0 if is_known else 1)
 
 
 def parse_json(data: bytes) -> Any:

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 from meruit.documents.sanitize import describe
 from meruit.errors import StoreUnavailable, WorkerRefused
+from meruit.gate.journal import TIMED_OUT
 from meruit.gate.runner.engine import AgentRoster, DurableEngine
+from meruit.gate.state import VERIFIER_WAIT
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.read import DueRun, ForgetWorker, OverdueWait, RecordHeartbeat
 from meruit.gate.store.runs import WakeRun
@@ -141,7 +143,8 @@ class PollingEngine(DurableEngine):
         try:
             seen = await asyncio.to_thread(self._read_store)
             for one in seen.late:
-                await self.store.recorder.record(WakeRun(one.tenant, one.id, one.key, NOTHING_CAME))
+                instead = TIMED_OUT if one.key.startswith(VERIFIER_WAIT) else NOTHING_CAME
+                await self.store.recorder.record(WakeRun(one.tenant, one.id, one.key, instead))
         except StoreUnavailable as problem:
             self._report_unreachable(problem)
             return

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, select, update
 
 from meruit.errors import NotFound
-from meruit.gate.accounting import PriorAnswer
+from meruit.gate.accounting import PriorAnswer, payload_hash
 from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, RunState
 from meruit.gate.store.rows import run_of
 from meruit.gate.store.submissions import submission_of, submission_result_of
@@ -97,6 +97,13 @@ def steps(connection: Connection, tenant: str, run_id: str) -> dict[str, bytes]:
     return {row.key: bytes(row.body) for row in connection.execute(query)}
 
 
+def find_step(connection: Connection, tenant: str, run_id: str, key: str) -> bytes | None:
+    """Read one recorded step of a run."""
+    query = select(_steps.c.body).where(_steps.c.tenant == tenant, _steps.c.run_id == run_id, _steps.c.key == key)
+    found = connection.execute(query).scalar()
+    return None if found is None else bytes(found)
+
+
 def submissions(connection: Connection, tenant: str, run_id: str) -> list[GateSubmission]:
     """List the submissions of a run, in order."""
     return [submission_of(row) for row in connection.execute(_submissions_query(tenant, run_id))]
@@ -120,7 +127,7 @@ def find_answer(connection: Connection, tenant: str, run_id: str, submission_id:
     if row is None:
         return None
     said = None if row.candidate_hash is None else parse_verdict(row.said)
-    return PriorAnswer(submission_result_of(row), said)
+    return PriorAnswer(submission_result_of(row), said, row.candidate_hash or payload_hash(bytes(row.candidate)))
 
 
 def candidate(connection: Connection, tenant: str, run_id: str, submission_id: str) -> Any:

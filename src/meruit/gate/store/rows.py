@@ -28,6 +28,11 @@ class AgentRunRow(NamedTuple):
     worker: str | None
     cancel: bool
 
+    @property
+    def is_hosted(self) -> bool:
+        """Whether a host's own loop has the open run: it has an owner that is not a worker."""
+        return self.owner is not None and self.worker is None
+
 
 RUN_ROWS = Rows[AgentRunRow]("agent_run")
 _STEP_BODIES = Rows[bytes]("agent_step")
@@ -181,6 +186,7 @@ def run_of(row: Any) -> AgentRun:
         error=row.error,
         waiting_for=row.waiting_for,
         note=row.note,
+        is_hosted=row.owner is not None and row.worker is None,
     )
 
 

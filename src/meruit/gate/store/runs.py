@@ -31,7 +31,7 @@ from meruit.store.rows import RowMarks
 from meruit.store.transaction import WriteTransaction
 
 MAX_TAKEOVERS = 5
-"""Workers in a row that may die while they have a run, without a new step, before the run fails."""
+"""Workers in a row that die while they have a run, without a new step, after which the run fails."""
 WAIT = "wait:"
 """Prefix of the keys of steps that a client provides."""
 MEMBERS = "members"
@@ -84,6 +84,7 @@ class QueueRun(NamedTuple):
             started_at=None if self.owner is None else from_micros(now),
             wake_at=from_micros(now) if self.owner is None else None,
             verification=state,
+            is_hosted=self.owner is not None,
         )
         started, wake = (None, now) if self.owner is None else (now, None)
         writing.insert(
@@ -169,7 +170,7 @@ class ClaimRun(NamedTuple):
     def _take_over(self, writing: WriteTransaction, held: AgentRunRow) -> AgentRun:
         takeovers = held.run.takeovers + 1
         run = msgspec.structs.replace(held.run, takeovers=takeovers)
-        if takeovers > self.most_takeovers:
+        if takeovers >= self.most_takeovers:
             failure = RunFailure("poison", f"{takeovers} workers in a row died while they had this run")
             return end_run(writing, self.tenant, held._replace(run=run), RunState.FAILED, failure)
         save(writing, self.tenant, held._replace(run=run, owner=self.owner, worker=self.worker))
@@ -382,6 +383,7 @@ def end_run(
         wake_at=None,
         waiting_for=None,
         note=None,
+        is_hosted=False,
         ending=None if failure is None else failure.ending,
         error=None if failure is None else _writable(failure.error),
         result=None if result is None else msgspec.json.decode(result),
@@ -396,10 +398,9 @@ def end_run(
 
 
 def wake_run(writing: WriteTransaction, tenant: str, held: AgentRunRow, why: str) -> AgentRun:
-    """Let a waiting run continue."""
-    run = msgspec.structs.replace(
-        held.run, status=RunState.QUEUED, wake_at=from_micros(writing.now.micros), waiting_for=None, note=None
-    )
+    """Let a waiting run continue: a worker takes it, or its host's own loop submits again."""
+    status, wake = (RunState.RUNNING, None) if held.is_hosted else (RunState.QUEUED, from_micros(writing.now.micros))
+    run = msgspec.structs.replace(held.run, status=status, wake_at=wake, waiting_for=None, note=None)
     save(writing, tenant, held._replace(run=run))
     emit_run_event(writing, tenant, EventType.AGENT_RUN_RESUMED, run, why)
     return run

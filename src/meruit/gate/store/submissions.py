@@ -4,10 +4,25 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.errors import AgentRunConflict, MeruitError, RunCancelled, RunFenced
-from meruit.gate.accounting import AccountedSubmission, SubmissionResult, account, give_up
+from meruit.errors import AgentRunConflict, MeruitError, RunCancelled, RunFenced, SubmissionConflict
+from meruit.gate.accounting import (
+    AccountedSubmission,
+    SubmissionResult,
+    account,
+    content_of,
+    give_up,
+    payload_hash,
+)
 from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, RunState, SubmissionOutcome
-from meruit.gate.state import SchemaErrorFound, VerdictGiven, VerificationEnding, VerificationState
+from meruit.gate.state import (
+    AwaitAnswer,
+    SchemaErrorFound,
+    VerdictGiven,
+    VerificationEnding,
+    VerificationState,
+    VerifierDeferred,
+    advance,
+)
 from meruit.gate.store.rows import (
     AgentRunRow,
     batch_reads,
@@ -16,6 +31,7 @@ from meruit.gate.store.rows import (
     insert_step,
     learn_pass,
     load_run_row,
+    save,
     save_verification,
 )
 from meruit.gate.store.runs import (
@@ -23,6 +39,7 @@ from meruit.gate.store.runs import (
     RunFailure,
     check_owner,
     clear_errors,
+    emit_run_event,
     emit_verification_started,
     end_run,
     has_start_event,
@@ -30,12 +47,17 @@ from meruit.gate.store.runs import (
 from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict, failure_message
 from meruit.log.commitment import commitment
 from meruit.log.entries import GateEntry
+from meruit.model.chat import Usage
 from meruit.model.events import EventType
+from meruit.model.record import Record
 from meruit.model.time import from_micros
 from meruit.outcomes.records import NewOutcome
 from meruit.store import tables
 from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
+
+DEFERRED = "deferred:"
+"""Prefix of the keys of steps that hold a candidate whose verifier waits for an answer."""
 
 
 @batch_reads
@@ -62,6 +84,10 @@ class Submit(NamedTuple):
     """The run, where a host's own loop begins it with its first submission."""
     key: str | None = None
     """Step of the journal under which the result is recorded; None for a host's own loop."""
+    was_deferred: bool = False
+    """Whether it waited for an answer; then the event that its verification started was emitted."""
+    usage: Usage | None = None
+    """Tokens of the run so far, where its host counts them."""
 
     def __call__(self, writing: WriteTransaction) -> AccountedSubmission:
         """Count it once by the rules of the gate and emit its events; return also the state of the run afterwards.
@@ -90,10 +116,11 @@ class Submit(NamedTuple):
             before = msgspec.structs.replace(before, verifier_version=self.verifier_version)
         state, result = account(before, event, problems=self.problems)
         if result is None:
-            return _first_result(writing, self.tenant, row, event.submission_id)
+            return self._first_result(writing, row)
         if result.replayed:
             return result
-        run = msgspec.structs.replace(row.run, verification=state, turn=max(row.run.turn, self.turn))
+        usage = row.run.usage if self.usage is None else self.usage
+        run = msgspec.structs.replace(row.run, verification=state, turn=max(row.run.turn, self.turn), usage=usage)
         if result.counted and run.parent_id is not None:
             run, result = _charge_team(writing, self.tenant, run, result)
         if self.emit_started and isinstance(event, VerdictGiven) and not self._has_start_event(writing, before):
@@ -102,11 +129,12 @@ class Submit(NamedTuple):
             )
             emit_verification_started(writing, self.tenant, row.run, about)
         row = row._replace(run=run)
-        save_verification(writing, self.tenant, row)
+        (save_verification if self.usage is None else save)(writing, self.tenant, row)
         if not (isinstance(event, VerdictGiven) and isinstance(event.said, SystemErrorVerdict)):
             self._write(writing, len(state.submission_ids), event, result)
             _emit_events(writing, self.tenant, run, event, result)
-            _RESULTS.put(writing, result, self.tenant, self.run_id, result.submission_id)
+            accounted = _AccountedContent(result, content_of(event, self.candidate))
+            _RESULTS.put(writing, accounted, self.tenant, self.run_id, result.submission_id)
         if self.owner is None and state.ended is not None:
             self._end(writing, row, event)
         return result
@@ -122,14 +150,26 @@ class Submit(NamedTuple):
         end_run(writing, self.tenant, row, RunState.FAILED, failure)
 
     def _has_start_event(self, writing: WriteTransaction, before: VerificationState) -> bool:
-        """Whether an earlier call of the verifier, which broke, has emitted the event."""
+        """Whether an earlier call of the verifier, which broke or was deferred, has emitted the event."""
         about = (self.tenant, self.run_id, self.event.submission_id)
-        return before.system_errors > 0 and has_start_event(writing, *about)
+        return self.was_deferred or (before.system_errors > 0 and has_start_event(writing, *about))
 
     def _load_run(self, writing: WriteTransaction) -> AgentRunRow:
-        if self.open is not None and find_run_row(writing, self.tenant, self.run_id) is None:
-            self.open.write(writing)
-        return load_run_row(writing, self.tenant, self.run_id)
+        return _load_or_open_run(writing, self.tenant, self.run_id, self.open)
+
+    def _first_result(self, writing: WriteTransaction, row: AgentRunRow) -> SubmissionResult:
+        """Find the first result of the submission; raises SubmissionConflict where it had another content."""
+        submission_id = self.event.submission_id
+        known = _RESULTS.get(writing, self.tenant, row.run.id, submission_id)
+        if known is None:
+            rows = writing.ask(_SUBMISSION_ROW, self.tenant, row.run.id, submission_id)
+            if not rows:
+                raise MeruitError(f"submission {submission_id!r} of run {row.run.id} is counted, and its row is gone")
+            content = rows[0].candidate_hash or payload_hash(bytes(rows[0].candidate))
+            known = _AccountedContent(submission_result_of(rows[0]), content)
+        if known.content != content_of(self.event, self.candidate):
+            raise SubmissionConflict(submission_id)
+        return msgspec.structs.replace(known.result, replayed=True)
 
     def _write(
         self, writing: WriteTransaction, number: int, event: VerdictGiven | SchemaErrorFound, result: SubmissionResult
@@ -176,6 +216,66 @@ class Submit(NamedTuple):
         )
 
 
+class DeferredCandidate(Record, frozen=True):
+    """A candidate whose verifier waits for an answer."""
+
+    submission_id: str
+    candidate: bytes
+    """As JSON."""
+    is_lossless: bool
+    """Whether the JSON shows all of it; else only its host can submit it again."""
+
+
+@batch_reads
+class DeferSubmission(NamedTuple):
+    """Let the run of a host's own loop wait for the answer that its verifier needs."""
+
+    tenant: str
+    run_id: str
+    event: VerifierDeferred
+    candidate: DeferredCandidate
+    turn: int = 0
+    usage: Usage | None = None
+    open: QueueRun | None = None
+    """The run, where it begins with this submission."""
+
+    def __call__(self, writing: WriteTransaction) -> VerificationState:
+        """Record the candidate, count nothing, and emit that the run waits; return the state afterwards."""
+        row = _load_or_open_run(writing, self.tenant, self.run_id, self.open)
+        _check_host(row)
+        before = row.run.verification
+        waits = before.deferred
+        if waits is not None and row.run.waiting_for == waits.key:
+            if waits.submission_id == self.event.submission_id:
+                # Another process has recorded it.
+                return before
+            raise AgentRunConflict(f"run {self.run_id} already waits for {waits.key!r}; answer that first")
+        event = self.event._replace(at=writing.now.micros / 1_000_000)
+        state, actions = advance(before, event)
+        waiting = state.deferred
+        if waiting is None or not isinstance(actions[0], AwaitAnswer):
+            raise AgentRunConflict(f"run {self.run_id} is over, or the submission has a verdict by now; submit again")
+        insert_step(writing, self.tenant, self.run_id, f"{DEFERRED}{waiting.key}", self.candidate.to_json())
+        run = msgspec.structs.replace(
+            row.run,
+            status=RunState.WAITING,
+            verification=state,
+            turn=max(row.run.turn, self.turn),
+            usage=row.run.usage if self.usage is None else self.usage,
+            waiting_for=waiting.key,
+            note=waiting.note or None,
+            wake_at=None if waiting.until is None else from_micros(int(waiting.until * 1_000_000)),
+        )
+        save(writing, self.tenant, row._replace(run=run))
+        if not has_start_event(writing, self.tenant, self.run_id, event.submission_id):
+            about = describe_verification_start(
+                event.submission_id, event.candidate_hash, before.attempts_used + 1, before.limits.max_attempts
+            )
+            emit_verification_started(writing, self.tenant, run, about)
+        emit_run_event(writing, self.tenant, EventType.AGENT_RUN_WAITING, run, f"waiting:{waiting.key}")
+        return state
+
+
 @batch_reads
 class GiveUp(NamedTuple):
     """End the verification of a run that has no turn left for another submission."""
@@ -211,13 +311,19 @@ def record_result(writing: WriteTransaction, tenant: str, run_id: str, key: str,
     clear_errors(writing, tenant, load_run_row(writing, tenant, run_id))
 
 
+def _load_or_open_run(writing: WriteTransaction, tenant: str, run_id: str, opens: QueueRun | None) -> AgentRunRow:
+    if opens is not None and find_run_row(writing, tenant, run_id) is None:
+        opens.write(writing)
+    return load_run_row(writing, tenant, run_id)
+
+
 def _check_host(row: AgentRunRow) -> None:
     """Check that the host's own loop has the run; raises RunFenced, AgentRunConflict or RunCancelled."""
     if row.run.status is RunState.CANCELLED:
         raise RunCancelled(f"run {row.run.id} was cancelled")
     if row.run.status in FINAL_STATES and row.run.verification.ended is None:
         raise AgentRunConflict(f"run {row.run.id} is {row.run.status}; pass another run_id to the gate")
-    if row.worker is not None or row.run.status in (RunState.QUEUED, RunState.WAITING):
+    if row.run.status not in FINAL_STATES and not row.is_hosted:
         raise RunFenced(f"run {row.run.id} belongs to a worker; pass another run_id to the gate")
 
 
@@ -254,17 +360,6 @@ def _charge_team(
     return msgspec.structs.replace(run, verification=state), msgspec.structs.replace(
         result, ending=VerificationEnding.TEAM_BUDGET
     )
-
-
-def _first_result(writing: WriteTransaction, tenant: str, row: AgentRunRow, submission_id: str) -> SubmissionResult:
-    """Find the first result of a submission."""
-    known = _RESULTS.get(writing, tenant, row.run.id, submission_id)
-    if known is None:
-        rows = writing.ask(_SUBMISSION_ROW, tenant, row.run.id, submission_id)
-        if not rows:
-            raise MeruitError(f"submission {submission_id!r} of run {row.run.id} is counted, and its row is gone")
-        known = submission_result_of(rows[0])
-    return msgspec.structs.replace(known, replayed=True)
 
 
 def _event_body(result: SubmissionResult) -> dict[str, Any]:
@@ -311,7 +406,14 @@ def _emit(writing: WriteTransaction, tenant: str, kind: EventType, run: AgentRun
     writing.emit(tenant, kind, run.id, f"{run.id}:{about['submission_id']}:{kind.removeprefix('verification_')}", data)
 
 
-_RESULTS = Rows[SubmissionResult]("submission")
+class _AccountedContent(NamedTuple):
+    """The result of a submission, and what identifies its content."""
+
+    result: SubmissionResult
+    content: str
+
+
+_RESULTS = Rows[_AccountedContent]("submission")
 
 
 # Any, here and below: the columns of a SQLAlchemy row are attributes without types.
