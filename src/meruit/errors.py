@@ -278,6 +278,17 @@ class UnknownAccount(NotFound):
     code = "unknown_account"
 
 
+class TargetFailed(MeruitError):
+    """What was to make the output of a case failed; `retry` says whether another try may help."""
+
+    code = "target_error"
+    status = 502
+
+    def __init__(self, message: str, *, retry: bool = True) -> None:
+        super().__init__(message)
+        self.retry = retry
+
+
 class EvaluationConflict(MeruitError):
     """An evaluation of this name is finished, is about something else, or is being recorded by another process."""
 

@@ -27,6 +27,7 @@ COMMANDS = (
     "db",
     "demo",
     "doctor",
+    "eval",
     "governance",
     "holds",
     "keys",
@@ -45,7 +46,9 @@ COMMANDS = (
     "work",
     "worker",
 )
-"""One file each in commands/, with a function of the same name."""
+"""One file each in commands/, with a function of the same name, unless IN_PACKAGES says where it is."""
+IN_PACKAGES = {"eval": ("evaluations.group", "eval_group")}
+"""Commands that are a package of their own: the module and the function."""
 
 
 class LazyCommands(click.Group):
@@ -59,7 +62,8 @@ class LazyCommands(click.Group):
         """Find the command of that name."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = getattr(import_module(f"meruit.cli.commands.{cmd_name}"), cmd_name)
+        module, function = IN_PACKAGES.get(cmd_name, (f"commands.{cmd_name}", cmd_name))
+        command: click.Command = getattr(import_module(f"meruit.cli.{module}"), function)
         return command
 
     def resolve_command(

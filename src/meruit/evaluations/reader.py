@@ -11,7 +11,7 @@ from meruit.errors import UnknownName, nearest
 from meruit.evaluations.compare import EvaluationComparison, compare_evaluations
 from meruit.evaluations.segment import CaseContent, payload_of
 from meruit.evaluations.store import read
-from meruit.evaluations.store.read import CaseFilter
+from meruit.evaluations.store.read import CaseFilter as CaseFilter  # noqa: PLC0414 - part of what is read by
 from meruit.evaluations.summary import EvaluationSummary, SummaryBuilder
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evaluation import CaseSummary, EvaluationRecord

@@ -50,10 +50,12 @@ class CaseContent(Record, frozen=True, omit_defaults=True):
         if self.salts is None or not all(parts):
             raise StoreError(f"the case {self.case!r} of a segment is incomplete; restore it from a copy")
         salts = bytes.fromhex(self.salts)
-        hashes = [commitment(salts[at * SALT_BYTES :][:SALT_BYTES], part) for at, part in enumerate(parts)]
+        given, made, facts, result = (
+            commitment(salts[at * SALT_BYTES :][:SALT_BYTES], part) for at, part in enumerate(parts)
+        )
         return CaseEntry(
             *(self.case, self.repeat, self.outcome, self.version),
-            *hashes,
+            *(given, made, facts, result),
             *(self.verdict, self.success, self.score),
         )
 

@@ -112,9 +112,16 @@ class Evaluator:
     def _to_judged(self, case: Case, outcome_id: str, result: VerificationResult) -> JudgedCase:
         parts = [_payload(case, name, part) for name, part in _parts(case)]
         written = result.to_json()
+        given, made, facts = parts
         content = CaseContent(
-            *(case.id, case.repeat, outcome_id, 1),
-            *(msgspec.Raw(part) for part in (*parts, written)),
+            case=case.id,
+            repeat=case.repeat,
+            outcome=outcome_id,
+            version=1,
+            input=msgspec.Raw(given),
+            output=msgspec.Raw(made),
+            metadata=msgspec.Raw(facts),
+            result=msgspec.Raw(written),
             salts=self._store.surroundings.entropy(SALTS * SALT_BYTES).hex(),
             verdict=result.verdict.value,
             success=result.success,

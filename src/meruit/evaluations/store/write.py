@@ -106,7 +106,7 @@ class RecordSegment:
         if evaluation.status != EvaluationStatus.RUNNING.value:
             raise EvaluationConflict(f"the evaluation {evaluation.name!r} is finished, and does not change")
         self._refuse_known(writing)
-        number, first = evaluation.segments + 1, evaluation.cases + 1
+        number, first = int(evaluation.segments) + 1, int(evaluation.cases) + 1
         digest, criteria_index = commit_criteria(writing, self.tenant, b"", evaluation.criteria_digest)
         leaf = writing.append(
             SegmentEntry(

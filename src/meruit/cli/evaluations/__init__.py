@@ -1,0 +1,7 @@
+"""`meruit eval`: judge files of outputs, compare evaluations, list failing cases.
+
+- group.py - the command and its subcommands
+- run.py - `meruit eval run`
+- browse.py - `meruit eval list`, `show` and `compare`
+- view.py - summaries, cases and comparisons as text
+"""

@@ -1,0 +1,242 @@
+"""`meruit eval run`: judge every case of a file, or of what a target makes of it."""
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from meruit.cli.terminal import (
+    ExitCode,
+    check_stdin_used_once,
+    config_option,
+    json_option,
+    note,
+    print_json,
+    python_full_option,
+    say,
+    store_options,
+    tenant_option,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from meruit.evaluations.reader import Evaluations
+    from meruit.evaluations.run import EvaluationProgress
+    from meruit.evaluations.targets import Target
+    from meruit.model.evaluation import EvaluationRecord
+
+
+class TagList(click.ParamType):
+    """`name=value`."""
+
+    name = "tag"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str] | object:
+        """Split a tag at its first equals sign."""
+        if not isinstance(value, str):
+            return value
+        name, separator, found = value.partition("=")
+        if not separator or not name or not found:
+            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
+        return name, found
+
+
+@click.command("run")
+@click.argument("criteria", metavar="CRITERIA.yaml")
+@click.argument("data_file", metavar="DATA")
+@click.option("--name", required=True, metavar="NAME", help="Name of the evaluation; an unfinished one is continued.")
+@click.option("--map", "mapping", metavar="MAP", help="Columns, as input.reference=answer,output.text=completion.")
+@click.option(
+    "--format", "format_name", metavar="FORMAT", help="jsonl, json, csv, tsv or parquet (default: by ending)."
+)
+@click.option(
+    "--tag", "tags", type=TagList(), multiple=True, metavar="NAME=VALUE", help="Such as model=m-1; repeatable."
+)
+@click.option("--target", metavar="MODULE:FUNCTION", help="Python function that makes the outputs.")
+@click.option("--command", metavar="COMMAND", help="Command that makes them: input on stdin as JSON, output on stdout.")
+@click.option("--url", metavar="URL", help="HTTP endpoint that makes them: input is POSTed as JSON.")
+@click.option("--body", metavar="JSON", help="With --url: template of the body; {{name}} is a part of the input.")
+@click.option("--header", "headers", type=TagList(), multiple=True, metavar="NAME=VALUE", help="With --url: header.")
+@click.option("--answer", metavar="PATH", help="With --url: part of the answer, as choices.0.message.content.")
+@click.option("--concurrency", default=8, show_default=True, metavar="N", help="Outputs made at once.")
+@click.option("--repeat", default=1, show_default=True, metavar="K", help="Tries of each case, for pass@k and pass^k.")
+@click.option("--retries", default=2, show_default=True, metavar="N", help="Further tries when making an output fails.")
+@click.option("--timeout", "timeout_s", default=120.0, show_default=True, metavar="S", help="Seconds for one output.")
+@click.option("--rate", "rate_per_s", type=float, metavar="N", help="Most outputs begun in a second.")
+@click.option("--max-cost", type=float, metavar="DOLLARS", help="Begin no output once so much was spent.")
+@click.option("--fail-under", type=click.FloatRange(0, 1), metavar="RATE", help="Exit 1 when the pass rate is lower.")
+@click.option("--strict", is_flag=True, help="With --fail-under: go by the lower end of the interval.")
+@click.option("--baseline", metavar="NAME", help="Exit 1 when worse than this evaluation by more than --max-drop.")
+@click.option(
+    "--max-drop", default=0.0, show_default=True, metavar="POINTS", help="Percentage points, with --baseline."
+)
+@tenant_option
+@store_options
+@config_option
+@python_full_option
+@json_option
+def run_command(  # noqa: PLR0913 - one an option
+    *,
+    criteria: str,
+    data_file: str,
+    name: str,
+    mapping: str | None,
+    format_name: str | None,
+    tags: tuple[tuple[str, str], ...],
+    target: str | None,
+    command: str | None,
+    url: str | None,
+    body: str | None,
+    headers: tuple[tuple[str, str], ...],
+    answer: str | None,
+    concurrency: int,
+    repeat: int,
+    retries: int,
+    timeout_s: float,
+    rate_per_s: float | None,
+    max_cost: float | None,
+    fail_under: float | None,
+    strict: bool,
+    baseline: str | None,
+    max_drop: float,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    config: str | None,
+    allow_python_full: bool,
+    as_json: bool,
+) -> int:
+    """Judge every case of a file and record the evaluation.
+
+    DATA is a file of JSON Lines, JSON, CSV or Parquet, or - for JSON Lines on stdin. Exit codes: 0 every case was
+    judged, whatever the rate; 1 by --fail-under or --baseline; 3 nothing could be judged. Run the same command again
+    to go on after an interruption.
+    """
+    # Imported here so that --help is quick.
+    from meruit.app import open_store
+    from meruit.cli.evaluations.view import print_summary
+    from meruit.cli.shared.engine import load_engine
+    from meruit.config import location_of
+    from meruit.evaluations.datafiles import ColumnMap, open_data
+    from meruit.evaluations.reader import Evaluations
+    from meruit.evaluations.run import RunLimits, repeat_cases, run_cases, run_target
+    from meruit.evaluations.service import Evaluator
+    from meruit.outcomes.service import Registrar
+
+    check_stdin_used_once(criteria, data_file, config)
+    if strict and fail_under is None:
+        raise click.UsageError("--strict needs --fail-under")
+    maker = _target(target, command, url, body, dict(headers), answer)
+    if maker is None and repeat != 1:
+        raise click.UsageError("--repeat needs a target; map a column to repeat where a file holds several tries")
+    limits = RunLimits(
+        *(concurrency, repeat, retries, timeout_s, rate_per_s),
+        None if max_cost is None else round(max_cost * 1_000_000),
+    )
+    columns = ColumnMap() if mapping is None else ColumnMap.parse(mapping)
+    source = open_data(data_file, format_name)
+    loaded = load_engine(criteria, config, allow_python_full=allow_python_full, governed=True)
+    store = open_store(location_of(data, database_url), make=True)
+    try:
+        evaluator = Evaluator(Registrar(loaded.engine, store), tenant)
+        compiled = evaluator.compile(loaded.criteria)
+        reader = Evaluations(store, tenant)
+        against = None if baseline is None else reader.find(baseline)
+        planned = None if source.rows is None else source.rows * repeat
+        started = evaluator.start(name, compiled, tags=dict(tags), dataset_digest=source.digest, planned=planned)
+        if started.cases:
+            note(f"going on with {name}: {started.cases} cases are recorded")
+        with _ProgressLine() as report:
+            cases = source.cases(columns)
+            if maker is None:
+                run_cases(evaluator, started, compiled, repeat_cases(cases, 1), report=report)
+            else:
+                asyncio.run(run_target(evaluator, started, compiled, cases, maker, limits, report=report))
+        done = reader.find(started.id)
+        summary = reader.summary(done)
+        if as_json:
+            print_json(_to_json(done, summary))
+        else:
+            print_summary(done, summary)
+        return _exit_code(reader, done, fail_under, strict=strict, against=against, max_drop=max_drop)
+    finally:
+        store.close()
+
+
+def _target(
+    function: str | None,
+    command: str | None,
+    url: str | None,
+    body: str | None,
+    headers: dict[str, str],
+    answer: str | None,
+) -> "Target | None":
+    if sum(one is not None for one in (function, command, url)) > 1:
+        raise click.UsageError("give one of --target, --command and --url")
+    if url is None and (body is not None or headers or answer is not None):
+        raise click.UsageError("--body, --header and --answer need --url")
+    from meruit.evaluations import targets
+
+    if function is not None:
+        return targets.load_function(function)
+    if command is not None:
+        return targets.CommandTarget(command)
+    return None if url is None else targets.UrlTarget(url, body, headers, answer)
+
+
+class _ProgressLine:
+    """A line on stderr that is written again and again, where that is a terminal."""
+
+    def __enter__(self) -> "Callable[[EvaluationProgress], None] | None":
+        self._shown = False
+        return self._show if sys.stderr.isatty() else None
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            say("", err=True)
+
+    def _show(self, progress: "EvaluationProgress") -> None:
+        from meruit.cli.evaluations.view import format_progress
+
+        self._shown = True
+        say(f"\r\x1b[K{format_progress(progress)}", err=True, newline=False)
+
+
+def _to_json(evaluation: "EvaluationRecord", summary: object) -> bytes:
+    import msgspec
+
+    return msgspec.json.encode({"evaluation": evaluation, "summary": summary})
+
+
+def _exit_code(
+    reader: "Evaluations",
+    done: "EvaluationRecord",
+    fail_under: float | None,
+    *,
+    strict: bool,
+    against: "EvaluationRecord | None",
+    max_drop: float,
+) -> ExitCode:
+    overall = reader.summary(done).overall
+    if overall.rate is None:
+        note("nothing could be judged")
+        return ExitCode.COULD_NOT_VERIFY
+    failed = False
+    if fail_under is not None:
+        reached = overall.interval.low if strict and overall.interval is not None else overall.rate
+        if reached < fail_under:
+            failed = True
+            what = "the lower end of the interval of the pass rate" if strict else "the pass rate"
+            note(f"{what} is {reached:.1%}, under {fail_under:.1%}")
+    if against is not None:
+        compared = reader.compare(against, done)
+        note(compared.sentence)
+        drop = -(compared.overall.difference or 0.0) * 100
+        if compared.overall.difference is None or drop > max_drop + 1e-9:
+            failed = True
+            note(f"that is more than {max_drop:g} points worse than {against.name}" if compared.overall.cases else "")
+    return ExitCode.NOT_PASSED if failed else ExitCode.PASSED

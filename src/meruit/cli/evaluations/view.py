@@ -1,0 +1,195 @@
+"""Evaluations as text: summaries, cases and comparisons."""
+
+from collections.abc import Iterator, Sequence
+
+from meruit.cli.terminal import escape_control_characters, format_cell, note, print_table, say
+from meruit.evaluations.compare import Difference, EvaluationComparison
+from meruit.evaluations.reader import CaseDetail
+from meruit.evaluations.run import EvaluationProgress
+from meruit.evaluations.summary import EvaluationSummary, Rate
+from meruit.model.evaluation import EvaluationRecord
+from meruit.model.verdict import Status
+
+LONGEST_TEXT = 60
+"""Characters of an input, an output or a reason in a table."""
+
+
+def format_rate(rate: Rate) -> str:
+    """A pass rate with its interval: `72.0% (65.1 to 78.0)`."""
+    if rate.rate is None:
+        return "–"
+    interval = "" if rate.interval is None else f" ({rate.interval.low * 100:.1f} to {rate.interval.high * 100:.1f})"
+    return f"{rate.rate:.1%}{interval}"
+
+
+def format_progress(progress: EvaluationProgress) -> str:
+    """One line: how far, how good, how fast, how long still, how much."""
+    total = f" of {progress.planned:,}" if progress.planned is not None else ""
+    parts = [f"{progress.done:,}{total}", f"pass {format_rate(progress.rate)}", f"{progress.per_s:,.0f} cases/s"]
+    if progress.rate.open:
+        parts.append(f"{progress.rate.open:,} not judged")
+    if progress.left_s is not None:
+        parts.append(f"{_duration(progress.left_s)} left")
+    if progress.spent_micros:
+        parts.append(f"${progress.spent_micros / 1e6:,.2f}")
+    return " · ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 3_600 else f"{whole // 3_600} h {whole % 3_600 // 60} min"
+
+
+def print_evaluations(found: Sequence[EvaluationRecord], following: str | None) -> None:
+    """Print a list of evaluations."""
+    if not found:
+        note("no evaluations yet; `meruit eval run` makes one")
+        return
+    rows = [
+        (
+            one.name,
+            str(one.status),
+            f"{one.cases:,}",
+            f"{one.started_at:%Y-%m-%d %H:%M}",
+            ", ".join(f"{name}={value}" for name, value in one.tags.items()) or "–",
+            one.id,
+        )
+        for one in found
+    ]
+    print_table(("name", "status", "cases", "started", "tags", "id"), rows)
+    if following is not None:
+        note(f"more with --before {following}")
+
+
+def print_summary(evaluation: EvaluationRecord, summary: EvaluationSummary) -> None:
+    """Print the numbers of an evaluation."""
+    overall = summary.overall
+    say(f"{escape_control_characters(evaluation.name)} ({evaluation.status}, {evaluation.id})")
+    say(f"pass rate {format_rate(overall)}: {overall.passed:,} of {overall.passed + overall.failed:,} judged cases")
+    if overall.open and overall.bounds is not None:
+        low, high = overall.bounds.low * 100, overall.bounds.high * 100
+        errors = ", ".join(f"{count:,} {name}" for name, count in summary.errors.items())
+        reasons = f" ({errors})" if errors else ""
+        say(
+            f"{overall.open:,} cases could not be judged{reasons}; with them it lies between {low:.1f}% and {high:.1f}%"
+        )
+    for line in _extras(summary):
+        say(line)
+    say()
+    print_table(
+        ("criterion", "pass rate", "met", "not met", "not measured"),
+        [(name, format_rate(rate), *_counts(rate)) for name, rate in summary.criteria.items()],
+    )
+    for tag, values in summary.tags.items():
+        say()
+        print_table(
+            (tag, "pass rate", "passed", "failed", "not judged"),
+            [(value, format_rate(rate), *_counts(rate)) for value, rate in sorted(values.items())],
+        )
+
+
+def _counts(rate: Rate) -> tuple[str, str, str]:
+    return f"{rate.passed:,}", f"{rate.failed:,}", f"{rate.open:,}"
+
+
+def _extras(summary: EvaluationSummary) -> Iterator[str]:
+    if summary.mean_score is not None:
+        yield f"mean score {summary.mean_score:.3f}"
+    if summary.groups not in (0, summary.overall.passed + summary.overall.failed):
+        yield f"{summary.groups:,} independent groups; the interval allows for what their cases share"
+    if summary.pass_at_k and len(summary.pass_at_k) > 1:
+        yield "pass@k " + ", ".join(f"{k}: {value:.1%}" for k, value in summary.pass_at_k.items())
+        yield "pass^k " + ", ".join(f"{k}: {value:.1%}" for k, value in summary.pass_hat_k.items())
+    if summary.latency_ms is not None:
+        spread = summary.latency_ms
+        yield f"latency {spread.p50:,.0f} ms in the middle, {spread.p95:,.0f} ms at the 95th percentile"
+    if summary.cost_micros is not None:
+        yield f"cost ${summary.cost_micros / 1e6:,.4f}"
+    if summary.claimed:
+        yield f"{summary.disputed:,} of {summary.claimed:,} verdicts differ from those that their origin claimed"
+
+
+def print_cases(details: Sequence[CaseDetail], following: int | None) -> None:
+    """Print cases with what they do not meet."""
+    if not details:
+        note("no case fits")
+        return
+    rows = [
+        (
+            one.summary.case_id + (f" #{one.summary.repeat}" if one.summary.repeat else ""),
+            str(one.summary.verdict),
+            format_cell(one.summary.score),
+            _shorten(_text(one.output)),
+            _shorten(_text({"text": one.input.get("reference")}) if one.input else "–"),
+            _shorten("; ".join(_reasons(one)), 3 * LONGEST_TEXT),
+        )
+        for one in details
+    ]
+    print_table(("case", "verdict", "score", "output", "reference", "not met"), rows, painted=1)
+    if following is not None:
+        note(f"more with --after {following}")
+
+
+def _reasons(one: CaseDetail) -> Iterator[str]:
+    if one.error_message:
+        yield one.error_message
+    if one.result is None:
+        yield "erased"
+        return
+    for judged in one.result.criterion_results:
+        if judged.status in (Status.NOT_MET, Status.INDETERMINATE):
+            why = judged.error or format_cell(judged.value)
+            yield f"{judged.criterion_id} ({why})"
+
+
+def _text(part: object) -> str:
+    if not isinstance(part, dict):
+        return "–"
+    text = part.get("text")
+    if text is None and part.keys() == {"text"}:
+        return "–"
+    return format_cell(text) if text is not None else format_cell(str(part))
+
+
+def _shorten(text: str, longest: int = LONGEST_TEXT) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def print_comparison(compared: EvaluationComparison, limit: int) -> None:
+    """Print the sentence, the differences, and the cases that flipped."""
+    say(escape_control_characters(compared.sentence))
+    aside = []
+    if compared.open:
+        aside.append(f"{compared.open:,} common cases were not judged by both")
+    for name, count in ((compared.first, compared.only_first), (compared.second, compared.only_second)):
+        if count:
+            aside.append(f"{count:,} cases are only in {name}")
+    if aside:
+        say(escape_control_characters("; ".join(aside)))
+    say()
+    rows = [("all", *_difference(compared.overall))]
+    rows += [(name, *_difference(one)) for name, one in compared.criteria.items()]
+    print_table(("criterion", compared.first, compared.second, "difference", "95% interval", "p", "detectable"), rows)
+    for title, cases in (("fixed", compared.fixed), ("broken", compared.broken)):
+        say()
+        more = f", and {len(cases) - limit:,} more" if len(cases) > limit else ""
+        listed = escape_control_characters(", ".join(cases[:limit]))
+        say(f"{title} ({len(cases):,}): {listed}{more}")
+
+
+def _difference(one: Difference) -> tuple[str, str, str, str, str, str]:
+    if one.first is None or one.second is None or one.difference is None:
+        return "–", "–", "–", "–", "–", "–"
+    interval = "–" if one.interval is None else f"{one.interval.low * 100:+.1f} to {one.interval.high * 100:+.1f}"
+    p = one.p if one.p_holm is None else one.p_holm
+    return (
+        f"{one.first:.1%}",
+        f"{one.second:.1%}",
+        f"{one.difference * 100:+.1f}",
+        interval,
+        "–" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}",
+        "–" if one.detectable is None else f"{one.detectable * 100:.1f}",
+    )

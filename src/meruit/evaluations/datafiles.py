@@ -1,0 +1,354 @@
+"""Cases from files: JSON Lines, JSON, CSV, Parquet, or standard input; streamed, never held whole."""
+
+import csv
+import io
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+from meruit.errors import DocumentError, MeruitError, Problem, UnreadableFile, nearest
+from meruit.files import display_name, read_bytes
+from meruit.model.evaluation import Case
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""The longest row that is read."""
+MAX_PROBLEMS = 20
+"""Problems of a file that are listed."""
+CHUNK_BYTES = 1 << 20
+FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")
+SUFFIXES = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+PARTS = ("input", "output", "metadata", "tags")
+"""What a mapping fills by dotted names."""
+SINGLE = ("id", "group", "repeat", "claimed", "cost")
+"""What a mapping fills by a bare name."""
+# A column that many tools call by one of these names means this, where no mapping is given.
+KNOWN_COLUMNS = {
+    **dict.fromkeys(("id", "case_id", "uuid"), "id"),
+    **dict.fromkeys(("input", "prompt", "question"), "input"),
+    **dict.fromkeys(("output", "completion", "response", "prediction", "text"), "output"),
+    **dict.fromkeys(("reference", "target", "expected", "ideal", "label", "ground_truth_text"), "input.reference"),
+    **dict.fromkeys(("references",), "input.references"),
+    **dict.fromkeys(("metadata",), "metadata"),
+    **dict.fromkeys(("group", "group_id"), "group"),
+    **dict.fromkeys(("tags",), "tags"),
+    **dict.fromkeys(("repeat", "epoch"), "repeat"),
+}
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMap:
+    """Which column fills which part of a case: `input.reference=answer,output.text=completion`."""
+
+    targets: tuple[tuple[str, str], ...] = ()
+    """Pairs of a target, as `output.text`, and the column that fills it."""
+
+    @classmethod
+    def parse(cls, written: str) -> "ColumnMap":
+        """Read a mapping as users write it; raises MeruitError for what is not one."""
+        found: dict[str, str] = {}
+        for pair in filter(None, (part.strip() for part in written.split(","))):
+            target, separator, column = (side.strip() for side in pair.partition("="))
+            if not separator or not target or not column:
+                raise MeruitError(f"--map takes TARGET=COLUMN pairs, as output.text=completion, not {pair!r}")
+            _check_target(target)
+            if target in found:
+                raise MeruitError(f"--map fills {target} twice, from {found[target]!r} and {column!r}")
+            found[target] = column
+        return cls(tuple(found.items()))
+
+    def apply(self, row: Row, default_id: str) -> Case:
+        """The case that a row describes; raises MeruitError naming what it lacks."""
+        if not self.targets:
+            return _case_by_names(row, default_id)
+        values: dict[str, Any] = {}
+        for target, column in self.targets:
+            if column not in row:
+                raise MeruitError(f"there is no column {column!r}{nearest(column, row)}; there are {_columns(row)}")
+            values[target] = row[column]
+        return _case(values, default_id, dotted=True)
+
+
+def _check_target(target: str) -> None:
+    part, _, rest = target.partition(".")
+    if target in SINGLE or (part in PARTS and (rest or part != "tags") and all(target.split("."))):
+        return
+    known = [*SINGLE, *(f"{name}.NAME" for name in PARTS)]
+    raise MeruitError(f"--map cannot fill {target!r}{nearest(target, known)}; it fills {', '.join(known)}")
+
+
+def _columns(row: Row) -> str:
+    return ", ".join(map(repr, list(row)[:MAX_PROBLEMS])) or "none"
+
+
+def _case_by_names(row: Row, default_id: str) -> Case:
+    """A case from columns with the usual names; what has another name becomes a part of the input."""
+    values: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for column, value in row.items():
+        target = KNOWN_COLUMNS.get(column)
+        if target is None:
+            others[column] = value
+        elif target in values:
+            raise MeruitError(f"two columns say what the {target} is, {column!r} is one; choose with --map")
+        else:
+            values[target] = value
+    # Where the input is an object of its own, other columns are facts about the case.
+    rest = "metadata" if isinstance(values.get("input"), Mapping) else "input"
+    values |= {f"{rest}.{column}": value for column, value in others.items() if value is not None}
+    # A whole part comes before its parts.
+    return _case(dict(sorted(values.items())), default_id)
+
+
+def _case(values: Mapping[str, Any], default_id: str, *, dotted: bool = False) -> Case:
+    parts: dict[str, Any] = {"input": {}, "output": None, "metadata": {}, "tags": {}}
+    single: dict[str, Any] = {}
+    for target, value in values.items():
+        name, _, path = target.partition(".")
+        if target in SINGLE:
+            single[target] = value
+        elif path:
+            # A column's own name may have dots; only a mapping names paths.
+            steps = path.split(".") if dotted else [path]
+            parts[name] = _put(parts[name] or {}, steps, value)
+        else:
+            parts[name] = _whole(name, value, parts[name])
+    return Case(
+        id=_text(single.get("id"), "id") or default_id,
+        input=parts["input"],
+        output=parts["output"],
+        metadata=parts["metadata"],
+        group=_text(single.get("group"), "group"),
+        tags={str(name): _text(value, f"tags.{name}") or "-" for name, value in parts["tags"].items()},
+        repeat=_whole_number(single.get("repeat")),
+        claimed=_text(single.get("claimed"), "claimed"),
+        cost_micros=_micros(single.get("cost")),
+    )
+
+
+def _whole(name: str, value: Any, before: Any) -> Any:
+    """A whole part of a case from one column: an object as it is, a text as `text` (`prompt` of an input)."""
+    if value is None:
+        return before
+    if isinstance(value, str) and name in ("metadata", "tags"):
+        value = _parse_object(value, name)
+    if isinstance(value, Mapping):
+        return {**(before or {}), **value}
+    if name in ("input", "output"):
+        return {**(before or {}), ("prompt" if name == "input" else "text"): value}
+    raise MeruitError(f"{name} is an object, not {type(value).__name__}")
+
+
+def _parse_object(value: str, name: str) -> Any:
+    if not value.strip():
+        return {}
+    try:
+        return orjson.loads(value)
+    except ValueError:
+        raise MeruitError(f"{name} is an object of JSON, not {value[:40]!r}") from None
+
+
+def _put(part: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    """The part with a value at a path; objects on the way are made."""
+    inside = part.get(path[0], {})
+    if len(path) > 1 and not isinstance(inside, Mapping):
+        raise MeruitError(f"{path[0]!r} is a value and cannot hold {'.'.join(path[1:])!r} too")
+    return {**part, path[0]: value if len(path) == 1 else _put(inside, path[1:], value)}
+
+
+def _text(value: Any, what: str) -> str | None:
+    if value is None or value == "":
+        return None
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    raise MeruitError(f"{what} is a text, not {type(value).__name__}")
+
+
+def _whole_number(value: Any) -> int:
+    if value is None or value == "":
+        return 0
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = -1
+    if isinstance(value, bool) or number < 0 or number != float(value):
+        raise MeruitError(f"repeat is a whole number from 0 up, not {value!r}")
+    return number
+
+
+def _micros(value: Any) -> int | None:
+    if value is None or value == "":
+        return None
+    try:
+        dollars = float(value)
+    except (TypeError, ValueError):
+        dollars = -1.0
+    if not 0 <= dollars < 1e9:
+        raise MeruitError(f"cost is an amount of dollars, not {value!r}")
+    return round(dollars * 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of cases: its format, how many bytes it has, and their digest."""
+
+    path: str
+    format: str
+    digest: str | None
+    """SHA-256 of its bytes; None for standard input."""
+    rows: int | None
+    """How many rows it has, where that is cheap to know."""
+
+    def cases(self, columns: ColumnMap = ColumnMap()) -> Iterator[Case]:  # noqa: B008 - frozen
+        """Its cases, in order; raises DocumentError with the row that is wrong."""
+        for number, row in enumerate(self._rows(), 1):
+            where, found = f"row {number}", f"a row is an object, not {type(row).__name__}"
+            if not isinstance(row, Mapping):
+                raise DocumentError(display_name(self.path), [Problem(where, found)])
+            try:
+                case = columns.apply(row, str(number))
+            except MeruitError as problem:
+                raise DocumentError(display_name(self.path), [Problem(where, str(problem))]) from None
+            yield case
+
+    def _rows(self) -> Iterator[Any]:
+        if self.format == "parquet":
+            yield from _parquet_rows(self.path)
+        elif self.format == "json":
+            yield from _json_rows(self.path)
+        else:
+            with _open(self.path) as file:
+                if self.format == "jsonl":
+                    yield from _jsonl_rows(file, self.path)
+                else:
+                    yield from _csv_rows(file, self.path, "\t" if self.format == "tsv" else ",")
+
+
+def open_data(path: str, format_name: str | None = None) -> DataFile:
+    """A file of cases, or standard input for `-`; its format by name, or else by its ending."""
+    if format_name is not None and format_name not in FORMATS:
+        raise MeruitError(
+            f"no format is named {format_name!r}{nearest(format_name, FORMATS)}; use {', '.join(FORMATS)}"
+        )
+    if path == "-":
+        return DataFile(path, format_name or "jsonl", None, None)
+    found = format_name or SUFFIXES.get(Path(path).suffix.casefold())
+    if found is None:
+        raise MeruitError(f"the ending of {path!r} says no format; name one with --format, of {', '.join(FORMATS)}")
+    digest, lines = _measure(path)
+    return DataFile(path, found, digest, lines if found == "jsonl" else None)
+
+
+def _measure(path: str) -> tuple[str, int]:
+    """The digest of a file's bytes, and how many lines with something in them it has."""
+    hashed, lines, last = sha256(), 0, b"\n"
+    with _open(path) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            hashed.update(chunk)
+            lines += chunk.count(b"\n")
+            last = chunk[-1:]
+    return hashed.hexdigest(), lines + (last != b"\n")
+
+
+@contextmanager
+def _open(path: str) -> Iterator[BinaryIO]:
+    if path == "-":
+        # Standard input that was closed before we started is None.
+        yield sys.stdin.buffer if sys.stdin is not None else io.BytesIO()
+        return
+    try:
+        with Path(path).open("rb") as file:
+            yield file
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise UnreadableFile(display_name(path), [Problem("", f"cannot be read: {reason}")]) from None
+
+
+def _problem(path: str, message: str, line: int | None = None) -> DocumentError:
+    return DocumentError(display_name(path), [Problem("", message, line)])
+
+
+def _jsonl_rows(file: BinaryIO, path: str) -> Iterator[Any]:
+    number = 0
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise _problem(path, f"a line of more than {MAX_LINE_BYTES // 2**20} MiB", number)
+        line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        if not line.strip():
+            continue
+        yield _loads(line, path, number)
+
+
+def _loads(text: bytes, path: str, line: int | None = None) -> Any:
+    try:
+        return orjson.loads(text)
+    except ValueError as problem:
+        hint = "; NaN and Infinity are not JSON, write null" if b"NaN" in text or b"Infinity" in text else ""
+        raise _problem(path, f"not JSON: {problem}{hint}", line) from None
+
+
+def _json_rows(path: str) -> Iterator[Any]:
+    content = _loads(read_bytes(path), path)
+    if not isinstance(content, list):
+        raise _problem(path, "a JSON file of cases is a list of objects; for one object a line, use --format jsonl")
+    yield from content
+
+
+def _csv_rows(file: BinaryIO, path: str, delimiter: str) -> Iterator[Row]:
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+    csv.field_size_limit(MAX_LINE_BYTES)
+    reader = csv.reader(text, delimiter=delimiter, strict=True)
+    try:
+        header = next(reader, None)
+        if header is None:
+            return
+        twice = next((name for name in header if header.count(name) > 1), None)
+        if twice is not None:
+            raise _problem(path, f"two columns are named {twice!r}", 1)
+        for cells in reader:
+            if not cells:
+                continue
+            if len(cells) != len(header):
+                raise _problem(path, f"{len(cells)} cells, but the header names {len(header)}", reader.line_num)
+            # An empty cell is nothing, as spreadsheets write it.
+            yield {name: cell or None for name, cell in zip(header, cells, strict=True)}
+    except UnicodeDecodeError as problem:
+        raise _problem(path, f"not UTF-8 (byte {problem.object[problem.start]:#04x}); save it as UTF-8") from None
+    except csv.Error as problem:
+        raise _problem(path, f"not CSV: {problem}", reader.line_num) from None
+    finally:
+        text.detach()
+
+
+def _parquet_rows(path: str) -> Iterator[Row]:
+    # A large package that other formats do not need.
+    import pyarrow as pa  # type: ignore[import-untyped]  # it has no types of its own
+    import pyarrow.parquet as parquet  # type: ignore[import-untyped]
+
+    try:
+        with _open(path) as file, parquet.ParquetFile(file) as opened:
+            for batch in opened.iter_batches(batch_size=1_024):
+                for row in batch.to_pylist():
+                    yield orjson.loads(orjson.dumps(row, default=str))
+    except pa.ArrowException as problem:
+        raise _problem(path, f"not Parquet: {problem}") from None
