@@ -12,12 +12,22 @@ MOST_TOKENS = 2**53
 
 
 class Usage(Record, frozen=True):
-    """Tokens that the provider counted for one answer, or a sum of them."""
+    """Tokens that the provider counted for one answer, or a sum of them.
+
+    Answers without a valid count add nothing but `uncounted`: the counts are then what is known at least.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     requests: int = 0
+    uncounted: int = 0
+    """Requests whose tokens are unknown: the endpoint sent no usage block, or not a valid one."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether every request has a count."""
+        return not self.uncounted
 
     def __add__(self, other: "Usage") -> "Usage":
         """Add two counts, up to the largest count."""
@@ -26,6 +36,7 @@ class Usage(Record, frozen=True):
             min(self.output_tokens + other.output_tokens, MOST_TOKENS),
             min(self.cached_tokens + other.cached_tokens, MOST_TOKENS),
             min(self.requests + other.requests, MOST_TOKENS),
+            min(self.uncounted + other.uncounted, MOST_TOKENS),
         )
 
 

@@ -19,7 +19,7 @@ from meruit.gate.runner.worker import run_worker
 from meruit.gate.state import VerificationEnding
 from meruit.gate.team import signal_of
 from meruit.gate.verdict import Rejection
-from meruit.model.chat import ModelAnswer
+from meruit.model.chat import ModelAnswer, Usage
 from meruit.model.events import EventType, OutboxEvent
 from meruit.model.time import to_micros
 from meruit.store.store import Store
@@ -225,13 +225,23 @@ def _facts(watched: AgentRunWatch, run: AgentRun) -> dict[str, str | None]:
         "ended": None if run.ended_at is None else _second(run.ended_at),
         "attempts": f"{attempts_of(run)} used",
         "waits for": _describe_wait(run),
-        "tokens": f"{run.usage.input_tokens} in, {run.usage.output_tokens} out" if run.usage.requests else None,
+        "tokens": _describe_usage(run.usage) if run.usage.requests else None,
         "retries": str(run.retries) if run.retries else None,
         "taken over": f"{run.takeovers} times" if run.takeovers else None,
         "part of": run.parent_id,
         "error" if over else "last error": _error_line(run),
         "next try": _second(run.wake_at) if pausing and run.wake_at is not None else None,
     }
+
+
+def _describe_usage(usage: Usage) -> str:
+    """The tokens of a run; unknown, never zero, where the endpoint did not count them."""
+    counts = f"{usage.input_tokens} in, {usage.output_tokens} out"
+    if usage.is_known:
+        return counts
+    if usage.uncounted == usage.requests:
+        return "unknown: the endpoint sent no usage"
+    return f"at least {counts}; {usage.uncounted} of {usage.requests} answers had no usage"
 
 
 def _status(watched: AgentRunWatch, run: AgentRun) -> str:
