@@ -8,7 +8,9 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
+import msgspec
 import pytest
+from tests.reports.worlds import recorded
 
 from meruit.errors import EXTRA_OF, MissingExtra
 from meruit.model.kinds import Tier
@@ -44,6 +46,7 @@ def test_work_is_judged_and_recorded_without_any_extra(tmp_path: Path) -> None:
         (["serve", "--port", "0", "--json"], "serve"),
         (["playground", "up", "--json"], "serve"),
         (["demo", "--json"], "reconcile"),
+        (["report", "build", "-o", "report.html", "--from", "runs.json"], "reports"),
     ],
     ids=lambda value: value if isinstance(value, str) else value[0],
 )
@@ -52,6 +55,12 @@ def test_a_command_names_the_extra_that_it_needs(tmp_path: Path, words: list[str
     assert ended.returncode == 2
     assert f"meruit[{extra}]" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_the_data_of_a_report_need_no_extra(tmp_path: Path) -> None:
+    (tmp_path / "runs.json").write_bytes(msgspec.json.encode([recorded("a")]))
+    ended = run_without([*EXTRA_OF], ["report", "build", "--json", "--from", "runs.json"], tmp_path)
+    assert (ended.returncode, json.loads(ended.stdout)["runs"]) == (0, 1)
 
 
 @pytest.mark.parametrize(("module", "tier"), [(expression, Tier.EXPR), (interpreter, Tier.PYTHON)])

@@ -1,31 +1,27 @@
 """The page: harmless whatever runs are called, and readable with the network cut, on a phone and in the dark."""
 
-import asyncio
-import contextlib
+import html
 import re
 import runpy
-import shutil
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
+from tests.pages.browsing import CHROMIUM, Screen, Visit, visit
 from tests.reports.worlds import NOON, recorded, worlds
 
 from meruit.model.metering import MeteredStep, UsageRecord
 from meruit.model.task_run import ConfidenceInterval
 from meruit.model.usage import Observation, Tokens, UsageStatus
-from meruit.reports import charts, sections
+from meruit.pages.drawing import Dot, Label, Stroke
+from meruit.reports import charts
+from meruit.reports import page as page_module
 from meruit.reports.compare import Point
-from meruit.reports.markup import LONGEST, Markup, escape, join_markup, tag
-from meruit.reports.number_format import format_money, format_number, format_p, format_places, format_share
-from meruit.reports.page import PARTS, render
+from meruit.reports.page import SECTIONS, render
 from meruit.reports.report import Report, build_report
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "usage-report" / "make.py"
-CHROMIUM = shutil.which("chromium")
 HOSTILE = [
     "<script>alert(1)</script>",
     "\"'><img src=x onerror=alert(2)>",
@@ -124,31 +120,14 @@ def test_no_control_character_reaches_the_page() -> None:
     assert r"a\x00b\nc\x1b[31m" in text
 
 
-@given(st.text(max_size=300))
-def test_any_text_comes_out_as_text(text: str) -> None:
-    whole = str(tag("p", text, title=text))
-    found = seen(whole.encode())
-    assert found.tags == ["p"]
-    assert {name for name, _ in found.attributes} == {"title"}
-    assert "".join(found.text) == dict(found.attributes)["title"]
-
-
-def test_markup_is_not_escaped_twice_and_nothing_is_nothing() -> None:
-    assert tag("p", tag("b", "&"), None, ["x", None]) == "<p><b>&amp;</b>x</p>"
-    assert join_markup("a", Markup("<br>")) == "a<br>"
-    assert tag("i", class_="x", width=3.0, height=2.25, id=None) == '<i class="x" width="3" height="2.2"></i>'
-    assert len(escape("y" * 5_000)) == LONGEST
-
-
 @given(worlds())
 def test_every_report_has_a_page_always_the_same(records: list[UsageRecord]) -> None:
     report = build_report(records)
     page = render(report)
     assert render(Report.from_json(report.to_json())) == page
     found = seen(page)
-    assert [value for name, value in found.attributes if name == "id" and not value.startswith("x")] == [
-        name for name, _, _ in PARTS
-    ]
+    ids = [value for name, value in found.attributes if name == "id" and not value.startswith("x")]
+    assert ids == ["nav", "main", "answer", *SECTIONS]
 
 
 # What it shows.
@@ -159,30 +138,63 @@ def test_the_page_needs_nothing_from_elsewhere(page: str) -> None:
     assert "url(" not in page
     assert "@import" not in page
     assert "default-src 'none'" in page
+    assert "unsafe-inline" not in page
     assert "<script" not in page
+    assert " style=" not in page
 
 
-def test_the_header_has_the_facts_of_the_report(report: Report, page: str) -> None:
-    for word in (
-        "Population",
-        "Excluded",
-        "Prices",
-        "Policy",
-        "Digest",
-        "Made again by",
-        report.digest,
-        report.question,
-    ):
+def test_the_answer_comes_first_and_large(report: Report, page: str) -> None:
+    header = page.partition("<section")[0]
+    shown = html.unescape(header).replace("\u00a0", " ")
+    assert re.search(r'<p class="answer"[^>]*>(.*?)</p>', shown, re.DOTALL).group(1) == report.answer  # type: ignore[union-attr]
+    assert shown.index(report.question) < shown.index(report.answer) < shown.index(report.basis)
+
+
+def test_the_page_says_whose_counts_these_are(report: Report) -> None:
+    figure = r"<dt>{}</dt><dd class=\"big num\">([0-9,]+)"
+    names = ("Counted by the provider", "Imported from files", "Not verified")
+    for found in (report, hostile()):
+        header = render(found).decode().partition("<section")[0]
+        shown = [int(re.search(figure.format(name), header).group(1)) for name in names]  # type: ignore[union-attr]
+        counted = [found.verified_by_provider, found.verified_by_file]
+        assert shown == [*counted, found.runs - sum(counted)]
+    assert (report.verified_by_provider, report.verified_by_file, report.runs) == (63, 0, 72)
+
+
+@pytest.mark.parametrize("include_imported", [False, True])
+def test_imported_counts_have_a_mark_of_their_own(include_imported: bool) -> None:
+    records = [recorded("a", f"t{task}", imported=task < 2) for task in range(5)]
+    found = build_report(records, include_imported=include_imported)
+    assert (found.verified_by_provider, found.verified_by_file, found.verified) == (3, 2, 5 if include_imported else 3)
+    header, _, body = render(found).decode().partition("<section")
+    assert ("imported</span> counted: --include-imported" in header) is include_imported
+    assert body.count('<td data-l="status"><span class="v pass">verified</span> <span class="tag">imported</span>') == (
+        2 if include_imported else 4
+    )
+
+
+def test_the_page_has_the_facts_of_the_report(report: Report, page: str) -> None:
+    for word in ("example-prices 2026.3", "at least 60 minutes", report.digest, html.escape(report.question)):
         assert word in page
-    assert "example-prices 2026.3" in page
-    assert "at least 60 minutes" in page
+
+
+def test_a_report_from_python_has_no_command_to_print(page: str) -> None:
+    assert "build_report()" in page
+    assert "<pre>" not in page
+
+
+def test_a_long_command_is_printed_whole() -> None:
+    command = f"meruit report build {'--framework x ' * 100}--from -"
+    page = render(build_report([recorded("a")], command=command)).decode()
+    assert f"<pre><code>{command}</code></pre>" in page
+    assert "standard input" in page
 
 
 def test_every_excluded_run_is_there_with_its_message(report: Report, page: str) -> None:
     assert len(report.excluded) == report.runs - report.verified > 0
     for one in report.excluded:
         assert f"<bdi>{one.run}</bdi>" in page
-        assert escape(one.message) in page
+        assert one.message in html.unescape(page)
 
 
 def test_links_lead_somewhere(page: str) -> None:
@@ -191,38 +203,24 @@ def test_links_lead_somewhere(page: str) -> None:
     assert any(one.startswith("x") for one in targets)
 
 
-def test_drawings_and_tables_can_be_read_aloud(page: str) -> None:
-    drawings = re.findall(r"<svg[^>]*>(.{0,9})", page)
-    assert len(drawings) >= 10
-    assert all(one.startswith("<title>") for one in drawings)
-    assert page.count("<desc>") == len(drawings)
-    assert page.count("<caption>") == page.count("<table>")
-    assert '<html lang="en">' in page
-
-
 def test_the_example_has_a_withdrawal_and_every_kind_of_drawing(report: Report, page: str) -> None:
     assert report.timeline.withdrawn == 1
     assert "✕" in page
-    for title in (
-        "Pareto front",
-        "Paired differences",
-        "Tokens per step",
-        "Observations of runs",
-        "From local to billed",
-    ):
-        assert title in page
+    assert len(re.findall(r'aria-label="[^"]*Pareto front: [^"]+"', page)) == 1
+    assert len(re.findall(r'aria-label="Tokens per step of \w+: [^"]+"', page)) == len(report.agents)
+    plots = len(report.comparisons) + len(report.timeline.rows)
+    assert page.count('<td class="plot') > plots
 
 
 def test_long_lists_are_cut_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sections, "MOST_LISTED", 2)
-    monkeypatch.setattr(charts, "MOST_PAIRS", 1)
+    monkeypatch.setattr(page_module, "MOST_LISTED", 2)
     records = [
         recorded(agent, f"t{task}", status=UsageStatus.WARNING if task else UsageStatus.VERIFIED)
         for agent in "abc"
         for task in range(4)
     ]
     page = render(build_report(records)).decode()
-    assert all(value in page for value in ("7 more runs", "2 more tasks", "2 more pairs"))
+    assert all(value in page for value in ("7 more runs", "2 more tasks"))
 
 
 def test_a_chart_without_data_is_replaced_by_a_note() -> None:
@@ -244,88 +242,70 @@ def test_steps_with_unknown_tokens_are_counted() -> None:
 def test_one_agent_is_a_front_of_its_own(cost: float) -> None:
     point = Point("a", cost, ConfidenceInterval(cost / 30, cost * 1e6), 0.5, None, on_front=True)
     drawing = charts.cost_against_value([point], "score", "USD")
-    assert "polyline" not in drawing
-    assert "log scale" in drawing
-    assert "nan" not in drawing
-
-
-# Words.
-
-
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [
-        (None, "–"),
-        (1_234_567, "1,234,567"),
-        (0.0421, "0.0421"),
-        (1234.5, "1,234"),
-        (0.00004, "4.00e-05"),
-        (0.0, "0.0000"),
-    ],
-)
-def test_numbers_have_the_digits_that_mean_something(value: float | None, told: str) -> None:
-    assert format_number(value) == told
-
-
-def test_words_for_what_is_unknown_and_what_is_tiny() -> None:
-    assert (format_share(None), format_money(None, "USD"), format_p(None), format_places(None)) == ("–",) * 4
-    assert (format_p(1e-12), format_p(0.0049), format_p(0.2)) == ("< 0.0001", "0.0049", "0.200")
-    assert (format_places(ConfidenceInterval(1, 3)), format_places(ConfidenceInterval(2, 2))) == ("1 to 3", "2")
+    across = [one.x for one in drawing.shapes if isinstance(one, (Dot, Label))]
+    assert not [one for one in drawing.shapes if isinstance(one, Stroke) and one.style == "front"]
+    assert all(0 <= one <= 100 for one in across)
 
 
 # A browser.
 
+DESKTOP, PHONE = Screen(1280, 800), Screen(390, 844)
+SCREENS = (
+    DESKTOP,
+    PHONE,
+    Screen(1280, 800, "dark"),
+    Screen(390, 844, "dark"),
+    Screen(360, 740),
+    Screen(820, 1180),
+    Screen(1040, 700),
+    Screen(1920, 1080),
+    # As wide as A4 with Chromium's margins.
+    Screen(718, 1000, media="print"),
+)
+SCRIPTS = {
+    "answer": "JSON.parse(JSON.stringify(document.getElementById('answer').getBoundingClientRect()))",
+    "colours": "[getComputedStyle(document.documentElement).backgroundColor, getComputedStyle(document.body).color]",
+}
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed")
-def test_a_browser_without_a_network_shows_it_on_any_screen(report: Report, tmp_path: Path) -> None:
-    from playwright.async_api import Browser, async_playwright
 
-    (tmp_path / "report.html").write_bytes(render(report))
-    (tmp_path / "hostile.html").write_bytes(render(hostile()))
-    complaints: list[str] = []
-    asked: list[str] = []
+@pytest.fixture(scope="module")
+def visits(report: Report, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, Screen], Visit]:
+    if CHROMIUM is None:
+        pytest.skip("no chromium is installed")
+    many = [recorded(f"agent {number}", f"t{task}", cost="0.1") for number in range(12) for task in range(6)]
+    pages = {
+        "report.html": render(report),
+        "hostile.html": render(hostile()),
+        "many.html": render(build_report(many)),
+        "bare.html": render(build_report([recorded("a", "", success=None, status=UsageStatus.PENDING, attempts=0)])),
+    }
+    return visit(tmp_path_factory.mktemp("pages"), pages, SCREENS, SCRIPTS)
 
-    # Any: what a page's script says.
-    async def look(browser: Browser, name: str, script: str, **options: Any) -> Any:
-        context = await browser.new_context(offline=True, **options)
-        page = await context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("dialog", lambda dialog: complaints.append(dialog.message))
-        page.on("request", lambda request: asked.append(request.url))
-        await page.goto((tmp_path / name).as_uri())
-        found = await page.evaluate(script)
-        await context.close()
-        return found
 
-    async def run() -> None:
-        async with async_playwright() as driver, contextlib.AsyncExitStack() as closing:
-            browser = await driver.chromium.launch(
-                executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
-            )
-            closing.push_async_callback(browser.close)
-            phone = {"width": 390, "height": 844}
-            for name in ("report.html", "hostile.html"):
-                width = await look(browser, name, "document.documentElement.scrollWidth", viewport=phone)
-                assert width == 390
-            small = await look(
-                browser,
-                "report.html",
-                "Math.min(...[...document.querySelectorAll('text')].map(one => one.getBoundingClientRect().height))",
-                viewport=phone,
-            )
-            assert small > 9
-            colours = "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
-            assert await look(browser, "report.html", colours, color_scheme="dark") == [
-                "rgb(20, 23, 27)",
-                "rgb(236, 238, 241)",
-            ]
-            assert await look(browser, "report.html", colours, color_scheme="light") == [
-                "rgb(255, 255, 255)",
-                "rgb(22, 25, 29)",
-            ]
+def test_nothing_is_off_screen_at_any_width(visits: dict[tuple[str, Screen], Visit]) -> None:
+    assert {key: one.off_screen for key, one in visits.items() if one.off_screen} == {}
+    assert {key: one.width for key, one in visits.items() if one.width > key[1].width} == {}
 
-    asyncio.run(run())
-    assert complaints == []
-    assert {url.rpartition("/")[2] for url in asked} == {"report.html", "hostile.html"}
-    assert len(asked) == 5
+
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_the_answer_is_seen_without_scrolling(visits: dict[tuple[str, Screen], Visit], screen: Screen) -> None:
+    for (name, one), found in visits.items():
+        if one == screen:
+            place = found.answers["answer"]
+            assert 0 < place["top"] < place["bottom"] < screen.height, name
+            assert place["height"] > 20
+
+
+def test_the_page_keeps_the_basics_of_accessibility(visits: dict[tuple[str, Screen], Visit]) -> None:
+    assert {key: one.audit for key, one in visits.items() if one.audit and key[1].media == "screen"} == {}
+
+
+def test_a_browser_asks_for_the_page_alone_and_has_no_complaint(visits: dict[tuple[str, Screen], Visit]) -> None:
+    assert {key: one.complaints for key, one in visits.items() if one.complaints} == {}
+    assert {key: one.requests for key, one in visits.items() if one.requests != [key[0]]} == {}
+
+
+def test_the_page_follows_the_theme_of_the_system(visits: dict[tuple[str, Screen], Visit]) -> None:
+    light, dark = (visits["report.html", Screen(1280, 800, theme)].answers["colours"] for theme in ("light", "dark"))
+    assert light == ["rgb(255, 255, 255)", "rgb(26, 27, 29)"]
+    assert dark == ["rgb(19, 20, 23)", "rgb(236, 236, 239)"]

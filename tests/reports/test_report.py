@@ -45,6 +45,10 @@ def grid(tasks: int, **agents: Sequence[str | None]) -> list[UsageRecord]:
 # Imported counts.
 
 
+def is_counted(record: UsageRecord) -> bool:
+    return record.verdict.status is VERIFIED and not record.verdict.reported_by
+
+
 def imported(record: UsageRecord) -> UsageRecord:
     return msgspec.structs.replace(record, verdict=msgspec.structs.replace(record.verdict, reported_by="file"))
 
@@ -93,9 +97,7 @@ def test_exclusions_add_up_and_the_data_can_be_read_back(records: list[UsageReco
         assert one.excluded == sum(one.by_status.values()) == sum(one.by_code.values())
         assert one.runs == one.verified + one.excluded == of(report, one.agent).runs
     assert sum(one.excluded for one in report.exclusions) == len(report.excluded) == report.runs - report.verified
-    assert {one.run for one in report.excluded}.isdisjoint(
-        one.run.id for one in records if one.verdict.status is VERIFIED
-    )
+    assert {one.run for one in report.excluded}.isdisjoint(one.run.id for one in records if is_counted(one))
 
 
 @given(worlds(most_agents=2))
@@ -116,7 +118,7 @@ def test_a_against_b_is_b_against_a_in_the_mirror(records: list[UsageRecord]) ->
 @given(worlds())
 def test_costs_are_compared_on_tasks_verified_for_all_agents(records: list[UsageRecord]) -> None:
     report = build_report(records)
-    verified = {(one.run.framework, one.run.task) for one in records if one.verdict.status is VERIFIED and one.run.task}
+    verified = {(one.run.framework, one.run.task) for one in records if is_counted(one) and one.run.task}
     agents = {agent for agent, _ in verified}
     common = {task for _, task in verified if all((agent, task) in verified for agent in agents)}
     for one in report.comparisons:

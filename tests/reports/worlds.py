@@ -40,6 +40,7 @@ def recorded(
     interval_min: float = 60.0,
     history: Sequence[UsageChange] = (),
     attempts: int = 2,
+    imported: bool = False,
 ) -> UsageRecord:
     """One run; what is left unsaid is usual."""
     run = MeteredRun(
@@ -62,6 +63,7 @@ def recorded(
         withdrawn=withdrawn,
         interval_min=interval_min,
         history=tuple(history),
+        reported_by="file" if imported else "",
     )
     quote = PriceQuote("prices", "1", "ab" * 32, "openai", "m", "m", NOON, {"input": Decimal(1)})
     return UsageRecord(
@@ -104,6 +106,7 @@ def _states() -> st.SearchStrategy[dict[str, Any]]:
             "status": st.sampled_from([UsageStatus.VERIFIED] * 3 + [*UsageStatus]),
             "cost": st.sampled_from([None, "0", "0.02", "0.5", "1.25", "8"]),
             "finished": st.sampled_from([True, True, True, False]),
+            "imported": st.booleans(),
             "tokens": st.none() | st.builds(Tokens, st.integers(0, 5_000), st.integers(0, 500)),
         }
     )

@@ -1,6 +1,8 @@
 """`meruit report`, as a shell calls it."""
 
+import html
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable
@@ -13,6 +15,8 @@ import pytest
 from tests.cli.refusals import error_of
 from tests.reports.worlds import NOON, recorded
 
+from meruit.cli.commands.report import ReportOptions, _reproduce_command
+from meruit.cli.terminal import StoreAddress
 from meruit.model.metering import MeteredRun, MeteredStep, UsageRecord
 from meruit.model.usage import Assurance, Observation, Tokens, UsageCode, UsagePolicy, UsageStatus
 from meruit.usage.decision import decide
@@ -61,17 +65,111 @@ def test_asking_for_imported_figures_is_repeated_by_the_page(run: Run, runs: str
     run("report", "build", "-o", "report.html", "--from", runs, "--include-imported")
     data = json.loads(Path("report.json").read_bytes())
     assert (data["verified"], data["imported"], data["include_imported"]) == (12, 13, True)
-    header = Path("report.html").read_text(encoding="utf-8").partition("<main>")[0]
+    header = Path("report.html").read_text(encoding="utf-8").partition("<section")[0]
     assert header.count("--include-imported") >= 2
 
 
 def test_the_same_runs_give_the_same_bytes_wherever_they_go(run: Run, runs: str) -> None:
     run("report", "build", "-o", "one.html", "--from", runs)
+    Path(runs).write_bytes(msgspec.json.encode([*reversed(several())]))
     Path("folder").mkdir()
-    Path("folder", runs).write_bytes(msgspec.json.encode([*reversed(several())]))
-    run("report", "build", "-o", "two.html", "--from", f"folder/{runs}")
-    assert Path("one.html").read_bytes() == Path("two.html").read_bytes()
-    assert Path("one.json").read_bytes() == Path("two.json").read_bytes()
+    run("report", "build", "-o", "folder/two.html", "--from", runs)
+    for kind in ("html", "json"):
+        assert Path(f"one.{kind}").read_bytes() == Path(f"folder/two.{kind}").read_bytes()
+
+
+def record_two(data: str | None = None) -> None:
+    """Record a run that the provider verifies, and one that it does not yet."""
+    from meruit.app import open_store
+    from meruit.config import location_of
+    from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation
+
+    store = open_store(location_of(data, None), make=True)
+    try:
+        ended = NOON + timedelta(minutes=5)
+        for agent in ("a", "b"):
+            steps = (MeteredStep("s", NOON, ended, succeeded=True, tokens=Tokens(90, 10, 1)),)
+            made = MeteredRun(f"{agent}-1", agent, started_at=NOON, ended_at=ended, steps=steps, task="t", success=True)
+            store.recorder.write(RecordRun("default", "test", made))
+            for hours in (1, 3) if agent == "a" else (1,):
+                at = ended + timedelta(hours=hours)
+                look = Observation(f"{agent}{hours}", at, Tokens(90, 10, 1), assurance=Assurance.ATTRIBUTION_KEY)
+                store.recorder.write(RecordObservations("default", [RunObservation(made.id, look)], UsagePolicy()))
+    finally:
+        store.close()
+
+
+# The command on the page.
+
+
+def printed_command(page: str) -> str:
+    found = re.search(r"<pre><code>(.*?)</code></pre>", page, re.DOTALL)
+    assert found is not None
+    return html.unescape(found.group(1))
+
+
+def run_printed(page: str, folder: Path, stdin: bytes = b"", **variables: str) -> None:
+    """Run the command as a reader would copy it from the page."""
+    done = subprocess.run(
+        ["bash", "-c", printed_command(page)],
+        input=stdin,
+        capture_output=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8", **variables},
+    )
+    assert (done.returncode, done.stdout) == (0, b""), done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--include-imported", "--cost", "settled"),
+        ("--framework", "scout", "--question", 'How\'s "scout" & $HOME <b>?\nAnd why\\not \u202e?'),
+    ],
+    ids=["plain", "imported", "quoted"],
+)
+@pytest.mark.parametrize("name", ["runs.json", "report.json", "a folder/it's.json"])
+def test_the_printed_command_makes_the_same_page(
+    run: Run, runs: str, meruit_at_hand: Path, name: str, options: tuple[str, ...]
+) -> None:
+    Path(name).parent.mkdir(exist_ok=True)
+    Path(runs).rename(name)
+    assert run("report", "build", "-o", "first.html", "--from", name, *options).returncode == 0
+    page = Path("first.html").read_text(encoding="utf-8")
+    run_printed(page, meruit_at_hand)
+    again = "report-again" if name == "report.json" else "report"
+    assert Path(f"{again}.html").read_text(encoding="utf-8") == page
+    assert Path(f"{again}.json").read_bytes() == Path("first.json").read_bytes()
+
+
+def test_the_printed_command_reads_standard_input_again(run: Run, runs: str, meruit_at_hand: Path) -> None:
+    content = Path(runs).read_bytes()
+    page = run("report", "build", "-o", "-", "--from", "-", stdin=content).stdout
+    run_printed(page, meruit_at_hand, stdin=content)
+    assert Path("report.html").read_text(encoding="utf-8") == page
+
+
+def test_the_printed_command_finds_the_same_records(run: Run, meruit_at_hand: Path) -> None:
+    record_two("the data")
+    page = run("report", "build", "-o", "-", "--data", "the data").stdout
+    run_printed(page, meruit_at_hand)
+    assert Path("report.html").read_text(encoding="utf-8") == page
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ann:secret@db/x", '"$MERUIT_DATABASE_URL"'),
+        ("postgresql://db/x?user=ann&password=secret", '"$MERUIT_DATABASE_URL"'),
+        ("postgresql://ann@db/x", "postgresql://ann@db/x"),
+    ],
+)
+def test_the_printed_command_has_no_password(url: str, shown: str) -> None:
+    wanted = ReportOptions((), "quoted", None, include_imported=False)
+    command = _reproduce_command(None, StoreAddress(None, url, "default"), wanted)
+    assert command == f"meruit report build -o report.html --database-url {shown}"
 
 
 @pytest.mark.parametrize("link", ["", "symbolic", "hard"])
@@ -255,7 +353,7 @@ def test_verdicts_without_attempts_are_reported_as_unchecked(run: Run, write: Ca
     record, attempts = looked_at()
     both = {"records": [record, recorded("b")], "attempts": {"a-1": attempts}}
     run("report", "build", "-o", "x.html", "--from", write("runs.json", msgspec.json.encode(both)))
-    header = Path("x.html").read_text(encoding="utf-8").partition("<main>")[0]
+    header = Path("x.html").read_text(encoding="utf-8").partition("<section")[0]
     assert "1 of 2 runs" in header
     assert json.loads(Path("x.json").read_bytes())["on_trust"] == 1
 
@@ -319,23 +417,7 @@ def test_a_bad_file_is_refused_with_its_place(run: Run, content: bytes, place: s
 
 
 def test_recorded_runs_are_reported_on_without_a_file(run: Run) -> None:
-    from meruit.app import open_store
-    from meruit.config import location_of
-    from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation
-
-    store = open_store(location_of(None, None), make=True)
-    try:
-        ended = NOON + timedelta(minutes=5)
-        for agent in ("a", "b"):
-            steps = (MeteredStep("s", NOON, ended, succeeded=True, tokens=Tokens(90, 10, 1)),)
-            made = MeteredRun(f"{agent}-1", agent, started_at=NOON, ended_at=ended, steps=steps, task="t", success=True)
-            store.recorder.write(RecordRun("default", "test", made))
-            for hours in (1, 3) if agent == "a" else (1,):
-                at = ended + timedelta(hours=hours)
-                look = Observation(f"{agent}{hours}", at, Tokens(90, 10, 1), assurance=Assurance.ATTRIBUTION_KEY)
-                store.recorder.write(RecordObservations("default", [RunObservation(made.id, look)], UsagePolicy()))
-    finally:
-        store.close()
+    record_two()
     found = json.loads(run("report", "build", "--json").stdout)
     assert (found["runs"], found["verified"]) == (2, 1)
     assert found["excluded"][0]["run"] == "b-1"

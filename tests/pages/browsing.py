@@ -1,0 +1,149 @@
+"""A page as a browser shows it, with the network cut: what is off-screen, what cannot be read, what it asks for."""
+
+import asyncio
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+CHROMIUM = shutil.which("chromium")
+
+# What a reader at this width cannot see without scrolling sideways. Screen readers' words are meant to be out of sight.
+OFF_SCREEN = """
+() => [...document.querySelectorAll('main, main *')].filter(one => {
+  const at = one.getBoundingClientRect();
+  if (!at.width || !at.height || one.closest('.sr, .skip')) return false;
+  const cut = one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX !== 'visible';
+  return at.right > innerWidth + 0.5 || at.left < -0.5 || cut;
+}).map(one => `${one.tagName} ${one.className.baseVal ?? one.className}: ${one.textContent.slice(0, 60)}`)
+"""
+
+# The basics of accessibility that a program can see: names, structure, and contrast of every text.
+AUDIT = """
+() => {
+  const found = [];
+  const all = (what, from = document) => [...from.querySelectorAll(what)];
+  const shown = one => one.checkVisibility() && one.getClientRects().length;
+  const name = one => (one.getAttribute('aria-label') || one.textContent).trim();
+  if (!document.documentElement.lang) found.push('no language');
+  if (!document.title) found.push('no title');
+  if (all('h1').length !== 1 || all('main').length !== 1) found.push('not one h1 and one main');
+  let level = 0;
+  for (const one of all('h1, h2, h3, h4')) {
+    if (+one.tagName[1] > level + 1) found.push(`skipped a level: ${name(one)}`);
+    level = +one.tagName[1];
+  }
+  for (const one of all('table')) {
+    if (!one.caption?.textContent.trim()) found.push('a table without a caption');
+    if (all('th', one).some(cell => !cell.scope)) found.push(`no scope: ${one.caption?.textContent}`);
+  }
+  for (const one of all('svg')) {
+    if (one.parentElement.closest('svg') || one.ariaHidden === 'true') continue;
+    if (one.getAttribute('role') !== 'img' || !name(one)) found.push('a drawing without words');
+  }
+  for (const one of all('a, button')) if (!name(one)) found.push('a link without words');
+  for (const one of all('nav')) if (!one.getAttribute('aria-label')) found.push('a menu without a name');
+  const ids = all('[id]').map(one => one.id);
+  if (new Set(ids).size !== ids.length) found.push('an id twice');
+  for (const one of all('a[href^="#"]'))
+    if (!document.getElementById(one.getAttribute('href').slice(1))) found.push(`leads nowhere: ${one.outerHTML}`);
+
+  const parse = text => (text.match(/[\\d.]+/g) || [0, 0, 0, 0]).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map(part => part / 255)
+    .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0);
+  const behind = one => {
+    for (let at = one; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0) return colour;
+    }
+    return [255, 255, 255];
+  };
+  for (const one of all('body *')) {
+    const text = [...one.childNodes].some(node => node.nodeType === 3 && node.data.trim());
+    if (!text || !shown(one) || one.closest('title, style, .skip')) continue;
+    const style = getComputedStyle(one);
+    const [a, b] = [light(parse(one.closest('svg') ? style.fill : style.color)), light(behind(one))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < 4.5) found.push(`contrast ${contrast.toFixed(2)}: ${one.textContent.slice(0, 60)}`);
+    if (parseFloat(style.fontSize) < 11.9) found.push(`tiny: ${one.textContent.slice(0, 60)}`);
+  }
+  return [...new Set(found)];
+}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """What a page is shown on."""
+
+    width: int
+    height: int
+    theme: Literal["light", "dark"] = "light"
+    media: Literal["screen", "print"] = "screen"
+
+
+@dataclass(slots=True)
+class Visit:
+    """What a browser found on a page."""
+
+    width: int
+    off_screen: list[str]
+    audit: list[str]
+    # Any: what a page's script answers.
+    answers: dict[str, Any]
+    complaints: list[str] = field(default_factory=list)
+    """What it wrote to the console, or asked in a dialog."""
+    requests: list[str] = field(default_factory=list)
+
+
+def visit(
+    folder: Path, pages: Mapping[str, bytes], screens: Iterable[Screen], scripts: Mapping[str, str]
+) -> dict[tuple[str, Screen], Visit]:
+    """Open every page on every screen."""
+    for name, content in pages.items():
+        (folder / name).write_bytes(content)
+    return asyncio.run(_visit(folder, [*pages], [*screens], scripts))
+
+
+async def _visit(
+    folder: Path, names: list[str], screens: list[Screen], scripts: Mapping[str, str]
+) -> dict[tuple[str, Screen], Visit]:
+    from playwright.async_api import async_playwright
+
+    found = {}
+    async with async_playwright() as driver:
+        browser = await driver.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        try:
+            for screen in screens:
+                context = await browser.new_context(
+                    offline=True,
+                    viewport={"width": screen.width, "height": screen.height},
+                    color_scheme=screen.theme,
+                )
+                for name in names:
+                    page = await context.new_page()
+                    complaints: list[str] = []
+                    requests: list[str] = []
+                    page.on("console", lambda message, said=complaints: said.append(message.text))
+                    page.on("pageerror", lambda error, said=complaints: said.append(str(error)))
+                    page.on("dialog", lambda dialog, said=complaints: said.append(dialog.message))
+                    page.on("request", lambda request, asked=requests: asked.append(request.url))
+                    await page.emulate_media(media=screen.media, color_scheme=screen.theme)
+                    await page.goto((folder / name).as_uri())
+                    found[name, screen] = Visit(
+                        await page.evaluate("document.documentElement.scrollWidth"),
+                        await page.evaluate(OFF_SCREEN),
+                        await page.evaluate(AUDIT),
+                        {key: await page.evaluate(script) for key, script in scripts.items()},
+                        complaints,
+                        [url.rpartition("/")[2] for url in requests],
+                    )
+                    await page.close()
+                await context.close()
+        finally:
+            await browser.close()
+    return found
