@@ -269,7 +269,7 @@ class Registry(Generic[P]):
 class MetricRegistry(Registry[Metric]):
     """The metrics, and the decorator that adds one."""
 
-    def add(
+    def add(  # noqa: PLR0913 - each is a field of the metric
         self,
         name: str,
         *,

@@ -13,22 +13,19 @@ from rouge_score import rouge_scorer
 from sacrebleu import corpus_bleu
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
-from meruit.errors import MeruitError
+from meruit.errors import AuthorError, MeruitError
+from meruit.metrics import text
 from meruit.metrics.support import rouge
-from meruit.metrics.support.bleu import words_13a
-from meruit.metrics.text import (
-    TextQualityExtractor,
-    bleu_score,
-    output_length,
-    rouge1,
-    rouge2,
-    rouge_longest,
-    word_count,
-)
+from meruit.metrics.support.bleu import ORDERS, words_13a
+from meruit.metrics.support.rouge import words_alphanumeric
+from meruit.metrics.text import TextQualityExtractor, output_length, word_count
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.work import Work
-from meruit.registry import Finding, metrics
+from meruit.registry import Ask, Finding, InputProblem, metrics
 
+bleu_score, rouge1, rouge2, rouge_longest = (
+    metric(Ask()) for metric in (text.bleu_score, text.rouge1, text.rouge2, text.rouge_longest)
+)
 COMPARED = [bleu_score, rouge1, rouge2, rouge_longest]
 NEEDING_TEXT = [*COMPARED, output_length, word_count]
 
@@ -71,6 +68,14 @@ def found_rouge(work: Work) -> list[Finding]:
     return [metric(work) for metric in (rouge1, rouge2, rouge_longest)]
 
 
+def with_tokenizer(metric: str, tokenizer: str, work: Work) -> Finding:
+    return metrics.get(metric).prepare(Ask({"tokenizer": tokenizer}))(work)
+
+
+def is_authors_fault(found: Finding) -> bool:
+    return isinstance(found, Missing) and (found.cause, found.fault) == (Cause.METRIC_MISSING, Fault.AUTHOR)
+
+
 @given(texts)
 @example("..5 a..5 5...3 5..3 ,,5 5,,3 5.,.3")
 @example("a-\n")
@@ -83,11 +88,22 @@ def test_words_are_cut_as_by_the_reference_tokenizer(written: str) -> None:
 @given(references, texts)
 @example("a", "")
 @example(" ", "a b c d")
+@example("a b c", "a b c d")
+@example("a b c", "a b c")
 @example("a b c d", "a b c d")
 @example("a b c d e f g h", "a b c d")
 @settings(max_examples=200)
 def test_bleu_equals_the_reference_scorer_on_any_text(reference: str, written: str) -> None:
-    assert bleu_score(pair(reference, written)) == near(expected_bleu(reference, written))
+    found = bleu_score(pair(reference, written))
+    reference_words, words = words_13a(reference), words_13a(written)
+    if not reference_words or (len(reference_words) < ORDERS and 0 < len(words) < ORDERS):
+        assert is_authors_fault(found)
+        assert expected_bleu(reference, written) == 0
+    elif not isinstance(found, Missing):
+        assert found == near(expected_bleu(reference, written))
+    else:
+        assert is_authors_fault(found)
+        assert not any(map(str.isalpha, "".join(reference_words)))
 
 
 @given(references, texts)
@@ -95,9 +111,155 @@ def test_bleu_equals_the_reference_scorer_on_any_text(reference: str, written: s
 @example("!", "a")
 @example("a", "a")
 @example("İstanbul K", "i stanbul k")
+@example("5 日本", "5 日本")
 @settings(max_examples=200)
 def test_rouge_equals_the_reference_scorer_on_any_text(reference: str, written: str) -> None:
-    assert found_rouge(pair(reference, written)) == expected_rouge(reference, written)
+    found, words = found_rouge(pair(reference, written)), words_alphanumeric(reference)
+    all_letters_dropped = any(map(str.isalpha, reference)) and not any(map(str.isalpha, "".join(words)))
+    if not words or all_letters_dropped:
+        assert all(map(is_authors_fault, found))
+        return
+    expected: list[Any] = expected_rouge(reference, written)
+    if len(words) == 1:
+        # A single word has no pairs, so that ROUGE-2 would be 0 for the reference itself.
+        assert is_authors_fault(found[1])
+        assert expected[1] == 0
+        found[1] = expected[1]
+    assert found == expected
+
+
+# Words of any script.
+
+
+CYRILLIC, CHINESE = "Иск оплачен полностью.", "索赔已全额支付。"
+
+
+@pytest.mark.parametrize("reference", [CYRILLIC, CHINESE, "訴訟 42", "№ 42: счёт", "!!!", " ", "ＡＢＣ"])
+def test_a_reference_without_a_word_is_the_authors_fault(reference: str) -> None:
+    for found in found_rouge(pair(reference, reference)):
+        assert is_authors_fault(found)
+        assert isinstance(found, Missing)
+        assert found.details == {"tokenizer": "rouge"}
+        assert "params.tokenizer" in found.why
+
+
+def test_an_unusable_reference_is_found_before_an_unusable_text() -> None:
+    for output in ({}, {"text": 5}, {"text": ""}):
+        assert is_authors_fault(rouge1(Work(output=output, input={"reference": CYRILLIC})))
+
+
+def test_a_number_is_a_reference_for_every_tokenizer() -> None:
+    assert rouge1(pair("42", "42")) == 1.0
+    assert with_tokenizer("rouge1", "unicode", pair("42", "42")) == 1.0
+
+
+@pytest.mark.parametrize("metric", ["rouge1", "rouge2", "rougeL"])
+@pytest.mark.parametrize("tokenizer", ["unicode", "char", "intl", "zh", "13a"])
+@pytest.mark.parametrize("written", [CYRILLIC, "索赔 已 全额 支付", "Ünïcödé wörds", "สวัสดี ชาวโลก"])
+def test_a_perfect_answer_in_any_script_is_perfect(metric: str, tokenizer: str, written: str) -> None:
+    assert with_tokenizer(metric, tokenizer, pair(written, written)) == 1.0
+
+
+@pytest.mark.parametrize("tokenizer", ["unicode", "char", "zh"])
+def test_a_perfect_answer_in_chinese_has_bleu_1(tokenizer: str) -> None:
+    assert with_tokenizer("bleu_score", tokenizer, pair(CHINESE, CHINESE)) == 1.0
+    close = with_tokenizer("bleu_score", tokenizer, pair(CHINESE, "索赔已经全额支付。"))
+    assert isinstance(close, float)
+    assert 0.3 < close < 1
+
+
+@pytest.mark.parametrize("tokenizer", ["13a", "intl"])
+def test_bleu_of_texts_below_four_words_is_the_authors_fault(tokenizer: str) -> None:
+    for reference, written in ((CHINESE, CHINESE), ("Paid in", "Paid in"), ("Paid in", "Refused")):
+        found = with_tokenizer("bleu_score", tokenizer, pair(reference, written))
+        assert is_authors_fault(found)
+        assert isinstance(found, Missing)
+        assert found.details is not None
+        assert (found.details["tokenizer"], found.details["words"] < ORDERS) == (tokenizer, True)
+    assert with_tokenizer("bleu_score", tokenizer, pair("Paid in full", "")) == 0.0
+
+
+def test_rouge_ignores_case_in_every_script_and_bleu_does_not() -> None:
+    work = pair("ИСК ОПЛАЧЕН ПОЛНОСТЬЮ СЕГОДНЯ", "иск оплачен полностью сегодня")
+    assert with_tokenizer("rougeL", "unicode", work) == 1.0
+    assert with_tokenizer("bleu_score", "unicode", work) == 0.0
+
+
+def test_accents_written_in_two_ways_are_equal_to_unicode() -> None:
+    assert with_tokenizer("rouge1", "unicode", pair("caf\u00e9", "cafe\u0301")) == 1.0
+
+
+SACREBLEU = ("13a", "intl", "zh", "char")
+
+
+@pytest.mark.parametrize("tokenizer", SACREBLEU)
+@given(references, texts)
+@example("索赔已全额支付。共3.5万元", "索赔已经全额支付，共3.5万元。")
+@example("«Да», сказал он в 1995-м. € 5", "«Да», сказал он в 1995. $ 5")
+@settings(max_examples=150)
+def test_bleu_equals_the_reference_scorer_for_each_tokenizer(tokenizer: str, reference: str, written: str) -> None:
+    found = with_tokenizer("bleu_score", tokenizer, pair(reference, written))
+    if not isinstance(found, Missing):
+        expected = corpus_bleu([written], [[reference]], tokenize=tokenizer).score / 100
+        assert found == near(float(min(1.0, expected)))
+
+
+@pytest.mark.parametrize("metric", ["bleu_score", "rouge1", "rouge2", "rougeL"])
+def test_the_default_names_ask_for_the_default(metric: str) -> None:
+    usual = "13a" if metric == "bleu_score" else "rouge"
+    work = pair("The claim was paid, in full.", "The claim is paid in full!")
+    assert with_tokenizer(metric, usual, work) == metrics.get(metric).prepare(Ask())(work)
+
+
+@pytest.mark.parametrize("metric", ["bleu_score", "rouge1", "rouge2", "rougeL"])
+@pytest.mark.parametrize(
+    ("ask", "named"),
+    [
+        (Ask({"tokenizer": "unicod"}), "'unicode'"),
+        (Ask({"tokenizer": None}), "unicode"),
+        (Ask({"tokenizer": ["char"]}), "char"),
+        (Ask({"tokeniser": "char"}), "'tokenizer'"),
+        (Ask(wanted=("cat",)), "contains_keywords"),
+    ],
+)
+def test_what_a_criterion_cannot_ask_is_refused(metric: str, ask: Ask, named: str) -> None:
+    with pytest.raises(AuthorError, match=named):
+        metrics.get(metric).prepare(ask)
+
+
+def problems(metric: str, reference: Any, **params: str) -> list[tuple[str, bool]]:
+    inspect = metrics.get(metric).inspect_input
+    assert inspect is not None
+    found: list[InputProblem] = [*inspect(Ask(params), {"reference": reference})]
+    return [(problem.code, problem.proven) for problem in found]
+
+
+def test_lost_letters_of_a_reference_are_found() -> None:
+    assert problems("rougeL", CYRILLIC) == [("reference_without_words", True)]
+    assert problems("rougeL", "Счёт of 42 euros") == [("reference_loses_letters", False)]
+    assert problems("rouge1", "le café") == [("reference_loses_letters", False)]
+    assert problems("rouge2", "счёт paid") == [("reference_too_short", True), ("reference_loses_letters", False)]
+
+
+def test_a_reference_that_bleu_cannot_cut_is_found() -> None:
+    assert problems("bleu_score", CHINESE) == [("reference_too_short", True), ("reference_not_cut", False)]
+    assert problems("bleu_score", "支付 支付 支付 支付") == [("reference_not_cut", False)]
+    assert problems("bleu_score", "Paid in full") == [("reference_too_short", True)]
+    assert problems("bleu_score", CYRILLIC + " Да.") == []
+
+
+@pytest.mark.parametrize("tokenizer", ["unicode", "char", "zh"])
+def test_tokenizers_for_every_script_lose_nothing(tokenizer: str) -> None:
+    for metric in ("bleu_score", "rouge1", "rouge2", "rougeL"):
+        assert problems(metric, CHINESE, tokenizer=tokenizer) == []
+
+
+@pytest.mark.parametrize("reference", [None, 5, ""])
+def test_an_absent_reference_loses_no_letters(reference: Any) -> None:
+    assert problems("rougeL", reference) == []
+
+
+# Cost and limits.
 
 
 def test_all_scores_are_equal_over_a_thousand_pairs() -> None:
@@ -119,7 +281,7 @@ def test_all_scores_are_equal_over_a_thousand_pairs() -> None:
         "it's",
     ]
     for _ in range(1_000):
-        reference = " ".join(chance.choices(words, k=chance.randint(1, 25)))
+        reference = " ".join(chance.choices(words, k=chance.randint(5, 25)))
         kept = [word for word in reference.split() if chance.random() < 0.8]
         written = " ".join(kept + chance.choices(words, k=chance.randint(0, 6)))
         work = pair(reference, written)
@@ -233,7 +395,8 @@ def test_length_counts_characters_and_words_are_parted_by_any_space() -> None:
 def test_rouge_types_share_one_cutting_into_words() -> None:
     work = pair("a b", "b c")
     found_rouge(work)
-    assert list(work.derived.values()) == [(["a", "b"], ["b", "c"])]
+    with_tokenizer("rougeL", "char", work)
+    assert list(work.derived.values()) == [(["a", "b"], ["b", "c"])] * 2
 
 
 def test_comparing_is_costly_and_counting_is_not() -> None:

@@ -1,20 +1,30 @@
 """Text metrics: length, and similarity to the reference."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
-from meruit.errors import MeruitError, nearest
-from meruit.metrics.support.bleu import bleu, words_13a
+from meruit.errors import AuthorError, MeruitError, nearest
+from meruit.metrics.support.bleu import ORDERS, bleu
 from meruit.metrics.support.extractor import Family
-from meruit.metrics.support.rouge import rouge_l, rouge_pairs, rouge_words, words_alphanumeric
+from meruit.metrics.support.keywords import check_params
+from meruit.metrics.support.rouge import rouge_l, rouge_pairs, rouge_words
+from meruit.metrics.support.tokenizers import TOKENIZERS, Tokenizer, has_unspaced_letters, lost_letters
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.kinds import MetricType
 from meruit.model.work import Work
-from meruit.registry import Finding, Metric, metrics
+from meruit.registry import Ask, Finding, InputProblem, Measure, Metric, metrics
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL")
 
 MAX_WORDS = 1_000_000
 """The longest text that is compared, in words: some seconds and half a gigabyte."""
+MAX_LETTERS_SHOWN = 10
+"""Lost letters that a message names."""
+
+BLEU_TOKENIZER, ROUGE_TOKENIZER = "13a", "rouge"
+"""The default tokenizers: those of sacrebleu and rouge-score."""
 
 
 class TextQualityExtractor(Family):
@@ -35,6 +45,9 @@ class TextQualityExtractor(Family):
         return [metric for metric in super().members() if metric.name not in unwanted]
 
 
+# What is compared.
+
+
 def _text(work: Work) -> str | Missing:
     text = work.output.get("text")
     if isinstance(text, str):
@@ -44,36 +57,138 @@ def _text(work: Work) -> str | Missing:
     return Missing(f"the output's text is not a text but {type(text).__name__}", fault=Fault.AGENT)
 
 
-def _pair(work: Work) -> tuple[str, str] | Missing:
-    """The reference, and what was written."""
-    reference = work.input.get("reference")
+def _reference(work_input: Mapping[str, Any]) -> str | Missing:
+    reference = work_input.get("reference")
     if not isinstance(reference, str | None):
         why = f"the input's reference is not a text but {type(reference).__name__}"
         return Missing(why, fault=Fault.AUTHOR)
     if not reference:
         return Missing("the input has no reference to compare with", fault=Fault.AUTHOR)
-    text = _text(work)
-    return text if isinstance(text, Missing) else (reference, text)
+    return reference
 
 
-def _words(work: Work) -> tuple[list[str], list[str]] | Missing:
-    """The words that ROUGE compares; all its types share them."""
-    pair = _pair(work)
-    if isinstance(pair, Missing):
-        return pair
-    reference, text = pair
-    return _within_limit(words_alphanumeric(reference), words_alphanumeric(text))
+class WordPair(NamedTuple):
+    """Reference and text, cut into words."""
+
+    reference: list[str]
+    text: list[str]
 
 
-def _within_limit(reference: list[str], text: list[str]) -> tuple[list[str], list[str]] | Missing:
+@dataclass(frozen=True, slots=True, eq=False)
+class WordReader:
+    """Cuts reference and text into words; a work keeps what each reader read."""
+
+    tokenizer: Tokenizer
+    lower: bool
+    """ROUGE compares in lower case, BLEU as written."""
+
+    def __call__(self, work: Work) -> WordPair | Missing:
+        """Read both; an unusable reference is found before an unusable text."""
+        reference = _reference(work.input)
+        words = reference if isinstance(reference, Missing) else self.read_reference(reference)
+        if isinstance(words, Missing):
+            return words
+        text = _text(work)
+        return text if isinstance(text, Missing) else _within_limit(words, self._cut(text))
+
+    def read_reference(self, reference: str) -> list[str] | Missing:
+        """The words of a reference; Missing where no letter of it is left."""
+        words = self._cut(reference)
+        # Numbers alone would be another text, on which every text with the same numbers is perfect.
+        if words and (reference.isascii() or _has_letters("".join(words)) or not _has_letters(reference)):
+            return words
+        why = f"the tokenizer {self.tokenizer.name!r} finds no word in the reference; {_advise(self.tokenizer)}"
+        return Missing(why, fault=Fault.AUTHOR, details={"tokenizer": self.tokenizer.name})
+
+    def _cut(self, text: str) -> list[str]:
+        return self.tokenizer.cut(text.lower() if self.lower else text)
+
+
+_READERS = {
+    (name, lower): WordReader(tokenizer, lower) for name, tokenizer in TOKENIZERS.items() for lower in (False, True)
+}
+"""One for each use, so that all types of ROUGE share their words."""
+
+
+def _has_letters(text: str) -> bool:
+    return any(map(str.isalpha, text))
+
+
+def _advise(tokenizer: Tokenizer) -> str:
+    if tokenizer.name == "char":
+        return "write a reference"
+    return f"set params.tokenizer to {'char' if tokenizer.name == 'unicode' else 'unicode'}, or write another reference"
+
+
+def _within_limit(reference: list[str], text: list[str]) -> WordPair | Missing:
     for whose, words in (("reference", reference), ("text", text)):
         if len(words) > MAX_WORDS:
             return _too_costly(f"the {whose} has {len(words)} words, and at most {MAX_WORDS} are compared")
-    return reference, text
+    return WordPair(reference, text)
 
 
 def _too_costly(why: str) -> Missing:
     return Missing(why, cause=Cause.TOO_COSTLY, fault=Fault.SYSTEM)
+
+
+def _too_short(metric: str, words: list[str], needed: int, tokenizer: Tokenizer) -> Missing:
+    """The reference has too few words for the metric, so that even an equal text would score 0."""
+    why = (
+        f"the reference has fewer than {needed} words as the tokenizer {tokenizer.name!r} cuts it, and {metric} of "
+        f"an equal text would be 0; set params.tokenizer to unicode, zh or char, or use rouge1"
+    )
+    return Missing(why, fault=Fault.AUTHOR, details={"tokenizer": tokenizer.name, "words": len(words)})
+
+
+# The tokenizer that a criterion asks for.
+
+
+TOKENIZER_PARAM = {
+    "tokenizer": "how reference and text are cut into words: `13a` (the default of BLEU), `rouge` (the default of "
+    "ROUGE, which drops all but ASCII letters and digits), `unicode` (words of any script), `intl`, `zh` or `char`"
+}
+
+
+def _word_reader(ask: Ask, metric: str, usual: str) -> WordReader:
+    """What reads the words for a criterion; raises AuthorError for an unknown tokenizer."""
+    check_params(ask, metric, TOKENIZER_PARAM)
+    if ask.wanted:
+        raise AuthorError(f"{metric} looks for nothing; contains_keywords does, for example")
+    name = ask.params.get("tokenizer", usual)
+    if not isinstance(name, str) or name not in TOKENIZERS:
+        close, known = nearest(str(name), TOKENIZERS), ", ".join(TOKENIZERS)
+        raise AuthorError(f"the param tokenizer must be one of {known}, not {name!r}{close}")
+    return _READERS[name, usual == ROUGE_TOKENIZER]
+
+
+def _inspect_reference(
+    ask: Ask, work_input: Mapping[str, Any], *, metric: str, usual: str, needed: int
+) -> Iterator[InputProblem]:
+    """What is wrong with a reference as this criterion's tokenizer reads it."""
+    reader, reference = _word_reader(ask, metric, usual), _reference(work_input)
+    if isinstance(reference, Missing):
+        return
+    words = reader.read_reference(reference)
+    if isinstance(words, Missing):
+        yield InputProblem("reference_without_words", words.why, proven=True)
+        return
+    if len(words) < needed:
+        yield InputProblem("reference_too_short", _too_short(metric, words, needed, reader.tokenizer).why, proven=True)
+    tokenizer = reader.tokenizer
+    lost = lost_letters(reference.lower() if reader.lower else reference, words)
+    if lost:
+        shown = " ".join(lost[:MAX_LETTERS_SHOWN]) + (" …" if len(lost) > MAX_LETTERS_SHOWN else "")
+        message = f"the tokenizer {tokenizer.name!r} drops letters of the reference ({shown}); {_advise(tokenizer)}"
+        yield InputProblem("reference_loses_letters", message)
+    elif tokenizer.needs_spaces and has_unspaced_letters(reference):
+        message = (
+            f"the tokenizer {tokenizer.name!r} does not cut the reference into words where it has no spaces; "
+            "set params.tokenizer to unicode, zh or char"
+        )
+        yield InputProblem("reference_not_cut", message)
+
+
+# The metrics.
 
 
 def _example(text: str, reference: str) -> Work:
@@ -83,63 +198,114 @@ def _example(text: str, reference: str) -> Work:
 _SAME = _example("The claim was paid in full.", "The claim was paid in full.")
 _CLOSE = _example("the cat sat on the mat", "the cat lay on the mat")
 _APART = _example("nothing alike", "the cat sat on the mat")
+_CYRILLIC = _example("Иск оплачен сегодня", "Иск оплачен полностью")
+_CHINESE = _example("索赔已全额支付。", "索赔已全额支付。")
 
 
 @metrics.add(
     "bleu_score",
     kind=MetricType.BLEU_SCORE,
     costly=True,
+    params=TOKENIZER_PARAM,
+    inspect_input=partial(_inspect_reference, metric="bleu_score", usual=BLEU_TOKENIZER, needed=ORDERS),
     examples=[
         (_SAME, 1.0),
         (_example("the cat sat on the mat today", "the cat sat on the mat"), 0.8091067115702206),
         (_APART, 0.0),
+        (_CHINESE, Missing),
+        (_CHINESE, 1.0, Ask({"tokenizer": "zh"})),
         (Work(output={"text": "no reference"}), Missing),
     ],
 )
-def bleu_score(work: Work) -> Finding:
+def bleu_score(ask: Ask) -> Measure:
     """BLEU of the text against the reference, between 0 and 1; equal to sacrebleu's, over 100."""
-    pair = _pair(work)
-    if isinstance(pair, Missing):
-        return pair
-    words = _within_limit(words_13a(pair[0]), words_13a(pair[1]))
-    return words if isinstance(words, Missing) else bleu(*words)
+    read = _word_reader(ask, "bleu_score", BLEU_TOKENIZER)
+
+    def measure(work: Work) -> Finding:
+        words = read(work)
+        if isinstance(words, Missing):
+            return words
+        if len(words.reference) < ORDERS and 0 < len(words.text) < ORDERS:
+            # BLEU of two such texts is 0 whatever they are, which says nothing about the work.
+            return _too_short("bleu_score", words.reference, ORDERS, read.tokenizer)
+        return bleu(*words)
+
+    return measure
+
+
+def _prepare_rouge(ask: Ask, name: str, compute: Callable[[WordPair], Finding], *, needed: int = 1) -> Measure:
+    read = _word_reader(ask, name, ROUGE_TOKENIZER)
+
+    def measure(work: Work) -> Finding:
+        words = work.derive(read)
+        if isinstance(words, Missing):
+            return words
+        if len(words.reference) < needed:
+            return _too_short(name, words.reference, needed, read.tokenizer)
+        return compute(words)
+
+    return measure
 
 
 @metrics.add(
     "rouge1",
     kind=MetricType.ROUGE_SCORE,
     costly=True,
-    examples=[(_SAME, 1.0), (_CLOSE, 5 / 6), (_APART, 0.0), (Work(output={"text": "no reference"}), Missing)],
+    params=TOKENIZER_PARAM,
+    inspect_input=partial(_inspect_reference, metric="rouge1", usual=ROUGE_TOKENIZER, needed=1),
+    examples=[
+        (_SAME, 1.0),
+        (_CLOSE, 5 / 6),
+        (_APART, 0.0),
+        (_CYRILLIC, Missing),
+        (_CYRILLIC, 2 / 3, Ask({"tokenizer": "unicode"})),
+        (Work(output={"text": "no reference"}), Missing),
+    ],
 )
-def rouge1(work: Work) -> Finding:
+def rouge1(ask: Ask) -> Measure:
     """The share of words that text and reference have in common (F-measure)."""
-    words = work.derive(_words)
-    return words if isinstance(words, Missing) else rouge_words(*words)
+    return _prepare_rouge(ask, "rouge1", lambda words: rouge_words(*words))
 
 
 @metrics.add(
     "rouge2",
     kind=MetricType.ROUGE_SCORE,
     costly=True,
-    examples=[(_SAME, 1.0), (_CLOSE, 0.6), (_APART, 0.0), (Work(output={"text": "no reference"}), Missing)],
+    params=TOKENIZER_PARAM,
+    inspect_input=partial(_inspect_reference, metric="rouge2", usual=ROUGE_TOKENIZER, needed=2),
+    examples=[
+        (_SAME, 1.0),
+        (_CLOSE, 0.6),
+        (_APART, 0.0),
+        (_CYRILLIC, 0.5, Ask({"tokenizer": "unicode"})),
+        (Work(output={"text": "no reference"}), Missing),
+    ],
 )
-def rouge2(work: Work) -> Finding:
+def rouge2(ask: Ask) -> Measure:
     """The share of pairs of words that text and reference have in common (F-measure)."""
-    words = work.derive(_words)
-    return words if isinstance(words, Missing) else rouge_pairs(*words)
+    return _prepare_rouge(ask, "rouge2", lambda words: rouge_pairs(*words), needed=2)
 
 
 @metrics.add(
     "rougeL",
     kind=MetricType.ROUGE_SCORE,
     costly=True,
-    examples=[(_SAME, 1.0), (_CLOSE, 5 / 6), (_APART, 0.0), (Work(output={"text": "no reference"}), Missing)],
+    params=TOKENIZER_PARAM,
+    inspect_input=partial(_inspect_reference, metric="rougeL", usual=ROUGE_TOKENIZER, needed=1),
+    examples=[
+        (_SAME, 1.0),
+        (_CLOSE, 5 / 6),
+        (_APART, 0.0),
+        (_CHINESE, 1.0, Ask({"tokenizer": "char"})),
+        (Work(output={"text": "no reference"}), Missing),
+    ],
 )
-def rouge_longest(work: Work) -> Finding:
+def rouge_longest(ask: Ask) -> Measure:
     """How much of text and reference is one sequence of words, gaps allowed (F-measure)."""
-    words = work.derive(_words)
-    if isinstance(words, Missing):
-        return words
+    return _prepare_rouge(ask, "rougeL", _longest_sequence)
+
+
+def _longest_sequence(words: WordPair) -> Finding:
     found = rouge_l(*words)
     if found is None:
         reference, text = map(len, words)
