@@ -39,7 +39,9 @@ class SandboxSettings(_Section):
     """The limits of custom metric code."""
 
     timeout_ms: int = Field(default=DEFAULT_TIMEOUT_MS, gt=0, le=MAX_TIMEOUT_MS)
+    """Milliseconds that one call may take; a longer one is stopped, and its criterion is indeterminate."""
     memory_limit_mb: int = Field(default=DEFAULT_MEMORY_MB, ge=MIN_MEMORY_MB, le=MAX_MEMORY_MB)
+    """Megabytes of memory that one call may use."""
     allow_python_full: bool = False
     """Whether criteria may ask for CPython in a jail, which offers more and keeps less out."""
 
@@ -48,23 +50,32 @@ class ExtractorSettings(_Section):
     """One extractor: a built-in class by name, or your own as `package.module:Class`."""
 
     enabled: bool = True
+    """Whether criteria may use its metrics."""
     class_name: str = Field(alias="class", min_length=1)
+    """`LatencyExtractor`, `TextQualityExtractor`, `ClassificationExtractor`, `ContainsExtractor`, `CustomExtractor`, or
+    a class of yours."""
     config: dict[str, Any] = Field(default_factory=dict)
+    """What the class takes when it is made; `CustomExtractor` takes nothing."""
     sandbox: SandboxSettings | None = None
+    """Of `CustomExtractor` only: the limits of custom code."""
 
 
 class VerificationSettings(_Section):
     """How verification is done."""
 
     governance_check: bool = True
+    """Whether governance rules check each result."""
     store_outcomes: bool = True
+    """Whether verified outcomes are recorded; without a settings file, only `--record` does it."""
     max_criteria_per_task: int = Field(default=10, gt=0)
+    """The most criteria of one task; more are refused."""
 
 
 class CachingSettings(_Section):
     """How long results are kept."""
 
     extractor_results_ttl: float = Field(default=300.0, ge=0, allow_inf_nan=False)
+    """Seconds that measured values are kept for equal work; 0 keeps none."""
 
 
 class GovernanceSettings(_Section):
@@ -79,6 +90,7 @@ class GovernanceSettings(_Section):
     token_variable: str | None = None
     """The environment variable that holds the key sent to it."""
     timeout_s: float = Field(default=10.0, gt=0, le=300, allow_inf_nan=False)
+    """Seconds to wait for its answer."""
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     """Networks in which it may be although they are not public."""
 
@@ -99,6 +111,7 @@ class ServiceSettings(_Section):
     requests_per_minute: int = Field(default=60_000, gt=0)
     """Of one key; a minute's share may come at once."""
     max_body_bytes: int = Field(default=1_048_576, ge=1_024)
+    """Of any other request; a larger one is refused."""
     max_evidence_bytes: int = Field(default=16 * 1_048_576, ge=1_024, le=MAX_FILE_BYTES)
     """Of a request that carries work."""
     webhook_networks: tuple[IPv4Network | IPv6Network, ...] = ()
@@ -131,11 +144,15 @@ class UsagePolicySettings(_Section):
     interval_min: FiniteFloat = Field(default=INTERVAL_MIN, strict=True, gt=0, le=7 * 24 * 60)
     """Minutes between two equal observations; fewer than 60 are stamped on every verdict."""
     anchor: Anchor = Anchor.LAST_PAIR
+    """From which observation the minutes count: the one before (`last_pair`), or the first equal one (`span`)."""
     min_stable_pairs: int = Field(default=1, strict=True, ge=1, le=100)
+    """How many intervals in a row the count must stay the same."""
     totals_only: bool = False
+    """Whether only input and output are compared, not their parts."""
     tolerance: int = Field(default=0, strict=True, ge=0)
     """Tokens by which a run's own count may differ from the provider's."""
     anomaly_is_permanent: bool = False
+    """Whether a run whose count fell stays unverified until a person accepts it, also when the count recovers."""
 
     @property
     def policy(self) -> UsagePolicy:
@@ -149,6 +166,7 @@ class UsageSettings(_Section):
     accounts: dict[str, UsageAccount] = Field(default_factory=dict)
     """By the name that a run's `source` gives."""
     policy: UsagePolicySettings = Field(default_factory=UsagePolicySettings)
+    """How strict the decision is."""
     tick_min: FiniteFloat = Field(default=5.0, strict=True, gt=0, le=24 * 60)
     """Minutes between two rounds of `meruit reconcile --watch`."""
 
@@ -182,12 +200,19 @@ class Settings(_Section):
     """The keys of `config/outcome-verification.yaml`; an unknown key is refused by its name."""
 
     extractors: dict[str, ExtractorSettings] = Field(default_factory=_default_extractors)
+    """The extractors by a name of your choice; the default is the five built-in ones."""
     verification: VerificationSettings = Field(default_factory=VerificationSettings)
+    """How verification is done."""
     caching: CachingSettings = Field(default_factory=CachingSettings)
+    """How long results are kept."""
     governance: GovernanceSettings = Field(default_factory=GovernanceSettings)
+    """Which governance rules run."""
     service: ServiceSettings = Field(default_factory=ServiceSettings)
+    """How `meruit serve` treats its callers."""
     benchmarks: BenchmarkSettings = Field(default_factory=BenchmarkSettings)
+    """What benchmarks may reach."""
     usage: UsageSettings = Field(default_factory=UsageSettings)
+    """Accounts at providers, and when a count is verified."""
 
     @field_validator("extractors")
     @classmethod
