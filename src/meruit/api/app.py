@@ -29,6 +29,7 @@ from meruit.api.rate_limit import Throttle
 from meruit.api.request import ApiRequest, Service
 from meruit.api.routes import (
     agent_runs,
+    agents,
     audit,
     benchmarks,
     contracts,
@@ -158,6 +159,7 @@ ROUTES = [
     usage.end_usage_run,
     usage.acknowledge_usage,
     usage.request_usage_observation,
+    agents.read_trust,
     ledger.read_balances,
     ledger.read_earnings,
     ledger.read_statement,

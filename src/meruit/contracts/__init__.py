@@ -14,6 +14,8 @@ Read in this order:
 - postings.py, invariants.py, replay.py - double entry, what must always hold, and the ledger from the log
 - usage_followers/ - what happens when the usage of a run is recorded
 - store/ - tables and SQL
+- earnings.py, statement_view.py, list_csv.py - earnings, statements and lists as programs and spreadsheets read them
+- trust.py - how far an agent can be trusted, from its recorded work
 - client.py - all of it for Python programs
 """
 
@@ -24,7 +26,9 @@ from meruit._lazy import lazy_names
 if TYPE_CHECKING:
     from meruit.contracts.bill import calculate_cost
     from meruit.contracts.client import Market
+    from meruit.contracts.earnings import EarningsReport
     from meruit.contracts.marketplace import Marketplace
+    from meruit.contracts.trust import TrustScore, WorkEnd, compute_trust
     from meruit.model.contract import Budget, Contract, ContractState, Execution, Terms, WorkSubmission
     from meruit.model.money import Bill, Cost, Line, PricePart
 
@@ -34,21 +38,31 @@ __all__ = [
     "Contract",
     "ContractState",
     "Cost",
+    "EarningsReport",
     "Execution",
     "Line",
     "Market",
     "Marketplace",
     "PricePart",
     "Terms",
+    "TrustScore",
+    "WorkEnd",
     "WorkSubmission",
     "calculate_cost",
+    "compute_trust",
 ]
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "contracts.bill": ("calculate_cost",),
         "contracts.client": ("Market",),
+        "contracts.earnings": ("EarningsReport",),
         "contracts.marketplace": ("Marketplace",),
+        "contracts.trust": (
+            "TrustScore",
+            "WorkEnd",
+            "compute_trust",
+        ),
         "model.contract": (
             "Budget",
             "Contract",

@@ -18,6 +18,7 @@ from meruit.contracts.store.holds import load_hold, load_snapshot_in_full, page_
 from meruit.contracts.store.ledger import Balance, EarningsFilter, Statement
 from meruit.contracts.store.read import ContractSnapshot, ContractView
 from meruit.contracts.store.transaction import Actor, ContractRequest, new_salt
+from meruit.contracts.store.trust import load_trust
 from meruit.contracts.store.work import WorkView
 from meruit.contracts.transitions import (
     AwardContract,
@@ -31,6 +32,7 @@ from meruit.contracts.transitions import (
     VoidContract,
     to_settlement_amount,
 )
+from meruit.contracts.trust import TrustScore
 from meruit.documents.authoring import parse_work
 from meruit.errors import BadAmount, MeruitError
 from meruit.governance.dossier import HandedIn
@@ -218,6 +220,11 @@ class Market:
         wanted = EarningsFilter(agent_id, provider_id, currency, since, until)
         with self._store.database.reading() as connection:
             return to_earnings_report(ledger.sum_earnings(connection, self._actor.tenant, wanted))
+
+    def trust(self, agent_id: str, since: datetime | None = None, until: datetime | None = None) -> TrustScore:
+        """How far an agent can be trusted to deliver, computed from its recorded work."""
+        with self._store.database.reading() as connection:
+            return load_trust(connection, self._actor.tenant, agent_id, since, until)
 
     def check(self) -> list[str]:
         """Check every invariant of the ledger; returns the violations, which only a changed database has."""

@@ -44,6 +44,7 @@ from meruit.contracts.store.transaction import (
     ContractRequest,
     new_salt,
 )
+from meruit.contracts.store.trust import find_similar_agent, load_trust
 from meruit.contracts.store.work import (
     SubmitWork,
     WorkFilter,
@@ -87,6 +88,7 @@ __all__ = [
     "currencies_of",
     "encode",
     "find",
+    "find_similar_agent",
     "find_visible",
     "find_work",
     "input_of",
@@ -97,6 +99,7 @@ __all__ = [
     "load_snapshot",
     "load_snapshot_in_full",
     "load_snapshots",
+    "load_trust",
     "new_salt",
     "opening_balance",
     "page",

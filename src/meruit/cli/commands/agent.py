@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from meruit.cli.shared.list_options import check_span, span_options
 from meruit.cli.terminal import (
     ExitCode,
+    escape_control_characters,
     json_option,
     note,
     page_options,
@@ -19,6 +21,7 @@ from meruit.cli.terminal import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from meruit.gate.run import AgentRun
     from meruit.model.events import OutboxEvent
@@ -351,3 +354,46 @@ def _print_status(found: "AgentRun", *, as_json: bool) -> None:
         print_json(found.to_json())
     else:
         say(f"{found.id}  {found.status}")
+
+
+@agent.command()
+@click.argument("name", metavar="AGENT_ID")
+@span_options()
+@tenant_option
+@store_options
+@json_option
+def trust(
+    *,
+    name: str,
+    since: "datetime | None",
+    until: "datetime | None",
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Show how far an agent can be trusted to deliver.
+
+    The score is the share of its decided work that it delivered: contracts, and outcomes that were recorded for it.
+    Work that is open, held, disputed, inconclusive or cancelled does not count. --since and --until choose the work by
+    the time of its outcome. docs/outcomes.md has the whole rule.
+    """
+    from meruit.cli.shared.open_store import open_records
+    from meruit.cli.views.trust import print_trust
+    from meruit.contracts.records import find_similar_agent, load_trust
+
+    check_span(since, until)
+    with open_records(data, database_url) as store, store.database.reading() as connection:
+        found = load_trust(connection, tenant, name, since, until)
+        known = bool(found.inputs.counted or sum(found.inputs.left_out.values()))
+        if not known:
+            note(
+                escape_control_characters(
+                    f"nothing is recorded of {name}{find_similar_agent(connection, tenant, name)}"
+                )
+            )
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_trust(found)
+    return ExitCode.PASSED
