@@ -11,10 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from threading import Barrier
 from typing import Any
+from unittest import mock
 
 import msgspec
 import psycopg
@@ -58,9 +59,9 @@ from meruit.model.events import EventType
 from meruit.model.outcome import Labels, OutcomeSummary
 from meruit.outcomes.store import criteria
 from meruit.outcomes.store import read as outcomes
-from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
+from meruit.outcomes.store.read import OutcomeFilter
 from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion, RecordedVersion
-from meruit.store import keys, recorder, tables
+from meruit.store import keys, paging, recorder, tables
 from meruit.store import log as audit
 from meruit.store import migrate as opening
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest, IdempotentWrite
@@ -419,32 +420,37 @@ def test_one_contract_can_name_several_outcomes(store: Store) -> None:
 
 
 @EXAMPLES
-@given(number=st.integers(0, 30), size=st.integers(1, 12), by=st.sampled_from([None, *OutcomeFilterField]))
+@given(
+    number=st.integers(0, 30),
+    size=st.integers(1, 12),
+    examined=st.sampled_from([1, 2, 7, 5_000]),
+    names=st.sets(st.sampled_from(["contract_id", "agent_id", "consumer_id", "verdict", "criteria_digest"])),
+)
 def test_pages_put_together_are_everything_newest_first(
-    shared: Store, new_tenant: NewTenant, number: int, size: int, by: OutcomeFilterField | None
+    shared: Store, new_tenant: NewTenant, number: int, size: int, examined: int, names: set[str]
 ) -> None:
     tenant = new_tenant()
     made = [
         outcome(
             shared,
             tenant,
-            labels=Labels(f"c{index % 3}", f"a{index % 2}"),
+            labels=Labels(f"c{index % 3}", f"a{index % 2}", f"b{index % 4}"),
             criteria=criteria_of(0.5 if index % 2 else 0.25),
             work_output={"text": "the cat sat" if index % 3 else "dog"},
         )
         for index in range(number)
     ]
     recorded(shared, *made)
-    wanted: list[OutcomeFilter | None] = [None]
-    if by is not None:
-        with shared.database.reading() as connection:
-            lines = outcomes.page(connection, Scope(tenant))
-        wanted = [OutcomeFilter(by, value) for value in {str(getattr(line, by.value)) for line in lines} | {"nothing"}]
+    with shared.database.reading() as connection:
+        lines = outcomes.page(connection, Scope(tenant)).entries
+    known = {name: sorted({str(getattr(line, name)) for line in lines}) for name in sorted(names)}
     seen: list[str] = []
-    for narrowed in wanted:
-        found = list(paged(shared, Scope(tenant), narrowed, size))
-        assert [line.seq for line in found] == sorted((line.seq for line in found), reverse=True)
-        assert narrowed is None or {getattr(line, narrowed.by.value) for line in found} <= {narrowed.value}
+    for values in product(*known.values()):
+        wanted = dict(zip(known, values, strict=True))
+        narrowed = OutcomeFilter(**wanted)
+        with mock.patch.object(paging, "MAX_EXAMINED", examined):
+            found = list(paged(shared, Scope(tenant), narrowed, size))
+        assert found == [line for line in lines if all(getattr(line, name) == one for name, one in wanted.items())]
         with shared.database.reading() as connection:
             assert outcomes.forward(connection, Scope(tenant), narrowed=narrowed) == found[::-1]
         seen.extend(line.id for line in found)
@@ -456,11 +462,35 @@ def paged(store: Store, scope: Scope, narrowed: OutcomeFilter | None, size: int)
     for _ in range(100):
         with store.database.reading() as connection:
             page = outcomes.page(connection, scope, narrowed=narrowed, before=before, limit=size)
-        yield from page
-        if len(page) < size:
+        yield from page.entries
+        if page.next is None:
             return
-        before = page[-1].seq
+        assert before is None or page.next < before
+        before = page.next
     raise AssertionError("pages without end")
+
+
+@EXAMPLES
+@given(
+    days=st.lists(st.integers(0, 6), max_size=14),
+    since=st.none() | st.integers(0, 7),
+    until=st.none() | st.integers(0, 7),
+    examined=st.sampled_from([2, 5_000]),
+)
+def test_a_span_of_time_is_exact_while_the_clock_goes_back_less_than_its_slack(
+    shared: Store, new_tenant: NewTenant, days: list[int], since: int | None, until: int | None, examined: int
+) -> None:
+    tenant, start = new_tenant(), datetime(2026, 1, 1, tzinfo=UTC)
+    at = [start + timedelta(days=day) for day in days]
+    recorded(shared, *(outcome(shared, tenant, moment=moment) for moment in at))
+    begin, end = (None if day is None else start + timedelta(days=day) for day in (since, until))
+    with (
+        mock.patch.object(paging, "MAX_EXAMINED", examined),
+        mock.patch.object(paging, "CLOCK_SLACK_MICROS", 7 * 86_400 * 1_000_000),
+    ):
+        found = list(paged(shared, Scope(tenant), OutcomeFilter(since=begin, until=end), 3))
+    inside = [one for one in at if (begin is None or one >= begin) and (end is None or one < end)]
+    assert [line.created_at for line in found] == inside[::-1]
 
 
 # Tenants and agents
@@ -488,7 +518,7 @@ def test_tenants_with_the_same_names_never_see_each_other(
     assert set(rows_of(shared, nobody).values()) == {0}
     with shared.database.reading() as connection:
         for tenant in (one, other):
-            assert {line.id for line in outcomes.page(connection, Scope(tenant))} == set(ids)
+            assert {line.id for line in outcomes.page(connection, Scope(tenant)).entries} == set(ids)
             for name in ids:
                 found = outcomes.full_record(connection, Scope(tenant), name, shared.blobs)
                 assert found.work_output == {"of": tenant}
@@ -508,11 +538,11 @@ def test_an_agent_sees_its_own_outcomes_and_one_without_a_name_none(store: Store
     own = Caller("acme", Role.AGENT, "k", "a1").scope
     nameless = Scope("acme", None, only_own=True)
     with store.database.reading() as connection:
-        assert [line.id for line in outcomes.page(connection, own)] == [mine.id]
+        assert [line.id for line in outcomes.page(connection, own).entries] == [mine.id]
         assert [line.id for line in outcomes.forward(connection, own)] == [mine.id]
-        assert outcomes.page(connection, own, narrowed=OutcomeFilter(OutcomeFilterField.AGENT, "a2")) == []
-        assert outcomes.page(connection, nameless) == []
-        assert len(outcomes.page(connection, Caller("acme", Role.AUDITOR, "k").scope)) == 3
+        assert outcomes.page(connection, own, narrowed=OutcomeFilter(agent_id="a2")).entries == []
+        assert outcomes.page(connection, nameless).entries == []
+        assert len(outcomes.page(connection, Caller("acme", Role.AUDITOR, "k").scope).entries) == 3
         for hidden in (others, nobodys):
             for scope in (own, nameless):
                 with pytest.raises(NotFound):

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
+
+import msgspec
 
 from meruit import SuccessCriteria, VerificationEngine
 from meruit.log.merkle import EMPTY_ROOT, node_hash
@@ -44,6 +47,7 @@ def outcome(  # each part can be the one that a test is about
     work_output: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
     outcome_id: str | None = None,
+    moment: datetime | None = None,
 ) -> NewOutcome:
     """Work that was judged, ready to be recorded."""
     works = (
@@ -52,6 +56,8 @@ def outcome(  # each part can be the one that a test is about
         {"duration_ms": 12} if metadata is None else metadata,
     )
     result = ENGINE.verify_sync("c", works[0], works[1], criteria, works[2])
+    if moment is not None:
+        result = msgspec.structs.replace(result, verified_at=moment)
     given, done, measured = (store.blobs.part(tenant, written(work)) for work in works)
     chosen = store.surroundings.new_id("out") if outcome_id is None else outcome_id
     salts = store.surroundings.entropy(64)

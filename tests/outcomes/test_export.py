@@ -24,7 +24,7 @@ from meruit.outcomes.service import Registrar, Submission
 from meruit.outcomes.store import batches
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import erase
-from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField
+from meruit.outcomes.store.read import OutcomeFilter
 from meruit.store.location import Location
 from meruit.store.store import Store
 
@@ -105,8 +105,8 @@ def test_every_version_is_a_line_when_asked(store: Store, ids: list[str]) -> Non
 def test_a_filter_narrows_and_small_batches_lose_nothing(
     store: Store, ids: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert [json.loads(line)["id"] for line in lines(store, OutcomeFilter(OutcomeFilterField.AGENT, "ada"))] == ids[1:]
-    assert lines(store, OutcomeFilter(OutcomeFilterField.AGENT, "nobody")) == []
+    assert [json.loads(line)["id"] for line in lines(store, OutcomeFilter(agent_id="ada"))] == ids[1:]
+    assert lines(store, OutcomeFilter(agent_id="nobody")) == []
     whole = lines(store)
     monkeypatch.setattr(batches, "BATCH", 1)
     monkeypatch.setattr(exporting, "MAX_SETS", 1)

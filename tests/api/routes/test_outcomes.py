@@ -1,5 +1,7 @@
 """What was decided, found again, compared, and proved to a stranger."""
 
+import csv
+import io
 from base64 import b64decode
 from typing import Any
 
@@ -38,7 +40,7 @@ def listed(deployment: Deployment, key: str, **params: Any) -> list[str]:
     return [one["id"] for one in reply.json()["outcomes"]]
 
 
-def test_outcomes_are_narrowed_by_one_thing(either: Deployment, key: str) -> None:
+def test_outcomes_are_narrowed_by_several_things_at_once(either: Deployment, key: str) -> None:
     good = judged(either, key, contract_id="c-1", agent_id="a-1")
     bad = judged(either, key, contract_id="c-1", agent_id="a-2", **BAD)
     other = judged(either, key, criteria={"criteria": [{**ROUGE, "threshold": 0.25}]})
@@ -49,8 +51,48 @@ def test_outcomes_are_narrowed_by_one_thing(either: Deployment, key: str) -> Non
     assert listed(either, key, contract_id="nothing") == []
     digest = either.ask("GET", f"/v1/outcomes/{other}", key=key).json()["criteria_digest"]
     assert listed(either, key, criteria_digest=digest) == [other]
-    both = either.ask("GET", "/v1/outcomes", key=key, params={"contract_id": "c-1", "verdict": "fail"})
-    assert (both.status_code, code_of(both)) == (400, "too_many_filters")
+    assert listed(either, key, contract_id="c-1", verdict="fail") == [bad]
+    assert listed(either, key, agent_id="a-1", verdict="fail") == []
+    assert listed(either, key, contract_id="c-1", since="2020-01-01T00:00:00Z") == [bad, good]
+    assert listed(either, key, contract_id="c-1", until="2020-01-01T00:00:00Z") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("verdict", "passed", "pass, partial, fail, inconclusive, error"),
+        ("format", "xlsx", "json, csv"),
+        ("since", "yesterday", "2026-01-31T00:00:00Z"),
+    ],
+)
+def test_unknown_values_are_refused_with_what_is_allowed(
+    either: Deployment, key: str, name: str, value: str, allowed: str
+) -> None:
+    reply = either.ask("GET", "/v1/outcomes", key=key, params={name: value})
+    assert (reply.status_code, allowed in reply.text) == (400, True), reply.text
+
+
+def test_a_span_may_not_end_before_it_begins(either: Deployment, key: str) -> None:
+    span = {"since": "2026-02-01T00:00:00Z", "until": "2026-01-01T00:00:00Z"}
+    reply = either.ask("GET", "/v1/outcomes", key=key, params=span)
+    assert (reply.status_code, code_of(reply), reply.json()["errors"][0]["where"]) == (400, "invalid", "since")
+
+
+@pytest.mark.parametrize("by", ["parameter", "header"])
+def test_a_spreadsheet_gets_a_list_as_csv(either: Deployment, key: str, by: str) -> None:
+    made = [judged(either, key, agent_id="=1+1") for _ in range(3)]
+    asked: dict[str, Any] = {"params": {"limit": 2}, "headers": {"Accept": "text/csv, */*;q=0.1"}}
+    if by == "parameter":
+        asked = {"params": {"limit": 2, "format": "csv"}}
+    reply = either.ask("GET", "/v1/outcomes", key=key, **asked)
+    assert reply.headers["content-type"].startswith("text/csv; charset=utf-8")
+    rows = [*csv.DictReader(io.StringIO(reply.text, newline=""))]
+    assert [row["outcome_id"] for row in rows] == made[:0:-1]
+    assert {row["agent_id"] for row in rows} == {"'=1+1"}
+    path = reply.headers["link"].partition(">")[0].removeprefix("<")
+    rest = either.ask("GET", path, key=key, headers=asked.get("headers"))
+    assert [row["outcome_id"] for row in csv.DictReader(io.StringIO(rest.text, newline=""))] == made[:1]
+    assert "link" not in rest.headers
 
 
 @pytest.mark.parametrize("count", [0, 4, 5])

@@ -8,21 +8,28 @@ import sqlite3
 import subprocess
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.refusals import error_of
-from tests.cli.trade import BAD, WORK, Clock, Stall
+from tests.cli.trade import BAD, WORK, Clock, Stall, with_terms
 
-from meruit.cli.commands.ledger import COLUMNS, FORMULA, escape_formula
+from meruit.contracts.list_csv import EARNINGS_HEADINGS, STATEMENT_HEADINGS
 from meruit.registry import settlement_rules
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def statement(stall: Stall, account: str, *options: str) -> dict[str, Any]:
+    """The only statement of an account."""
     found: dict[str, Any] = json.loads(stall.run("ledger", "statement", account, *options, "--json").stdout)
-    return found
+    (only,) = found.pop("statements")
+    return {**found, **only}
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return [*csv.DictReader(io.StringIO(text, newline=""))]
 
 
 # Balances.
@@ -45,7 +52,18 @@ def test_currencies_are_kept_apart(stall: Stall) -> None:
     found = json.loads(stall.run("ledger", "balances", "--json").stdout)["balances"]
     assert {(one["account"], one["currency"]) for one in found} >= {("agent:ada", "EUR"), ("agent:ada", "USD")}
     assert statement(stall, "agent:ada", "--currency", "EUR")["closing"] == "3.04"
-    assert statement(stall, "agent:ada")["closing"] == "0.0765"
+    every = json.loads(stall.run("ledger", "statement", "agent:ada", "--json").stdout)["statements"]
+    assert [(one["currency"], one["closing"]) for one in every] == [("EUR", "3.04"), ("USD", "0.0765")]
+    told = stall.run("ledger", "statement", "agent:ada").stdout
+    assert "agent:ada in EUR: 3.04 after\n" in told
+    assert "agent:ada in USD: 0.0765 after\n" in told
+
+
+def test_balances_are_written_as_csv(stall: Stall) -> None:
+    stall.settled()
+    rows = rows_of(stall.run("ledger", "balances", "--csv").stdout)
+    assert {row["account"]: row["balance"] for row in rows} == stall.balances()
+    assert stall.balances()["consumer:buyer"].startswith("-")
 
 
 # Statements.
@@ -62,7 +80,7 @@ def test_a_statement_tells_how_the_balance_came_about(stall: Stall) -> None:
     assert (found["opening"], found["closing"], found["from"], found["to"]) == ("0", "0", None, None)
     told = stall.run("ledger", "statement", "agent:ada").stdout
     assert told.startswith("agent:ada in USD: 0 before\n")
-    assert f"{contract}  reverse  -0.0765  0\n" in told
+    assert re.search(rf"{contract}  reverse  -0.0765  0 +consumer:buyer  {WORK['title']}\n", told)
     assert told.endswith("agent:ada in USD: 0 after\n")
 
 
@@ -73,26 +91,59 @@ def test_a_spreadsheet_gets_the_same_lines_as_a_program(stall: Stall) -> None:
     account = 'consumer:a "b", c'
     ended = stall.run("ledger", "statement", account, "--csv")
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.startswith(",".join(COLUMNS) + "\r\n")
+    assert ended.stdout.startswith(",".join(STATEMENT_HEADINGS) + "\r\n")
     assert ended.stdout.endswith("\r\n")
     assert ended.stdout.count("\r\n") == ended.stdout.count("\n")
-    rows = [*csv.DictReader(io.StringIO(ended.stdout, newline=""))]
+    opening, *rows, total = rows_of(ended.stdout)
     found = statement(stall, account)
-    same = {"account": account, "currency": "USD"}
-    assert rows == [{**line, "leaf": str(line["leaf"]), **same} for line in found["lines"]]
-    assert sum(Decimal(row["amount"]) for row in rows) == Decimal(found["closing"])
+    same = {"record": "line", "account": account, "currency": "USD"}
+    lines = [{**line, "leaf": str(line["leaf"]), **same} for line in found["lines"]]
+    assert [{**row, "at": row["at"].replace(".000000", "")} for row in rows] == lines
+    assert (opening["record"], opening["balance"]) == ("opening", "0")
+    assert (total["record"], total["balance"]) == ("total", found["closing"])
+    for part in ("gross", "fee", "net", "amount"):
+        assert sum(Decimal(row[part]) for row in rows) == Decimal(total[part])
 
 
-@pytest.mark.parametrize("start", FORMULA)
-def test_no_name_is_a_formula_to_a_spreadsheet(start: str) -> None:
-    assert escape_formula(f"{start}1+1") == f"'{start}1+1"
+def test_a_statement_names_title_counterparty_gross_fee_and_net(stall: Stall) -> None:
+    contract = stall.settled()
+    assert stall.run("contract", "reverse", contract, "--reason", "r").returncode == 0
+    paid, back = statement(stall, "agent:ada")["lines"]
+    assert (paid["title"], paid["counterparty"]) == (WORK["title"], "consumer:buyer")
+    assert (paid["gross"], paid["fee"], paid["net"], paid["amount"]) == ("0.09", "0.0135", "0.0765", "0.0765")
+    assert (back["gross"], back["fee"], back["net"]) == ("-0.09", "-0.0135", "-0.0765")
+    (held,) = statement(stall, "consumer:buyer")["lines"]
+    assert (held["operation"], held["counterparty"], held["gross"], held["amount"]) == (
+        "hold",
+        "agent:ada",
+        "0",
+        "-0.09",
+    )
 
 
-def test_usual_names_stay_as_they_are(stall: Stall) -> None:
-    stall.settled(agent="=cmd|' /C calc'!A0")
-    ended = stall.run("ledger", "statement", "agent:=cmd|' /C calc'!A0", "--csv")
-    assert ",agent:=cmd|' /C calc'!A0,USD," in ended.stdout
-    assert escape_formula("platform") == "platform"
+def test_no_name_is_a_formula_to_a_spreadsheet(stall: Stall) -> None:
+    stall.settled({**WORK, "title": "=cmd|' /C calc'!A0"}, agent="@SUM(1)")
+    (_, line, _) = rows_of(stall.run("ledger", "statement", "consumer:buyer", "--csv").stdout)[:3]
+    assert (line["title"], line["counterparty"]) == ("'=cmd|' /C calc'!A0", "agent:@SUM(1)")
+    assert line["amount"] == "-0.09"
+
+
+def test_csv_goes_to_a_file_with_a_mark_for_excel_if_asked(stall: Stall) -> None:
+    stall.settled()
+    ended = stall.run("ledger", "statement", "platform", "--csv", "out.csv", "--bom")
+    assert (ended.returncode, ended.stdout, "out.csv" in ended.stderr) == (0, "", True)
+    content = Path("out.csv").read_bytes()
+    assert content.startswith(b"\xef\xbb\xbfrecord,")
+    assert content[3:].decode() == stall.run("ledger", "statement", "platform", "--csv").stdout
+
+
+def test_long_statements_are_read_in_pages(stall: Stall, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        stall.settled()
+    whole = stall.run("ledger", "statement", "consumer:buyer", "--csv").stdout
+    monkeypatch.setattr("meruit.contracts.store.ledger.PAGE", 2)
+    assert stall.run("ledger", "statement", "consumer:buyer", "--csv").stdout == whole
+    assert len(rows_of(whole)) == 2 + 3
 
 
 def test_a_period_opens_with_what_was_there(stall: Stall, clock: Clock) -> None:
@@ -121,7 +172,8 @@ def test_a_period_opens_with_what_was_there(stall: Stall, clock: Clock) -> None:
         (("--from", "2026-03-02", "--to", "2026-03-02"), "--to"),
         (("--currency", "usd"), "'USD'"),
         (("--currency", ""), "''"),
-        (("--csv",), "--csv"),
+        (("--csv", "-"), "--csv"),
+        (("--bom",), "--bom"),
     ],
 )
 def test_a_bad_statement_is_refused(run: Run, options: tuple[str, ...], name: str) -> None:
@@ -129,12 +181,104 @@ def test_a_bad_statement_is_refused(run: Run, options: tuple[str, ...], name: st
     assert (error["code"], name in error["message"]) == ("usage", True)
 
 
-def test_an_account_without_transactions_is_empty(stall: Stall) -> None:
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("agent:adda", "agent:ada"), ("ada", "agent:ada"), ("agent:buyer", "consumer:buyer"), ("plattform", "platform")],
+)
+def test_an_unknown_account_is_refused_with_the_nearest(stall: Stall, typed: str, meant: str) -> None:
     stall.settled()
-    ended = stall.run("ledger", "statement", "agent:adda", "--csv")
-    assert (ended.returncode, ended.stdout) == (0, ",".join(COLUMNS) + "\r\n")
-    assert ended.stderr.startswith("note: ")
-    assert "agent:adda" in ended.stderr
+    for form in ("--json", "--csv"):
+        ended = stall.run("ledger", "statement", typed, form)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert repr(meant) in ended.stderr
+    assert json.loads(stall.run("ledger", "statement", typed, "--json").stderr)["error"]["code"] == "unknown_account"
+
+
+def test_an_account_of_another_tenant_is_unknown(stall: Stall) -> None:
+    stall.settled()
+    ended = stall.run("ledger", "statement", "agent:ada", "--tenant", "acme")
+    assert (ended.returncode, "did you mean" in ended.stderr) == (2, False)
+
+
+@pytest.mark.parametrize("account", ["agent:eve", "platform"])
+def test_a_known_account_without_transactions_is_empty(stall: Stall, account: str) -> None:
+    contract = stall.held()
+    ended = stall.run("ledger", "statement", account, "--csv")
+    assert (ended.returncode, ended.stdout) == (0, ",".join(STATEMENT_HEADINGS) + "\r\n")
+    assert ended.stderr.startswith(f"note: {account} ")
+    assert statement(stall, f"escrow:{contract}")["closing"] == "0.09"
+
+
+def test_a_currency_that_the_account_lacks_is_zero_and_said(stall: Stall) -> None:
+    stall.settled()
+    assert statement(stall, "agent:ada", "--currency", "EUR")["closing"] == "0"
+    assert "USD" in stall.run("ledger", "statement", "agent:ada", "--currency", "EUR").stderr
+
+
+def test_a_missing_account_is_asked_for(run: Run) -> None:
+    ended = run("ledger", "statement", "--csv", "agent:ada")
+    assert (ended.returncode, "--csv" in ended.stderr) == (2, True)
+    assert run("ledger", "statement").returncode == 2
+
+
+# Earnings.
+
+
+def earnings(stall: Stall, *options: str) -> list[tuple[str, ...]]:
+    found = json.loads(stall.run("ledger", "earnings", *options, "--json").stdout)["earnings"]
+    return [(one["day"], one["provider_id"], one["agent_id"], one["currency"], one["net"]) for one in found]
+
+
+def test_earnings_are_summed_by_day_agent_and_provider(stall: Stall, clock: Clock) -> None:
+    for agent in ("ada", "ada", "bob"):
+        assert stall.complete(stall.award(stall.submit(), agent, "--provider-id", "acme")).returncode == 0
+    clock.forward(days=1)
+    contract = stall.settled()
+    assert earnings(stall) == [
+        ("2026-03-01", "acme", "ada", "USD", "0.153"),
+        ("2026-03-01", "acme", "bob", "USD", "0.0765"),
+        ("2026-03-02", "ada", "ada", "USD", "0.0765"),
+    ]
+    assert earnings(stall, "--provider-id", "acme", "--agent-id", "bob") == [
+        ("2026-03-01", "acme", "bob", "USD", "0.0765")
+    ]
+    assert earnings(stall, "--provider-id", "ada") == earnings(stall, "--since", "2026-03-02")
+    assert earnings(stall, "--until", "2026-03-01") == []
+    clock.forward(days=1)
+    assert stall.run("contract", "reverse", contract, "--reason", "r").returncode == 0
+    report = json.loads(stall.run("ledger", "earnings", "--agent-id", "ada", "--json").stdout)
+    last = report["earnings"][-1]
+    assert (last["day"], last["settlements"], last["reversals"]) == ("2026-03-03", 0, 1)
+    assert (last["gross"], last["fee"], last["net"], last["reversed"]) == ("-0.09", "-0.0135", "-0.0765", "0.0765")
+    (total,) = report["totals"]
+    assert total["net"] == statement(stall, "agent:ada")["closing"]
+
+
+def test_earnings_of_several_currencies_are_not_mixed(stall: Stall) -> None:
+    stall.settled()
+    stall.settled({**WORK, "terms": {"cpc_rate": 3, "currency": "EUR"}})
+    *days, euros, dollars = rows_of(stall.run("ledger", "earnings", "--csv").stdout)
+    assert {row["record"] for row in days} == {"day"}
+    assert [(row["record"], row["currency"], row["net"]) for row in (euros, dollars)] == [
+        ("total", "EUR", "3.04"),
+        ("total", "USD", "0.0765"),
+    ]
+    assert len(earnings(stall, "--currency", "EUR")) == 1
+    told = stall.run("ledger", "earnings").stdout.splitlines()
+    assert told[-1].split() == ["total", "USD", "0.09", "0.0135", "0.0765"]
+
+
+def test_work_that_earned_nothing_is_counted_with_nothing(stall: Stall) -> None:
+    nothing = with_terms(cpc_rate=0, bonus_on_failure="none")
+    assert stall.complete(stall.awarded(nothing), BAD).returncode == 1
+    (row, _) = rows_of(stall.run("ledger", "earnings", "--csv").stdout)
+    assert (row["settlements"], row["gross"], row["net"]) == ("1", "0", "0")
+
+
+def test_no_earnings_are_an_empty_table(stall: Stall) -> None:
+    stall.awarded()
+    assert stall.run("ledger", "earnings", "--csv").stdout == ",".join(EARNINGS_HEADINGS) + "\r\n"
+    assert json.loads(stall.run("ledger", "earnings", "--json").stdout) == {"earnings": [], "totals": []}
 
 
 def test_a_statement_that_is_cut_says_so(stall: Stall, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """`meruit outcome`: lists, records, differences, exports and erasure."""
 
+import csv
 import io
 import json
 import re
@@ -81,11 +82,45 @@ def test_a_filter_narrows_the_list(run: Run, option: str, value: str) -> None:
     assert [one["id"] for one in page["outcomes"]] == chosen
 
 
-def test_two_filters_are_refused(run: Run) -> None:
-    put("one")
-    error = error_of(run, "outcome", "list", "--agent-id", "a", "--verdict", "pass")
-    assert error["code"] == "usage"
-    assert all(option in error["message"] for option in ("--agent-id", "--verdict"))
+def listed(run: Run, *options: str) -> list[str]:
+    return [one["id"] for one in json.loads(run("outcome", "list", *options, "--json").stdout)["outcomes"]]
+
+
+def test_several_filters_must_all_hold(run: Run) -> None:
+    put("two words", labels=Labels("k", "bob"))
+    chosen = put("one", labels=Labels("k", "ada", "shop", "law"))
+    every = ("--contract-id", "k", "--agent-id", "ada", "--verdict", "fail", "--consumer-id", "shop", "--domain", "law")
+    assert listed(run, *every, "--since", "2020-01-01", "--until", "2120-01-01") == chosen
+    assert listed(run, *every, "--until", "2020-01-01") == []
+    assert listed(run, "--agent-id", "bob", "--verdict", "fail") == []
+
+
+def test_a_span_that_holds_nothing_is_refused(run: Run) -> None:
+    error = error_of(run, "outcome", "list", "--since", "2026-02-01", "--until", "2026-02-01")
+    assert (error["code"], "--until" in error["message"]) == ("usage", True)
+
+
+def test_a_filtered_page_is_full_however_many_rows_are_examined(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = [put("one", labels=Labels("k", "ada"))[0] for _ in range(2)]
+    for _ in range(3):
+        put("two words", labels=Labels("k", "ada"))
+    monkeypatch.setattr("meruit.store.paging.MAX_EXAMINED", 1)
+    monkeypatch.setattr("meruit.store.paging.MAX_ROUNDS", 1)
+    assert listed(run, "--agent-id", "ada", "--contract-id", "k", "--limit", "5") == listed(run)
+    assert listed(run, "--agent-id", "ada", "--verdict", "fail", "--limit", "2") == chosen[::-1]
+
+
+def test_a_list_is_written_as_csv_whole_unless_limited(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [put("one", labels=Labels("k", "=1+1"))[0] for _ in range(3)]
+    monkeypatch.setattr("meruit.store.paging.MAX_PAGE", 2)
+    rows = rows_of(run("outcome", "list", "--csv").stdout)
+    assert [row["outcome_id"] for row in rows] == ids[::-1]
+    assert (rows[0]["agent_id"], rows[0]["verdict"], rows[0]["success"]) == ("'=1+1", "fail", "false")
+    assert len(rows_of(run("outcome", "list", "--csv", "--limit", "2").stdout)) == 2
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return [*csv.DictReader(io.StringIO(text, newline=""))]
 
 
 def test_a_folder_without_records_is_an_error(run: Run) -> None:
@@ -194,7 +229,11 @@ def test_lines_may_go_to_a_pipe(meruit_at_hand: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
-        (("-o", "data.csv"), "--format"),
+        (("-o", "data.xlsx"), "--format"),
+        (("--csv", "x.csv", "-o", "y.csv"), "--csv"),
+        (("--csv", "x.csv", "--format", "jsonl"), "--csv"),
+        (("-o", "x.jsonl", "--bom"), "--bom"),
+        ((), "-o"),
         (("-o", "-", "--format", "parquet"), "JSONL"),
         (("-o", "-"), "JSONL"),
     ],

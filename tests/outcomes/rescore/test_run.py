@@ -31,7 +31,7 @@ from meruit.outcomes.service import Registrar, Submission
 from meruit.outcomes.store import batches
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.erase import erase
-from meruit.outcomes.store.read import OutcomeFilter, OutcomeFilterField, OutcomeWork
+from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork
 from meruit.registry import Check, checks
 from meruit.store import tables
 from meruit.store.location import Location
@@ -144,10 +144,10 @@ def test_a_dry_run_says_the_same_and_records_nothing(store: Store) -> None:
 def test_only_the_chosen_outcomes_are_rescored(store: Store) -> None:
     ours = put(store, {"text": "two words"}, labels=Labels(contract_id="k", agent_id="ada"))
     theirs = put(store, {"text": "two words"}, labels=Labels(contract_id="j"))
-    assert again(store, narrowed=OutcomeFilter(OutcomeFilterField.AGENT, "ada")).rescored == 1
+    assert again(store, narrowed=OutcomeFilter(agent_id="ada")).rescored == 1
     assert (len(versions(store, ours)), len(versions(store, theirs))) == (2, 1)
     # A rescored outcome no longer is what it was chosen for, and the rest are still found.
-    assert again(store, OTHER, narrowed=OutcomeFilter(OutcomeFilterField.VERDICT, "pass")).rescored == 1
+    assert again(store, OTHER, narrowed=OutcomeFilter(verdict="pass")).rescored == 1
     assert (len(versions(store, ours)), len(versions(store, theirs))) == (2, 2)
 
 
