@@ -1,20 +1,34 @@
-"""Writes the pages that come from the code: metrics, assertions, rules, commands, schema. `--check` only compares."""
+"""Writes the pages that come from the code: metrics, assertions, rules, settings, commands, schema.
 
+`--check` only compares.
+"""
+
+import ast
+import builtins
 import inspect
 import json
 import sys
+import types
+import typing
 from collections.abc import Iterator
 from importlib import import_module
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
+from textwrap import dedent
+from typing import Any, Literal, get_args, get_origin
 
 import click
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from meruit.app import build_json_schema
 from meruit.benchmarks.schema import settings_schema
 from meruit.checks.framework.assertion import StateAssertion
 from meruit.cli import meruit
+from meruit.config import DATA_VARIABLE, DATABASE_VARIABLE, DEFAULT_DATA, DEFAULT_PATH, PATH_VARIABLE, Settings
 from meruit.model.contract import USUAL_RULES
-from meruit.registry import checks, flags, metrics, settlement_rules
+from meruit.registry import checks, flags, metrics, settlement_rules, usage_sources
 
 DOCS = Path(__file__).parent
 HEAD = "<!-- Written by docs/generate.py from the code; edit the code instead. -->\n\n"
@@ -101,6 +115,118 @@ def rules_page() -> Iterator[str]:
         yield f"| `{rule.name}` | {rule.summary.replace('|', '/')} |"
 
 
+def settings_page() -> Iterator[str]:
+    yield HEAD + "# Settings\n"
+    yield f"Settings are one YAML or JSON file. `--config FILE` names it, else the variable `{PATH_VARIABLE}`; else"
+    yield f"`{DEFAULT_PATH}` is read where it exists. Every section may be left out. An unknown key, a"
+    yield "wrong type or a value out of range is refused, with its line. `meruit schema settings` prints the JSON"
+    yield "Schema, for an editor. [Rules](rules.md) has the limits of each governance rule.\n"
+    yield "| variable | meaning |\n|---|---|"
+    yield f"| `{PATH_VARIABLE}` | the settings file, where `--config` is not given |"
+    yield f"| `{DATA_VARIABLE}` | the folder of the records, where `--data` is not given (default: `{DEFAULT_DATA}`) |"
+    yield f"| `{DATABASE_VARIABLE}` | a Postgres URL, where `--database-url` is not given (default: SQLite there) |"
+    yield "\nSecrets are never in the file: `key_variable`, `token_variable` and the like name the environment variable"
+    yield "that holds one."
+    yield from settings_sections("", Settings)
+    yield "\n## `usage.accounts.NAME.options`\n\nWhat each kind of provider takes; all of it is text.\n"
+    yield "| provider | key in | option | meaning |\n|---|---|---|---|"
+    for source in usage_sources:
+        for name, meaning in (source.options or {"–": "takes none"}).items():
+            option = f"`{name}`" if source.options else name
+            yield f"| `{source.name}` | {source.key_variable or '–'} | {option} | {meaning.replace('|', '/')} |"
+
+
+def settings_sections(path: str, model: type[BaseModel]) -> Iterator[str]:
+    """The keys of a section, then its own sections; `NAME` stands for a key of your choice."""
+    if path:
+        yield f"\n## `{path}`\n\n{(inspect.getdoc(model) or '').replace('|', '/')}"
+    else:
+        yield "\n## Sections"
+    explained = settings_meanings(model)
+    yield "\n| key | type | default | meaning |\n|---|---|---|---|"
+    for name, field in model.model_fields.items():
+        cells = (f"`{field.alias or name}`", describe_type(field), describe_default(field), explained[name])
+        yield f"| {' | '.join(one.replace('|', '/') for one in cells)} |"
+    for name, field in model.model_fields.items():
+        inner, is_named = model_in(field.annotation)
+        if inner is not None:
+            place = ".".join(filter(None, (path, field.alias or name, "NAME" if is_named else "")))
+            yield from settings_sections(place, inner)
+
+
+def settings_meanings(model: type[BaseModel]) -> dict[str, str]:
+    """What each key means: its description, or the text below it in the code."""
+    (body,) = [one for one in ast.parse(dedent(inspect.getsource(model))).body if isinstance(one, ast.ClassDef)]
+    below: dict[str, str] = {}
+    for one, following in zip(body.body, body.body[1:], strict=False):
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(following, ast.Expr):
+            text = ast.literal_eval(following.value) if isinstance(following.value, ast.Constant) else ""
+            below[one.target.id] = " ".join(str(text).split())
+    return {name: field.description or below.get(name, "") for name, field in model.model_fields.items()}
+
+
+# Any, here and below: annotations are of any type.
+def model_in(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
+    """The section that a key holds, and whether its own keys are names of your choice."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, False
+    found = [one for part in get_args(annotation) if (one := model_in(part)[0]) is not None]
+    return (found[0], get_origin(annotation) is dict) if found else (None, False)
+
+
+def describe_type(field: FieldInfo) -> str:
+    limits = {
+        word: getattr(limit, name)
+        for limit in field.metadata
+        for name, word in (("gt", "more than"), ("ge", "at least"), ("le", "at most"))
+        if getattr(limit, name, None) is not None
+    }
+    bounds = ", ".join(
+        f"{word} {value:,}" if isinstance(value, int) else f"{word} {value:g}" for word, value in limits.items()
+    )
+    return describe_annotation(field.annotation) + (f", {bounds}" if bounds else "")
+
+
+def describe_annotation(annotation: Any) -> str:
+    parts, origin = get_args(annotation), get_origin(annotation)
+    typed = () if origin is Literal else parts[:1] if origin is typing.Annotated else parts
+    inside = [*map(describe_annotation, typed)]
+    match origin:
+        case builtins.dict:
+            return f"mapping of names to {inside[1]}"
+        case builtins.tuple:
+            return f"list of {inside[0]}"
+        case typing.Annotated:
+            return inside[0]
+        case typing.Literal:
+            return " or ".join(f"`{one}`" for one in parts)
+        case typing.Union | types.UnionType:
+            return " or ".join(dict.fromkeys(filter(None, inside)))
+        case _:
+            return describe_plain_type(annotation)
+
+
+def describe_plain_type(annotation: Any) -> str:
+    words = {int: "integer", float: "number", bool: "true or false", str: "text", Any: "any value", type(None): ""}
+    words |= {IPv4Network: "network", IPv6Network: "network", ...: ""}
+    if annotation in words:
+        return words[annotation]
+    return "section" if issubclass(annotation, BaseModel) else " or ".join(f"`{one}`" for one in annotation)
+
+
+def describe_default(field: FieldInfo) -> str:
+    if field.default is PydanticUndefined and field.default_factory is None:
+        return "required"
+    default = field.get_default(call_default_factory=True, validated_data={})
+    if isinstance(default, BaseModel):
+        return "see below"
+    if default in (None, (), {}):
+        return "none"
+    if isinstance(default, dict):
+        return ", ".join(f"`{name}`" for name in default)
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
 FACES = {
     "meruit": "What most programs need.",
     "meruit.plugins": "What a plugin imports: the registries, and the values that plugins take and return.",
@@ -141,6 +267,7 @@ def pages() -> dict[Path, str]:
         DOCS / "metrics.md": "\n".join(metrics_page()).rstrip() + "\n",
         DOCS / "assertions.md": "\n".join(assertions_page()).rstrip() + "\n",
         DOCS / "rules.md": "\n".join(rules_page()).rstrip() + "\n",
+        DOCS / "settings.md": "\n".join(settings_page()).rstrip() + "\n",
         DOCS / "commands.md": "\n".join(commands_page()).rstrip() + "\n",
         DOCS / "criteria.schema.json": json.dumps(build_json_schema("criteria"), indent=2, ensure_ascii=False) + "\n",
     }

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+from meruit.app import build_json_schema
 from meruit.documents.authoring import parse_criteria
 
 ROOT = Path(__file__).parent.parent
@@ -161,6 +163,19 @@ def test_the_generated_pages_are_what_the_code_says() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_every_setting_is_explained() -> None:
+    page = "\n".join(runpy.run_path(str(ROOT / "docs" / "generate.py"))["settings_page"]())
+    sections = re.split(r"^## ", page, flags=re.MULTILINE)[1:]
+    rows = [row for one in sections for row in re.findall(r"^\| (`.*) \|$", one, flags=re.MULTILINE)]
+    assert all(cell.strip() for row in rows for cell in row.split(" | "))
+    schema = build_json_schema("settings")
+    keys = {
+        key for one in (schema, *schema["$defs"].values()) if isinstance(one, dict) for key in one.get("properties", {})
+    }
+    assert len(keys) > 40
+    assert {row.split(" | ")[0].strip("`") for row in rows} >= keys
 
 
 def test_the_files_that_the_architecture_names_exist() -> None:

@@ -109,11 +109,11 @@ class ServiceSettings(_Section):
     """How `meruit serve` treats its callers."""
 
     requests_per_minute: int = Field(default=60_000, gt=0)
-    """Of one key; a minute's share may come at once."""
+    """Requests of one key; a minute's share may come at once."""
     max_body_bytes: int = Field(default=1_048_576, ge=1_024)
-    """Of any other request; a larger one is refused."""
+    """Bytes of a request that carries no work; a larger one is refused."""
     max_evidence_bytes: int = Field(default=16 * 1_048_576, ge=1_024, le=MAX_FILE_BYTES)
-    """Of a request that carries work."""
+    """Bytes of a request that carries work."""
     webhook_networks: tuple[IPv4Network | IPv6Network, ...] = ()
     """Networks that webhooks may reach although they are not public, such as 10.0.0.0/8."""
     trusted_proxies: tuple[str, ...] = ()
