@@ -92,3 +92,16 @@ def test_the_base_install_has_no_exact_pin_and_nothing_of_an_extra() -> None:
     assert not [one for one in base if "==" in one]
     names = {one.replace("-", "_").split(">")[0] for one in base}
     assert not names & {*EXTRA_OF}
+
+
+def test_the_wheel_takes_templates_and_styles_with_the_package() -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+    assert wheel["packages"] == ["src/meruit"]
+    assert not {"include", "only-include", "exclude", "artifacts"} & {*wheel}
+    # The backend leaves out what git ignores; folders of templates must not be among it.
+    ignored = {one.strip("/") for one in (ROOT / ".gitignore").read_text(encoding="utf-8").split()}
+    files = [one for one in (ROOT / "src/meruit").rglob("*") if one.suffix in (".html", ".css", ".svg")]
+    assert len(files) > 20
+    assert not [one for one in files if ignored & {*one.relative_to(ROOT).parts}]

@@ -3,9 +3,12 @@
 import asyncio
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
 
 CHROMIUM = shutil.which("chromium")
 
@@ -84,7 +87,7 @@ class Screen:
     media: Literal["screen", "print"] = "screen"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Visit:
     """What a browser found on a page."""
 
@@ -93,9 +96,9 @@ class Visit:
     audit: list[str]
     # Any: what a page's script answers.
     answers: dict[str, Any]
-    complaints: list[str] = field(default_factory=list)
+    complaints: list[str]
     """What it wrote to the console, or asked in a dialog."""
-    requests: list[str] = field(default_factory=list)
+    requests: list[str]
 
 
 def visit(
@@ -112,38 +115,39 @@ async def _visit(
 ) -> dict[tuple[str, Screen], Visit]:
     from playwright.async_api import async_playwright
 
-    found = {}
     async with async_playwright() as driver:
         browser = await driver.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
         try:
-            for screen in screens:
-                context = await browser.new_context(
-                    offline=True,
-                    viewport={"width": screen.width, "height": screen.height},
-                    color_scheme=screen.theme,
-                )
-                for name in names:
-                    page = await context.new_page()
-                    complaints: list[str] = []
-                    requests: list[str] = []
-                    page.on("console", lambda message, said=complaints: said.append(message.text))
-                    page.on("pageerror", lambda error, said=complaints: said.append(str(error)))
-                    page.on("dialog", lambda dialog, said=complaints: said.append(dialog.message))
-                    page.on("request", lambda request, asked=requests: asked.append(request.url))
-                    await page.emulate_media(media=screen.media, color_scheme=screen.theme)
-                    await page.goto((folder / name).as_uri())
-                    found[name, screen] = Visit(
-                        await page.evaluate("document.documentElement.scrollWidth"),
-                        await page.evaluate(OFF_SCREEN),
-                        await page.evaluate(AUDIT),
-                        {key: await page.evaluate(script) for key, script in scripts.items()},
-                        complaints,
-                        [url.rpartition("/")[2] for url in requests],
-                    )
-                    await page.close()
-                await context.close()
+            return {
+                (name, screen): await _open(browser, (folder / name).as_uri(), screen, scripts)
+                for screen in screens
+                for name in names
+            }
         finally:
             await browser.close()
+
+
+async def _open(browser: "Browser", address: str, screen: Screen, scripts: Mapping[str, str]) -> Visit:
+    complaints: list[str] = []
+    requests: list[str] = []
+    page = await browser.new_page(
+        offline=True, viewport={"width": screen.width, "height": screen.height}, color_scheme=screen.theme
+    )
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("dialog", lambda dialog: complaints.append(dialog.message))
+    page.on("request", lambda request: requests.append(request.url.rpartition("/")[2]))
+    await page.emulate_media(media=screen.media, color_scheme=screen.theme)
+    await page.goto(address)
+    found = Visit(
+        await page.evaluate("document.documentElement.scrollWidth"),
+        await page.evaluate(OFF_SCREEN),
+        await page.evaluate(AUDIT),
+        {key: await page.evaluate(script) for key, script in scripts.items()},
+        complaints,
+        requests,
+    )
+    await page.close()
     return found

@@ -53,6 +53,16 @@ def test_a_long_text_is_cut_unless_the_whole_is_asked_for() -> None:
     assert ENVIRONMENT.from_string("{{ text|whole }}").render(text="<" * 5_000) == "&lt;" * 5_000
 
 
+@pytest.mark.parametrize("package", ["meruit.pages", "meruit.reports"])
+def test_every_template_can_be_compiled_and_marks_nothing_safe(package: str) -> None:
+    environment = build_environment(package)
+    assert environment.loader is not None
+    for name in environment.list_templates():
+        environment.get_template(name)
+        source, _, _ = environment.loader.get_source(environment, name)
+        assert not re.search(r"\|\s*safe\b|autoescape", source), name
+
+
 def test_a_name_that_is_not_there_is_an_error() -> None:
     with pytest.raises(UndefinedError):
         ENVIRONMENT.from_string("{{ nothing }}").render()

@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from typing import NamedTuple
 
 from meruit.benchmarks.score import pass_at_k, pass_hat_k
 from meruit.model.record import Record
@@ -34,7 +34,8 @@ class Measure(StrEnum):
     TOKENS = "tokens"
 
 
-class CostBasis(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class CostBasis:
     """Which cost, in which currency."""
 
     kind: CostKind
@@ -126,7 +127,7 @@ def consumption(row: ReportRow, measure: Measure, money: CostBasis) -> float | N
     """The cost or the tokens of a run; None where unknown."""
     if measure is Measure.TOKENS:
         return None if row.tokens is None else float(row.tokens.total)
-    cost = row.cost(*money)
+    cost = row.cost(money.kind, money.currency)
     return None if cost is None else float(cost)
 
 
@@ -203,7 +204,7 @@ def geometric_mean(means: Mapping[str, float | None]) -> GeometricMean:
 
 
 def _spend(verified: Sequence[ReportRow], success: Share, money: CostBasis) -> Spend:
-    costs = [row.cost(*money) for row in verified]
+    costs = [row.cost(money.kind, money.currency) for row in verified]
     known = [one for one in costs if one is not None]
     total = sum(sorted(known), Decimal(0)) if known else None
     unknown, why_not, per_success = len(costs) - len(known), "", None

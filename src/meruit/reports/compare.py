@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
-from typing import NamedTuple
 
 import msgspec
 
@@ -131,7 +131,8 @@ class Point(Record, frozen=True):
     on_front: bool
 
 
-class MeasureColumns(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class MeasureColumns:
     """One measure of all compared agents, on their common tasks."""
 
     measure: Measure

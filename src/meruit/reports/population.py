@@ -4,10 +4,10 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from itertools import groupby
-from typing import NamedTuple
 
 import msgspec
 
@@ -31,7 +31,8 @@ class CostKind(StrEnum):
     SETTLED = "settled"
 
 
-class ReportRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ReportRow:
     """One run, reduced to what a report needs."""
 
     agent: str
@@ -68,6 +69,11 @@ class ReportRow(NamedTuple):
         if found is None or self.ledger.currency != currency:
             return None
         return found if found.is_finite() and math.isfinite(float(found)) else None
+
+
+def row_order(row: ReportRow) -> tuple[str, str, str]:
+    """The order of runs in a report: by agent, task and id, whatever order they came in."""
+    return row.agent, row.task, row.id
 
 
 class ExclusionCount(Record, frozen=True):
@@ -151,7 +157,7 @@ def currency_of(rows: Iterable[ReportRow], kind: CostKind) -> str:
 
 def by_agent(rows: Sequence[ReportRow]) -> dict[str, list[ReportRow]]:
     """Group runs by agent, both sorted."""
-    return {agent: list(several) for agent, several in groupby(sorted(rows), key=lambda row: row.agent)}
+    return {agent: list(several) for agent, several in groupby(sorted(rows, key=row_order), key=lambda row: row.agent)}
 
 
 def by_task(rows: Iterable[ReportRow]) -> dict[str, list[ReportRow]]:
@@ -179,7 +185,7 @@ def list_exclusions(rows: Iterable[ReportRow]) -> tuple[ExcludedRun, ...]:
             row.success,
             row.imported,
         )
-        for row in sorted(rows)
+        for row in sorted(rows, key=row_order)
         if not row.is_verified
     )
 

@@ -453,7 +453,7 @@ def _notes(
     if unknown:
         yield f"{unknown:,} finished runs have no recorded success: they count as failed; the bounds show the best case"
     verified = [row for row in rows if row.is_verified]
-    priceless = sum(row.cost(*money) is None for row in verified)
+    priceless = sum(row.cost(money.kind, money.currency) is None for row in verified)
     if priceless:
         yield f"the {money.kind} cost of {priceless:,} of {len(verified):,} verified runs is unknown, not zero"
     foreign = sum(
