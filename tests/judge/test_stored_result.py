@@ -70,6 +70,8 @@ def common(number: int, name: str, **rest: Any) -> dict[str, Any]:
         "required": True,
         "weight": 1.0,
         "natural": None,
+        "scale": None,
+        "value_scale": None,
         **rest,
     }
 
@@ -96,6 +98,8 @@ def test_a_result_in_full(plan: Plan) -> None:
             fault="none",
             provenance="claimed",
             details={"expected": 20},
+            scale="fraction",
+            value_scale="fraction",
         ),
         common(
             1,

@@ -158,9 +158,11 @@ def _describe(judged: CriterionResult) -> dict[str, Any]:
     """A criterion by which money is not decided yet; what is not known is left out."""
     known = {
         "metric": judged.metric,
-        "value": judged.value,
+        # Beside its threshold, so on the threshold's scale.
+        "value": judged.value_on_scale,
         "comparison": judged.comparison,
         "threshold": judged.threshold,
+        "scale": judged.scale,
         "cause": judged.cause,
         "fault": judged.fault if judged.status is Status.INDETERMINATE else None,
         "provenance": judged.provenance,

@@ -12,7 +12,7 @@ from meruit.model.canonical import digest, payload_bytes, payload_digest
 from meruit.model.contract import MIN_CANARY, Contract
 from meruit.model.evidence import Provenance
 from meruit.model.governance import Dossier, MetricFact
-from meruit.model.kinds import SHARES, ComparisonOperator
+from meruit.model.kinds import ComparisonOperator
 from meruit.model.money import as_micros
 from meruit.model.numbers import MAX_DIGITS
 from meruit.model.verdict import CriterionResult, Status, VerificationResult
@@ -296,11 +296,9 @@ def _fact(judged: CriterionResult) -> MetricFact:
 
 
 def _margin(judged: CriterionResult) -> float | None:
-    value, threshold = number(judged.value), number(judged.threshold)
+    value, threshold = number(judged.value_on_scale), number(judged.threshold)
     if value is None or not threshold or judged.comparison not in ONE_SIDED:
         return None
-    if judged.natural in SHARES and threshold > 1 >= value:
-        value *= 100
     return abs(value - threshold) / abs(threshold)
 
 

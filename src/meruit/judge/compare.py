@@ -223,6 +223,11 @@ def _check_possible(number: float, possible: FloatInterval, kind: MetricType, *,
         raise _UnfitValue(f"{number!r} is not a whole number", Cause.WRONG_TYPE)
 
 
+def value_scale(criterion: SuccessCriterion, natural: MetricType | None) -> Scale | None:
+    """The scale on which a criterion's value is measured; None where it compares no shares."""
+    return Scale.FRACTION if criterion.scale is not None and _counts_in_fractions(natural) else criterion.scale
+
+
 def _in_percent(criterion: SuccessCriterion) -> bool:
     return criterion.scale is Scale.PERCENT
 

@@ -14,7 +14,7 @@ OF_RESULTS = (
 """Fields of two results that are compared."""
 OF_CRITERIA = (
     *("status", "value", "threshold", "comparison", "weight", "required", "axis", "metric", "exact"),
-    *("bonus", "penalty", "error", "provenance"),
+    *("bonus", "penalty", "error", "provenance", "scale"),
 )
 """Fields of two judged criteria that are compared."""
 

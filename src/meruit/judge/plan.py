@@ -6,11 +6,11 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from meruit.judge.compare import Bracket, Test, bracket, compile_test
+from meruit.judge.compare import Bracket, Test, bracket, compile_test, value_scale
 from meruit.model.canonical import canonical
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
 from meruit.model.evidence import Fault, Provenance
-from meruit.model.kinds import DEFAULT_AXIS, Aggregation, ComparisonOperator, MetricType, MissingPolicy
+from meruit.model.kinds import DEFAULT_AXIS, Aggregation, ComparisonOperator, MetricType, MissingPolicy, Scale
 from meruit.model.numbers import MICRO, Number, exact
 from meruit.model.verdict import Status
 
@@ -74,6 +74,7 @@ class CriterionRule(NamedTuple):
     axis: str
     provenance: Provenance | None
     natural: MetricType | None
+    value_scale: Scale | None
     when_met: FixedResultFields
     when_not: FixedResultFields
 
@@ -186,6 +187,7 @@ def _rule(
         axis=axis,
         provenance=trait.provenance,
         natural=trait.natural,
+        value_scale=value_scale(criterion, trait.natural),
         when_met=(
             *(criterion.comparison, True, shown_weight, shown_bonus, None, None),
             *(name, position, Status.MET, 1.0, "1", gates, axis, None, Fault.NONE),

@@ -176,7 +176,8 @@ def _judge(rule: CriterionRule, found: Evidence) -> CriterionResult:
         return _result_without_value(rule, met if details is None else Missing(met.why, met.cause, met.fault, details))
     threshold = rule.threshold.copy() if rule.shared else rule.threshold
     decided = rule.when_met if met else rule.when_not
-    return CriterionResult(rule.subject, found, threshold, *decided, provenance, details, rule.natural)
+    scales = rule.criterion.scale, rule.value_scale
+    return CriterionResult(rule.subject, found, threshold, *decided, provenance, details, rule.natural, *scales)
 
 
 _NO_FINDING = Missing("an assertion needs what its check found, not a value", Cause.CHECK_ERROR, Fault.SYSTEM)
@@ -255,6 +256,8 @@ def _inconclusive_result(rule: CriterionRule, found: Missing | Skipped, status: 
         provenance=rule.provenance,
         details=details,
         natural=rule.natural,
+        scale=rule.criterion.scale,
+        value_scale=rule.value_scale,
     )
 
 

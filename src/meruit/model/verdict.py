@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from meruit.model.evidence import Cause, Fault, Provenance, Value
-from meruit.model.kinds import DEFAULT_AXIS, ComparisonOperator, MetricType
-from meruit.model.numbers import MICRO
+from meruit.model.kinds import DEFAULT_AXIS, ComparisonOperator, MetricType, Scale
+from meruit.model.numbers import MICRO, exact_decimal
 from meruit.model.record import Record
 
 
@@ -145,6 +145,20 @@ class CriterionResult(Record, frozen=True):
     details: Mapping[str, Any] | None = None
     natural: MetricType | None = None
     """The metric's own type, where we computed it; needed to judge percentages again."""
+    scale: Scale | None = None
+    """The threshold's scale, where shares are compared: whether one whole is 1 or 100."""
+    value_scale: Scale | None = None
+    """The value's scale; what we compute is a fraction, also where the threshold is in percent."""
+
+    @property
+    def value_on_scale(self) -> Value | None:
+        """The value on the threshold's scale, to be shown beside it."""
+        if self.scale is not Scale.PERCENT or self.value_scale is not Scale.FRACTION:
+            return self.value
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            return self.value
+        # In decimals, because 0.07 * 100 is 7.000000000000001 in floats.
+        return float(exact_decimal(self.value) * 100)
 
     def __post_init__(self) -> None:
         """Complete a result that was built by hand from what it must say."""

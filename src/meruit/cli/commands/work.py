@@ -14,7 +14,6 @@ from meruit.cli.terminal import (
     check_stdin_used_once,
     config_option,
     escape_control_characters,
-    format_cell,
     json_option,
     note,
     page_options,
@@ -232,11 +231,10 @@ def _labels(view: "WorkView") -> Iterator[tuple[str, str]]:
 
 
 def _row(criterion: "SuccessCriterion") -> tuple[str, ...]:
-    from meruit.cli.views.verdict import SYMBOLS
+    from meruit.cli.views.verdict import format_threshold
     from meruit.model.money import as_micros
     from meruit.model.numbers import in_units
 
-    symbol = SYMBOLS.get(str(criterion.comparison), "")
-    threshold = f"{symbol} {format_cell(criterion.threshold)}" if symbol else "–"
+    threshold = format_threshold(criterion.comparison, criterion.threshold, criterion.scale)
     bonus, penalty = (in_units(as_micros(one)) if one else "–" for one in (criterion.bonus, criterion.penalty))
     return (criterion.id or criterion.label, threshold, bonus, penalty)

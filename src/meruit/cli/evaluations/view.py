@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from meruit.cli.terminal import escape_control_characters, format_cell, note, print_table, say
+from meruit.cli.views.verdict import format_value
 from meruit.evaluations.compare import Difference, EvaluationComparison
 from meruit.evaluations.reader import CaseDetail
 from meruit.evaluations.run import EvaluationProgress
@@ -140,7 +141,7 @@ def _reasons(one: CaseDetail) -> Iterator[str]:
         return
     for judged in one.result.criterion_results:
         if judged.status in (Status.NOT_MET, Status.INDETERMINATE):
-            why = judged.error or format_cell(judged.value)
+            why = judged.error or format_value(judged)
             yield f"{judged.criterion_id} ({why})"
 
 

@@ -1,6 +1,10 @@
 """A verification result as text."""
 
+from typing import Any
+
 from meruit.cli.terminal import escape_control_characters, format_cell, paint, print_table, say
+from meruit.model.kinds import ComparisonOperator, Scale
+from meruit.judge.explain import explain_difference
 from meruit.model.numbers import exact, exact_decimal
 from meruit.model.verdict import CriterionResult, GovernanceStatus, Status, VerificationResult
 
@@ -32,6 +36,8 @@ def print_verification(result: VerificationResult) -> None:
         f"score {low if low == high else f'{low} to {high}'}, coverage {_coverage(result)}%, "
         f"bonus {format_full_amount(result.bonus)}, penalty {format_full_amount(result.penalty)}"
     )
+    if (difference := explain_difference(result)) is not None:
+        say(escape_control_characters(_truncate(difference, LONGEST_WHY)))
     axes = [
         f"{escape_control_characters(name)} {format_cell(axis.score if axis.weight else None)}"
         for name, axis in sorted(result.axes.items())
@@ -53,14 +59,35 @@ def _coverage(result: VerificationResult) -> int:
     return min(int(exact(result.coverage) * 100), 99 if lacks else 100)
 
 
+def format_threshold(
+    comparison: ComparisonOperator | None, threshold: Any, scale: Scale | None, *, longest: int | None = None
+) -> str:
+    """Format what a value is held against, with the sign of its scale; `longest` cuts a list of words."""
+    if comparison is None:
+        return "–"
+    if scale is Scale.PERCENT and isinstance(threshold, dict):
+        held = f"{_add_unit(threshold.get('min'), scale)} to {_add_unit(threshold.get('max'), scale)}"
+    else:
+        held = _add_unit(threshold, scale)
+    return f"{SYMBOLS[comparison]} {held if longest is None else _truncate(held, longest)}"
+
+
+def format_value(judged: CriterionResult) -> str:
+    """Format a criterion's value on the scale of its threshold; of an assertion, its score."""
+    return format_cell(judged.score) if judged.comparison is None else _add_unit(judged.value_on_scale, judged.scale)
+
+
+def _add_unit(number: Any, scale: Scale | None) -> str:
+    shown = format_cell(number)
+    return f"{shown}%" if scale is Scale.PERCENT and number is not None else shown
+
+
 def _row(judged: CriterionResult, *, gated: bool) -> tuple[str, ...]:
-    symbol = SYMBOLS.get(str(judged.comparison), "") if judged.comparison is not None else ""
-    threshold = f"{symbol} {_truncate(format_cell(judged.threshold))}" if symbol else "–"
     label = f"{judged.criterion_id} (optional)" if gated and not judged.required else judged.criterion_id
     return (
         _truncate(label),
-        _truncate(format_cell(judged.value)) if judged.comparison is not None else format_cell(judged.score),
-        threshold,
+        _truncate(format_value(judged)),
+        format_threshold(judged.comparison, judged.threshold, judged.scale, longest=LONGEST_CELL),
         str(judged.status).replace("_", " "),
         format_cell(judged.weight),
         _money(judged),
