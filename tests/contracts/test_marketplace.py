@@ -565,7 +565,8 @@ def test_what_is_private_is_judged_and_never_shown(desk: Desk) -> None:
     assert found.private == {"required_keywords", "solution"}
     draft = desk.drafted(contract_id, HandedIn({"text": "forty-two"}, {}))
     # Two works that differ in what is private alone are one to agents.
-    same = desk.award(success_criteria=criteria, input=given, private={"solution": {"reference": "y"}})
+    other = {"solution": {"reference": "y"}, "required_keywords": ["forty-three"]}
+    same = desk.award(success_criteria=criteria, input=given, private=other)
     assert desk.drafted(same, HandedIn({"text": "forty-two"}, {})).fingerprints.input == draft.fingerprints.input
     paid = desk.write(draft).bill
     assert paid is not None

@@ -375,6 +375,17 @@ def test_patience_is_never_shorter_than_what_the_code_may_take() -> None:
     assert only(verify(criteria({"metric": "mine"}), engine)).value == 1
 
 
+def test_the_time_of_all_code_together_can_be_limited() -> None:
+    engine = VerificationEngine()
+    compiled = engine.compile(criteria({"metric": "words"}, {"expr": "1"}, custom=[WORDS]))
+    assert {one.timeout_ms for one in compiled.limit_code_time(3_000).custom.values()} == {1_500}
+    assert {one.timeout_ms for one in compiled.limit_code_time(1).custom.values()} == {100}
+    assert {one.timeout_ms for one in compiled.limit_code_time(10**6).custom.values()} == {5_000}
+    assert engine.verify_sync("c", {}, WORK, compiled.limit_code_time(3_000)).success
+    plain = engine.compile(criteria({"metric": "word_count"}))
+    assert plain.limit_code_time(1) is plain
+
+
 def test_many_works_at_once_are_each_judged_by_their_own_numbers() -> None:
     engine = VerificationEngine(cache_ttl_s=0)
     asked = criteria({"metric": "words"}, {"expr": "size(output.text)"}, custom=[WORDS])

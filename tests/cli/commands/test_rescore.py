@@ -82,7 +82,7 @@ def test_options_that_cannot_be_combined_are_refused(run: Run, arguments: tuple[
 def test_criteria_that_cannot_judge_change_nothing(run: Run) -> None:
     Path("new.json").write_text(json.dumps({"criteria": [{**WORDS, "params": {"x": 1}}]}))
     error = error_of(run, "rescore", "new.json", "--all", "--reason", "r")
-    assert error["problems"][0]["path"] == "criteria[0].params"
+    assert (error["problems"][0]["path"], error["where"]) == ("criteria[0].params.x", "new.json:1")
 
 
 def test_an_exported_file_is_judged_without_the_records(run: Run) -> None:

@@ -463,3 +463,60 @@ def test_a_report_is_json() -> None:
     found = report(criterion(threshold=0), gold={"text": "two words"})
     assert json.loads(found.to_json())["ok"] is False
     assert LintReport.from_json(found.to_json()) == found
+
+
+# What the input lacks.
+
+
+@pytest.mark.parametrize(
+    ("asked", "lacking", "enough"),
+    [
+        (criterion(metric="accuracy", metric_type="accuracy", threshold=0.9), {}, {"ground_truth": ["a"]}),
+        (
+            criterion(metric="recall", metric_type="percentage", threshold=0.9),
+            {"ground_truth": 1},
+            {"ground_truth": [1]},
+        ),
+        (criterion(metric="rougeL", metric_type="rouge_score", threshold=0.9), {}, {"reference": "a b c"}),
+        (criterion(metric="matches_pattern", metric_type="contains", threshold=1), {}, {"pattern": "a+"}),
+        (criterion(metric="matches_pattern", metric_type="contains", threshold=1), {"pattern": "("}, {"pattern": "a+"}),
+    ],
+)
+def test_an_input_that_lacks_what_a_criterion_needs_is_an_error(asked: Any, lacking: Any, enough: Any) -> None:
+    found = report(asked, work_input=lacking)
+    assert [(one.code, one.severity, one.criterion_id) for one in found.findings] == [
+        ("missing_input", Severity.ERROR, asked["metric"])
+    ]
+    assert report(asked, work_input=enough).ok
+    # Without an input, nothing is known of it.
+    assert report(asked).ok
+
+
+def test_what_the_criterion_brings_itself_is_not_missing() -> None:
+    asked = criterion(metric="contains_keywords", metric_type="contains", threshold=1, params={"keywords": ["a"]})
+    assert report(asked, work_input={}).ok
+
+
+def test_what_others_answer_is_not_missing_from_the_input() -> None:
+    class Own(MetricExtractor):
+        async def extract(self, *_: Any) -> dict[str, float]:
+            return {}
+
+        def supported_metrics(self) -> list[str]:
+            return ["own"]
+
+    asked = [criterion(metric="own"), criterion(expr="output.absent", metric=None, id="e")]
+    assert report(*asked, work_input={}, engine=VerificationEngine({"own": Own()})).findings == []
+
+
+def test_params_that_cannot_work_are_reported_once() -> None:
+    found = report(criterion(params={"language": "en"}), work_input={})
+    assert codes(found) == ["author_error"]
+
+
+def test_a_bonus_that_an_idle_agent_earns_is_a_warning() -> None:
+    fast = criterion(metric="latency_ms", metric_type="latency", comparison="lte", threshold=2000, bonus=1)
+    found = report(criterion(bonus=1), fast)
+    assert [(one.code, one.severity, one.criterion_id) for one in found.findings] == [
+        ("idle_bonus", Severity.WARNING, "latency_ms")
+    ]

@@ -144,9 +144,38 @@ def test_expressions_are_tried_for_real() -> None:
     )
     (wrong,) = tried(asked)
     assert (wrong.owner, wrong.cause) == ("expr[size(]", Cause.UNSUPPORTED_CONSTRUCT)
-    assert wrong.message.endswith(" custom_metrics")
+    assert "custom_metrics" not in wrong.message
     owners = [trouble.owner for trouble in tried(asked, good=True)]
     assert owners == ["expr[size(]", "expr[b]"]
+
+
+def test_what_the_language_of_expressions_lacks_is_written_as_code() -> None:
+    (wrong,) = tried(SuccessCriteria.model_validate({"criteria": [{**BASE, "expr": "statistics(output.a)"}]}))
+    assert wrong.message.endswith(" custom_metrics")
+
+
+@pytest.mark.parametrize("code", ["def metric(:\n", "x = 1", "return {'a': 1}"])
+def test_no_tier_is_named_for_code_that_none_can_run(code: str) -> None:
+    custom = {"metrics": ["a"], "code": code}
+    asked = SuccessCriteria.model_validate({"criteria": [{**BASE, "metric": "a"}], "custom_metrics": [custom]})
+    (wrong,) = tried(asked, policy=CustomCode())
+    assert wrong.cause is Cause.UNSUPPORTED_CONSTRUCT
+    assert "python-full" not in wrong.message
+
+
+def test_no_further_code_is_tried_once_the_budget_is_spent(fake: type[Fake]) -> None:
+    fake.answers[Tier.PYTHON] = [{"a": 1}]
+    clock = iter([0.0, 1.0, 11.0])
+    asked = SuccessCriteria.model_validate(
+        {
+            "criteria": [{**BASE, "metric": "a"}],
+            "custom_metrics": [{"metrics": [name], "code": f"# {name}"} for name in "abc"],
+        }
+    )
+    compiled = VerificationEngine(custom=CustomCode()).compile(asked)
+    (trouble,) = try_out(compiled, Work(), good=False, budget_s=10.0, timer=lambda: next(clock))
+    assert (trouble.owner, trouble.cause) == ("custom_metrics[1]", Cause.TOO_COSTLY)
+    assert fake.calls == [Tier.PYTHON, Tier.PYTHON]
 
 
 def test_work_that_cannot_cross_is_told_where_it_should_be_good() -> None:

@@ -89,12 +89,14 @@ def lint(
     tried_on = Work(input=given, output={} if gold is None else gold.output, metadata=metadata)
     troubles = try_out(compiled, tried_on, good=gold is not None)
     findings.extend(_custom_code_findings(compiled.plan, troubles))
+    idle: dict[str, VerificationResult] = {}
     for name, output in null_agents(given).items():
-        result = engine.verify_sync("lint", given, output, compiled, metadata)
+        idle[name] = result = engine.verify_sync("lint", given, output, compiled, metadata)
         verdicts[name] = str(result.verdict)
         if result.success or result.verdict is Verdict.PASS:
             message = f"an agent that returns {name} passes; add a criterion that it fails"
             findings.append(LintFinding(Severity.ERROR, "null_agent_passes", message))
+    findings.extend(_idle_bonuses(compiled.plan, idle))
     if gold is None:
         return LintReport(_has_no_errors(findings), findings, verdicts)
     result = engine.verify_sync("lint", given, gold.output, compiled, gold.metadata)
@@ -233,6 +235,16 @@ def _money_findings(rule: CriterionRule) -> Iterator[LintFinding]:
     if rule.provenance is Provenance.CLAIMED and rule.bonus:
         message = f"{rule.subject} is what the agent says of itself; a bonus on it pays for the claim"
         yield LintFinding(Severity.WARNING, "claimed_bonus", message, rule.id)
+
+
+def _idle_bonuses(plan: Plan, idle: Mapping[str, VerificationResult]) -> Iterator[LintFinding]:
+    """Bonuses that failed work earns by doing nothing; terms may withhold them."""
+    for rule in plan.rules:
+        earns = (name for name, result in idle.items() if result.criterion_results[rule.position].status is Status.MET)
+        agent = next(earns, None) if rule.bonus else None
+        if agent is not None:
+            message = f"an agent that returns {agent} earns this bonus; terms with bonus_on_failure: none withhold it"
+            yield LintFinding(Severity.WARNING, "idle_bonus", message, rule.id)
 
 
 def _contradictions(plan: Plan) -> Iterator[LintFinding]:
