@@ -301,6 +301,17 @@ def test_the_host_may_submit_the_same_candidate_again_instead(shared: Store, sec
     assert (rejected.code, rejected.attempts_used) == ("refused", 1)
 
 
+@pytest.mark.parametrize(("answer", "expected"), [("no", Passed(5, 2)), ("yes", Passed(40, 1, replayed=True))])
+def test_an_answered_candidate_that_its_host_has_lost_is_judged_first(
+    shared: Store, second: Store, tenant: str, answer: str, expected: Passed
+) -> None:
+    waiting(kept_gate(shared, tenant), 40, "a")
+    second.recorder.write(ResumeRun(tenant, "r", "verify:1", f'"{answer}"'.encode()))
+    # The host was killed, and its model proposes something else now.
+    assert submitted(kept_gate(second, tenant), 5, "b") == expected
+    assert Refund.asked[:2] == [(40, None), (40, answer)]
+
+
 def test_one_submission_deferred_in_two_processes_waits_once(shared: Store, second: Store, tenant: str) -> None:
     mine, theirs = kept_gate(shared, tenant), kept_gate(second, tenant)
 

@@ -24,7 +24,7 @@ def gate(function: Callable[P, Any], output_type: Any = None, **settings: Any) -
     its return annotation, unless named. Settings are those of `Gate`, for example `max_attempts`, or `store` for a
     record; every call is a run of its own. An async function stays async. A plain one blocks a running event loop
     until it is done; write it with `async def` to avoid that. Raises VerificationExhausted once the budget is used
-    up, and CouldNotVerify where the verifier broke.
+    up, CouldNotVerify where the verifier broke, and VerificationWaiting where it waits for an answer.
     """
     if "run_id" in settings:
         raise MeruitError(f"every call of {_name(function)} is a run of its own; to name a run, use Gate")
@@ -51,11 +51,14 @@ class _RevisionLoop(NamedTuple):
     output_type: Any
     settings: dict[str, Any]
 
-    def open(self) -> Gate:
-        return Gate(self.output_type, **self.settings)
+    def open(self, positional: tuple[Any, ...] = (), named: dict[str, Any] | None = None) -> Gate:
+        # For the record: what a function was asked is most often its first text.
+        texts = [one for one in (*positional, *(named or {}).values()) if isinstance(one, str)]
+        about = {"agent": _name(self.function), "query": texts[0] if texts else ""}
+        return Gate(self.output_type, **about | self.settings)
 
     async def run(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        gate, feedback = self.open(), None
+        gate, feedback = self.open(positional, named), None
         while True:
             answer = await _submit(gate, self._call_function(positional, named, feedback))
             if isinstance(answer, Passed):
@@ -64,7 +67,7 @@ class _RevisionLoop(NamedTuple):
 
     def run_sync(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Run the function in this thread, where it may run an event loop of its own; only the gate runs in ours."""
-        gate, feedback = self.open(), None
+        gate, feedback = self.open(positional, named), None
         with asyncio.Runner() as runner:
             while True:
                 answer = runner.run(_submit(gate, self._call_function(positional, named, feedback)))

@@ -9,6 +9,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMe
 from meruit.bridges.candidates import candidate_in
 from meruit.errors import AgentError
 from meruit.gate.definition import OUTPUT_TOOL, OutputType
+from meruit.model.chat import Usage
 
 MARK = "meruit"
 """Key that marks messages of the gate."""
@@ -47,6 +48,23 @@ def replies(output: OutputType, said: Sequence[BaseMessage], feedback: str) -> l
         ToolMessage(feedback if one is submitted else ONE_ONLY, tool_call_id=one["id"], additional_kwargs=mark)
         for one in calls
     ]
+
+
+def query_in(said: Sequence[BaseMessage]) -> str:
+    """The text of what the user said last."""
+    asked = [one for one in said if isinstance(one, HumanMessage) and MARK not in one.additional_kwargs]
+    return str(asked[-1].text) if asked else ""
+
+
+def usage_of(said: Sequence[BaseMessage]) -> Usage:
+    """Tokens of the model's messages, as far as it reports them."""
+    used = Usage()
+    for one in said:
+        if isinstance(one, AIMessage):
+            counts: Mapping[str, Any] = one.usage_metadata or {}
+            cached = (counts.get("input_token_details") or {}).get("cache_read") or 0
+            used += Usage(counts.get("input_tokens", 0), counts.get("output_tokens", 0), cached, requests=1)
+    return used
 
 
 def _calls(message: BaseMessage) -> list[Mapping[str, Any]]:

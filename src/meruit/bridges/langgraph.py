@@ -7,12 +7,14 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 import msgspec
 
 from meruit.bridges.function import call_off_event_loop
-from meruit.errors import AgentError, VerificationExhausted
+from meruit.errors import AgentError, VerificationExhausted, VerificationWaiting
 from meruit.gate.accounting import PriorAnswer
+from meruit.gate.context import AgentContext
 from meruit.gate.gate import Gate
 from meruit.gate.journal import MemoryJournal
 from meruit.gate.state import VerificationEnding, VerificationState
-from meruit.gate.verdict import Passed
+from meruit.gate.verdict import Passed, Rejected
+from meruit.model.chat import Usage
 from meruit.model.record import Record
 
 try:
@@ -20,9 +22,9 @@ try:
     from langchain_core.runnables import RunnableConfig, RunnableLambda
     from langgraph.graph import END
     from langgraph.graph.message import add_messages
-    from langgraph.types import Command
+    from langgraph.types import Command, interrupt
 
-    from meruit.bridges.langchain_messages import MARK, extract_candidate, replies
+    from meruit.bridges.langchain_messages import MARK, extract_candidate, query_in, replies, usage_of
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError("this bridge is for LangGraph: pip install langgraph", name=missing.name) from None
 
@@ -63,7 +65,8 @@ def gate_node(
     `read` finds the candidate elsewhere in the state. A pass puts the final result in `result`. Once the budget is
     used up, the graph goes to `exhausted`, or raises VerificationExhausted. Where the verifier breaks, it raises
     CouldNotVerify and the checkpoint stays as it was. Settings are those of `Gate`, for example `max_attempts`, or
-    `store` for a record. To show its edges in a drawing, add it with `destinations=(back, done)`.
+    `store` for a record. Where the verifier waits for an answer, the graph is interrupted (it needs a checkpointer):
+    continue it with `Command(resume=answer)`. To show its edges in a drawing, add it with `destinations=(back, done)`.
     """
     if "run_id" in settings:
         raise AgentError("the thread of the graph names the run: config={'configurable': {'thread_id': …}}")
@@ -93,10 +96,13 @@ class _GateNode(NamedTuple):
         if before.state.ended is VerificationEnding.PASSED and submission_id not in before.state.submission_ids:
             # A submission after a pass starts a new run.
             before = GateProgress(visits=before.visits)
-        gate = _GraphGate(self.output_type, self.settings, before, _run_id(config))
+        query = query_in(said)
+        gate = _GraphGate(self.output_type, {"query": query, **self.settings}, before, _run_id(config))
         candidate = self.read(state) if self.read is not None else extract_candidate(gate.output, said)
+        usage = usage_of(said)
+        context = AgentContext(run_id=gate.run_id, agent=gate.agent, query=query, turn=usage.requests)
         try:
-            answer = await gate.submit(candidate, submission_id=submission_id)
+            answer = await _Visit(gate, context, before.state.deferrals).submit(candidate, submission_id, usage)
         except VerificationExhausted:
             if before.state.ended is not None:
                 raise
@@ -106,6 +112,34 @@ class _GateNode(NamedTuple):
             return Command(update={**gate.update(), "result": answer.result}, goto=done)
         messages = replies(gate.output, said, answer.feedback)
         return Command(update={**gate.update(), "messages": messages}, goto=back)
+
+
+class _Visit(NamedTuple):
+    """One visit of the gate, which LangGraph may repeat from its start."""
+
+    gate: Gate
+    context: AgentContext
+    deferrals_before: int
+    """Questions of the verifier in earlier visits."""
+
+    # Any: a candidate of the author's own type.
+    async def submit(self, candidate: Any, submission_id: str, usage: Usage) -> Passed | Rejected:
+        """Submit the candidate. While the verifier waits for an answer, the graph is interrupted."""
+        gate, context, interruptions = self.gate, self.context, 0
+        try:
+            return await gate.submit(candidate, submission_id=submission_id, agent_ctx=context, usage=usage)
+        except VerificationWaiting as waits:
+            waiting = waits
+        while True:
+            value = None
+            # LangGraph repeats a visit from its start and gives the values of earlier interruptions again, in order.
+            while interruptions < gate.state.deferrals - self.deferrals_before:
+                value = interrupt({"run_id": waiting.run_id, "key": waiting.key, "note": waiting.note})
+                interruptions += 1
+            try:
+                return await gate.resume(value, key=waiting.key, agent_ctx=context)
+            except VerificationWaiting as waits:
+                waiting = waits
 
 
 class _GraphGate(Gate):

@@ -7,6 +7,7 @@ from meruit.errors import AgentError
 from meruit.gate.context import AgentContext
 from meruit.gate.gate import Gate
 from meruit.gate.verdict import Passed
+from meruit.model.chat import Usage as ChatUsage
 
 try:
     from agents import Agent, AgentOutputSchema, AgentOutputSchemaBase, ModelBehaviorError, Runner, RunResult, Usage
@@ -45,23 +46,44 @@ async def run_with_gate(
 
     The output type is the agent's own, unless named; every answer must match it, plain text too. `run` has arguments
     for `Runner.run`: `context`, `max_turns`, `session` and so on. Settings are those of `Gate`, for example
-    `max_attempts`, or `store` for a record. Raises VerificationExhausted, CouldNotVerify and the errors of the SDK.
+    `max_attempts`, or `store` for a record. Raises VerificationExhausted, CouldNotVerify, VerificationWaiting and the
+    errors of the SDK.
     """
     given = dict(run or {})
     asked, kind = _prepare_agent(agent, output_type, plain="verify" in settings)
-    gate = Gate(kind, **{"deps": given.get("context"), **settings, "agent": agent.name})
-    context = AgentContext(run_id=gate.run_id, agent=agent.name, query=input if isinstance(input, str) else "")
+    query = _query(input)
+    gate = Gate(kind, **{"deps": given.get("context"), "query": query, **settings, "agent": agent.name})
+    context = AgentContext(run_id=gate.run_id, agent=agent.name, query=query)
     usage, items = Usage(), input
     while True:
         result = await Runner.run(asked, items, **given)
         usage.add(result.context_wrapper.usage)
         if result.interruptions:
             raise AgentError(f"{agent.name} waits for an approval, which run_with_gate cannot give; use Runner.run")
-        answer = await gate.submit(_candidate(gate, result.final_output), agent_ctx=context)
+        context.turn = usage.requests
+        answer = await gate.submit(_candidate(gate, result.final_output), agent_ctx=context, usage=_count(usage))
         if isinstance(answer, Passed):
             return GatedRun(answer.result, gate.state.attempts_used, usage, result)
         feedback: TResponseInputItem = {"role": "user", "content": answer.feedback}
         items = [feedback] if given.keys() & CONVERSATION_SETTINGS else [*result.to_input_list(), feedback]
+
+
+def _query(given: str | list[TResponseInputItem]) -> str:
+    """The text of what the user said last."""
+    if isinstance(given, str):
+        return given
+    # Any: items are dictionaries of many shapes.
+    items: list[Any] = given
+    said = [item for item in items if isinstance(item, dict) and item.get("role") == "user"]
+    content = said[-1].get("content") if said else ""
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(part["text"]) for part in content or () if isinstance(part, dict) and "text" in part)
+
+
+def _count(usage: Usage) -> ChatUsage:
+    cached = usage.input_tokens_details.cached_tokens or 0
+    return ChatUsage(usage.input_tokens, usage.output_tokens, cached, usage.requests)
 
 
 class _LenientOutputSchema(AgentOutputSchema):

@@ -7,16 +7,19 @@ from typing import Any
 import msgspec
 
 from meruit.bridges.candidates import candidate_in
-from meruit.errors import AgentError
+from meruit.errors import AgentError, SubmissionConflict
 from meruit.gate.context import AgentContext
 from meruit.gate.definition import OUTPUT_TOOL
 from meruit.gate.gate import Gate
 from meruit.gate.limits import GateLimits
+from meruit.gate.loop import SECOND_OUTPUT
 from meruit.gate.verdict import Passed
+from meruit.model.chat import Usage
 
 try:
     from pydantic_ai import ModelRetry, RunContext, StructuredDict, ToolOutput
     from pydantic_ai.exceptions import UserError
+    from pydantic_ai.messages import ModelResponse
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
         "this bridge is for pydantic-ai: pip install pydantic-ai-slim", name=missing.name
@@ -28,8 +31,9 @@ def gate_output(output_type: Any, *, tool_name: str = OUTPUT_TOOL, **settings: A
     """An `output_type` for an agent: its run ends when its output passes, with the final result.
 
     Settings are those of `Gate`, for example `max_attempts`, or `store` for a record. A rejection is the reply to the
-    model's call. `Agent.run` raises VerificationExhausted and CouldNotVerify. The retries of the agent are set for
-    you. For a streamed run use `run_stream_events` or `event_stream_handler`: `run_stream` cannot retry.
+    model's call; of several calls in one turn the first is judged. `Agent.run` raises VerificationExhausted,
+    CouldNotVerify and VerificationWaiting. The retries of the agent are set for you. For a streamed run use
+    `run_stream_events` or `event_stream_handler`: `run_stream` cannot retry.
     """
     gates = _RunGates(output_type, settings)
     spec = gates.sample.output.spec
@@ -79,14 +83,43 @@ def most_retries(limits: GateLimits) -> int:
 
 
 async def _submit(gate: Gate, context: RunContext[Any], candidate: Any) -> Any:
-    query = context.prompt if isinstance(context.prompt, str) else ""
-    agent_ctx = AgentContext(run_id=gate.run_id, agent=_agent_name(context), query=query, turn=context.run_step)
+    if not _is_first_output(context):
+        raise ModelRetry(SECOND_OUTPUT.format(context.tool_name))
+    agent_ctx = AgentContext(
+        run_id=gate.run_id, agent=_agent_name(context), query=_query(context), turn=context.run_step
+    )
     # Both are the same when a durable run is recovered.
     submission_id = f"{context.run_step}:{context.tool_call_id or 'text'}"
-    answer = await gate.submit(candidate, submission_id=submission_id, agent_ctx=agent_ctx)
+    try:
+        answer = await gate.submit(candidate, submission_id=submission_id, agent_ctx=agent_ctx, usage=_usage(context))
+    except SubmissionConflict:
+        # Some providers give two calls of one turn the same id.
+        raise ModelRetry(SECOND_OUTPUT.format(context.tool_name)) from None
     if isinstance(answer, Passed):
         return answer.result
     raise ModelRetry(answer.feedback)
+
+
+def _is_first_output(context: RunContext[Any]) -> bool:
+    """Whether no call before this one in the model's answer submits an output: only the first one is judged."""
+    last = context.messages[-1] if context.messages else None
+    if context.tool_call_id is None or not isinstance(last, ModelResponse):
+        return True
+    calls = [part.tool_call_id for part in last.tool_calls if part.tool_name == context.tool_name]
+    return context.tool_call_id not in calls[1:] or context.tool_call_id == calls[0]
+
+
+def _query(context: RunContext[Any]) -> str:
+    """The text of the prompt, which may also have images and files."""
+    prompt = context.prompt
+    if prompt is None or isinstance(prompt, str):
+        return prompt or ""
+    return "\n".join(part for part in prompt if isinstance(part, str))
+
+
+def _usage(context: RunContext[Any]) -> Usage:
+    used = context.usage
+    return Usage(used.input_tokens, used.output_tokens, used.cache_read_tokens, used.requests)
 
 
 def _agent_name(context: RunContext[Any]) -> str:
@@ -108,7 +141,12 @@ class _RunGates:
         # The usage object lives as long as its run; nothing else signals the end.
         key = (context.run_id, id(context.usage))
         if key not in self._open:
-            own = {"run_id": context.run_id, "agent": _agent_name(context), "deps": context.deps}
+            own = {
+                "run_id": context.run_id,
+                "agent": _agent_name(context),
+                "query": _query(context),
+                "deps": context.deps,
+            }
             self._open[key] = Gate(self._output_type, **own | self._settings)
             weakref.finalize(context.usage, self._open.pop, key, None).atexit = False
         return self._open[key]

@@ -84,6 +84,7 @@ class Gate:
             validate_count(system_error_limit, "system_error_limit"),
         )
         self.run_id = run_id or ("run" if store is None else store.surroundings.new_id("run"))
+        self.agent = agent
         self._context = AgentContext(run_id=self.run_id, agent=agent, query=query)
         self._turn = asyncio.Lock()
         self._sleep, self._wait_s = sleep, validate_seconds(wait_s, "wait_s") or 0.0
@@ -156,24 +157,35 @@ class Gate:
             await self._submitter.journal.answer(named, _encode_answer(value))
         async with self._turn:
             await self._load_state()
-            found = await self._submitter.journal.find_deferred_candidate(named)
-            if found is None:
-                raise AgentRunConflict(f"run {self.run_id} does not wait for {named!r}")
-            if not found.is_lossless:
-                raise AgentRunConflict(
-                    f"the record of run {self.run_id} does not show all of the candidate that waits (a secret, an "
-                    "excluded field); submit the same candidate again"
-                )
-            read = self.output.candidate(self.output.restore(msgspec.json.decode(found.candidate)))
-            return await self._submit(CandidateSubmission(found.submission_id, read, agent_ctx or self._context))
+            return await self._submit(await self._restore_deferred(named, agent_ctx or self._context))
+
+    async def _restore_deferred(self, key: str, context: AgentContext) -> CandidateSubmission:
+        """Rebuild the submission that waits, or waited, for that answer; raises AgentRunConflict."""
+        found = await self._submitter.journal.find_deferred_candidate(key)
+        if found is None:
+            raise AgentRunConflict(f"run {self.run_id} does not wait for {key!r}")
+        if not found.is_lossless:
+            raise AgentRunConflict(
+                f"the record of run {self.run_id} does not show all of the candidate that waits (a secret, an "
+                "excluded field); submit the same candidate again"
+            )
+        read = self.output.candidate(self.output.restore(msgspec.json.decode(found.candidate)))
+        return CandidateSubmission(found.submission_id, read, context)
 
     async def _submit(self, submission: CandidateSubmission) -> Passed | Rejected:
         prior = await self._find_prior_answer(submission)
         if prior is not None:
             return prior
         waiting = self.state.deferred
+        if waiting is not None and submission.id != waiting.submission_id:
+            # The host has lost the candidate that waits; its answer is due first.
+            await self._poll_answer(waiting)
+            await self._submit(await self._restore_deferred(waiting.key, submission.context))
+            return await self._submit(submission)
         if waiting is not None:
-            submission = submission._replace(answer=await self._find_answer(waiting, submission))
+            if _content_of(submission) != waiting.candidate_hash:
+                raise SubmissionConflict(submission.id)
+            submission = submission._replace(answer=await self._poll_answer(waiting))
         decision = await self._submitter.submit(submission)
         if not decision.result.replayed:
             return self._answer(decision)
@@ -209,14 +221,6 @@ class Gate:
         if state.ended is not None:
             raise self._exhaustion_error(state.ended, "the run is over")
         return None
-
-    async def _find_answer(self, waiting: OpenDeferral, submission: CandidateSubmission) -> bytes | None:
-        """Find the answer that the open submission waits for; raises for another submission, or where none came."""
-        if submission.id != waiting.submission_id:
-            raise self._waiting_error(waiting)
-        if _content_of(submission) != waiting.candidate_hash:
-            raise SubmissionConflict(submission.id)
-        return await self._poll_answer(waiting)
 
     async def _poll_answer(self, waiting: OpenDeferral) -> bytes:
         """Wait for the answer as long as the host allows; raises VerificationWaiting."""
