@@ -237,12 +237,12 @@ def _complete(result: Record, **fields: Any) -> None:
 
 def _weigh(results: Sequence[CriterionResult], *, success: bool) -> tuple[Fraction, Fraction, Fraction]:
     """The lowest and the highest possible score, and the share of the weight that was measured."""
-    counted = [one for one in results if one.status is not Status.EXCLUDED]
+    counted = [one for one in results if one.status != Status.EXCLUDED]
     total = sum((Fraction(str(one.weight)) for one in counted), Fraction(0))
     if not total:
         return Fraction(success), Fraction(success), Fraction(1)
     met = sum((Fraction(str(one.weight)) * Fraction(one.exact) for one in counted), Fraction(0))
-    open_ = sum((Fraction(str(one.weight)) for one in counted if one.status is Status.INDETERMINATE), Fraction(0))
+    open_ = sum((Fraction(str(one.weight)) for one in counted if one.status == Status.INDETERMINATE), Fraction(0))
     return met / total, (met + open_) / total, 1 - open_ / total
 
 

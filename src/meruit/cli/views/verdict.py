@@ -3,8 +3,8 @@
 from typing import Any
 
 from meruit.cli.terminal import escape_control_characters, format_cell, paint, print_table, say
-from meruit.model.kinds import ComparisonOperator, Scale
 from meruit.judge.explain import explain_difference
+from meruit.model.kinds import ComparisonOperator, Scale
 from meruit.model.numbers import exact, exact_decimal
 from meruit.model.verdict import CriterionResult, GovernanceStatus, Status, VerificationResult
 
