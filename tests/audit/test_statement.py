@@ -22,7 +22,7 @@ DIGEST, CRITERIA = "0123456789abcdef" * 4, "01" * 32
 
 def stated(result: Verdict = Verdict.PASS, **more: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {"passed": ["a"], "warned": [], "failed": [], "configuration": {"criteria": CRITERIA}}
-    return statement.test_result({"output": DIGEST}, result, **{**fields, **more})
+    return statement.test_result({"output": DIGEST}, result, **{"success": True, **fields, **more})
 
 
 def signed(payload: bytes, payload_type: str = statement.PAYLOAD_TYPE, key: SigningKey = KEY) -> dict[str, Any]:
@@ -46,6 +46,7 @@ def test_a_statement_has_the_fields_of_the_specification() -> None:
     made = statement.test_result(
         {"output": DIGEST, "input": CRITERIA},
         Verdict.PARTIAL,
+        success=True,
         passed=["word_count"],
         warned=("latency",),
         failed=["accuracy", "bleu"],
@@ -79,6 +80,12 @@ def test_only_a_pass_is_passed_and_only_a_failure_failed(verdict: Verdict) -> No
     assert stated(verdict)["predicate"]["result"] == expected
 
 
+@pytest.mark.parametrize("verdict", Verdict)
+def test_what_did_not_succeed_is_never_passed(verdict: Verdict) -> None:
+    expected = "FAILED" if verdict is Verdict.FAIL else "WARNED"
+    assert stated(verdict, success=False)["predicate"]["result"] == expected
+
+
 @pytest.mark.parametrize("annotations", [None, {}])
 def test_without_annotations_there_is_no_field_for_them(annotations: dict[str, Any] | None) -> None:
     assert stated(annotations=annotations)["subject"] == [{"name": "output", "digest": {"sha256": DIGEST}}]
@@ -86,7 +93,7 @@ def test_without_annotations_there_is_no_field_for_them(annotations: dict[str, A
 
 def test_a_statement_about_nothing_is_refused() -> None:
     with pytest.raises(StatementError, match="subject"):
-        statement.test_result({}, Verdict.PASS, passed=[], warned=[], failed=[], configuration={})
+        statement.test_result({}, Verdict.PASS, success=True, passed=[], warned=[], failed=[], configuration={})
 
 
 @pytest.mark.parametrize(
@@ -94,7 +101,9 @@ def test_a_statement_about_nothing_is_refused() -> None:
 )
 def test_what_is_no_digest_is_refused(digest: str) -> None:
     with pytest.raises(StatementError, match="'output'"):
-        statement.test_result({"output": digest}, Verdict.PASS, passed=[], warned=[], failed=[], configuration={})
+        statement.test_result(
+            {"output": digest}, Verdict.PASS, success=True, passed=[], warned=[], failed=[], configuration={}
+        )
     with pytest.raises(StatementError, match="'criteria'"):
         stated(configuration={"criteria": digest})
 

@@ -287,6 +287,7 @@ def statement_about(
     return test_result(
         entry | {f"work/{part}.json": sha256(work[part]).hexdigest() for part in PARTS if part in work},
         Verdict(latest.verdict),
+        success=latest.success,
         passed=ids[Status.MET],
         warned=[*ids[Status.INDETERMINATE], *ids[Status.EXCLUDED]],
         failed=ids[Status.NOT_MET],
