@@ -45,7 +45,7 @@ def test_the_default_file_sets_the_documented_values() -> None:
     assert (limits.timeout_ms, limits.memory_limit_mb, limits.allow_python_full) == (5000, 256, False)
     assert loaded.verification.governance_check
     assert loaded.verification.store_outcomes
-    assert loaded.verification.max_criteria_per_task == 10
+    assert loaded.verification.max_criteria_per_task == 100
     assert loaded.caching.extractor_results_ttl == 300
 
 
@@ -163,7 +163,7 @@ def test_without_any_file_the_documented_defaults_hold(tmp_path: Path, monkeypat
     loaded = Settings.load(environ={})
     assert loaded == Settings()
     assert {entry.class_name for entry in loaded.extractors.values()} == {*BUILT_IN, "CustomExtractor"}
-    assert loaded.verification.max_criteria_per_task == 10
+    assert loaded.verification.max_criteria_per_task == 100
 
 
 @pytest.mark.parametrize(("option", "environment"), [("gone.yaml", {}), (None, {PATH_VARIABLE: "gone.yaml"})])

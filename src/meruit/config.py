@@ -67,7 +67,8 @@ class VerificationSettings(_Section):
     """Whether governance rules check each result."""
     store_outcomes: bool = True
     """Whether verified outcomes are recorded; without a settings file, only `--record` does it."""
-    max_criteria_per_task: int = Field(default=10, gt=0)
+    max_criteria_per_task: int = Field(default=100, gt=0)
+    """The most criteria of one file or work; tasks of benchmarks have a limit of their own."""
     """The most criteria of one task; more are refused."""
 
 
