@@ -1,7 +1,7 @@
 """Reading evaluations: lists, cases with their evidence, summaries and comparisons."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Any
 
@@ -81,8 +81,10 @@ class Evaluations:
         limit: int | None = None,
     ) -> Iterator[CaseSummary]:
         """The cases that fit, in their order; streamed."""
-        with self._reading() as connection:
-            found = read.cases(connection, self._tenant, evaluation.id, wanted, after=after)
+        with (
+            self._reading() as connection,
+            closing(read.cases(connection, self._tenant, evaluation.id, wanted, after=after)) as found,
+        ):
             yield from found if limit is None else islice(found, limit)
 
     def details(

@@ -189,7 +189,7 @@ class UrlTarget:
             self._url = httpx.URL(url)
         except httpx.InvalidURL as problem:
             raise MeruitError(f"{url!r} is not a URL: {problem}") from None
-        if self._url.scheme not in ("http", "https"):
+        if self._url.scheme not in ("http", "https") or not self._url.host.strip("[]"):
             raise MeruitError(f"{url!r} is not a URL that begins with http:// or https://")
         self._template = None if body is None else _load_template(body)
         self._answer = answer

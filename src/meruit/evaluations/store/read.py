@@ -1,6 +1,7 @@
 """Reading evaluations: by name or id, their cases by filter, and one case with all that is kept of it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -106,7 +107,7 @@ def cases(
     *,
     after: int = 0,
     limit: int | None = None,
-) -> Iterator[CaseSummary]:
+) -> Generator[CaseSummary, None, None]:
     """The cases that fit, in their order, of those behind the position `after`; streamed."""
     table = tables.evaluation_cases
     query = (
@@ -116,11 +117,13 @@ def cases(
     )
     if limit is not None:
         query = query.limit(limit)
-    for row in connection.execution_options(yield_per=FETCH_ROWS).execute(query):
-        case = case_of(row)
-        # Tags are JSON in a blob: no index helps, and each case has few.
-        if all(case.tags.get(name) == value for name, value in wanted.tags):
-            yield case
+    # Closed also when the caller has seen enough: the cursor is the database's.
+    with closing(connection.execution_options(yield_per=FETCH_ROWS).execute(query)) as rows:
+        for row in rows:
+            case = case_of(row)
+            # Tags are JSON in a blob: no index helps, and each case has few.
+            if all(case.tags.get(name) == value for name, value in wanted.tags):
+                yield case
 
 
 def _fitting(wanted: CaseFilter) -> Iterator[ColumnElement[bool]]:

@@ -1,0 +1,160 @@
+"""`meruit eval`: from a file of outputs to a comparison."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import Run
+
+CRITERIA = {
+    "criteria": [
+        {"metric": "exact_match", "metric_type": "boolean", "comparison": "eq", "threshold": True},
+        {"metric": "word_count", "metric_type": "count", "comparison": "lte", "threshold": 3, "required": False},
+    ]
+}
+Write = Callable[[str, Any], str]
+
+
+@pytest.fixture
+def files(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Criteria, and the outputs of two models: the second is right twice as often."""
+    monkeypatch.delenv("MERUIT_DATA", raising=False)
+    monkeypatch.delenv("MERUIT_DATABASE_URL", raising=False)
+    write("criteria.json", CRITERIA)
+    for model, right in (("a", 3), ("b", 6)):
+        rows = [
+            {
+                "id": f"q{number}",
+                "prompt": "?",
+                "reference": "yes",
+                "output": "yes" if number % 10 < right else "no",
+                "tags": {"lang": "en" if number % 2 else "fr"},
+            }
+            for number in range(60)
+        ]
+        write(f"{model}.jsonl", "\n".join(map(json.dumps, rows)))
+
+
+def evaluated(run: Run, model: str, *options: str) -> Any:
+    ended = run("eval", "run", "criteria.json", f"{model}.jsonl", "--name", model, "--json", *options)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def test_a_file_becomes_an_evaluation(run: Run, files: None) -> None:
+    found = evaluated(run, "a", "--tag", "model=m-1")
+    assert found["evaluation"]["status"] == "finished"
+    assert found["evaluation"]["tags"] == {"model": "m-1"}
+    assert found["summary"]["overall"]["passed"] == 18
+    assert found["summary"]["tags"]["lang"]["fr"]["cases"] == 30
+    listed = json.loads(run("eval", "list", "--json").stdout)
+    assert [one["name"] for one in listed["evaluations"]] == ["a"]
+    assert listed["next"] is None
+
+
+def test_failing_cases_are_listed_by_combined_filters(run: Run, files: None) -> None:
+    evaluated(run, "a")
+    shown = json.loads(
+        run(
+            "eval", "show", "a", "--failing", "--tag", "lang=fr", "--criterion", "exact_match", "--limit", "2", "--json"
+        ).stdout
+    )
+    assert [one["summary"]["case_id"] for one in shown["cases"]] == ["q4", "q6"]
+    assert shown["cases"][0]["output"] == {"text": "no"}
+    after = run("eval", "show", "a", "--failing", "--tag", "lang=fr", "--after", str(shown["next"]), "--json")
+    assert json.loads(after.stdout)["cases"][0]["summary"]["case_id"] == "q8"
+    text = run("eval", "show", "a", "--failing").stdout
+    assert "q3" in text
+    assert run("eval", "show", "a", "--verdict", "inconclusive").stdout == ""
+
+
+def test_two_evaluations_are_compared_case_by_case(run: Run, files: None) -> None:
+    evaluated(run, "a")
+    evaluated(run, "b")
+    (compared,) = json.loads(run("eval", "compare", "a", "b", "--json").stdout)["comparisons"]
+    assert compared["overall"]["difference"] == pytest.approx(0.3)
+    assert (len(compared["fixed"]), compared["broken"]) == (18, [])
+    assert compared["overall"]["p"] < 0.001
+    text = run("eval", "compare", "a", "b").stdout
+    assert "+30.0" in text
+
+
+def test_the_exit_code_says_what_a_pipeline_asked(run: Run, files: None) -> None:
+    def code(name: str, model: str, *options: str) -> int:
+        return run("eval", "run", "criteria.json", f"{model}.jsonl", "--name", name, *options).returncode
+
+    assert code("one", "a") == 0
+    assert code("two", "b", "--fail-under", "0.5") == 0
+    assert code("three", "b", "--fail-under", "0.5", "--strict") == 1
+    assert code("four", "b", "--fail-under", "0.7") == 1
+    assert code("five", "b", "--baseline", "one") == 0
+    assert code("six", "a", "--baseline", "five") == 1
+    assert code("seven", "a", "--baseline", "five", "--max-drop", "31") == 0
+
+
+def test_nothing_judged_is_exit_code_3(run: Run, files: None, write: Write) -> None:
+    write("empty.jsonl", '{"id": "a", "reference": "yes"}')
+    assert run("eval", "run", "criteria.json", "empty.jsonl", "--name", "e").returncode == 3
+    write("none.jsonl", "")
+    assert run("eval", "run", "criteria.json", "none.jsonl", "--name", "n", "--json").returncode == 3
+
+
+def test_a_target_makes_the_outputs(run: Run, files: None, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    write("target_of_eval.py", "async def answer(given):\n    return 'yes'\n")
+    write("questions.jsonl", "\n".join(json.dumps({"id": n, "prompt": "?", "reference": "yes"}) for n in range(5)))
+    ended = run(
+        *("eval", "run", "criteria.json", "questions.jsonl", "--name", "t", "--target", "target_of_eval:answer"),
+        *("--repeat", "2", "--json"),
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["summary"]["pass_hat_k"] == {"1": 1.0, "2": 1.0}
+    text = run("eval", "show", "t").stdout
+    assert "pass^k" in text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--strict",),
+        ("--repeat", "2"),
+        ("--body", "{}"),
+        ("--target", "a:b", "--command", "c"),
+        ("--map", "nonsense"),
+        ("--tag", "nonsense"),
+        ("--baseline", "unknown"),
+        ("--format", "xls"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(run: Run, files: None, options: tuple[str, ...]) -> None:
+    ended = run("eval", "run", "criteria.json", "a.jsonl", "--name", "x", *options)
+    assert (ended.returncode, ended.stdout) == (2, "")
+
+
+def test_what_is_unknown_is_exit_code_2(run: Run, files: None) -> None:
+    evaluated(run, "a")
+    for arguments in (("show", "b"), ("show", "a", "--criterion", "exact"), ("compare", "a", "b")):
+        ended = run("eval", *arguments)
+        assert (ended.returncode, ended.stdout) == (2, "")
+    finished = run("eval", "run", "criteria.json", "a.jsonl", "--name", "a", "--json")
+    assert json.loads(finished.stderr)["error"]["code"] == "evaluation_conflict"
+
+
+def test_an_unfinished_run_goes_on(run: Run, files: None, write: Write) -> None:
+    rows = Path("a.jsonl").read_text().split("\n")
+    write("broken.jsonl", "\n".join([*rows[:5], rows[0]]))
+    refused = run("eval", "run", "criteria.json", "broken.jsonl", "--name", "x")
+    assert refused.returncode == 2
+    (listed,) = json.loads(run("eval", "list", "--json").stdout)["evaluations"]
+    assert (listed["name"], listed["status"]) == ("x", "running")
+
+
+def test_lists_are_printed_for_people(run: Run, files: None) -> None:
+    assert run("eval", "list", "--data", "nowhere").returncode == 2
+    evaluated(run, "a")
+    evaluated(run, "b", "--tag", "model=m")
+    text = run("eval", "list", "--limit", "1")
+    assert "model=m" in text.stdout
+    assert "--before" in text.stderr

@@ -1,0 +1,168 @@
+"""Cases from files: what is there is read, what is wrong is named with its row."""
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meruit.errors import DocumentError, MeruitError, UnreadableFile
+from meruit.evaluations.datafiles import MAX_LINE_BYTES, ColumnMap, open_data
+from meruit.model.evaluation import Case
+
+MAP = ColumnMap.parse("id=q,input.reference=answer,output.text=said,metadata.duration_ms=ms,tags.lang=lang")
+ROWS = [
+    {"q": "one", "answer": "yes", "said": "Yes, «sí»\n", "ms": 12, "lang": "en"},
+    {"q": "two", "answer": "是", "said": "不", "ms": 7, "lang": "zh"},
+]
+CASES = [
+    Case("one", {"reference": "yes"}, {"text": "Yes, «sí»\n"}, {"duration_ms": 12}, tags={"lang": "en"}),
+    Case("two", {"reference": "是"}, {"text": "不"}, {"duration_ms": 7}, tags={"lang": "zh"}),
+]
+
+
+def written(folder: Path, name: str, content: bytes | str) -> str:
+    file = folder / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(file)
+
+
+def read(path: str, columns: ColumnMap = MAP, format_name: str | None = None) -> list[Case]:
+    return [*open_data(path, format_name).cases(columns)]
+
+
+def test_every_format_gives_the_same_cases(tmp_path: Path) -> None:
+    lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS)
+    assert read(written(tmp_path, "a.jsonl", lines)) == CASES
+    assert read(written(tmp_path, "bom.jsonl", "\ufeff\n" + lines + "\n\n")) == CASES
+    assert read(written(tmp_path, "a.json", json.dumps(ROWS))) == CASES
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "a.parquet")
+    assert read(str(tmp_path / "a.parquet")) == CASES
+    # What CSV holds is text.
+    as_text = [
+        Case(c.id, c.input, c.output, {"duration_ms": str(c.metadata["duration_ms"])}, tags=c.tags) for c in CASES
+    ]
+    table = 'q,answer,said,ms,lang\none,yes,"Yes, «sí»\n",12,en\n\ntwo,是,不,7,zh\n'
+    assert read(written(tmp_path, "a.csv", "\ufeff" + table)) == as_text
+    assert read(written(tmp_path, "a.tsv", "q\tanswer\tsaid\tms\tlang\ntwo\t是\t不\t7\tzh")) == as_text[1:]
+
+
+def test_the_rows_and_the_digest_are_known_before(tmp_path: Path) -> None:
+    one, other = (written(tmp_path, name, '{"q": 1}\n{"q": 2}') for name in ("a.jsonl", "b.jsonl"))
+    assert open_data(one).rows == 2
+    assert open_data(one).digest == open_data(other).digest
+    assert open_data(written(tmp_path, "c.jsonl", '{"q": 1}\n')).digest != open_data(one).digest
+
+
+def test_standard_input_is_json_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"id": "a", "output": "x"}\n')))
+    assert read("-", ColumnMap()) == [Case("a", {}, {"text": "x"})]
+    monkeypatch.setattr(sys, "stdin", None)
+    assert read("-", ColumnMap()) == []
+
+
+def test_usual_names_need_no_mapping(tmp_path: Path) -> None:
+    rows = [
+        {"id": 7, "prompt": "2+2?", "completion": "4", "target": "4", "epoch": 2, "topic": "maths"},
+        {"input": {"a": 1}, "output": {"b": 2}, "metadata": {"c": 3}, "group": "g", "tags": {"t": 5}, "topic": "x"},
+        {"question": "why?"},
+    ]
+    assert read(written(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows))), ColumnMap()) == [
+        Case("7", {"prompt": "2+2?", "reference": "4", "topic": "maths"}, {"text": "4"}, repeat=2),
+        Case("2", {"a": 1}, {"b": 2}, {"c": 3, "topic": "x"}, "g", {"t": "5"}),
+        Case("3", {"prompt": "why?"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "where"),
+    [
+        ("a.jsonl", '\n{"q": ', "line 2"),
+        ("a.jsonl", '{"q": NaN}', "line 1"),
+        ("a.jsonl", '{"q": "a", "answer": "b"}', "row 1"),
+        ("a.jsonl", "[1]", "row 1"),
+        ("a.json", '{"q": 1}', ""),
+        ("a.csv", "q,answer,said,ms,lang\n1,2", "line 2"),
+        ("a.csv", "q,q\n1,2", "line 1"),
+        ("a.csv", 'q,answer\n"1', "line"),
+        ("a.csv", "q\n\xff".encode("latin-1"), "UTF-8"),
+        ("a.parquet", "not parquet", ""),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, name: str, content: bytes | str, where: str) -> None:
+    with pytest.raises(DocumentError) as refused:
+        read(written(tmp_path, name, content))
+    assert where in str(refused.value)
+
+
+def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableFile):
+        read(str(tmp_path / "none.jsonl"))
+    with pytest.raises(UnreadableFile):
+        read(str(tmp_path / "nul\0.jsonl"))
+    with pytest.raises(MeruitError):
+        read(str(tmp_path / "data.xyz"))
+    with pytest.raises(MeruitError):
+        read("-", format_name="jsnol")
+
+
+def test_a_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("meruit.evaluations.datafiles.MAX_LINE_BYTES", 10)
+    with pytest.raises(DocumentError):
+        read(written(tmp_path, "a.jsonl", '{"q": "0123456789"}'))
+    assert MAX_LINE_BYTES > 10
+
+
+@pytest.mark.parametrize(
+    "mapping", ["a", "=b", "output.text=", "x.y=z", "output..text=a", "tags=t", "id=a,id=b", "outptu.text=a"]
+)
+def test_a_mapping_that_cannot_be_meant_is_refused(mapping: str) -> None:
+    with pytest.raises(MeruitError):
+        ColumnMap.parse(mapping)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"id": ["a"]},
+        {"repeat": -1},
+        {"repeat": 1.5},
+        {"repeat": "x"},
+        {"cost": "free"},
+        {"cost": -1},
+        {"metadata": "no json"},
+        {"metadata": 5},
+        {"output": "a", "completion": "b"},
+        {"tags": {"a": {}}},
+    ],
+)
+def test_a_row_that_cannot_be_meant_is_refused(row: dict[str, Any]) -> None:
+    with pytest.raises(MeruitError):
+        ColumnMap().apply(row, "1") if "cost" not in row else ColumnMap.parse("cost=cost").apply(row, "1")
+
+
+def test_a_mapping_makes_objects_on_the_way() -> None:
+    columns = ColumnMap.parse("input=all, input.a.b=x, metadata.c=y, cost=price, claimed=v")
+    row = {"all": {"z": 0}, "x": 1, "y": None, "price": "0.25", "v": True}
+    assert columns.apply(row, "9") == Case(
+        "9", {"z": 0, "a": {"b": 1}}, metadata={"c": None}, claimed="true", cost_micros=250_000
+    )
+    with pytest.raises(MeruitError):
+        ColumnMap.parse("input.a=x,input.a.b=y").apply({"x": 1, "y": 2}, "1")
+
+
+@given(
+    st.dictionaries(st.text(max_size=4), st.none() | st.text(max_size=4) | st.integers() | st.booleans(), max_size=5)
+)
+def test_any_row_is_read_or_refused(row: dict[str, Any]) -> None:
+    try:
+        found = ColumnMap().apply(row, "1")
+    except MeruitError:
+        return
+    assert found.id

@@ -1,0 +1,57 @@
+"""The blob of a segment: whole, or refused; what was erased stays provable."""
+
+import zlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meruit.errors import StoreError
+from meruit.evaluations.segment import CaseContent, entries_of, pack, payload_of, unpack
+from meruit.log.segment import MAX_CASES, segment_root
+
+JSON = st.dictionaries(st.text(max_size=5), st.text(max_size=5) | st.integers() | st.none(), max_size=3)
+
+
+def content(case: str, work: dict[str, object] | None = None) -> CaseContent:
+    raw = msgspec.Raw(msgspec.json.encode({"text": "a\nb"} if work is None else work))
+    return CaseContent(
+        *(case, 0, f"out_{case}", 1, raw, raw, raw, msgspec.Raw(b'{"verdict":"pass"}'), "0f" * 64),
+        *("pass", True, "1"),
+    )
+
+
+@given(st.lists(JSON, min_size=1, max_size=10))
+def test_cases_read_back_as_they_were(works: list[dict[str, object]]) -> None:
+    cases = [content(str(number), work) for number, work in enumerate(works)]
+    found = unpack(pack(cases))
+    assert entries_of(found) == entries_of(cases)
+    assert [payload_of(one.input) for one in found] == works
+
+
+def test_an_erased_case_leaves_the_root_as_it_was() -> None:
+    cases = [content("a"), content("b")]
+    erased = unpack(pack([cases[0].erase(), cases[1]]))
+    assert segment_root(entries_of(erased)) == segment_root(entries_of(cases))
+    assert payload_of(erased[0].input) is None
+    assert erased[0].salts is None
+    assert erased[0].erase() == erased[0]
+
+
+def test_a_damaged_blob_is_refused() -> None:
+    blob = pack([content("a")])
+    for wrong in (b"", blob[:-3], blob[:5] + b"\0" + blob[6:], zlib.compress(b"{}"), zlib.compress(b"no json")):
+        with pytest.raises(StoreError):
+            unpack(wrong)
+
+
+def test_a_case_that_lacks_a_part_is_refused() -> None:
+    with pytest.raises(StoreError):
+        CaseContent("a", 0, "out_a", 1).entry()
+
+
+@pytest.mark.parametrize("count", [0, MAX_CASES + 1])
+def test_a_segment_has_one_to_512_cases(count: int) -> None:
+    with pytest.raises(ValueError, match=str(count)):
+        pack([content("a")] * count)

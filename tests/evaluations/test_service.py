@@ -1,0 +1,222 @@
+"""Evaluations are recorded whole, once, and go on after a death."""
+
+import msgspec
+import pytest
+from sqlalchemy import func, select
+from tests.evaluations.conftest import CRITERIA, TENANT
+
+from meruit.errors import AuthorError, EvaluationConflict, MeruitError, NotFound, UnknownName
+from meruit.evaluations.reader import CaseFilter, Evaluations
+from meruit.evaluations.run import EvaluationProgress, run_cases
+from meruit.evaluations.segment import entries_of, unpack
+from meruit.evaluations.service import Evaluator, SegmentBuffer
+from meruit.log.entries import SegmentEntry, read_entry
+from meruit.log.segment import MAX_CASES, case_proof, is_in_segment
+from meruit.model.evaluation import MAX_NAME, MAX_TAGS, Case, CaseError, EvaluationStatus
+from meruit.model.verdict import Verdict
+from meruit.store import tables
+from meruit.store.store import Store
+from meruit.verify.catalogue import CompiledCriteria
+
+
+def case(number: int, text: str | None = "yes", **more: object) -> Case:
+    output = None if text is None else {"text": text}
+    return msgspec.convert({"id": f"c{number}", "input": {"reference": "yes"}, "output": output, **more}, type=Case)
+
+
+def record(evaluator: Evaluator, criteria: CompiledCriteria, name: str, cases: list[Case]) -> None:
+    run_cases(evaluator, evaluator.start(name, criteria), criteria, cases)
+
+
+def test_an_evaluation_keeps_every_case_with_its_evidence(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria
+) -> None:
+    cases = [case(n, "yes" if n % 3 else "no", group=f"g{n % 2}", tags={"even": str(n % 2)}) for n in range(700)]
+    record(evaluator, criteria, "first", cases)
+    found = reader.find("first")
+    assert (found.status, found.cases, found.segments) == (EvaluationStatus.FINISHED, 700, 2)
+    assert reader.find(found.id) == found
+    details = [*reader.details(found)]
+    assert [one.summary.case_id for one in details] == [f"c{n}" for n in range(700)]
+    assert [one.output for one in details] == [one.output for one in cases]
+    assert {one.result.verdict for one in details if one.result} == {Verdict.PASS, Verdict.PARTIAL}
+    assert reader.summary(found).overall.passed == 466
+
+
+def test_each_case_is_proven_by_the_log(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria, records: Store
+) -> None:
+    record(evaluator, criteria, "first", [case(n) for n in range(20)])
+    segments, leaves = tables.evaluation_segments, tables.log_leaves
+    with records.database.reading() as connection:
+        (segment,) = connection.execute(select(segments)).all()
+        body = connection.execute(select(leaves.c.body).where(leaves.c.seq == segment.leaf)).scalar_one()
+        cases = entries_of(unpack(records.blobs.content(connection, TENANT, segment.address)))
+        criteria_leaf = connection.execute(select(tables.criteria.c.leaf)).scalar_one()
+    entry = read_entry(body)
+    assert isinstance(entry, SegmentEntry)
+    assert (entry.cases, entry.number, entry.criteria) == (20, 1, criteria.digest)
+    # The criteria were there before any case.
+    assert entry.criteria_index == criteria_leaf < segment.leaf
+    for place in (0, 7, 19):
+        assert is_in_segment(cases[place], place, 20, case_proof(place, cases), bytes.fromhex(entry.root))
+
+
+def test_one_segment_is_one_entry_and_one_event(
+    evaluator: Evaluator, criteria: CompiledCriteria, records: Store
+) -> None:
+    record(evaluator, criteria, "first", [case(n) for n in range(MAX_CASES)])
+    with records.database.reading() as connection:
+        count = {
+            name: connection.execute(select(func.count()).select_from(tables.metadata.tables[name])).scalar_one()
+            for name in ("evaluation_cases", "evaluation_segments", "blobs", "outcomes")
+        }
+        kinds = [*connection.execute(select(tables.events.c.type).order_by(tables.events.c.seq)).scalars()]
+    assert count == {"evaluation_cases": MAX_CASES, "evaluation_segments": 1, "blobs": 1, "outcomes": 0}
+    assert kinds == ["evaluation.started", "evaluation.segment_recorded", "evaluation.finished"]
+
+
+def test_a_run_goes_on_where_another_ended(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria
+) -> None:
+    cases = [case(n) for n in range(30)]
+    started = evaluator.start("first", criteria, tags={"model": "m"})
+    evaluator.record(started, [evaluator.judge(criteria, one) for one in cases[5:12]])
+    told: list[EvaluationProgress] = []
+    again = evaluator.start("first", criteria, tags={"model": "m"})
+    assert again.id == started.id
+    run_cases(evaluator, again, criteria, cases, report=told.append)
+    found = reader.find("first")
+    assert sorted(one.case_id for one in reader.cases(found)) == sorted(one.id for one in cases)
+    assert (told[-1].done, told[-1].judged) == (30, 23)
+
+
+def test_what_is_finished_does_not_change(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria
+) -> None:
+    record(evaluator, criteria, "first", [case(1)])
+    with pytest.raises(EvaluationConflict):
+        evaluator.start("first", criteria)
+    done = reader.find("first")
+    with pytest.raises(EvaluationConflict):
+        evaluator.record(done, [evaluator.judge(criteria, case(2))])
+    assert evaluator.finish(done) == done
+
+
+def test_an_unfinished_name_is_kept_for_the_same_evaluation(evaluator: Evaluator, criteria: CompiledCriteria) -> None:
+    evaluator.start("first", criteria, tags={"model": "m"}, dataset_digest="d")
+    other = evaluator.compile({"criteria": CRITERIA["criteria"][:1]})
+    for changed in ({"tags": {"model": "n"}}, {"dataset_digest": "e"}, {}):
+        with pytest.raises(EvaluationConflict):
+            evaluator.start("first", criteria, **{"tags": {"model": "m"}, **changed})  # type: ignore[arg-type]
+    with pytest.raises(EvaluationConflict):
+        evaluator.start("first", other, tags={"model": "m"}, dataset_digest="d")
+
+
+def test_a_case_is_recorded_once_whoever_records_it(evaluator: Evaluator, criteria: CompiledCriteria) -> None:
+    started = evaluator.start("first", criteria)
+    evaluator.record(started, [evaluator.judge(criteria, case(1))])
+    with pytest.raises(EvaluationConflict):
+        evaluator.record(started, [evaluator.judge(criteria, case(2)), evaluator.judge(criteria, case(1))])
+
+
+def test_two_cases_of_one_id_are_refused(evaluator: Evaluator, criteria: CompiledCriteria) -> None:
+    with pytest.raises(MeruitError):
+        record(evaluator, criteria, "first", [case(1), case(2), case(1)])
+
+
+def test_a_case_without_an_output_is_nobodys_failure(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria
+) -> None:
+    record(
+        evaluator,
+        criteria,
+        "first",
+        [case(1), case(2, None), case(3, None, error="target_timeout", error_message="too slow")],
+    )
+    found = reader.find("first")
+    summary = reader.summary(found)
+    assert (summary.overall.passed, summary.overall.failed, summary.overall.open) == (1, 0, 2)
+    assert summary.errors == {"target_timeout": 1}
+    (timed_out,) = reader.details(found, CaseFilter(error=True))
+    assert (timed_out.summary.verdict, timed_out.summary.error) == (Verdict.INCONCLUSIVE, CaseError.TARGET_TIMEOUT)
+    assert timed_out.error_message == "too slow"
+
+
+def test_filters_are_combined(evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria) -> None:
+    record(
+        evaluator,
+        criteria,
+        "first",
+        [
+            case(1, "no", tags={"lang": "en"}, group="g"),
+            case(2, "no", tags={"lang": "fr"}, group="g"),
+            case(3, "yes", tags={"lang": "en"}, claimed="fail"),
+            case(4, "a b c d", tags={"lang": "en"}),
+        ],
+    )
+    found = reader.find("first")
+
+    def ids(wanted: CaseFilter, **more: int) -> list[str]:
+        return [one.case_id for one in reader.cases(found, wanted, **more)]
+
+    english = (("lang", "en"),)
+    assert ids(CaseFilter(failing=True)) == ["c1", "c2", "c4"]
+    assert ids(CaseFilter(failing=True, tags=english)) == ["c1", "c4"]
+    assert ids(CaseFilter(failing=True, tags=english, group="g")) == ["c1"]
+    assert ids(CaseFilter(criterion=reader.criterion_position(found, "word_count"))) == ["c4"]
+    assert ids(CaseFilter(verdicts=(Verdict.PASS,))) == ["c3"]
+    assert ids(CaseFilter(disputed=True)) == ["c3"]
+    assert ids(CaseFilter(case_ids=("c2", "c9"))) == ["c2"]
+    assert ids(CaseFilter(error=False), after=2, limit=1) == ["c3"]
+    with pytest.raises(UnknownName):
+        reader.criterion_position(found, "words")
+
+
+def test_an_unknown_evaluation_names_the_nearest(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria
+) -> None:
+    evaluator.start("baseline", criteria)
+    with pytest.raises(NotFound) as missed:
+        reader.find("base-line")
+    assert "'baseline'" in str(missed.value)
+
+
+def test_evaluations_are_paged_newest_first(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria
+) -> None:
+    for name in "abc":
+        evaluator.start(name, criteria)
+    newest = reader.page(limit=2)
+    assert [one.name for one in newest] == ["c", "b"]
+    assert [one.name for one in reader.page(before=newest[-1].id)] == ["a"]
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\nb", "x" * (MAX_NAME + 1)])
+def test_a_name_that_cannot_be_shown_is_refused(evaluator: Evaluator, criteria: CompiledCriteria, name: str) -> None:
+    with pytest.raises(MeruitError):
+        evaluator.start(name, criteria)
+    with pytest.raises(MeruitError):
+        evaluator.judge(criteria, Case(id=name))
+    with pytest.raises(MeruitError):
+        evaluator.judge(criteria, Case(id="a", group=name))
+    with pytest.raises(MeruitError):
+        evaluator.judge(criteria, Case(id="a", tags={"t": name}))
+
+
+def test_a_case_that_cannot_be_kept_is_refused(evaluator: Evaluator, criteria: CompiledCriteria) -> None:
+    for wrong in (
+        Case(id="a", repeat=-1),
+        Case(id="a", tags={str(n): "v" for n in range(MAX_TAGS + 1)}),
+        Case(id="a", output={"text": "yes"}, metadata={"x": float("nan")}),
+    ):
+        with pytest.raises((MeruitError, AuthorError)):
+            evaluator.judge(criteria, wrong)
+
+
+def test_a_segment_is_full_by_cases_or_by_bytes(evaluator: Evaluator, criteria: CompiledCriteria) -> None:
+    buffer = SegmentBuffer()
+    large = Case(id="large", output={"text": "x" * 9_000_000})
+    assert buffer.add(evaluator.judge(criteria, case(1))) == []
+    assert [one.case.id for one in buffer.add(evaluator.judge(criteria, large))] == ["c1", "large"]
+    assert buffer.take() == []
