@@ -1,0 +1,3 @@
+#!/bin/sh
+# The name under which some projects know `meruit reconcile`; all options are passed on.
+exec meruit reconcile "$@"
