@@ -202,8 +202,12 @@ def open_market(
     *,
     settings: Settings | None = None,
     tenant: str = DEFAULT_TENANT,
+    by: str = "python",
 ) -> "Market":
-    """Work, contracts and money in a data folder or a Postgres database, made when new; a context manager."""
+    """Work, contracts and money in a data folder or a Postgres database, made when new; a context manager.
+
+    `by` names who acts: the records and the audit log say so of each operation.
+    """
     from meruit.contracts.client import Market
     from meruit.outcomes.service import Registrar
 
@@ -211,7 +215,7 @@ def open_market(
     store = open_records(data, database_url)
     try:
         registrar = Registrar(build_engine(chosen), store, max_criteria=chosen.verification.max_criteria_per_task)
-        return Market(build_marketplace(chosen, registrar), tenant=tenant)
+        return Market(build_marketplace(chosen, registrar), tenant=tenant, by=by)
     except BaseException:
         store.close()
         raise

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.contracts import lifecycle
-from meruit.contracts.lifecycle import ALLOWED, Operation, check
-from meruit.errors import WrongState
+from meruit.contracts.lifecycle import ALLOWED, Decision, Operation, check
+from meruit.errors import BadAmount, WrongState
 from meruit.model.contract import OPEN, Contract, ContractState, Escrow, Terms
 
 S = ContractState
@@ -50,6 +50,7 @@ IN: dict[S, Contract] = {
 """One contract in each state."""
 VOIDED = lifecycle.void(PENDING)
 MOVES: dict[Operation, Callable[[Contract], Contract]] = {
+    Operation.READ: lambda one: lifecycle.read_input(one, NOW),
     Operation.START: lambda one: lifecycle.start(one, NOW),
     Operation.COMPLETE: lambda one: lifecycle.complete(one, NOW, "o2", "mark2", "run"),
     Operation.SETTLE: lambda one: lifecycle.settle(one, NOW, one.version + 1, 1),
@@ -59,6 +60,7 @@ MOVES: dict[Operation, Callable[[Contract], Contract]] = {
 }
 """Those of the moves that look for themselves whether they may be made."""
 POSSIBLE = {
+    Operation.READ: {S.AWARDED, S.EXECUTING},
     Operation.START: {S.AWARDED},
     Operation.COMPLETE: {S.AWARDED, S.EXECUTING},
     Operation.SETTLE: {S.VERIFICATION_PENDING, S.VERIFIED, S.FAILED},
@@ -142,7 +144,7 @@ def test_each_operation_is_allowed_from_its_states_only(operation: Operation, st
 @pytest.mark.parametrize("operation", [*MOVES])
 def test_each_operation_leads_to_its_state_or_is_refused(operation: Operation, state: S) -> None:
     if state in POSSIBLE[operation]:
-        assert MOVES[operation](IN[state]).state is LEADS_TO[operation]
+        assert MOVES[operation](IN[state]).state is LEADS_TO.get(operation, state)
     else:
         assert refused(lambda: MOVES[operation](IN[state])) == "wrong_state"
 
@@ -308,3 +310,42 @@ def test_a_disputed_contract_is_not_settled_or_disputed_again() -> None:
     for move in (Operation.SETTLE, Operation.DISPUTE, Operation.COMPLETE, Operation.EXPIRE):
         assert refused(lambda move=move: MOVES[move](frozen)) == "wrong_state"  # type: ignore[misc]
     assert lifecycle.void(frozen).escrow is Escrow.RELEASED
+
+
+# What a dispute is settled on.
+
+
+def test_a_read_is_marked_once() -> None:
+    read = lifecycle.read_input(AWARDED, NOW)
+    assert read.input_read_at == NOW
+    assert lifecycle.read_input(read, NOW + INSTANT) is read
+
+
+@pytest.mark.parametrize(
+    ("state", "micros", "currency", "code"),
+    [
+        (S.SETTLED, 2, None, "above_paid"),
+        (S.SETTLED, 1, "EUR", "wrong_currency"),
+        (S.VERIFICATION_PENDING, AWARDED.hold_micros + 1, AWARDED.currency, "above_held"),
+    ],
+)
+def test_an_amount_stays_within_what_is_held_or_was_paid(
+    state: S, micros: int, currency: str | None, code: str
+) -> None:
+    contract = IN[state]
+    if state is S.SETTLED:
+        contract = msgspec.structs.replace(contract, total_micros=1)
+    with pytest.raises(BadAmount) as refused:
+        lifecycle.check_adjustment(contract, micros, currency)
+    assert (refused.value.code, refused.value.status) == (code, 422)
+    lifecycle.check_adjustment(contract, micros - 1, None)
+    lifecycle.check_adjustment(contract, 0, contract.currency)
+
+
+@pytest.mark.parametrize("decision", [*Decision])
+def test_only_an_adjustment_has_an_amount(decision: Decision) -> None:
+    adjusts = decision is Decision.ADJUST
+    lifecycle.check_amount_given(decision, given=adjusts)
+    with pytest.raises(BadAmount) as refused:
+        lifecycle.check_amount_given(decision, given=not adjusts)
+    assert refused.value.code == ("amount_missing" if adjusts else "amount_unexpected")

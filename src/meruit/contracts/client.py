@@ -55,7 +55,7 @@ class Market:
     def __init__(self, marketplace: Marketplace, *, tenant: str = DEFAULT_TENANT, by: str = "python") -> None:
         self.marketplace = marketplace
         self._store = marketplace.store
-        self._actor = Actor(Scope(tenant), by)
+        self._actor = Actor(Scope(tenant), _require_printable("by", by))
         self._request = ContractRequest(self._actor)
 
     def __enter__(self) -> Self:

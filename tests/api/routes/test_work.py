@@ -88,6 +88,7 @@ def test_an_agent_sees_of_its_work_what_it_needs(either: Deployment, tenant: str
         "cpc_rate": "0.05",
         "dispute_window_hours": 24,
         "deadline_hours": 168,
+        "latency_from": "input",
     }
     for hidden in ("fox", "rouge", "planted", "shop", "0.04", "0.02"):
         assert hidden not in reply.text

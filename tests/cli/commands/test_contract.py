@@ -1,5 +1,7 @@
 """`meruit contract`: from the award to the money, and back."""
 
+import csv
+import io
 import json
 import subprocess
 from collections.abc import Callable
@@ -192,6 +194,61 @@ def test_a_dispute_ends_one_of_three_ways(stall: Stall, decision: str, state: st
     assert (stall.show(contract)["state"], stall.balances()["agent:ada"]) == (state, agent)
 
 
+def test_a_dispute_is_settled_on_another_amount(stall: Stall) -> None:
+    contract = stall.settled()
+    stall.run("contract", "dispute", contract, "--reason", "thin", "--by", "Ann Lee")
+    resolve = ("contract", "resolve", contract, "--decision", "adjust", "--reason", "half", "--by", "Bo")
+    ended = stall.run(*resolve, "--amount", "0.050001", "--currency", "USD")
+    assert ended.returncode == 0
+    # Half-even: 0.15 of 50,001 millionths is 7,500.15.
+    assert stall.balances() == {
+        "agent:ada": "0.042501",
+        "consumer:buyer": "-0.050001",
+        "platform": "0.0075",
+        "escrow": "0",
+    }
+    assert stall.run(*resolve, "--amount", "0.050001").stdout == ended.stdout
+    shown = stall.show(contract)
+    assert (shown["state"], shown["settlement"]["total"], shown["settlement"]["number"]) == ("settled", "0.050001", 2)
+    assert [(line["rule"], line["part"]) for line in shown["settlement"]["lines"]] == [("adjust", "adjustment")]
+    assert shown["settlement"]["breakdown"]["adjustment"] == "0.050001"
+    people = {move["operation"]: move["by"] for move in shown["history"]}
+    assert (people["dispute"], people["resolve"]) == ("Ann Lee", "Bo")
+    assert error_of(stall.run, *resolve, "--amount", "0.05")["code"] == "wrong_state"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--amount", "0.090001"), "above_paid"),
+        (("--amount", "0.01", "--currency", "EUR"), "wrong_currency"),
+        (("--amount", "-1"), "usage"),
+        (("--amount", "nan"), "usage"),
+        (("--amount", "0.0000001"), "usage"),
+        (("--amount", ""), "usage"),
+        (("--currency", "USD"), "amount_missing"),
+        ((), "amount_missing"),
+    ],
+)
+def test_an_amount_that_cannot_be_settled_on_changes_nothing(stall: Stall, options: tuple[str, ...], code: str) -> None:
+    contract = stall.settled()
+    stall.run("contract", "dispute", contract, "--reason", "thin")
+    before = stall.show(contract)
+    resolve = ("contract", "resolve", contract, "--reason", "r", "--decision")
+    assert error_of(stall.run, *resolve, "adjust", *options)["code"] == code
+    assert error_of(stall.run, *resolve, "void", "--amount", "0.01")["code"] == "amount_unexpected"
+    assert stall.show(contract) == before
+
+
+def test_a_held_contract_is_settled_on_at_most_what_is_held(stall: Stall) -> None:
+    contract = stall.held()
+    stall.run("contract", "dispute", contract, "--reason", "it is mine")
+    resolve = ("contract", "resolve", contract, "--decision", "adjust", "--reason", "agreed", "--amount")
+    assert error_of(stall.run, *resolve, "0.090001")["code"] == "above_held"
+    assert stall.run(*resolve, "0.09").returncode == 0
+    assert (stall.show(contract)["state"], stall.balances()["agent:eve"]) == ("settled", "0.0765")
+
+
 def test_a_dispute_freezes_what_is_held(stall: Stall) -> None:
     contract = stall.held()
     assert stall.run("contract", "dispute", contract, "--reason", "not so").returncode == 0
@@ -247,7 +304,7 @@ def test_what_is_due_expires_and_goes_back(stall: Stall, clock: Clock) -> None:
 # What is shown.
 
 
-def test_contracts_are_listed_by_one_thing_at_a_time(stall: Stall) -> None:
+def test_contracts_are_listed_by_several_things_at_once(stall: Stall) -> None:
     first, second = stall.settled(), stall.held()
     rows = stall.run("contract", "list").stdout.splitlines()
     assert [row.split()[0] for row in rows[1:]] == [second, first]
@@ -265,8 +322,30 @@ def test_contracts_are_listed_by_one_thing_at_a_time(stall: Stall) -> None:
     page = json.loads(stall.run("contract", "list", "--limit", "1", "--json").stdout)
     assert listed("--before", str(page["next"])) == [first]
     assert "--before" in stall.run("contract", "list", "--limit", "1").stderr
-    error = error_of(stall.run, "contract", "list", "--agent-id", "ada", "--state", "settled")
-    assert (error["code"], "--agent-id" in error["message"]) == ("usage", True)
+    assert listed("--agent-id", "ada", "--state", "settled", "--since", "2020-01-01") == [first]
+    assert listed("--agent-id", "ada", "--state", "failed") == listed("--until", "2020-01-01") == []
+    assert listed("--provider-id", "acme") == listed("--domain", "law") == []
+    error = error_of(stall.run, "contract", "list", "--since", "2026-02-01", "--until", "2026-01-01")
+    assert (error["code"], "--until" in error["message"]) == ("usage", True)
+
+
+def test_a_list_of_contracts_is_written_as_csv_with_totals(stall: Stall, monkeypatch: pytest.MonkeyPatch) -> None:
+    paid = stall.settled({**WORK, "title": "=1+1"})
+    euro = stall.settled({**WORK, "terms": {"cpc_rate": 3, "currency": "EUR"}})
+    held = stall.held()
+    whole = stall.run("contract", "list", "--csv").stdout
+    monkeypatch.setattr("meruit.store.paging.MAX_PAGE", 1)
+    assert stall.run("contract", "list", "--csv").stdout == whole
+    *rows, euros, dollars = csv.DictReader(io.StringIO(whole, newline=""))
+    assert [row["contract_id"] for row in rows] == [held, euro, paid]
+    last = rows[-1]
+    assert (last["title"], last["gross"], last["fee"], last["net"]) == ("'=1+1", "0.09", "0.0135", "0.0765")
+    assert (rows[0]["held"], rows[0]["gross"], rows[0]["verdict"]) == ("0.09", "0", "pass")
+    assert (euros["record"], euros["currency"], euros["gross"]) == ("total", "EUR", "3.04")
+    assert (dollars["currency"], dollars["held"], dollars["gross"], dollars["net"]) == ("USD", "0.09", "0.09", "0.0765")
+    monkeypatch.undo()
+    limited = csv.DictReader(io.StringIO(stall.run("contract", "list", "--csv", "--limit", "1").stdout, newline=""))
+    assert [row["record"] for row in limited] == ["contract", "total"]
 
 
 def test_one_contract_is_shown_with_its_verdict_and_its_bill(stall: Stall) -> None:
@@ -319,7 +398,7 @@ def test_programs_get_the_contract_from_later_moves(stall: Stall) -> None:
         ("reverse", "--reason", "r"),
     ):
         ended = stall.run("contract", command[0], contract, *command[1:], "--json")
-        assert json.loads(ended.stdout) == {**stall.show(contract), "history": None}
+        assert json.loads(ended.stdout) == {**stall.show(contract), "history": None, "on_hold": None}
     made = json.loads(stall.run("contract", "award", stall.submit(), "--agent-id", "a", "--json").stdout)
     assert (made["state"], made["verification"], made["settlement"]) == ("awarded", None, None)
 

@@ -439,7 +439,8 @@ def show(*, contract_id: str, tenant: str, data: str | None, database_url: str |
     With --json also its terms.
     """
     from meruit.cli.shared.contracts import print_contract
-    from meruit.contracts.records import load_snapshot_in_full
+    from meruit.cli.views.contract import describe_latency_basis
+    from meruit.contracts.records import latency_basis_of, load_snapshot_in_full
     from meruit.model.access import Scope
 
     with open_records(data, database_url) as store, store.database.reading() as connection:
@@ -448,6 +449,7 @@ def show(*, contract_id: str, tenant: str, data: str | None, database_url: str |
         one = found.contract
         moments = {
             "awarded": one.awarded_at,
+            "input read": one.input_read_at,
             "started": one.started_at,
             "completed": one.completed_at,
             "settled": one.settled_at,
@@ -455,6 +457,7 @@ def show(*, contract_id: str, tenant: str, data: str | None, database_url: str |
         }
         labels = {"contract": one.id, "work": one.work_id, "agent": one.agent_id, "consumer": one.consumer_id}
         labels |= {name: at.isoformat(timespec="seconds") for name, at in moments.items() if at is not None}
+        labels["time from"] = describe_latency_basis(latency_basis_of(one))
         labels |= {"outcome": one.outcome_id} if one.outcome_id is not None else {}
         if (hold := found.on_hold) is not None:
             by = "" if hold.by is None else f" by {hold.by}"

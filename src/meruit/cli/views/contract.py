@@ -9,7 +9,7 @@ from meruit.model.numbers import in_units
 
 if TYPE_CHECKING:
     from meruit.contracts.records import ContractSnapshot
-    from meruit.model.contract import Contract
+    from meruit.model.contract import Contract, LatencyBasis
     from meruit.model.money import Bill, Line
 
 
@@ -55,6 +55,14 @@ def _describe_escrow(contract: "Contract") -> str:
             return f"{amount(contract.total_micros, contract.currency)} paid"
         case Escrow.RELEASED:
             return f"{held} returned to {contract.consumer_id}"
+
+
+LATENCY_EVENTS = {"award": "the award", "input_read": "the first read of the input", "start": "the agent's start"}
+
+
+def describe_latency_basis(basis: "LatencyBasis") -> str:
+    """From when the time of an agent that hands in its own output counts."""
+    return f"{LATENCY_EVENTS[basis.event]} ({basis.at.isoformat(timespec='milliseconds')})"
 
 
 def describe_money(contract: "Contract") -> str:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Select, select
 
+from meruit.contracts.bill import is_adjusted
 from meruit.contracts.hold_evidence import HoldView
 from meruit.contracts.latency import find_latency_basis, times_of
 from meruit.errors import NotFound
@@ -404,6 +405,7 @@ def to_settlement_view(bill: Bill, number: int, version: int) -> SettlementView:
     """The view of a bill."""
     base, bonus, penalty = map(in_units, (bill.base, bill.bonus, bill.penalty))
     tokens = {"tokens": in_units(bill.tokens)} if bill.usage else {}
+    adjustment = {"adjustment": in_units(bill.adjustment)} if is_adjusted(bill) else {}
     return SettlementView(
         number=number,
         version=version,
@@ -414,7 +416,7 @@ def to_settlement_view(bill: Bill, number: int, version: int) -> SettlementView:
         fee=in_units(bill.fee),
         payout=in_units(bill.payout),
         released=in_units(bill.released),
-        breakdown={"cpc": base, "cpa_bonus": bonus, "cpa_penalty": penalty, **tokens},
+        breakdown={"cpc": base, "cpa_bonus": bonus, "cpa_penalty": penalty, **tokens, **adjustment},
         lines=[
             LineView(line.rule, str(line.part), in_units(line.micros), line.reason, line.criterion_id)
             for line in bill.lines
