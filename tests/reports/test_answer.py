@@ -74,6 +74,13 @@ def test_the_cost_is_that_of_the_leader(ours: str | None, theirs: str, words: st
     assert re.search(words.replace("wren", "ant"), answer(runs("heron", 8, ours), runs("ant", 1, theirs)))
 
 
+def test_a_leader_that_is_not_counted_has_an_unknown_cost() -> None:
+    ours = [recorded("heron", f"t{task}", imported=True) for task in range(TASKS)]
+    found = build_report([*ours, *runs("wren", 1)])
+    assert "its cost is unknown" in found.answer
+    assert found.verified_by_file == TASKS
+
+
 def test_equal_costs_do_not_clearly_differ() -> None:
     dear = [recorded("wren", f"t{task}", success=False, cost=f"{1 + (task % 2) / 2}") for task in range(TASKS)]
     cheap = [recorded("heron", f"t{task}", cost=f"{1 + (task + 1) % 2 / 2}") for task in range(TASKS)]

@@ -47,7 +47,7 @@ def answer_question(
         return f"{_name(best.agent)} {_describe_result(best, measure)}{_describe_cost_alone(best, currency)}."
     others = [one.agent for one in agents if one is not best]
     leads = {one.other: one for one in _leads(best.agent, comparisons, measure, RunPopulation.FINISHED)}
-    return f"{_describe_lead(best, others, leads, measure)}; {_describe_cost(best.agent, others, comparisons)}."
+    return f"{_describe_lead(best, others, leads, measure)}; {_describe_cost(best, others, comparisons)}."
 
 
 def describe_basis(counts: PopulationCounts) -> str:
@@ -82,8 +82,10 @@ def _describe_lead(best: AgentSummary, others: Sequence[str], leads: dict[str, _
     return f"{start}, but its lead over {_list_names(close)} may be chance"
 
 
-def _describe_cost(best: str, others: Sequence[str], comparisons: Sequence[Comparison]) -> str:
-    ratios = [*_leads(best, comparisons, Measure.COST, RunPopulation.VERIFIED)]
+def _describe_cost(best: AgentSummary, others: Sequence[str], comparisons: Sequence[Comparison]) -> str:
+    if not best.verified:
+        return "its cost is unknown, because none of its runs is counted"
+    ratios = [*_leads(best.agent, comparisons, Measure.COST, RunPopulation.VERIFIED)]
     if not any(one.tested for one in ratios):
         return "its cost cannot be compared: too few tasks have a verified, known cost of every agent"
     dearer = [one for one in ratios if one.clear and one.estimate > 1]

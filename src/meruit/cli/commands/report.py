@@ -262,6 +262,8 @@ def _has_password(database_url: str) -> bool:
 def _print_comparison(found: "Report") -> None:
     from meruit.reports.compare import describe_left_out
 
+    say(found.answer)
+    say()
     rows = [_row(one) for one in found.comparisons]
     if rows:
         headings = ("measure", "runs", "tasks", "first", "second", "estimate", "95 % interval", "p", "p Holm", "MDE")
