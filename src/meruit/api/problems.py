@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Mapping
+from enum import Enum
 from http import HTTPStatus
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import quote
 
 from litestar import Request, Response
@@ -100,8 +101,18 @@ def _to_problem(request: Request[Any, Any, Any], entry: Mapping[str, Any]) -> Pr
     # For a missing body, the message of Litestar is only the name of the argument.
     if message == repr(key):
         return Problem("body" if key == "data" else key, "is required")
+    allowed = _allowed_values(request, str(entry.get("key", "")))
+    if allowed:
+        return Problem(key, f"must be one of {', '.join(allowed)}")
     message = field_problem(message).message
     return Problem(key, message if _SAFE_MESSAGE.fullmatch(message) else "is not valid")
+
+
+def _allowed_values(request: Request[Any, Any, Any], name: str) -> list[str]:
+    """The values of a parameter that has a fixed choice of them."""
+    found = request.route_handler.parsed_fn_signature.parameters.get(name)
+    kinds = () if found is None else (found.annotation, *get_args(found.annotation))
+    return [str(one.value) for kind in kinds if isinstance(kind, type) and issubclass(kind, Enum) for one in kind]
 
 
 def _wire_name(request: Request[Any, Any, Any], name: str) -> str:

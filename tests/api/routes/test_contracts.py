@@ -1,6 +1,8 @@
 """Contracts over HTTP: every move once, one answer to one request, and nothing moved by what is refused."""
 
 import asyncio
+import csv
+import io
 import json
 import threading
 from collections import Counter
@@ -141,7 +143,7 @@ def test_work_that_fails_is_paid_by_its_terms(either: Deployment, tenant: str, k
     sound(either, tenant)
 
 
-def test_contracts_are_listed_by_one_filter(either: Deployment, key: str, agent: str) -> None:
+def test_contracts_are_listed_by_several_filters(either: Deployment, key: str, agent: str) -> None:
     first, second = awarded(either, key), awarded(either, key, "other", consumer_id="bank")
     completed(either, key, first)
     work = either.ask("GET", f"/v1/contracts/{second}", key=key).json()["work_id"]
@@ -159,8 +161,33 @@ def test_contracts_are_listed_by_one_filter(either: Deployment, key: str, agent:
     assert told(either.ask("GET", "/v1/contracts", key=agent, params={"consumer_id": "shop"})) == (403, "forbidden")
     page = either.ask("GET", "/v1/contracts", key=key, params={"limit": 1}).json()
     assert ids(key, before=page["next"]) == [first]
-    for wrong in ({"state": "gone"}, {"work_id": "w"}, {"agent_id": "a", "state": "settled"}, {"before": 0}):
+    assert ids(key, agent_id="robot", state="settled", consumer_id="shop", since="2020-01-01T00:00:00Z") == [first]
+    assert ids(key, agent_id="robot", state="awarded") == ids(key, agent_id="robot", until="2020-01-01T00:00:00Z") == []
+    for wrong in ({"state": "gone"}, {"work_id": "w"}, {"before": 0}, {"since": "today"}):
         assert either.ask("GET", "/v1/contracts", key=key, params=wrong).status_code == 400
+    gone = either.ask("GET", "/v1/contracts", key=key, params={"state": "gone"}).json()
+    assert gone["errors"][0]["where"] == "state"
+    assert "awarded, executing" in gone["errors"][0]["message"]
+
+
+def test_contracts_and_holds_are_written_as_csv(either: Deployment, key: str, agent: str) -> None:
+    paid, held = awarded(either, key), contract_ready_for(either, key, "release")
+    completed(either, key, paid)
+
+    def rows(path: str, who: str = key, **params: str) -> list[dict[str, str]]:
+        reply = either.ask("GET", path, key=who, params=params, headers={"Accept": "text/csv"})
+        assert (reply.status_code, reply.headers["content-type"][:8]) == (200, "text/csv"), reply.text
+        return [*csv.DictReader(io.StringIO(reply.text, newline=""))]
+
+    *_, first, total = rows("/v1/contracts", state="settled")
+    assert (first["contract_id"], first["gross"], first["fee"], first["net"]) == (paid, "0.07", "0.0105", "0.0595")
+    assert (total["record"], total["currency"], total["net"]) == ("total", "EUR", "0.0595")
+    waiting = rows("/v1/holds", state="held", agent_id="robot")[0]
+    assert (waiting["contract_id"], waiting["state"], waiting["gross"]) == (held, "held", "0")
+    assert rows("/v1/holds", state="disputed") == []
+    own = rows("/v1/contracts", agent)
+    assert "consumer_id" not in own[0]
+    assert {row["contract_id"] for row in own} == {paid, held}
 
 
 def test_what_is_held_waits_in_a_queue_with_its_reason(either: Deployment, tenant: str, key: str) -> None:

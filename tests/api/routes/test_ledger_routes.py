@@ -1,5 +1,7 @@
 """The books over HTTP: balances that sum to zero, statements by account and period, and who sees which."""
 
+import csv
+import io
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,7 +23,13 @@ def statement(deployment: Deployment, key: str, **params: Any) -> Any:
     params = {name.removesuffix("_"): value for name, value in {"currency": "EUR", **params}.items()}
     reply = deployment.ask("GET", "/v1/ledger/statement", key=key, params=params)
     assert reply.status_code == 200, reply.text
-    return reply.json()
+    found = reply.json()
+    (only,) = found.pop("statements")
+    return {**found, **only}
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    return [*csv.DictReader(io.StringIO(text, newline=""))]
 
 
 def test_balances_of_a_currency_sum_to_zero(either: Deployment, key: str) -> None:
@@ -54,14 +62,69 @@ def test_a_statement_lists_every_movement(either: Deployment, key: str) -> None:
     assert statement(either, key, account=f"escrow:{contract}")["closing"] == "0.07"
     assert statement(either, key, account="platform")["closing"] == "0"
     assert statement(either, key, account="platform", currency="USD")["lines"] == []
-    assert statement(either, key, account="agent:nobody")["lines"] == []
+    reply = either.ask("GET", "/v1/ledger/statement", key=key, params={"account": "agent:robbot"})
+    assert (*told(reply), "'agent:robot'" in reply.text) == (404, "unknown_account", True)
+
+
+def test_a_statement_without_a_currency_has_all(either: Deployment, key: str) -> None:
+    completed(either, key, awarded(either, key))
+    completed(either, key, awarded(either, key, terms={"cpc_rate": "1.000001", "currency": "USD"}))
+    reply = either.ask("GET", "/v1/ledger/statement", key=key, params={"account": "agent:robot"}).json()
+    assert [one["currency"] for one in reply["statements"]] == ["EUR", "USD"]
+    (line,) = reply["statements"][0]["lines"]
+    assert (line["title"], line["counterparty"]) == ("Summarise", "consumer:shop")
+    assert (line["gross"], line["fee"], line["net"]) == ("0.07", "0.0105", "0.0595")
+
+
+def test_statements_balances_and_earnings_are_written_as_csv(either: Deployment, tenant: str, key: str) -> None:
+    completed(either, key, awarded(either, key))
+    agent = either.key(Role.AGENT, tenant)
+
+    def rows(path: str, who: str = key, **params: str) -> list[dict[str, str]]:
+        reply = either.ask("GET", f"/v1/ledger/{path}", key=who, params={**params, "format": "csv"})
+        assert (reply.status_code, reply.headers["content-type"][:8]) == (200, "text/csv"), reply.text
+        return rows_of(reply.text)
+
+    assert {row["account"]: row["balance"] for row in rows("balances")}["consumer:shop"] == "-0.07"
+    opening, line, total = rows("statement", account="agent:robot")
+    assert (opening["record"], line["counterparty"], total["net"]) == ("opening", "consumer:shop", "0.0595")
+    assert rows("statement", agent)[1]["counterparty"] == ""
+    day, total = rows("earnings")
+    assert (day["agent_id"], day["provider_id"], day["net"], total["gross"]) == ("robot", "robot", "0.0595", "0.07")
+
+
+def test_earnings_are_filtered_and_an_agent_sees_its_own(either: Deployment, tenant: str, key: str) -> None:
+    completed(either, key, awarded(either, key))
+    completed(either, key, awarded(either, key, "other"))
+
+    def agents(who: str, **params: str) -> list[str]:
+        reply = either.ask("GET", "/v1/ledger/earnings", key=who, params=params)
+        assert reply.status_code == 200, reply.text
+        return [one["agent_id"] for one in reply.json()["earnings"]]
+
+    assert agents(key) == ["other", "robot"]
+    assert agents(key, provider_id="robot", currency="EUR") == agents(key, agent_id="robot") == ["robot"]
+    assert agents(key, agent_id="robot", since="2099-01-01T00:00:00Z") == []
+    agent = either.key(Role.AGENT, tenant)
+    assert agents(agent) == agents(agent, agent_id="robot") == ["robot"]
+    reply = either.ask("GET", "/v1/ledger/earnings", key=agent, params={"agent_id": "other"})
+    assert told(reply) == (403, "forbidden")
+    assert told(either.ask("GET", "/v1/ledger/earnings", key=key, params={"currency": "eur"})) == (400, "invalid")
+
+
+def test_too_many_earnings_are_refused(deployment: Deployment, admin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    completed(deployment, admin, awarded(deployment, admin))
+    monkeypatch.setattr(ledger, "MAX_EARNINGS", 0)
+    assert told(deployment.ask("GET", "/v1/ledger/earnings", key=admin)) == (409, "too_many_rows")
 
 
 def test_an_agent_sees_its_own_account_alone(either: Deployment, tenant: str, key: str) -> None:
     agent, other = either.key(Role.AGENT, tenant), either.key(Role.AGENT, tenant, agent_id="other")
     completed(either, key, awarded(either, key))
     mine = statement(either, agent)
-    assert mine == statement(either, agent, account="agent:robot") == statement(either, key, account="agent:robot")
+    assert mine == statement(either, agent, account="agent:robot")
+    theirs = statement(either, key, account="agent:robot")
+    assert mine["lines"] == [{**line, "counterparty": None} for line in theirs["lines"]]
     assert (mine["account"], mine["closing"]) == ("agent:robot", "0.0595")
     assert statement(either, other)["lines"] == []
     for account in ("agent:robot", "agent:", "consumer:shop", "platform", "agent:other2"):
@@ -90,7 +153,6 @@ def test_a_statement_has_a_period(deploy: Deploy) -> None:
 @pytest.mark.parametrize(
     ("params", "field"),
     [
-        ({"account": "platform"}, "currency"),
         ({"account": "platform", "currency": "EURO"}, "currency"),
         ({"account": "platform", "currency": "XXQ"}, "currency"),
         ({"currency": "EUR"}, "account"),
