@@ -84,21 +84,34 @@ def test_criteria_are_looked_at_without_being_kept(either: Deployment, key: str)
     assert either.rows() == before
 
 
+UNSUPPORTED = (422, "unsupported_criteria")
+UNREADABLE = (400, "bad_criteria")
 UNSOUND: dict[str, Any] = {
-    "an unknown check": {"criteria": [{"assert": "http_statsu", "url": "x"}]},
-    "an expression that is none": {"criteria": [{**ROUGE, "metric": "x", "expr": "output..a"}]},
-    "code that is no Python": {
-        "criteria": [{**ROUGE, "metric": "odd"}],
-        "custom_metrics": [{"metrics": ["odd"], "code": "def metric(:"}],
-    },
+    "an unknown check": (UNSUPPORTED, {"criteria": [{"assert": "http_statsu", "url": "x"}]}),
+    "an expression that is none": (UNREADABLE, {"criteria": [{**ROUGE, "metric": "x", "expr": "output..a"}]}),
+    "code that is no Python": (
+        UNREADABLE,
+        {"criteria": [{**ROUGE, "metric": "odd"}], "custom_metrics": [{"metrics": ["odd"], "code": "def metric(:"}]},
+    ),
+    "code that imports when called": (
+        UNSUPPORTED,
+        {
+            "criteria": [{**ROUGE, "metric": "odd"}],
+            "custom_metrics": [
+                {"metrics": ["odd"], "code": "def metric(input, output, metadata):\n    import nowhere\n"}
+            ],
+        },
+    ),
 }
 
 
-@pytest.mark.parametrize("criteria", UNSOUND.values(), ids=UNSOUND)
-def test_criteria_that_do_not_run_are_not_registered(either: Deployment, key: str, criteria: Any) -> None:
+@pytest.mark.parametrize(("refusal", "criteria"), UNSOUND.values(), ids=UNSOUND)
+def test_criteria_that_do_not_run_are_not_registered(
+    either: Deployment, key: str, refusal: tuple[int, str], criteria: Any
+) -> None:
     before = either.rows()
     reply = either.ask("POST", "/v1/criteria", key=key, json={"name": "unsound", "criteria": criteria})
-    assert (reply.status_code, code_of(reply)) == (422, "unsupported_criteria"), reply.text
+    assert (reply.status_code, code_of(reply)) == refusal, reply.text
     (error,) = reply.json()["errors"]
     checked = either.ask("POST", "/v1/criteria/validate", key=key, json={"criteria": criteria}).json()
     assert (checked["valid"], checked["problems"]) == (False, [error])

@@ -93,6 +93,30 @@ def test_wrong_criteria_are_refused_in_the_words_of_the_specification(
     assert error["where"] in ("criteria[0].metric", "criteria[0].threshold")
 
 
+@pytest.mark.parametrize("path", ["/v1/verify", "/v1/verify/batch", "/v1/criteria"])
+def test_faults_of_params_expressions_and_code_are_refused_at_once(
+    deployment: Deployment, admin: str, path: str
+) -> None:
+    broken = {
+        "criteria": [
+            {**ROUGE, "expr": "size("},
+            {**ROUGE, "metric": "words"},
+            {**ROUGE, "metric": "matches_pattern", "params": {"patterns": ["a", "("]}},
+            {**ROUGE, "metric": "rogueL"},
+        ],
+        "custom_metrics": [{"metrics": ["words"], "code": "return len(output['text'])"}],
+    }
+    more = {"/v1/verify": WORK, "/v1/verify/batch": {"items": [WORK]}, "/v1/criteria": {"name": "wrong"}}
+    reply = deployment.ask("POST", path, key=admin, json={"criteria": {"success_criteria": broken}, **more[path]})
+    assert (reply.status_code, code_of(reply)) == (400, "bad_criteria")
+    assert {one["where"].removeprefix("success_criteria.") for one in reply.json()["errors"]} == {
+        "criteria[0].expr",
+        "custom_metrics[0].code",
+        "criteria[2].params.patterns[1]",
+        "criteria[3].metric",
+    }
+
+
 def test_the_criterias_own_code_runs(either: Deployment, key: str) -> None:
     one = {"metric": "words", "metric_type": "count", "comparison": "gte", "threshold": 3}
     body = {**WORK, "criteria": {"criteria": [one], "custom_metrics": [{"metrics": ["words"], "code": CODE}]}}

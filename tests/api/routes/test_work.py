@@ -168,7 +168,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "negative bonus": (criteria(bonus=-1), "bonus"),
     "a bonus of seven places": (criteria(bonus="0.0000001"), "at most 6 decimal places"),
     "no criteria in the list": ({"success_criteria": {"criteria": []}}, "success_criteria"),
-    "too many criteria": ({"success_criteria": {"criteria": [PAID] * 11}}, "11 criteria; at most 10"),
+    "too many criteria": ({"success_criteria": {"criteria": [PAID] * 101}}, "101 criteria; at most 100"),
     "negative rate": ({"terms": {"cpc_rate": -1}}, "terms.cpc_rate: expected a number of at least 0"),
     "negative rate in text": ({"terms": {"cpc_rate": "-0.01"}}, "terms.cpc_rate: expected a number of at least 0"),
     "seven places": ({"terms": {"cpc_rate": 0.1234567}}, "terms.cpc_rate: money has at most 6 decimal places"),
