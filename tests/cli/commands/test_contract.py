@@ -330,8 +330,8 @@ def test_contracts_are_listed_by_several_things_at_once(stall: Stall) -> None:
 
 
 def test_a_list_of_contracts_is_written_as_csv_with_totals(stall: Stall, monkeypatch: pytest.MonkeyPatch) -> None:
-    paid = stall.settled({**WORK, "title": "=1+1"})
-    euro = stall.settled({**WORK, "terms": {"cpc_rate": 3, "currency": "EUR"}})
+    work = {**WORK, "title": "=1+1"}
+    paid, euro = stall.settled(work), stall.settled({**work, "terms": {"cpc_rate": 3, "currency": "EUR"}})
     held = stall.held()
     whole = stall.run("contract", "list", "--csv").stdout
     monkeypatch.setattr("meruit.store.paging.MAX_PAGE", 1)
