@@ -334,8 +334,9 @@ def test_a_list_of_contracts_is_written_as_csv_with_totals(stall: Stall, monkeyp
     paid, euro = stall.settled(work), stall.settled({**work, "terms": {"cpc_rate": 3, "currency": "EUR"}})
     held = stall.held()
     whole = stall.run("contract", "list", "--csv").stdout
-    monkeypatch.setattr("meruit.store.paging.MAX_PAGE", 1)
-    assert stall.run("contract", "list", "--csv").stdout == whole
+    with monkeypatch.context() as small:
+        small.setattr("meruit.store.paging.MAX_PAGE", 1)
+        assert stall.run("contract", "list", "--csv").stdout == whole
     *rows, euros, dollars = csv.DictReader(io.StringIO(whole, newline=""))
     assert [row["contract_id"] for row in rows] == [held, euro, paid]
     last = rows[-1]
@@ -343,7 +344,6 @@ def test_a_list_of_contracts_is_written_as_csv_with_totals(stall: Stall, monkeyp
     assert (rows[0]["held"], rows[0]["gross"], rows[0]["verdict"]) == ("0.09", "0", "pass")
     assert (euros["record"], euros["currency"], euros["gross"]) == ("total", "EUR", "3.04")
     assert (dollars["currency"], dollars["held"], dollars["gross"], dollars["net"]) == ("USD", "0.09", "0.09", "0.0765")
-    monkeypatch.undo()
     limited = csv.DictReader(io.StringIO(stall.run("contract", "list", "--csv", "--limit", "1").stdout, newline=""))
     assert [row["record"] for row in limited] == ["contract", "total"]
 
