@@ -2,7 +2,8 @@
 
 Import what most programs need from here. Each name is loaded when it is first used, so that `import meruit` is cheap.
 Other public packages: `meruit.plugins`, `meruit.gate`, `meruit.bridges`, `meruit.usage`, `meruit.contracts`,
-`meruit.outcomes`, `meruit.audit`, `meruit.reports`, `meruit.judge`, `meruit.playground`, `meruit.testing`.
+`meruit.outcomes`, `meruit.evaluations`, `meruit.audit`, `meruit.reports`, `meruit.judge`, `meruit.playground`,
+`meruit.testing`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -9,5 +9,54 @@ Read in this order:
     summary.py      the numbers of one evaluation
     compare.py      two evaluations, paired case by case
     reader.py       Evaluations: find, list, cases, summaries, comparisons
+    from_python.py  all of it in one call from Python
     store/          tables and SQL
 """
+
+from typing import TYPE_CHECKING
+
+from meruit._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from meruit.evaluations.compare import Difference, EvaluationComparison
+    from meruit.evaluations.from_python import EvaluationResult, evaluate, evaluate_async
+    from meruit.evaluations.reader import CaseDetail, CaseFilter, Evaluations
+    from meruit.evaluations.run import EvaluationProgress, RunLimits
+    from meruit.evaluations.summary import EvaluationSummary, Rate
+    from meruit.evaluations.targets import CommandTarget, FunctionTarget, TargetOutput, UrlTarget
+    from meruit.model.evaluation import Case, CaseError, CaseSummary, EvaluationRecord
+
+__all__ = [
+    "Case",
+    "CaseDetail",
+    "CaseError",
+    "CaseFilter",
+    "CaseSummary",
+    "CommandTarget",
+    "Difference",
+    "EvaluationComparison",
+    "EvaluationProgress",
+    "EvaluationRecord",
+    "EvaluationResult",
+    "EvaluationSummary",
+    "Evaluations",
+    "FunctionTarget",
+    "Rate",
+    "RunLimits",
+    "TargetOutput",
+    "UrlTarget",
+    "evaluate",
+    "evaluate_async",
+]
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "evaluations.compare": ("Difference", "EvaluationComparison"),
+        "evaluations.from_python": ("EvaluationResult", "evaluate", "evaluate_async"),
+        "evaluations.reader": ("CaseDetail", "CaseFilter", "Evaluations"),
+        "evaluations.run": ("EvaluationProgress", "RunLimits"),
+        "evaluations.summary": ("EvaluationSummary", "Rate"),
+        "evaluations.targets": ("CommandTarget", "FunctionTarget", "TargetOutput", "UrlTarget"),
+        "model.evaluation": ("Case", "CaseError", "CaseSummary", "EvaluationRecord"),
+    },
+)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import orjson
 
@@ -35,6 +35,7 @@ class TargetOutput:
     cost_micros: int | None = None
 
 
+@runtime_checkable
 class Target(Protocol):
     """Makes the output of a case; raises TargetFailed where it cannot."""
 
@@ -189,7 +190,7 @@ class UrlTarget:
             self._url = httpx.URL(url)
         except httpx.InvalidURL as problem:
             raise MeruitError(f"{url!r} is not a URL: {problem}") from None
-        if self._url.scheme not in ("http", "https") or not self._url.host.strip("[]"):
+        if self._url.scheme not in ("http", "https") or not self._url.host:
             raise MeruitError(f"{url!r} is not a URL that begins with http:// or https://")
         self._template = None if body is None else _load_template(body)
         self._answer = answer
