@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from meruit._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from meruit.errors import AuthorError
     from meruit.model.contract import Terms
     from meruit.model.evidence import Cause, Checked, Fault, Measured, Missing, Provenance, Skipped
     from meruit.model.governance import Action, Dossier, Suspicion
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Action",
     "Ask",
+    "AuthorError",
     "Cause",
     "Checked",
     "Dossier",
@@ -62,6 +64,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "errors": ("AuthorError",),
         "model.contract": ("Terms",),
         "model.evidence": (
             "Cause",

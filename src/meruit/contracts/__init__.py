@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from meruit.contracts.earnings import EarningsReport
     from meruit.contracts.marketplace import Marketplace
     from meruit.contracts.trust import TrustScore, WorkEnd, compute_trust
+    from meruit.errors import BrokenCriteria
     from meruit.model.contract import Budget, Contract, ContractState, Execution, Terms, WorkSubmission
     from meruit.model.money import Bill, Cost, Line, PricePart
 
 __all__ = [
     "Bill",
+    "BrokenCriteria",
     "Budget",
     "Contract",
     "ContractState",
@@ -55,6 +57,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "contracts.bill": ("calculate_cost",),
+        "errors": ("BrokenCriteria",),
         "contracts.client": ("Market",),
         "contracts.earnings": ("EarningsReport",),
         "contracts.marketplace": ("Marketplace",),

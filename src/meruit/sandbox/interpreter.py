@@ -143,7 +143,8 @@ class Interpreter:
         if answer.startswith(REJECTED):
             raise SandboxError(Failure.RESULT_REJECTED, to_one_line(answer.removeprefix(REJECTED)))
         if answer.startswith(RAISED):
-            quick = time.monotonic() - start < QUICKLY_S
+            # Loading is always short: it runs no more than the code's top level.
+            quick = not context or time.monotonic() - start < QUICKLY_S
             where = self._line_of(given, timeout_ms) if quick and len(answer) <= MAX_RESULT_BYTES else ""
             raise _explain_error(to_one_line(answer.removeprefix(RAISED)), timeout_ms, where)
         return read_answer(answer.encode())

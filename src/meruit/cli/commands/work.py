@@ -94,6 +94,8 @@ def submit(  # noqa: PLR0913 - one an option
         try:
             ready = market.publish(actor, submission)
         except BrokenCriteria as refused:
+            if not as_json:
+                note("mend the criteria, or insist with --accept-finding CODE, which is recorded with the work")
             raise BrokenCriteria(name, locate_problems(content, name, refused.problems)) from None
         made = market.store.recorder.write(ready)
     if as_json:
