@@ -79,6 +79,11 @@ def test_a_run_that_is_not_verified_keeps_its_rule_when_imported() -> None:
     assert report.exclusions[0].by_code == {"incomplete": 1}
 
 
+def test_unknown_costs_are_counted_by_reason() -> None:
+    report = build_report([recorded("a", "t1", cost=None), recorded("a", "t2", cost="1")])
+    assert any("no_model 1" in one for one in report.notes)
+
+
 # Properties.
 
 

@@ -17,6 +17,7 @@ from meruit.model.prices import RunCosts
 from meruit.model.record import Record
 from meruit.model.usage import Assurance, Tokens, UsageCode, UsageStatus
 from meruit.reports.statistics import fisher, holm
+from meruit.usage.cost import quote_cost
 
 IMPORTED = "imported"
 """The rule that excludes a run which is verified by a file only."""
@@ -47,6 +48,8 @@ class ReportRow:
     assurance: Assurance
     tokens: Tokens | None
     ledger: RunCosts
+    cost_unknown: str
+    """Why there is no quoted cost; empty where there is one."""
     attempts: int
     withdrawn: int
     imported: bool
@@ -126,6 +129,9 @@ def to_report_row(record: UsageRecord, *, include_imported: bool = False) -> Rep
         assurance=verdict.assurance,
         tokens=verdict.tokens,
         ledger=record.ledger,
+        cost_unknown=""
+        if record.ledger.quoted is not None
+        else str(quote_cost(run, verdict, record.quotes).code or ""),
         attempts=record.attempts,
         withdrawn=verdict.withdrawn,
         imported=imported,

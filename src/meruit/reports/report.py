@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -423,6 +424,12 @@ def _import_notes(rows: Sequence[ReportRow], *, include_imported: bool) -> Itera
         )
 
 
+def _unknown_costs(rows: Sequence[ReportRow], money: CostBasis) -> list[tuple[str, int]]:
+    """Why runs have no quoted cost, counted; the other costs are what others say."""
+    reasons = [row.cost_unknown for row in rows if row.cost_unknown and money.kind is CostKind.QUOTED]
+    return sorted(Counter(reasons).items())
+
+
 def _trust_notes(on_trust: int, runs: int) -> Iterator[str]:
     if on_trust:
         yield (
@@ -455,7 +462,11 @@ def _notes(
     verified = [row for row in rows if row.is_verified]
     priceless = sum(row.cost(money.kind, money.currency) is None for row in verified)
     if priceless:
-        yield f"the {money.kind} cost of {priceless:,} of {len(verified):,} verified runs is unknown, not zero"
+        why = ", ".join(f"{code} {count:,}" for code, count in _unknown_costs(verified, money))
+        yield (
+            f"the {money.kind} cost of {priceless:,} of {len(verified):,} verified runs is unknown, not zero"
+            + (f" ({why})" if why else "")
+        )
     foreign = sum(
         row.ledger.currency != money.currency and getattr(row.ledger, money.kind) is not None for row in verified
     )

@@ -196,7 +196,7 @@ def _parts(before: Observation, observation: Observation) -> Iterator[tuple[str,
         for name in sorted({*left, *right}):
             one, other = left.get(name, Tokens()), right.get(name, Tokens())
             is_total = (one.input, one.output) == (other.input, other.output)
-            yield f"{what} {name}", *(_describe_part(each, is_total=is_total) for each in (one, other))
+            yield f"{what} {name}", _describe_part(one, is_total=is_total), _describe_part(other, is_total=is_total)
 
 
 def _describe_part(tokens: Tokens, *, is_total: bool) -> str:
