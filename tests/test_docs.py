@@ -50,7 +50,7 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 SERVED = "localhost:8484"
 """Where the pages' service is; a test has one of its own, on a free port."""
 VARYING = re.compile(
-    r"\b(brn|con|crn|evt|mk|out|own|pg|req|run|sub|trn|whk|wrk)_[0-9a-f]{12,34}(\.[A-Za-z0-9_-]{43})?"
+    r"\b(brn|con|crn|ev|evt|mk|out|own|pg|req|run|sub|trn|whk|wrk)_[0-9a-f]{12,34}(\.[A-Za-z0-9_-]{43})?"
     r"|\d{4}-\d\d-\d\d(T[\d:.]+Z| \d\d:\d\d:\d\d)"
 )
 

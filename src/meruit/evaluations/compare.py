@@ -150,9 +150,8 @@ def _difference(pairs: Sequence[tuple[float, float, str]]) -> Difference:
         groups.setdefault(group, []).append(after - before)
     if len(groups) == number:
         mean = mean_of([change for several in groups.values() for change in several])
-        return Difference(
-            *(number, number, first, second, mean.mean, mean.interval, mean.p, None, mean.mde, mean.why_not)
-        )
+        interval = None if mean.interval is None else _within_reach(mean.interval.low, mean.interval.high)
+        return Difference(number, number, first, second, mean.mean, interval, mean.p, None, mean.mde, mean.why_not)
     change = second - first
     if len(groups) < FEWEST_TASKS:
         why = f"{len(groups)} of the {FEWEST_TASKS} groups that an interval needs"
@@ -163,9 +162,14 @@ def _difference(pairs: Sequence[tuple[float, float, str]]) -> Difference:
         return Difference(number, len(groups), first, second, change, None, None, None, None, why)
     freedom = len(groups) - 1
     reach = t_quantile(freedom) * error
-    interval = ConfidenceInterval(change - reach, change + reach)
+    interval = _within_reach(change - reach, change + reach)
     p = t_p_value(change / error, freedom)
     return Difference(number, len(groups), first, second, change, interval, p, None, mde(error))
+
+
+def _within_reach(low: float, high: float) -> ConfidenceInterval:
+    """An interval of a difference of shares, which cannot be larger than one."""
+    return ConfidenceInterval(max(-1.0, low), min(1.0, high))
 
 
 def _adjust(found: Mapping[str, Difference]) -> dict[str, Difference]:
@@ -200,6 +204,6 @@ def _sentence(first: str, second: str, found: Difference) -> str:
     if found.detectable is None:
         return f"{said}; these are too few cases to tell a difference from chance ({found.why_not})."
     return (
-        f"{said}, but with so many cases a difference under {found.detectable * 100:.1f} points "
+        f"{said}, but with {found.cases} cases a difference under {found.detectable * 100:.1f} points "
         "cannot be told from chance."
     )
