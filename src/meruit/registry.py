@@ -1,5 +1,6 @@
 """Finds plugins: a file in the plugin's package, or an entry point of an installed package."""
 
+import difflib
 import importlib
 import inspect
 import pkgutil
@@ -13,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from pydantic import BaseModel
 
-from meruit.errors import AssertionFaults, AuthorError, MeruitError, PluginSignature, UnknownName, nearest
+from meruit.errors import (
+    AssertionFaults,
+    AuthorError,
+    MeruitError,
+    PluginSignature,
+    UnknownName,
+    nearest,
+    similar_names,
+    suggest,
+)
 from meruit.model.criterion import Assertion
 from meruit.model.environment import SourceKind
 from meruit.model.evidence import Checked, Measured, Missing, Provenance, Skipped, Value
@@ -27,6 +37,11 @@ if TYPE_CHECKING:
     # Loading these takes longer than everything else here, and only contracts need them.
     from meruit.model.contract import Terms
     from meruit.model.verdict import VerificationResult
+
+MEANT_AS_TYPE = 0.8
+"""How alike a metric's unknown name must be to the name of a type to mean metrics of that type."""
+MAX_OF_A_TYPE = 5
+"""A type with more metrics than this suggests none of them."""
 
 Finding = Value | Measured | Missing
 Measure = Callable[[Work], Finding]
@@ -230,8 +245,12 @@ class Registry(Generic[P]):
         """The plugin of that name, or an error that names the nearest."""
         plugin = self.find(name)
         if plugin is None:
-            raise UnknownName(f"no {self._noun} is named {name!r}{nearest(name, self._found)}{self._advice}")
+            raise UnknownName(f"no {self._noun} is named {name!r}{self.suggest(name, self._found)}{self._advice}")
         return plugin
+
+    def suggest(self, name: str, known: Iterable[str]) -> str:
+        """The end of a message that suggests which of the known names may be meant; empty where none is close."""
+        return nearest(name, known)
 
     def names(self) -> list[str]:
         """Every name, sorted."""
@@ -266,8 +285,31 @@ class Registry(Generic[P]):
             self._loaded = True
 
 
+class MetricNames(list[str]):
+    """The names of the metrics that an engine computes, and where the others are switched off."""
+
+    def __init__(self, names: Iterable[str], switched_off: Mapping[str, str] | None = None) -> None:
+        super().__init__(names)
+        self.switched_off = dict(switched_off or {})
+        """Why a metric is not computed, by its name: the setting that says so."""
+
+
 class MetricRegistry(Registry[Metric]):
     """The metrics, and the decorator that adds one."""
+
+    def suggest(self, name: str, known: Iterable[str]) -> str:
+        """Suggest metrics; for the name of a type, such as `rouge_score`, all metrics of that type."""
+        names = [*known]
+        of_kind: dict[str, list[str]] = {}
+        for metric in self:
+            if metric.name in names:
+                of_kind.setdefault(metric.kind, []).append(metric.name)
+        meant = similar_names(name, names)
+        kind = difflib.get_close_matches(name, of_kind, n=1, cutoff=MEANT_AS_TYPE)
+        alike = of_kind[kind[0]] if kind else meant
+        if len(alike) > MAX_OF_A_TYPE or (meant and {*meant} <= {*alike}):
+            alike = meant
+        return suggest(alike)
 
     def add(  # noqa: PLR0913 - each is a field of the metric
         self,
