@@ -298,3 +298,55 @@ def test_wrong_settings_are_refused_at_the_definition() -> None:
         gate_output(AgentOutput, run_id="r")
     with pytest.raises(AgentError, match="Tree"):
         gate_output(Tree)
+
+
+# Several outputs in one turn.
+
+
+def twice(first: int, second: int, ids: tuple[str, str] = ("one", "two")) -> FunctionModel:
+    """Submits two outputs in its first turn, and a good one after that."""
+
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        name = info.output_tools[0].name
+        said = [(first, ids[0]), (second, ids[1])] if not turns(messages) else [(3, "three")]
+        return ModelResponse(parts=[ToolCallPart(name, {"n": n}, call_id) for n, call_id in said])
+
+    return FunctionModel(answer)
+
+
+@pytest.mark.parametrize("strategy", ["early", "graceful", "exhaustive"])
+@pytest.mark.parametrize("ids", [("one", "two"), ("same", "same")])
+def test_only_the_first_output_of_a_turn_is_judged(strategy: Any, ids: tuple[str, str], store: Store) -> None:
+    asked: list[int] = []
+    agent = Agent(twice(1, 3, ids), output_type=gate_output(counting(asked), store=store), end_strategy=strategy)
+    result = ran(agent, run_id="r")
+    assert asked == [1, 3]
+    assert result.usage.requests == 2
+    replies = [
+        str(part.content)
+        for message in result.all_messages()
+        if isinstance(message, ModelRequest)
+        for part in message.parts
+        if isinstance(part, ToolReturnPart)
+    ]
+    assert any("Only the first agent_output call of a turn counts" in reply for reply in replies)
+    with store.database.reading() as connection:
+        run = agent_reading.find(connection, "default", "r")
+    assert (run.verification.attempts_used, len(run.verification.submission_ids)) == (1, 2)
+
+
+@pytest.mark.parametrize("strategy", ["early", "graceful", "exhaustive"])
+def test_a_first_output_that_passes_ends_the_run(strategy: Any) -> None:
+    asked: list[int] = []
+    agent = Agent(twice(3, 1), output_type=gate_output(counting(asked)), end_strategy=strategy)
+    assert (ran(agent).output, asked) == (3, [3])
+
+
+def test_ignored_outputs_use_up_neither_attempts_nor_retries() -> None:
+    def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        name, turn = info.output_tools[0].name, turns(messages)
+        said = [turn, *range(50, 90)]
+        return ModelResponse(parts=[ToolCallPart(name, {"n": n}, f"{turn}-{n}") for n in said])
+
+    agent = Agent(FunctionModel(answer), output_type=gate_output(AgentOutput, max_attempts=4))
+    assert ran(agent).output == FinalResult(n=3, attempt=4)

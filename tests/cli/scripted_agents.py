@@ -39,6 +39,28 @@ class Unjudged(BaseModel):
         raise ConnectionError("the oracle is away")
 
 
+class Doubted(BaseModel):
+    """An output whose verifier asks a person."""
+
+    n: int
+
+    def verify(self, answer: str | None = None) -> int | Deferred:
+        if answer is None:
+            return Deferred(f"is {self.n} right?")
+        if answer == "no":
+            raise VerificationRejected("A person says no.", code="refused")
+        return self.n
+
+
+class Hopeless(BaseModel):
+    """An output whose verifier asks somebody who does not answer."""
+
+    n: int
+
+    def verify(self, answer: str | None = None) -> int | Deferred:
+        return Deferred("is it right?", 0.01)
+
+
 class Endless:
     """A model that never answers."""
 
@@ -90,6 +112,8 @@ hasty = Agent("hasty", "Count.", ScriptedModel(THIRD_TIME), output_type=Number, 
 unlucky = Agent("unlucky", "", ScriptedModel([submits(n=1)]), output_type=Unjudged, system_error_limit=1)
 asker = Agent("asker", "", ScriptedModel([says("", calls("approval")), submits(n=3)]), [approval], Number)
 patient = Agent("patient", "", ScriptedModel([says("", calls("in_vain")), submits(n=3)]), [in_vain], Number)
+doubter = Agent("the doubter", "", ScriptedModel([submits(n=1), submits(n=2)]), output_type=Doubted)
+hopeless = Agent("hopeless", "", ScriptedModel([submits(n=1)]), output_type=Hopeless)
 endless = Agent("endless", "", Endless(), output_type=Number)
 interrupted = Agent("interrupted", "", Interrupted(), output_type=Number)
 clumsy = Agent("clumsy", "", ScriptedModel([submits(m=1), submits(m=2), submits(m=3)]), output_type=Number)
@@ -100,6 +124,7 @@ curious = Agent(
 plain = Agent("plain", "", ScriptedModel([says("two\nlines")]))
 pair = Team("pair", [WorkItem("first", writer, "{query}"), WorkItem("second", plain, "{results}", ("first",))])
 lost = Team("lost", [WorkItem("only", hasty, "{query}")])
-agents: list[AgentDefinition | Team] = [pair, lost, hasty, unlucky, asker, endless, curious]
+agents: list[AgentDefinition | Team] = [pair, lost, hasty, unlucky, asker, endless, curious, doubter]
+crew = [doubter, hopeless]
 by_name = {"writer": writer}
 nothing = ["writer"]

@@ -198,7 +198,7 @@ class AgentDefinition:
     ) -> None:
         if not name or len(name) > 200:
             raise AgentError(f"an agent's name has 1 to 200 characters, not {len(name)}")
-        if not _TOOL_NAME.fullmatch(str(output_tool)):
+        if not output_tool or not _TOOL_NAME.fullmatch(str(output_tool)):
             raise AgentError(
                 f"output_tool of agent {name!r} is {output_tool!r}; a tool's name has 1 to 64 letters, digits, _ and -"
             )

@@ -19,11 +19,14 @@ from meruit.gate.store.runs import (
     QueueRun,
     ResumeRun,
 )
+from meruit.gate.store.submissions import DEFERRED, DeferredCandidate
 
 __all__ = [
+    "DEFERRED",
     "MEMBERS",
     "WAIT",
     "CancelRun",
+    "DeferredCandidate",
     "LiveWorker",
     "QueueRun",
     "ResumeRun",

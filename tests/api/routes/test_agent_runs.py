@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 from tests.api.conftest import Deployment, code_of, new_tenant
-from tests.cli.scripted_agents import EVIDENCE, agents
+from tests.cli.scripted_agents import EVIDENCE, Doubted, agents
 
+from meruit.errors import VerificationWaiting
+from meruit.gate.gate import Gate
 from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.local import InlineEngine
 from meruit.gate.store import read as agent_reading
 from meruit.model.access import Role
+from meruit.model.chat import Usage
 from meruit.model.time import to_micros
 
 PAGE = 2
@@ -132,6 +135,35 @@ def test_a_run_waits_for_what_others_hand_in(desk: Desk) -> None:
     desk.work()
     assert desk.read(f"/{run_id}")["status"] == "completed"
     assert desk.ask("POST", f"/{run_id}/resume", json={"key": "9.0", "value": 1}).status_code == 409
+
+
+def test_a_verifier_waits_for_an_answer_over_http(desk: Desk) -> None:
+    run_id = desk.queue("the doubter")
+    desk.work()
+    waits = desk.read(f"/{run_id}")
+    assert (waits["status"], waits["waiting_for"], waits["note"]) == ("waiting", "verify:1:0", "is 1 right?")
+    assert (waits["attempts_used"], waits["submissions"]) == (0, [])
+    given = {"key": "verify:1:0", "value": "yes"}
+    for _ in range(2):
+        assert desk.ask("POST", f"/{run_id}/resume", json=given).status_code == 200
+    other = desk.ask("POST", f"/{run_id}/resume", json={**given, "value": "no"})
+    assert (other.status_code, code_of(other)) == (409, "wrong_state")
+    desk.work()
+    found = desk.read(f"/{run_id}")
+    assert (found["status"], found["result"], found["attempts_used"]) == ("completed", 1, 0)
+
+
+def test_a_run_in_a_hosts_own_loop_waits_for_an_answer_over_http(desk: Desk) -> None:
+    store = desk.deployment.store
+    gate = Gate(Doubted, store=store, tenant=desk.tenant, run_id="r", agent="bridged", query="count")
+    with pytest.raises(VerificationWaiting):
+        asyncio.run(gate.submit({"n": 1}, usage=Usage(7, 1, 0, 1)))
+    run = desk.read("/r")
+    assert (run["status"], run["waiting_for"], run["is_hosted"]) == ("waiting", "verify:1", True)
+    assert (run["request"]["query"], run["usage"]["input_tokens"]) == ("count", 7)
+    assert desk.ask("POST", "/r/resume", json={"value": "no"}).json()["status"] == "running"
+    assert desk.read("")["agents_without_worker"] == []
+    assert asyncio.run(gate.resume()).attempts_used == 1  # type: ignore[union-attr]
 
 
 def test_what_a_run_waits_for_needs_no_name(desk: Desk) -> None:

@@ -1,17 +1,25 @@
 """`meruit agent`: run, listed, shown, followed, cancelled and resumed."""
 
+import asyncio
 import json
 import re
+import shlex
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.cli.refusals import error_of
-from tests.cli.scripted_agents import EVIDENCE
+from tests.cli.scripted_agents import EVIDENCE, Doubted, Number
 
+from meruit import open_records
+from meruit.errors import VerificationWaiting
+from meruit.gate.gate import Gate
 from meruit.gate.runner.local import hold_worker_lock
+from meruit.gate.verdict import Passed
+from meruit.model.chat import Usage
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[[str, Any], str]
@@ -149,7 +157,7 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_made(run: Run, write
         ((place, "--query", "a", "--tenant", "No Tenant"), "'No Tenant'"),
         (
             (f"{HERE}:agents", "--query", "a"),
-            "(pair, lost, hasty, unlucky, asker, endless, curious)",
+            f"{HERE}:hasty, {HERE}:unlucky, ",
         ),
     ):
         ended = run("agent", "run", *arguments)
@@ -289,3 +297,106 @@ def test_an_unknown_run_is_not_found(run: Run, command: tuple[str, ...]) -> None
     run("db", "upgrade")
     error = error_of(run, "agent", command[0], "run_nothing", *command[1:])
     assert (error["code"], "'run_nothing'" in error["message"]) == ("not_found", True)
+
+
+# A verifier that waits
+
+
+def test_a_verifier_waits_for_an_answer_of_the_command_line(run: Run) -> None:
+    run_id = queued(run, "doubter")
+    work(run)
+    waits = shown(run, run_id)
+    assert (waits["status"], waits["waiting_for"], waits["note"]) == ("waiting", "verify:1:0", "is 1 right?")
+    assert waits["verification"]["attempts_used"] == 0
+    assert "verify waits: is 1 right?" in run("agent", "show", run_id).stdout
+    for _ in range(2):
+        assert run("agent", "resume", run_id, "no", "--key", "verify:1:0").returncode == 0
+    assert run("agent", "resume", run_id, "yes", "--key", "verify:1:0").returncode == 2
+    work(run)
+    assert shown(run, run_id)["verification"]["attempts_used"] == 1
+    assert run("agent", "resume", run_id, "yes").returncode == 0
+    work(run)
+    found = shown(run, run_id)
+    assert (found["status"], found["result"], found["verification"]["attempts_used"]) == ("completed", 2, 1)
+    printed = run("agent", "show", run_id).stdout
+    assert [line.strip() for line in printed.splitlines() if "given" in line] == ["← given: no", "← given: yes"]
+    kinds = [line.split()[1] for line in run("agent", "events", run_id).stdout.splitlines()]
+    assert (kinds.count("agent_run.waiting"), kinds.count("agent_run.resumed")) == (2, 2)
+
+
+def test_a_verifier_that_gets_no_answer_in_time_judges_nothing(run: Run) -> None:
+    ended = run("agent", "run", f"{HERE}:hopeless", "--query", "count")
+    assert ended.returncode == 3
+    (found,) = json.loads(run("agent", "list", "--json").stdout)["agent_runs"]
+    assert (found["ending"], found["verification"]["attempts_used"]) == ("system_error", 0)
+    assert "no answer came in time" in run("agent", "show", found["id"]).stdout
+
+
+# Names
+
+
+def test_every_name_that_is_suggested_works(run: Run) -> None:
+    refused = run("agent", "run", f"{HERE}:crew", "--query", "count")
+    assert refused.returncode == 2
+    names = shlex.split(refused.stderr.partition("name one of them: ")[2].replace(",", " "))
+    assert names == [f"{HERE}:the doubter", f"{HERE}:hopeless"]
+    for name in names:
+        assert run("agent", "run", name, "--query", "count", "--detach").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "suggested"),
+    [("the doubtr", "the doubter"), ("doubtr", "doubter"), ("writr", "writer"), ("nothin", None)],
+)
+def test_what_holds_no_agent_is_not_suggested(run: Run, wrong: str, suggested: str | None) -> None:
+    refused = run("agent", "run", f"{HERE}:{wrong}", "--query", "count")
+    found = re.search(r"did you mean '([^']*)'", refused.stderr)
+    assert (refused.returncode, None if found is None else found[1]) == (2, suggested)
+
+
+def test_two_agents_of_one_name_are_told_apart_by_variable(run: Run, write: Write) -> None:
+    write("lookalikes.py", "from meruit import Agent\none = Agent('twin')\ntwo = Agent('twin')\n")
+    assert run("agent", "run", "lookalikes.py:twin", "--query", "x", "--detach").returncode == 2
+    assert run("agent", "run", "lookalikes.py:two", "--query", "x", "--detach").returncode == 0
+
+
+def test_the_name_of_an_agent_may_have_a_colon(run: Run, write: Write) -> None:
+    write("colons.py", "from meruit import Agent\none = Agent('team:one')\n")
+    assert run("agent", "run", "colons.py:team:one", "--query", "x", "--detach").returncode == 0
+
+
+# Runs of a host's own loop
+
+
+def test_a_run_in_a_hosts_own_loop_is_shown_with_query_feedback_and_tokens(run: Run) -> None:
+    with closing(open_records("meruit-data")) as store:
+        gate = Gate(Number, store=store, run_id="r", agent="bridged", query="count to three")
+        asyncio.run(gate.submit({"n": 1}, submission_id="a", usage=Usage(70, 8, 0, 1)))
+        asyncio.run(gate.submit({"n": 2}, submission_id="b", usage=Usage(150, 16, 0, 2)))
+    printed = run("agent", "show", "r").stdout
+    facts = dict(line.split(maxsplit=1) for line in printed.splitlines()[:7])
+    assert (facts["asked"], facts["tokens"]) == ("count to three", "150 in, 16 out")
+    assert "worker" not in facts["status"]
+    assert [line.strip() for line in printed.splitlines() if "→" in line] == ['→ {"n":1}', '→ {"n":2}']
+    assert printed.count('<verification_rejected code="small"') == 2
+    listed = json.loads(run("agent", "list", "--json").stdout)
+    assert (listed["agents_without_worker"], listed["agent_runs"][0]["is_hosted"]) == ([], True)
+    assert "worker" not in run("agent", "list").stdout
+    with closing(open_records("meruit-data")) as store:
+        asyncio.run(Gate(Number, store=store, run_id="r").submit({"n": 3}, submission_id="c"))
+    done = shown(run, "r")
+    assert (done["status"], done["usage"]["input_tokens"], done["is_hosted"]) == ("completed", 150, False)
+
+
+def test_a_hosts_wait_is_shown_and_answered(run: Run) -> None:
+    with closing(open_records("meruit-data")) as store:
+        gate = Gate(Doubted, store=store, run_id="r")
+        with pytest.raises(VerificationWaiting):
+            asyncio.run(gate.submit({"n": 1}))
+    printed = run("agent", "show", "r").stdout
+    assert "is 1 right?" in printed
+    assert '→ {"n":1}' in printed
+    assert run("agent", "resume", "r", "yes").stdout.split() == ["r", "running"]
+    assert "given: yes" in run("agent", "show", "r").stdout
+    with closing(open_records("meruit-data")) as store:
+        assert asyncio.run(Gate(Doubted, store=store, run_id="r").resume()) == Passed(1, 1)

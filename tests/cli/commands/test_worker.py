@@ -52,12 +52,15 @@ def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> It
         (f"{HERE}:writer", ["writer"]),
         (f"{HERE}:pair", ["pair", "plain", "writer"]),
         (f"{HERE}:by_name", ["writer"]),
-        (f"{HERE}:agents", ["asker", "curious", "endless", "hasty", "lost", "pair", "plain", "unlucky", "writer"]),
+        (
+            f"{HERE}:agents",
+            ["asker", "curious", "endless", "hasty", "lost", "pair", "plain", "the doubter", "unlucky", "writer"],
+        ),
         (
             HERE,
             [
-                *("asker", "clumsy", "curious", "endless", "hasty", "interrupted", "lost", "pair", "patient", "plain"),
-                *("troubled", "unlucky", "writer"),
+                *("asker", "clumsy", "curious", "endless", "hasty", "hopeless", "interrupted", "lost"),
+                *("pair", "patient", "plain", "the doubter", "troubled", "unlucky", "writer"),
             ],
         ),
         (f"{FILE}:writer", ["writer"]),

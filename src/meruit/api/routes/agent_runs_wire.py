@@ -43,9 +43,9 @@ class AgentRunRequest(Body, frozen=True):
 class ResumeRequest(Body, frozen=True):
     """The value that a run waits for."""
 
-    # Any: the waiting tool defines the value.
+    # Any: the waiting tool or verifier defines the value.
     value: Any
-    """What the waiting tool returns to its model."""
+    """What the waiting tool returns to its model, or the answer for the waiting verifier."""
     key: Label | None = None
     """The `waiting_for` of the run (default: what it waits for now)."""
 
@@ -74,7 +74,7 @@ class AgentRunBrief(Record, frozen=True):
     waiting_for: str | None
     """Key of the value that it waits for; `members` when a team waits for its members."""
     note: str | None
-    """What the waiting tool says about that value."""
+    """What the waiting tool or verifier says about that value."""
 
 
 class MemberRun(Record, frozen=True):
@@ -107,6 +107,8 @@ class AgentRunDetail(AgentRunBrief, frozen=True, kw_only=True):
     """Members of a team run that were started."""
     has_worker: bool
     """Whether a running worker has the agent."""
+    is_hosted: bool
+    """Whether it is open in a host's own loop, which no worker drives."""
 
 
 class OwnAgentRun(AgentRunBrief, frozen=True, kw_only=True):
@@ -186,7 +188,7 @@ def public_fields(submission: GateSubmission) -> dict[str, Any]:
 def agents_lacking_worker(runs: Iterable[AgentRun], living: Iterable[LiveWorker]) -> list[str]:
     """Agents of unfinished runs that no running worker has."""
     known = {name for worker in living for name in worker.agents}
-    return sorted({run.agent for run in runs if run.status not in FINAL_STATES} - known)
+    return sorted({run.agent for run in runs if run.status not in FINAL_STATES and not run.is_hosted} - known)
 
 
 _BRIEF_FIELDS = (
@@ -202,7 +204,7 @@ _BRIEF_FIELDS = (
     "item",
     "turn",
 )
-_DETAIL_FIELDS = ("request", "created_by", "retries", "takeovers", "verification", "usage", "result", "error")
+_DETAIL_FIELDS = ("request", "created_by", "retries", "takeovers", "verification", "usage", "result", "error", "is_hosted")
 
 
 # Any: fields of a run by name.

@@ -110,11 +110,12 @@ def run(  # noqa: PLR0913 - one an option
     """
     # Imported here so that --help is quick.
     import asyncio
+    import shlex
 
     from meruit.app import open_store
     from meruit.cli.shared.agent_run import AgentRunWatch, drive_to_end, exit_code_of, print_end, run_to_json
     from meruit.cli.shared.contracts import command_line_actor
-    from meruit.cli.shared.load_agents import load_agents
+    from meruit.cli.shared.load_agents import load_agents, split_agents
     from meruit.config import location_of
     from meruit.errors import AgentError
     from meruit.gate.records import QueueRun
@@ -125,8 +126,9 @@ def run(  # noqa: PLR0913 - one an option
     request = RunRequest(_query(query, file), _payload(payload), max_attempts, max_seconds)
     found = load_agents(named)
     if len(found) != 1:
-        names = ", ".join(one.name for one in found)
-        raise AgentError(f"{named} holds {len(found)} agents ({names}); name one of them")
+        place, _ = split_agents(named)
+        names = ", ".join(shlex.quote(f"{place}:{one.name}") for one in found)
+        raise AgentError(f"{named} holds {len(found)} agents; name one of them: {names}")
     roster = AgentRoster(found)
     store = open_store(location_of(data, database_url), make=True)
     try:

@@ -11,14 +11,17 @@ from meruit.cli.shared.load_agents import stop_on_signals
 from meruit.cli.terminal import ExitCode, escape_control_characters, note, print_error, print_table, say
 from meruit.events import records as outbox
 from meruit.gate import records as agent_reading
+from meruit.gate.ask_verifier import VerifierReport
+from meruit.gate.journal import TIMED_OUT
 from meruit.gate.limits import MAX_ATTEMPTS
-from meruit.gate.records import MEMBERS, WAIT
+from meruit.gate.records import DEFERRED, MEMBERS, WAIT, DeferredCandidate
 from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, RunFailureReason, RunState
 from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.worker import run_worker
-from meruit.gate.state import VerificationEnding
+from meruit.gate.state import VERIFIER_WAIT, VerificationEnding
+from meruit.gate.submission import MAX_DEFERRALS
 from meruit.gate.team import signal_of
-from meruit.gate.verdict import Rejection
+from meruit.gate.verdict import Deferral, Rejection
 from meruit.model.chat import ModelAnswer, Usage
 from meruit.model.events import EventType, OutboxEvent
 from meruit.model.time import to_micros
@@ -71,6 +74,12 @@ class AgentRunWatch(NamedTuple):
         """The journal of the run."""
         with self.store.database.reading() as connection:
             return agent_reading.steps(connection, self.tenant, self.run_id)
+
+    # Any: the agent defines its candidates.
+    def candidate(self, submission_id: str) -> Any:
+        """A candidate as it was submitted."""
+        with self.store.database.reading() as connection:
+            return agent_reading.candidate(connection, self.tenant, self.run_id, submission_id)
 
     def message(self, run_id: str, submission_id: str) -> str:
         """Why a submission was rejected."""
@@ -152,7 +161,8 @@ def has_worker(store: Store, agent: str) -> bool:
 
 def agents_lacking_worker(store: Store, runs: Iterable[AgentRun]) -> list[str]:
     """Agents of unfinished runs that no worker serves."""
-    return sorted({run.agent for run in runs if run.status not in FINAL_STATES} - _agents_with_worker(store))
+    driven = {run.agent for run in runs if run.status not in FINAL_STATES and not run.is_hosted}
+    return sorted(driven - _agents_with_worker(store))
 
 
 def _agents_with_worker(store: Store) -> set[str]:
@@ -173,6 +183,8 @@ def describe_state(run: AgentRun, *, has_worker: bool) -> str:
         return run.ending
     if run.waiting_for is not None:
         return run.note or run.waiting_for
+    if run.is_hosted:
+        return "in its host's own loop"
     if run.status not in FINAL_STATES and not has_worker:
         return "no worker serves this agent"
     return run.error or ""
@@ -220,7 +232,7 @@ def _facts(watched: AgentRunWatch, run: AgentRun) -> dict[str, str | None]:
         "run": run.id,
         "agent": run.agent,
         "status": _status(watched, run),
-        "asked": run.request.query,
+        "asked": run.request.query or None,
         "queued": f"{_second(run.created_at)} by {run.created_by}",
         "ended": None if run.ended_at is None else _second(run.ended_at),
         "attempts": f"{attempts_of(run)} used",
@@ -247,6 +259,8 @@ def _describe_usage(usage: Usage) -> str:
 def _status(watched: AgentRunWatch, run: AgentRun) -> str:
     if run.ending:
         return f"{run.status}: {run.ending}"
+    if run.is_hosted and run.status is RunState.RUNNING:
+        return f"{run.status}, in its host's own loop"
     if run.status in FINAL_STATES or run.status is RunState.WAITING or has_worker(watched.store, run.agent):
         return str(run.status)
     return f"{run.status}; no worker serves {run.agent!r}: `meruit worker MODULE:AGENT` starts one"
@@ -269,6 +283,8 @@ def _error_line(run: AgentRun) -> str | None:
 
 def _print_turns(watched: AgentRunWatch) -> None:
     steps, submissions = watched.steps(), watched.submissions()
+    if not any(key.startswith(TURN) for key in steps):
+        _print_host_submissions(watched, steps, submissions)
     for number in sorted(int(key.removeprefix(TURN)) for key in steps if key.startswith(TURN)):
         say()
         say(f"turn {number}")
@@ -278,9 +294,50 @@ def _print_turns(watched: AgentRunWatch) -> None:
         for place, call in enumerate(answer.calls):
             say(f"  → {escape_control_characters(call.name)} {escape_control_characters(call.arguments)}")
             _print_reply(steps, f"{number}.{place}")
+        _print_waits(steps, number)
         for one in submissions:
             if one.turn == number:
                 _print_submission(one)
+
+
+def _print_host_submissions(watched: AgentRunWatch, steps: dict[str, bytes], submissions: list[GateSubmission]) -> None:
+    """Print what a host's own loop submitted; it records no answers of its model."""
+    for one in submissions:
+        say()
+        say(f"submission {one.number}" + (f", turn {one.turn}" if one.turn else ""))
+        _print_candidate(watched.candidate(one.submission_id))
+        _print_submission(one)
+    for key in sorted((key for key in steps if key.startswith(DEFERRED)), key=len):
+        asked = key.removeprefix(DEFERRED)
+        say()
+        say(f"waited for {asked}")
+        _print_candidate(msgspec.json.decode(DeferredCandidate.from_json(steps[key]).candidate))
+        _print_given(steps, asked)
+
+
+def _print_candidate(candidate: Any) -> None:
+    say(f"  → {escape_control_characters(msgspec.json.encode(candidate).decode())}")
+
+
+def _print_waits(steps: dict[str, bytes], turn: int) -> None:
+    """Print what the verifier asked for in a turn, and the answers."""
+    for again in range(MAX_DEFERRALS + 1):
+        recorded = steps.get(f"verify:{turn}:{again}")
+        if recorded is None:
+            return
+        said = VerifierReport.from_json(recorded).said
+        if isinstance(said, Deferral) and said.pause_s is None:
+            _print_reply_text(f"verify waits: {said.note}")
+            _print_given(steps, f"{VERIFIER_WAIT}{turn}:{again}")
+
+
+def _print_given(steps: dict[str, bytes], key: str) -> None:
+    given = steps.get(f"{WAIT}{key}")
+    if given == TIMED_OUT:
+        _print_reply_text("no answer came in time")
+    elif given is not None:
+        value = msgspec.json.decode(given)
+        _print_reply_text(f"given: {value if isinstance(value, str) else given.decode()}")
 
 
 def _print_reply(steps: dict[str, bytes], key: str) -> None:
@@ -288,10 +345,7 @@ def _print_reply(steps: dict[str, bytes], key: str) -> None:
     if f"tool:{key}" in steps:
         step = msgspec.json.decode(steps[f"tool:{key}"])
         _print_reply_text(f"waits: {step['reply']}" if step.get("waits") else step.get("reply", ""))
-    given = steps.get(f"{WAIT}{key}")
-    if given is not None:
-        value = msgspec.json.decode(given)
-        _print_reply_text(f"given: {value if isinstance(value, str) else given.decode()}")
+    _print_given(steps, key)
 
 
 def _print_reply_text(text: str) -> None:

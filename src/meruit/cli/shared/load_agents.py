@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import threading
@@ -24,6 +25,8 @@ from meruit.gate.team import Team
 from meruit.store.store import Store
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_NAMED = re.compile(r"(.*?\.py|[\w.]+)(?::(.*))?", re.DOTALL)
+"""A file or a module, and perhaps a name in it."""
 WANTED = "an Agent, a Team, or a list or dict of them"
 
 Agents = list[AgentDefinition | Team]
@@ -35,8 +38,11 @@ def load_roster(several: Iterable[str]) -> AgentRoster:
 
 
 def load_agents(named: str) -> Agents:
-    """Load the agents of `module:name`, `file.py:name` or a whole module; raises AgentError."""
-    place, _, name = named.rpartition(":") if ":" in named else (named, "", "")
+    """Load the agents of `module:name`, `file.py:name` or a whole module; raises AgentError.
+
+    The name is that of a variable of the module, or of an agent in it.
+    """
+    place, name = split_agents(named)
     if not place:
         raise AgentError(f"{named!r} does not name a module; write MODULE:NAME or FILE.py:NAME")
     module = _import_agents_module(place)
@@ -45,10 +51,38 @@ def load_agents(named: str) -> Agents:
         if not found:
             raise AgentError(f"{place} holds no agent; name {WANTED}, as {place}:NAME")
         return found
-    if not hasattr(module, name):
-        known = [known for known, one in vars(module).items() if isinstance(one, AgentDefinition | Team | list | dict)]
+    if hasattr(module, name):
+        return _agents_in(named, getattr(module, name))
+    variables = _agents_by_variable(module)
+    by_name = {id(one): one for several in variables.values() for one in several if one.name == name}
+    if len(by_name) > 1:
+        raise AgentError(f"{place} holds {len(by_name)} agents named {name!r}; rename one")
+    if not by_name:
+        known = dict.fromkeys([*variables, *(one.name for several in variables.values() for one in several)])
         raise AgentError(f"{place} has no {name!r}{nearest(name, known)}")
-    return _agents_in(named, getattr(module, name))
+    return [*by_name.values()]
+
+
+def split_agents(named: str) -> tuple[str, str]:
+    """Split MODULE:NAME; the name of an agent may have a colon too."""
+    if match := _NAMED.fullmatch(named):
+        return match[1], match[2] or ""
+    place, _, name = named.rpartition(":") if ":" in named else (named, "", "")
+    return place, name
+
+
+def _agents_by_variable(module: ModuleType) -> dict[str, Agents]:
+    """The agents of a module by the variable that holds them; other variables are left out."""
+    found: dict[str, Agents] = {}
+    for variable, thing in vars(module).items():
+        held: list[Any] = [thing]
+        if isinstance(thing, Mapping):
+            held = [*thing.values()]
+        elif isinstance(thing, list | tuple | set):
+            held = [*thing]
+        if held and all(isinstance(one, AgentDefinition | Team) for one in held):
+            found[variable] = held
+    return found
 
 
 # Any: the author's module may hold any value under that name.
