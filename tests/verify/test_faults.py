@@ -10,12 +10,13 @@ import pytest
 from meruit import CustomCode, MetricExtractor, Status, Tier, VerificationEngine
 from meruit.documents.authoring import parse_criteria, parse_work
 from meruit.errors import CriteriaError, DocumentError, MissingExtra, Problem
+from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Fault
 from meruit.sandbox import expression, interpreter
 from meruit.sandbox.contract import Failure, SandboxResult
 from meruit.sandbox.sandbox import Sandbox
 from meruit.verify import faults
-from meruit.verify.faults import examine_with
+from meruit.verify.faults import examine_with, refuse_faults
 from meruit.verify.load import load_criteria
 
 BASE = {"metric_type": "numeric", "comparison": "gte", "threshold": 1}
@@ -119,6 +120,14 @@ def test_criteria_without_faults_are_read() -> None:
     whole = with_code(CODE)
     whole["criteria"] += [WORDS, {**BASE, "expr": "size(output.text)"}, asked("contains_keywords")["criteria"][0]]
     assert read(whole) == []
+
+
+def test_criteria_that_a_program_built_are_examined_too() -> None:
+    built = SuccessCriteria.model_validate({"criteria": [{**BASE, "expr": "size("}, {**WORDS, "params": {"a": 1}}]})
+    with pytest.raises(CriteriaError) as refused:
+        refuse_faults(ENGINE.catalogue, built)
+    assert [one.where for one in refused.value.problems] == ["criteria[1].params.a", "criteria[0].expr"]
+    refuse_faults(ENGINE.catalogue, SuccessCriteria.model_validate({"criteria": [WORDS]}))
 
 
 # Params, patterns, schemas.

@@ -21,7 +21,7 @@ from meruit.model.task import Reveal, Task
 from meruit.model.verdict import AxisScore, Status, Verdict, VerificationResult
 from meruit.playground.load import load_benchmark
 from meruit.verify.engine import VerificationEngine
-from meruit.verify.faults import examine_with
+from meruit.verify.faults import examine_with, refuse_faults
 from meruit.verify.load import load_criteria
 
 Given = Mapping[str, Any] | Callable[[AgentContext], Mapping[str, Any]]
@@ -154,6 +154,7 @@ def _read_criteria(
     source: str | Path | SuccessCriteria | Mapping[str, Any], engine: VerificationEngine
 ) -> SuccessCriteria:
     if isinstance(source, SuccessCriteria):
+        refuse_faults(engine.catalogue, source)
         return source
     known, examine = engine.catalogue.names(), examine_with(engine.catalogue)
     if isinstance(source, Mapping):

@@ -12,12 +12,12 @@ from pydantic_core import ErrorDetails
 from meruit.documents.document import MAX_PROBLEMS, Document, parse, sort_and_limit_problems
 from meruit.documents.tree import DUPLICATE, Path, format_path
 from meruit.documents.validation_messages import ABOUT_A_KEY, describe_error, describe_value, short
-from meruit.errors import CriteriaError, DocumentError, MeruitError, Problem, nearest
+from meruit.errors import CriteriaError, DocumentError, MeruitError, Problem
 from meruit.model.contract import WorkSubmission
 from meruit.model.criterion import Assertion, CustomMetric, SuccessCriteria, SuccessCriterion
 from meruit.model.limits import MAX_CUSTOM_METRICS
 from meruit.model.task import Benchmark
-from meruit.registry import faults_of
+from meruit.registry import MetricNames, faults_of, metrics
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -113,14 +113,15 @@ def parse_criteria(
         problems += refused.problems
     if examine is not None:
         read = document.value[WRAPPER] if prefix else document.value
-        parts = _parts_of(criteria) if criteria is not None else _find_valid_parts(read, max_criteria)
+        parts = parts_of(criteria) if criteria is not None else _find_valid_parts(read, max_criteria)
         problems += _examine(document, prefix, parts, examine, content)
     if criteria is not None and not problems:
         return criteria
     raise CriteriaError(name, sort_and_limit_problems(problems))
 
 
-def _parts_of(criteria: SuccessCriteria) -> CriteriaParts:
+def parts_of(criteria: SuccessCriteria) -> CriteriaParts:
+    """All parts of valid criteria."""
     return CriteriaParts([*enumerate(criteria.criteria)], [*enumerate(criteria.custom_metrics)])
 
 
@@ -184,7 +185,7 @@ def parse_work(
         problems += refused.problems
     if examine is not None and isinstance(content, dict):
         criteria = None if work is None else work.success_criteria
-        parts = _parts_of(criteria) if criteria is not None else _find_valid_parts(content, max_criteria)
+        parts = parts_of(criteria) if criteria is not None else _find_valid_parts(content, max_criteria)
         problems += _examine(document, prefix, parts, examine, content)
     if work is not None and not problems:
         return work
@@ -301,6 +302,7 @@ def _find_raw_problems(
         yield place, f"{len(criteria):,} criteria; {limit}"
     if known_metrics is not None:
         known = dict.fromkeys([*known_metrics, *(name for _, name in declared)])
+        off = known_metrics.switched_off if isinstance(known_metrics, MetricNames) else {}
         unknown = (
             (number, criterion["metric"])
             for number, criterion in enumerate(criteria)
@@ -311,7 +313,10 @@ def _find_raw_problems(
             and criterion["metric"] not in known
         )
         for number, metric in islice(unknown, MAX_PROBLEMS + 1):
-            named = f"{short(metric)}{nearest(metric, known)}"
+            if metric in off:
+                yield (*place, number, "metric"), f"the metric {short(metric)} is switched off: {off[metric]}"
+                continue
+            named = f"{short(metric)}{metrics.suggest(metric, known)}"
             yield (*place, number, "metric"), f"Unknown metric: {named}; `meruit metrics` lists all"
 
 

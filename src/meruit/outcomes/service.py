@@ -33,7 +33,7 @@ from meruit.store.blobs import EvidencePart
 from meruit.store.store import Store
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine
-from meruit.verify.faults import examine_with
+from meruit.verify.faults import examine_with, refuse_faults
 from meruit.verify.lint.custom_code import CustomCodeProblem, try_out
 
 MAX_COMPILED, MAX_COMPILED_BYTES = 256, 16 * 1024 * 1024
@@ -92,6 +92,7 @@ class Registrar:
     def compile(self, written: Mapping[str, Any] | SuccessCriteria) -> CompiledCriteria:
         """Compile criteria as an author wrote them; raises CriteriaError with every problem."""
         if isinstance(written, SuccessCriteria):
+            refuse_faults(self.engine.catalogue, written)
             return self._compile(written, None)
         key = payload_digest(written)
         found = None if key is None else self._compiled.get(key)

@@ -6,12 +6,14 @@ Nothing is judged here. Expressions are compiled, and code is loaded in its sand
 import re
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
-from meruit.documents.authoring import CUSTOM, CriteriaFault, CriteriaParts, Examine
-from meruit.documents.tree import Path
-from meruit.errors import MissingExtra
-from meruit.model.criterion import CustomMetric, SuccessCriterion
+from meruit.documents.authoring import CUSTOM, CriteriaFault, CriteriaParts, Examine, parts_of
+from meruit.documents.document import MAX_PROBLEMS, sort_and_limit_problems
+from meruit.documents.tree import Path, format_path
+from meruit.errors import CriteriaError, MissingExtra, Problem
+from meruit.model.criterion import CustomMetric, SuccessCriteria, SuccessCriterion
 from meruit.model.kinds import YES_OR_NO, MetricType, Tier
 from meruit.model.text import escape_control_characters
 from meruit.registry import Ask
@@ -32,6 +34,14 @@ _PLACE = re.compile(r"^(\d+):\d+: ")
 def examine_with(catalogue: Catalogue) -> Examine:
     """The examination of criteria by the engine that has this catalogue."""
     return partial(find_faults, catalogue)
+
+
+def refuse_faults(catalogue: Catalogue, criteria: SuccessCriteria, name: str = "criteria") -> None:
+    """Raise CriteriaError with every fault of criteria that a program built, so that no file has their lines."""
+    found = find_faults(catalogue, parts_of(criteria))
+    problems = [Problem(format_path(fault.path), fault.message) for fault in islice(found, MAX_PROBLEMS + 1)]
+    if problems:
+        raise CriteriaError(name, sort_and_limit_problems(problems))
 
 
 def find_faults(catalogue: Catalogue, parts: CriteriaParts) -> Iterator[CriteriaFault]:
