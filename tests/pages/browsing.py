@@ -16,7 +16,7 @@ CHROMIUM = shutil.which("chromium")
 OFF_SCREEN = """
 () => [...document.querySelectorAll('main, main *')].filter(one => {
   const at = one.getBoundingClientRect();
-  if (!at.width || !at.height || one.closest('.sr, .skip')) return false;
+  if (!at.width || !at.height || one.closest('.sr')) return false;
   const cut = one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX !== 'visible';
   return at.right > innerWidth + 0.5 || at.left < -0.5 || cut;
 }).map(one => `${one.tagName} ${one.className.baseVal ?? one.className}: ${one.textContent.slice(0, 60)}`)
@@ -65,7 +65,7 @@ AUDIT = """
   };
   for (const one of all('body *')) {
     const text = [...one.childNodes].some(node => node.nodeType === 3 && node.data.trim());
-    if (!text || !shown(one) || one.closest('title, style, .skip')) continue;
+    if (!text || !shown(one) || one.closest('title, style')) continue;
     const style = getComputedStyle(one);
     const [a, b] = [light(parse(one.closest('svg') ? style.fill : style.color)), light(behind(one))];
     const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
