@@ -1,6 +1,6 @@
 """The composition root: settings in, a working engine out."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
@@ -66,13 +66,30 @@ def build_engine(
     covered = {kind.family for kind in BUILT_IN.values()}
     # A family added by a plugin needs no setting.
     added = {family: Family(family) for family in sorted({metric.family for metric in metrics} - covered)}
+    computed = {name for extractor in extractors.values() for name in extractor.supported_metrics()}
     return VerificationEngine(
         added | extractors,
         (governance or _build_rule_governance(settings)) if checks else None,
         cache_ttl_s=settings.caching.extractor_results_ttl,
         max_criteria_per_task=settings.verification.max_criteria_per_task,
         custom=custom_code(settings, allow_python_full=allow_python_full),
+        switched_off={name: why for name, why in _switched_off_metrics(settings) if name not in computed},
     )
+
+
+def _switched_off_metrics(settings: Settings) -> Iterator[tuple[str, str]]:
+    """The metrics of the built-in extractors, each with what the settings say where it is not computed."""
+    for kind, extractor in BUILT_IN.items():
+        entries = {key: one for key, one in settings.extractors.items() if one.class_name == kind}
+        off = [key for key, one in entries.items() if not one.enabled]
+        if not entries:
+            why = f"extractors in the settings has no {kind}"
+        elif len(off) == len(entries):
+            why = f"extractors.{off[0]}.enabled is false in the settings"
+        else:
+            on = next(key for key, one in entries.items() if one.enabled)
+            why = f"extractors.{on}.config in the settings leaves it out"
+        yield from ((name, why) for name in extractor().supported_metrics())
 
 
 def open_store(location: Location, *, make: bool = False) -> "Store":
@@ -185,14 +202,16 @@ async def build_reconciler(
                 source = open_source(account, client=client, environment=environ, clock=store.surroundings.clock)
             except MeruitError as problem:
                 raise ConfigError("configuration", [Problem(f"usage.accounts.{name}", str(problem))]) from None
-            said = usage_sources.get(account.provider).self_reported
+            kind = usage_sources.get(account.provider)
             key = credential_fingerprint(account, environ)
             same = next((one.name for one in accounts.values() if key and one.fingerprint == key), None)
             if same is not None:
                 # Under two names, one run's tokens could be claimed by another as well.
                 wrong = f"it has the key of {same!r}, and so is the same account; name it once"
                 raise ConfigError("configuration", [Problem(f"usage.accounts.{name}", wrong)])
-            accounts[name] = Account(name, account.provider, source, key, self_reported=said)
+            accounts[name] = Account(
+                name, account.provider, source, key, self_reported=kind.self_reported, is_file=kind.is_file
+            )
         yield Reconciler(store, accounts, policy=settings.usage.policy.policy)
 
 

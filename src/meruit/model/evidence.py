@@ -39,6 +39,8 @@ class Cause(StrEnum):
     """The work lacks what the metric needs."""
     UNKNOWN_METRIC = "unknown_metric"
     """No installed metric has that name."""
+    METRIC_DISABLED = "metric_disabled"
+    """The settings switch off what would compute it."""
     EXTRACTOR_ERROR = "extractor_error"
     """The metric's own code failed."""
     NOT_A_NUMBER = "not_a_number"

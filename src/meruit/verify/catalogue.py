@@ -14,7 +14,7 @@ from meruit.model.criterion import Assertion, SuccessCriteria, SuccessCriterion
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Missing, Provenance
 from meruit.model.kinds import CONTAINMENT
 from meruit.model.work import Work
-from meruit.registry import Ask, Metric, checks, metrics
+from meruit.registry import Ask, Metric, MetricNames, checks, metrics
 from meruit.verify.custom_code import CriteriaCode, CustomCode, Sandboxes, expr_owner, prepare_criteria_code
 
 ENGINE_VERSION = "1"
@@ -92,8 +92,15 @@ class CompiledCriteria(NamedTuple):
 class Catalogue:
     """Who computes which metric."""
 
-    def __init__(self, extractors: Mapping[str, MetricExtractor] | None, custom: CustomCode | None = None) -> None:
+    def __init__(
+        self,
+        extractors: Mapping[str, MetricExtractor] | None,
+        custom: CustomCode | None = None,
+        switched_off: Mapping[str, str] | None = None,
+    ) -> None:
         self.extractors = dict(extractors or {})
+        self.switched_off = dict(switched_off or {})
+        """Why a metric that exists is not computed, by its name."""
         self.sandboxes = Sandboxes(custom)
         self._ours: dict[str, Metric] = {}
         self._theirs: dict[str, str] = {}
@@ -118,13 +125,17 @@ class Catalogue:
             else:
                 self._theirs[metric] = name
 
-    def names(self) -> list[str]:
-        """Every metric that can be computed."""
-        return sorted([*self._ours, *self._theirs])
+    def names(self) -> MetricNames:
+        """Every metric that can be computed; it also knows which are switched off."""
+        return MetricNames(sorted([*self._ours, *self._theirs]), self.switched_off)
 
     def can_extract(self, metric: str) -> bool:
         """Whether this metric can be computed."""
         return metric in self._ours or metric in self._theirs
+
+    def owner_of(self, metric: str) -> str | None:
+        """The third-party extractor that computes a metric; None for our own and for an unknown one."""
+        return self._theirs.get(metric)
 
     def trait(self, metric: str) -> Trait:
         """What is known of a metric before it is measured."""
@@ -196,7 +207,10 @@ class Catalogue:
                 why = f"{name} is computed by the extractor {owner!r}, which takes no params"
                 return _slot_with_flaw(label, name, why)
             return Slot(label, name, None, owner=owner, version=version_of(self.extractors[owner]))
-        why = f"Metric not found: no extractor computes {name!r}{nearest(name, self.names())}"
+        if name in self.switched_off:
+            why = f"the metric {name!r} is switched off: {self.switched_off[name]}"
+            return Slot(label, name, None, flaw=Missing(why, Cause.METRIC_DISABLED, Fault.SYSTEM))
+        why = f"Metric not found: no extractor computes {name!r}{metrics.suggest(name, self.names())}"
         return _slot_with_flaw(label, name, why, Cause.UNKNOWN_METRIC)
 
     def _slot_of_custom(self, name: str, ask: Ask, label: str, own: CriteriaCode) -> Slot:

@@ -80,8 +80,9 @@ class VerificationEngine:
         timer: Callable[[], float] = time.monotonic,
         patience_s: float = DEFAULT_PATIENCE_S,
         custom: CustomCode | None = CustomCode(),  # noqa: B008 - a frozen value
+        switched_off: Mapping[str, str] | None = None,
     ) -> None:
-        self.catalogue = Catalogue(extractors, custom)
+        self.catalogue = Catalogue(extractors, custom, switched_off)
         self.governance = governance
         self._max_criteria = max_criteria_per_task
         self._clock = clock

@@ -1,31 +1,96 @@
 """`meruit metrics`: the metrics that criteria can name."""
 
+from typing import TYPE_CHECKING, Any, NamedTuple
+
 import click
 
-from meruit.cli.terminal import ExitCode, json_option, print_json, print_table, say
+from meruit.cli.terminal import ExitCode, config_option, json_option, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from meruit.verify.catalogue import Catalogue
+
+
+class MetricRow(NamedTuple):
+    """A metric as it is listed."""
+
+    name: str
+    family: str
+    """Its family, or the extractor of the settings that computes it."""
+    kind: str | None
+    """None where an extractor of your own computes it: the criterion says what it is."""
+    summary: str
+    params: dict[str, str]
+    provenance: str
+    version: str
+    enabled: bool
+    disabled_by: str | None
+    """The setting that switches it off."""
 
 
 @click.command()
 @click.argument("name", required=False)
+@config_option
 @json_option
-def metrics(*, name: str | None, as_json: bool) -> int:
-    """List the metrics, or explain one with its parameters."""
+def metrics(*, name: str | None, config: str | None, as_json: bool) -> int:
+    """List the metrics, or explain one with its parameters.
+
+    Those of your own extractors are among them. The state says what the settings switch off.
+    """
     # Imported here so that --help is quick.
     import msgspec
 
+    from meruit.app import build_engine
+    from meruit.config import Settings
     from meruit.registry import metrics as registry
 
-    chosen = [registry.get(name)] if name is not None else list(registry)
+    rows = _list_metrics(build_engine(Settings.load(config), governed=False).catalogue)
+    if name is not None and name not in rows:
+        # Raises, with the nearest name.
+        registry.get(name)
+    chosen = [*rows.values()] if name is None else [rows[name]]
     if as_json:
-        fields = ("name", "family", "kind", "summary", "params", "provenance", "version")
-        rows = [{field: getattr(metric, field) for field in fields} for metric in chosen]
-        print_json(msgspec.json.encode(rows if name is None else rows[0]))
+        found: list[dict[str, Any]] = [row._asdict() for row in chosen]
+        print_json(msgspec.json.encode(found if name is None else found[0]))
     elif name is not None:
-        metric = chosen[0]
-        say(f"{metric.name} ({metric.kind}, {metric.provenance}): {metric.summary}")
-        for param, meaning in metric.params.items():
-            say(f"  params.{param}: {meaning}")
+        _explain(chosen[0])
     else:
-        rows_shown = [(metric.name, str(metric.kind), str(metric.provenance), metric.summary) for metric in chosen]
-        print_table(("metric", "type", "provenance", "what it is"), rows_shown)
+        headings = ("metric", "type", "provenance", "state", "what it is")
+        shown = [(row.name, row.kind or "–", row.provenance, _state(row), row.summary) for row in chosen]
+        print_table(headings, shown)
+        for why in dict.fromkeys(row.disabled_by for row in chosen if row.disabled_by is not None):
+            say(f"off: {why}")
     return ExitCode.PASSED
+
+
+def _list_metrics(catalogue: "Catalogue") -> dict[str, MetricRow]:
+    """Every metric by name: the installed ones, and those of the settings' own extractors."""
+    from meruit.registry import metrics as registry
+
+    rows = {
+        metric.name: MetricRow(
+            *(metric.name, metric.family, str(metric.kind), metric.summary, dict(metric.params)),
+            *(str(metric.provenance), metric.version, metric.name not in catalogue.switched_off),
+            disabled_by=catalogue.switched_off.get(metric.name),
+        )
+        for metric in registry
+    }
+    for name in catalogue.names():
+        owner = catalogue.owner_of(name)
+        if owner is not None:
+            extractor = catalogue.extractors[owner]
+            summary = f"computed by the extractor {owner!r} of the settings"
+            provenance, version = str(extractor.provenance), str(extractor.version)
+            rows[name] = MetricRow(name, owner, None, summary, {}, provenance, version, enabled=True, disabled_by=None)
+    return dict(sorted(rows.items()))
+
+
+def _state(row: MetricRow) -> str:
+    return "on" if row.enabled else "off"
+
+
+def _explain(row: MetricRow) -> None:
+    say(f"{row.name} ({row.kind or 'any type'}, {row.provenance}): {row.summary}")
+    for param, meaning in row.params.items():
+        say(f"  params.{param}: {meaning}")
+    if row.disabled_by is not None:
+        say(f"  switched off: {row.disabled_by}")
