@@ -429,6 +429,13 @@ def test_a_run_verified_by_a_file_is_due_an_hour_after_its_last_attempt() -> Non
     assert next_observation(ENDED, decide(RUN, confirmed), confirmed).at == after(24 * 60)
 
 
+def test_an_account_that_reads_files_is_observed_like_any_other() -> None:
+    looks = [replace(some(minutes), reported_by="file account") for minutes in (10, 40, 70)]
+    assert early(looks[:1], looks[1])
+    pair = [looks[0], looks[2]]
+    assert next_observation(ENDED, decide(RUN, pair), pair).at == after(24 * 60)
+
+
 def test_an_early_observation_moves_no_due_time() -> None:
     looks = [some(10), replace(some(40), early=True)]
     assert next_observation(ENDED, decide(RUN, looks), looks).at == after(70)

@@ -16,6 +16,9 @@ INTERVAL_MIN = 60.0
 LONGEST_MIN = 10_000 * 366 * 24 * 60.0
 """Longer than the calendar; a longer interval makes no difference."""
 
+BY_FILE, BY_FILE_ACCOUNT = "file", "file account"
+"""`reported_by` of observations: from a file that was recorded, and from an account that reads files."""
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 """With a time zone: without one, the distance between two times is not known."""
@@ -193,7 +196,7 @@ class Observation(Record, frozen=True):
     by_model: dict[str, Tokens] | None = None
     """The same total by model; None where the source does not count by model."""
     reported_by: str = ""
-    """Where the observation was imported instead of requested from the provider: `file`."""
+    """Where the observation was imported instead of requested from the provider: `file`, `file account`."""
     early: bool = False
     """Whether it was recorded as equal to the one before and too soon after it: it then makes no pair."""
 
@@ -261,7 +264,7 @@ class UsageVerdict(Record, frozen=True):
     interval_min: float = INTERVAL_MIN
     """The interval of the policy; less than 60 is weaker than the default."""
     reported_by: str = ""
-    """Where an observation that decided was imported: `file`."""
+    """Where an observation that decided was imported: `file`, `file account`."""
     history: tuple[UsageChange, ...] = ()
     early: int = 0
     """How many equal observations came too early to count."""

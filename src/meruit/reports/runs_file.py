@@ -8,9 +8,8 @@ import msgspec
 from meruit.errors import DocumentError, Problem
 from meruit.model.metering import UsageRecord
 from meruit.model.record import Record
-from meruit.model.usage import Observation, Tokens, UsagePolicy, UsageVerdict
+from meruit.model.usage import BY_FILE, Observation, Tokens, UsagePolicy, UsageVerdict
 from meruit.usage.decision import decide
-from meruit.usage.files import REPORTED_BY
 
 COSTS = ("quoted", "billed", "settled")
 
@@ -51,11 +50,11 @@ def _mark_imported(record: UsageRecord) -> UsageRecord:
     verdict = record.verdict
     if verdict.reported_by or (verdict.tokens is None and not verdict.compared):
         return record
-    return msgspec.structs.replace(record, verdict=msgspec.structs.replace(verdict, reported_by=REPORTED_BY))
+    return msgspec.structs.replace(record, verdict=msgspec.structs.replace(verdict, reported_by=BY_FILE))
 
 
 def _mark_observation(observation: Observation) -> Observation:
-    return observation if observation.reported_by else msgspec.structs.replace(observation, reported_by=REPORTED_BY)
+    return observation if observation.reported_by else msgspec.structs.replace(observation, reported_by=BY_FILE)
 
 
 def _problems(record: UsageRecord, attempts: dict[str, tuple[Observation, ...]]) -> Iterator[Problem]:

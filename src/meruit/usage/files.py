@@ -16,6 +16,7 @@ from meruit.model.chat import MOST_TOKENS
 from meruit.model.metering import MAX_STEPS, MeteredRun, UsageRecord
 from meruit.model.record import Record
 from meruit.model.usage import (
+    BY_FILE,
     Acknowledgement,
     Assurance,
     Cohort,
@@ -39,8 +40,6 @@ METERED = "metered"
 EXTRAS = "meruit"
 """The key of the fields that Meruit adds to an attempt."""
 RUNS = "runs"
-REPORTED_BY = "file"
-"""`reported_by` of every observation that is read from a file."""
 RUN_COUNTS = {
     "input": "total_tokens_in",
     "output": "total_tokens_out",
@@ -161,7 +160,7 @@ def read_metrics(
 def mark_imported(observation: Observation) -> Observation:
     """Mark an observation as read from a file; its assurance is COHORT at best."""
     assurance = max(observation.assurance, Assurance.COHORT)
-    return msgspec.structs.replace(observation, reported_by=REPORTED_BY, assurance=assurance)
+    return msgspec.structs.replace(observation, reported_by=BY_FILE, assurance=assurance)
 
 
 def to_metered_run(file: MetricsFile) -> MeteredRun:

@@ -233,8 +233,8 @@ def gap(apart: timedelta, pairs: int, settles: datetime, policy: UsagePolicy) ->
         UsageStatus.PENDING,
         UsageCode.GAP,
         said,
-        f"Equal observations count when {needed} lie between them; the next one that counts is due at "
-        f"{settles:%Y-%m-%d %H:%M:%S} UTC.",
+        f"Equal observations count when {needed} lie between them: an equal one counts from "
+        f"{settles:%Y-%m-%d %H:%M:%S} UTC on.",
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from meruit.errors import FetchError
 from meruit.model.record import Record
-from meruit.model.usage import LONGEST_MIN, Observation, UsageCode, UsagePolicy, UsageStatus, UsageVerdict
+from meruit.model.usage import BY_FILE, LONGEST_MIN, Observation, UsageCode, UsagePolicy, UsageStatus, UsageVerdict
 from meruit.usage.observation import failure, is_equal, later, total_of
 
 Minutes = Annotated[float, msgspec.Meta(gt=0, le=LONGEST_MIN)]
@@ -92,10 +92,10 @@ def is_early(
     """
     if verdict.status not in _UNSETTLED or observation.error is not None or observation.total is None:
         return False
-    return not observation.reported_by and any(
+    return observation.reported_by != BY_FILE and any(
         is_equal(one, observation, policy) and abs(observation.at - one.at) < policy.interval
         for one in observations
-        if one.id in verdict.compared[-1:] and not one.reported_by
+        if one.id in verdict.compared[-1:] and one.reported_by == observation.reported_by
     )
 
 
@@ -119,7 +119,7 @@ class _ObservedRun(NamedTuple):
             case UsageStatus.DATA_NOT_AVAILABLE:
                 return self._after_failure()
             case UsageStatus.VERIFIED:
-                return self._after_import() if self.verdict.reported_by else self._next_audit()
+                return self._after_import() if self.verdict.reported_by == BY_FILE else self._next_audit()
             case UsageStatus.PENDING:
                 return self._after_pending()
             case UsageStatus.WARNING:
@@ -173,7 +173,7 @@ class _ObservedRun(NamedTuple):
     def _after_pending(self) -> NextObservation:
         if self._is_given_up():
             return NextObservation(None, "the count still changes; an operator must check it", "person")
-        return NextObservation(self._after(self._interval), "an equal observation by then verifies it")
+        return NextObservation(self._after(self._interval), "an equal observation verifies it")
 
     def _after_import(self) -> NextObservation:
         """A file says that the run is verified; the provider has not said so."""

@@ -20,7 +20,7 @@ from meruit.model.metering import AttributionKey, AttributionKind, MeteredCall, 
 from meruit.model.usage import Tokens
 from meruit.playground.billing.server import ADMIN_KEY, PLAIN_KEY, ProviderServer
 from meruit.store.store import utc_now
-from meruit.usage.store.read import find_observations
+from meruit.usage.store.read import find, find_observations
 from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation
 
 reconcile_command = importlib.import_module("meruit.cli.commands.reconcile")
@@ -86,6 +86,26 @@ def test_a_first_observation_is_pending_and_an_early_one_ignored(run: Run, recor
     (one,) = listed(run)
     assert (one["run_id"], one["verification_status"], one["attempts"] - one["early"]) == ("r", "pending", 1)
     assert (one["total_tokens_in"], one["total_tokens_out"], one["steps_with_tokens"]) == (1000, 10, 1)
+
+
+def test_an_account_that_reads_files_is_imported_too(run: Run, recorded: Callable[..., None]) -> None:
+    recorded()
+    store = open_records()
+    try:
+        with store.database.reading() as connection:
+            started = find(connection, "default", "r").run.started_at
+    finally:
+        store.close()
+    assert started is not None
+    row = {"start": started.isoformat(), "input": 1000, "output": 10, "requests": 1, "model": MODEL, "key": "key_r"}
+    Path("rows.json").write_text(json.dumps([row]))
+    Path("settings.json").write_text(
+        json.dumps({"usage": {"accounts": {"main": {"provider": "files", "file": "rows.json"}}}})
+    )
+    assert run("reconcile", "f", "r").returncode == 3
+    (one,) = listed(run)
+    assert (one["code"], one["total_tokens_in"], one["imported"]) == ("first", 1000, True)
+    assert "file account (imported)" in run("reconcile", "--list").stdout
 
 
 def test_two_equal_observations_an_hour_apart_are_verified(run: Run, recorded: Callable[..., None]) -> None:

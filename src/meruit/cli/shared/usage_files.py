@@ -15,11 +15,10 @@ from meruit.documents.document_reader import DocumentReader
 from meruit.errors import DocumentError, MeruitError, Problem
 from meruit.files import read_bytes
 from meruit.model.metering import MeteredRun
-from meruit.model.usage import Observation, UsagePolicy
+from meruit.model.usage import BY_FILE, Observation, UsagePolicy
 from meruit.outcomes.export import atomic_file
 from meruit.usage.decision import decide
 from meruit.usage.files import (
-    REPORTED_BY,
     ManifestEntry,
     ManifestFile,
     MetricsFile,
@@ -76,7 +75,7 @@ def judge_files(path: str, policy: UsagePolicy) -> tuple[list[UsageFileVerdict],
 def _judge_file(path: str, content: bytes, document: Document, policy: UsagePolicy) -> UsageFileVerdict:
     file = read_metrics(document, now=datetime.now(UTC))
     verdict = decide(file.run, file.observations, policy, file.acknowledged)
-    return UsageFileVerdict(path, content, file, msgspec.structs.replace(verdict, reported_by=REPORTED_BY), file.run_id)
+    return UsageFileVerdict(path, content, file, msgspec.structs.replace(verdict, reported_by=BY_FILE), file.run_id)
 
 
 def future_observations(file: MetricsFile) -> list[Observation]:

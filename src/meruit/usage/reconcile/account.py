@@ -16,7 +16,7 @@ from meruit.errors import FetchError, FetchFailed, MeruitError, PriceAlreadyFroz
 from meruit.model.metering import AttributionKind, CostRow, MeteredRun, Page, UsageRecord, UsageSource, Window
 from meruit.model.record import Record
 from meruit.model.time import from_micros, to_micros
-from meruit.model.usage import Assurance, Observation, UsagePolicy, UsageStatus
+from meruit.model.usage import BY_FILE_ACCOUNT, Assurance, Observation, UsagePolicy, UsageStatus
 from meruit.store.store import Store
 from meruit.usage.attribution.cohorts import GUARD, AccountCohorts, window_of
 from meruit.usage.attribution.columns import OPEN
@@ -75,6 +75,8 @@ class Account(NamedTuple):
     """Digest of its key."""
     self_reported: bool = False
     """Whether it has only what clients report of themselves, which is never verified."""
+    is_file: bool = False
+    """Whether it reads files, so that the provider is not asked."""
 
 
 class AccountSummary(Record, frozen=True):
@@ -356,6 +358,8 @@ class AccountReconciliation:
             )
             return build_failed_observation(run.id, response.fetch, FetchError.NOT_READY, message)
         seen = response.observe(run, one.cohort_span)
+        if self._account.is_file:
+            seen = msgspec.structs.replace(seen, reported_by=BY_FILE_ACCOUNT)
         return msgspec.structs.replace(seen, assurance=Assurance.LOCAL) if self._account.self_reported else seen
 
     async def _runs(self, runs: Sequence[AttributionRun]) -> dict[str, UsageRecord]:

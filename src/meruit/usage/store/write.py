@@ -20,7 +20,7 @@ from meruit.model.events import EventType
 from meruit.model.metering import AttributionKind, MeteredRun, UsageRecord, attribution_key_problem
 from meruit.model.prices import PriceQuote, RunCosts
 from meruit.model.time import from_micros
-from meruit.model.usage import Acknowledgement, Observation, UsageCode, UsagePolicy, UsageStatus, UsageVerdict
+from meruit.model.usage import BY_FILE, Acknowledgement, Observation, UsageCode, UsagePolicy, UsageStatus, UsageVerdict
 from meruit.store.transaction import WriteTransaction
 from meruit.usage.decision import decide
 from meruit.usage.schedule import Schedule, is_early, next_observation
@@ -264,7 +264,12 @@ class RecordObservations(NamedTuple):
         """Whether the observation is too early to count, compared with those before its time."""
         run, observations = stored.record.run, _observations_since_end(stored)
         # What is imported has been decided upon elsewhere, and counts as it is.
-        if observation.reported_by or not observations or run.ended_at is None or observation.at < run.ended_at:
+        if (
+            observation.reported_by == BY_FILE
+            or not observations
+            or run.ended_at is None
+            or observation.at < run.ended_at
+        ):
             return False
         if any(one.id == observation.id for one in observations):
             # The same id with other contents is a conflict, and is recorded.
