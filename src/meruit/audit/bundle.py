@@ -31,8 +31,10 @@ CONTRACT = "contract.json"
 """Only where an agent had a contract on the work."""
 USAGE = "usage.json"
 """Only where the contract paid for tokens."""
+CASE = "case.json"
+"""Only for a case of an evaluation."""
 ALWAYS = frozenset({MANIFEST, KEY, CHECKPOINT, FIRST_CHECKPOINT, CONSISTENCY, ENTRIES, SALTS, STATEMENT})
-_NAMED = ALWAYS | {CONTRACT, USAGE}
+_NAMED = ALWAYS | {CONTRACT, USAGE, CASE}
 _PIECE = re.compile(
     r"(work)/(input|output|metadata)\.json|(criteria)/([0-9a-f]{64})\.json|(verdicts)/([1-9][0-9]{0,8})\.json"
 )
@@ -150,6 +152,31 @@ class UsageFile(Record, frozen=True, forbid_unknown_fields=True):
     """By the run's id."""
 
 
+class CaseFile(Record, frozen=True, forbid_unknown_fields=True):
+    """A case of an evaluation, and the proof that its segment holds it."""
+
+    entry: bytes
+    """What the segment says of the case."""
+    place: int
+    """In the segment, from 0."""
+    proof: list[bytes]
+    """RFC 6962, against the root that the segment's entry commits to."""
+
+
+class CaseReceipt(Record, frozen=True):
+    """What shows later that a case was in the log: its path in the segment, and the segment's in the log."""
+
+    format: str
+    outcome: str
+    case: CaseFile
+    index: int
+    """Of the segment's entry in the log."""
+    entry: bytes
+    proof: list[bytes]
+    checkpoint: str
+    vkey: str
+
+
 class Receipt(Record, frozen=True):
     """What shows later that a verdict was in the log: for readers who rely on it."""
 
@@ -184,6 +211,8 @@ class Bundle(NamedTuple):
     """None for work without a contract."""
     usage: UsageFile | None = None
     """None where no tokens were paid."""
+    case: CaseFile | None = None
+    """None for an outcome that is no case of an evaluation."""
 
 
 # What other bundles do not say is left out of their statements, so that they are to the byte what they always were.
@@ -271,6 +300,7 @@ def read(files: Mapping[str, bytes]) -> Bundle:
         statement=files[STATEMENT],
         contract=_record(ContractFile, CONTRACT, files) if CONTRACT in files else None,
         usage=_record(UsageFile, USAGE, files) if USAGE in files else None,
+        case=_record(CaseFile, CASE, files) if CASE in files else None,
     )
 
 
@@ -307,6 +337,7 @@ def _files(bundle: Bundle) -> dict[str, bytes]:
         STATEMENT: bundle.statement,
         **({} if bundle.contract is None else {CONTRACT: bundle.contract.to_json()}),
         **({} if bundle.usage is None else {USAGE: bundle.usage.to_json()}),
+        **({} if bundle.case is None else {CASE: bundle.case.to_json()}),
         **{f"criteria/{digest}.json": body for digest, body in bundle.criteria.items()},
         **{f"work/{part}.json": content for part, content in bundle.work.items()},
         **{f"verdicts/{version}.json": kept for version, kept in bundle.results.items()},

@@ -13,6 +13,8 @@ from meruit.audit.bundle import (
     Annotations,
     Bundle,
     BundleManifest,
+    CaseFile,
+    CaseReceipt,
     ConsistencyProof,
     ContractFile,
     LoggedEntry,
@@ -24,11 +26,14 @@ from meruit.audit.bundle import (
     pack,
     statement_about,
 )
+from meruit.audit.case import verdict_of_case
 from meruit.audit.statement import envelope
 from meruit.errors import NotFound, StoreError, StoreUnavailable
-from meruit.log.entries import OUR_CONTRACT, UsageEntry, VerdictEntry, read_entry
+from meruit.evaluations.reader import KeptCase, find_case, load_case
+from meruit.log.entries import OUR_CONTRACT, PARTS, SegmentEntry, UsageEntry, VerdictEntry, read_entry
 from meruit.log.merkle import Subtree, consistency_proof, inclusion_proof
 from meruit.log.note import SigningKey
+from meruit.log.segment import case_bytes, case_proof
 from meruit.model.access import Scope
 from meruit.model.money import Bill
 from meruit.model.outcome import VerdictVersion
@@ -42,6 +47,7 @@ from meruit.store.store import Store
 from meruit.usage.records import contract_of, load_commitment
 
 RECEIPT_FORMAT = "meruit-receipt/1"
+CASE_RECEIPT_FORMAT = "meruit-case-receipt/1"
 MAX_TRIES = 20
 """How often a checkpoint is asked for, while others keep writing to the same contract."""
 
@@ -66,6 +72,9 @@ def export(store: Store, scope: Scope, outcome_id: str, *, sleep: Sleep = time.s
         # An agent is never shown what it was judged by.
         raise NotFound(f"no outcome {outcome_id!r}")
 
+    if _is_case(store, scope.tenant, outcome_id):
+        return pack(_when_signed(store, *_case_reader(store, scope.tenant, outcome_id), sleep))
+
     def size_to_cover(connection: Connection) -> int:
         contract_id = outcomes.summary(connection, scope, outcome_id).contract_id
         last = audit.last_in_contract(connection, scope.tenant, contract_id)
@@ -82,8 +91,10 @@ def export(store: Store, scope: Scope, outcome_id: str, *, sleep: Sleep = time.s
 
 def receipt(
     store: Store, scope: Scope, outcome_id: str, version: int | None = None, *, sleep: Sleep = time.sleep
-) -> Receipt:
+) -> Receipt | CaseReceipt:
     """The proof that a verdict is in the log, the latest unless another is asked for; raises NotFound."""
+    if not scope.only_own and _is_case(store, scope.tenant, outcome_id):
+        return _case_receipt(store, scope.tenant, outcome_id, version, sleep)
 
     def find_verdict(connection: Connection) -> VerdictVersion:
         number = outcomes.summary(connection, scope, outcome_id).version if version is None else version
@@ -174,6 +185,87 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
         if paid
         else None,
     )
+
+
+def _is_case(store: Store, tenant: str, outcome_id: str) -> bool:
+    """Whether the outcome is a case of an evaluation."""
+    with store.database.reading() as connection:
+        return find_case(connection, tenant, outcome_id) is not None
+
+
+def _case_reader(
+    store: Store, tenant: str, outcome_id: str
+) -> tuple[Callable[[Connection], int], Callable[[Connection, _SignedLog], Bundle]]:
+    """How far the log must be signed for a bundle of a case, and how that is read then."""
+
+    def size_to_cover(connection: Connection) -> int:
+        kept = load_case(connection, store.blobs, tenant, outcome_id)
+        last = audit.last_in_contract(connection, tenant, outcome_id)
+        own = [leaf.position for leaf in audit.window(connection, tenant, outcome_id, 1, last)]
+        return max(kept.leaf, *own, _key_leaf(connection, store)) + 1
+
+    return size_to_cover, lambda found, signed: _case_bundle(store, tenant, outcome_id, found, signed)
+
+
+def _case_bundle(store: Store, tenant: str, outcome_id: str, connection: Connection, signed: _SignedLog) -> Bundle:
+    kept = load_case(connection, store.blobs, tenant, outcome_id)
+    segment_leaf = audit.leaf(connection, kept.leaf)
+    segment = read_entry(segment_leaf.body)
+    if not isinstance(segment, SegmentEntry):
+        raise StoreError(f"the log has no segment at {kept.leaf}; restore the database from a copy")
+    last = audit.last_in_contract(connection, tenant, outcome_id)
+    own = audit.window(connection, tenant, outcome_id, 1, last)
+    others = [audit.leaf(connection, index) for index in {segment.criteria_index, _key_leaf(connection, store)}]
+    begun = _first_checkpoint(connection, segment.criteria_index, store)
+    latest = verdict_of_case(kept.content.entry(), segment, kept.leaf)
+    about = Annotations(outcome_id, latest.version, outcome_id, last, signed.size, begun.size)
+    work = {part: bytes(getattr(kept.content, part)) for part in PARTS if bytes(getattr(kept.content, part))}
+    result = bytes(kept.content.result)
+    salts = [*kept.content.part_salts()] or [None] * 4
+    return Bundle(
+        manifest=BundleManifest(FORMAT, outcome_id, [latest.version], []),
+        key=f"{store.signer.vkey}\n",
+        checkpoint=signed.note,
+        first_checkpoint=begun.note,
+        consistency=ConsistencyProof(consistency_proof(begun.size, signed.size, signed.subtree)),
+        entries=sorted(
+            (_prove_entry(leaf, signed) for leaf in (*own, *others, segment_leaf)), key=lambda entry: entry.index
+        ),
+        salts=Salts(*salts[:3], {} if salts[3] is None else {str(latest.version): salts[3]}),
+        criteria={segment.criteria: outcomes.criteria_body(connection, tenant, segment.criteria)},
+        work=work,
+        results={latest.version: result} if result else {},
+        statement=envelope(statement_about(latest, about, work, result_from(result) if result else None), store.signer),
+        case=_prove_case(kept),
+    )
+
+
+def _prove_case(kept: KeptCase) -> CaseFile:
+    return CaseFile(case_bytes(kept.content.entry()), kept.place, case_proof(kept.place, kept.entries))
+
+
+def _case_receipt(store: Store, tenant: str, outcome_id: str, version: int | None, sleep: Sleep) -> CaseReceipt:
+    if version not in (None, 1):
+        raise NotFound(f"{outcome_id} is a case of an evaluation and has no version {version}")
+
+    def build(connection: Connection, signed: _SignedLog) -> CaseReceipt:
+        kept = load_case(connection, store.blobs, tenant, outcome_id)
+        logged = _prove_entry(audit.leaf(connection, kept.leaf), signed)
+        return CaseReceipt(
+            format=CASE_RECEIPT_FORMAT,
+            outcome=outcome_id,
+            case=_prove_case(kept),
+            index=logged.index,
+            entry=logged.body,
+            proof=logged.proof,
+            checkpoint=signed.note,
+            vkey=store.signer.vkey,
+        )
+
+    def needed(connection: Connection) -> int:
+        return load_case(connection, store.blobs, tenant, outcome_id).leaf + 1
+
+    return _when_signed(store, needed, build, sleep)
 
 
 def _runs_paid(connection: Connection, tenant: str, contract_id: str) -> dict[str, Sequence[audit.LogLeaf]]:

@@ -11,7 +11,8 @@ from meruit.errors import UnknownName, nearest
 from meruit.evaluations.compare import EvaluationComparison, compare_evaluations
 from meruit.evaluations.segment import CaseContent, payload_of
 from meruit.evaluations.store import read
-from meruit.evaluations.store.read import CaseFilter as CaseFilter  # noqa: PLC0414 - part of what is read by
+from meruit.evaluations.store.erase import erase_case
+from meruit.evaluations.store.read import CaseFilter, KeptCase, find_case, load_case
 from meruit.evaluations.summary import EvaluationSummary, SummaryBuilder
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evaluation import CaseSummary, EvaluationRecord
@@ -20,6 +21,7 @@ from meruit.model.verdict import VerificationResult
 from meruit.outcomes.records import criteria_body, criteria_from
 from meruit.store.store import Store
 
+__all__ = ["CaseDetail", "CaseFilter", "Evaluations", "KeptCase", "erase_case", "find_case", "load_case"]
 OPENED_CASES = 256
 """Cases whose content is read at a time."""
 

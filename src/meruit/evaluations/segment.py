@@ -13,6 +13,7 @@ from meruit.model.record import Record
 
 SALTS = 4
 """One each for input, output, metadata and the result."""
+_HEX = 2 * SALT_BYTES
 LEVEL = 1
 """Of the compression: higher levels save a tenth more and take three times as long."""
 MAX_SEGMENT_BYTES = 1 << 30
@@ -38,6 +39,8 @@ class CaseContent(Record, frozen=True, omit_defaults=True):
     verdict: str = ""
     success: bool = False
     score: str = "0"
+    bonus_micros: int = 0
+    penalty_micros: int = 0
     error_message: str = ""
     erased: CaseEntry | None = None
     """In place of all the parts, where they were erased."""
@@ -49,15 +52,18 @@ class CaseContent(Record, frozen=True, omit_defaults=True):
         parts = [bytes(part) for part in (self.input, self.output, self.metadata, self.result)]
         if self.salts is None or not all(parts):
             raise StoreError(f"the case {self.case!r} of a segment is incomplete; restore it from a copy")
-        salts = bytes.fromhex(self.salts)
         given, made, facts, result = (
-            commitment(salts[at * SALT_BYTES :][:SALT_BYTES], part) for at, part in enumerate(parts)
+            commitment(bytes.fromhex(salt), part) for salt, part in zip(self.part_salts(), parts, strict=True)
         )
         return CaseEntry(
             *(self.case, self.repeat, self.outcome, self.version),
             *(given, made, facts, result),
-            *(self.verdict, self.success, self.score),
+            *(self.verdict, self.success, self.score, self.bonus_micros, self.penalty_micros),
         )
+
+    def part_salts(self) -> list[str]:
+        """The salts of input, output, metadata and result, in hex; empty once erased."""
+        return [] if self.salts is None else [self.salts[at : at + _HEX] for at in range(0, SALTS * _HEX, _HEX)]
 
     def erase(self) -> "CaseContent":
         """The same case without its content: its hashes stay, and say nothing without their salts."""

@@ -14,7 +14,7 @@ from meruit.evaluations.store.read import find, known_cases, spent_micros
 from meruit.evaluations.store.write import FinishEvaluation, RecordSegment, StartEvaluation
 from meruit.log.commitment import SALT_BYTES
 from meruit.log.segment import MAX_CASES
-from meruit.model.canonical import payload_bytes
+from meruit.model.canonical import payload_bytes, payload_digest
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evaluation import (
     MAX_NAME,
@@ -126,6 +126,8 @@ class Evaluator:
             verdict=result.verdict.value,
             success=result.success,
             score=result.exact,
+            bonus_micros=result.bonus_micros,
+            penalty_micros=result.penalty_micros,
             error_message=case.error_message,
         )
         latency = case.metadata.get("duration_ms")
@@ -252,4 +254,7 @@ def _unjudged(case: Case, outcome_id: str, criteria: CompiledCriteria, now: date
         coverage=0.0,
         reasons=[Reason(ReasonCode.NO_OUTPUT, why)],
         criteria_digest=criteria.digest,
+        input_digest=payload_digest(case.input),
+        output_digest=payload_digest({} if case.output is None else case.output),
+        metadata_digest=payload_digest(case.metadata),
     )

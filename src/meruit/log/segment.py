@@ -28,6 +28,8 @@ class CaseEntry(Record, frozen=True, forbid_unknown_fields=True):
     success: bool
     score: str
     """As a fraction."""
+    bonus_micros: int = 0
+    penalty_micros: int = 0
 
 
 def case_bytes(entry: CaseEntry) -> bytes:
@@ -58,3 +60,12 @@ def case_proof(index: int, cases: Sequence[bytes]) -> list[bytes]:
 def is_in_segment(case: bytes, index: int, size: int, proof: Sequence[bytes], root: bytes) -> bool:
     """Whether the proof leads from a case to the root that the log holds."""
     return is_included(leaf_hash(case), index, size, proof, root)
+
+
+def root_of(written: str) -> bytes:
+    """The bytes of a root from its hex; empty for what is not written as we write one."""
+    try:
+        root = bytes.fromhex(written)
+    except ValueError:
+        return b""
+    return root if root.hex() == written else b""

@@ -12,6 +12,7 @@ from meruit.outcomes.store.criteria import (
 )
 from meruit.outcomes.store.erase import (
     Discard,
+    ErasureResult,
     erase,
     release,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "OUTCOME_HEADINGS",
     "AddVersions",
     "Discard",
+    "ErasureResult",
     "LatestResult",
     "NamedCriteria",
     "NewOutcome",

@@ -12,7 +12,7 @@ from meruit.api.auth import ANYONE, READERS
 from meruit.api.listing import FormatQuery, SinceQuery, UntilQuery, csv_response, next_page, parse_span, wants_csv
 from meruit.api.request import ApiRequest
 from meruit.api.wire import MAX_VERSION, LabelQuery, Limit, PageCursor, VersionQuery, anchor_pattern, json_response
-from meruit.audit.bundle import Receipt
+from meruit.audit.bundle import CaseReceipt, Receipt
 from meruit.audit.export import export, receipt
 from meruit.documents.csv_table import Cell
 from meruit.errors import ApiProblem
@@ -173,7 +173,9 @@ async def compare_verdicts(
 
 
 @get("/v1/outcomes/{outcome_id:str}/receipt", guards=[READERS], summary="Read the receipt of a verdict", tags=["audit"])
-async def read_receipt(outcome_id: OutcomeId, request: ApiRequest, version: VersionQuery = None) -> Response[Receipt]:
+async def read_receipt(
+    outcome_id: OutcomeId, request: ApiRequest, version: VersionQuery = None
+) -> Response[Receipt | CaseReceipt]:
     """Read the entry of a verdict in the audit log, with the proof that a signed checkpoint covers it."""
     made = await asyncio.to_thread(receipt, request.service.store, request.caller.scope, outcome_id, version)
     return json_response(made)

@@ -15,12 +15,14 @@ from meruit.audit.bundle import (
     STATEMENT,
     Annotations,
     Bundle,
+    CaseFile,
     ContractFile,
     LoggedEntry,
     read,
     short,
     unpack,
 )
+from meruit.audit.case import evidence_of_case, verdict_of_case
 from meruit.audit.findings import AuditStepState, Findings, StepFinding
 from meruit.audit.statement import open_envelope
 from meruit.audit.verify.usage import UsageHistory, check_usage, usage_history
@@ -44,6 +46,7 @@ from meruit.log.entries import (
     KeyEntry,
     MoneyEntry,
     ResolutionEntry,
+    SegmentEntry,
     SettlementEntry,
     StartEntry,
     UsageEntry,
@@ -54,6 +57,7 @@ from meruit.log.entries import (
 )
 from meruit.log.merkle import is_consistent, is_included, leaf_hash
 from meruit.log.note import Checkpoint, VerifierKey, open_checkpoint
+from meruit.log.segment import CaseEntry, case_bytes, is_in_segment, read_case, root_of
 
 ContractTransition: TypeAlias = MoneyEntry | DisputeEntry | ResolutionEntry
 BeforeOutput: TypeAlias = InputReadEntry | StartEntry
@@ -241,6 +245,15 @@ def _outcome_history(bundle: Bundle, signed: VerifiedSignatures) -> OutcomeHisto
     entries = _in_order(bundle.entries)
     if [entry.vkey for entry in entries.values() if isinstance(entry, KeyEntry)] != [signed.key.vkey]:
         raise _sequence_flaw("the log does not admit the key with one entry")
+    if bundle.case is not None:
+        return _case_history(bundle, bundle.case, signed, about, entries)
+    return _own_history(bundle, signed, about, entries)
+
+
+def _own_history(
+    bundle: Bundle, signed: VerifiedSignatures, about: Annotations, entries: Mapping[int, Entry]
+) -> OutcomeHistory:
+    """The history of an outcome that has entries of its own."""
     for index, entry in entries.items():
         if not isinstance(entry, KeyEntry | CriteriaEntry | UsageEntry | ContractEntry):
             raise _sequence_flaw(f"entry {index} is not about the outcome")
@@ -269,6 +282,58 @@ def _outcome_history(bundle: Bundle, signed: VerifiedSignatures) -> OutcomeHisto
     if deal is not None and erasures and any(index > min(erasures) for index in _entries_on_verdicts(of_contract)):
         raise _sequence_flaw("a verdict was checked or paid after the evidence was erased")
     return OutcomeHistory(evidence, (*verdicts.values(),), erased, about, deal)
+
+
+def _case_history(
+    bundle: Bundle, proof: CaseFile, signed: VerifiedSignatures, about: Annotations, entries: Mapping[int, Entry]
+) -> OutcomeHistory:
+    """The history of a case of an evaluation; raises BundleFlaw where its segment does not hold it."""
+    outcome = bundle.manifest.outcome
+    for place, entry in entries.items():
+        if not isinstance(entry, KeyEntry | CriteriaEntry | SegmentEntry | ErasureEntry):
+            raise _sequence_flaw(f"entry {place} is not about the case")
+    segments = [(index, entry) for index, entry in entries.items() if isinstance(entry, SegmentEntry)]
+    if len(segments) != 1:
+        raise _sequence_flaw(f"there are {len(segments)} segments; a case is in one")
+    index, segment = segments[0]
+    case = _read_case(proof)
+    if not is_in_segment(proof.entry, proof.place, segment.cases, proof.proof, root_of(segment.root)):
+        raise _sequence_flaw("the segment does not hold the case")
+    if {case.outcome, about.outcome, about.contract} != {outcome}:
+        raise _sequence_flaw(f"the bundle is about {short(outcome)}; its case or its statement is about another")
+    if (bundle.manifest.versions, about.version, case.version) != ([1], 1, 1):
+        raise _sequence_flaw("a case of an evaluation has one version of its verdict")
+    verdict = verdict_of_case(case, segment, index)
+    _check_criteria(entries, {index: verdict}, index)
+    if segment.criteria_index >= signed.first.size:
+        raise _sequence_flaw("the first checkpoint was signed before the criteria were committed to")
+    erased = _erased_of_case(entries, index, segment, about)
+    return OutcomeHistory(evidence_of_case(case, segment), (verdict,), erased, about)
+
+
+def _erased_of_case(
+    entries: Mapping[int, Entry], index: int, segment: SegmentEntry, about: Annotations
+) -> frozenset[str]:
+    """What was erased of a case, by entries that are numbered without a gap."""
+    erasures = [(place, entry) for place, entry in entries.items() if isinstance(entry, ErasureEntry)]
+    for number, (place, entry) in enumerate(erasures, 1):
+        found = (entry.tenant, entry.outcome, entry.contract, entry.contract_seq)
+        if found != (segment.tenant, about.outcome, about.outcome, number) or place < index:
+            raise _sequence_flaw(f"entry {place} is not the next erasure of this case")
+    if about.contract_seq != len(erasures):
+        raise _sequence_flaw(f"the statement names {about.contract_seq} erasures; the bundle has {len(erasures)}")
+    return frozenset(part for _, entry in erasures for part in entry.parts)
+
+
+def _read_case(proof: CaseFile) -> CaseEntry:
+    try:
+        case = read_case(proof.entry)
+        same = case_bytes(case) == proof.entry
+    except (ValueError, RecursionError) as problem:
+        raise _sequence_flaw(f"the case cannot be read: {problem}") from None
+    if not same:
+        raise _sequence_flaw("the case is not in the form that a segment has")
+    return case
 
 
 def _annotations(signed: VerifiedSignatures) -> Annotations:

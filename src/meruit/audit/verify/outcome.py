@@ -19,7 +19,7 @@ from meruit.log.note import VerifierKey
 from meruit.model.canonical import from_canonical, payload_bytes
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Checked, Measured, Missing
-from meruit.model.verdict import CriterionResult, VerificationResult
+from meruit.model.verdict import CriterionResult, ReasonCode, Verdict, VerificationResult
 from meruit.verify.catalogue import Slot
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.engine import VerificationEngine
@@ -156,6 +156,8 @@ def _remeasure(
 ) -> list[str]:
     """Why some values were not measured again, a line each; raises Flaw for one that comes out otherwise."""
     compiled = engine.compile(one.criteria)
+    if _has_no_output(one.result):
+        return [f"not rerun: {one.name}, {rule.id}: there was no output to measure" for rule in compiled.plan.rules]
     found = engine.verify_sync(one.result.contract_id, work["input"], work["output"], compiled, work["metadata"])
     if not len(compiled.plan.rules) == len(one.result.criterion_results) == len(found.criterion_results):
         raise BundleFlaw(AuditStep.METRICS, f"{one.name}: the result is not one of these criteria")
@@ -228,7 +230,7 @@ def _check_judge(bundle: Bundle, judged: list[_VerdictRecord]) -> StepFinding:
         return StepFinding(AuditStep.JUDGE, AuditStepState.SKIPPED, "the results were erased")
     for one in judged:
         result, entry = one.result, one.entry
-        if rejudge(one.criteria, result).to_json() != one.kept:
+        if not _has_no_output(result) and rejudge(one.criteria, result).to_json() != one.kept:
             raise BundleFlaw(AuditStep.JUDGE, f"{one.name}: the judge comes to another verdict on the same values")
         said = (entry.criteria, entry.verdict, entry.success, entry.score, entry.bonus_micros, entry.penalty_micros)
         if said != (
@@ -241,6 +243,16 @@ def _check_judge(bundle: Bundle, judged: list[_VerdictRecord]) -> StepFinding:
             if digests[part] != sha256(content).hexdigest():
                 raise BundleFlaw(AuditStep.JUDGE, f"{one.name}: the result is about another {part}")
     return step_ok(AuditStep.JUDGE, f"{len(judged)} judged again, with the same result to the byte")
+
+
+def _has_no_output(result: VerificationResult) -> bool:
+    """Whether a case's output could not be made; raises BundleFlaw where it is judged all the same."""
+    if result.criterion_results or all(reason.code is not ReasonCode.NO_OUTPUT for reason in result.reasons):
+        return False
+    proven = (result.verdict, result.success, result.exact, result.bonus_micros, result.penalty_micros)
+    if proven != (Verdict.INCONCLUSIVE, False, "0", 0, 0):
+        raise BundleFlaw(AuditStep.JUDGE, "a case without an output was given a verdict")
+    return True
 
 
 def _check_statement(

@@ -368,6 +368,8 @@ def erase(
     """
     import msgspec
 
+    from meruit.errors import NotFound
+    from meruit.evaluations.reader import erase_case
     from meruit.outcomes.records import erase as forget
 
     if not reason.strip() or not reason.isprintable():
@@ -375,7 +377,11 @@ def erase(
     if not yes:
         click.confirm(f"Erase the work and all results of {outcome_id} permanently?", abort=True, err=True)
     with open_records(data, database_url) as store:
-        erased = forget(store, tenant, outcome_id, reason)
+        try:
+            erased = forget(store, tenant, outcome_id, reason)
+        except NotFound:
+            # A case of an evaluation lies in a segment with others.
+            erased = erase_case(store, tenant, outcome_id, reason)
     if as_json:
         print_json(msgspec.json.encode({"outcome_id": erased.outcome_id, "erased": erased.parts}))
     else:

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from meruit.errors import NotFound, nearest
-from meruit.evaluations.segment import CaseContent, unpack
+from meruit.evaluations.segment import CaseContent, entries_of, unpack
 from meruit.model.evaluation import CaseError, CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.model.record import Record
 from meruit.model.time import from_micros
@@ -188,6 +188,37 @@ class CasePlace(Record, frozen=True):
     place: int
     address: str
     leaf: int
+
+
+class KeptCase(Record, frozen=True):
+    """A case as its segment keeps it, with what proves it."""
+
+    evaluation_id: str
+    segment: int
+    place: int
+    leaf: int
+    """Of the segment in the log."""
+    content: CaseContent
+    entries: list[bytes]
+    """What the log's tree over the segment is made of."""
+
+
+def find_case(connection: Connection, tenant: str, outcome_id: str) -> tuple[str, CaseSummary] | None:
+    """The evaluation and the case of an outcome; None where it is no case."""
+    table = tables.evaluation_cases
+    row = connection.execute(select(table).where(table.c.tenant == tenant, table.c.outcome_id == outcome_id)).first()
+    return None if row is None else (row.evaluation_id, case_of(row))
+
+
+def load_case(connection: Connection, blobs: BlobStore, tenant: str, outcome_id: str) -> KeptCase:
+    """A case with its segment; raises NotFound."""
+    found = find_case(connection, tenant, outcome_id)
+    if found is None:
+        raise NotFound(f"no outcome {outcome_id!r}")
+    evaluation_id, case = found
+    place = _places(connection, tenant, evaluation_id, [case.seq])[case.seq]
+    cases = unpack(blobs.content(connection, tenant, place.address))
+    return KeptCase(evaluation_id, place.segment, place.place, place.leaf, cases[place.place], entries_of(cases))
 
 
 def contents(

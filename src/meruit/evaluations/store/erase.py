@@ -1,0 +1,114 @@
+"""Erasing one case of an evaluation: its segment is written again without it, and the log keeps what says nothing."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, select, update
+
+from meruit.errors import NotFound
+from meruit.evaluations.segment import pack, unpack
+from meruit.log.entries import PARTS, RESULT, ErasureEntry
+from meruit.model.events import EventType
+from meruit.outcomes.records import Discard, ErasureResult, release
+from meruit.store import tables
+from meruit.store.rows import Rows
+from meruit.store.store import Store
+from meruit.store.transaction import WriteTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewritten:
+    """A segment that this transaction has written again."""
+
+    address: str
+    blob: bytes
+
+
+_REWRITTEN = Rows[_Rewritten]("rewritten_segment")
+
+
+@dataclass(frozen=True, slots=True)
+class EraseCase:
+    """The work and the result of a case, to be forgotten."""
+
+    store: Store
+    tenant: str
+    outcome_id: str
+    reason: str
+
+    def __call__(self, writing: WriteTransaction) -> ErasureResult:
+        """Erase what is there; raises NotFound. A second time does nothing."""
+        cases, segments = tables.evaluation_cases, tables.evaluation_segments
+        query = (
+            select(cases.c.evaluation_id, cases.c.segment, cases.c.place, segments.c.address)
+            .join(
+                segments,
+                (segments.c.tenant == cases.c.tenant)
+                & (segments.c.evaluation_id == cases.c.evaluation_id)
+                & (segments.c.number == cases.c.segment),
+            )
+            .where(cases.c.tenant == self.tenant, cases.c.outcome_id == self.outcome_id)
+        )
+        rows = writing.read(query)
+        if not rows:
+            raise NotFound(f"no outcome {self.outcome_id!r}")
+        row = rows[0]
+        key = (self.tenant, row.evaluation_id, row.segment)
+        # Another caller of this group may have erased a neighbour.
+        before = _REWRITTEN.get(writing, *key) or _Rewritten(row.address, self._blob(row.address))
+        content = unpack(before.blob)
+        if content[row.place].erased is not None:
+            return ErasureResult(self.outcome_id, (), ())
+        content[row.place] = content[row.place].erase()
+        part = self.store.blobs.part(self.tenant, pack(content))
+        writing.keep(part.blob(self.tenant))
+        release(writing, self.tenant, [before.address])
+        writing.change(
+            _MOVE,
+            of_tenant=self.tenant,
+            of_evaluation=row.evaluation_id,
+            of_number=row.segment,
+            new_address=part.address,
+        )
+        _REWRITTEN.put(writing, _Rewritten(part.address, part.content), *key)
+        number = writing.next_in_contract(self.tenant, self.outcome_id)
+        parts = (*PARTS, RESULT)
+        writing.append(
+            ErasureEntry(
+                *(writing.now.written, self.tenant, self.outcome_id, self.outcome_id, number), *(parts, self.reason)
+            ),
+            *(self.tenant, self.outcome_id, number),
+        )
+        writing.emit(
+            *(self.tenant, EventType.OUTCOME_ERASED, self.outcome_id, f"{self.outcome_id}:erased:{number}"),
+            {
+                "outcome_id": self.outcome_id,
+                "contract_id": self.outcome_id,
+                "evaluation_id": row.evaluation_id,
+                "parts": parts,
+                "reason": self.reason,
+            },
+        )
+        return ErasureResult(self.outcome_id, parts, (before.address,))
+
+    def _blob(self, address: str) -> bytes:
+        with self.store.database.reading() as connection:
+            return self.store.blobs.content(connection, self.tenant, address)
+
+
+def erase_case(store: Store, tenant: str, outcome_id: str, reason: str) -> ErasureResult:
+    """Erase one case, with the blob that held it and what the write-ahead log still holds."""
+    erased = store.recorder.write(EraseCase(store, tenant, outcome_id, reason))
+    store.recorder.write(Discard(tenant, erased.addresses, store.blobs))
+    store.database.truncate_wal()
+    return erased
+
+
+_MOVE = (
+    update(tables.evaluation_segments)
+    .where(
+        tables.evaluation_segments.c.tenant == bindparam("of_tenant"),
+        tables.evaluation_segments.c.evaluation_id == bindparam("of_evaluation"),
+        tables.evaluation_segments.c.number == bindparam("of_number"),
+    )
+    .values(address=bindparam("new_address"))
+)
