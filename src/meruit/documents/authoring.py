@@ -114,7 +114,7 @@ def parse_criteria(
     if examine is not None:
         read = document.value[WRAPPER] if prefix else document.value
         parts = parts_of(criteria) if criteria is not None else _find_valid_parts(read, max_criteria)
-        problems += _examine(document, prefix, parts, examine, content)
+        problems += _examine_parts(document, prefix, parts, examine, content)
     if criteria is not None and not problems:
         return criteria
     raise CriteriaError(name, sort_and_limit_problems(problems))
@@ -143,17 +143,20 @@ def _find_valid_parts(content: Any, max_criteria: int | None) -> CriteriaParts:
     )
 
 
-def _examine(
-    document: Document, prefix: Path, parts: CriteriaParts, examine: Examine, written: Mapping[str, Any]
+def _examine_parts(
+    document: Document, prefix: Path, parts: CriteriaParts, examine: Examine, written: dict[str, Any]
 ) -> Iterator[Problem]:
     """The faults as problems of the document; those of code in a file of its own name that file."""
-    files = {number: custom[CODE_FILE] for number, custom in _custom_metrics(written) if CODE_FILE in custom}
+    files: dict[Path, Any] = {
+        (CUSTOM, number, "code"): custom[CODE_FILE]
+        for number, custom in _custom_metrics(written)
+        if CODE_FILE in custom
+    }
     loadable = [(number, custom) for number, custom in parts.custom_metrics if custom.code != _UNREAD]
     parts = parts._replace(custom_metrics=loadable)
     for fault in islice(examine(parts), MAX_PROBLEMS + 1):
         path = (*prefix, *fault.path)
-        in_file = files.get(fault.path[1]) if fault.path[:1] == (CUSTOM,) and fault.path[2:] == ("code",) else None
-        message = fault.message if in_file is None else f"{in_file}: {fault.message}"
+        message = f"{files[fault.path]}: {fault.message}" if fault.path in files else fault.message
         yield Problem(format_path(path), message, document.line_in_text(path, fault.text_line))
 
 
@@ -186,7 +189,7 @@ def parse_work(
     if examine is not None and isinstance(content, dict):
         criteria = None if work is None else work.success_criteria
         parts = parts_of(criteria) if criteria is not None else _find_valid_parts(content, max_criteria)
-        problems += _examine(document, prefix, parts, examine, content)
+        problems += _examine_parts(document, prefix, parts, examine, content)
     if work is not None and not problems:
         return work
     raise DocumentError(name, sort_and_limit_problems(problems))
