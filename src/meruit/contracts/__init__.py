@@ -3,7 +3,9 @@
 Read in this order:
 
 - lifecycle.py - the states of a contract, and what each allows
+- latency.py - from when an agent's time counts
 - payment_decision.py - decide whether a contract may be paid
+- hold_evidence.py - why a contract waits for a person, with the evidence
 - bill.py, rules/ - compute the bill of a verdict, rule by rule
 - rule_order.py - check the order of the rules against the terms
 - token_terms.py - price the tokens of a contract's runs

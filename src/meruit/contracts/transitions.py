@@ -534,7 +534,7 @@ class ResolveDispute(NamedTuple):
             case Decision.ADJUST:
                 assert self.amount is not None  # noqa: S101 - checked above
                 contract = adjust_payment(step, contract, self.amount.micros, mark, self.reason)
-        settled_on = {} if self.amount is None else {"amount": in_units(self.amount.micros)}
+        settled_on: dict[str, Any] = {} if self.amount is None else {"amount": in_units(self.amount.micros)}
         step.emit_event(
             *(contract, EventType.CONTRACT_RESOLVED, contract.disputes),
             decision=str(self.decision),

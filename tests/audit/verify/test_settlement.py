@@ -764,7 +764,7 @@ def test_what_was_decided_is_done(world: World, moves: Sequence[Made]) -> None:
 # Times.
 
 
-def later(entry: ContractEntry) -> str:
+def later(entry: Entry) -> str:
     """A second after the entry."""
     return (datetime.fromisoformat(entry.at) + timedelta(seconds=1)).isoformat()
 

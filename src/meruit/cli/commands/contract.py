@@ -181,6 +181,7 @@ def complete(  # noqa: PLR0913 - one an option
     print_contract(snapshot, as_json=as_json, verdict=True)
     if is_held(snapshot.contract):
         note("nothing is paid until an operator decides: `meruit holds release` or `meruit holds void`")
+        note(f"`meruit holds show {snapshot.contract.id}` shows the evidence")
         return ExitCode.COULD_NOT_VERIFY
     if snapshot.bill is None and _is_success(snapshot):
         note("nothing is paid yet; `meruit contract settle` pays it")
