@@ -41,10 +41,14 @@ def answer_question(
     """Answer in one sentence which agent does the work, how surely, and at what cost."""
     known = [one for one in agents if measure is not None and _result(one, measure).rate is not None]
     if measure is None or not known:
-        return f"Unknown: none of {_count(agents)} has a finished run with a recorded success or score."
+        return "Unknown: no finished run has a recorded success or score."
     best = known[0]
     if len(agents) == 1:
         return f"{_name(best.agent)} {_describe_result(best, measure)}{_describe_cost_alone(best, currency)}."
+    level = [one.agent for one in known if _result(one, measure).rate == _result(best, measure).rate]
+    if len(level) > 1:
+        share = f"share the highest {measure}, {format_share(_result(best, measure).rate)}"
+        return f"No agent is clearly best: {_list_names(level)} {share}; {_describe_cheapest(level, comparisons)}."
     others = [one.agent for one in agents if one is not best]
     leads = {one.other: one for one in _leads(best.agent, comparisons, measure, RunPopulation.FINISHED)}
     return f"{_describe_lead(best, others, leads, measure)}; {_describe_cost(best, others, comparisons)}."
@@ -99,6 +103,16 @@ def _describe_cost(best: AgentSummary, others: Sequence[str], comparisons: Seque
     return "what it costs does not clearly differ from the others"
 
 
+def _describe_cheapest(level: Sequence[str], comparisons: Sequence[Comparison]) -> str:
+    """Describe which of equally good agents costs least."""
+    for name in level:
+        ratios = [one for one in _leads(name, comparisons, Measure.COST, RunPopulation.VERIFIED) if one.other in level]
+        if len(ratios) == len(level) - 1 and all(one.clear and one.estimate < 1 for one in ratios):
+            nearest = max(ratios, key=lambda one: one.estimate)
+            return f"{_name(name)} is the cheapest of them, at {_times(nearest)} what {_name(nearest.other)} costs"
+    return "none of them is clearly the cheapest"
+
+
 def _describe_cost_alone(best: AgentSummary, currency: str) -> str:
     if best.spend.per_success is None:
         return f", at an unknown cost: {best.spend.why_not}"
@@ -135,10 +149,6 @@ def _result(one: AgentSummary, measure: Measure) -> Share:
 def _times(lead: _Lead) -> str:
     interval = f" ({lead.interval.low:.3g} to {lead.interval.high:.3g})" if lead.interval else ""
     return f"{lead.estimate:.3g} times{interval}"
-
-
-def _count(agents: Sequence[AgentSummary]) -> str:
-    return "1 agent" if len(agents) == 1 else f"{len(agents):,} agents"
 
 
 def _list_names(names: Sequence[str]) -> str:

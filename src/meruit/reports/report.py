@@ -455,10 +455,13 @@ def _notes(
         yield "no task has a verified run of every agent: tokens and cost are not compared"
     taskless = sum(not row.task for row in rows)
     if taskless:
-        yield f"{taskless:,} runs have no task: they count for their agent, but are not compared"
+        yield f"runs without a task: {taskless:,}. They count for their agent, but are not compared"
     unknown = sum(row.finished and row.success is None for row in rows)
     if unknown:
-        yield f"{unknown:,} finished runs have no recorded success: they count as failed; the bounds show the best case"
+        yield (
+            f"finished runs without a recorded success: {unknown:,}. They count as failed; "
+            "the bounds show the best case"
+        )
     verified = [row for row in rows if row.is_verified]
     priceless = sum(row.cost(money.kind, money.currency) is None for row in verified)
     if priceless:
