@@ -30,7 +30,7 @@ from tests.faults.tampering import (
 
 from meruit import CustomCode, MetricExtractor, SuccessCriteria, VerificationEngine
 from meruit.audit import export as exporting
-from meruit.audit.bundle import read, unpack
+from meruit.audit.bundle import Receipt, read, unpack
 from meruit.audit.export import export, receipt
 from meruit.audit.findings import AuditStepState, Findings
 from meruit.audit.verify import outcome as recheck
@@ -246,6 +246,7 @@ def test_a_receipt_proves_that_the_verdict_is_in_the_log(store: Store) -> None:
     rescore(store, outcome_id, 1, criteria_of(LATENCY))
     for version, expected in ((None, 2), (1, 1), (2, 2)):
         found = receipt(store, SCOPE, outcome_id, version, sleep=no_sleep)
+        assert isinstance(found, Receipt)
         key = VerifierKey.parse(found.vkey)
         signed = open_checkpoint(found.checkpoint, key)
         assert is_included(leaf_hash(found.entry), found.index, signed.size, found.proof, signed.root)

@@ -1,6 +1,7 @@
 """Evaluations in one call from Python."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from meruit.evaluations.reader import Evaluations
 from meruit.store.location import Location
 from meruit.store.store import Store
 
-ROWS = [
+ROWS: list[Case | Mapping[str, Any]] = [
     {"id": "a", "prompt": "?", "reference": "yes", "output": "yes", "tags": {"lang": "en"}},
     {"id": "b", "prompt": "?", "reference": "yes", "output": "no"},
 ]
@@ -36,7 +37,10 @@ def test_a_result_prints_well() -> None:
 
 
 def test_a_function_makes_the_outputs() -> None:
-    questions = [Case("a", {"n": 1, "reference": "yes"}), {"id": "b", "n": 2, "reference": "yes"}]
+    questions: list[Case | Mapping[str, Any]] = [
+        Case("a", {"n": 1, "reference": "yes"}),
+        {"id": "b", "n": 2, "reference": "yes"},
+    ]
 
     def answer(given: dict[str, Any]) -> str:
         return "yes" if given["n"] == 1 else "no"

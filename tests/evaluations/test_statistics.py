@@ -3,11 +3,11 @@
 import random
 from collections.abc import Sequence
 from itertools import chain
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from meruit.evaluations.compare import EvaluationComparison, compare_evaluations
 from meruit.evaluations.summary import EvaluationSummary, SummaryBuilder
@@ -15,6 +15,15 @@ from meruit.model.evaluation import CaseSummary
 from meruit.model.verdict import Verdict
 
 CRITERIA = ("first", "second")
+
+
+# Any: scipy has no types of its own. It takes seconds to load, so only the tests that ask it do.
+def scipy_stats() -> Any:
+    from scipy import stats  # type: ignore[import-untyped]  # as above
+
+    return stats
+
+
 LETTER = {True: "m", False: "n", None: "i"}
 
 
@@ -57,7 +66,7 @@ def test_what_is_open_is_neither_passed_nor_failed(ends: list[bool | None]) -> N
     if found.rate is not None and found.interval is not None:
         assert found.bounds.low <= found.rate <= found.bounds.high or found.open == 0
         assert found.interval.low <= found.rate <= found.interval.high
-        proportion = stats.binomtest(found.passed, judged).proportion_ci(method="wilson")
+        proportion = scipy_stats().binomtest(found.passed, judged).proportion_ci(method="wilson")
         assert (found.interval.low, found.interval.high) == pytest.approx((proportion.low, proportion.high))
 
 
@@ -86,7 +95,7 @@ def test_a_paired_difference_is_that_of_students_t(pairs: list[tuple[bool, bool]
     assert set(found.fixed) == {f"c{n}" for n, change in enumerate(changes) if change == 1}
     assert set(found.broken) == {f"c{n}" for n, change in enumerate(changes) if change == -1}
     if len(set(changes)) > 1:
-        expected = stats.ttest_1samp(changes, 0)
+        expected = scipy_stats().ttest_1samp(changes, 0)
         interval = expected.confidence_interval(0.95)
         assert found.overall.interval is not None
         expected_interval = (max(-1, interval.low), min(1, interval.high))

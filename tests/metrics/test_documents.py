@@ -80,7 +80,7 @@ def test_an_output_with_more_than_text_is_compared_whole() -> None:
 
 
 def test_what_differs_is_named_by_its_path() -> None:
-    right = {"a": [{"b": 1}, {"b": 2}], "c": {}, "d": None}
+    right: Any = {"a": [{"b": 1}, {"b": 2}], "c": {}, "d": None}
     found = details(
         json_fields(Ask())(Work(output={"a": [{"b": 1}, {"b": True}], "c": {}, "e": 0}, input={"reference": right}))
     )

@@ -123,6 +123,7 @@ def test_arguments_that_are_no_object_fit_only_where_they_are_ignored() -> None:
 def test_the_work_may_name_the_expected_calls() -> None:
     recorded = messages("a").metadata
     assert value(tool_calls(Ask())(Work(input={"expected_tool_calls": ["a", "b"]}, metadata=recorded))) == 0.5
+    wrong: Any
     for wrong in ([], None, [1], [{"name": "a", "args": {}}], [{"arguments": {}}], [{"name": "a", "arguments": 1}]):
         finding = tool_calls(Ask())(Work(input={"expected_tool_calls": wrong}, metadata=recorded))
         assert isinstance(finding, Missing)

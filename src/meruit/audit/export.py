@@ -221,7 +221,7 @@ def _case_bundle(store: Store, tenant: str, outcome_id: str, connection: Connect
     about = Annotations(outcome_id, latest.version, outcome_id, last, signed.size, begun.size)
     work = {part: bytes(getattr(kept.content, part)) for part in PARTS if bytes(getattr(kept.content, part))}
     result = bytes(kept.content.result)
-    salts = [*kept.content.part_salts()] or [None] * 4
+    salts = kept.content.part_salts()
     return Bundle(
         manifest=BundleManifest(FORMAT, outcome_id, [latest.version], []),
         key=f"{store.signer.vkey}\n",
@@ -231,7 +231,9 @@ def _case_bundle(store: Store, tenant: str, outcome_id: str, connection: Connect
         entries=sorted(
             (_prove_entry(leaf, signed) for leaf in (*own, *others, segment_leaf)), key=lambda entry: entry.index
         ),
-        salts=Salts(*salts[:3], {} if salts[3] is None else {str(latest.version): salts[3]}),
+        salts=Salts(salts[0], salts[1], salts[2], {str(latest.version): salts[3]})
+        if salts
+        else Salts(None, None, None, {}),
         criteria={segment.criteria: outcomes.criteria_body(connection, tenant, segment.criteria)},
         work=work,
         results={latest.version: result} if result else {},

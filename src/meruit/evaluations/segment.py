@@ -56,9 +56,19 @@ class CaseContent(Record, frozen=True, omit_defaults=True):
             commitment(bytes.fromhex(salt), part) for salt, part in zip(self.part_salts(), parts, strict=True)
         )
         return CaseEntry(
-            *(self.case, self.repeat, self.outcome, self.version),
-            *(given, made, facts, result),
-            *(self.verdict, self.success, self.score, self.bonus_micros, self.penalty_micros),
+            case=self.case,
+            repeat=self.repeat,
+            outcome=self.outcome,
+            version=self.version,
+            input=given,
+            output=made,
+            metadata=facts,
+            result=result,
+            verdict=self.verdict,
+            success=self.success,
+            score=self.score,
+            bonus_micros=self.bonus_micros,
+            penalty_micros=self.penalty_micros,
         )
 
     def part_salts(self) -> list[str]:

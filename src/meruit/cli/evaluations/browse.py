@@ -2,7 +2,7 @@
 
 import click
 
-from meruit.cli.evaluations.run import TagList
+from meruit.cli.evaluations.run import parse_pairs
 from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import ExitCode, json_option, print_json, store_options, tenant_option
 
@@ -42,7 +42,7 @@ def list_command(
     "--verdict", "verdicts", type=click.Choice(VERDICTS), multiple=True, help="Only this verdict; repeatable."
 )
 @click.option(
-    "--tag", "tags", type=TagList(), multiple=True, metavar="NAME=VALUE", help="Only with this tag; repeatable."
+    "--tag", "tags", callback=parse_pairs, multiple=True, metavar="NAME=VALUE", help="Only with this tag; repeatable."
 )
 @click.option("--group", metavar="NAME", help="Only this group.")
 @click.option("--case", "case_ids", multiple=True, metavar="ID", help="Only this case; repeatable.")

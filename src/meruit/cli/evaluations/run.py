@@ -28,21 +28,15 @@ if TYPE_CHECKING:
     from meruit.model.evaluation import EvaluationRecord
 
 
-class TagList(click.ParamType):
-    """`name=value`."""
-
-    name = "tag"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str] | object:
-        """Split a tag at its first equals sign."""
-        if not isinstance(value, str):
-            return value
-        name, separator, found = value.partition("=")
-        if not separator or not name or not found:
-            self.fail(f"{value!r} is not NAME=VALUE", param, ctx)
-        return name, found
+def parse_pairs(ctx: click.Context, param: click.Parameter, typed: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Split each `name=value` at its first equals sign."""
+    pairs = []
+    for one in typed:
+        name, separator, value = one.partition("=")
+        if not separator or not name or not value:
+            raise click.BadParameter(f"{one!r} is not NAME=VALUE", ctx, param)
+        pairs.append((name, value))
+    return (*pairs,)
 
 
 @click.command("run")
@@ -54,13 +48,15 @@ class TagList(click.ParamType):
     "--format", "format_name", metavar="FORMAT", help="jsonl, json, csv, tsv or parquet (default: by ending)."
 )
 @click.option(
-    "--tag", "tags", type=TagList(), multiple=True, metavar="NAME=VALUE", help="Such as model=m-1; repeatable."
+    "--tag", "tags", callback=parse_pairs, multiple=True, metavar="NAME=VALUE", help="Such as model=m-1; repeatable."
 )
 @click.option("--target", metavar="MODULE:FUNCTION", help="Python function that makes the outputs.")
 @click.option("--command", metavar="COMMAND", help="Command that makes them: input on stdin as JSON, output on stdout.")
 @click.option("--url", metavar="URL", help="HTTP endpoint that makes them: input is POSTed as JSON.")
 @click.option("--body", metavar="JSON", help="With --url: template of the body; {{name}} is a part of the input.")
-@click.option("--header", "headers", type=TagList(), multiple=True, metavar="NAME=VALUE", help="With --url: header.")
+@click.option(
+    "--header", "headers", callback=parse_pairs, multiple=True, metavar="NAME=VALUE", help="With --url: header."
+)
 @click.option("--answer", metavar="PATH", help="With --url: part of the answer, as choices.0.message.content.")
 @click.option("--concurrency", default=8, show_default=True, metavar="N", help="Outputs made at once.")
 @click.option("--repeat", default=1, show_default=True, metavar="K", help="Tries of each case, for pass@k and pass^k.")
