@@ -7,7 +7,7 @@ from meruit.benchmarks.store.published import (
     page as page_published,
 )
 from meruit.benchmarks.store.read import (
-    RunFilter,
+    TaskRunFilter,
     benchmark_run_page,
     find_several,
     page,
@@ -19,7 +19,7 @@ from meruit.benchmarks.store.transitions import (
 __all__ = [
     "BenchmarkView",
     "CreateRuns",
-    "RunFilter",
+    "TaskRunFilter",
     "benchmark_run_page",
     "find_several",
     "page",

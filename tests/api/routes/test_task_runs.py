@@ -566,7 +566,8 @@ def test_lists_come_by_pages_and_take_one_filter(here: Bench) -> None:
     page = here.read("benchmark-runs", limit=2)
     rest = here.read("benchmark-runs", limit=2, before=page["next"])
     assert [one["id"] for one in page["benchmark_runs"] + rest["benchmark_runs"]] == runs[::-1]
-    for params in ({"agent_id": "x", "status": "running"}, {"status": "nothing"}, {"agent": "x"}):
+    assert here.read("task-runs", agent_id="x", status="running", since="2020-01-01T00:00:00Z")["task_runs"] == []
+    for params in ({"since": "today"}, {"status": "nothing"}, {"agent": "x"}):
         reply = here.deployment.ask("GET", "/v1/task-runs", key=here.operator, params=params)
         assert reply.status_code == 400, params
 

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, OPERATORS, READERS
 from meruit.api.db_threads import run_in_reader_thread
+from meruit.api.listing import SinceQuery, UntilQuery, parse_span
 from meruit.api.request import ApiRequest
 from meruit.api.routes.benchmarks import BENCHMARK_SLUG
 from meruit.api.routes.contracts import PARTIES, validate_reason
@@ -37,7 +38,7 @@ from meruit.api.routes.task_runs_wire import (
 )
 from meruit.api.wire import Key, LabelQuery, Limit, PageCursor, anchor_pattern, json_response
 from meruit.benchmarks import records as runs
-from meruit.benchmarks.records import CreateRuns, RunFilter
+from meruit.benchmarks.records import CreateRuns, TaskRunFilter
 from meruit.errors import (
     ApiProblem,
     BenchmarkTaken,
@@ -55,6 +56,7 @@ from meruit.model.task import Reveal
 from meruit.model.task_run import BenchmarkRun, Completion, CriterionRun, RunStatus, TaskRun
 from meruit.model.verdict import Verdict
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
+from meruit.store.paging import ListPage
 
 TASK_RUN_ID, BENCHMARK_RUN_ID, CRITERION_RUN_ID = (
     anchor_pattern(f"{kind}_[0-9a-f]{{34}}") for kind in ("trn", "brn", "crn")
@@ -166,27 +168,30 @@ async def create_task_run(data: JSONBody[TaskRunRequest], request: ApiRequest, k
 
 
 @get("/v1/task-runs", guards=[ANYONE], summary="List task runs", tags=["runs"])
-async def list_task_runs(
+async def list_task_runs(  # noqa: PLR0913 - one a filter
     request: ApiRequest,
     benchmark_run_id: BenchmarkRunQuery = None,
     agent_id: LabelQuery = None,
     status: StatusQuery = None,
+    benchmark: LabelQuery = None,
+    task: LabelQuery = None,
+    since: SinceQuery = None,
+    until: UntilQuery = None,
     before: PageCursor = None,
     limit: Limit = 50,
 ) -> Response[TaskRunPage | AgentTaskRunPage]:
-    """List the newest task runs, with at most one filter; an agent sees its own."""
+    """List the newest task runs. Several filters must all hold. An agent sees its own."""
     scope = request.caller.scope
-    given = {RunFilter.BENCHMARK_RUN: benchmark_run_id, RunFilter.AGENT: agent_id, RunFilter.STATUS: status}
-    wanted = [(by, str(value)) for by, value in given.items() if value is not None]
-    if len(wanted) > 1:
-        raise ApiProblem(400, "too_many_filters", f"use one of {', '.join(RunFilter)}, not {len(wanted)}")
+    wanted = TaskRunFilter(
+        *(benchmark_run_id, agent_id, None if status is None else str(status), benchmark, task),
+        *parse_span(since, until),
+    )
 
-    def ask(connection: Connection) -> list[TaskRun]:
-        return runs.page(connection, scope, by=wanted[0] if wanted else None, before=before, limit=limit)
+    def ask(connection: Connection) -> ListPage[TaskRun]:
+        return runs.page(connection, scope, wanted=wanted, before=before, limit=limit)
 
-    found = await request.service.read(ask)
-    last = found[-1].seq if len(found) == limit else None
-    return json_response({"task_runs": [_visible_task_run(request, one) for one in found], "next": last})
+    found, following = await request.service.read(ask)
+    return json_response({"task_runs": [_visible_task_run(request, one) for one in found], "next": following})
 
 
 @get("/v1/task-runs/{task_run_id:str}", guards=[ANYONE], summary="Read a task run", tags=["runs"])

@@ -1,7 +1,7 @@
 """Read task runs and benchmark runs from the store."""
 
 from collections.abc import Sequence
-from enum import StrEnum
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, func, or_, select
@@ -15,6 +15,7 @@ from meruit.model.time import from_micros, to_micros
 from meruit.model.verdict import AxisScore, Bounds, Verdict
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
+from meruit.store.paging import ListFilter, ListPage, read_page
 
 OPEN = (RunStatus.PENDING, RunStatus.RUNNING)
 MAX_OVERDUE = 500
@@ -97,12 +98,19 @@ def task_run_from_row(row: Row[Any]) -> TaskRunRow:
     return TaskRunRow(run, row.input_address, JudgingRequest.from_json(row.body).at if judging else None)
 
 
-class RunFilter(StrEnum):
-    """The filters of a list of task runs; each has an index."""
+class TaskRunFilter(Record, frozen=True):
+    """The filters of a list of task runs; those that are given must all hold."""
 
-    BENCHMARK_RUN = "benchmark_run_id"
-    AGENT = "agent_id"
-    STATUS = "status"
+    benchmark_run_id: str | None = None
+    agent_id: str | None = None
+    status: str | None = None
+    benchmark: str | None = None
+    """Its name, in any version."""
+    task: str | None = None
+    since: datetime | None = None
+    """Created at this time or later."""
+    until: datetime | None = None
+    """Created before this time."""
 
 
 def _where(scope: Scope) -> list[Any]:
@@ -138,21 +146,28 @@ def page(
     connection: Connection,
     scope: Scope,
     *,
-    by: tuple[RunFilter, str] | None = None,
+    wanted: TaskRunFilter | None = None,
     before: int | None = None,
     limit: int = 50,
-) -> list[TaskRun]:
-    """List task runs, newest first."""
-    of = tables.task_runs
-    query = select(of).where(*_where(scope))
-    if by is not None:
-        query = query.where(of.c[by[0].value] == by[1])
-    if before is not None:
-        query = query.where(of.c.seq < before)
-    return [
-        task_run_from_row(row).run
-        for row in connection.execute(query.order_by(of.c.seq.desc()).limit(min(limit, MAX_PAGE)))
-    ]
+) -> ListPage[TaskRun]:
+    """List task runs, newest first; `before` is the `next` of the page before."""
+    asked = wanted or TaskRunFilter()
+    agent_id = asked.agent_id
+    if scope.only_own:
+        # A scope without an agent id matches no run: no recorded agent id is empty.
+        own = scope.agent_id or ""
+        if agent_id not in (None, own):
+            return ListPage([], None)
+        agent_id = own
+    indexed = {"benchmark_run_id": asked.benchmark_run_id, "agent_id": agent_id, "status": asked.status}
+    unindexed = {"slug": asked.benchmark, "task": asked.task}
+    filters = ListFilter(
+        {name: value for name, value in indexed.items() if value is not None},
+        *("created_at", asked.since, asked.until),
+        unindexed={name: value for name, value in unindexed.items() if value is not None},
+    )
+    found = read_page(connection, tables.task_runs, scope.tenant, filters, before=before, limit=limit)
+    return found.convert(lambda row: task_run_from_row(row).run)
 
 
 def of_benchmark_run(connection: Connection, tenant: str, run_id: str) -> list[TaskRun]:

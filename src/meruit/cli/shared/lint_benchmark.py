@@ -13,7 +13,7 @@ import msgspec
 from meruit.app import build_environments, build_task_engine, open_store
 from meruit.benchmarks import records as runs
 from meruit.benchmarks.lint import TaskReport, lint_task
-from meruit.benchmarks.records import RunFilter
+from meruit.benchmarks.records import TaskRunFilter
 from meruit.cli.terminal import ExitCode, escape_control_characters, paint, print_json, print_table, say
 from meruit.config import Settings
 from meruit.errors import MeruitError, StoreError, nearest
@@ -148,17 +148,17 @@ def _newest_passing_runs(
             several = runs.page(
                 connection,
                 Scope(options.tenant),
-                by=(RunFilter.AGENT, options.gold_agent_id),
+                wanted=TaskRunFilter(agent_id=options.gold_agent_id),
                 before=before,
                 limit=PAGE,
             )
-        for run in several:
+        for run in several.entries:
             good = run.status is RunStatus.COMPLETED and run.verdict is Verdict.PASS
             if good and run.benchmark == benchmark.benchmark and run.task in wanted:
                 found.setdefault(run.task, run)
-        if len(several) < PAGE or found.keys() >= wanted:
+        if several.next is None or found.keys() >= wanted:
             break
-        before = several[-1].seq
+        before = several.next
     return found
 
 
