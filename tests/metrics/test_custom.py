@@ -49,7 +49,7 @@ def extractor(sandbox: Any, *metrics: str, code: str = WORDS, **parts: Any) -> C
 
 def found(made: CustomExtractor, work: Work | None = None) -> dict[str, Measured | Missing]:
     given = work or Work(output={"text": "a b c"})
-    awaited = asyncio.run(made.extract(given.input, given.output, given.metadata))
+    awaited = asyncio.run(made.measure(given.input, given.output, given.metadata))
     assert made.extract_sync(given.input, given.output, given.metadata) == awaited
     return awaited
 
@@ -184,3 +184,16 @@ def test_names_are_a_list_of_different_names(metrics: Any) -> None:
 def test_code_needs_a_sandbox() -> None:
     with pytest.raises(MeruitError, match="not NoneType"):
         CustomExtractor(WORDS, None)  # type: ignore[arg-type]
+
+
+def test_numbers_alone_are_what_the_specified_method_returns() -> None:
+    made = CustomExtractor(WORDS, Sandbox(), ["custom", "absent"])
+    assert asyncio.run(made.extract({}, {"text": "a b c"}, {})) == {"custom": 3}
+
+
+@pytest.mark.parametrize(("code", "value"), [("output.n > 1", True), ("output.n > 9", False), ("output.n", 3)])
+def test_an_expression_gives_a_number_or_its_truth(code: str, value: float) -> None:
+    made = CustomExtractor(code, Sandbox("expr"), ["own"])
+    (measured,) = made.extract_sync({}, {"n": 3}, {}).values()
+    assert isinstance(measured, Measured)
+    assert (measured.value, type(measured.value)) == (value, type(value))
