@@ -414,3 +414,44 @@ def _at_least_five(output: Refund) -> int:
     if output.amount < 5:
         raise VerificationRejected("too little")
     return output.amount
+
+
+# What another process does meanwhile.
+
+
+def stale_gate(store: Store, tenant: str, **more: Any) -> Gate:
+    """A gate that has read the state before others changed it."""
+    made = kept_gate(store, tenant, **more)
+    made._submitter.journal.is_shared = False  # type: ignore[attr-defined]
+    return made
+
+
+def test_a_verdict_that_another_process_has_recorded_is_replayed(shared: Store, second: Store, tenant: str) -> None:
+    first = submitted(kept_gate(shared, tenant, verify=_at_least_five), 9, "a")
+    assert submitted(stale_gate(second, tenant, verify=_at_least_five), 9, "a") == first._replace(replayed=True)
+
+
+def test_a_question_about_a_run_that_is_over_is_a_conflict(shared: Store, second: Store, tenant: str) -> None:
+    assert submitted(kept_gate(shared, tenant), 5, "a") == Passed(5, 1)
+    with pytest.raises(AgentRunConflict):
+        submitted(stale_gate(second, tenant), 40, "b")
+
+
+def test_an_unknown_question_is_a_conflict(gate: Callable[..., Gate]) -> None:
+    here = gate()
+    waiting(here, 40)
+    with pytest.raises(AgentRunConflict):
+        asyncio.run(here.resume(key="verify:9"))
+
+
+def test_no_answer_in_time_is_found_without_a_worker(shared: Store, tenant: str) -> None:
+    class Asks(BaseModel):
+        def verify(self, answer: Any = None) -> int | Deferred:
+            return Deferred("?", timeout_s=1e-6)
+
+    here = Gate(Asks, store=shared, tenant=tenant, run_id="r")
+    with pytest.raises(CouldNotVerify):
+        asyncio.run(here.submit({}))
+    with shared.database.reading() as connection:
+        run = agent_reading.find(connection, tenant, "r")
+    assert (run.status, run.ending, run.waiting_for) == (RunState.FAILED, "system_error", None)

@@ -207,6 +207,16 @@ def test_a_deferred_verifier_has_no_verdict_yet() -> None:
     assert verdict_of(Asks(), answer="yes") == Acceptance("yes")
 
 
+def test_a_deferred_verifier_that_cannot_hear_the_answer_is_refused() -> None:
+    class Deaf(BaseModel):
+        def verify(self) -> Any:
+            return Deferred("may it?")
+
+    said = verdict_of(Deaf())
+    assert isinstance(said, SystemErrorVerdict)
+    assert (said.permanent, "'answer'" in said.error) == (True, True)
+
+
 def test_an_exception_without_text_is_named() -> None:
     said = interpret_exception(ValueError(), (ValueError,))
     assert isinstance(said, Rejection)

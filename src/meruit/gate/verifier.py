@@ -168,7 +168,8 @@ def _verifier(function: FunctionType | MethodType, owner: type | None, *, on_cla
     if _allows_bool(annotation):
         raise VerifierError(_advice(f"{name} is annotated to return a truth value, and {BOOL_ADVICE}"))
     results = [one for one in _alternatives(annotation) if _type_name(one) not in NOT_RESULTS]
-    if len(results) < len(_alternatives(annotation)) and not any(what == ANSWER for _, what in wants):
+    may_be_deferred = any(_type_name(one) == "Deferred" for one in _alternatives(annotation))
+    if may_be_deferred and not any(what == ANSWER for _, what in wants):
         raise VerifierError(_advice(f"{name} may be deferred and has no parameter {ANSWER!r} for the answer"))
     return Verifier(
         call=function,

@@ -38,7 +38,7 @@ from meruit.gate.store import read as agent_reading
 from meruit.gate.store.read import DueRun
 from meruit.gate.store.runs import CancelRun, ClaimRun, EndRun, ParkRun, QueueRun, ResumeRun
 from meruit.gate.team import Team, WorkItem
-from meruit.gate.tools import Deferred, call_author_function
+from meruit.gate.tools import Deferred, Pause, call_author_function
 from meruit.model.chat import MOST_TOKENS, ModelAnswer, Usage
 from meruit.store.location import Location
 from meruit.store.store import Store
@@ -138,6 +138,19 @@ def test_the_model_learns_that_a_value_did_not_come_in_time(desk: Desk) -> None:
     engine = desk.engine(agent(says("", calls("ask")), hears, tools=(ask,)))
     done(served(engine, lambda: desk.run("one").status is RunState.COMPLETED))
     assert heard == [NOTHING_CAME.decode().strip('"')]
+
+
+def test_a_verifier_that_pauses_is_called_again_and_counts_nothing(desk: Desk) -> None:
+    asked: list[int] = []
+
+    def verify(output: Out) -> int | Pause:
+        asked.append(output.n)
+        return Pause(0.01) if len(asked) < 3 else output.n
+
+    pausing = Agent("writer", "", ScriptedModel([submits(n=1)]), output_type=Out, verify=verify)
+    desk.queue("one")
+    done(served(desk.engine(pausing), lambda: desk.run("one").status is RunState.COMPLETED))
+    assert (asked, desk.run("one").verification.attempts_used) == ([1, 1, 1], 0)
 
 
 def test_who_is_stopped_while_it_claims_a_run_lets_go_of_it(desk: Desk) -> None:
