@@ -446,7 +446,7 @@ def test_pages_put_together_are_everything_newest_first(
     known = {name: sorted({str(getattr(line, name)) for line in lines}) for name in sorted(names)}
     seen: list[str] = []
     for values in product(*known.values()):
-        wanted = dict(zip(known, values, strict=True))
+        wanted: dict[str, Any] = dict(zip(known, values, strict=True))
         narrowed = OutcomeFilter(**wanted)
         with mock.patch.object(paging, "MAX_EXAMINED", examined):
             found = list(paged(shared, Scope(tenant), narrowed, size))

@@ -1,6 +1,7 @@
 """Contracts from Python: invalid submissions and labels are refused."""
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from meruit import open_market
 from meruit.contracts.client import Market
-from meruit.errors import MeruitError
+from meruit.errors import MeruitError, UnknownAccount
 
 WORK = {"title": "Write", "terms": {"cpc_rate": "0.05"}}
 MOVES: dict[str, Callable[[Market, str, Any], Any]] = {
@@ -97,3 +98,56 @@ def test_a_dispute_ends_in_one_of_three_ways(market: Market) -> None:
 def test_what_is_private_is_shown_to_its_buyer(market: Market) -> None:
     found = market.publish({**WORK, "input": {"a": 1}, "private": {"b": 2}})
     assert (found.input, found.private) == ({"a": 1, "b": 2}, ["b"])
+
+
+def paid(market: Market, currency: str, provider_id: str | None = None) -> str:
+    work = market.publish({**WORK, "terms": {"cpc_rate": "0.05", "currency": currency, "platform_fee_rate": 0.1}})
+    contract = market.award(work.id, "heron", provider_id=provider_id)
+    market.complete(contract.id, {"text": f"a text in {currency}"})
+    return contract.id
+
+
+def test_a_statement_needs_a_currency_only_among_several(market: Market) -> None:
+    paid(market, "USD")
+    assert market.statement("agent:heron").closing == 45_000
+    paid(market, "EUR")
+    assert [one.currency for one in market.statements("agent:heron")] == ["EUR", "USD"]
+    assert market.statement("agent:heron", "EUR").closing == 45_000
+    with pytest.raises(MeruitError, match="EUR, USD"):
+        market.statement("agent:heron")
+    assert market.statement("platform", "USD").lines[0].counterparty == "agent:heron"
+
+
+def test_an_unknown_account_names_the_nearest(market: Market) -> None:
+    paid(market, "USD")
+    for read in (market.statement, market.statements):
+        with pytest.raises(UnknownAccount, match="'agent:heron'"):
+            read("agent:herron")
+    assert market.statement("platform").closing == 5_000
+
+
+def test_an_account_that_never_moved_is_empty(market: Market) -> None:
+    awarded(market)
+    assert market.statement("agent:heron").lines == []
+    assert market.statements("agent:heron") == []
+
+
+def test_earnings_and_trust_are_read_from_python(market: Market) -> None:
+    paid(market, "USD", "acme")
+    contract_id = paid(market, "EUR")
+    report = market.earnings(provider_id="acme")
+    assert [(one.agent_id, one.net, one.fee) for one in report.earnings] == [("heron", "0.045", "0.005")]
+    assert [one.currency for one in market.earnings().totals] == ["EUR", "USD"]
+    market.reverse(contract_id, "by mistake")
+    assert [one.net for one in market.earnings("heron", currency="EUR").totals] == ["0"]
+    found = market.trust("heron")
+    # Work without criteria was paid, and no one can say whether it was what was agreed.
+    assert (found.score, found.inputs.left_out["no_criteria"], found.inputs.left_out["waiting"]) == (None, 1, 1)
+    assert market.trust("heron", until=datetime(2020, 1, 1, tzinfo=UTC)).score is None
+
+
+@pytest.mark.parametrize("provider_id", ["", "two\nlines", "x" * 201])
+def test_a_provider_is_a_line_that_can_be_read(market: Market, provider_id: str) -> None:
+    work = market.publish(WORK)
+    with pytest.raises(MeruitError, match="provider"):
+        market.award(work.id, "heron", provider_id=provider_id)

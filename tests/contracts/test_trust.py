@@ -41,6 +41,7 @@ def trust(delivered: int, not_delivered: int, **left_out: int) -> TrustScore:
         (WorkFacts(V.ERROR, False), "error"),
         (WorkFacts(V.FAIL, False, by_agent=True), "self_submitted"),
         (WorkFacts(V.PASS, True, is_benchmark=True), "benchmark"),
+        (WorkFacts(V.FAIL, False, has_criteria=False), "no_criteria"),
         # Under a contract.
         (WorkFacts(V.PASS, True, S.SETTLED, E.PAID), "delivered"),
         (WorkFacts(V.FAIL, False, S.SETTLED, E.PAID), "not_delivered"),

@@ -43,6 +43,8 @@ class WorkEnd(StrEnum):
     """A missing measurement could still change the verdict."""
     ERROR = "error"
     """Nothing could be judged."""
+    NO_CRITERIA = "no_criteria"
+    """Nothing was agreed by which it could be judged."""
     CANCELLED = "cancelled"
     """Cancelled by an operator although its verdict was a success, or before it was handed in."""
     NEVER_STARTED = "never_started"
@@ -73,6 +75,7 @@ class WorkFacts(NamedTuple):
     """Whether governance held or rejected it."""
     rejected: bool = False
     """Whether governance rejected it."""
+    has_criteria: bool = True
 
 
 _BY_STATE = {
@@ -105,6 +108,8 @@ def _classify_verdict(facts: WorkFacts) -> WorkEnd:
     cancelled = facts.escrow is Escrow.RELEASED
     if cancelled and facts.rejected:
         return WorkEnd.NOT_DELIVERED
+    if facts.verdict is not None and not facts.has_criteria:
+        return WorkEnd.NO_CRITERIA
     if facts.verdict in _UNDECIDED:
         return _UNDECIDED[facts.verdict]
     if facts.success or facts.verdict is Verdict.PASS:

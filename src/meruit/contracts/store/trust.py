@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, and_, exists, fun
 
 from meruit.contracts.trust import TrustScore, WorkEnd, WorkFacts, classify_work, compute_trust
 from meruit.errors import nearest
+from meruit.log.entries import NO_CRITERIA
 from meruit.model.contract import ContractState, Escrow
 from meruit.model.governance import Disposition
 from meruit.model.time import to_micros
@@ -47,7 +48,7 @@ def count_work(
         _outcomes.c.version > 1,
         and_(_contracts.c.id.is_(None), _outcomes.c.verdict == Verdict.PARTIAL.value, _outcomes.c.success == 0),
     )
-    facts = (*_FACTS, _outcomes.c.verdict, _outcomes.c.success)
+    facts = (*_FACTS, _outcomes.c.verdict, _outcomes.c.success, _outcomes.c.criteria_digest)
     grouped = _with_contract(select(*facts, func.count())).where(*mine, ~singly).group_by(*facts)
     for row in connection.execute(grouped):
         found[classify_work(_facts(row, row.verdict, success=row.success))] += row[-1]
@@ -110,7 +111,9 @@ def _singly_selected() -> Select[Any]:
         .correlate(_outcomes)
         .scalar_subquery()
     )
-    return select(_outcomes.c.seq, *_FACTS, verdicts.c.verdict, verdicts.c.success, verdicts.c.result).where(
+    return select(
+        _outcomes.c.seq, *_FACTS, verdicts.c.verdict, verdicts.c.success, verdicts.c.criteria_digest, verdicts.c.result
+    ).where(
         verdicts.c.tenant == _outcomes.c.tenant, verdicts.c.outcome_id == _outcomes.c.id, verdicts.c.version == latest
     )
 
@@ -132,6 +135,7 @@ def _facts(row: Row[Any], verdict: str, *, success: int) -> WorkFacts:
         by_agent=bool(row.by_agent),
         is_benchmark=bool(row.is_benchmark),
         rejected=bool(row.rejected),
+        has_criteria=row.criteria_digest != NO_CRITERIA,
     )
 
 
