@@ -12,6 +12,7 @@ from meruit.errors import (
     AgentError,
     AgentRunConflict,
     CouldNotVerify,
+    NotFound,
     RunCancelled,
     SubmissionConflict,
     VerificationExhausted,
@@ -146,11 +147,10 @@ def test_another_answer_is_refused(gate: Callable[..., Gate]) -> None:
 
 
 @pytest.mark.parametrize("named", [{}, {"key": "verify:1"}, {"key": "verify:9"}])
-def test_an_answer_that_nothing_waits_for_is_refused(gate: Callable[..., Gate], named: dict[str, str]) -> None:
+def test_an_answer_that_nothing_waits_for_is_refused(gate: Callable[..., Gate], named: dict[str, Any]) -> None:
     here = gate()
-    with pytest.raises((AgentRunConflict, Exception)) as refused:
+    with pytest.raises((AgentRunConflict, NotFound)):
         asyncio.run(here.resume("yes", **named))
-    assert getattr(refused.value, "code", "") in {"wrong_state", "not_found"}
     submitted(here, 5)
     with pytest.raises(AgentRunConflict):
         asyncio.run(here.resume("yes", **named))
@@ -315,7 +315,7 @@ def test_an_answered_candidate_that_its_host_has_lost_is_judged_first(
 def test_one_submission_deferred_in_two_processes_waits_once(shared: Store, second: Store, tenant: str) -> None:
     mine, theirs = kept_gate(shared, tenant), kept_gate(second, tenant)
 
-    async def both() -> list[Any]:
+    async def both() -> Any:
         return await asyncio.gather(
             *(one.submit({"amount": 40}, submission_id="a") for one in (mine, theirs)), return_exceptions=True
         )
@@ -328,7 +328,7 @@ def test_one_submission_deferred_in_two_processes_waits_once(shared: Store, seco
 def test_two_candidates_deferred_in_two_processes_are_one_conflict(shared: Store, second: Store, tenant: str) -> None:
     mine, theirs = kept_gate(shared, tenant), kept_gate(second, tenant)
 
-    async def both() -> list[Any]:
+    async def both() -> Any:
         calls = [mine.submit({"amount": 40}, submission_id="a"), theirs.submit({"amount": 50}, submission_id="b")]
         return await asyncio.gather(*calls, return_exceptions=True)
 
@@ -350,7 +350,7 @@ def test_a_worker_that_ends_the_wait_judges_nothing(shared: Store, tenant: str) 
             return Deferred("?", timeout_s=1e-6)
 
     here = Gate(Asks, store=shared, tenant=tenant, run_id="r")
-    here._submitter.journal.find_answer_to = _nothing_yet  # type: ignore[method-assign]
+    here._submitter.journal.find_answer_to = _nothing_yet  # type: ignore[method-assign, assignment]
     with pytest.raises(VerificationWaiting):
         asyncio.run(here.submit({}, submission_id="a"))
     shared.recorder.write(WakeRun(tenant, "r", "verify:1", b""))
