@@ -20,10 +20,12 @@ from meruit.contracts.bill import (
     GUARD,
     MAX_LINES,
     bill,
+    bill_adjustment,
     calculate_cost,
     chargeable_criteria,
     fee_and_payout,
     hold_for,
+    is_adjusted,
     largest_penalty,
 )
 from meruit.contracts.rule_order import check_rules
@@ -140,7 +142,7 @@ def agreements(draw: st.DrawFn, rules: st.SearchStrategy[Sequence[str]] = USUAL)
 
 def adds_up(made: Bill, hold: int) -> None:
     assert sum(line.micros for line in made.lines) == made.total
-    assert made.base + made.bonus - made.penalty + made.tokens == made.total
+    assert made.base + made.bonus - made.penalty + made.tokens + made.adjustment == made.total
     assert 0 <= made.total <= hold
     assert made.fee + made.payout == made.total
     assert made.total + made.released == hold
@@ -448,6 +450,7 @@ STRANGE = {
     "no reason": [Line("x", PricePart.CPC, 1, None)],  # type: ignore[arg-type]
     "half a character": [Line("x", PricePart.CPC, 1, "\ud800")],
     "an object": [Line("x", PricePart.CPC, 1, "y", object())],  # type: ignore[arg-type]
+    "an adjustment": [Line("x", PricePart.ADJUSTMENT, 1, "y")],
     "more than there is": [Line("x", PricePart.CPC, 2**63, "y")],
     "more than a record holds": [Line("x", PricePart.CPC, 10**40, "y")],
 }
@@ -737,3 +740,18 @@ def test_a_bill_survives_json(pieces: list[Piece], terms: Terms) -> None:
     criteria = written(pieces)
     made = bill(judged(criteria), terms, hold_for(criteria, terms))
     assert Bill.from_json(made.to_json()) == made
+
+
+# What a dispute is settled on.
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10**12), st.integers(0, 1_000_000))
+def test_an_adjusted_bill_is_one_line_with_the_fee_of_the_terms(micros: int, rest: int, rate: int) -> None:
+    terms = Terms.model_validate({"cpc_rate": 1, "platform_fee_rate": str(Decimal(rate).scaleb(-6))})
+    made = bill_adjustment(micros, terms, micros + rest, "half")
+    adds_up(made, micros + rest)
+    assert (made.total, made.adjustment, made.released) == (micros, micros, rest)
+    assert (made.fee, made.payout) == fee_and_payout(micros, terms.platform_fee_rate)
+    assert Bill.from_json(made.to_json()) == made
+    assert is_adjusted(made)
+    assert not is_adjusted(billed([Piece("met", MICRO)]))
