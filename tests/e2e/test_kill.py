@@ -29,7 +29,7 @@ from tests.e2e.serving import (
 from meruit.store.location import Location
 
 CLIENTS = 8
-ROUNDS = {"sqlite": 6, "postgresql": 4} if "MERUIT_DEATHS" in os.environ else {"sqlite": 3, "postgresql": 2}
+ROUNDS = {"sqlite": 6, "postgresql": 4} if "MERUIT_DEATHS" in os.environ else {"sqlite": 2, "postgresql": 1}
 """Deaths of the service, under load."""
 ACKNOWLEDGED = (10, 60)
 """How many requests are answered before the service dies: at least and at most."""

@@ -11,9 +11,9 @@ from tests.sampling import IN_FULL, seed
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
 SHARDS = 1
-SQLITE_DEATHS = 500 if IN_FULL else 120
+SQLITE_DEATHS = 500 if IN_FULL else 60
 """Beside those on the way of money; `tests.faults.deaths` dies as often as it is told."""
-POSTGRES_DEATHS = 200 if IN_FULL else 60
+POSTGRES_DEATHS = 200 if IN_FULL else 30
 PATIENCE_S = 600
 WRITTEN = (
     *("criteria", "criteria_names", "cursors", "events", "idempotency", "keys"),
@@ -41,9 +41,9 @@ def survived(folder: Path, url: str, deaths: int, shard: int, statements: set[st
     assert found["checked_whole"] > deaths // 100, found
     assert set(found["known"]) <= points, found
     if not url:
-        # Few as they are, there is one at nearly every kind of point, whatever the seed.
+        # Few as they are, there is one at most kinds of points, whatever the seed.
         missed = set(found["known"]) - set(found["hits"])
-        assert len(missed) <= len(found["known"]) // 10, (missed, found)
+        assert len(missed) <= len(found["known"]) // 4, (missed, found)
     if IN_FULL:
         # Every point that there is was met, and there are no others.
         assert set(found["hits"]) == points, (points ^ set(found["hits"]), found)

@@ -20,7 +20,7 @@ from meruit.playground.billing.server import ProviderServer
 from meruit.store.location import Location
 from meruit.store.store import Store, utc_now
 
-RUNS, MORTALITY, DEATHS = (10_000, 0.8, 150) if IN_FULL else (1_000, 0.6, 45)
+RUNS, MORTALITY, DEATHS = (10_000, 0.8, 150) if IN_FULL else (500, 0.6, 30)
 """Of the week: runs, how often a round is somebody's last, and how many deaths there are at least."""
 POINTS = 8
 """Different points at which somebody died, at least."""
@@ -28,7 +28,7 @@ SAMPLE = 20
 """Runs that are looked into each day."""
 A_TICK = 8
 """Questions to the provider at each tick, at most: by day, and again where it does not answer; never by run."""
-KILLS = 100 if IN_FULL else 12
+KILLS = 100 if IN_FULL else 6
 PATIENCE_S = 120
 
 
