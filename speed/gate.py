@@ -18,12 +18,13 @@ from tests.postgres import running
 from meruit.api.gc import freeze_gc
 from meruit.errors import VerificationRejected
 from meruit.gate.agent import Agent
-from meruit.gate.gate import Gate, Passed
+from meruit.gate.gate import Gate
 from meruit.gate.run import RunRequest, RunState
 from meruit.gate.runner.engine import AgentRoster
 from meruit.gate.runner.worker import run_worker
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import ClaimRun, QueueRun
+from meruit.gate.verdict import Passed
 from meruit.store.location import Location
 from meruit.store.store import Store
 from meruit.testing import ScriptedModel, submits

@@ -21,12 +21,21 @@ from meruit.gate.agent import Agent
 from meruit.gate.ask_verifier import ask_verifier
 from meruit.gate.context import AgentContext, CriteriaJudgement, ExecutionContext
 from meruit.gate.definition import OUTPUT_TOOL, Candidate, OutputType
-from meruit.gate.journal import DescribeStart, Journal, MemoryJournal, StepFunction, StoreJournal, outcome_of
+from meruit.gate.journal import (
+    DescribeStart,
+    Journal,
+    MemoryJournal,
+    NewDeferral,
+    StepFunction,
+    StoreJournal,
+    outcome_of,
+)
 from meruit.gate.loop import DriveResult, RunDone, RunFailed, RunSuspended, drive
 from meruit.gate.run import AgentRun, RunRequest, RunState
-from meruit.gate.state import SchemaErrorFound, VerificationState
+from meruit.gate.state import OpenDeferral, SchemaErrorFound, VerificationState
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import WAIT, ClaimRun, EndRun, ParkRun, QueueRun, ResumeRun, RunFailure
+from meruit.gate.store.submissions import DeferredCandidate
 from meruit.gate.tools import Deferred, tool
 from meruit.gate.verdict import Rejection, SystemErrorVerdict, VerifierVerdict
 from meruit.model.chat import ToolCall
@@ -171,6 +180,18 @@ class Dying:
 
     async def find_answer(self, submission_id: str) -> PriorAnswer | None:
         return await self._journal.find_answer(submission_id)
+
+    async def defer(self, state: VerificationState, deferred: NewDeferral) -> VerificationState:
+        return await self._journal.defer(state, deferred)
+
+    async def answer(self, key: str, value: bytes) -> None:
+        await self._journal.answer(key, value)
+
+    async def find_answer_to(self, waiting: OpenDeferral) -> bytes | None:
+        return await self._journal.find_answer_to(waiting)
+
+    async def find_deferred_candidate(self, key: str) -> DeferredCandidate | None:
+        return await self._journal.find_deferred_candidate(key)
 
     def new_submission_id(self, state: VerificationState) -> str:
         return self._journal.new_submission_id(state)

@@ -20,8 +20,15 @@ def one(value: float | None = 0.95, **more: Any) -> CriterionResult:
 
 def whole(*results: CriterionResult, **more: Any) -> VerificationResult:
     given: dict[str, Any] = {
-        "contract_id": "c", "success": True, "metrics": {}, "criterion_results": [*results],
-        "weighted_score": None, "bonus": 0.0, "penalty": 0.0, "governance_flags": [], "verified_at": NOW,
+        "contract_id": "c",
+        "success": True,
+        "metrics": {},
+        "criterion_results": [*results],
+        "weighted_score": None,
+        "bonus": 0.0,
+        "penalty": 0.0,
+        "governance_flags": [],
+        "verified_at": NOW,
     }
     return VerificationResult(**{**given, **more})
 

@@ -22,9 +22,9 @@ from meruit.judge.plan import Trait, compile_plan
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Checked
-from meruit.model.time import utc_now
 from meruit.registry import checks
 from meruit.store.location import Location
+from meruit.store.store import utc_now
 
 PRINTED = Path(__file__).with_suffix("").with_name("task_run_engine")
 ISA = (

@@ -261,8 +261,12 @@ class VerificationEngine:
         if rules is not None:
             versions[GOVERNANCE] = rules.version
         about = Circumstances(
-            *(_identifier(contract_id), self._clock()),
-            *(digests.input, digests.output, digests.metadata, versions),
+            contract_id=_identifier(contract_id),
+            verified_at=self._clock(),
+            input_digest=digests.input,
+            output_digest=digests.output,
+            metadata_digest=digests.metadata,
+            versions=versions,
         )
         result = conclude(compiled.plan, evidence, about)
         if rules is None:

@@ -204,7 +204,17 @@ _BRIEF_FIELDS = (
     "item",
     "turn",
 )
-_DETAIL_FIELDS = ("request", "created_by", "retries", "takeovers", "verification", "usage", "result", "error", "is_hosted")
+_DETAIL_FIELDS = (
+    "request",
+    "created_by",
+    "retries",
+    "takeovers",
+    "verification",
+    "usage",
+    "result",
+    "error",
+    "is_hosted",
+)
 
 
 # Any: fields of a run by name.
