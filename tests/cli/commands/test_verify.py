@@ -212,7 +212,7 @@ criteria:
 def test_more_criteria_than_allowed_are_refused_by_the_key_that_allows_them(verify: Run) -> None:
     ended = verify({}, criteria={"criteria": [criterion()] * 1000})
     assert ended.returncode == 2
-    assert "1,000 criteria; at most 10 " in ended.stderr
+    assert "1,000 criteria; at most 100 " in ended.stderr
 
 
 @pytest.mark.parametrize(

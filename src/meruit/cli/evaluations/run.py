@@ -45,7 +45,10 @@ def parse_pairs(ctx: click.Context, param: click.Parameter, typed: tuple[str, ..
 @click.option("--name", required=True, metavar="NAME", help="Name of the evaluation; an unfinished one is continued.")
 @click.option("--map", "mapping", metavar="MAP", help="Columns, as input.reference=answer,output.text=completion.")
 @click.option(
-    "--format", "format_name", metavar="FORMAT", help="jsonl, json, csv, tsv or parquet (default: by ending)."
+    "--format",
+    "format_name",
+    metavar="FORMAT",
+    help="Format of DATA: jsonl, json, csv, tsv, parquet (default: by ending).",
 )
 @click.option(
     "--tag", "tags", callback=parse_pairs, multiple=True, metavar="NAME=VALUE", help="Such as model=m-1; repeatable."
