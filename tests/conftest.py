@@ -39,6 +39,13 @@ settings.register_profile("thorough", settings.get_profile("meruit"), max_exampl
 settings.load_profile("meruit")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip files without golden tests under `-m golden`: collecting all others takes a minute."""
+    if config.option.markexpr != "golden" or collection_path.suffix != ".py":
+        return None
+    return True if "golden" not in collection_path.read_text(encoding="utf-8") else None
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
     """The long ones first; otherwise in the order that chance has put them in, which it does on the way."""
