@@ -1,5 +1,7 @@
-"""What all lists share over HTTP: a span of time, and CSV instead of JSON."""
+"""What all lists share over HTTP: a span of time, and CSV or XLSX instead of JSON."""
 
+import asyncio
+import io
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -12,11 +14,11 @@ from litestar.params import QueryParameter
 
 from meruit.api.request import ApiRequest
 from meruit.documents.csv_table import CSV, Cell, write_csv
+from meruit.documents.xlsx_table import XLSX, write_xlsx
 from meruit.errors import ApiProblem, Problem
 from meruit.model.time import to_rfc3339
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)", re.ASCII | re.IGNORECASE)
-_TEXT_CSV = "text/csv"
 
 
 class ListFormat(StrEnum):
@@ -24,8 +26,10 @@ class ListFormat(StrEnum):
 
     JSON = "json"
     CSV = "csv"
+    XLSX = "xlsx"
 
 
+_MEDIA_TYPES = {"text/csv": ListFormat.CSV, XLSX: ListFormat.XLSX}
 # A string, because Litestar would accept times without a zone, which are ambiguous.
 SinceQuery = Annotated[
     str | None, QueryParameter(name="since", max_length=40, required=False, description="Start, RFC 3339, inclusive.")
@@ -38,7 +42,8 @@ FormatQuery = Annotated[
     QueryParameter(
         name="format",
         required=False,
-        description="`csv` for a spreadsheet, as also the header `Accept: text/csv` asks for (default: `json`).",
+        description="`csv` or `xlsx` for a spreadsheet, as the header `Accept` with the media type also asks for "
+        "(default: `json`).",
     ),
 ]
 
@@ -74,12 +79,12 @@ def invalid_field(field: str, message: str) -> ApiProblem:
     return ApiProblem(400, "invalid", str(problem), errors=[problem])
 
 
-def wants_csv(request: ApiRequest, asked: ListFormat | None) -> bool:
-    """Whether the caller asks for CSV, by the parameter or else by the header."""
+def wants_table(request: ApiRequest, asked: ListFormat | None) -> ListFormat | None:
+    """The format of the table that the caller asks for, by the parameter or else by the header; None for JSON."""
     if asked is not None:
-        return asked is ListFormat.CSV
+        return None if asked is ListFormat.JSON else asked
     accepted = (part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(","))
-    return _TEXT_CSV in accepted
+    return next((_MEDIA_TYPES[one] for one in accepted if one in _MEDIA_TYPES), None)
 
 
 def next_page(before: int | None) -> tuple[str, str] | None:
@@ -88,15 +93,26 @@ def next_page(before: int | None) -> tuple[str, str] | None:
 
 
 # Any: OpenAPI reads the annotation of the route; the content is already encoded.
-def csv_response(
+async def table_response(
     request: ApiRequest,
+    kind: ListFormat,
     headings: Sequence[str],
     rows: Iterable[Sequence[Cell]],
     following: tuple[str, str] | None = None,
 ) -> Response[Any]:
-    """Build a CSV reply; `following` is the parameter and the value that lead to the next page."""
+    """Build a CSV or XLSX reply; `following` is the parameter and the value that lead to the next page."""
     headers = {"Vary": "Accept"}
     if following is not None:
         query = [(name, value) for name, value in parse_qsl(request.url.query) if name != following[0]]
         headers["Link"] = f'<{request.url.path}?{urlencode([*query, following])}>; rel="next"'
-    return Response(b"".join(write_csv(headings, rows)), media_type=CSV, headers=headers)
+    if kind is ListFormat.CSV:
+        return Response(b"".join(write_csv(headings, rows)), media_type=CSV, headers=headers)
+    headers["Content-Disposition"] = f'attachment; filename="{request.url.path.rpartition("/")[2]}.xlsx"'
+    # In a thread: a long list takes a second to write.
+    return Response(await asyncio.to_thread(_encode_xlsx, headings, rows), media_type=XLSX, headers=headers)
+
+
+def _encode_xlsx(headings: Sequence[str], rows: Iterable[Sequence[Cell]]) -> bytes:
+    file = io.BytesIO()
+    write_xlsx(file, headings, rows)
+    return file.getvalue()

@@ -55,7 +55,7 @@ def format_csv_cell(cell: Cell) -> str:
         case datetime():
             return to_rfc3339(cell)
         case str():
-            return neutralise_formulas(_escape(cell))
+            return neutralise_formulas(escape_controls(cell))
 
 
 def neutralise_formulas(text: str) -> str:
@@ -75,7 +75,7 @@ def _starts_formula(text: str) -> bool:
     return begun in FORMULA_STARTS if begun else False
 
 
-def _escape(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Escape control characters, so that a terminal that shows the file obeys none; line breaks and tabs stay."""
     if text.isprintable():
         return text

@@ -1,11 +1,13 @@
-"""Outcomes as CSV: one line a version with its verdict, what was paid for it, and a column a metric."""
+"""Outcomes as CSV or XLSX: one line a version with its verdict, what was paid for it, and a column a metric."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import BinaryIO
 
 from sqlalchemy import Connection
 
 from meruit.documents.csv_table import Cell, write_csv
+from meruit.documents.xlsx_table import write_xlsx
 from meruit.model.access import Scope
 from meruit.model.money import Bill
 from meruit.model.numbers import in_units
@@ -44,6 +46,35 @@ def export_csv(
     bom: bool = False,
 ) -> int:
     """Write one line a version, oldest first; answers how many."""
+
+    def write(headings: Sequence[str], rows: Iterator[tuple[Cell, ...]]) -> None:
+        file.writelines(write_csv(headings, rows, bom=bom))
+
+    return _export(store, scope, narrowed, progress, write, every_version=every_version)
+
+
+def export_xlsx(
+    store: Store,
+    scope: Scope,
+    narrowed: OutcomeFilter | None,
+    file: BinaryIO,
+    progress: Progress,
+    *,
+    every_version: bool = False,
+) -> int:
+    """Write a workbook with one line a version, oldest first; answers how many."""
+    return _export(store, scope, narrowed, progress, partial(write_xlsx, file), every_version=every_version)
+
+
+def _export(
+    store: Store,
+    scope: Scope,
+    narrowed: OutcomeFilter | None,
+    progress: Progress,
+    write: Callable[[Sequence[str], Iterator[tuple[Cell, ...]]], None],
+    *,
+    every_version: bool,
+) -> int:
     lines = 0
 
     def count(rows: Iterator[tuple[Cell, ...]]) -> Iterator[tuple[Cell, ...]]:
@@ -57,7 +88,7 @@ def export_csv(
         names = [*metric_kinds(connection, scope, narrowed, every_version=every_version)]
         rows = count(_rows(connection, scope, narrowed, names, progress, every_version=every_version))
         headings = (*EXPORT_HEADINGS, *(f"{METRIC}{name}" for name in names))
-        file.writelines(write_csv(headings, rows, bom=bom))
+        write(headings, rows)
     return lines
 
 

@@ -6,11 +6,13 @@ from base64 import b64decode
 from typing import Any
 
 import pytest
+from openpyxl import load_workbook
 from tests.api.conftest import CRITERIA, ROUGE, WORK, Deployment, code_of
 from tests.api.test_auth import rescored
 
 from meruit.audit.findings import AuditStepState
 from meruit.audit.verify import outcome as recheck
+from meruit.documents.xlsx_table import XLSX
 from meruit.errors import AuditStep
 from meruit.log.entries import VerdictEntry, read_entry
 from meruit.log.merkle import is_included, leaf_hash
@@ -61,7 +63,7 @@ def test_outcomes_are_narrowed_by_several_things_at_once(either: Deployment, key
     ("name", "value", "allowed"),
     [
         ("verdict", "passed", "pass, partial, fail, inconclusive, error"),
-        ("format", "xlsx", "json, csv"),
+        ("format", "ods", "json, csv, xlsx"),
         ("since", "yesterday", "2026-01-31T00:00:00Z"),
     ],
 )
@@ -93,6 +95,22 @@ def test_a_spreadsheet_gets_a_list_as_csv(either: Deployment, key: str, by: str)
     rest = either.ask("GET", path, key=key, headers=asked.get("headers"))
     assert [row["outcome_id"] for row in csv.DictReader(io.StringIO(rest.text, newline=""))] == made[:1]
     assert "link" not in rest.headers
+
+
+@pytest.mark.parametrize("by", ["parameter", "header"])
+def test_a_spreadsheet_gets_a_list_as_xlsx(either: Deployment, key: str, by: str) -> None:
+    made = [judged(either, key, agent_id="=1+1") for _ in range(3)]
+    asked: dict[str, Any] = {"params": {"limit": 2}, "headers": {"Accept": f"{XLSX}, text/csv;q=0.1"}}
+    if by == "parameter":
+        asked = {"params": {"limit": 2, "format": "xlsx"}}
+    reply = either.ask("GET", "/v1/outcomes", key=key, **asked)
+    assert (reply.headers["content-type"], reply.headers["vary"]) == (XLSX, "Accept")
+    assert reply.headers["content-disposition"] == 'attachment; filename="outcomes.xlsx"'
+    headings, *rows = load_workbook(io.BytesIO(reply.content)).worksheets[0].iter_rows()
+    agents = [cell.value for cell in headings].index("agent_id")
+    assert [row[0].value for row in rows] == made[:0:-1]
+    assert [(row[agents].data_type, row[agents].value) for row in rows] == [("s", "=1+1")] * 2
+    assert "link" in reply.headers
 
 
 @pytest.mark.parametrize("count", [0, 4, 5])

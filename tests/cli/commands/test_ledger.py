@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from openpyxl import load_workbook
 from tests.cli.refusals import error_of
 from tests.cli.trade import BAD, WORK, Clock, Stall, with_terms
 
@@ -135,6 +136,28 @@ def test_csv_goes_to_a_file_with_a_mark_for_excel_if_asked(stall: Stall) -> None
     content = Path("out.csv").read_bytes()
     assert content.startswith(b"\xef\xbb\xbfrecord,")
     assert content[3:].decode() == stall.run("ledger", "statement", "platform", "--csv").stdout
+
+
+def test_a_statement_is_written_as_xlsx_with_the_values_of_csv(stall: Stall) -> None:
+    stall.settled({**WORK, "title": "=cmd|' /C calc'!A0"})
+    ended = stall.run("ledger", "statement", "platform", "--xlsx", "out.xlsx")
+    assert (ended.returncode, ended.stdout, "out.xlsx" in ended.stderr) == (0, "", True)
+    headings, *rows = load_workbook("out.xlsx").worksheets[0].iter_rows(values_only=True)
+    assert headings == STATEMENT_HEADINGS
+    written = [dict(zip(STATEMENT_HEADINGS, row, strict=True)) for row in rows]
+    expected = rows_of(stall.run("ledger", "statement", "platform", "--csv").stdout)
+    assert [(row["record"], Decimal(str(row["balance"]))) for row in written] == [
+        (row["record"], Decimal(row["balance"])) for row in expected
+    ]
+    assert written[1]["title"] == "=cmd|' /C calc'!A0"
+
+
+@pytest.mark.parametrize(
+    "options", [("--csv", "a", "--xlsx", "b"), ("--xlsx", "b", "--json"), ("--xlsx", "-"), ("--xlsx", "b", "--bom")]
+)
+def test_a_workbook_needs_a_file_and_no_other_format(run: Run, options: tuple[str, ...]) -> None:
+    ended = run("ledger", "balances", *options)
+    assert (ended.returncode, Path("b").exists()) == (2, False)
 
 
 def test_long_statements_are_read_in_pages(stall: Stall, monkeypatch: pytest.MonkeyPatch) -> None:

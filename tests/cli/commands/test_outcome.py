@@ -11,6 +11,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from openpyxl import load_workbook
 from tests.cli.refusals import error_of
 
 from meruit import SuccessCriteria, VerificationEngine
@@ -117,6 +118,18 @@ def test_a_list_is_written_as_csv_whole_unless_limited(run: Run, monkeypatch: py
     assert [row["outcome_id"] for row in rows] == ids[::-1]
     assert (rows[0]["agent_id"], rows[0]["verdict"], rows[0]["success"]) == ("'=1+1", "fail", "false")
     assert len(rows_of(run("outcome", "list", "--csv", "--limit", "2").stdout)) == 2
+
+
+def test_outcomes_are_exported_as_a_workbook(run: Run) -> None:
+    ids = [put("one")[0] for _ in range(2)]
+    assert run("outcome", "export", "-o", "all.xlsx").returncode == 0
+    assert run("outcome", "list", "--xlsx", "list.xlsx").returncode == 0
+    exported, listed = (
+        [*load_workbook(name).worksheets[0].iter_rows(values_only=True)] for name in ("all.xlsx", "list.xlsx")
+    )
+    assert ([row[0] for row in exported[1:]], [row[0] for row in listed[1:]]) == (ids, ids[::-1])
+    assert exported[0][: len(listed[0])] == listed[0]
+    assert error_of(run, "outcome", "export", "-o", "-", "--format", "xlsx")["code"] == "usage"
 
 
 def rows_of(text: str) -> list[dict[str, str]]:
@@ -229,7 +242,7 @@ def test_lines_may_go_to_a_pipe(meruit_at_hand: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
-        (("-o", "data.xlsx"), "--format"),
+        (("-o", "data.ods"), "--format"),
         (("--csv", "x.csv", "-o", "y.csv"), "--csv"),
         (("--csv", "x.csv", "--format", "jsonl"), "--csv"),
         (("-o", "x.jsonl", "--bom"), "--bom"),

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, OPERATORS, READERS, ApiConnection, allow
 from meruit.api.db_threads import run_in_reader_thread
-from meruit.api.listing import FormatQuery, SinceQuery, UntilQuery, csv_response, next_page, parse_span, wants_csv
+from meruit.api.listing import FormatQuery, SinceQuery, UntilQuery, next_page, parse_span, table_response, wants_table
 from meruit.api.request import ApiRequest, Service
 from meruit.api.wire import (
     CONTRACT_ID,
@@ -220,12 +220,12 @@ async def list_contracts(  # noqa: PLR0913 - one a filter
         return ListPage(contracts.load_snapshots(connection, scope.tenant, found), following), titles
 
     (found, following), titles = await request.service.read(ask)
-    if not wants_csv(request, shown_as):
+    if (table := wants_table(request, shown_as)) is None:
         return json_response({"contracts": [_visible_contract(request, one) for one in found], "next": following})
     if request.caller.role is Role.AGENT:
         own = map(agent_contract_cells, map(contracts.to_agent_contract, found))
-        return csv_response(request, AGENT_CONTRACT_HEADINGS, own, next_page(following))
-    return csv_response(request, CONTRACT_HEADINGS, contract_rows(found, titles), next_page(following))
+        return await table_response(request, table, AGENT_CONTRACT_HEADINGS, own, next_page(following))
+    return await table_response(request, table, CONTRACT_HEADINGS, contract_rows(found, titles), next_page(following))
 
 
 @get("/v1/holds", guards=[READERS], summary="List contracts on hold", tags=["contracts"])
@@ -256,8 +256,8 @@ async def list_holds(  # noqa: PLR0913 - one a filter
         return found, titles
 
     (found, following), titles = await request.service.read(ask)
-    if wants_csv(request, shown_as):
-        return csv_response(request, HOLD_HEADINGS, hold_rows(found, titles), next_page(following))
+    if (table := wants_table(request, shown_as)) is not None:
+        return await table_response(request, table, HOLD_HEADINGS, hold_rows(found, titles), next_page(following))
     return json_response({"contracts": [contracts.to_contract_view(one) for one in found], "next": following})
 
 

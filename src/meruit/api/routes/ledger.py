@@ -13,10 +13,10 @@ from meruit.api.listing import (
     FormatQuery,
     SinceQuery,
     UntilQuery,
-    csv_response,
     invalid_field,
     parse_span,
-    wants_csv,
+    table_response,
+    wants_table,
 )
 from meruit.api.request import ApiRequest
 from meruit.api.wire import PRINTABLE, LabelQuery, json_response
@@ -107,8 +107,8 @@ async def read_balances(request: ApiRequest, shown_as: FormatQuery = None) -> Re
     if len(found) > MAX_ACCOUNTS:
         why = f"there are more than {MAX_ACCOUNTS:,} accounts; read statements of single accounts instead"
         raise ApiProblem(409, "too_many_accounts", why)
-    if wants_csv(request, shown_as):
-        return csv_response(request, BALANCE_HEADINGS, map(balance_cells, found))
+    if (table := wants_table(request, shown_as)) is not None:
+        return await table_response(request, table, BALANCE_HEADINGS, map(balance_cells, found))
     return json_response(Balances([BalanceView(one.account, one.currency, in_units(one.micros)) for one in found]))
 
 
@@ -140,12 +140,12 @@ async def read_statement(
 
     found, following = await request.service.read(ask)
     for_agent = caller.role is Role.AGENT
-    if wants_csv(request, shown_as):
+    if (table := wants_table(request, shown_as)) is not None:
         if for_agent:
             found = [_without_counterparties(one) for one in found]
         rows = (row for one in found for row in statement_rows(one, one.lines))
         more = None if following is None else ("from", to_rfc3339(following))
-        return csv_response(request, STATEMENT_HEADINGS, rows, more)
+        return await table_response(request, table, STATEMENT_HEADINGS, rows, more)
     return json_response(
         StatementPage(
             account=named,
@@ -184,8 +184,8 @@ async def read_earnings(
     if len(found) > MAX_EARNINGS:
         why = f"there are more than {MAX_EARNINGS:,} rows; ask for a shorter time, or for one agent or provider"
         raise ApiProblem(409, "too_many_rows", why)
-    if wants_csv(request, shown_as):
-        return csv_response(request, EARNINGS_HEADINGS, earnings_rows(found))
+    if (table := wants_table(request, shown_as)) is not None:
+        return await table_response(request, table, EARNINGS_HEADINGS, earnings_rows(found))
     return json_response(to_earnings_report(found))
 
 

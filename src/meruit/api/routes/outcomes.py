@@ -9,7 +9,7 @@ from litestar.params import FromQuery, PathParameter, QueryParameter
 from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, READERS
-from meruit.api.listing import FormatQuery, SinceQuery, UntilQuery, csv_response, next_page, parse_span, wants_csv
+from meruit.api.listing import FormatQuery, SinceQuery, UntilQuery, next_page, parse_span, table_response, wants_table
 from meruit.api.request import ApiRequest
 from meruit.api.wire import MAX_VERSION, LabelQuery, Limit, PageCursor, VersionQuery, anchor_pattern, json_response
 from meruit.audit.bundle import CaseReceipt, Receipt
@@ -92,11 +92,11 @@ async def list_outcomes(  # noqa: PLR0913 - one a filter
     found, following = await service.read(ask)
     if caller.role is Role.AGENT:
         own = [outcomes.for_agent(one) for one in found]
-        if wants_csv(request, shown_as):
-            return csv_response(request, AGENT_HEADINGS, map(_agent_cells, own), next_page(following))
+        if (table := wants_table(request, shown_as)) is not None:
+            return await table_response(request, table, AGENT_HEADINGS, map(_agent_cells, own), next_page(following))
         return json_response(AgentOutcomePage(own, following))
-    if wants_csv(request, shown_as):
-        return csv_response(request, OUTCOME_HEADINGS, map(outcome_cells, found), next_page(following))
+    if (table := wants_table(request, shown_as)) is not None:
+        return await table_response(request, table, OUTCOME_HEADINGS, map(outcome_cells, found), next_page(following))
     return json_response(OutcomePage(found, following))
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from meruit.cli.shared.list_options import check_span, csv_options, list_request, span_options
+from meruit.cli.shared.list_options import TableTarget, check_span, list_request, span_options, table_options
 from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
     ExitCode,
@@ -399,16 +399,15 @@ def party_options(command: _Command) -> _Command:
 @click.option("--state", type=click.Choice(STATES), help="Filter by state.")
 @party_options
 @page_options
-@csv_options
+@table_options
 @tenant_option
 @store_options
 @json_option
-def list_contracts(  # noqa: PLR0913 - one an option
+def list_contracts(
     *,
     limit: int,
     before: int | None,
-    csv_file: str | None,
-    bom: bool,
+    table: TableTarget | None,
     tenant: str,
     data: str | None,
     database_url: str | None,
@@ -417,14 +416,14 @@ def list_contracts(  # noqa: PLR0913 - one an option
 ) -> int:
     """List contracts, newest first.
 
-    Several filters must all hold; --since and --until are about the award. --csv writes every contract that fits,
-    with totals at the end, unless --limit is given.
+    Several filters must all hold; --since and --until are about the award. --csv and --xlsx write every contract that
+    fits, with totals at the end, unless --limit is given.
     """
     from meruit.cli.shared.contracts import list_contracts as print_contracts
     from meruit.contracts.records import ContractFilter
 
     check_span(chosen["since"], chosen["until"])
-    asked = list_request(before, limit, csv_file, bom=bom, as_json=as_json)
+    asked = list_request(before, limit, table, as_json=as_json)
     print_contracts(StoreAddress(data, database_url, tenant), ContractFilter(**chosen), asked)
     return ExitCode.PASSED
 

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from meruit.cli.commands.contract import contract_argument, party_options, reason_option
-from meruit.cli.shared.list_options import check_span, csv_options, list_request
+from meruit.cli.shared.list_options import TableTarget, check_span, list_request, table_options
 from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
     ExitCode,
@@ -30,7 +30,7 @@ def holds() -> None:
 @click.option("--state", type=click.Choice(("held", "disputed")), help="Filter by what they wait for.")
 @party_options
 @page_options
-@csv_options
+@table_options
 @tenant_option
 @store_options
 @json_option
@@ -39,8 +39,7 @@ def list_holds(  # noqa: PLR0913 - one an option
     state: str | None,
     limit: int,
     before: int | None,
-    csv_file: str | None,
-    bom: bool,
+    table: TableTarget | None,
     tenant: str,
     data: str | None,
     database_url: str | None,
@@ -50,7 +49,7 @@ def list_holds(  # noqa: PLR0913 - one an option
     """List held and disputed contracts, newest first.
 
     Each has the time since when it waits, the person who stopped it, and the reason. Several filters must all hold;
-    --since and --until are about the award. --csv writes every one that fits unless --limit is given.
+    --since and --until are about the award. --csv and --xlsx write every one that fits unless --limit is given.
     """
     # Imported here, and below, so that --help is quick.
     from meruit.cli.shared.contracts import list_holds as print_holds
@@ -58,7 +57,7 @@ def list_holds(  # noqa: PLR0913 - one an option
 
     check_span(chosen["since"], chosen["until"])
     kind = None if state is None else HoldKind(state)
-    asked = list_request(before, limit, csv_file, bom=bom, as_json=as_json)
+    asked = list_request(before, limit, table, as_json=as_json)
     print_holds(StoreAddress(data, database_url, tenant), ContractFilter(**chosen), kind, asked)
     return ExitCode.PASSED
 

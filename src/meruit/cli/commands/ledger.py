@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from meruit.cli.shared.list_options import check_span, csv_options, csv_target, print_csv, span_options
+from meruit.cli.shared.list_options import TableTarget, check_span, span_options, table_options, write_table
 from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
     ExitCode,
@@ -36,15 +36,14 @@ def ledger() -> None:
 
 @ledger.command()
 @click.option("--escrows", is_flag=True, help="List the escrow of each contract instead of the sum.")
-@csv_options
+@table_options
 @tenant_option
 @store_options
 @json_option
 def balances(
     *,
     escrows: bool,
-    csv_file: str | None,
-    bom: bool,
+    table: TableTarget | None,
     tenant: str,
     data: str | None,
     database_url: str | None,
@@ -61,11 +60,10 @@ def balances(
     from meruit.contracts.records import iterate_balances
     from meruit.model.numbers import in_units
 
-    target = csv_target(csv_file, bom=bom, as_json=as_json)
     with open_records(data, database_url) as store, store.database.reading() as connection:
         found = iterate_balances(connection, tenant, escrows=escrows)
-        if target is not None:
-            print_csv(target, BALANCE_HEADINGS, map(balance_cells, found))
+        if table is not None:
+            write_table(table, BALANCE_HEADINGS, map(balance_cells, found))
             return ExitCode.PASSED
         rows = [(one.account, one.currency, in_units(one.micros)) for one in found]
     if as_json:
@@ -79,7 +77,7 @@ def balances(
 @click.argument("account", metavar="ACCOUNT", required=False)
 @click.option("--currency", metavar="CODE", help="Currency (default: every currency of the account).")
 @span_options(*FROM_TO)
-@csv_options
+@table_options
 @tenant_option
 @store_options
 @json_option
@@ -89,8 +87,7 @@ def statement(  # noqa: PLR0913 - one an option
     currency: str | None,
     since: datetime | None,
     until: datetime | None,
-    csv_file: str | None,
-    bom: bool,
+    table: TableTarget | None,
     tenant: str,
     data: str | None,
     database_url: str | None,
@@ -106,9 +103,9 @@ def statement(  # noqa: PLR0913 - one an option
     from meruit.contracts.records import statement as drawn_up
 
     if account is None:
-        hint = f"; {csv_file!r} was read as the FILE of --csv, so write ACCOUNT before --csv" if csv_file else ""
+        option = "--xlsx" if table and table.is_xlsx else "--csv"
+        hint = f"; {table.file!r} was read as the FILE of {option}, so write ACCOUNT before {option}" if table else ""
         raise click.UsageError(escape_control_characters(f"name the ACCOUNT{hint}"))
-    target = csv_target(csv_file, bom=bom, as_json=as_json)
     _check_currency(currency)
     check_span(since, until, FROM_TO)
     with open_records(data, database_url) as store, store.database.reading() as connection:
@@ -118,7 +115,7 @@ def statement(  # noqa: PLR0913 - one an option
             where = "" if currency is None else f" in {currency}"
             others = f"; it has {', '.join(known)}" if known else ""
             note(escape_control_characters(f"{account} has no transactions{where}{others}"))
-        if target is not None:
+        if table is not None:
 
             def rows() -> "Iterator[Sequence[Cell]]":
                 for one in currencies:
@@ -126,11 +123,11 @@ def statement(  # noqa: PLR0913 - one an option
                     asked = drawn_up(connection, tenant, account, one, since, until, limit=0)
                     yield from statement_rows(asked, iterate_lines(connection, tenant, asked))
 
-            print_csv(target, STATEMENT_HEADINGS, rows())
+            write_table(table, STATEMENT_HEADINGS, rows())
             return ExitCode.PASSED
         found = [drawn_up(connection, tenant, account, one, since, until) for one in currencies]
     if any(len(one.lines) >= MAX_LINES for one in found):
-        note(f"only the first {MAX_LINES:,} lines are shown; give a shorter period, or --csv for all")
+        note(f"only the first {MAX_LINES:,} lines are shown; give a shorter period, or --csv or --xlsx for all")
     if as_json:
         _print_json(account, since, until, found)
     else:
@@ -181,7 +178,7 @@ def _print(found: "Statement") -> None:
 @click.option("--provider-id", metavar="ID", help="Filter by provider; an agent without one is its own.")
 @click.option("--currency", metavar="CODE", help="Filter by currency.")
 @span_options()
-@csv_options
+@table_options
 @tenant_option
 @store_options
 @json_option
@@ -192,8 +189,7 @@ def earnings(  # noqa: PLR0913 - one an option
     currency: str | None,
     since: datetime | None,
     until: datetime | None,
-    csv_file: str | None,
-    bom: bool,
+    table: TableTarget | None,
     tenant: str,
     data: str | None,
     database_url: str | None,
@@ -208,14 +204,13 @@ def earnings(  # noqa: PLR0913 - one an option
     from meruit.contracts.list_csv import EARNINGS_HEADINGS, earnings_rows
     from meruit.contracts.records import EarningsFilter, sum_earnings
 
-    target = csv_target(csv_file, bom=bom, as_json=as_json)
     _check_currency(currency)
     check_span(since, until)
     with open_records(data, database_url) as store, store.database.reading() as connection:
         wanted = EarningsFilter(agent_id, provider_id, currency, since, until)
         found = sum_earnings(connection, tenant, wanted)
-    if target is not None:
-        print_csv(target, EARNINGS_HEADINGS, earnings_rows(found))
+    if table is not None:
+        write_table(table, EARNINGS_HEADINGS, earnings_rows(found))
     elif as_json:
         print_json(to_earnings_report(found).to_json())
     else:

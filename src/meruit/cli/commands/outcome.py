@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from meruit.cli.shared.list_options import (
+    TableTarget,
     check_span,
     csv_options,
-    csv_target,
-    print_csv,
     span_options,
+    table_options,
     was_given,
+    write_table,
 )
 from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 VERDICTS = ("pass", "partial", "fail", "inconclusive", "error")
-FORMATS = ("jsonl", "csv", "parquet")
+FORMATS = ("jsonl", "csv", "xlsx", "parquet")
 LONGEST_CELL = 60
 
 
@@ -78,16 +79,15 @@ def outcome() -> None:
 @outcome.command(name="list")
 @filter_options
 @page_options
-@csv_options
+@table_options
 @tenant_option
 @store_options
 @json_option
-def list_outcomes(  # noqa: PLR0913 - one an option
+def list_outcomes(
     *,
     limit: int,
     before: int | None,
-    csv_file: str | None,
-    bom: bool,
+    table: TableTarget | None,
     tenant: str,
     data: str | None,
     database_url: str | None,
@@ -96,7 +96,7 @@ def list_outcomes(  # noqa: PLR0913 - one an option
 ) -> int:
     """List outcomes, newest first.
 
-    Several filters must all hold. --csv writes every outcome that fits unless --limit is given.
+    Several filters must all hold. --csv and --xlsx write every outcome that fits unless --limit is given.
     """
     import msgspec
 
@@ -104,19 +104,19 @@ def list_outcomes(  # noqa: PLR0913 - one an option
     from meruit.outcomes.records import OUTCOME_HEADINGS, outcome_cells, page
     from meruit.store.paging import fill_page, iterate_pages
 
-    wanted, target = build_filter(chosen), csv_target(csv_file, bom=bom, as_json=as_json)
+    wanted = build_filter(chosen)
     with open_records(data, database_url) as store, store.database.reading() as connection:
 
         def read(place: int | None, most: int) -> "ListPage[OutcomeSummary]":
             return page(connection, Scope(tenant), narrowed=wanted, before=place, limit=most)
 
-        if target is not None and not was_given("limit"):
+        if table is not None and not was_given("limit"):
             every = (one for several in iterate_pages(read, before) for one in several)
-            print_csv(target, OUTCOME_HEADINGS, map(outcome_cells, every))
+            write_table(table, OUTCOME_HEADINGS, map(outcome_cells, every))
             return ExitCode.PASSED
         found, following = fill_page(read, before, limit)
-    if target is not None:
-        print_csv(target, OUTCOME_HEADINGS, map(outcome_cells, found))
+    if table is not None:
+        write_table(table, OUTCOME_HEADINGS, map(outcome_cells, found))
         return ExitCode.PASSED
     if as_json:
         print_json(msgspec.json.encode({"outcomes": found, "next": following}))
@@ -265,7 +265,7 @@ def _truncate(text: str) -> str:
     "--output",
     "target",
     metavar="FILE",
-    help="File to write, FILE.jsonl, FILE.csv or FILE.parquet; - is stdout.",
+    help="File to write, FILE.jsonl, FILE.csv, FILE.xlsx or FILE.parquet; - is stdout.",
 )
 @click.option("--format", "kind", type=click.Choice(FORMATS), help="File format (default: by the file's name).")
 @csv_options
@@ -298,7 +298,7 @@ def export(  # noqa: PLR0913 - one an option
 
     wanted = build_filter(chosen)
     target, kind = _export_target(target, kind, csv_file)
-    if target == "-" and (kind == "parquet" or as_json):
+    if target == "-" and (kind in ("parquet", "xlsx") or as_json):
         raise click.UsageError("stdout takes JSONL and CSV only, without --json; give -o a file")
     if bom and kind != "csv":
         raise click.UsageError("--bom needs CSV")
@@ -327,18 +327,20 @@ def _export_target(target: str | None, kind: str | None, csv_file: str | None) -
         raise click.UsageError("name the file with -o FILE, or with --csv [FILE]")
     kind = kind or ("jsonl" if target == "-" else Path(target).suffix[1:])
     if kind not in FORMATS:
-        raise click.UsageError(f"{target} ends in none of .jsonl, .csv and .parquet; add --format")
+        raise click.UsageError(f"{target} ends in none of .jsonl, .csv, .xlsx and .parquet; add --format")
     return target, kind
 
 
-# Any: the three writers take the same arguments.
+# Any: the writers take the same arguments.
 def _writer(kind: str, *, bom: bool) -> Callable[..., int]:
     from meruit.outcomes.export import export_jsonl, export_parquet
-    from meruit.outcomes.export_csv import export_csv
+    from meruit.outcomes.export_csv import export_csv, export_xlsx
 
     match kind:
         case "csv":
             return partial(export_csv, bom=bom)
+        case "xlsx":
+            return export_xlsx
         case "parquet":
             return export_parquet
         case _:

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection
 
 from meruit.app import build_marketplace, open_store
-from meruit.cli.shared.list_options import ListRequest, print_csv
+from meruit.cli.shared.list_options import ListRequest, write_table
 from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import ExitCode, StoreAddress, escape_control_characters, note, print_json, print_table
 from meruit.cli.views.contract import amount, describe_money, print_contract_state, print_hold_evidence
@@ -143,10 +143,10 @@ def _print_list(
     asked: ListRequest,
     read: Callable[[Connection, int | None, int], ListPage[ContractSnapshot]],
     show: Callable[[ListPage[ContractSnapshot], bool], None],
-    csv: tuple[Sequence[str], Callable[[Iterable[ContractSnapshot], Mapping[str, str]], Iterable[Sequence[Cell]]]],
+    table: tuple[Sequence[str], Callable[[Iterable[ContractSnapshot], Mapping[str, str]], Iterable[Sequence[Cell]]]],
 ) -> None:
-    """Print a page of contracts as a table, JSON or CSV; CSV without a limit has all of them."""
-    headings, rows = csv
+    """Print a page of contracts as text, JSON, CSV or XLSX; a file without a limit has all of them."""
+    headings, rows = table
     titles: dict[str, str] = {}
     with open_records(place.data, place.database_url) as store, store.database.reading() as connection:
 
@@ -156,13 +156,13 @@ def _print_list(
                 titles.update(titles_of(connection, place.tenant, {one.contract.work_id for one in several}))
                 yield from several
 
-        if asked.csv is not None and asked.everything:
+        if asked.table is not None and asked.everything:
             pages = iterate_pages(lambda before, limit: read(connection, before, limit), asked.before)
-            print_csv(asked.csv, headings, rows(entitle(pages), titles))
+            write_table(asked.table, headings, rows(entitle(pages), titles))
             return
         found = fill_page(lambda before, limit: read(connection, before, limit), asked.before, asked.limit)
-        if asked.csv is not None:
-            print_csv(asked.csv, headings, rows(entitle([found.entries]), titles))
+        if asked.table is not None:
+            write_table(asked.table, headings, rows(entitle([found.entries]), titles))
             return
     show(found, asked.as_json)
 

@@ -1,8 +1,9 @@
-"""What all lists share on the command line: a span of time, and CSV to the terminal or a file."""
+"""What all lists share on the command line: a span of time, and CSV or XLSX to a file."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -19,12 +20,13 @@ _MOMENT = re.compile(rf"({_DAY})([Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)
 STDOUT = "-"
 
 
-class CsvTarget(NamedTuple):
-    """Where CSV goes."""
+class TableTarget(NamedTuple):
+    """The file that a table is written to, and its format."""
 
     file: str
     """`-` is stdout."""
     bom: bool
+    is_xlsx: bool
 
 
 class ListRequest(NamedTuple):
@@ -32,10 +34,10 @@ class ListRequest(NamedTuple):
 
     before: int | None
     limit: int
-    csv: CsvTarget | None
+    table: TableTarget | None
     as_json: bool
     everything: bool
-    """Whether no limit was typed; CSV then has the whole list."""
+    """Whether no limit was typed; a table then has the whole list."""
 
 
 def parse_moment(ctx: click.Context, param: click.Parameter, typed: str | None) -> datetime | None:
@@ -81,20 +83,41 @@ _bom_option = click.option(
 )
 
 
+_xlsx_option = click.option("--xlsx", "xlsx_file", metavar="FILE", help="Write an Excel workbook to FILE.")
+
+
 def csv_options(command: _Command) -> _Command:
     """Add the options that write CSV."""
     return _csv_option(_bom_option(command))
 
 
-def csv_target(csv_file: str | None, *, bom: bool, as_json: bool = False) -> CsvTarget | None:
-    """Where CSV goes, None for none; raises UsageError for options that exclude each other."""
-    if csv_file is None:
-        if bom:
-            raise click.UsageError("--bom needs --csv")
+# Any: the arguments of a command are those of its options.
+def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that write CSV or XLSX; the command gets them as one `table`."""
+
+    @wraps(command)
+    def call(*, csv_file: str | None, bom: bool, xlsx_file: str | None, as_json: bool, **others: Any) -> Any:
+        table = _table_target(csv_file, xlsx_file, bom=bom, as_json=as_json)
+        return command(table=table, as_json=as_json, **others)
+
+    return csv_options(_xlsx_option(call))
+
+
+def _table_target(csv_file: str | None, xlsx_file: str | None, *, bom: bool, as_json: bool) -> TableTarget | None:
+    """Where the table goes, None for none; raises UsageError for options that exclude each other."""
+    if bom and csv_file is None:
+        raise click.UsageError("--bom needs --csv")
+    file = csv_file or xlsx_file
+    if file is None:
         return None
+    if csv_file is not None and xlsx_file is not None:
+        raise click.UsageError("--csv and --xlsx cannot be combined; give one of them")
     if as_json:
-        raise click.UsageError("--csv and --json cannot be combined; give one of them")
-    return CsvTarget(csv_file, bom)
+        option = "--csv" if xlsx_file is None else "--xlsx"
+        raise click.UsageError(f"{option} and --json cannot be combined; give one of them")
+    if xlsx_file == STDOUT:
+        raise click.UsageError("--xlsx needs the name of a file: a workbook is not text")
+    return TableTarget(file, bom, is_xlsx=xlsx_file is not None)
 
 
 def was_given(option: str) -> bool:
@@ -102,25 +125,27 @@ def was_given(option: str) -> bool:
     return click.get_current_context().get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE
 
 
-def list_request(before: int | None, limit: int, csv_file: str | None, *, bom: bool, as_json: bool) -> ListRequest:
-    """The request of the running command; raises UsageError for options that exclude each other."""
-    return ListRequest(
-        before, limit, csv_target(csv_file, bom=bom, as_json=as_json), as_json, everything=not was_given("limit")
-    )
+def list_request(before: int | None, limit: int, table: TableTarget | None, *, as_json: bool) -> ListRequest:
+    """The request of the running command."""
+    return ListRequest(before, limit, table, as_json, everything=not was_given("limit"))
 
 
-def print_csv(target: CsvTarget, headings: Sequence[str], rows: "Iterable[Sequence[Cell]]") -> None:
-    """Write a table as CSV, a few rows at a time; a file appears under its name once it is complete."""
+def write_table(target: TableTarget, headings: Sequence[str], rows: "Iterable[Sequence[Cell]]") -> None:
+    """Write a table as CSV or XLSX, a few rows at a time; a file appears under its name once it is complete."""
     # Imported here, and below, so that --help is quick.
     from meruit.documents.csv_table import write_csv
 
-    chunks = write_csv(headings, rows, bom=target.bom)
     if target.file == STDOUT:
-        for chunk in chunks:
+        for chunk in write_csv(headings, rows, bom=target.bom):
             say(chunk, newline=False)
         return
     from meruit.outcomes.export import atomic_file
 
     with atomic_file(Path(target.file)) as file:
-        file.writelines(chunks)
-    note(f"CSV written to {target.file}")
+        if target.is_xlsx:
+            from meruit.documents.xlsx_table import write_xlsx
+
+            write_xlsx(file, headings, rows)
+        else:
+            file.writelines(write_csv(headings, rows, bom=target.bom))
+    note(f"{'XLSX' if target.is_xlsx else 'CSV'} written to {target.file}")
