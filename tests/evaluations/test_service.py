@@ -6,13 +6,14 @@ from sqlalchemy import func, select
 from tests.evaluations.conftest import CRITERIA, TENANT
 
 from meruit.errors import AuthorError, EvaluationConflict, MeruitError, NotFound, UnknownName
-from meruit.evaluations.reader import CaseFilter, Evaluations
+from meruit.evaluations.reader import CaseFilter, EvaluationFilter, Evaluations
 from meruit.evaluations.run import EvaluationProgress, run_cases
 from meruit.evaluations.segment import entries_of, unpack
 from meruit.evaluations.service import Evaluator, SegmentBuffer
 from meruit.log.entries import SegmentEntry, read_entry
 from meruit.log.segment import MAX_CASES, case_proof, is_in_segment
 from meruit.model.evaluation import MAX_NAME, MAX_TAGS, Case, CaseError, EvaluationStatus
+from meruit.model.evidence import Fault
 from meruit.model.verdict import Verdict
 from meruit.store import tables
 from meruit.store.store import Store
@@ -163,14 +164,93 @@ def test_filters_are_combined(evaluator: Evaluator, reader: Evaluations, criteri
     english = (("lang", "en"),)
     assert ids(CaseFilter(failing=True)) == ["c1", "c2", "c4"]
     assert ids(CaseFilter(failing=True, tags=english)) == ["c1", "c4"]
-    assert ids(CaseFilter(failing=True, tags=english, group="g")) == ["c1"]
-    assert ids(CaseFilter(criterion=reader.criterion_position(found, "word_count"))) == ["c4"]
+    assert ids(CaseFilter(failing=True, tags=english, groups=("g",))) == ["c1"]
+    assert ids(CaseFilter(criteria=reader.criterion_positions(found, ["word_count"]))) == ["c4"]
     assert ids(CaseFilter(verdicts=(Verdict.PASS,))) == ["c3"]
     assert ids(CaseFilter(disputed=True)) == ["c3"]
     assert ids(CaseFilter(case_ids=("c2", "c9"))) == ["c2"]
     assert ids(CaseFilter(error=False), after=2, limit=1) == ["c3"]
+    both = reader.criterion_positions(found, ["word_count", "exact_match", "word_count"])
+    assert ids(CaseFilter(criteria=both)) == ["c1", "c2", "c4"]
+    assert ids(CaseFilter(tags=(*english, ("lang", "fr")), groups=("g", "h"))) == ["c1", "c2"]
     with pytest.raises(UnknownName):
-        reader.criterion_position(found, "words")
+        reader.criterion_positions(found, ["words"])
+
+
+def test_cases_are_found_by_text_and_by_fault(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = {"reference": "yes", "notes": [{"page": 17}, "Größe"]}
+    record(
+        evaluator,
+        criteria,
+        "first",
+        [
+            case(1, "yes", input=deep),
+            case(2, "no"),
+            case(3, None, error="target_error", error_message="refused: 17"),
+            case(4, "yes", input={}),
+        ],
+    )
+    found = reader.find("first")
+
+    def ids(wanted: CaseFilter) -> list[str]:
+        return [one.case_id for one in reader.cases(found, wanted)]
+
+    assert ids(CaseFilter(text="GRÖSSE")) == ["c1"]
+    assert ids(CaseFilter(text="17")) == ["c1", "c3"]
+    assert ids(CaseFilter(text="17", failing=True)) == ["c3"]
+    assert ids(CaseFilter(text="notes")) == []
+    assert ids(CaseFilter(faults=(Fault.AGENT,))) == ["c2"]
+    assert ids(CaseFilter(faults=(Fault.SYSTEM,))) == ["c3"]
+    assert ids(CaseFilter(faults=(Fault.AUTHOR, Fault.AGENT))) == ["c2", "c4"]
+    # A page of a search opens a bounded number of cases and goes on from there.
+    monkeypatch.setattr("meruit.evaluations.reader.SEARCHED_CASES", 2)
+    page = reader.page_details(found, CaseFilter(text="c4"))
+    assert (page.cases, page.next) == ([], 2)
+    (last,) = reader.page_details(found, CaseFilter(text="c4"), after=2, limit=1).cases
+    assert last == reader.case(found, "c4")
+    with pytest.raises(NotFound):
+        reader.case(found, "c4", repeat=1)
+
+
+def test_evaluations_are_listed_by_combined_filters(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria
+) -> None:
+    for name, model in (("Nightly 1", "m-1"), ("nightly 2", "m-2"), ("release", "m-1")):
+        evaluator.start(name, criteria, tags={"model": model, "team": "a"}, dataset_digest=name)
+    evaluator.finish(reader.find("release"))
+
+    def names(wanted: EvaluationFilter) -> list[str]:
+        return [one.name for one in reader.page(wanted)]
+
+    assert names(EvaluationFilter(text="NIGHTLY")) == ["nightly 2", "Nightly 1"]
+    assert names(EvaluationFilter(text="nightly", tags=(("model", "m-1"),))) == ["Nightly 1"]
+    assert names(EvaluationFilter(tags=(("model", "m-1"), ("model", "m-2"), ("team", "a"))))[0] == "release"
+    assert names(EvaluationFilter(tags=(("model", "m-1"), ("team", "b")))) == []
+    assert names(EvaluationFilter(statuses=(EvaluationStatus.FINISHED,))) == ["release"]
+    assert names(EvaluationFilter(dataset_digest="release", criteria_digest=criteria.digest)) == ["release"]
+    started = reader.find("release").started_at
+    assert names(EvaluationFilter(since=started, until=started)) == []
+    assert [one.name for one in reader.page(limit=1, before=reader.find("release").id)] == ["nightly 2"]
+
+
+def test_several_comparisons_allow_for_each_other(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria
+) -> None:
+    for name, right in (("a", 20), ("b", 27), ("c", 20), ("d", 22)):
+        record(evaluator, criteria, name, [case(n, "yes" if n < right else "no") for n in range(60)])
+    first, *others = (reader.find(name) for name in "abcd")
+    alone = reader.compare(first, others[0])
+    together = reader.compare_several(first, others)
+    assert alone.overall.p_holm is None
+    assert together[0].overall.p_holm is not None
+    assert alone.overall.p is not None
+    assert together[0].overall.p_holm > alone.overall.p
+    assert reader.compare_several(first, others[:1]) == [alone]
+    for several in ([], [*others, first]):
+        with pytest.raises(MeruitError):
+            reader.compare_several(first, several)
 
 
 def test_an_unknown_evaluation_names_the_nearest(

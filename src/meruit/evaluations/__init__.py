@@ -20,7 +20,7 @@ from meruit._lazy import lazy_names
 if TYPE_CHECKING:
     from meruit.evaluations.compare import Difference, EvaluationComparison
     from meruit.evaluations.from_python import EvaluationResult, evaluate, evaluate_async
-    from meruit.evaluations.reader import CaseDetail, CaseFilter, Evaluations
+    from meruit.evaluations.reader import CaseDetail, CaseFilter, CasePage, EvaluationFilter, Evaluations
     from meruit.evaluations.run import EvaluationProgress, RunLimits
     from meruit.evaluations.summary import EvaluationSummary, Rate
     from meruit.evaluations.targets import CommandTarget, FunctionTarget, TargetOutput, UrlTarget
@@ -31,10 +31,12 @@ __all__ = [
     "CaseDetail",
     "CaseError",
     "CaseFilter",
+    "CasePage",
     "CaseSummary",
     "CommandTarget",
     "Difference",
     "EvaluationComparison",
+    "EvaluationFilter",
     "EvaluationProgress",
     "EvaluationRecord",
     "EvaluationResult",
@@ -53,7 +55,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "evaluations.compare": ("Difference", "EvaluationComparison"),
         "evaluations.from_python": ("EvaluationResult", "evaluate", "evaluate_async"),
-        "evaluations.reader": ("CaseDetail", "CaseFilter", "Evaluations"),
+        "evaluations.reader": ("CaseDetail", "CaseFilter", "CasePage", "EvaluationFilter", "Evaluations"),
         "evaluations.run": ("EvaluationProgress", "RunLimits"),
         "evaluations.summary": ("EvaluationSummary", "Rate"),
         "evaluations.targets": ("CommandTarget", "FunctionTarget", "TargetOutput", "UrlTarget"),

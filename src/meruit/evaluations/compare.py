@@ -1,7 +1,10 @@
 """Two evaluations, paired case by case: what changed, by how much, and whether chance alone could explain it. Pure."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
 
 from meruit.evaluations.summary import OPEN
 from meruit.model.evaluation import CaseSummary
@@ -17,9 +20,12 @@ from meruit.reports.statistics import (
     t_quantile,
 )
 
+MOST_COMPARED = 4
+"""Evaluations that are compared at once, the first included."""
 SIGNIFICANT = 0.05
 """The level of all tests."""
 LEAST_SPREAD = 1e-12
+TestName = TypeVar("TestName", bound=Hashable)
 
 
 class Difference(Record, frozen=True):
@@ -36,7 +42,7 @@ class Difference(Record, frozen=True):
     p: float | None
     """The probability of a difference this large by chance."""
     p_holm: float | None
-    """The same, allowing for all criteria that were tested; the overall difference is a test of its own."""
+    """The same, allowing for all tests of its kind: those of the criteria, and those of several evaluations."""
     detectable: float | None
     """The smallest true difference that so many cases show in 80 % of tries."""
     why_not: str = ""
@@ -114,6 +120,23 @@ def compare_evaluations(
     )
 
 
+def adjust_family(compared: Sequence[EvaluationComparison]) -> list[EvaluationComparison]:
+    """Several evaluations compared with the same first one: each further test is one more chance to err."""
+    if len(compared) < 2:
+        return [*compared]
+    overall = _adjust({place: one.overall for place, one in enumerate(compared)})
+    criteria = _adjust({(place, name): d for place, one in enumerate(compared) for name, d in one.criteria.items()})
+    return [
+        msgspec.structs.replace(
+            one,
+            overall=overall[place],
+            criteria={name: criteria[place, name] for name in one.criteria},
+            sentence=_sentence(one.first, one.second, overall[place]),
+        )
+        for place, one in enumerate(compared)
+    ]
+
+
 def _collect(cases: Iterable[CaseSummary], criteria: int) -> dict[str, _CaseMeans]:
     found: dict[str, _CaseMeans] = {}
     for case in cases:
@@ -172,17 +195,11 @@ def _within_reach(low: float, high: float) -> ConfidenceInterval:
     return ConfidenceInterval(max(-1.0, low), min(1.0, high))
 
 
-def _adjust(found: Mapping[str, Difference]) -> dict[str, Difference]:
-    """With the probabilities adjusted for how many criteria were tested."""
+def _adjust(found: Mapping[TestName, Difference]) -> dict[TestName, Difference]:
+    """With the probabilities adjusted for how many tests there are."""
     tested = [name for name, one in found.items() if one.p is not None]
     adjusted = dict(zip(tested, holm([found[name].p or 0.0 for name in tested]), strict=True))
-    return {
-        name: Difference(
-            *(one.cases, one.groups, one.first, one.second, one.difference, one.interval, one.p),
-            *(adjusted.get(name), one.detectable, one.why_not),
-        )
-        for name, one in found.items()
-    }
+    return {name: msgspec.structs.replace(one, p_holm=adjusted.get(name)) for name, one in found.items()}
 
 
 def _sentence(first: str, second: str, found: Difference) -> str:

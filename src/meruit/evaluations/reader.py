@@ -1,18 +1,18 @@
 """Reading evaluations: lists, cases with their evidence, summaries and comparisons."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection
 
-from meruit.errors import UnknownName, nearest
-from meruit.evaluations.compare import EvaluationComparison, compare_evaluations
+from meruit.errors import MeruitError, NotFound, UnknownName, nearest
+from meruit.evaluations.compare import MOST_COMPARED, EvaluationComparison, adjust_family, compare_evaluations
 from meruit.evaluations.segment import CaseContent, payload_of
 from meruit.evaluations.store import read
 from meruit.evaluations.store.erase import erase_case
-from meruit.evaluations.store.read import CaseFilter, KeptCase, find_case, load_case
+from meruit.evaluations.store.read import CaseFilter, EvaluationFilter, KeptCase, find_case, load_case
 from meruit.evaluations.summary import EvaluationSummary, SummaryBuilder
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evaluation import CaseSummary, EvaluationRecord
@@ -21,9 +21,21 @@ from meruit.model.verdict import VerificationResult
 from meruit.outcomes.records import criteria_body, criteria_from
 from meruit.store.store import Store
 
-__all__ = ["CaseDetail", "CaseFilter", "Evaluations", "KeptCase", "erase_case", "find_case", "load_case"]
+__all__ = [
+    "CaseDetail",
+    "CaseFilter",
+    "CasePage",
+    "EvaluationFilter",
+    "Evaluations",
+    "KeptCase",
+    "erase_case",
+    "find_case",
+    "load_case",
+]
 OPENED_CASES = 256
 """Cases whose content is read at a time."""
+SEARCHED_CASES = 10_000
+"""Most cases that one page of a search for a text opens."""
 
 
 class CaseDetail(Record, frozen=True):
@@ -35,6 +47,14 @@ class CaseDetail(Record, frozen=True):
     metadata: Mapping[str, Any] | None
     result: VerificationResult | None
     error_message: str = ""
+
+
+class CasePage(Record, frozen=True):
+    """Some cases of an evaluation, in their order."""
+
+    cases: list[CaseDetail]
+    next: int | None
+    """Pass it as `after` to get the next page; None on the last."""
 
 
 class Evaluations:
@@ -54,25 +74,33 @@ class Evaluations:
         with self._reading() as connection:
             return read.find(connection, self._tenant, name_or_id)
 
-    def page(self, *, before: str | None = None, limit: int = 50) -> list[EvaluationRecord]:
-        """The newest evaluations, of those older than the id `before`."""
+    def page(
+        self,
+        wanted: EvaluationFilter = EvaluationFilter(),  # noqa: B008 - frozen
+        *,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[EvaluationRecord]:
+        """The newest evaluations that fit, of those older than the id `before`."""
         with self._reading() as connection:
-            return read.page(connection, self._tenant, before=before, limit=limit)
+            return read.page(connection, self._tenant, wanted, before=before, limit=limit)
 
     def criteria(self, evaluation: EvaluationRecord) -> SuccessCriteria:
         """What its cases are judged by."""
         with self._reading() as connection:
             return criteria_from(criteria_body(connection, self._tenant, evaluation.criteria_digest))
 
-    def criterion_position(self, evaluation: EvaluationRecord, criterion: str) -> int:
-        """The position of a criterion by its id; raises UnknownName, naming the nearest."""
+    def criterion_positions(self, evaluation: EvaluationRecord, criteria: Iterable[str]) -> tuple[int, ...]:
+        """The positions of criteria by their ids; raises UnknownName, naming the nearest."""
         known = self.criteria(evaluation).ids
-        if criterion not in known:
-            raise UnknownName(
-                f"the evaluation {evaluation.name!r} has no criterion {criterion!r}{nearest(criterion, known)}; "
-                f"it has {', '.join(known)}"
-            )
-        return known.index(criterion)
+        found = [*dict.fromkeys(criteria)]
+        for criterion in found:
+            if criterion not in known:
+                raise UnknownName(
+                    f"the evaluation {evaluation.name!r} has no criterion {criterion!r}{nearest(criterion, known)}; "
+                    f"it has {', '.join(known)}"
+                )
+        return tuple(map(known.index, found))
 
     def cases(
         self,
@@ -83,11 +111,18 @@ class Evaluations:
         limit: int | None = None,
     ) -> Iterator[CaseSummary]:
         """The cases that fit, in their order; streamed."""
+        if wanted.text is None:
+            yield from islice(self._index(evaluation, wanted, after), limit)
+        else:
+            yield from (one.summary for one in self.details(evaluation, wanted, after=after, limit=limit))
+
+    def _index(self, evaluation: EvaluationRecord, wanted: CaseFilter, after: int) -> Iterator[CaseSummary]:
+        """The cases that fit all that their slim rows can tell."""
         with (
             self._reading() as connection,
             closing(read.cases(connection, self._tenant, evaluation.id, wanted, after=after)) as found,
         ):
-            yield from found if limit is None else islice(found, limit)
+            yield from found
 
     def details(
         self,
@@ -98,12 +133,44 @@ class Evaluations:
         limit: int | None = None,
     ) -> Iterator[CaseDetail]:
         """The same cases with their work and evidence; streamed."""
-        chosen = self.cases(evaluation, wanted, after=after, limit=limit)
+        chosen = self._index(evaluation, wanted, after)
+        if wanted.text is None:
+            chosen = islice(chosen, limit)
+        yield from islice(_with_text(self._open(evaluation, chosen), wanted.text), limit)
+
+    def _open(self, evaluation: EvaluationRecord, chosen: Iterator[CaseSummary]) -> Iterator[CaseDetail]:
         while group := [*islice(chosen, OPENED_CASES)]:
             with self._reading() as connection:
                 opened = [*read.contents(connection, self._store.blobs, self._tenant, evaluation.id, group)]
             for case, content in opened:
                 yield _detail(case, content)
+
+    def page_details(
+        self,
+        evaluation: EvaluationRecord,
+        wanted: CaseFilter = CaseFilter(),  # noqa: B008 - frozen
+        *,
+        after: int = 0,
+        limit: int = 50,
+    ) -> CasePage:
+        """One page of cases with their work and evidence.
+
+        A search for a text opens at most SEARCHED_CASES, so a page may hold fewer cases than asked for, or none, and
+        still have a next one.
+        """
+        chosen = [*islice(self._index(evaluation, wanted, after), SEARCHED_CASES if wanted.text is not None else limit)]
+        found = [*islice(_with_text(self._open(evaluation, iter(chosen)), wanted.text), limit)]
+        if len(found) == limit:
+            return CasePage(found, found[-1].summary.seq)
+        return CasePage(found, chosen[-1].seq if len(chosen) == SEARCHED_CASES else None)
+
+    def case(self, evaluation: EvaluationRecord, case_id: str, repeat: int = 0) -> CaseDetail:
+        """One case with its work and evidence; raises NotFound."""
+        for one in self.details(evaluation, CaseFilter(case_ids=(case_id,))):
+            if one.summary.repeat == repeat:
+                return one
+        tried = f" with the repeat {repeat}" if repeat else ""
+        raise NotFound(f"the evaluation {evaluation.name!r} has no case {case_id!r}{tried}")
 
     def summary(self, evaluation: EvaluationRecord) -> EvaluationSummary:
         """Its numbers."""
@@ -118,6 +185,14 @@ class Evaluations:
         """Two evaluations, paired by the ids of their cases."""
         return compare_evaluations(self._side(first), self._side(second))
 
+    def compare_several(
+        self, first: EvaluationRecord, others: Sequence[EvaluationRecord]
+    ) -> list[EvaluationComparison]:
+        """Up to three others, each compared with the first; the probabilities allow for all tests together."""
+        if not 0 < len(others) < MOST_COMPARED:
+            raise MeruitError(f"2 to {MOST_COMPARED} evaluations are compared at once, not {len(others) + 1}")
+        return adjust_family([self.compare(first, other) for other in others])
+
     def _side(self, evaluation: EvaluationRecord) -> tuple[str, Iterator[CaseSummary], Sequence[str]]:
         return evaluation.name, self.cases(evaluation), self.criteria(evaluation).ids
 
@@ -130,3 +205,27 @@ def _detail(case: CaseSummary, content: CaseContent) -> CaseDetail:
         VerificationResult.from_json(kept) if kept else None,
         content.error_message,
     )
+
+
+def _with_text(details: Iterator[CaseDetail], text: str | None) -> Iterator[CaseDetail]:
+    if text is None:
+        return details
+    needle = text.casefold()
+    return (one for one in details if any(needle in found.casefold() for found in _texts_of(one)))
+
+
+def _texts_of(detail: CaseDetail) -> Iterator[str]:
+    yield detail.summary.case_id
+    yield detail.error_message
+    # A list instead of recursion: work may be nested deeply.
+    waiting: list[Any] = [detail.input, detail.output, detail.metadata]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+        elif isinstance(value, str):
+            yield value
+        elif isinstance(value, int | float):
+            yield str(value)

@@ -24,6 +24,7 @@ from meruit.model.evaluation import (
     CaseSummary,
     EvaluationRecord,
 )
+from meruit.model.evidence import Fault
 from meruit.model.verdict import Bounds, Reason, ReasonCode, Verdict, VerificationResult
 from meruit.outcomes.service import Registrar
 from meruit.verify.catalogue import CompiledCriteria
@@ -145,6 +146,7 @@ class Evaluator:
             tags=case.tags,
             claimed=case.claimed,
             error=case.error,
+            faults=_faults(result),
             latency_ms=float(latency) if isinstance(latency, int | float) and not isinstance(latency, bool) else None,
             cost_micros=case.cost_micros,
         )
@@ -218,6 +220,13 @@ def check_case(case: Case) -> None:
         check_name(case.group, f"the group of case {case.id!r}")
     if case.repeat < 0:
         raise MeruitError(f"the case {case.id!r} has the repeat {case.repeat}; repeats are counted from 0")
+
+
+def _faults(result: VerificationResult) -> tuple[Fault, ...]:
+    """Who is responsible for what was not met or not measured, in alphabetical order."""
+    # Without results of criteria there was no output to judge: nothing that the agent can be blamed for.
+    found = {one.fault for one in result.criterion_results} if result.criterion_results else {Fault.SYSTEM}
+    return tuple(sorted(found - {Fault.NONE}))
 
 
 def _parts(case: Case) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from meruit.model.evidence import Fault
 from meruit.model.record import Record
 from meruit.model.verdict import Status, Verdict
 
@@ -85,6 +86,8 @@ class CaseSummary(Record, frozen=True):
     tags: Mapping[str, str] = {}
     claimed: str | None = None
     error: CaseError | None = None
+    faults: tuple[Fault, ...] = ()
+    """Who is responsible for what was not met or not measured; empty where all criteria are met."""
     latency_ms: float | None = None
     cost_micros: int | None = None
 

@@ -740,6 +740,7 @@ evaluation_cases = Table(
     Column("tags", LargeBinary),
     Column("claimed", Text),
     Column("error", Text),
+    Column("faults", Text),
     Column("latency_ms", Float),
     Column("cost_micros", BigInteger),
     Index("evaluation_cases_in_order", "tenant", "evaluation_id", "seq", unique=True),

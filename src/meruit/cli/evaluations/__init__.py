@@ -1,6 +1,7 @@
 """`meruit eval`: judge files of outputs, compare evaluations, list failing cases.
 
 - group.py - the command and its subcommands
+- filters.py - the filters of cases, as options
 - run.py - `meruit eval run`
 - browse.py - `meruit eval list`, `show` and `compare`
 - view.py - summaries, cases and comparisons as text

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from meruit.cli.evaluations.filters import parse_pairs
 from meruit.cli.terminal import (
     ExitCode,
     check_stdin_used_once,
@@ -26,17 +27,6 @@ if TYPE_CHECKING:
     from meruit.evaluations.run import EvaluationProgress
     from meruit.evaluations.targets import Target
     from meruit.model.evaluation import EvaluationRecord
-
-
-def parse_pairs(ctx: click.Context, param: click.Parameter, typed: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Split each `name=value` at its first equals sign."""
-    pairs = []
-    for one in typed:
-        name, separator, value = one.partition("=")
-        if not separator or not name or not value:
-            raise click.BadParameter(f"{one!r} is not NAME=VALUE", ctx, param)
-        pairs.append((name, value))
-    return (*pairs,)
 
 
 @click.command("run")

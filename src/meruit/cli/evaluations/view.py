@@ -43,10 +43,10 @@ def _duration(seconds: float) -> str:
     return f"{whole // 60} min" if whole < 3_600 else f"{whole // 3_600} h {whole % 3_600 // 60} min"
 
 
-def print_evaluations(found: Sequence[EvaluationRecord], following: str | None) -> None:
+def print_evaluations(found: Sequence[EvaluationRecord], following: str | None, *, filtered: bool) -> None:
     """Print a list of evaluations."""
     if not found:
-        note("no evaluations yet; `meruit eval run` makes one")
+        note("no evaluation fits" if filtered else "no evaluations yet; `meruit eval run` makes one")
         return
     rows = [
         (

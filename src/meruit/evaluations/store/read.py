@@ -1,17 +1,19 @@
 """Reading evaluations: by name or id, their cases by filter, and one case with all that is kept of it."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, func, or_, select
 
 from meruit.errors import NotFound, nearest
 from meruit.evaluations.segment import CaseContent, entries_of, unpack
 from meruit.model.evaluation import CaseError, CaseSummary, EvaluationRecord, EvaluationStatus
+from meruit.model.evidence import Fault
 from meruit.model.record import Record
-from meruit.model.time import from_micros
+from meruit.model.time import from_micros, to_micros
 from meruit.model.verdict import Verdict
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
@@ -27,15 +29,44 @@ class CaseFilter(Record, frozen=True):
     verdicts: tuple[Verdict, ...] = ()
     failing: bool = False
     """Only cases that did not pass, or could not be judged."""
-    criterion: int | None = None
-    """The position of a criterion; only cases that do not meet it."""
+    criteria: tuple[int, ...] = ()
+    """Positions of criteria; only cases that do not meet at least one of them."""
     tags: tuple[tuple[str, str], ...] = ()
-    group: str | None = None
+    """Of several values of one tag, one must hold."""
+    groups: tuple[str, ...] = ()
     case_ids: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    """Only cases where one of these is responsible for what was not met or not measured."""
     error: bool | None = None
     """Whether the case had nothing to be judged."""
     disputed: bool = False
     """Only cases whose origin claimed another verdict."""
+    text: str | None = None
+    """Only cases with this text in their id, input, output, metadata or error; upper and lower case are alike."""
+
+
+class EvaluationFilter(Record, frozen=True):
+    """The filters of a list of evaluations; those that are given must all hold."""
+
+    text: str | None = None
+    """Part of the name; upper and lower case are alike."""
+    statuses: tuple[EvaluationStatus, ...] = ()
+    tags: tuple[tuple[str, str], ...] = ()
+    """Of several values of one tag, one must hold."""
+    criteria_digest: str | None = None
+    dataset_digest: str | None = None
+    since: datetime | None = None
+    """Started then or later."""
+    until: datetime | None = None
+    """Started before."""
+
+
+def has_tags(tags: Mapping[str, str], wanted: Iterable[tuple[str, str]]) -> bool:
+    """Whether each tag that is asked for has one of the values that are asked for."""
+    values: dict[str, list[str]] = {}
+    for name, value in wanted:
+        values.setdefault(name, []).append(value)
+    return all(tags.get(name) in several for name, several in values.items())
 
 
 # Any, here and below: SQLAlchemy's rows have their columns as untyped attributes.
@@ -72,6 +103,7 @@ def case_of(row: Any) -> CaseSummary:
         tags={} if row.tags is None else msgspec.json.decode(row.tags),
         claimed=row.claimed,
         error=None if row.error is None else CaseError(row.error),
+        faults=() if row.faults is None else tuple(map(Fault, row.faults.split())),
         latency_ms=row.latency_ms,
         cost_micros=row.cost_micros,
     )
@@ -90,13 +122,43 @@ def find(connection: Connection, tenant: str, name_or_id: str) -> EvaluationReco
     )
 
 
-def page(connection: Connection, tenant: str, *, before: str | None = None, limit: int = 50) -> list[EvaluationRecord]:
-    """The newest evaluations, of those older than the id `before`."""
+def page(
+    connection: Connection,
+    tenant: str,
+    wanted: EvaluationFilter = EvaluationFilter(),  # noqa: B008 - frozen
+    *,
+    before: str | None = None,
+    limit: int = 50,
+) -> list[EvaluationRecord]:
+    """The newest evaluations that fit, of those older than the id `before`."""
     table = tables.evaluations
-    query = select(table).where(table.c.tenant == tenant).order_by(table.c.id.desc()).limit(min(limit, MAX_PAGE))
+    query = select(table).where(table.c.tenant == tenant, *_describing(wanted)).order_by(table.c.id.desc())
     if before is not None:
         query = query.where(table.c.id < before)
-    return [evaluation_of(row) for row in connection.execute(query)]
+    found: list[EvaluationRecord] = []
+    with closing(connection.execution_options(yield_per=MAX_PAGE).execute(query)) as rows:
+        for row in rows:
+            if len(found) == min(limit, MAX_PAGE):
+                break
+            one = evaluation_of(row)
+            # Tags are JSON in a blob, and names fold their case as Unicode does: the database knows neither.
+            if has_tags(one.tags, wanted.tags) and (wanted.text or "").casefold() in one.name.casefold():
+                found.append(one)
+    return found
+
+
+def _describing(wanted: EvaluationFilter) -> Iterator[ColumnElement[bool]]:
+    table = tables.evaluations
+    if wanted.statuses:
+        yield table.c.status.in_([status.value for status in wanted.statuses])
+    if wanted.criteria_digest is not None:
+        yield table.c.criteria_digest == wanted.criteria_digest
+    if wanted.dataset_digest is not None:
+        yield table.c.dataset_digest == wanted.dataset_digest
+    if wanted.since is not None:
+        yield table.c.started_at >= to_micros(wanted.since)
+    if wanted.until is not None:
+        yield table.c.started_at < to_micros(wanted.until)
 
 
 def cases(
@@ -122,7 +184,7 @@ def cases(
         for row in rows:
             case = case_of(row)
             # Tags are JSON in a blob: no index helps, and each case has few.
-            if all(case.tags.get(name) == value for name, value in wanted.tags):
+            if has_tags(case.tags, wanted.tags):
                 yield case
 
 
@@ -132,10 +194,12 @@ def _fitting(wanted: CaseFilter) -> Iterator[ColumnElement[bool]]:
         yield table.c.verdict.in_([verdict.value for verdict in wanted.verdicts])
     if wanted.failing:
         yield table.c.success == 0
-    if wanted.criterion is not None:
-        yield func.substr(table.c.statuses, wanted.criterion + 1, 1).in_(["n", "i"])
-    if wanted.group is not None:
-        yield table.c.group_id == wanted.group
+    if wanted.criteria:
+        yield or_(*(func.substr(table.c.statuses, place + 1, 1).in_(["n", "i"]) for place in wanted.criteria))
+    if wanted.groups:
+        yield table.c.group_id.in_(wanted.groups)
+    if wanted.faults:
+        yield or_(*(table.c.faults.contains(fault.value) for fault in wanted.faults))
     if wanted.case_ids:
         yield table.c.case_id.in_(wanted.case_ids)
     if wanted.error is not None:

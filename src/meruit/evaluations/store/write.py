@@ -152,6 +152,7 @@ class RecordSegment:
                 tags=msgspec.json.encode(case.tags) if case.tags else None,
                 claimed=case.claimed,
                 error=case.error,
+                faults=" ".join(case.faults) or None,
                 latency_ms=case.latency_ms,
                 cost_micros=case.cost_micros,
             )

@@ -711,6 +711,7 @@ def _create_evaluations() -> None:
         sa.Column("tags", sa.LargeBinary(), nullable=True),
         sa.Column("claimed", sa.Text(), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
+        sa.Column("faults", sa.Text(), nullable=True),
         sa.Column("latency_ms", sa.Float(), nullable=True),
         sa.Column("cost_micros", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("tenant", "evaluation_id", "case_id", "repeat"),
