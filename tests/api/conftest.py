@@ -17,7 +17,7 @@ import httpx
 import pytest
 from sqlalchemy import func, select
 
-from meruit.api.app import assemble_service, build_app
+from meruit.api.app import PageRoutes, assemble_service, build_app
 from meruit.api.playground_host import PlaygroundHosting
 from meruit.api.server import ShutdownSignal
 from meruit.app import build_engine
@@ -85,13 +85,14 @@ class Deployment:
         *,
         living: bool = True,
         hosting: Callable[[Store], PlaygroundHosting] | None = None,
+        pages: Callable[[Store], PageRoutes] | None = None,
     ) -> None:
         """With `living` false it is left to a server to begin and end its life."""
         self.store = Store.open(location, surroundings)
         hosted = None if hosting is None else hosting(self.store)
         self.service = assemble_service(engine, settings or Settings(), self.store, ShutdownSignal(), hosted)
         # Any: httpx and Litestar write the type of one and the same ASGI app in two ways.
-        self.app: Any = build_app(self.service)
+        self.app: Any = build_app(self.service, None if pages is None else pages(self.store))
         OPEN.append(self)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="deployment", daemon=True)

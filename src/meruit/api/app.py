@@ -14,7 +14,7 @@ from litestar.enums import ScopeType
 from litestar.middleware import DefineMiddleware
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
-from litestar.types import ASGIApp, Receive, Scope, Send
+from litestar.types import ASGIApp, ExceptionHandlersMap, Receive, Scope, Send
 
 from meruit import __version__
 from meruit.api.admission import BodyAdmission
@@ -181,20 +181,31 @@ ROUTES = [
 ]
 
 
-def build_app(service: Service) -> ASGIApp:
-    """Build the whole service as one ASGI application."""
+class PageRoutes(NamedTuple):
+    """Pages for browsers that a service has beside its API."""
+
+    router: Router
+    # Any: what the pages keep between requests.
+    state: dict[str, Any]
+    exception_handlers: ExceptionHandlersMap
+    """For requests that match no route at all."""
+
+
+def build_app(service: Service, pages: PageRoutes | None = None, *, working: bool = True) -> ASGIApp:
+    """Build the whole service as one ASGI application; one that is not `working` only shows what is recorded."""
     settings = service.settings
     app = Litestar(
         route_handlers=[
             *ROUTES,
             Router("/", route_handlers=LARGE_BODY_ROUTES, request_max_body_size=settings.max_evidence_bytes),
+            *(() if pages is None else [pages.router]),
         ],
         request_class=ApiRequest,
         middleware=[DefineMiddleware(build_authentication(service.authenticator))],
         guards=[reject_unknown_parameters],
-        exception_handlers=exception_handlers,
-        state=State({"service": service}),
-        lifespan=[_lifespan(service)],
+        exception_handlers={**exception_handlers, **({} if pages is None else pages.exception_handlers)},
+        state=State({"service": service, **({} if pages is None else pages.state)}),
+        lifespan=[_lifespan(service) if working else _watch(service)],
         openapi_config=_openapi(),
         request_max_body_size=settings.max_body_bytes,
         logging_config=None,
@@ -335,6 +346,21 @@ def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextMana
                 await sweep
 
     return run_background_tasks
+
+
+def _watch(service: Service) -> Callable[[Litestar], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def notice_events(_app: Litestar) -> AsyncIterator[None]:
+        end_streams = asyncio.create_task(_end_streams_on_shutdown(service))
+        watch = asyncio.create_task(service.dispatcher.watch(service.ended))
+        try:
+            yield
+        finally:
+            service.ended.set()
+            end_streams.cancel()
+            await watch
+
+    return notice_events
 
 
 async def _end_streams_on_shutdown(service: Service) -> None:

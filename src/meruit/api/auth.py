@@ -17,7 +17,7 @@ from meruit.api.server import is_loopback
 from meruit.errors import ApiProblem
 from meruit.model.access import DEFAULT_TENANT, Caller, Role
 from meruit.model.lru import LruCache
-from meruit.store import keys
+from meruit.store import keys, sessions
 from meruit.store.store import Store
 
 PUBLIC = "public"
@@ -61,9 +61,10 @@ class Authenticator:
             return await self._identify_without_key(connection)
         if not presented.lower().startswith(_SCHEME):
             raise _auth_problem("the header Authorization must read `Bearer KEY`")
-        return await self._identify_by_key(presented[len(_SCHEME) :].strip(), _address(connection))
+        return await self.identify_by_key(presented[len(_SCHEME) :].strip(), connection)
 
-    async def _identify_by_key(self, presented: str, address: str) -> Caller:
+    async def identify_by_key(self, presented: str, connection: ApiConnection) -> Caller:
+        """Identify the owner of a key; raises ApiProblem 401 or 429."""
         # The cache holds hashes, so that a memory dump reveals no key.
         name = sha256(presented.encode("utf-8", "replace")).digest()
         now = self._timer()
@@ -74,10 +75,39 @@ class Authenticator:
         found = await run_in_reader_thread(self._find_caller, presented)
         if found is None:
             self._known.remove(name)
-            self._throttle.count_failure(address)
+            self._throttle.count_failure(_address(connection))
             raise _auth_problem("the key does not exist, was revoked or has expired; send a valid key")
         self._known.put(name, (found, now + KEY_CACHE_S))
         return found
+
+    async def identify_browser(self, connection: ApiConnection, token: str | None) -> Caller | None:
+        """Identify a browser by its session, or as this machine's while no key exists; None where it must sign in."""
+        if token is not None:
+            found = await self._identify_by_session(token)
+            if found is not None:
+                self._throttle.admit(found.key_id)
+                return found
+        if not await self._is_open():
+            return None
+        require_own_browser(connection)
+        return Caller(DEFAULT_TENANT, Role.ADMIN, "")
+
+    async def _identify_by_session(self, token: str) -> Caller | None:
+        name = sha256(b"session:" + token.encode("utf-8", "replace")).digest()
+        now = self._timer()
+        known = self._known.get(name)
+        if known is not None and known[1] > now:
+            return known[0]
+        found = await run_in_reader_thread(self._find_by_session, token)
+        if found is None:
+            self._known.remove(name)
+        else:
+            self._known.put(name, (found, now + KEY_CACHE_S))
+        return found
+
+    def _find_by_session(self, token: str) -> Caller | None:
+        with self._store.database.reading() as connection:
+            return sessions.caller(connection, token, self._store.surroundings.clock())
 
     def _find_caller(self, presented: str) -> Caller | None:
         with self._store.database.reading() as connection:
@@ -114,13 +144,45 @@ _FORWARDING_HEADERS = frozenset({"origin", "forwarded", "via", "x-forwarded-for"
 
 def _is_from_elsewhere(connection: ApiConnection) -> bool:
     """Whether a request from this machine was sent for another client, by a web page or a proxy."""
-    hosts = [value for name, value in connection.scope["headers"] if name == b"host"]
-    named = _HOST.fullmatch(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
-    if named is None or not is_loopback(named[1]):
+    if not _names_this_machine(connection):
         return True
     if connection.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         return True
     return not _FORWARDING_HEADERS.isdisjoint(connection.headers.keys())
+
+
+def _names_this_machine(connection: ApiConnection) -> bool:
+    hosts = [value for name, value in connection.scope["headers"] if name == b"host"]
+    named = _HOST.fullmatch(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
+    return named is not None and is_loopback(named[1])
+
+
+def require_own_browser(connection: ApiConnection) -> None:
+    """Refuse a page without a key to all but a browser on this machine; raises ApiProblem 401.
+
+    The host must be this machine's name, or another site could have its own name resolve to it. Another site may link
+    to a page, but may not ask for one in the background.
+    """
+    headers = connection.headers
+    forwarded = _FORWARDING_HEADERS - {"origin"}
+    if not is_loopback(_address(connection)) or not forwarded.isdisjoint(headers.keys()):
+        raise _auth_problem("only a browser on this machine needs no key; create one with `meruit keys create`")
+    if not _names_this_machine(connection):
+        raise _auth_problem("open this page as http://127.0.0.1 with the port of the service")
+    if not is_same_site(connection):
+        raise _auth_problem("another site asked for this page; open it from the address bar")
+
+
+def is_same_site(connection: ApiConnection) -> bool:
+    """Whether a browser asks for its user or for a page of ours, not for a page of another site."""
+    headers = connection.headers
+    origin = headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != headers.get("host"):
+        return False
+    if headers.get("sec-fetch-site", "none") in ("none", "same-origin"):
+        return True
+    follows_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
+    return follows_link and connection.scope.get("method") in ("GET", "HEAD")
 
 
 def _address(connection: ApiConnection) -> str:

@@ -9,6 +9,8 @@ from litestar.handlers import BaseRouteHandler
 from meruit.errors import ApiProblem, nearest
 from meruit.model.text import escape_control_characters
 
+ANY_PARAMETERS = "any_parameters"
+"""The name of the route option of pages, which read the query themselves."""
 MAX_SHOWN = 60
 _known: dict[Callable[..., Any], frozenset[str]] = {}
 """Parameter names by route function; each application has its own handlers for one function."""
@@ -17,7 +19,7 @@ _known: dict[Callable[..., Any], frozenset[str]] = {}
 # Async, because Litestar runs any other guard in a thread.
 async def reject_unknown_parameters(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
     """Refuse a request with a query parameter that its route does not have."""
-    if not connection.scope["query_string"]:
+    if not connection.scope["query_string"] or handler.opt.get(ANY_PARAMETERS):
         return
     known = _known.get(handler.fn)
     if known is None:

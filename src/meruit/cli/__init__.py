@@ -43,6 +43,7 @@ COMMANDS = (
     "serve",
     "usage",
     "verify",
+    "view",
     "work",
     "worker",
 )

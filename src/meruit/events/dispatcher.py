@@ -131,6 +131,16 @@ class Dispatcher:
         finally:
             await self._close()
 
+    async def watch(self, stopping: asyncio.Event) -> None:
+        """Notice new events for those who follow, and deliver nothing; for a process that only reads."""
+        self._commit_signal.listen()
+        while not stopping.is_set():
+            try:
+                self._commit_signal.advance_to(await self._read(outbox.newest))
+            except Exception as problem:  # noqa: BLE001 - nothing may end it silently; the error is reported and retried
+                self._report(problem)
+            await first_of(stopping, within_s=self._pace.poll_s)
+
     async def follow(
         self,
         tenant: str,
@@ -140,7 +150,7 @@ class Dispatcher:
         *,
         subjects: frozenset[str] | None = None,
     ) -> AsyncGenerator[OutboxEvent | None, None]:
-        """Yield the events of a tenant after a cursor, as they arrive; None as a heartbeat. `run` must be running."""
+        """Yield the events of a tenant after a cursor, as they arrive; None as a heartbeat. Needs `run` or `watch`."""
         loop = self._commit_signal.listen()
         cursor = after_seq
         beat = loop.time() + self._pace.heartbeat_s

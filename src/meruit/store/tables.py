@@ -166,6 +166,17 @@ keys = Table(
     Index("keys_by_tenant", "tenant", "id"),
 )
 
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("token_hash", LargeBinary, primary_key=True),
+    Column("key_id", String(40), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Index("sessions_by_end", "expires_at"),
+)
+"""Browsers that signed in with a key. A session lasts no longer than its key."""
+
 idempotency = Table(
     "idempotency",
     metadata,

@@ -68,7 +68,7 @@ def serve(  # noqa: PLR0913 - one an option
     allow_python_full: bool,
     as_json: bool,
 ) -> int:
-    """Serve the HTTP API.
+    """Serve the HTTP API, and the console at `/` for a browser.
 
     Without options, the service uses SQLite in ./meruit-data and listens on this machine only. On SIGTERM or Ctrl-C it
     completes open requests, then ends.
@@ -81,6 +81,7 @@ def serve(  # noqa: PLR0913 - one an option
     from meruit.api.server import ShutdownSignal, bind_port, is_loopback, run
     from meruit.app import open_store
     from meruit.config import Settings, location_of
+    from meruit.console.app import build_pages
     from meruit.errors import MeruitError
     from meruit.store import keys
 
@@ -122,7 +123,7 @@ def serve(  # noqa: PLR0913 - one an option
 
             with _run_worker(store, roster, stopping):
                 run(
-                    build_app(service),
+                    build_app(service, build_pages(store)),
                     host,
                     port,
                     ready=ready,

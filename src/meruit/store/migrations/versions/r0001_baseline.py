@@ -163,6 +163,15 @@ def _create_service() -> None:
     )
     op.create_index("keys_by_tenant", "keys", ["tenant", "id"], unique=False)
     op.create_table(
+        "sessions",
+        sa.Column("token_hash", sa.LargeBinary(), nullable=False),
+        sa.Column("key_id", sa.String(length=40), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("expires_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("token_hash"),
+    )
+    op.create_index("sessions_by_end", "sessions", ["expires_at"], unique=False)
+    op.create_table(
         "idempotency",
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("key", sa.Text(), nullable=False),

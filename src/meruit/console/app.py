@@ -1,0 +1,80 @@
+"""Gather the pages and add them to a service."""
+
+import pkgutil
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from litestar import Router
+from litestar.handlers import HTTPRouteHandler
+from litestar.middleware import DefineMiddleware
+
+from meruit.api.app import PageRoutes
+from meruit.console import pages, session
+from meruit.console.page import PAGE, Console, NavEntry, PageInfo, PageRequest, Toasts
+from meruit.console.problems import no_route_handlers, page_handlers
+from meruit.console.shape import add_to
+from meruit.console.static_files import read_static, static_path
+from meruit.console.stream import follow_changes
+from meruit.console.tokens import FormTokens
+from meruit.model.access import Caller
+from meruit.pages.templating import build_environment
+from meruit.store.store import Store
+
+MAX_FORM_BYTES = 32 * 1024 * 1024
+"""The largest form; a bundle to check may be large."""
+SECTIONS = ("Home", "Quality", "Agents", "Money", "Proof", "Service")
+"""The parts of the menu, in their order."""
+
+
+def build_pages(store: Store, visitor: Caller | None = None) -> PageRoutes:
+    """The console of a service; with a `visitor`, everyone on this machine is that caller and none signs in."""
+    handlers = find_handlers()
+    infos = tuple(info for one in handlers if (info := one.opt.get(PAGE)) is not None)
+    environment = build_environment("meruit.console")
+    add_to(environment)
+    environment.globals.update(static=static_path, menu=lambda caller: build_menu(infos, caller))
+
+    # Any: a template takes any values.
+    def render(template: str, values: Mapping[str, Any]) -> str:
+        return environment.get_template(template).render(values)
+
+    tokens = FormTokens(store.surroundings.entropy)
+    console = Console(render, tokens, infos, visitor, Toasts())
+    router = Router(
+        "/",
+        route_handlers=[
+            *handlers,
+            session.show_sign_in,
+            session.sign_in,
+            session.sign_out,
+            read_static,
+            follow_changes,
+        ],
+        request_class=PageRequest,
+        middleware=[DefineMiddleware(session.SessionAuthentication)],
+        exception_handlers=page_handlers,
+        request_max_body_size=MAX_FORM_BYTES,
+    )
+    return PageRoutes(router, {"console": console}, no_route_handlers)
+
+
+def find_handlers() -> list[HTTPRouteHandler]:
+    """Every page and action of the files in pages/."""
+    found: list[HTTPRouteHandler] = []
+    for module in sorted(pkgutil.iter_modules(pages.__path__), key=lambda one: one.name):
+        loaded = import_module(f"{pages.__name__}.{module.name}")
+        made = [one for one in vars(loaded).values() if isinstance(one, HTTPRouteHandler)]
+        # A page that another file imports is one page.
+        found += [one for one in made if one not in found]
+    return found
+
+
+def build_menu(infos: tuple[PageInfo, ...], caller: Caller) -> list[tuple[str, list[tuple[NavEntry, str]]]]:
+    """The menu of a caller: sections, each with its lines and their paths."""
+    seen = [(info.nav, info.path) for info in infos if info.nav is not None and caller.role in info.roles]
+    return [
+        (section, sorted(lines, key=lambda one: (one[0].order, one[0].word)))
+        for section in SECTIONS
+        if (lines := [one for one in seen if one[0].section == section])
+    ]

@@ -1,0 +1,211 @@
+"""Pages and actions: a function becomes a route, a template becomes a reply."""
+
+import gzip
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import wraps
+from typing import Any, cast
+
+from litestar import Response, get, post
+from litestar.datastructures import FormMultiDict
+from litestar.handlers import HTTPRouteHandler
+
+from meruit.api.auth import PUBLIC, allow, is_same_site
+from meruit.api.query_params import ANY_PARAMETERS
+from meruit.api.request import ApiRequest
+from meruit.console.live import Live
+from meruit.console.tokens import FormTokens
+from meruit.errors import ApiProblem
+from meruit.model.access import Caller, Role
+
+READERS = frozenset({Role.OPERATOR, Role.AUDITOR, Role.ADMIN})
+OPERATORS = frozenset({Role.OPERATOR, Role.ADMIN})
+ADMINS = frozenset({Role.ADMIN})
+ANYONE = frozenset(Role)
+
+HTML = "text/html"
+PAGE = "page"
+"""The name of the route option that holds a page's PageInfo."""
+CSRF_FIELD = "csrf"
+SMALL_BYTES = 1_400
+"""A reply of one packet gains nothing from compression."""
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+SECURITY_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Vary": "Cookie, Accept-Encoding, X-Fragment",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NavEntry:
+    """A line of the menu."""
+
+    section: str
+    """Home, Quality, Agents, Money, Proof or Service."""
+    word: str
+    keys: str = ""
+    """The key after `g` that leads there."""
+    order: int = 50
+
+
+@dataclass(frozen=True, slots=True)
+class PageInfo:
+    """What the console knows of a page beside its function."""
+
+    path: str
+    roles: frozenset[Role]
+    nav: NavEntry | None = None
+
+
+class PageRequest(ApiRequest):
+    """A request of a browser for a page."""
+
+    @property
+    def console(self) -> "Console":
+        """What all pages share."""
+        return cast("Console", self.app.state["console"])
+
+    @property
+    def now(self) -> datetime:
+        """The time, which a page says ages by."""
+        return self.service.store.surroundings.clock()
+
+    @property
+    def is_fragment(self) -> bool:
+        """Whether the page's script asks for a part of a page, such as a dialog."""
+        return "x-fragment" in self.headers
+
+    @property
+    def can_operate(self) -> bool:
+        """Whether the caller may act."""
+        return self.caller.role in OPERATORS
+
+    def new_csrf_token(self) -> str:
+        """A token that a form of this caller must hold."""
+        return self.console.tokens.issue(self.cookies.get(SESSION_COOKIE))
+
+    # Any, here and below: a template takes any values.
+    def show(self, template: str, *, status: int = 200, live: Live | None = None, **values: Any) -> Response[bytes]:
+        """Render a template of the console."""
+        values = {"request": self, "caller": self.scope.get("user"), "now": self.now, "live": live, **values}
+        text = self.console.render(template, values)
+        return self.reply(text.encode("utf-8", "replace"), status=status)
+
+    def reply(self, content: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response[bytes]:
+        """Reply with HTML, compressed where the browser takes it."""
+        sent = {**SECURITY_HEADERS, **(headers or {})}
+        if len(content) > SMALL_BYTES and "gzip" in self.headers.get("accept-encoding", ""):
+            content = gzip.compress(content, compresslevel=5, mtime=0)
+            sent["Content-Encoding"] = "gzip"
+        return Response(content, status_code=status, headers=sent, media_type=HTML)
+
+    def go_to(self, path: str, said: str = "") -> Response[bytes]:
+        """Lead the browser to another page after an act; `said` is shown there once."""
+        if said:
+            self.console.toasts.put(self.toast_key, said)
+        return Response(b"", status_code=303, headers={**SECURITY_HEADERS, "Location": path}, media_type=HTML)
+
+    @property
+    def toast_key(self) -> str:
+        """Whose message it is: that of one browser, or of this machine where no key exists."""
+        return self.cookies.get(SESSION_COOKIE) or ""
+
+    def take_toast(self) -> str:
+        """The message about what this browser just did; it is shown once."""
+        return self.console.toasts.take(self.toast_key)
+
+
+SESSION_COOKIE = "meruit_session"
+
+Show = Callable[[PageRequest], Awaitable[Response[Any]]]
+
+
+class Toasts:
+    """Short messages that wait for the next page of a browser; the oldest ones go when there are too many."""
+
+    MOST = 1_000
+
+    def __init__(self) -> None:
+        self._said: dict[str, str] = {}
+
+    def put(self, key: str, said: str) -> None:
+        """Keep the message for the next page."""
+        self._said.pop(key, None)
+        self._said[key] = said
+        if len(self._said) > self.MOST:
+            del self._said[next(iter(self._said))]
+
+    def take(self, key: str) -> str:
+        """The message, once; empty where there is none."""
+        return self._said.pop(key, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """What all pages share."""
+
+    # Any: a template takes any values.
+    render: Callable[[str, Mapping[str, Any]], str]
+    tokens: FormTokens
+    pages: tuple[PageInfo, ...]
+    visitor: Caller | None
+    """Who everyone is where records are only viewed; else callers sign in."""
+    toasts: Toasts
+
+
+def page(
+    path: str, *, roles: frozenset[Role] = READERS, nav: NavEntry | None = None
+) -> Callable[[Callable[..., Awaitable[Response[Any]]]], HTTPRouteHandler]:
+    """Make a page of a function that takes the request, and parameters of the path by their names."""
+    info = PageInfo(path, roles, nav)
+    options = {PUBLIC: True, ANY_PARAMETERS: True, PAGE: info}
+    return get(path, guards=[allow(*roles)], opt=options, include_in_schema=False)
+
+
+def action(
+    path: str, *, roles: frozenset[Role] = OPERATORS
+) -> Callable[[Callable[..., Awaitable[Response[Any]]]], HTTPRouteHandler]:
+    """Make an act of a function; its posted form must hold a token of the same session. Read it as `request.sent`."""
+    options = {PUBLIC: True, ANY_PARAMETERS: True}
+
+    def make(act: Callable[..., Awaitable[Response[Any]]]) -> HTTPRouteHandler:
+        @wraps(act)
+        async def checked(*values: Any, **named: Any) -> Response[Any]:
+            request: PageRequest = named["request"]
+            await check_form(request)
+            return await act(*values, **named)
+
+        made: HTTPRouteHandler = post(
+            path, status_code=200, guards=[allow(*roles)], opt=options, include_in_schema=False
+        )(checked)
+        return made
+
+    return make
+
+
+async def check_form(request: PageRequest) -> FormMultiDict:
+    """The posted form; raises ApiProblem 403 for one that another site may have made."""
+    if not is_same_site(request):
+        raise ApiProblem(403, "other_site", "another site sent this form; nothing was done")
+    form = await request.form()
+    token = str(form.get(CSRF_FIELD) or request.headers.get("x-csrf-token") or "")
+    if not request.console.tokens.accepts(token, request.cookies.get(SESSION_COOKIE)):
+        raise ApiProblem(403, "stale_form", "this form is too old or from another session; reload the page, try again")
+    return form
+
+
+async def read_field(request: PageRequest, name: str, longest: int = 2_000) -> str:
+    """One text of the posted form, without spaces around; raises ApiProblem for one that is too long."""
+    text = str((await request.form()).get(name) or "").strip()
+    if len(text) > longest:
+        raise ApiProblem(400, "invalid", f"{name} has {len(text)} characters; at most {longest} are taken")
+    return text

@@ -1,0 +1,1 @@
+"""The pages, one subject each. The console finds them by itself."""

@@ -1,0 +1,205 @@
+"""Words and shapes for values: marks of verdicts, ages, ids, trees of JSON and differences of texts."""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from jinja2 import Environment
+from rapidfuzz.distance import Indel
+
+MAX_NODES = 400
+"""Values of one JSON tree that a page shows; the rest is a link away."""
+MAX_CHILDREN = 100
+MAX_TREE_DEPTH = 12
+MAX_TEXT = 4_000
+"""Characters of one text of a tree."""
+MAX_WORDS = 12_000
+"""Words of a text that are compared one by one; longer texts are compared by lines."""
+SHORT_ID = 14
+
+_TONES = {
+    "pass": "pass",
+    "partial": "partial",
+    "fail": "fail",
+    "inconclusive": "open",
+    "error": "error",
+    "met": "pass",
+    "not_met": "fail",
+    "indeterminate": "open",
+    "excluded": "",
+    "verified": "pass",
+    "pending": "open",
+    "warning": "partial",
+    "not_available": "error",
+}
+_WORDS = {"not_met": "not met", "indeterminate": "open", "not_available": "not available"}
+_UNITS = ((86_400 * 2, 86_400, "d"), (3_600, 3_600, "h"), (60, 60, "min"), (1, 1, "s"))
+_WORD = re.compile(r"\s+|[^\W_]+|.", re.UNICODE | re.DOTALL)
+
+
+def tone(status: object) -> str:
+    """The class of a verdict or status: its colour and mark."""
+    return _TONES.get(str(status), "")
+
+
+def word(status: object) -> str:
+    """A status as people say it."""
+    text = str(status)
+    return _WORDS.get(text, text.replace("_", " "))
+
+
+def age(then: datetime, now: datetime) -> str:
+    """How long ago: `40 min`."""
+    return span(max(now - then, timedelta()))
+
+
+def span(length: timedelta) -> str:
+    """A length of time in its largest unit: `2 d`."""
+    seconds = int(length.total_seconds())
+    for least, unit, name in _UNITS:
+        if seconds >= least:
+            return f"{seconds // unit:,} {name}"
+    return "0 s"
+
+
+def exact(moment: datetime) -> str:
+    """The exact time, for those who need it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def short_id(text: str) -> str:
+    """The start of an id, enough to tell two apart."""
+    return text if len(text) <= SHORT_ID else f"{text[:SHORT_ID]}…"
+
+
+def plural(number: int, one: str, several: str = "") -> str:
+    """`1 case`, `3 cases`."""
+    return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
+@dataclass(frozen=True, slots=True)
+class JsonNode:
+    """One value of a JSON document, as a page shows it."""
+
+    key: str
+    kind: Literal["object", "array", "string", "literal"]
+    text: str
+    path: str
+    children: tuple["JsonNode", ...] = ()
+    left_out: int = 0
+    """Children that the page does not show."""
+    marks: tuple[tuple[str, str], ...] = ()
+    """Tone and word of each criterion that this value decided."""
+    is_open: bool = True
+
+
+@dataclass(slots=True)
+class _Budget:
+    left: int = MAX_NODES
+    marks: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+
+
+# Any: a JSON document.
+def json_tree(value: Any, name: str = "", marks: Mapping[str, Sequence[tuple[str, str]]] | None = None) -> JsonNode:
+    """A JSON document as a tree of bounded size; `marks` are by path, such as `output.text`."""
+    return _node(value, "", name, _Budget(marks=marks or {}), 0)
+
+
+def _node(value: Any, key: str, path: str, budget: _Budget, depth: int) -> JsonNode:
+    budget.left -= 1
+    marks = tuple(budget.marks.get(path, ()))
+    if isinstance(value, dict | list) and value:
+        pairs = [*(value.items() if isinstance(value, dict) else ((str(at), one) for at, one in enumerate(value)))]
+        children: list[JsonNode] = []
+        for at, (name, one) in enumerate(pairs):
+            if at >= MAX_CHILDREN or budget.left <= 0 or depth >= MAX_TREE_DEPTH:
+                break
+            inside = f"{path}[{name}]" if isinstance(value, list) else f"{path}.{name}" if path else str(name)
+            children.append(_node(one, str(name), inside, budget, depth + 1))
+        kind: Literal["object", "array"] = "object" if isinstance(value, dict) else "array"
+        open_ = depth < 2 or any(child.marks or (child.children and child.is_open) for child in children)
+        return JsonNode(
+            key, kind, f"{len(pairs):,}", path, tuple(children), len(pairs) - len(children), marks, is_open=open_
+        )
+    if isinstance(value, str):
+        text = value if len(value) <= MAX_TEXT else f"{value[:MAX_TEXT]}…"
+        return JsonNode(key, "string", json.dumps(text, ensure_ascii=False), path, marks=marks)
+    return JsonNode(key, "literal", json.dumps(value), path, marks=marks)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of two texts: the same in both, or only in one of them."""
+
+    kind: Literal["same", "old", "new"]
+    text: str
+
+
+def text_difference(old: str, new: str) -> list[Piece]:
+    """The difference of two texts, word by word, whole."""
+    before, after = _tokens(old), _tokens(new)
+    if len(before) > MAX_WORDS or len(after) > MAX_WORDS:
+        before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    return [*_pieces(before, after)]
+
+
+def line_difference(old: str, new: str) -> list[Piece]:
+    """The difference of two texts, line by line."""
+    return [*_pieces(old.splitlines(), new.splitlines(), each=True)]
+
+
+def _tokens(text: str) -> list[str]:
+    return _WORD.findall(text)
+
+
+def _pieces(before: Sequence[str], after: Sequence[str], *, each: bool = False) -> Iterator[Piece]:
+    gone: list[str] = []
+    come: list[str] = []
+    for step in Indel.opcodes(before, after):
+        if step.tag != "equal":
+            gone += before[step.src_start : step.src_end]
+            come += after[step.dest_start : step.dest_end]
+            continue
+        # What was removed comes before what was added in its place.
+        yield from (*_joined("old", gone, each=each), *_joined("new", come, each=each))
+        gone, come = [], []
+        yield from _joined("same", after[step.dest_start : step.dest_end], each=each)
+    yield from (*_joined("old", gone, each=each), *_joined("new", come, each=each))
+
+
+def _joined(kind: Literal["same", "old", "new"], parts: Sequence[str], *, each: bool) -> Iterator[Piece]:
+    if each:
+        yield from (Piece(kind, part) for part in parts)
+    elif parts:
+        yield Piece(kind, "".join(parts))
+
+
+# Any: a JSON document.
+def main_text(value: Any, names: Collection[str] = ("text", "answer", "output", "content", "message")) -> str | None:
+    """The one text that a payload is about; None where it is more than a text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        texts = [(key, one) for key, one in value.items() if isinstance(one, str)]
+        named = [one for key, one in texts if key in names]
+        if named:
+            return named[0]
+        if len(value) == 1 and texts:
+            return texts[0][1]
+    return None
+
+
+def add_to(environment: Environment) -> None:
+    """Make these words and shapes known to templates."""
+    environment.filters.update(
+        tone=tone, word=word, age=age, span=span, exact=exact, short_id=short_id, plural=plural, pretty=_pretty
+    )
+    environment.globals.update(json_tree=json_tree, text_difference=text_difference, line_difference=line_difference)
+
+
+# Any: a JSON document.
+def _pretty(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)

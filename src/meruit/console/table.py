@@ -1,0 +1,86 @@
+"""Tables of lists: which columns there are, which are shown, and how they are sorted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from meruit.console.query import Query
+
+COLUMNS, SORT = "columns", "sort"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table."""
+
+    key: str
+    word: str
+    numeric: bool = False
+    minor: bool = False
+    """Whether a phone leaves it out."""
+    wide: bool = False
+    """Whether it takes a line of its own on a phone."""
+    sortable: bool = False
+    usual: bool = True
+    """Whether it is shown unless the reader chooses otherwise."""
+    hint: str = ""
+    """What the word means, for those who do not know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The columns of a list, as its URL asks for them."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    shown: tuple[Column, ...]
+    query: Query
+    sort: str
+    descending: bool
+
+    @classmethod
+    def of(cls, query: Query, caption: str, columns: Sequence[Column], sort: str = "") -> Self:
+        """The columns that the query chooses, and its order; `sort` is the usual one, such as `-started`."""
+        known = {column.key for column in columns}
+        chosen = [key for key in query.get(COLUMNS).split(",") if key in known]
+        shown = [one for one in columns if (one.key in chosen if chosen else one.usual)]
+        # A row needs its name.
+        if columns[0] not in shown:
+            shown.insert(0, columns[0])
+        sortable = {column.key for column in columns if column.sortable}
+        asked = query.get(SORT)
+        order = asked if asked.removeprefix("-") in sortable else sort
+        return cls(
+            *(caption, tuple(columns), tuple(shown), query),
+            *(order.removeprefix("-"), order.startswith("-")),
+        )
+
+    def has(self, key: str) -> bool:
+        """Whether a column is shown."""
+        return any(column.key == key for column in self.shown)
+
+    def sorted_by(self, column: Column) -> str:
+        """The value of aria-sort."""
+        if column.key != self.sort:
+            return "none"
+        return "descending" if self.descending else "ascending"
+
+    def sort_link(self, column: Column) -> str:
+        """The address of the same list sorted by a column; a second click turns the order."""
+        down = column.numeric if column.key != self.sort else not self.descending
+        return str(self.query.choose(SORT, f"-{column.key}" if down else column.key))
+
+    def column_link(self, column: Column) -> str:
+        """The address of the same list with a column shown or hidden."""
+        wanted = {one.key for one in self.shown} ^ {column.key}
+        return str(self.query.choose(COLUMNS, ",".join(one.key for one in self.columns if one.key in wanted)))
+
+    @property
+    def csv_link(self) -> str:
+        """The address of the same list as CSV."""
+        return str(self.query.choose("format", "csv"))
+
+    @property
+    def wants_csv(self) -> bool:
+        """Whether CSV is asked for."""
+        return self.query.get("format") == "csv"

@@ -1,0 +1,72 @@
+"""Filters, columns and order in the URL."""
+
+import pytest
+
+from meruit.console.query import Choice, Filter, Query
+from meruit.console.table import Column, Table
+
+HERE = Query("/cases", (("verdict", "fail"), ("tag", "a b"), ("before", "7")))
+COLUMNS = (
+    Column("name", "Name", sortable=True),
+    Column("score", "Score", numeric=True, sortable=True),
+    Column("extra", "Extra", usual=False),
+)
+
+
+def test_a_query_writes_itself_as_an_address() -> None:
+    assert str(HERE) == "/cases?verdict=fail&tag=a+b&before=7"
+    assert str(Query("/cases")) == "/cases"
+
+
+def test_another_filter_begins_at_the_first_page() -> None:
+    assert str(HERE.choose("verdict", "pass")) == "/cases?tag=a+b&verdict=pass"
+    assert str(HERE.toggle("verdict", "pass")) == "/cases?verdict=fail&tag=a+b&verdict=pass"
+    assert str(HERE.toggle("verdict", "fail")) == "/cases?tag=a+b"
+    assert str(HERE.choose("verdict", "")) == "/cases?tag=a+b"
+    assert str(HERE.turn("before", 3)) == "/cases?verdict=fail&tag=a+b&before=3"
+    assert str(HERE.keep("tag")) == "/cases?tag=a+b"
+    assert str(HERE.at("/other")) == "/other?verdict=fail&tag=a+b&before=7"
+
+
+def test_values_are_read_by_name() -> None:
+    several = HERE.toggle("verdict", "pass")
+    assert (several.get("verdict"), several.all("verdict")) == ("pass", ("fail", "pass"))
+    assert HERE.get("nothing", "else") == "else"
+
+
+@pytest.mark.parametrize(("text", "number"), [("12", 12), ("", None), ("-1", None), ("٣", None), ("9" * 20, None)])
+def test_only_plain_digits_are_a_number(text: str, number: int | None) -> None:
+    assert Query("/", (("n", text),) if text else ()).number("n") == number
+
+
+def test_columns_are_chosen_in_the_address() -> None:
+    usual = Table.of(Query("/"), "Cases", COLUMNS, "-score")
+    assert [column.key for column in usual.shown] == ["name", "score"]
+    assert usual.column_link(COLUMNS[2]) == "/?columns=name%2Cscore%2Cextra"
+    chosen = Table.of(Query("/", (("columns", "extra,unknown"),)), "Cases", COLUMNS)
+    assert [column.key for column in chosen.shown] == ["name", "extra"]
+    assert chosen.has("extra")
+    assert not chosen.has("score")
+
+
+def test_a_second_click_turns_the_order() -> None:
+    usual = Table.of(Query("/"), "Cases", COLUMNS, "-score")
+    assert [usual.sorted_by(column) for column in COLUMNS[:2]] == ["none", "descending"]
+    assert usual.sort_link(COLUMNS[1]) == "/?sort=score"
+    assert usual.sort_link(COLUMNS[0]) == "/?sort=name"
+    turned = Table.of(Query("/", (("sort", "score"),)), "Cases", COLUMNS)
+    assert turned.sorted_by(COLUMNS[1]) == "ascending"
+    unknown = Table.of(Query("/", (("sort", "extra"),)), "Cases", COLUMNS, "name")
+    assert unknown.sort == "name"
+
+
+def test_csv_is_the_same_list() -> None:
+    table = Table.of(Query("/", (("verdict", "fail"),)), "Cases", COLUMNS)
+    assert table.csv_link == "/?verdict=fail&format=csv"
+    assert not table.wants_csv
+    assert Table.of(Query("/", (("format", "csv"),)), "Cases", COLUMNS).wants_csv
+
+
+def test_counted_values_are_ordered_by_number() -> None:
+    made = Filter.of_counts("tag", "Tag", {"b": 2, "a": 2, "c": 9, "": 4})
+    assert made.choices == [Choice("c", "c", 9), Choice("a", "a", 2), Choice("b", "b", 2)]

@@ -1,0 +1,90 @@
+"""Words and shapes for values."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meruit.console.shape import (
+    MAX_NODES,
+    age,
+    json_tree,
+    line_difference,
+    main_text,
+    plural,
+    short_id,
+    text_difference,
+    tone,
+    word,
+)
+
+NOW = datetime(2026, 3, 20, 9, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0 s"), (59, "59 s"), (60, "1 min"), (3600, "1 h"), (86_400, "24 h"), (172_800, "2 d"), (-5, "0 s")],
+)
+def test_ages_are_in_their_largest_unit(seconds: int, said: str) -> None:
+    assert age(NOW - timedelta(seconds=seconds), NOW) == said
+
+
+def test_statuses_have_a_tone_and_a_word() -> None:
+    assert [tone(one) for one in ("pass", "inconclusive", "not_met", "strange")] == ["pass", "open", "fail", ""]
+    assert [word(one) for one in ("not_met", "no_such_thing")] == ["not met", "no such thing"]
+    assert (plural(1, "case"), plural(2_000, "case"), plural(2, "try", "tries")) == ("1 case", "2,000 cases", "2 tries")
+    assert short_id("out_" + "0" * 34) == "out_0000000000…"
+
+
+@given(st.text(max_size=80), st.text(max_size=80))
+def test_a_difference_holds_both_texts(old: str, new: str) -> None:
+    pieces = text_difference(old, new)
+    assert "".join(one.text for one in pieces if one.kind != "new") == old
+    assert "".join(one.text for one in pieces if one.kind != "old") == new
+
+
+def test_a_difference_is_made_of_words() -> None:
+    found = [(one.kind, one.text) for one in text_difference("the cat sat", "the dog sat")]
+    assert found == [("same", "the "), ("old", "cat"), ("new", "dog"), ("same", " sat")]
+
+
+def test_long_texts_are_compared_by_lines() -> None:
+    old, new = "\n".join(f"line {n}" for n in range(9_000)), "\n".join(f"line {n}" for n in range(1, 9_000))
+    assert [one.text for one in text_difference(old, new) if one.kind == "old"] == ["line 0\n"]
+
+
+def test_lines_are_compared_one_by_one() -> None:
+    assert [(one.kind, one.text) for one in line_difference("a\nb", "a\nc")] == [
+        ("same", "a"),
+        ("old", "b"),
+        ("new", "c"),
+    ]
+
+
+def test_a_tree_marks_decisive_paths_and_opens_to_them() -> None:
+    deep = {"a": {"b": {"c": {"d": 1}}}, "list": [1, {"x": "y"}]}
+    tree = json_tree(deep, "output", {"output.a.b.c.d": [("fail", "total")]})
+    c = tree.children[0].children[0].children[0]
+    assert c.is_open
+    assert c.children[0].marks == (("fail", "total"),)
+    assert tree.children[1].children[1].path == "output.list[1]"
+    assert not json_tree({"a": {"b": {"c": {"d": 1}}}}).children[0].children[0].is_open
+
+
+def test_a_huge_document_is_shown_in_part() -> None:
+    tree = json_tree({"rows": [{"n": n} for n in range(10_000)]})
+
+    def count(node: object) -> int:
+        return 1 + sum(map(count, node.children))  # type: ignore[attr-defined]
+
+    assert count(tree) <= MAX_NODES + 1
+    assert tree.children[0].left_out == 10_000 - len(tree.children[0].children)
+
+
+def test_the_text_of_a_payload_is_found() -> None:
+    assert main_text({"text": "hello", "lang": "en"}) == "hello"
+    assert main_text({"other": "hello"}) == "hello"
+    assert main_text("hello") == "hello"
+    assert main_text({"a": "b", "c": "d"}) is None
+    assert main_text([1]) is None
