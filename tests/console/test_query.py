@@ -60,11 +60,12 @@ def test_a_second_click_turns_the_order() -> None:
     assert unknown.sort == "name"
 
 
-def test_csv_is_the_same_list() -> None:
+def test_a_file_is_the_same_list() -> None:
     table = Table.of(Query("/", (("verdict", "fail"),)), "Cases", COLUMNS)
-    assert table.csv_link == "/?verdict=fail&format=csv"
-    assert not table.wants_csv
-    assert Table.of(Query("/", (("format", "csv"),)), "Cases", COLUMNS).wants_csv
+    assert table.file_link("csv") == "/?verdict=fail&format=csv"
+    assert table.file is None
+    assert Table.of(Query("/", (("format", "xlsx"),)), "Cases", COLUMNS).file == "xlsx"
+    assert Table.of(Query("/", (("format", "nonsense"),)), "Cases", COLUMNS).file is None
 
 
 def test_counted_values_are_ordered_by_number() -> None:

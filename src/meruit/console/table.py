@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from meruit.api.listing import ListFormat
 from meruit.console.query import Query
 
-COLUMNS, SORT = "columns", "sort"
+COLUMNS, SORT, FORMAT = "columns", "sort", "format"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,12 @@ class Table:
         wanted = {one.key for one in self.shown} ^ {column.key}
         return str(self.query.choose(COLUMNS, ",".join(one.key for one in self.columns if one.key in wanted)))
 
-    @property
-    def csv_link(self) -> str:
-        """The address of the same list as CSV."""
-        return str(self.query.choose("format", "csv"))
+    def file_link(self, kind: str) -> str:
+        """The address of the same list as a file, `csv` or `xlsx`."""
+        return str(self.query.choose(FORMAT, kind))
 
     @property
-    def wants_csv(self) -> bool:
-        """Whether CSV is asked for."""
-        return self.query.get("format") == "csv"
+    def file(self) -> ListFormat | None:
+        """The format of the file that is asked for; None for a page."""
+        asked = self.query.get(FORMAT)
+        return ListFormat(asked) if asked in (ListFormat.CSV, ListFormat.XLSX) else None

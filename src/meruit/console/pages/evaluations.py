@@ -5,7 +5,7 @@ from typing import Any
 
 from litestar import Response
 
-from meruit.api.listing import csv_response
+from meruit.api.listing import table_response
 from meruit.console.live import Live
 from meruit.console.page import NavEntry, PageRequest, page
 from meruit.console.query import Query
@@ -32,9 +32,9 @@ async def list_evaluations(request: PageRequest) -> Response[Any]:
     before = query.get("before") or None
     found = await asyncio.to_thread(evaluations.page, before=before, limit=PAGE_SIZE + 1)
     shown, more = found[:PAGE_SIZE], len(found) > PAGE_SIZE
-    if table.wants_csv:
+    if table.file is not None:
         rows = [(one.name, one.id, str(one.status), one.cases, one.started_at) for one in shown]
-        return csv_response(request, ("name", "id", "status", "cases", "started_at"), rows)
+        return await table_response(request, table.file, ("name", "id", "status", "cases", "started_at"), rows)
     return request.show(
         "evaluations.html",
         live=Live(types=(EventType.EVALUATION_STARTED,)),
