@@ -214,7 +214,18 @@ class UsageFollower(NamedTuple):
     """Takes the transaction, the tenant, who records, and the contract's id."""
 
 
-P = TypeVar("P", Metric, Check, FlagRule, SettlementRule, UsageProvider, UsageFollower)
+class Exporter(NamedTuple):
+    """A format that evaluations are written in."""
+
+    name: str
+    summary: str
+    write: Callable[..., Iterable[str | bytes]]
+    """Takes an `EvaluationExport` and yields the file piece by piece."""
+    ending: str
+    """The usual ending of its files, as `.xml`."""
+
+
+P = TypeVar("P", Metric, Check, FlagRule, SettlementRule, UsageProvider, UsageFollower, Exporter)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -472,9 +483,32 @@ class UsageFollowerRegistry(Registry[UsageFollower]):
         return register
 
 
+class ExporterRegistry(Registry[Exporter]):
+    """The formats that evaluations are written in, and the decorator that adds one."""
+
+    def suggest(self, name: str, known: Iterable[str]) -> str:
+        """Suggest the nearest, and list all: there are few."""
+        return f"{nearest(name, known)}; there are {', '.join(self.names())}"
+
+    def by_ending(self, ending: str) -> Exporter | None:
+        """The one format whose files end so; None where there is none, or several."""
+        several = [one for one in self if one.ending == ending.casefold()]
+        return several[0] if len(several) == 1 else None
+
+    def add(self, name: str, *, ending: str) -> Callable[[Function], Function]:
+        """Register the function below under the name by which `--format` asks for it."""
+
+        def register(function: Function) -> Function:
+            self.put(Exporter(name, (function.__doc__ or "").strip().split("\n", 1)[0], function, ending))
+            return function
+
+        return register
+
+
 metrics = MetricRegistry("metrics", "; `meruit metrics` lists all")
 checks = CheckRegistry("checks", "; `meruit checks` lists all")
 flags = FlagRegistry("governance.flags", "; `meruit governance rules` lists all")
 settlement_rules = SettlementRegistry("contracts.rules", "; `meruit ledger rules` lists all")
 usage_sources = UsageRegistry("usage.providers", "; `meruit usage sources` lists all", "usage source")
 usage_followers = UsageFollowerRegistry("contracts.usage_followers", noun="usage follower")
+exporters = ExporterRegistry("evaluations.exporters", noun="export format")

@@ -158,3 +158,17 @@ def test_lists_are_printed_for_people(run: Run, files: None) -> None:
     text = run("eval", "list", "--limit", "1")
     assert "model=m" in text.stdout
     assert "--before" in text.stderr
+
+
+def test_an_evaluation_is_exported_by_format_or_ending(run: Run, files: None, tmp_path: Path) -> None:
+    evaluated(run, "a")
+    assert run("eval", "export", "a", "--format", "ctrf").stdout.startswith('{"reportFormat":"CTRF"')
+    assert run("eval", "export", "a", "-o", "a.xml").returncode == 0
+    assert (tmp_path / "a.xml").read_text().startswith("<?xml")
+    for options, said in (
+        (("-o", "a.txt"), "--format"),
+        (("--format", "junti"), "'junit'"),
+        (("--format", "junit", "-o", "no/such/folder.xml"), "cannot be written"),
+    ):
+        ended = run("eval", "export", "a", *options)
+        assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr

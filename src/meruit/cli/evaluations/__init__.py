@@ -4,5 +4,6 @@
 - filters.py - the filters of cases, as options
 - run.py - `meruit eval run`
 - browse.py - `meruit eval list`, `show` and `compare`
+- export.py - `meruit eval export`
 - view.py - summaries, cases and comparisons as text
 """
