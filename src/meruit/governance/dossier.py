@@ -22,6 +22,8 @@ from meruit.registry import metrics
 LONG_CHARS = 64
 """The length from which an output is recognised when it occurs again."""
 MAX_COMPARED_WORDS = 20_000
+MAX_COMPARED_CHARS = 1_000_000
+"""Of a longer text, only the beginning is compared with the reference."""
 ONE_SIDED = frozenset({ComparisonOperator.GTE, ComparisonOperator.GT, ComparisonOperator.LTE, ComparisonOperator.LT})
 TIMES_MS = ("duration_ms", "ttfb_ms", "processing_ms")
 OF_AGENTS = frozenset({*TIMES_MS, "started_at", "ended_at", "output_tokens", "total_tokens", "run_id"})
@@ -228,7 +230,7 @@ def similarity(text: str, reference: Any) -> float | None:
     """How much of two texts is the same, in the same order: 0 to 1; None without a reference."""
     if not isinstance(reference, str) or not reference:
         return None
-    wanted, given = normalise_text(reference), normalise_text(text)
+    wanted, given = (normalise_text(one[:MAX_COMPARED_CHARS]) for one in (reference, text))
     one, other = words_alphanumeric(wanted), words_alphanumeric(given)
     if not one or not other:
         return 1.0 if wanted == given else 0.0

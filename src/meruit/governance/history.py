@@ -3,7 +3,7 @@
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import msgspec
 from meruit.model.governance import Baseline, Disposition, GovernanceResult, MetricFact
 from meruit.model.kinds import MetricType
 from meruit.model.record import Record
+from meruit.model.text import CHUNK_CHARS, MAX_MARKS, is_accent, normalize_unicode
 
 WINDOW = 60
 """How many margins and accuracies are stored."""
@@ -38,8 +39,11 @@ COPIES = frozenset({"replayed_output", "sybil_output"})
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800")
 """Characters that are not visible."""
-MAX_MARKS = 30
-"""Most accents on one letter; languages need fewer, and sorting more of them is very slow."""
+MAX_WORD_CHARS = 60_000
+"""How far the next space is looked for where a long text is cut."""
+MAX_SKETCHED_CHARS = 1_000_000
+"""A longer text is sampled before it is normalised."""
+_SPACE = re.compile(r"\s")
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
 
 
@@ -155,17 +159,31 @@ def is_first_output(said: GovernanceResult | None) -> bool:
 
 def normalise_text(text: str) -> str:
     """A text as readers see it: without case, hidden characters, and kinds of dashes and spaces."""
+    # Long texts in chunks, because other threads wait during each step.
+    parts = [text] if len(text) <= CHUNK_CHARS else _spaced_chunks(text)
+    return " ".join(filter(None, (" ".join(_fold(part).split()) for part in parts)))
+
+
+def _spaced_chunks(text: str) -> Iterator[str]:
+    """Parts of a text that end before a space; texts without spaces are cut after MAX_WORD_CHARS."""
+    start = 0
+    while start < len(text):
+        found = _SPACE.search(text, start + CHUNK_CHARS, start + CHUNK_CHARS + MAX_WORD_CHARS)
+        end = found.start() if found else start + CHUNK_CHARS + MAX_WORD_CHARS
+        yield text[start:end]
+        start = end
+        # Accents beyond so many are dropped in any case.
+        while found is None and start < len(text) and is_accent(text[start]):
+            start += 1
+
+
+def _fold(text: str) -> str:
     if text.isascii():
-        seen = _CONTROLS.sub("", text).lower()
-    else:
-        seen = _compose_unicode(_compose_unicode(_strip_invisible(text)).casefold())
-        for dash in DASHES:
-            seen = seen.replace(dash, "-")
-    return " ".join(seen.split())
-
-
-def _compose_unicode(text: str) -> str:
-    return unicodedata.normalize("NFKC", text)
+        return _CONTROLS.sub("", text).lower()
+    seen = normalize_unicode("NFKC", normalize_unicode("NFKC", _strip_invisible(text)).casefold())
+    for dash in DASHES:
+        seen = seen.replace(dash, "-")
+    return seen
 
 
 def _strip_invisible(text: str) -> str:
@@ -174,15 +192,8 @@ def _strip_invisible(text: str) -> str:
     hidden = "".join(char for char in chars if _is_hidden(char))
     if hidden:
         text = text.translate(dict.fromkeys(map(ord, hidden)))
-    accents = re.escape("".join(char for char in chars if _is_accent(char)))
+    accents = re.escape("".join(char for char in chars if is_accent(char)))
     return re.sub(f"([{accents}]{{{MAX_MARKS}}})[{accents}]+", r"\1", text) if accents else text
-
-
-def _is_accent(char: str) -> bool:
-    """Whether the character combines with the letter before it, also once it is decomposed."""
-    if not unicodedata.decomposition(char):
-        return unicodedata.combining(char) > 0
-    return unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0
 
 
 def _is_hidden(char: str) -> bool:
@@ -195,7 +206,7 @@ def sketch(text: str) -> str:
     """A 64-bit simhash of the words, three at a time, as 16 hex digits: nearly equal texts differ in few bits."""
     shingles = [
         " ".join(block[start : start + SHINGLE])
-        for block in _blocks(normalise_text(text).split())
+        for block in _word_blocks(text)
         for start in range(max(1, len(block) - SHINGLE + 1))
     ]
     digests = b"".join(
@@ -208,6 +219,13 @@ def sketch(text: str) -> str:
     votes = (plane[place::SKETCH_BYTES].count(1) for place in range(SKETCH_BYTES) for plane in planes)
     bits = "".join("1" if 2 * ones > len(shingles) else "0" for ones in votes)
     return f"{int(bits, 2):0{2 * SKETCH_BYTES}x}"
+
+
+def _word_blocks(text: str) -> list[list[str]]:
+    if len(text) <= MAX_SKETCHED_CHARS:
+        return _blocks(normalise_text(text).split())
+    starts = (number * (len(text) - CHUNK_CHARS) // (BLOCKS - 1) for number in range(BLOCKS))
+    return [normalise_text(text[start : start + CHUNK_CHARS]).split()[:BLOCK_WORDS] for start in starts]
 
 
 def _blocks(words: list[str]) -> list[list[str]]:

@@ -1,6 +1,9 @@
-"""Makes untrusted text safe to show."""
+"""Makes untrusted text safe to show, and brings it into a normal form at bounded cost."""
 
+import re
 import unicodedata
+from collections.abc import Iterator
+from typing import Literal
 
 
 def escape_control_characters(text: str) -> str:
@@ -10,3 +13,74 @@ def escape_control_characters(text: str) -> str:
     return "".join(
         char if char.isprintable() or unicodedata.category(char) == "Zs" else repr(char)[1:-1] for char in text
     )
+
+
+MAX_MARKS = 30
+"""Accents on one letter that are sorted together; languages need fewer (Unicode's stream-safe text format)."""
+CHUNK_CHARS = 4_096
+"""Characters that are normalised in one call, during which no other thread runs."""
+MAX_LOOKAHEAD = 64
+"""Characters after a chunk in which a place to cut is looked for."""
+MAX_EXPANDED_CHARS = 4_000_000
+"""The longest normal form that is written out in full."""
+GRAPHEME_JOINER = "\u034f"
+_COMPATIBILITY = ("NFKC", "NFKD")
+UnicodeForm = Literal["NFC", "NFD", "NFKC", "NFKD"]
+
+
+def normalize_unicode(form: UnicodeForm, text: str) -> str:
+    """The normal form of a text, in time that grows with its length only, a chunk at a time.
+
+    `unicodedata.normalize` sorts the accents of a letter in quadratic time (17 minutes for a million of them) and holds
+    every other thread meanwhile. So a grapheme joiner follows each 30 accents, as Unicode recommends. Some characters
+    stand for up to 18 others: a text that would grow beyond MAX_EXPANDED_CHARS keeps the first of those.
+    """
+    if text.isascii():
+        return text
+    chars = {*text}
+    accents = "".join(char for char in chars if is_accent(char))
+    if accents:
+        marks = f"[{re.escape(accents)}]"
+        text = re.sub(f"({marks}{{{MAX_MARKS}}})(?={marks})", rf"\1{GRAPHEME_JOINER}", text)
+    if form in _COMPATIBILITY:
+        text = _limit_expansion(form, text, chars)
+    if len(text) <= CHUNK_CHARS:
+        return unicodedata.normalize(form, text)
+    return "".join(unicodedata.normalize(form, chunk) for chunk in chunks_of(text))
+
+
+def chunks_of(text: str) -> Iterator[str]:
+    """Parts of a text that can be normalised one by one: no part begins with what joins the character before it."""
+    start = 0
+    while len(text) - start > CHUNK_CHARS + MAX_LOOKAHEAD:
+        end = start + CHUNK_CHARS
+        # Where nothing but marks follows, no reader can tell one cut from another.
+        cut = next((place for place in range(end, end + MAX_LOOKAHEAD) if _begins_a_letter(text[place])), end)
+        yield text[start:cut]
+        start = cut
+    yield text[start:]
+
+
+def is_accent(char: str) -> bool:
+    """Whether the character combines with the letter before it, also once it is decomposed."""
+    if not unicodedata.decomposition(char):
+        return unicodedata.combining(char) > 0
+    return unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0
+
+
+def _begins_a_letter(char: str) -> bool:
+    """Whether normalising never joins the character to the one before it."""
+    first = unicodedata.normalize("NFKD", char)[0]
+    # Vowels and final consonants of Hangul join a syllable, and are no marks.
+    return not unicodedata.category(first).startswith("M") and not "\u1160" <= first <= "\u11ff"
+
+
+def _limit_expansion(form: UnicodeForm, text: str, chars: set[str]) -> str:
+    lengths = {char: len(unicodedata.normalize(form, char)) for char in chars if not char.isascii()}
+    most = max(lengths.values(), default=1)
+    if len(text) * most <= MAX_EXPANDED_CHARS:
+        return text
+    grown = len(text) + sum(text.count(char) * (length - 1) for char, length in lengths.items() if length > 1)
+    if grown <= MAX_EXPANDED_CHARS:
+        return text
+    return text.translate({ord(c): unicodedata.normalize(form, c)[0] for c, length in lengths.items() if length > 1})

@@ -19,6 +19,7 @@ from meruit.checks.formats.json_path import JsonPath, compile_path, values
 from meruit.checks.values.decimals import numeral
 from meruit.errors import AuthorError, nearest
 from meruit.model.numbers import WRITTEN
+from meruit.model.text import normalize_unicode
 
 # Any, throughout, is JSON as it was parsed.
 Search = Callable[[Mapping[str, Any]], bool]
@@ -246,7 +247,7 @@ _PARTS = ("text", "family", "given", "prefix", "suffix", "line", "city", "distri
 
 def _fold_case_and_accents(text: str) -> str:
     """Without case and accents."""
-    return "".join(sign for sign in unicodedata.normalize("NFKD", text.casefold()) if not unicodedata.combining(sign))
+    return "".join(sign for sign in normalize_unicode("NFKD", text.casefold()) if not unicodedata.combining(sign))
 
 
 def _strings_of(value: Any) -> Iterator[str]:

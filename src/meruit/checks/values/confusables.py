@@ -8,6 +8,8 @@ import re
 import unicodedata
 from typing import Any
 
+from meruit.model.text import normalize_unicode
+
 MAX_DEPTH = 64
 """The deepest nesting that is converted."""
 
@@ -44,9 +46,9 @@ def unmask(text: str) -> str:
     """The text as it is read."""
     if is_plain(text):
         return text
-    seen = unicodedata.normalize("NFKC", text.translate(_BLANK))
+    seen = normalize_unicode("NFKC", text.translate(_BLANK))
     bare = _UNSEEN.sub("", "".join(one for one in seen if unicodedata.category(one) != "Cf"))
-    return unicodedata.normalize("NFKC", bare.translate(_TO_LATIN))
+    return normalize_unicode("NFKC", bare.translate(_TO_LATIN))
 
 
 # Any: a document, a part of one, or what an author wrote.

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from meruit.model.text import normalize_unicode
+
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
 def words(text: str) -> tuple[str, ...]:
     """The words of a text, in order."""
-    plain = unicodedata.normalize("NFKC", text).casefold()
+    plain = normalize_unicode("NFKC", text).casefold()
     return tuple(word.replace("’", "'") for word in _WORD.findall(plain))
 
 
@@ -93,12 +95,12 @@ def units(text: str) -> tuple[str, ...]:
 
 def digits_of(text: str) -> tuple[str, ...]:
     """The digits in a text."""
-    return tuple(str(unicodedata.digit(one)) for one in unicodedata.normalize("NFKC", text) if one.isdecimal())
+    return tuple(str(unicodedata.digit(one)) for one in normalize_unicode("NFKC", text) if one.isdecimal())
 
 
 def _pieces(text: str) -> list[_SpeechPiece]:
     # Folding case can undo the normalization.
-    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).translate(_APOSTROPHES)
+    plain = normalize_unicode("NFKC", normalize_unicode("NFKC", text).casefold()).translate(_APOSTROPHES)
     pieces: list[_SpeechPiece] = []
     end = 0
     for found in _PIECE.finditer(plain):

@@ -11,6 +11,7 @@ import orjson
 
 from meruit.errors import AuthorError, nearest
 from meruit.model.evidence import Cause, Fault, Missing
+from meruit.model.text import normalize_unicode
 from meruit.model.work import Work
 from meruit.registry import Ask
 
@@ -45,8 +46,8 @@ def _drop_punctuation(text: str) -> str:
 def _drop_accents(text: str) -> str:
     if text.isascii():
         return text
-    parts = unicodedata.normalize("NFD", text)
-    return unicodedata.normalize("NFC", "".join(char for char in parts if unicodedata.category(char) != "Mn"))
+    parts = normalize_unicode("NFD", text)
+    return normalize_unicode("NFC", "".join(char for char in parts if unicodedata.category(char) != "Mn"))
 
 
 def _join_whitespace(text: str) -> str:
@@ -59,7 +60,7 @@ def _drop_articles(text: str) -> str:
 
 # In the order in which they are applied, whatever the author's order: each leaves the later ones less to do.
 STEPS: Mapping[str, Callable[[str], str]] = {
-    "width": lambda text: unicodedata.normalize("NFKC", text),
+    "width": lambda text: normalize_unicode("NFKC", text),
     "case": str.casefold,
     "accents": _drop_accents,
     "punctuation": _drop_punctuation,
@@ -88,7 +89,7 @@ def normalizer(ask: Ask, default: Sequence[str]) -> Callable[[str], str]:
     def normalize(text: str) -> str:
         # The same character may be written in two ways (é, or e and an accent), which no reader can tell apart.
         if steps and not text.isascii():
-            text = unicodedata.normalize("NFC", text)
+            text = normalize_unicode("NFC", text)
         for step in steps:
             text = step(text)
         return text

@@ -7,6 +7,8 @@ Thai, Lao, Khmer, Burmese) have no such bounds: each of their letters is a word,
 import re
 import unicodedata
 
+from meruit.model.text import normalize_unicode
+
 MAX_KNOWN_CHARS = 65_536
 """How many characters are remembered with their class."""
 
@@ -47,7 +49,7 @@ _CLASSES = _Classes()
 
 def words_unicode(text: str) -> list[str]:
     """The words of a text in any script, in canonical form (NFC); what has no letter or digit only separates them."""
-    text = unicodedata.normalize("NFC", text)
+    text = normalize_unicode("NFC", text)
     found = _WORD.finditer(text.translate(_CLASSES))
     return [text[word.start() : word.end()] for word in found if word.lastindex]
 

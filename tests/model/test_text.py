@@ -1,0 +1,53 @@
+"""Normal forms at bounded cost."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meruit.model.text import (
+    CHUNK_CHARS,
+    GRAPHEME_JOINER,
+    MAX_EXPANDED_CHARS,
+    MAX_MARKS,
+    UnicodeForm,
+    chunks_of,
+    normalize_unicode,
+)
+
+FORMS: list[UnicodeForm] = ["NFC", "NFD", "NFKC", "NFKD"]
+PIECES = st.text(max_size=40) | st.sampled_from(
+    ["e\u0301", "\u1112\u1161\u11ab", "ﷺ", "ｶﾞ", "ক\u09be", "ﬁ", "a\u0316\u0301"]
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(st.lists(PIECES, max_size=20), st.integers(0, 60))
+def test_the_normal_form_is_unicodes(form: UnicodeForm, pieces: list[str], offset: int) -> None:
+    text = "x" * offset + "".join(pieces)
+    # Long enough to be cut, at another place for each offset.
+    long = text * (2 * CHUNK_CHARS // max(1, len(text)) + 1)
+    for one in (text, long):
+        assert normalize_unicode(form, one) == unicodedata.normalize(form, one)
+
+
+@given(st.lists(PIECES, max_size=20))
+def test_chunks_are_the_text(pieces: list[str]) -> None:
+    text = "".join(pieces) * 300
+    assert "".join(chunks_of(text)) == text
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_accents_without_end_are_sorted_thirty_at_a_time(form: UnicodeForm) -> None:
+    """Sorted all at once, these would take minutes."""
+    pairs = 200_000
+    normal = normalize_unicode(form, "a" + "\u0301\u0316" * pairs)
+    marks = normal.split(GRAPHEME_JOINER)
+    assert len(marks) == -(-2 * pairs // MAX_MARKS)
+    assert all(len(run) <= MAX_MARKS + 1 for run in marks)
+
+
+def test_a_text_that_would_grow_without_end_does_not() -> None:
+    assert normalize_unicode("NFKC", "\ufdfa" * 10) == unicodedata.normalize("NFKC", "\ufdfa") * 10
+    assert len(normalize_unicode("NFKC", "\ufdfa" * MAX_EXPANDED_CHARS)) == MAX_EXPANDED_CHARS
