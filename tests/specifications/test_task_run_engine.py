@@ -206,7 +206,7 @@ def test_a_benchmark_run_has_the_mean_once_every_task_run_is_completed(
 ) -> None:
     bench.publish(*({**task(scoring(each)), "id": f"t{number}"} for number, each in enumerate(tenths)))
     made = bench.done("benchmark-runs", {"benchmark": "b", "agent_id": "robot"})
-    runs = [one["id"] for one in bench.read(f"benchmark-runs/{made['id']}")["task_runs"]]
+    runs = [one["id"] for one in bench.read(f"task-runs?benchmark_run_id={made['id']}")["task_runs"]]
     for number, run in enumerate(runs):
         assert bench.read(f"benchmark-runs/{made['id']}")["result"] is None, number
         bench.done(f"task-runs/{run}/start", key=bench.agent)
