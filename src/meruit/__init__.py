@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ConfigError,
         CouldNotVerify,
         CriteriaError,
+        Failure,
         MeruitError,
         ModelRefused,
         Unreachable,
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
     from meruit.model.work import Work
     from meruit.outcomes.service import Registrar, Submission
     from meruit.registry import Ask
-    from meruit.sandbox.contract import Failure, SandboxResult
+    from meruit.sandbox.contract import SandboxResult
     from meruit.sandbox.sandbox import Sandbox
     from meruit.store.location import Location
     from meruit.store.store import Store
@@ -122,6 +123,7 @@ _HOMES = {
         "ConfigError",
         "CouldNotVerify",
         "CriteriaError",
+        "Failure",
         "MeruitError",
         "ModelRefused",
         "Unreachable",
@@ -150,7 +152,7 @@ _HOMES = {
     "model.work": ("Work",),
     "contracts.bill": ("calculate_cost",),
     "registry": ("Ask",),
-    "sandbox.contract": ("Failure", "SandboxResult"),
+    "sandbox.contract": ("SandboxResult",),
     "sandbox.sandbox": ("Sandbox",),
     "gate.chat.endpoint": ("ChatEndpoint",),
     "governance.remote": ("RemoteGovernance",),

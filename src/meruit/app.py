@@ -73,11 +73,11 @@ def build_engine(
         cache_ttl_s=settings.caching.extractor_results_ttl,
         max_criteria_per_task=settings.verification.max_criteria_per_task,
         custom=custom_code(settings, allow_python_full=allow_python_full),
-        switched_off={name: why for name, why in _switched_off_metrics(settings) if name not in computed},
+        switched_off={name: why for name, why in _metrics_switched_off(settings) if name not in computed},
     )
 
 
-def _switched_off_metrics(settings: Settings) -> Iterator[tuple[str, str]]:
+def _metrics_switched_off(settings: Settings) -> Iterator[tuple[str, str]]:
     """The metrics of the built-in extractors, each with what the settings say where it is not computed."""
     for kind, extractor in BUILT_IN.items():
         entries = {key: one for key, one in settings.extractors.items() if one.class_name == kind}

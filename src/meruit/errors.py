@@ -574,6 +574,41 @@ class ContextError(MeruitError):
     code = "bad_context"
 
 
+class Failure(StrEnum):
+    """Why user code returned no numbers. Each makes the criterion indeterminate: not a pass, not the agent's fault."""
+
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+    CRASHED = "crashed"
+    """The code raised an exception, exited, or crashed its worker."""
+    RESULT_REJECTED = "result_rejected"
+    """The code returned something else than a few finite numbers."""
+    UNSUPPORTED_CONSTRUCT = "unsupported_construct"
+    """The tier cannot run what is written."""
+    NONDETERMINISTIC = "nondeterministic"
+    """Two runs on the same work differ."""
+    SANDBOX_UNAVAILABLE = "sandbox_unavailable"
+    """The tier does not run here: the machine lacks a limit, or the operator does not allow the tier."""
+
+
+class SandboxError(MeruitError):
+    """A call of user code ended without numbers; `Sandbox` turns it into a `SandboxResult`."""
+
+    code = "sandbox_error"
+
+    def __init__(self, failure: Failure, message: str, where: str = "") -> None:
+        self.failure = failure
+        self.where = where
+        """The line of the user's code, as ` (line 2)`; empty where it is not known."""
+        super().__init__(message)
+
+
+class UnknownFormulaValue(MeruitError):
+    """A formula names a value that this state does not have."""
+
+    code = "unknown_formula_value"
+
+
 # Contracts and settlement.
 
 
@@ -1011,6 +1046,13 @@ class NoteError(MeruitError):
 
 
 # Playgrounds.
+
+
+class NotLoggedIn(MeruitError):
+    """A page of the portal requires a login; it redirects there."""
+
+    code = "not_logged_in"
+    status = 401
 
 
 class UnknownPlayground(MeruitError):

@@ -148,7 +148,7 @@ def test_a_delivery_never_lowers_the_score_and_a_failure_never_raises_it(deliver
 
 def test_a_score_names_how_it_was_computed() -> None:
     found = trust(9, 1)
-    assert (found.exact, found.score, found.inputs.counted) == ("9/10", 0.9, 10)
+    assert (found.exact, found.score, found.inputs.total) == ("9/10", 0.9, 10)
     assert (found.method.name, found.method.version, found.method.interval) == ("delivered_share", 1, "Clopper-Pearson")
     assert found.interval.confidence == 0.95
     assert found.inputs.left_out.keys() == {str(end) for end in LEFT_OUT}

@@ -22,8 +22,9 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from meruit.errors import Failure
 from meruit.model.limits import MAX_METRICS
-from meruit.sandbox.contract import Failure, SandboxResult
+from meruit.sandbox.contract import SandboxResult
 from meruit.sandbox.sandbox import Sandbox
 
 from .expressions import EXPRESSIONS, WORK

@@ -15,7 +15,7 @@ from tests.faults.endurance import CALLS, GOOD, LATE, LATE_WORK, TIERS, Endured,
 from tests.faults.started import run, start
 from tests.faults.world import Process, census, descendants
 
-from meruit.sandbox.contract import Failure
+from meruit.errors import Failure
 from meruit.sandbox.sandbox import Sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from meruit.errors import Failure, SandboxError
 from meruit.model.limits import MAX_METRICS, MAX_NAME
-from meruit.sandbox.contract import Failure, SandboxError, SandboxResult, read_answer
+from meruit.sandbox.contract import SandboxResult, read_answer
 from meruit.sandbox.sandbox import Sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from meruit.judge.difference import (
     CriterionDifference,
-    Difference,
     DifferenceKind,
     FieldChange,
+    VerdictDifference,
     VerdictSummary,
     difference,
 )
@@ -54,7 +54,7 @@ def test_from_the_other_end_everything_is_turned(one: VerificationResult, other:
     there = difference(one, other)
     assert difference(other, one) == there.inverse()
     assert there.inverse().inverse() == there
-    assert Difference.from_json(there.to_json()).to_json() == there.to_json()
+    assert VerdictDifference.from_json(there.to_json()).to_json() == there.to_json()
 
 
 @given(results, results)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.errors import AuthorError
-from meruit.metrics.support.messages import MAX_CALLS, MAX_EXPECTED, MAX_MESSAGES, RecordedCall, recorded_calls
+from meruit.metrics.support.messages import MAX_CALLS, MAX_EXPECTED, MAX_MESSAGES, RecordedCall, calls_of
 from meruit.metrics.tool_calls import num_tool_calls, tool_calls
 from meruit.metrics.trajectory import trajectory
 from meruit.model.evidence import Cause, Fault, Measured, Missing, Provenance
@@ -43,7 +43,7 @@ def messages(*names: str) -> Work:
     ids=["openai", "responses", "anthropic", "inspect", "atif", "pydantic-ai", "langchain", "gemini"],
 )
 def test_calls_are_read_as_each_framework_writes_them(message: dict[str, Any]) -> None:
-    found = recorded_calls(Work(metadata={"messages": ["noise", {"role": "user", "content": "f"}, message]}))
+    found = calls_of(Work(metadata={"messages": ["noise", {"role": "user", "content": "f"}, message]}))
     assert not isinstance(found, Missing)
     assert found.calls == (RecordedCall("f", {"x": 1}),)
     assert found.provenance is Provenance.OBSERVED
@@ -51,7 +51,7 @@ def test_calls_are_read_as_each_framework_writes_them(message: dict[str, Any]) -
 
 def test_arguments_that_are_not_json_stay_a_text() -> None:
     calls = [{"name": "f", "args": text} for text in ("{", " ", None)] + [{"args": {}}, {"name": ""}]
-    found = recorded_calls(Work(output={"messages": [{"tool_calls": calls}]}))
+    found = calls_of(Work(output={"messages": [{"tool_calls": calls}]}))
     assert not isinstance(found, Missing)
     assert [call.arguments for call in found.calls] == ["{", {}, {}]
     assert found.provenance is Provenance.CLAIMED

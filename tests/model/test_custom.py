@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from meruit.errors import Failure
 from meruit.judge.plan import Trait, compile_plan
 from meruit.model.criterion import CustomMetric, SuccessCriteria, SuccessCriterion
 from meruit.model.evidence import Cause
 from meruit.model.kinds import Tier
-from meruit.sandbox import contract
 
 METRIC = {"metric": "m", "metric_type": "numeric", "comparison": "gte", "threshold": 1}
 EXPR = {"expr": "size(output.text)", "metric_type": "numeric", "comparison": "gte", "threshold": 1}
@@ -37,7 +37,7 @@ def digest(**whole: Any) -> str:
 
 
 def test_every_failure_of_a_sandbox_is_a_cause() -> None:
-    assert {str(failure) for failure in contract.Failure} <= {str(cause) for cause in Cause}
+    assert {str(failure) for failure in Failure} <= {str(cause) for cause in Cause}
 
 
 # Custom metrics.

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from meruit.errors import Failure
 from meruit.model.kinds import Tier
-from meruit.sandbox.contract import Failure
 from meruit.sandbox.sandbox import Sandbox
 
 Write = Callable[..., str]

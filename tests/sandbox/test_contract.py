@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from meruit.errors import ContextError
+from meruit.errors import ContextError, Failure, SandboxError
 from meruit.model.evidence import Cause
 from meruit.model.kinds import Tier
 from meruit.model.limits import MAX_METRICS, MAX_NAME
@@ -19,9 +19,7 @@ from meruit.sandbox import contract
 from meruit.sandbox.contract import (
     MAX_MESSAGE,
     MAX_RESULT_BYTES,
-    Failure,
     Limits,
-    SandboxError,
     SandboxResult,
     build_evidence,
     code_digest,

@@ -86,7 +86,7 @@ def test_a_descriptor_moves_from_every_number(target: int) -> None:
 
 HOST = """
 from pathlib import Path
-from meruit.sandbox.contract import SandboxError
+from meruit.errors import SandboxError
 from meruit.sandbox.jail import Jail
 number = int(sys.argv[1])
 nothing = os.open(os.devnull, os.O_RDWR)

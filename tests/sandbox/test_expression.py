@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meruit.errors import Failure, SandboxError
 from meruit.model.limits import MAX_EXPRESSION
 from meruit.sandbox import expression
-from meruit.sandbox.contract import Failure, SandboxError, encode_context
+from meruit.sandbox.contract import encode_context
 from meruit.sandbox.expression import CHEAP, admit, check, engine, evaluate, is_cheap
 from meruit.sandbox.sandbox import Sandbox
 

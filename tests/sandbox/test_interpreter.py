@@ -14,8 +14,8 @@ import pydantic_monty
 import pytest
 from pydantic_monty import _binary
 
+from meruit.errors import Failure, SandboxError
 from meruit.sandbox import interpreter
-from meruit.sandbox.contract import Failure, SandboxError
 from meruit.sandbox.interpreter import Interpreter
 from meruit.sandbox.sandbox import Sandbox
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from meruit.errors import Failure, SandboxError
 from meruit.sandbox import confine, jail
-from meruit.sandbox.contract import Failure, SandboxError
 from meruit.sandbox.jail import Jail
 from meruit.sandbox.sandbox import Sandbox
 

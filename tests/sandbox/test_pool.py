@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from meruit.errors import Failure, SandboxError
 from meruit.sandbox import pool as pooling
-from meruit.sandbox.contract import Failure, SandboxError
 from meruit.sandbox.pool import Job, Metrics, Pool, Worker, acquire_pool, release_pool
 
 PATIENCE_S = 60

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from meruit import MeruitError
-from meruit.errors import ContextError
+from meruit.errors import ContextError, Failure
 from meruit.model.kinds import Tier
 from meruit.model.limits import DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS
 from meruit.sandbox import pool as pooling
-from meruit.sandbox.contract import Failure, SandboxResult
+from meruit.sandbox.contract import SandboxResult
 from meruit.sandbox.sandbox import Sandbox
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from meruit.errors import Failure, SandboxError
 from meruit.model.kinds import Tier
 from meruit.sandbox import confine, jail, selftest
-from meruit.sandbox.contract import Failure, SandboxError, SandboxResult
+from meruit.sandbox.contract import SandboxResult
 from meruit.sandbox.sandbox import Sandbox
 from meruit.sandbox.selftest import EscapeTarget, Trial, describe_machine, examine
 

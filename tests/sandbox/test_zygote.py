@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from meruit.sandbox.contract import Failure, SandboxError
+from meruit.errors import Failure, SandboxError
 from meruit.sandbox.determinism import NullTextStream
 from meruit.sandbox.zygote import LONGEST_MESSAGE, MetricRejected, _describe_failure, _run_metric, _to_json_value
 

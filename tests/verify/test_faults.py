@@ -9,11 +9,11 @@ import pytest
 
 from meruit import CustomCode, MetricExtractor, Status, Tier, VerificationEngine
 from meruit.documents.authoring import parse_criteria, parse_work
-from meruit.errors import CriteriaError, DocumentError, MissingExtra, Problem
+from meruit.errors import CriteriaError, DocumentError, Failure, MissingExtra, Problem
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Fault
 from meruit.sandbox import expression, interpreter
-from meruit.sandbox.contract import Failure, SandboxResult
+from meruit.sandbox.contract import SandboxResult
 from meruit.sandbox.sandbox import Sandbox
 from meruit.verify import faults
 from meruit.verify.faults import examine_with, refuse_faults

@@ -16,8 +16,8 @@ from meruit.api.rate_limit import Throttle
 from meruit.api.server import is_loopback
 from meruit.errors import ApiProblem
 from meruit.model.access import DEFAULT_TENANT, Caller, Role
-from meruit.model.lru import LruCache
 from meruit.store import keys, sessions
+from meruit.store.lru import LruCache
 from meruit.store.store import Store
 
 PUBLIC = "public"

@@ -101,14 +101,14 @@ def _to_problem(request: Request[Any, Any, Any], entry: Mapping[str, Any]) -> Pr
     # For a missing body, the message of Litestar is only the name of the argument.
     if message == repr(key):
         return Problem("body" if key == "data" else key, "is required")
-    allowed = _allowed_values(request, str(entry.get("key", "")))
+    allowed = _choices_of(request, str(entry.get("key", "")))
     if allowed:
         return Problem(key, f"must be one of {', '.join(allowed)}")
     message = field_problem(message).message
     return Problem(key, message if _SAFE_MESSAGE.fullmatch(message) else "is not valid")
 
 
-def _allowed_values(request: Request[Any, Any, Any], name: str) -> list[str]:
+def _choices_of(request: Request[Any, Any, Any], name: str) -> list[str]:
     """The values of a parameter that has a fixed choice of them."""
     found = request.route_handler.parsed_fn_signature.parameters.get(name)
     kinds = () if found is None else (found.annotation, *get_args(found.annotation))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from meruit.errors import ApiProblem
-from meruit.model.lru import LruCache
+from meruit.store.lru import LruCache
 
 SECONDS_A_MINUTE = 60.0
 MAX_BUCKETS = 10_000

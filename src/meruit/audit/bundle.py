@@ -212,7 +212,7 @@ class Bundle(NamedTuple):
     usage: UsageFile | None = None
     """None where no tokens were paid."""
     case: CaseFile | None = None
-    """None for an outcome that is no case of an evaluation."""
+    """None for an outcome that is not a case of an evaluation."""
 
 
 # What other bundles do not say is left out of their statements, so that they are to the byte what they always were.

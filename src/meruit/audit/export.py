@@ -119,14 +119,14 @@ def receipt(
 
 def _when_signed(
     store: Store,
-    needed: Callable[[Connection], int],
+    size_needed: Callable[[Connection], int],
     read: Callable[[Connection, _SignedLog], T],
     sleep: Sleep,
 ) -> T:
     """Read one state of the store, once a checkpoint covers what is needed; at most one is signed a second."""
     for _ in range(MAX_TRIES):
         with store.database.reading() as connection:
-            size = needed(connection)
+            size = size_needed(connection)
             latest = audit.latest_checkpoint(connection)
             if latest is not None and latest.size >= size:
                 return read(connection, _resign(store.signer, latest, Tiles(connection)))
@@ -264,10 +264,10 @@ def _case_receipt(store: Store, tenant: str, outcome_id: str, version: int | Non
             vkey=store.signer.vkey,
         )
 
-    def needed(connection: Connection) -> int:
+    def size_needed(connection: Connection) -> int:
         return load_case(connection, store.blobs, tenant, outcome_id).leaf + 1
 
-    return _when_signed(store, needed, build, sleep)
+    return _when_signed(store, size_needed, build, sleep)
 
 
 def _runs_paid(connection: Connection, tenant: str, contract_id: str) -> dict[str, Sequence[audit.LogLeaf]]:

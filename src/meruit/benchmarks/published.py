@@ -8,11 +8,11 @@ from meruit.benchmarks.store import published
 from meruit.benchmarks.store.published import BenchmarkView, PublishBenchmark, PublishedBenchmark
 from meruit.errors import NotFound, Problem, UnsupportedCriteria
 from meruit.model.canonical import canonical, digest
-from meruit.model.lru import LruCache
 from meruit.model.task import Benchmark, Task, split_name
 from meruit.model.task_run import TaskRun
 from meruit.outcomes.service import Registrar
 from meruit.registry import faults_of
+from meruit.store.lru import LruCache
 from meruit.store.store import Store
 from meruit.verify.catalogue import CompiledCriteria
 

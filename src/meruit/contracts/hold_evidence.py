@@ -90,7 +90,7 @@ def explain_reason(reason: HoldReason, facts: HoldFacts) -> Iterator[HoldEvidenc
             found = [*_explain_flags(facts)]
             yield from found or [HoldEvidence(code, reason.message, about)]
         case HoldCode.UNMEASURED | HoldCode.ONLY_CLAIMED:
-            for judged in _judged(facts.result, reason.about):
+            for judged in _results_of(facts.result, reason.about):
                 yield HoldEvidence(code, judged.error or reason.message, [judged.criterion_id], _describe(judged))
         case HoldCode.INCONCLUSIVE:
             yield HoldEvidence(code, reason.message, about, _describe_bounds(facts.result))
@@ -150,7 +150,7 @@ def _sha256(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _judged(result: VerificationResult | None, ids: tuple[str, ...]) -> list[CriterionResult]:
+def _results_of(result: VerificationResult | None, ids: tuple[str, ...]) -> list[CriterionResult]:
     return [] if result is None else [one for one in result.criterion_results if one.criterion_id in ids]
 
 

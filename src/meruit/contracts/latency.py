@@ -43,9 +43,9 @@ def measure_latency(times: ContractTimes, latency_from: LatencyFrom, received_at
     waited, so a shorter claim does not contradict the longer time.
     """
     basis = find_latency_basis(times, latency_from)
-    since_start = {} if times.started_at is None else {"observed_ms": _elapsed_ms(times.started_at, received_at)}
+    since_start = {} if times.started_at is None else {"observed_ms": _ms_between(times.started_at, received_at)}
     return {
-        "duration_ms": _elapsed_ms(basis.at, received_at),
+        "duration_ms": _ms_between(basis.at, received_at),
         "latency_basis": {
             "event": basis.event,
             "at": basis.at.astimezone(UTC).isoformat(timespec="microseconds"),
@@ -54,6 +54,6 @@ def measure_latency(times: ContractTimes, latency_from: LatencyFrom, received_at
     }
 
 
-def _elapsed_ms(begin: datetime, end: datetime) -> float:
+def _ms_between(begin: datetime, end: datetime) -> float:
     """Milliseconds between two times; 0 where the clock was set back in between."""
     return max((end - begin) / _MS, 0.0)

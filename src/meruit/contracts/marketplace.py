@@ -39,12 +39,12 @@ from meruit.model.governance import (
     GovernanceResult,
     Policy,
 )
-from meruit.model.lru import LruCache
 from meruit.model.outcome import Labels
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import PRIVATE_INPUTS, Work
 from meruit.outcomes.service import SMALL_BYTES, JudgedWork, Registrar, Submission
 from meruit.registry import settlement_rules
+from meruit.store.lru import LruCache
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.lint.criteria import AT_ONCE, LintFinding, Severity, null_agents, prove_broken
 
@@ -126,10 +126,10 @@ class Marketplace:
         """The compiled criteria, and the codes of the proven errors that the work accepts."""
         ready, given = self.registrar.compile(criteria), submission.input_for_judge()
         findings = [one for one in prove_broken(ready, given) if one.code not in VALIDATED_ELSEWHERE]
-        refused = [one for one in findings if one.code not in _accepted_codes(submission)]
+        refused = [one for one in findings if one.code not in _codes_to_accept(submission)]
         if refused and ready.custom:
             # What needs no code to run is refused before any code runs.
-            raise _broken_criteria(ready, refused)
+            raise _criteria_error(ready, refused)
         self.registrar.validate(ready)
         passes = self._find_passing_null_agents(submission, ready)
         found = govern(Dossier(null_passes=passes), Policy() if self.policy is None else self.policy)
@@ -142,7 +142,7 @@ class Marketplace:
                 raise NullAgentPasses(why)
             refused.append(LintFinding(Severity.ERROR, NullAgentPasses.code, why))
         if refused:
-            raise _broken_criteria(ready, refused)
+            raise _criteria_error(ready, refused)
         return ready, tuple(dict.fromkeys(finding.code for finding in findings))
 
     def _find_passing_null_agents(self, submission: WorkSubmission, ready: CompiledCriteria) -> list[str]:
@@ -279,7 +279,7 @@ class Marketplace:
         return GovernanceResult(valid=True, flags=[no_answer], disposition=Disposition.HOLD, confidence=0.0)
 
 
-def _accepted_codes(submission: WorkSubmission) -> frozenset[str]:
+def _codes_to_accept(submission: WorkSubmission) -> frozenset[str]:
     """The findings that the publisher insists on, by their codes or by what the work says of itself."""
     accepted = frozenset(submission.accept_findings)
     if submission.impossible:
@@ -289,7 +289,7 @@ def _accepted_codes(submission: WorkSubmission) -> frozenset[str]:
     return accepted
 
 
-def _broken_criteria(ready: CompiledCriteria, refused: Sequence[LintFinding]) -> BrokenCriteria:
+def _criteria_error(ready: CompiledCriteria, refused: Sequence[LintFinding]) -> BrokenCriteria:
     place = {rule.id: f"success_criteria.criteria[{rule.position}]" for rule in ready.plan.rules}
     problems = [
         Problem("success_criteria", finding.message, code=finding.code)

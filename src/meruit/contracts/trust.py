@@ -137,7 +137,7 @@ class TrustInputs(Record, frozen=True):
     """Work that does not count, by the reason."""
 
     @property
-    def counted(self) -> int:
+    def total(self) -> int:
         """Decided works."""
         return self.delivered + self.not_delivered
 

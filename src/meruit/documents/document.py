@@ -33,7 +33,7 @@ class Document(NamedTuple):
         return self.lines.get(path, 1) if self.lines else None
 
     def line_in_text(self, path: Path, number: int | None) -> int | None:
-        """The file's line of one line of a text, counted from 1; the line of its path where the text is no block."""
+        """The file's line of one line of a text, counted from 1; the line of its path where the text is not a block."""
         first = self.lines.get((*path, TEXT))
         return self.line_of(path) if first is None or number is None else first + number - 1
 

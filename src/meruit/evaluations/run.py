@@ -78,7 +78,7 @@ class EvaluationProgress:
         return self.judged / self.elapsed_s if self.elapsed_s > 0 else 0.0
 
     @property
-    def left_s(self) -> float | None:
+    def remaining_s(self) -> float | None:
         """The time left, where the number of cases is known."""
         if self.planned is None or not self.judged:
             return None
@@ -194,7 +194,7 @@ async def run_target(  # noqa: PLR0913 - one a choice
     timer: Callable[[], float] = time.monotonic,
 ) -> EvaluationRecord:
     """Have a target make the outputs, judge and record them; going on where an earlier process ended."""
-    run = _Run(evaluator, evaluation, criteria, report, timer, spent_micros=evaluator.spent_micros(evaluation))
+    run = _Run(evaluator, evaluation, criteria, report, timer, spent_micros=evaluator.total_cost_micros(evaluation))
     waiting = evaluator.missing(evaluation, _without_twins(repeat_cases(cases, limits.repeat)))
     pace = _Pace(limits.rate_per_s)
     stopped = False

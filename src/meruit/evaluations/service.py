@@ -10,7 +10,7 @@ import msgspec
 
 from meruit.errors import AuthorError, MeruitError
 from meruit.evaluations.segment import SALTS, CaseContent, entries_of, pack
-from meruit.evaluations.store.read import find, known_cases, spent_micros
+from meruit.evaluations.store.read import find, find_known_cases, total_cost_micros
 from meruit.evaluations.store.write import FinishEvaluation, RecordSegment, StartEvaluation
 from meruit.log.commitment import SALT_BYTES
 from meruit.log.segment import MAX_CASES
@@ -92,20 +92,20 @@ class Evaluator:
             known: set[tuple[str, int]] = set()
             if evaluation.cases:
                 with self._store.database.reading() as connection:
-                    known = known_cases(connection, self._tenant, evaluation.id, [case.id for case in several])
+                    known = find_known_cases(connection, self._tenant, evaluation.id, [case.id for case in several])
             yield from (case for case in several if (case.id, case.repeat) not in known)
 
-    def spent_micros(self, evaluation: EvaluationRecord) -> int:
+    def total_cost_micros(self, evaluation: EvaluationRecord) -> int:
         """What its recorded cases cost, in millionths."""
         with self._store.database.reading() as connection:
-            return spent_micros(connection, self._tenant, evaluation.id)
+            return total_cost_micros(connection, self._tenant, evaluation.id)
 
     def judge(self, criteria: CompiledCriteria, case: Case) -> JudgedCase:
         """Judge one case; one without an output is inconclusive."""
         check_case(case)
         outcome_id = self._store.surroundings.new_id("out")
         if case.output is None or case.error is not None:
-            result = _unjudged(case, outcome_id, criteria, self._store.surroundings.clock())
+            result = _result_without_output(case, outcome_id, criteria, self._store.surroundings.clock())
         else:
             result = self._registrar.engine.verify_sync(outcome_id, case.input, case.output, criteria, case.metadata)
         return self._to_judged(case, outcome_id, result)
@@ -242,8 +242,10 @@ def _payload(case: Case, name: str, part: Mapping[str, Any]) -> bytes:
     return written
 
 
-def _unjudged(case: Case, outcome_id: str, criteria: CompiledCriteria, now: datetime) -> VerificationResult:
-    """The result of a case that has no output: nobody's failure, and nothing is proven."""
+def _result_without_output(
+    case: Case, outcome_id: str, criteria: CompiledCriteria, now: datetime
+) -> VerificationResult:
+    """The inconclusive result of a case that has no output."""
     why = case.error_message or "there is no output to judge"
     return VerificationResult(
         contract_id=outcome_id,

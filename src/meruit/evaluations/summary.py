@@ -16,7 +16,7 @@ OPEN = frozenset({Verdict.INCONCLUSIVE, Verdict.ERROR})
 MOST_TRIES = 10
 """The highest k of pass@k and pass^k."""
 MAX_TAG_VALUES = 200
-"""Values of one tag that are told apart; a tag with more is an id, not a category."""
+"""Distinct values of one tag; a tag with more is an id, not a category."""
 
 
 class Rate(Record, frozen=True):

@@ -197,7 +197,7 @@ class UrlTarget:
         self._client = httpx.AsyncClient(timeout=MAX_TARGET_S, headers=dict(headers or {}))
 
     async def make(self, case: Case) -> TargetOutput:
-        """POST the input; an answer that is no success is an error."""
+        """POST the input; an answer other than success is an error."""
         import httpx
 
         given = public_input(case)

@@ -12,7 +12,7 @@ from meruit.errors import LeaseLost
 from meruit.events.commit_signal import CommitSignal, first_of
 from meruit.events.store import deliveries, outbox, webhooks
 from meruit.events.store.deliveries import PendingRetry, PendingWebhook
-from meruit.events.store.webhooks import Target
+from meruit.events.store.webhooks import WebhookTarget
 from meruit.events.webhook_delivery import (
     DEFAULT_TIMING,
     NO_COUNTERS,
@@ -291,7 +291,7 @@ class Dispatcher:
         """Serve one webhook: due retries first, then a page of new events."""
         now = to_micros(self._clock())
 
-        def begin(connection: Connection) -> tuple[Target | None, list[PendingRetry]]:
+        def begin(connection: Connection) -> tuple[WebhookTarget | None, list[PendingRetry]]:
             retries = deliveries.due_retries(connection, one.id, now, limit=PAGE) if one.due else []
             return webhooks.target(connection, one.id), retries
 

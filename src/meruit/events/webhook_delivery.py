@@ -13,7 +13,7 @@ from standardwebhooks import Webhook as Signer
 from meruit.errors import OutboundRefused
 from meruit.events.store.deliveries import BEHIND, Delivery, PendingRetry, SettleDeliveries
 from meruit.events.store.outbox import OutboxPage
-from meruit.events.store.webhooks import Target
+from meruit.events.store.webhooks import WebhookTarget
 from meruit.model.events import Event, OutboxEvent
 from meruit.model.time import to_micros
 
@@ -136,7 +136,7 @@ class DeliveryFailure(NamedTuple):
 class WebhookTurn:
     """Sends the events of one webhook: subjects in parallel, the events of each subject in order."""
 
-    def __init__(self, target: Target, context: DeliveryContext) -> None:
+    def __init__(self, target: WebhookTarget, context: DeliveryContext) -> None:
         self.target = target
         self.delivered = 0
         self.failed = 0

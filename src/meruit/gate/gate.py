@@ -39,7 +39,7 @@ MAX_NAME = 200
 SCHEMA_ERROR = "the output does not match its schema"
 """Message of a schema error that was answered before: its problems are not stored."""
 POLL_S = 1.0
-"""Pause between two looks for an answer, where `submit` itself waits for it."""
+"""Pause between two polls for an answer, where `submit` itself waits for it."""
 # Any: stands for a value that is not given; None is a valid answer.
 _NOT_GIVEN: Any = object()
 

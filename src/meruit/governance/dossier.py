@@ -174,7 +174,7 @@ def fingerprints_of(
     )
 
 
-def verified_fingerprints(work: Work, *, by_agent: bool) -> SubmissionFingerprints:
+def fingerprints_without_contract(work: Work, *, by_agent: bool) -> SubmissionFingerprints:
     """Fingerprints of work without a contract; those of contracts are never equal to them.
 
     The task behind such work is unknown, so that a comparison with the work of contracts would mistake one piece of

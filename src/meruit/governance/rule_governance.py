@@ -89,7 +89,7 @@ def is_unremarkable(work: Work, result: VerificationResult) -> bool:
 
 # Any: metadata is any JSON.
 def _is_possible(value: Any, most: float) -> bool:
-    """Whether it is no number, or one that no rule can object to; others are left to the rules."""
+    """Whether it is not a number, or one that no rule can object to; others are left to the rules."""
     if value.__class__ is float or value.__class__ is int:
         return 0 <= value < inf and value <= most
     return value is None or value.__class__ is bool or value.__class__ is str

@@ -69,7 +69,7 @@ class VerdictSummary(Record, frozen=True):
     score: float
 
 
-class Difference(Record, frozen=True):
+class VerdictDifference(Record, frozen=True):
     """All that differs between an earlier and a later verdict."""
 
     before: VerdictSummary
@@ -83,9 +83,9 @@ class Difference(Record, frozen=True):
         """Whether both say the same."""
         return not self.changes and not self.criteria
 
-    def inverse(self) -> "Difference":
+    def inverse(self) -> "VerdictDifference":
         """The reverse difference."""
-        return Difference(
+        return VerdictDifference(
             self.after,
             self.before,
             tuple(change.inverse() for change in self.changes),
@@ -93,12 +93,12 @@ class Difference(Record, frozen=True):
         )
 
 
-def difference(old: VerificationResult, new: VerificationResult) -> Difference:
+def difference(old: VerificationResult, new: VerificationResult) -> VerdictDifference:
     """Compare two results; criteria are matched by id."""
     before = {judged.criterion_id: judged for judged in old.criterion_results}
     after = {judged.criterion_id: judged for judged in new.criterion_results}
     both = ((name, before.get(name), after.get(name)) for name in sorted({*before, *after}))
-    return Difference(
+    return VerdictDifference(
         VerdictSummary(old.verdict, old.success, old.score),
         VerdictSummary(new.verdict, new.success, new.score),
         _changes(OF_RESULTS, old, new),

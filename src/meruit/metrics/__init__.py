@@ -1,6 +1,6 @@
 """Computes numbers from work. Each file is a family of metrics; a new file is found automatically.
 
-latency.py, text.py, labels.py, content.py  the families of the specification
+latency.py, text.py, labels.py, content.py  latency, text, classification, content
 exact_match.py, one_of.py, contains_reference.py, edit_similarity.py, number_close.py  answers and their references
 json_equal.py, json_fields.py               documents and their references
 tool_calls.py, trajectory.py                the tools that an agent called

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from meruit.errors import ContextError, MeruitError
+from meruit.errors import ContextError, Failure, MeruitError
 from meruit.metrics.support.extractor import MetricExtractor
 from meruit.model.canonical import digest, payload_bytes
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.kinds import Tier
 from meruit.model.limits import DEFAULT_TIMEOUT_MS
-from meruit.sandbox.contract import BOOLEAN, VALUE, Failure, SandboxResult, code_digest
+from meruit.sandbox.contract import BOOLEAN, VALUE, SandboxResult, code_digest
 
 if TYPE_CHECKING:
     from meruit.sandbox.sandbox import Sandbox

@@ -29,7 +29,7 @@ def json_equal(ask: Ask) -> Measure:
         found = compare(work)
         if isinstance(found, Missing):
             return found
-        if found.equal == found.expected and not found.extra:
+        if found.equal == found.reference_leaves and not found.extra:
             return True
         return Measured(value=False, details=found.to_details())
 

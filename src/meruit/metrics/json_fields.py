@@ -31,7 +31,7 @@ def json_fields(ask: Ask) -> Measure:
         found = compare(work)
         if isinstance(found, Missing):
             return found
-        total = found.expected + (len(found.extra) if count_extra else 0)
+        total = found.reference_leaves + (len(found.extra) if count_extra else 0)
         return Measured(found.equal / total, details=found.to_details())
 
     return measure

@@ -10,7 +10,7 @@ from meruit.metrics.support.bleu import ORDERS, bleu
 from meruit.metrics.support.extractor import Family
 from meruit.metrics.support.keywords import check_params
 from meruit.metrics.support.rouge import rouge_l, rouge_pairs, rouge_words
-from meruit.metrics.support.tokenizers import TOKENIZERS, Tokenizer, has_unspaced_letters, lost_letters
+from meruit.metrics.support.tokenizers import TOKENIZERS, Tokenizer, has_unspaced_letters, letters_lost
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.kinds import MetricType
 from meruit.model.work import Work
@@ -175,7 +175,7 @@ def _inspect_reference(
     if len(words) < needed:
         yield InputProblem("reference_too_short", _too_short(metric, words, needed, reader.tokenizer).why, proven=True)
     tokenizer = reader.tokenizer
-    lost = lost_letters(reference.lower() if reader.lower else reference, words)
+    lost = letters_lost(reference.lower() if reader.lower else reference, words)
     if lost:
         shown = " ".join(lost[:MAX_LETTERS_SHOWN]) + (" …" if len(lost) > MAX_LETTERS_SHOWN else "")
         message = f"the tokenizer {tokenizer.name!r} drops letters of the reference ({shown}); {_advise(tokenizer)}"

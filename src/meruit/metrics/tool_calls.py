@@ -9,7 +9,7 @@ from meruit.metrics.support.messages import (
     CallPattern,
     RecordedCall,
     call_patterns,
-    recorded_calls,
+    calls_of,
 )
 from meruit.model.evidence import Cause, Fault, Measured, Missing, Provenance
 from meruit.model.kinds import MetricType
@@ -57,10 +57,10 @@ def tool_calls(ask: Ask) -> Measure:
         raise AuthorError("the param calls is empty; to allow no call at all, use `trajectory` with forbidden: ['*']")
 
     def measure(work: Work) -> Finding:
-        expected = own if own is not None else _expected(work, rule)
+        expected = own if own is not None else _calls_to_expect(work, rule)
         if isinstance(expected, Missing):
             return expected
-        recorded = work.derive(recorded_calls)
+        recorded = work.derive(calls_of)
         if isinstance(recorded, Missing):
             return recorded
         pair = _match_in_order if order == "in_order" else _match_any_order
@@ -78,7 +78,7 @@ def tool_calls(ask: Ask) -> Measure:
     return measure
 
 
-def _expected(work: Work, rule: str) -> tuple[CallPattern, ...] | Missing:
+def _calls_to_expect(work: Work, rule: str) -> tuple[CallPattern, ...] | Missing:
     value = work.input.get("expected_tool_calls")
     if not value:
         return Missing("no calls to expect; list them as params.calls or input.expected_tool_calls", fault=Fault.AUTHOR)
@@ -140,7 +140,7 @@ def num_tool_calls(ask: Ask) -> Measure:
     check_params(ask, "num_tool_calls", {})
 
     def measure(work: Work) -> Finding:
-        recorded = work.derive(recorded_calls)
+        recorded = work.derive(calls_of)
         if isinstance(recorded, Missing):
             return recorded
         return Measured(len(recorded.calls), provenance=recorded.provenance)

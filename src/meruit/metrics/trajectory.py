@@ -4,7 +4,7 @@ from typing import Any
 
 from meruit.errors import AuthorError
 from meruit.metrics.support.keywords import check_params
-from meruit.metrics.support.messages import CallPattern, RecordedCall, call_patterns, recorded_calls
+from meruit.metrics.support.messages import CallPattern, RecordedCall, call_patterns, calls_of
 from meruit.model.evidence import Fault, Measured, Missing, Provenance
 from meruit.model.kinds import MetricType
 from meruit.model.work import Work
@@ -51,7 +51,7 @@ def trajectory(ask: Ask) -> Measure:
     def measure(work: Work) -> Finding:
         if not asks:
             return Missing(f"nothing is asked; give one of {', '.join(PARAMS)} as params", fault=Fault.AUTHOR)
-        recorded = work.derive(recorded_calls)
+        recorded = work.derive(calls_of)
         if isinstance(recorded, Missing):
             return recorded
         details: dict[str, Any] = {"steps": len(recorded.calls)}

@@ -8,5 +8,5 @@ Read in this order:
     usage.py, metering.py, prices.py, chat.py      token usage, its runs and prices, chat messages
     task.py, task_run.py, environment.py           benchmarks, their runs, the state of the environment
     access.py, events.py, limits.py                roles, events, limits
-    canonical.py, numbers.py, time.py, text.py, record.py, lru.py  helpers
+    canonical.py, numbers.py, time.py, text.py, record.py  helpers
 """

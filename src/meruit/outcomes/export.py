@@ -12,7 +12,6 @@ from sqlalchemy import Connection
 
 from meruit.errors import MeruitError, StoreError
 from meruit.model.access import Scope
-from meruit.model.lru import LruCache
 from meruit.model.money import Bill
 from meruit.model.outcome import OutcomeSummary
 from meruit.outcomes.store import batches
@@ -24,6 +23,7 @@ from meruit.outcomes.store.read import (
     criteria_from,
     live_bills,
 )
+from meruit.store.lru import LruCache
 from meruit.store.store import Store
 
 MIXED = b"meruit.mixed_metrics"

@@ -7,14 +7,13 @@ from typing import Any, NamedTuple, Self
 
 from meruit.documents.authoring import parse_criteria
 from meruit.errors import CriteriaError, MeruitError, Problem, Unavailable, UnsupportedCriteria, VerificationRefusal
-from meruit.governance.dossier import public_input_fingerprint, text_of, verified_fingerprints
+from meruit.governance.dossier import fingerprints_without_contract, public_input_fingerprint, text_of
 from meruit.governance.history import sketch
 from meruit.governance.records import OutputAttempt, VerifiedWork
 from meruit.governance.rule_governance import RuleGovernance, verification_dossier
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.canonical import payload_bytes, payload_digest
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.lru import LruCache
 from meruit.model.outcome import Labels
 from meruit.model.verdict import GovernanceStatus, Verdict, VerificationResult
 from meruit.model.work import Work
@@ -30,6 +29,7 @@ from meruit.outcomes.store.write import (
 )
 from meruit.registry import faults_of
 from meruit.store.blobs import EvidencePart
+from meruit.store.lru import LruCache
 from meruit.store.store import Store
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine
@@ -214,7 +214,7 @@ class Registrar:
         work = Work(output=given.output, input=given.input, metadata=given.metadata)
         verified = VerifiedWork(
             *(judged.outcome_id, agent_id, verification_dossier(work, judged.result, agent_id)),
-            *(verified_fingerprints(work, by_agent=by_agent), by_agent),
+            *(fingerprints_without_contract(work, by_agent=by_agent), by_agent),
             invalid=judged.result.governance is GovernanceStatus.INVALID,
         )
         return draft._replace(history_check=HistoryCheck(governance, verified))

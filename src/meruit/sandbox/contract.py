@@ -6,10 +6,9 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any, NamedTuple
 
-from meruit.errors import ContextError
+from meruit.errors import ContextError, Failure, SandboxError
 from meruit.model.canonical import LARGEST_INTEGER, payload_bytes
 from meruit.model.kinds import Tier
 from meruit.model.limits import DEFAULT_MEMORY_MB, DEFAULT_TIMEOUT_MS, MAX_METRICS, MAX_NAME
@@ -34,38 +33,11 @@ SYNTAX_ERROR = "SyntaxError: "
 """Begins the message about code that is not valid Python, in any tier."""
 
 
-class Failure(StrEnum):
-    """Why user code returned no numbers. Each makes the criterion indeterminate: not a pass, not the agent's fault."""
-
-    TIMEOUT = "timeout"
-    MEMORY = "memory"
-    CRASHED = "crashed"
-    """The code raised an exception, exited, or crashed its worker."""
-    RESULT_REJECTED = "result_rejected"
-    """The code returned something else than a few finite numbers."""
-    UNSUPPORTED_CONSTRUCT = "unsupported_construct"
-    """The tier cannot run what is written."""
-    NONDETERMINISTIC = "nondeterministic"
-    """Two runs on the same work differ."""
-    SANDBOX_UNAVAILABLE = "sandbox_unavailable"
-    """The tier does not run here: the machine lacks a limit, or the operator does not allow the tier."""
-
-
 class Limits(NamedTuple):
     """Limits of one call."""
 
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     memory_limit_mb: int = DEFAULT_MEMORY_MB
-
-
-class SandboxError(Exception):
-    """A call ended without numbers; `Sandbox` turns it into a `SandboxResult`."""
-
-    def __init__(self, failure: Failure, message: str, where: str = "") -> None:
-        self.failure = failure
-        self.where = where
-        """The line of the user's code, as ` (line 2)`; empty where it is not known."""
-        super().__init__(message)
 
 
 class SandboxResult(dict[str, Any]):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from meruit.errors import MissingExtra
+from meruit.errors import Failure, MissingExtra, SandboxError
 from meruit.model.limits import MAX_EXPRESSION
-from meruit.sandbox.contract import BOOLEAN, VALUE, Failure, SandboxError, to_one_line, validate_metrics
+from meruit.sandbox.contract import BOOLEAN, VALUE, to_one_line, validate_metrics
 
 if TYPE_CHECKING:
     from cel_expr_python import cel

@@ -20,14 +20,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meruit.errors import MissingExtra
+from meruit.errors import Failure, MissingExtra, SandboxError
 from meruit.model.limits import DEFAULT_TIMEOUT_MS
 from meruit.sandbox.contract import (
     FROZEN_CLOCK,
     MAX_RESULT_BYTES,
     UNDEFINED,
-    Failure,
-    SandboxError,
     explain_top_level_code,
     read_answer,
     to_one_line,

@@ -15,15 +15,9 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
+from meruit.errors import Failure, SandboxError
 from meruit.sandbox import confine
-from meruit.sandbox.contract import (
-    MAX_RESULT_BYTES,
-    Failure,
-    SandboxError,
-    explain_top_level_code,
-    read_answer,
-    to_one_line,
-)
+from meruit.sandbox.contract import MAX_RESULT_BYTES, explain_top_level_code, read_answer, to_one_line
 from meruit.sandbox.zygote import ANSWER, END, FORK, LENGTHS, READY, STATUS
 
 START_S = 30.0

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
-from meruit.sandbox.contract import Failure, SandboxError
+from meruit.errors import Failure, SandboxError
 
 MAX_WAITING = 10_000
 """Calls that may wait for a free worker."""

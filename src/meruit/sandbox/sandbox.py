@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Self
 
-from meruit.errors import MeruitError, nearest
+from meruit.errors import Failure, MeruitError, SandboxError, nearest
 from meruit.model.kinds import Tier
 from meruit.model.limits import (
     DEFAULT_MEMORY_MB,
@@ -19,14 +19,7 @@ from meruit.model.limits import (
     MIN_MEMORY_MB,
 )
 from meruit.sandbox import expression, interpreter, jail
-from meruit.sandbox.contract import (
-    Failure,
-    Limits,
-    SandboxError,
-    SandboxResult,
-    build_evidence,
-    encode_context,
-)
+from meruit.sandbox.contract import Limits, SandboxResult, build_evidence, encode_context
 from meruit.sandbox.pool import Metrics, Pool, Worker, acquire_pool, release_pool
 
 MOST_WORKERS = 64
@@ -88,7 +81,7 @@ class Sandbox:
         return self._execute(code, encode_context(context), timeout_ms)
 
     def load_sync(self, code: str, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> SandboxResult:
-        """Load the code without judging anything: what its author can be told before any work exists.
+        """Load the code without judging anything: what its author can know before any work exists.
 
         Returns an empty `{"metrics": {}}`, or a result with a `failure`: a syntax error, a construct that the tier
         lacks, top-level code that fails, no function `metric(input, output, metadata)`.

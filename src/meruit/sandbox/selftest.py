@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from meruit.errors import MissingExtra
+from meruit.errors import Failure, MissingExtra
 from meruit.model.kinds import Tier
 from meruit.model.record import Record
 from meruit.sandbox import confine
-from meruit.sandbox.contract import Failure, SandboxResult
+from meruit.sandbox.contract import SandboxResult
 from meruit.sandbox.sandbox import Sandbox
 
 TIMEOUT_MS = 250

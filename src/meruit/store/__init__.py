@@ -7,6 +7,7 @@ Read in this order:
     migrate.py      create, upgrade or refuse a database; migrations/ holds the layouts
     transaction.py  what one group of callers writes: rows, log entries, events
     rows.py         rows that a transaction knows already, by key
+    lru.py          a bounded map, for caches
     recorder.py     the thread that writes; callers are answered once their write is durable
     idempotency.py  requests that may arrive twice
     log.py, log_tiles.py, checkpoint.py   the audit log in the database

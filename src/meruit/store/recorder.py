@@ -13,9 +13,9 @@ from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from meruit.errors import StoreError, StoreUnavailable
 from meruit.log.note import SigningKey
-from meruit.model.lru import LruCache
 from meruit.model.time import to_micros, to_rfc3339
 from meruit.store.database import Database, translate_driver_errors
+from meruit.store.lru import LruCache
 from meruit.store.rows import RowKey
 from meruit.store.transaction import WriteMoment, WriteTransaction, read_state
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
-from meruit.model.lru import LruCache
+from meruit.store.lru import LruCache
 
 T = TypeVar("T")
 RowKey = tuple[Any, ...]

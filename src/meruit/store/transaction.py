@@ -15,10 +15,10 @@ from meruit.log.entries import Entry, entry_bytes
 from meruit.log.merkle import Frontier, leaf_hash, new_full_tiles
 from meruit.log.note import Checkpoint, SigningKey
 from meruit.model.events import EventType
-from meruit.model.lru import LruCache
 from meruit.store import tables
 from meruit.store.database import in_style
 from meruit.store.log_tiles import Tiles
+from meruit.store.lru import LruCache
 from meruit.store.rows import RowCache, RowKey, Rows
 
 CHECKPOINT_EVERY_MICROS = 1_000_000

@@ -87,7 +87,7 @@ def is_early(
     """Whether an equal observation comes too soon to count.
 
     Frequent ones, if they counted, would keep a run from being verified. Such an observation is kept with a mark, and
-    the due time stays. What is imported is what somebody decided to count, and is never early. Nor is the provider's
+    the due time stays. An imported observation is never early: its author decided to count it. Nor is the provider's
     own count after an imported one: it begins the pair that proves the run.
     """
     if verdict.status not in _UNSETTLED or observation.error is not None or observation.total is None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from meruit.model.lru import LruCache
+from meruit.store.lru import LruCache
 
 V = TypeVar("V")
 

@@ -30,7 +30,6 @@ from meruit.model.governance import (
     GovernanceResult,
     LocalGovernance,
 )
-from meruit.model.lru import LruCache
 from meruit.model.text import escape_control_characters
 from meruit.model.verdict import (
     Bounds,
@@ -40,6 +39,7 @@ from meruit.model.verdict import (
     VerificationResult,
 )
 from meruit.model.work import Work
+from meruit.store.lru import LruCache
 from meruit.verify.cache import ResultCache
 from meruit.verify.catalogue import ENGINE_VERSION, Catalogue, CompiledCriteria
 from meruit.verify.custom_code import CustomCode

@@ -12,12 +12,12 @@ from typing import Any
 from meruit.documents.authoring import CUSTOM, CriteriaFault, CriteriaParts, Examine, parts_of
 from meruit.documents.document import MAX_PROBLEMS, sort_and_limit_problems
 from meruit.documents.tree import Path, format_path
-from meruit.errors import CriteriaError, MissingExtra, Problem
+from meruit.errors import CriteriaError, Failure, MissingExtra, Problem, SandboxError
 from meruit.model.criterion import CustomMetric, SuccessCriteria, SuccessCriterion
 from meruit.model.kinds import YES_OR_NO, MetricType, Tier
 from meruit.model.text import escape_control_characters
 from meruit.registry import Ask
-from meruit.sandbox.contract import Failure, SandboxError, SandboxResult, may_run_in_wider_tier
+from meruit.sandbox.contract import SandboxResult, may_run_in_wider_tier
 from meruit.verify.catalogue import Catalogue, ask_of
 from meruit.verify.custom_code import Sandboxes
 

@@ -12,15 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.checks.matching.formulas import (
-    Formula,
-    TemplateMapping,
-    TemplateText,
-    UnknownFormulaValue,
-    check_templates,
-    fill_templates,
-)
-from meruit.errors import AuthorError
+from meruit.checks.matching.formulas import Formula, TemplateMapping, TemplateText, check_templates, fill_templates
+from meruit.errors import AuthorError, UnknownFormulaValue
 
 NAMES: Mapping[str, Any] = {
     "k": Decimal("2.7"),

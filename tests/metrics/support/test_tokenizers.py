@@ -14,7 +14,7 @@ from sacrebleu.tokenizers.tokenizer_intl import TokenizerV14International
 from sacrebleu.tokenizers.tokenizer_zh import TokenizerZh
 
 from meruit.metrics.support import unicode_words
-from meruit.metrics.support.tokenizers import TOKENIZERS, has_unspaced_letters, lost_letters
+from meruit.metrics.support.tokenizers import TOKENIZERS, has_unspaced_letters, letters_lost
 from meruit.metrics.support.unicode_words import words_unicode
 
 SCRIPTS = (
@@ -102,12 +102,12 @@ def test_words_of_each_script(text: str, words: list[str]) -> None:
 @given(st.text(st.characters(categories=["L"]), max_size=20))
 def test_only_the_tokenizer_of_rouge_loses_letters(name: str, text: str) -> None:
     composed = unicodedata.normalize("NFC", text)
-    assert lost_letters(composed, TOKENIZERS[name].cut(composed)) == []
+    assert letters_lost(composed, TOKENIZERS[name].cut(composed)) == []
 
 
 def test_lost_letters_are_listed_once() -> None:
-    assert lost_letters("нет нет no", ["no"]) == ["е", "н", "т"]
-    assert lost_letters("&quot;x&quot;", ["x"]) == []
+    assert letters_lost("нет нет no", ["no"]) == ["е", "н", "т"]
+    assert letters_lost("&quot;x&quot;", ["x"]) == []
 
 
 def test_scripts_without_spaces_are_known() -> None:

@@ -5,12 +5,13 @@ from typing import Any, ClassVar
 
 import pytest
 
+from meruit.errors import Failure
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause
 from meruit.model.kinds import Tier
 from meruit.model.work import Work
 from meruit.sandbox import sandbox as room
-from meruit.sandbox.contract import Failure, SandboxResult
+from meruit.sandbox.contract import SandboxResult
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.engine import VerificationEngine
 from meruit.verify.lint.criteria import Gold, LintReport, Severity, lint

@@ -16,7 +16,7 @@ from meruit.audit.bundle import CaseReceipt, Receipt
 from meruit.audit.export import export, receipt
 from meruit.documents.csv_table import Cell
 from meruit.errors import ApiProblem
-from meruit.judge.difference import Difference, difference
+from meruit.judge.difference import VerdictDifference, difference
 from meruit.model.access import Role
 from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, VerdictVersion
 from meruit.model.record import Record
@@ -156,11 +156,11 @@ async def compare_verdicts(
     request: ApiRequest,
     old: Annotated[int | None, QueryParameter(name="from", ge=1, le=MAX_VERSION, required=False)] = None,
     new: Annotated[int | None, QueryParameter(name="to", ge=1, le=MAX_VERSION, required=False)] = None,
-) -> Response[Difference]:
+) -> Response[VerdictDifference]:
     """Compare two versions of a verdict by criterion (default: the last two)."""
     scope = request.caller.scope
 
-    def ask(connection: Connection) -> Difference:
+    def ask(connection: Connection) -> VerdictDifference:
         latest = outcomes.summary(connection, scope, outcome_id).version
         to = latest if new is None else new
         since = max(to - 1, 1) if old is None else old

@@ -307,11 +307,11 @@ def _case_history(
     _check_criteria(entries, {index: verdict}, index)
     if segment.criteria_index >= signed.first.size:
         raise _sequence_flaw("the first checkpoint was signed before the criteria were committed to")
-    erased = _erased_of_case(entries, index, segment, about)
+    erased = _erasures_of_case(entries, index, segment, about)
     return OutcomeHistory(evidence_of_case(case, segment), (verdict,), erased, about)
 
 
-def _erased_of_case(
+def _erasures_of_case(
     entries: Mapping[int, Entry], index: int, segment: SegmentEntry, about: Annotations
 ) -> frozenset[str]:
     """What was erased of a case, by entries that are numbered without a gap."""

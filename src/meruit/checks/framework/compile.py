@@ -19,11 +19,11 @@ from meruit.checks.framework.context import (
     find_source,
     missing_if_unread,
 )
-from meruit.checks.matching.formulas import Formula, UnknownFormulaValue, check_templates, fill_templates, formulas_in
+from meruit.checks.matching.formulas import Formula, check_templates, fill_templates, formulas_in
 from meruit.checks.matching.matchers import holds_template
 from meruit.checks.values.dates import parse_date_or_time
 from meruit.documents.validation_messages import describe_error
-from meruit.errors import AssertionFaults, AuthorError, UnreadableContent
+from meruit.errors import AssertionFaults, AuthorError, UnknownFormulaValue, UnreadableContent
 from meruit.model.criterion import Assertion
 from meruit.model.environment import SourceKind
 from meruit.model.evidence import Cause, Checked, Fault, Missing, Skipped

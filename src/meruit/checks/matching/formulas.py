@@ -10,7 +10,7 @@ from typing import Any
 
 from meruit.checks.matching.compare import TemplateValue, parts_of
 from meruit.checks.values.decimals import format_decimal, numeral
-from meruit.errors import AuthorError
+from meruit.errors import AuthorError, UnknownFormulaValue
 
 MAX_FORMULA = 500
 """Characters of one formula."""
@@ -46,10 +46,6 @@ _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 _SIGNS = (ast.Load, ast.USub, ast.UAdd, ast.Not, ast.And, ast.Or, ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 _PARTS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Name, ast.Attribute, ast.Subscript, ast.List)
 _FINE = (*_SIGNS, *_PARTS, *_ARITHMETIC, *_ORDER)
-
-
-class UnknownFormulaValue(Exception):
-    """A formula names a value that this state does not have."""
 
 
 class Formula:

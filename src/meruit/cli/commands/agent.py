@@ -387,7 +387,7 @@ def trust(
     check_span(since, until)
     with open_records(data, database_url) as store, store.database.reading() as connection:
         found = load_trust(connection, tenant, name, since, until)
-        known = bool(found.inputs.counted or sum(found.inputs.left_out.values()))
+        known = bool(found.inputs.total or sum(found.inputs.left_out.values()))
         if not known:
             note(
                 escape_control_characters(

@@ -136,7 +136,7 @@ def _list_runs(place: StoreAddress, choice: "UsageRunFilter", *, verbose: bool, 
 
 
 def _print_runs(found: "list[UsageRecord]", *, verbose: bool) -> None:
-    from meruit.cli.views.usage import counted_by, format_due
+    from meruit.cli.views.usage import count_source, format_due
     from meruit.store.store import utc_now
 
     headings = ["run", "framework", "status", "counted by", "tokens in", "tokens out", "steps", "message"]
@@ -148,7 +148,7 @@ def _print_runs(found: "list[UsageRecord]", *, verbose: bool) -> None:
                 one.run.id,
                 one.run.framework,
                 str(one.verdict.status),
-                counted_by(one.verdict),
+                count_source(one.verdict),
                 "–" if tokens is None else f"{tokens.input:,}",
                 "–" if tokens is None else f"{tokens.output:,}",
                 f"{one.verdict.steps_with_tokens}/{one.verdict.total_steps}",

@@ -29,8 +29,8 @@ def format_progress(progress: EvaluationProgress) -> str:
     parts = [f"{progress.done:,}{total}", f"pass {format_rate(progress.rate)}", f"{progress.per_s:,.0f} cases/s"]
     if progress.rate.open:
         parts.append(f"{progress.rate.open:,} not judged")
-    if progress.left_s is not None:
-        parts.append(f"{_duration(progress.left_s)} left")
+    if progress.remaining_s is not None:
+        parts.append(f"{_duration(progress.remaining_s)} left")
     if progress.spent_micros:
         parts.append(f"${progress.spent_micros / 1e6:,.2f}")
     return " · ".join(parts)

@@ -94,7 +94,7 @@ def print_runs(found: Sequence[UsageRecord]) -> None:
             one.run.framework,
             one.run.task or UNKNOWN,
             one.verdict.status,
-            counted_by(one.verdict),
+            count_source(one.verdict),
             *_in_and_out(one.verdict.tokens),
             f"{one.verdict.steps_with_tokens}/{one.verdict.total_steps}",
             one.verdict.message,
@@ -105,7 +105,7 @@ def print_runs(found: Sequence[UsageRecord]) -> None:
     print_table(headings, rows, painted=3)
 
 
-def counted_by(verdict: UsageVerdict) -> str:
+def count_source(verdict: UsageVerdict) -> str:
     """Who counted the tokens of a verdict, in a word."""
     if not verdict.compared:
         return UNKNOWN

@@ -53,7 +53,7 @@ def count_work(
     for row in connection.execute(grouped):
         found[classify_work(_facts(row, row.verdict, success=row.success))] += row[-1]
     for row in _iterate_singly(connection, _with_contract(_singly_selected()).where(*mine, singly)):
-        objected = row.result is not None and _objected(row.result)
+        objected = row.result is not None and _has_objection(row.result)
         found[classify_work(_facts(row, row.verdict, success=row.success)._replace(objected=objected))] += 1
     states = (_contracts.c.state, _contracts.c.escrow, _contracts.c.started_at.is_not(None).label("started"))
     never = (
@@ -139,7 +139,7 @@ def _facts(row: Row[Any], verdict: str, *, success: int) -> WorkFacts:
     )
 
 
-def _objected(result: bytes) -> bool:
+def _has_objection(result: bytes) -> bool:
     return msgspec.json.decode(result, type=_GovernanceOnly).governance in OBJECTIONS
 
 

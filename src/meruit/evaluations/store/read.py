@@ -209,7 +209,9 @@ def _fitting(wanted: CaseFilter) -> Iterator[ColumnElement[bool]]:
         yield table.c.claimed != table.c.verdict
 
 
-def known_cases(connection: Connection, tenant: str, evaluation_id: str, ids: Sequence[str]) -> set[tuple[str, int]]:
+def find_known_cases(
+    connection: Connection, tenant: str, evaluation_id: str, ids: Sequence[str]
+) -> set[tuple[str, int]]:
     """Which of these cases are recorded already, as id and repeat."""
     table = tables.evaluation_cases
     query = select(table.c.case_id, table.c.repeat).where(
@@ -228,7 +230,7 @@ def shape(connection: Connection, tenant: str, evaluation_id: str) -> "Evaluatio
     return EvaluationShape(clustered=group is not None, repeated=bool(repeat))
 
 
-def spent_micros(connection: Connection, tenant: str, evaluation_id: str) -> int:
+def total_cost_micros(connection: Connection, tenant: str, evaluation_id: str) -> int:
     """What the recorded cases cost, in millionths."""
     table = tables.evaluation_cases
     query = select(func.sum(table.c.cost_micros)).where(
@@ -268,7 +270,7 @@ class KeptCase(Record, frozen=True):
 
 
 def find_case(connection: Connection, tenant: str, outcome_id: str) -> tuple[str, CaseSummary] | None:
-    """The evaluation and the case of an outcome; None where it is no case."""
+    """The evaluation and the case of an outcome; None where it is not a case."""
     table = tables.evaluation_cases
     row = connection.execute(select(table).where(table.c.tenant == tenant, table.c.outcome_id == outcome_id)).first()
     return None if row is None else (row.evaluation_id, case_of(row))

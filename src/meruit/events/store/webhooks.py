@@ -117,7 +117,7 @@ def _webhook_of(tenant: str, webhook_id: str) -> Select[Any]:
     return select(_webhooks).where(_webhooks.c.id == webhook_id, _webhooks.c.tenant == tenant)
 
 
-class Target(NamedTuple):
+class WebhookTarget(NamedTuple):
     """A webhook with what the dispatcher needs."""
 
     id: str
@@ -129,12 +129,12 @@ class Target(NamedTuple):
     """Every event up to here was delivered, waits for a retry, or is dead."""
 
 
-def target(connection: Connection, webhook_id: str) -> Target | None:
+def target(connection: Connection, webhook_id: str) -> WebhookTarget | None:
     """Find a webhook with its secret; None when it was deleted."""
     row = connection.execute(select(_webhooks).where(_webhooks.c.id == webhook_id)).first()
     if row is None:
         return None
-    return Target(row.id, row.tenant, row.url, row.secret, frozenset(_types(row)), row.seq)
+    return WebhookTarget(row.id, row.tenant, row.url, row.secret, frozenset(_types(row)), row.seq)
 
 
 def existing(connection: Connection, ids: Sequence[str]) -> frozenset[str]:

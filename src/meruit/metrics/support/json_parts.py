@@ -46,7 +46,7 @@ class LeafComparison:
     """Leaves that only the output has."""
 
     @property
-    def expected(self) -> int:
+    def reference_leaves(self) -> int:
         """How many leaves the reference has."""
         return self.equal + len(self.different) + len(self.missing)
 
@@ -60,7 +60,7 @@ class LeafComparison:
 def document_comparer(ask: Ask) -> Callable[[Work], LeafComparison | Missing]:
     """Compares a document of the output with the reference; raises AuthorError for invalid params."""
     path = path_of(ask) if "field" in ask.params else None
-    ignored, sort = _ignored(ask), flag(ask, "ignore_order")
+    ignored, sort = _paths_to_ignore(ask), flag(ask, "ignore_order")
     own: Leaves | None = None
     if "reference" in ask.params:
         leaves = _leaves(_parse_if_text(ask.params["reference"]), ignored, sort=sort)
@@ -83,7 +83,7 @@ def document_comparer(ask: Ask) -> Callable[[Work], LeafComparison | Missing]:
     return compare
 
 
-def _ignored(ask: Ask) -> tuple[Path, ...]:
+def _paths_to_ignore(ask: Ask) -> tuple[Path, ...]:
     value = ask.params.get("ignore", ())
     paths = [value] if isinstance(value, str) else value
     if not isinstance(paths, list | tuple) or not all(isinstance(path, str) and path for path in paths):
@@ -136,7 +136,7 @@ def _parse_if_text(value: Any) -> Any:
 
 
 def _leaves(document: Any, ignored: tuple[Path, ...], *, sort: bool) -> Leaves | None:
-    """Every value that is no container, or an empty one, by its path; None where there are too many."""
+    """Every value that is not a container, or an empty one, by its path; None where there are too many."""
     found: Leaves = {}
     waiting: list[tuple[Path, Any]] = [((), _sort_lists(document) if sort else document)]
     steps = 0
@@ -183,13 +183,13 @@ def _compare_leaves(given: Leaves, right: Leaves) -> LeafComparison:
                 different.append(path)
     return LeafComparison(
         equal=equal,
-        different=_shown(different),
-        missing=_shown(path for path in right if path not in given),
-        extra=_shown(path for path in given if path not in right),
+        different=_format_paths(different),
+        missing=_format_paths(path for path in right if path not in given),
+        extra=_format_paths(path for path in given if path not in right),
     )
 
 
-def _shown(paths: Any) -> tuple[str, ...]:
+def _format_paths(paths: Any) -> tuple[str, ...]:
     return tuple(sorted(".".join(path) or "(the whole)" for path in paths))
 
 

@@ -91,7 +91,7 @@ def _call_pattern(item: Any, where: str, rule: str) -> CallPattern:
     raise AuthorError(f"{where} takes names of tools, or objects with name and arguments, not {item!r}")
 
 
-def recorded_calls(work: Work) -> RecordedCalls | Missing:
+def calls_of(work: Work) -> RecordedCalls | Missing:
     """The tool calls in `metadata.messages` (observed) or else in `output.messages` (the agent's claim)."""
     for holder, provenance in ((work.metadata, Provenance.OBSERVED), (work.output, Provenance.CLAIMED)):
         messages = holder.get("messages")

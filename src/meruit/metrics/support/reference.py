@@ -101,7 +101,7 @@ def normalizer(ask: Ask, default: Sequence[str]) -> Callable[[str], str]:
 
 
 def path_of(ask: Ask, default: str = "text") -> tuple[str, ...]:
-    """The path that the param `field` names; raises AuthorError for one that is no path."""
+    """The path that the param `field` names; raises AuthorError for one that is not a path."""
     value = ask.params.get("field", default)
     if not isinstance(value, str) or not all(value.split(".")):
         raise AuthorError(f"the param field must be names joined by dots, as items.0.name, not {value!r}")

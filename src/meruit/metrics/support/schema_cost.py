@@ -44,7 +44,7 @@ class SubschemaUse(NamedTuple):
     marked: int
 
 
-class Spread(NamedTuple):
+class SchemaSpread(NamedTuple):
     """All that applying one place to one value applies to that same value."""
 
     parts: tuple[SubschemaUse, ...]
@@ -66,7 +66,7 @@ class ValidationCost(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class SchemaCostRate:
     """What a place costs at most, all that it applies further down included, and how deep that goes."""
 
     own: int
@@ -75,20 +75,20 @@ class Rate:
     """Units for each character."""
     height: int
 
-    def __add__(self, other: "Rate") -> "Rate":
+    def __add__(self, other: "SchemaCostRate") -> "SchemaCostRate":
         """Both are applied to the same value."""
-        return Rate(self.own + other.own, self.text + other.text, max(self.height, other.height))
+        return SchemaCostRate(self.own + other.own, self.text + other.text, max(self.height, other.height))
 
-    def __mul__(self, times: int) -> "Rate":
+    def __mul__(self, times: int) -> "SchemaCostRate":
         """It is applied so many times."""
-        return Rate(self.own * times, self.text * times, self.height)
+        return SchemaCostRate(self.own * times, self.text * times, self.height)
 
-    def __or__(self, other: "Rate") -> "Rate":
+    def __or__(self, other: "SchemaCostRate") -> "SchemaCostRate":
         """Either is applied."""
-        return Rate(max(self.own, other.own), max(self.text, other.text), max(self.height, other.height))
+        return SchemaCostRate(max(self.own, other.own), max(self.text, other.text), max(self.height, other.height))
 
 
-NOTHING = Rate(0, 0, 0)
+NOTHING = SchemaCostRate(0, 0, 0)
 ALLOWED = ValidationCost(units=MAX_COST, checks=sys.maxsize, copies=sys.maxsize)
 
 
@@ -99,7 +99,7 @@ class SchemaGraph:
         self.places = reader.places
         self.root = id(reader.schema)
         self._per_char = units_per_char
-        self._spreads: dict[int, Spread] = {}
+        self._spreads: dict[int, SchemaSpread] = {}
         self._parts = 0
         order, cycle = _topological_order(self.places, lambda place: self.places[place].here)
         if cycle is not None:
@@ -114,7 +114,7 @@ class SchemaGraph:
         self.rate = self._rate()
         """None where a schema holds itself: then the cost depends on the document."""
 
-    def spread(self, start: int) -> Spread:
+    def spread(self, start: int) -> SchemaSpread:
         """What applying this place applies to the same value, each part once with its count."""
         if start in self._spreads:
             return self._spreads[start]
@@ -136,7 +136,7 @@ class SchemaGraph:
         if self._parts > MAX_PARTS:
             raise AuthorError("the schema's references are too entangled; write it with fewer of them")
         times = [(part.place, part.judged + part.marked) for part in parts]
-        spread = self._spreads[start] = Spread(
+        spread = self._spreads[start] = SchemaSpread(
             parts=tuple(parts),
             own=sum(place.own * count for place, count in times),
             reads=sum(place.reads * count for place, count in times),
@@ -152,12 +152,12 @@ class SchemaGraph:
         if copies > MAX_MARKS:
             raise AuthorError(f"unevaluated… keywords multiply to {copies} places; the limit is {MAX_MARKS}")
 
-    def _rate(self) -> Rate | None:
+    def _rate(self) -> SchemaCostRate | None:
         """What any value can cost, from the leaves up."""
         order, cycle = _topological_order([self.root], self._below)
         if cycle is not None:
             return None
-        rates: dict[int, Rate] = {}
+        rates: dict[int, SchemaCostRate] = {}
         for place in order:
             rate = rates[place] = self._rate_of(place, rates)
             if rate.own + rate.text > MAX_UNFOLDED:
@@ -169,14 +169,14 @@ class SchemaGraph:
                 raise AuthorError(f"the schema's references nest more than {MAX_EVALUATION_DEPTH} deep")
         return rates[self.root]
 
-    def _rate_of(self, start: int, rates: dict[int, Rate]) -> Rate:
+    def _rate_of(self, start: int, rates: dict[int, SchemaCostRate]) -> SchemaCostRate:
         spread, below = self.spread(start), NOTHING
         for place, judged, marked in spread.parts:
             names = _either(rates, place.named.values(), place.other_names) + _all(rates, place.any_name)
             items = _either(rates, place.first_items, place.other_items) + _all(rates, place.any_item)
             name = NOTHING if place.name is None else rates[place.name]
             below += (names | items) * judged + _all(rates, place.again) * marked + name * (judged + marked)
-        return Rate(
+        return SchemaCostRate(
             own=max(spread.own, below.own) + spread.reads,
             text=max(spread.text + spread.names, below.text),
             height=spread.height + below.height,
@@ -199,7 +199,7 @@ class SchemaGraph:
     def _walk(self, document: Any, size: int, limit: ValidationCost) -> bool:
         """Walk the document as the validator would, until a limit is reached."""
         units = checks = copies = steps = reread = copied = 0
-        stack = [_Visit(document, {self.root: 1}, depth=0, reads=0, checks=0)]
+        stack = [_SchemaVisit(document, {self.root: 1}, depth=0, reads=0, checks=0)]
         while stack:
             visit = stack.pop()
             value = visit.value
@@ -220,14 +220,14 @@ class SchemaGraph:
                 return False
             for item, applied in _children_with_subschemas(value, parts):
                 if applied:
-                    stack.append(_Visit(item, applied, depth, reads, visit.checks + own))
+                    stack.append(_SchemaVisit(item, applied, depth, reads, visit.checks + own))
                 else:
                     reread, copied = max(reread, reads), max(copied, visit.checks + own)
         # A value without a schema of its own is read or copied only for its parents.
         values = size // _BYTES_PER_VALUE
         return units + reread * values <= limit.units and copies + copied * values <= limit.copies
 
-    def _text_cost(self, value: Any, spreads: list[tuple[Spread, int]]) -> int:
+    def _text_cost(self, value: Any, spreads: list[tuple[SchemaSpread, int]]) -> int:
         """For reading a text, or an object's names, character by character."""
         if isinstance(value, str):
             return len(value) * sum(spread.text * times for spread, times in spreads)
@@ -243,7 +243,7 @@ class SchemaGraph:
         return units
 
 
-class _Visit(NamedTuple):
+class _SchemaVisit(NamedTuple):
     """A value still to be walked, with what applies to it and what came before."""
 
     value: Any
@@ -299,10 +299,10 @@ def _topological_order(starts: Iterable[int], after: Callable[[int], Iterable[in
     return order, cycle
 
 
-def _all(rates: dict[int, Rate], places: Iterable[int]) -> Rate:
+def _all(rates: dict[int, SchemaCostRate], places: Iterable[int]) -> SchemaCostRate:
     return sum((rates[place] for place in places), start=NOTHING)
 
 
-def _either(rates: dict[int, Rate], one_of: Iterable[int | None], others: Iterable[int]) -> Rate:
+def _either(rates: dict[int, SchemaCostRate], one_of: Iterable[int | None], others: Iterable[int]) -> SchemaCostRate:
     """A value gets one of the named schemas, or else all the others."""
     return reduce(or_, (rates[place] for place in one_of if place is not None), _all(rates, others))

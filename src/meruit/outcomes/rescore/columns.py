@@ -23,7 +23,6 @@ from meruit.errors import BatchUnsupported, MeruitError
 from meruit.judge.batch import VERDICTS, BatchResult, judge_columns
 from meruit.judge.plan import CriterionRule, Plan
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.lru import LruCache
 from meruit.model.record import Record
 from meruit.model.verdict import GovernanceStatus, Status, Verdict
 from meruit.outcomes.export import METRIC, MIXED, atomic_file
@@ -38,6 +37,7 @@ from meruit.outcomes.rescore.run import (
     judge_rows,
 )
 from meruit.outcomes.store.read import OutcomeFilter
+from meruit.store.lru import LruCache
 from meruit.store.store import Store
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine

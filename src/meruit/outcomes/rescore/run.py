@@ -19,7 +19,6 @@ from meruit.model.access import Scope
 from meruit.model.canonical import canonical
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Evidence, Missing
-from meruit.model.lru import LruCache
 from meruit.model.outcome import OutcomeSummary
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict, VerificationResult
@@ -28,6 +27,7 @@ from meruit.outcomes.store import batches
 from meruit.outcomes.store.read import OutcomeFilter, criteria_body, criteria_from, latest_results
 from meruit.outcomes.store.read import OutcomeWork as StoredWork
 from meruit.outcomes.store.write import AddVersions, NewVersion
+from meruit.store.lru import LruCache
 from meruit.store.store import Store
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine

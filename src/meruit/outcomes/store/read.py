@@ -78,13 +78,13 @@ def page(
             return ListPage([], None)
         wanted = msgspec.structs.replace(wanted, agent_id=_text(scope.agent_id))
     filters = ListFilter(
-        _given(wanted, INDEXED), "created_at", wanted.since, wanted.until, unindexed=_given(wanted, UNINDEXED)
+        _filters_of(wanted, INDEXED), "created_at", wanted.since, wanted.until, unindexed=_filters_of(wanted, UNINDEXED)
     )
     found = read_page(connection, tables.outcomes, scope.tenant, filters, before=before, limit=limit)
     return found.convert(_summary)
 
 
-def _given(wanted: OutcomeFilter, names: Sequence[str]) -> dict[str, str]:
+def _filters_of(wanted: OutcomeFilter, names: Sequence[str]) -> dict[str, str]:
     return {name: value for name in names if (value := getattr(wanted, name)) is not None}
 
 
@@ -104,7 +104,7 @@ def forward(
 def fitting(narrowed: OutcomeFilter | None) -> Iterator[ColumnElement[bool]]:
     """The conditions of a filter."""
     wanted, of = narrowed or OutcomeFilter(), tables.outcomes.c
-    for name, value in _given(wanted, (*INDEXED, *UNINDEXED)).items():
+    for name, value in _filters_of(wanted, (*INDEXED, *UNINDEXED)).items():
         yield of[name] == value
     if wanted.since is not None:
         yield of.created_at >= to_micros(wanted.since)

@@ -14,7 +14,7 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath, QueryParameter
 from litestar.types import ASGIApp
 
-from meruit.errors import PlaygroundFull, PlaygroundRefusal, PriorAuthNotAllowed, Unreachable
+from meruit.errors import NotLoggedIn, PlaygroundFull, PlaygroundRefusal, PriorAuthNotAllowed, Unreachable
 from meruit.playground.http import Find, PlaygroundRequest, playground_of, serve
 from meruit.playground.portal import payer
 from meruit.playground.portal.forms import (
@@ -29,7 +29,6 @@ from meruit.playground.portal.forms import (
 )
 from meruit.playground.portal.pages import (
     USER,
-    NotLoggedIn,
     PortalSession,
     asset,
     check_form_token,

@@ -14,7 +14,7 @@ from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException
 
 from meruit.checks.values.decimals import numeral
-from meruit.errors import MeruitError, PlaygroundFull, PlaygroundRefusal, Unreachable
+from meruit.errors import MeruitError, NotLoggedIn, PlaygroundFull, PlaygroundRefusal, Unreachable
 from meruit.playground.http import PlaygroundRequest, playground_id_of, playground_of
 from meruit.playground.portal import payer
 from meruit.playground.state import PlaygroundState
@@ -61,10 +61,6 @@ class PortalSession(NamedTuple):
     token: str
     """The content of its cookie, without the signature."""
     known: bool
-
-
-class NotLoggedIn(Exception):
-    """The page requires a login."""
 
 
 def _sign(state: PlaygroundState, purpose: str, token: str) -> str:

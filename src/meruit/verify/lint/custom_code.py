@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from meruit.errors import Failure
 from meruit.metrics.custom import CustomExtractor, ExtractedMetrics
 from meruit.model.canonical import LARGEST_INTEGER
 from meruit.model.evidence import Cause, Measured, Missing
 from meruit.model.kinds import Tier
 from meruit.model.work import Work
-from meruit.sandbox.contract import SYNTAX_ERROR, UNDEFINED, Failure
+from meruit.sandbox.contract import SYNTAX_ERROR, UNDEFINED
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.custom_code import Sandboxes
 

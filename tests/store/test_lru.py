@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.model.lru import LruCache
+from meruit.store.lru import LruCache
 
 KEYS = st.integers(0, 9)
 
