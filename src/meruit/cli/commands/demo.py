@@ -31,12 +31,27 @@ CASES = (
 
 @click.command()
 @click.option("--write", "folder", metavar="DIR", help="Also write the files of the demo to this folder.")
+@click.option("--serve", "shown", is_flag=True, help="Instead, fill a folder with records and show them in a browser.")
+@click.option(
+    "--data",
+    metavar="DIR",
+    help="With --serve: folder for the records, which must be new (default: one that is removed at the end).",
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="With --serve: port (default: any free)."
+)
+@click.option("--open/--no-open", "open_browser", default=True, help="With --serve: open the browser (default: yes).")
 @json_option
-def demo(*, folder: str | None, as_json: bool) -> int:
+def demo(*, folder: str | None, shown: bool, data: str | None, port: int, open_browser: bool, as_json: bool) -> int:
     """Run a demo: verdicts, a marketplace and token usage.
 
     With --json, the list holds the results, then the marketplace and the token usage.
+
+    With --serve, the records of 30 days are made up and shown in a browser: evaluations of two agents, contracts with
+    holds and disputes, token usage, agent runs.
     """
+    if shown:
+        return _show_records(data, port=port, open_browser=open_browser, as_json=as_json)
     # Imported here so that --help is quick.
     from importlib.resources import files
 
@@ -82,6 +97,35 @@ def demo(*, folder: str | None, as_json: bool) -> int:
             f"--input {example}/input.json --output {example}/silent.json"
         )
         note(f"{folder}/marketplace/README.md explains how to run the marketplace by hand")
+    return ExitCode.PASSED
+
+
+def _show_records(data: str | None, *, port: int, open_browser: bool, as_json: bool) -> int:
+    """Fill a new store and show it until Ctrl-C."""
+    # Imported here so that --help is quick.
+    from contextlib import ExitStack, closing
+    from importlib.resources import files
+    from tempfile import TemporaryDirectory
+
+    from meruit.app import build_engine
+    from meruit.cli.demo.fill import fill_store
+    from meruit.cli.shared.viewing import view_records
+    from meruit.config import Settings
+    from meruit.model.access import DEFAULT_TENANT
+    from meruit.store.location import FILE, Location
+    from meruit.store.store import Store, utc_now
+
+    stories = files("meruit.cli.demo") / "stories"
+    with ExitStack() as until_end:
+        folder = Path(data if data is not None else until_end.enter_context(TemporaryDirectory(prefix="meruit-demo-")))
+        if (folder / FILE).exists():
+            raise click.UsageError(f"{folder} holds records; name a new folder, or run `meruit view --data {folder}`")
+        note("making records of 30 days …")
+        fill_store(
+            Location(folder), build_engine(Settings()), lambda story, name: _text(stories / story, name), utc_now()
+        )
+        store = until_end.enter_context(closing(Store.open(Location(folder))))
+        view_records(store, tenant=DEFAULT_TENANT, port=port, open_browser=open_browser, as_json=as_json)
     return ExitCode.PASSED
 
 

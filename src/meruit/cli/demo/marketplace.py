@@ -113,12 +113,19 @@ def _deal(market: Marketplace, actor: Actor, work_id: str, agent: str, read: Cal
     store, request = market.store, ContractRequest(actor)
     made = write_transition(store, AwardContract(request, store.surroundings.new_id("con"), work_id, agent)).contract
     write_transition(store, StartContract(request, made.id))
-    output, metadata = (msgspec.json.decode(read(f"{agent}{end}.json")) for end in ("", ".metadata"))
-    handed = HandedIn(output, metadata)
-    completed = write_transition(store, market.completion_sync(request, market.find_contract(actor, made.id), handed))
+    completed = hand_in(market, actor, made.id, agent, read)
     if is_held(completed.contract):
         return Dealing(agent, completed, write_transition(store, VoidContract(request, made.id, VOIDED)))
     return Dealing(agent, completed, completed)
+
+
+def hand_in(
+    market: Marketplace, actor: Actor, contract_id: str, agent: str, read: Callable[[str], str]
+) -> ContractSnapshot:
+    """Hand in the agent's output for a contract that it started."""
+    output, metadata = (msgspec.json.decode(read(f"{agent}{end}.json")) for end in ("", ".metadata"))
+    handed, contract = HandedIn(output, metadata), market.find_contract(actor, contract_id)
+    return write_transition(market.store, market.completion_sync(ContractRequest(actor), contract, handed))
 
 
 def _escrows_together(found: Sequence[Balance]) -> list[Balance]:

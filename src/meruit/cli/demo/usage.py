@@ -58,15 +58,30 @@ class MeteredDay(NamedTuple):
 
 def run_metered_day() -> MeteredDay:
     """Record three runs and observe them four times, by a simulated clock; nothing leaves this machine."""
-    now = [A_DAY]
-    with TemporaryDirectory() as folder, ProviderServer(clock=lambda: now[0]) as provider:
-        store = Store.open(Location(Path(folder)), ClockAndEntropy(clock=lambda: now[0]))
+    clock = DemoClock(A_DAY)
+    with TemporaryDirectory() as folder, ProviderServer(clock=clock) as provider:
+        store = Store.open(Location(Path(folder)), ClockAndEntropy(clock=clock))
         try:
             for name in AGENTS:
-                _work(store, provider, name, now)
-            return asyncio.run(_observe_in_rounds(store, provider, now))
+                record_run(store, provider, name, clock)
+            return asyncio.run(observe(store, provider, clock))
         finally:
             store.close()
+
+
+class DemoClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        """The time of the demo."""
+        return self.now
+
+    def pass_by(self, **length: float) -> None:
+        """Let time pass."""
+        self.now += timedelta(**length)
 
 
 def print_metered_day(day: MeteredDay) -> None:
@@ -82,7 +97,7 @@ def print_metered_day(day: MeteredDay) -> None:
         say(f"  - {name}: {description}")
 
 
-def _work(store: Store, provider: ProviderServer, name: str, now: list[datetime]) -> None:
+def record_run(store: Store, provider: ProviderServer, name: str, clock: DemoClock) -> None:
     """Record one agent's run; its calls are counted by the agent and by the provider."""
     attribution_key = f"key_{name}"
     with metered_run(
@@ -92,19 +107,19 @@ def _work(store: Store, provider: ProviderServer, name: str, now: list[datetime]
         attribution_key=f"key:{attribution_key}",
         run_id=f"run-{name}",
         store=store,
-        clock=lambda: now[0],
+        clock=clock,
     ) as run:
         for place, step in enumerate(STEPS):
             with run.step(step) as doing:
                 tokens = Tokens(900 + 100 * place, 120, 1, 0)
-                provider.use(now[0], MODEL, tokens, key=attribution_key)
+                provider.use(clock.now, MODEL, tokens, key=attribution_key)
                 doing.add(_response(tokens))
                 if step == "draft" and name != "frugal":
                     later = LATER if name == "late" else None
-                    provider.use(now[0], MODEL, Tokens(1000, 40, 1, 0), key=attribution_key, visible_after=later)
+                    provider.use(clock.now, MODEL, Tokens(1000, 40, 1, 0), key=attribution_key, visible_after=later)
                 if step == "draft" and name == "late":
                     doing.add_aborted_call(model=MODEL)
-                now[0] += timedelta(minutes=2)
+                clock.pass_by(minutes=2)
         run.success = True
 
 
@@ -117,15 +132,16 @@ def _response(tokens: Tokens) -> dict[str, Any]:
     return {"model": MODEL, "usage": usage}
 
 
-async def _observe_in_rounds(store: Store, provider: ProviderServer, now: list[datetime]) -> MeteredDay:
+async def observe(store: Store, provider: ProviderServer, clock: DemoClock) -> MeteredDay:
+    """Ask the provider in rounds, until it can be said what was used."""
     account = UsageAccount(provider="openai", base_url=provider.url, key_variable="KEY")
     statuses: dict[str, list[str]] = {name: [] for name in AGENTS}
     records: dict[str, UsageRecord] = {}
     async with httpx.AsyncClient(trust_env=False) as client:
-        source = open_source(account, client=client, environment={"KEY": ADMIN_KEY}, clock=lambda: now[0])
+        source = open_source(account, client=client, environment={"KEY": ADMIN_KEY}, clock=clock)
         reconciler = Reconciler(store, {ACCOUNT: Account(ACCOUNT, "openai", source)})
         for minutes in ROUNDS:
-            now[0] += timedelta(minutes=minutes)
+            clock.pass_by(minutes=minutes)
             await reconciler.run_once()
             with store.database.reading() as connection:
                 for one in iterate_all(connection, "default"):
