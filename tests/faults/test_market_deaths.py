@@ -21,7 +21,7 @@ WRITTEN = (
     *("postings", "settled_evidence"),
     *("settlements", "first_outputs", "transfers", "verdicts", "works"),
 )
-CHANGED = ("contracts", "log_state", "outcomes", "settled_evidence")
+CHANGED = ("contracts", "log_state", "outcomes")
 READ = (
     *(
         "agent_histories",
@@ -39,7 +39,6 @@ STATEMENTS = {
     *(f"INSERT {table}" for table in WRITTEN),
     *(f"UPDATE {table}" for table in CHANGED),
     *(f"SELECT {table}" for table in READ),
-    "DELETE settled_evidence",
     "COMMIT",
 }
 """The kinds of statement between work and payment."""

@@ -21,7 +21,7 @@ from meruit.store.transaction import MAX_ROWS, MergeRule, WriteTransaction
 TABLES = {
     MergeRule.ADDED: tables.balances,
     MergeRule.REPLACED: tables.output_sketches,
-    MergeRule.KEPT: tables.settled_evidence,
+    MergeRule.KEPT: tables.first_outputs,
 }
 """One that is merged in each way."""
 Merge = tuple[MergeRule, str, int]
@@ -36,7 +36,13 @@ def row_of(how: MergeRule, tenant: str, name: str, value: int) -> dict[str, Any]
         case MergeRule.REPLACED:
             return {"tenant": tenant, "agent_id": "agent", "input_hash": name, "sketches": str(value)}
         case MergeRule.KEPT:
-            return {"tenant": tenant, "evidence": name, "contract_id": str(value)}
+            return {
+                "tenant": tenant,
+                "output_hash": "",
+                "agent_id": "agent",
+                "input_hash": name,
+                "contract_id": str(value),
+            }
 
 
 def merging(tenant: str, *merges: Merge, refused: bool = False) -> Write[None]:

@@ -1,11 +1,11 @@
 """The history that outcomes are compared with; reads and writes a few rows per outcome."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, update
+from sqlalchemy import Connection
 
 from meruit.governance.history import (
     AgentHistory,
@@ -26,8 +26,6 @@ from meruit.store.transaction import MergeRule, WriteTransaction
 DAY_MICROS = 86_400 * 1_000_000
 MAX_SKETCHES = 20
 """How many of an agent's last outputs to one input are compared."""
-NO_CONTRACT = ""
-"""The contract of evidence whose payment was reversed."""
 
 
 class HistoryKind(StrEnum):
@@ -48,7 +46,8 @@ class _Sighting(NamedTuple):
 _HISTORIES = Rows[AgentHistory]("agent_history")
 _SIGHTINGS = Rows[tuple[_Sighting, ...]]("first_output")
 _OUTPUT_SKETCHES = Rows[Sequence[str]]("output_sketches")
-_PAID_EVIDENCE = Rows[str]("paid_evidence")
+_PAID_EVIDENCE = Rows[Mapping[str, bool]]("paid_evidence")
+"""Contracts that this group paid for a run, or took the payment back from."""
 
 
 def add_history(
@@ -172,29 +171,27 @@ def record_attempt(writing: WriteTransaction, tenant: str, attempt: OutputAttemp
 
 def record_paid_evidence(writing: WriteTransaction, tenant: str, contract: Contract, evidence: str) -> None:
     """Record that the contract was paid for this run."""
-    writing.merge(
-        tables.settled_evidence,
-        MergeRule.KEPT,
-        tenant=tenant,
-        evidence=evidence,
-        contract_id=contract.id,
-    )
-    known = _PAID_EVIDENCE.get(writing, tenant, evidence)
-    if known == NO_CONTRACT:
-        # Its row is deleted at the end of the group; a payment before that takes the row over.
-        writing.change(_TAKE_OVER, of_tenant=tenant, of_evidence=evidence, new_contract=contract.id)
-    if not known:
-        _PAID_EVIDENCE.put(writing, contract.id, tenant, evidence)
+    _mark_payment(writing, tenant, contract, evidence, live=True)
 
 
 def forget_paid_evidence(writing: WriteTransaction, tenant: str, contract: Contract) -> None:
-    """Record that the payment was reversed; the run may be paid again, under any contract."""
-    evidence = contract.evidence
-    if evidence is None or find_paid_contract(writing, tenant, contract, evidence) is not None:
-        return
-    writing.change(_TAKE_OVER, of_tenant=tenant, of_evidence=evidence, new_contract=NO_CONTRACT)
-    writing.change(_FORGET, of_tenant=tenant, of_evidence=evidence)
-    _PAID_EVIDENCE.put(writing, NO_CONTRACT, tenant, evidence)
+    """Record that the payment was reversed; payments of other contracts for the same run stay."""
+    if contract.evidence is not None:
+        _mark_payment(writing, tenant, contract, contract.evidence, live=False)
+
+
+def _mark_payment(writing: WriteTransaction, tenant: str, contract: Contract, evidence: str, *, live: bool) -> None:
+    """One row for each contract, so that a reversal takes back its own payment only."""
+    writing.merge(
+        tables.settled_evidence,
+        MergeRule.REPLACED,
+        tenant=tenant,
+        evidence=evidence,
+        contract_id=contract.id,
+        live=int(live),
+    )
+    changed = _PAID_EVIDENCE.get(writing, tenant, evidence) or {}
+    _PAID_EVIDENCE.put(writing, {**changed, contract.id: live}, tenant, evidence)
 
 
 def _load_history(writing: WriteTransaction, tenant: str, agent_id: str, kind: HistoryKind) -> AgentHistory:
@@ -272,19 +269,18 @@ def find_paid_contract(writing: WriteTransaction, tenant: str, contract: Contrac
     """Another contract that was paid for the same run; None without one."""
     if evidence is None:
         return None
-    found = _PAID_EVIDENCE.get(writing, tenant, evidence)
-    if found is None:
-        rows = writing.ask(_SETTLED, tenant, evidence)
-        found = rows[0][0] if rows else None
-    return None if found in (contract.id, NO_CONTRACT) else found
+    # The group's own changes are not in the table yet.
+    paid: dict[str, bool] = {row[0]: True for row in writing.ask(_SETTLED, tenant, evidence)}
+    paid.update(_PAID_EVIDENCE.get(writing, tenant, evidence) or {})
+    return next((one for one, live in paid.items() if live and one != contract.id), None)
 
 
 def find_paid_contract_now(connection: Connection, tenant: str, contract: Contract, evidence: str | None) -> str | None:
     """The same as is recorded now, for those who only read."""
     if evidence is None:
         return None
-    found = connection.exec_driver_sql(in_style(_SETTLED, connection), (tenant, evidence)).scalar()
-    return None if found in (contract.id, NO_CONTRACT) else found
+    found = connection.exec_driver_sql(in_style(_SETTLED, connection), (tenant, evidence))
+    return next((one for (one,) in found if one != contract.id), None)
 
 
 def _sketches(writing: WriteTransaction, tenant: str, agent_id: str, given: str) -> Sequence[str]:
@@ -305,18 +301,11 @@ def _dealings(writing: WriteTransaction, tenant: str, contract: Contract) -> Dea
     return Dealings(*(count for pair in pairs for count in found.get(pair, (0, 0))))
 
 
-_OF_RUN = (
-    tables.settled_evidence.c.tenant == bindparam("of_tenant"),
-    tables.settled_evidence.c.evidence == bindparam("of_evidence"),
-)
-# In a group, all take-overs run before all deletions.
-_TAKE_OVER = update(tables.settled_evidence).where(*_OF_RUN).values(contract_id=bindparam("new_contract"))
-_FORGET = delete(tables.settled_evidence).where(*_OF_RUN, tables.settled_evidence.c.contract_id == NO_CONTRACT)
 _MEMORY = "SELECT body FROM agent_histories WHERE tenant = ? AND agent_id = ? AND kind = ?"
 _SIGHTED = "SELECT agent_id, contract_id FROM first_outputs WHERE tenant = ? AND output_hash = ? AND agent_id"
 _REPLAYED = f"{_SIGHTED} = ? AND input_hash <> ? LIMIT 1"
 _SHARED = f"{_SIGHTED} <> ? AND input_hash <> ? LIMIT 1"
-_SETTLED = "SELECT contract_id FROM settled_evidence WHERE tenant = ? AND evidence = ?"
+_SETTLED = "SELECT contract_id FROM settled_evidence WHERE tenant = ? AND evidence = ? AND live = 1"
 _SKETCHES = "SELECT sketches FROM output_sketches WHERE tenant = ? AND agent_id = ? AND input_hash = ?"
 _DEALT = "SELECT agent_id, consumer_id, outcomes, with_bonus FROM dealings WHERE tenant = ? AND agent_id ="
 # Four lookups by the whole key; a condition with OR would read every row.

@@ -422,7 +422,8 @@ settled_evidence = Table(
     metadata,
     Column("tenant", Text, primary_key=True),
     Column("evidence", String(64), primary_key=True),
-    Column("contract_id", String(60), nullable=False),
+    Column("contract_id", String(60), primary_key=True),
+    Column("live", Integer, nullable=False),
 )
 
 output_sketches = Table(

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 from tests.events.emitting import read
@@ -57,68 +57,73 @@ def new_tenant() -> str:
     return f"t{next(_NUMBERS)}"
 
 
-def paid(store: Store, tenant: str) -> str | None:
-    """Under which contract the run is paid."""
+def paid(store: Store, tenant: str) -> list[str]:
+    """The contracts under which the run is paid."""
     table = tables.settled_evidence
-    query = select(table.c.contract_id).where(table.c.tenant == tenant, table.c.evidence == EVIDENCE)
-    rows = read(store, lambda connection: connection.execute(query).all())
-    return rows[0][0] if rows else None
+    query = select(table.c.contract_id).where(table.c.tenant == tenant, table.c.evidence == EVIDENCE, table.c.live == 1)
+    return sorted(row[0] for row in read(store, lambda connection: connection.execute(query).all()))
 
 
-def settling(tenant: str, contract_id: str, *, refused: bool = False) -> Write[str | None]:
-    """Pay for the run unless another contract was paid; returns that one."""
+def settling(tenant: str, contract_id: str, *, refused: bool = False, released: bool = False) -> Write[bool]:
+    """Pay for the run, unless another contract was paid and no person releases it; returns whether one was."""
 
-    def write(writing: WriteTransaction) -> str | None:
+    def write(writing: WriteTransaction) -> bool:
         contract = contract_of(contract_id)
-        other = find_paid_contract(writing, tenant, contract, EVIDENCE)
-        if other is None:
+        is_paid = find_paid_contract(writing, tenant, contract, EVIDENCE) is not None
+        if released or not is_paid:
             record_paid_evidence(writing, tenant, contract, EVIDENCE)
         if refused:
             raise MeruitError("no")
-        return other
+        return is_paid
 
     return write
 
 
-def taking_back(tenant: str, contract_id: str, *, refused: bool = False) -> Write[str | None]:
-    def write(writing: WriteTransaction) -> None:
+def releasing(tenant: str, contract_id: str, *, refused: bool = False) -> Write[bool]:
+    return settling(tenant, contract_id, refused=refused, released=True)
+
+
+def taking_back(tenant: str, contract_id: str, *, refused: bool = False) -> Write[bool]:
+    def write(writing: WriteTransaction) -> bool:
         forget_paid_evidence(writing, tenant, contract_of(contract_id))
         if refused:
             raise MeruitError("no")
+        return False
 
     return write
 
 
+MOVES: dict[str, Callable[..., Write[bool]]] = {"settle": settling, "release": releasing, "take back": taking_back}
+CLAIM = ("settle", "C", False, True)
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["settle", "take back"]), st.sampled_from("ABC"), st.booleans(), st.booleans()),
-    max_size=8,
+    st.tuples(st.sampled_from([*MOVES]), st.sampled_from("ABC"), st.booleans(), st.booleans()),
+    max_size=10,
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(STEPS)
-def test_a_run_is_paid_under_one_contract_until_a_reversal(
-    shared: Store, steps: list[tuple[str, str, bool, bool]]
-) -> None:
-    tenant, owner = new_tenant(), None
-    groups: list[list[Write[str | None]]] = [[]]
-    expected: list[str | None] = []
+# Paid, released by a person, reversed, and claimed by a third contract.
+@example([("settle", "A", False, False), ("release", "B", False, True), ("take back", "A", False, True), CLAIM])
+def test_a_run_is_paid_twice_only_by_a_persons_word(shared: Store, steps: list[tuple[str, str, bool, bool]]) -> None:
+    tenant, owners = new_tenant(), set[str]()
+    groups: list[list[Write[bool]]] = [[]]
+    expected: list[bool] = []
     for move, who, refused, new_group in steps:
         if new_group:
             groups.append([])
-        made: Callable[..., Write[str | None]] = settling if move == "settle" else taking_back
-        groups[-1].append(made(tenant, who, refused=refused))
+        groups[-1].append(MOVES[move](tenant, who, refused=refused))
         if refused:
             continue
-        if move == "settle":
-            expected.append(owner if owner != who else None)
-            owner = owner or who
-        else:
-            expected.append(None)
-            owner = None if owner == who else owner
+        others = bool(owners - {who})
+        expected.append(move != "take back" and others)
+        if move == "release" or (move == "settle" and not others):
+            owners.add(who)
+        elif move == "take back":
+            owners.discard(who)
     answers = [answer for group in groups for answer in together(shared, group)]
     assert [answer for answer in answers if not isinstance(answer, MeruitError)] == expected
-    assert paid(shared, tenant) == owner
+    assert paid(shared, tenant) == sorted(owners)
 
 
 @pytest.mark.parametrize("in_one_group", [True, False])
@@ -128,15 +133,15 @@ def test_a_reversed_run_may_be_paid_again(store: Store, in_one_group: bool) -> N
         *(settling("t", "A"), taking_back("t", "A"), settling("t", "B"), settling("t", "A")),
     ]
     answers = together(store, writes) if in_one_group else [store.recorder.write(write) for write in writes]
-    assert answers == [None, "A", None, None, None, None, None, "B"]
-    assert paid(store, "t") == "B"
+    assert answers == [False, True, False, False, False, False, False, True]
+    assert paid(store, "t") == ["B"]
 
 
 def test_a_run_without_a_fingerprint_is_not_forgotten(store: Store) -> None:
     store.recorder.write(settling("t", "A"))
     store.recorder.write(lambda writing: forget_paid_evidence(writing, "t", contract_of("A", evidence=None)))
     store.recorder.write(taking_back("another tenant", "A"))
-    assert paid(store, "t") == "A"
+    assert paid(store, "t") == ["A"]
 
 
 # Whose an output is.

@@ -9,7 +9,7 @@ from meruit.cli.evaluations.run import run_command
 
 @click.group("eval")
 def eval_group() -> None:
-    """Judge many outputs at once, compare evaluations, list failing cases."""
+    """Judge many outputs at once and compare evaluations."""
 
 
 for _command in (run_command, list_command, show_command, compare_command, export_command):

@@ -106,6 +106,8 @@ def _import_agents_module(place: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
+    # Python remembers the files of a folder, and a module may be newer than that.
+    invalidate_caches()
     try:
         return _from_file(Path(place)) if place.endswith(".py") or os.sep in place else import_module(place)
     except ModuleNotFoundError as missing:

@@ -397,7 +397,8 @@ def _create_governance() -> None:
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("evidence", sa.String(length=64), nullable=False),
         sa.Column("contract_id", sa.String(length=60), nullable=False),
-        sa.PrimaryKeyConstraint("tenant", "evidence"),
+        sa.Column("live", sa.Integer(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "evidence", "contract_id"),
     )
     op.create_table(
         "output_sketches",
