@@ -39,7 +39,7 @@ def list_command(  # noqa: PLR0913 - one an option
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """List evaluations, newest first. Filters can be combined."""
+    """List evaluations, newest first."""
     import msgspec
 
     from meruit.cli.evaluations.view import print_evaluations
