@@ -20,7 +20,7 @@ from meruit.cli.terminal import ExitCode, json_option, store_options, tenant_opt
 def view(
     *, port: int, open_browser: bool, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
-    """Show evaluations, cases, contracts, bills and proofs in a browser.
+    """Show what is recorded, in a browser.
 
     The pages are read-only and only this machine can open them; no key is needed. To act, or to let others in, run
     `meruit serve`.
