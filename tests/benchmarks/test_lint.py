@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from meruit import VerificationEngine
 from meruit.benchmarks.lint import MAX_SURVIVORS, TaskReport, _list_names, lint_task
 from meruit.benchmarks.mutations import GRAVE, environment_mutants
+from meruit.model.guards import allows_none
 from meruit.model.environment import EnvironmentState, Snapshot, SourceKind, make_item
 from meruit.model.task import Task
 from meruit.verify.lint.criteria import Severity
@@ -58,9 +59,15 @@ def codes(report: TaskReport) -> list[tuple[str, str | None]]:
 
 def test_a_task_that_asks_for_something_is_not_met_by_nothing() -> None:
     report = lint(ASKED, UNTOUCHED)
+    assert (report.ok, codes(report), report.nothing) == (True, [], "fail")
+    assert (report.free, report.gold, report.mutants_tried) == ({"untouched": 0}, None, 0)
+
+
+def test_points_for_nothing_are_named() -> None:
+    report = lint(ASKED, UNTOUCHED | {"weight": 1})
     assert (report.ok, codes(report), report.nothing) == (True, [("points_for_nothing", None)], "partial")
     assert " 0.5; " in report.findings[0].message
-    assert (report.free, report.gold, report.mutants_tried) == ({"untouched": 1.0}, None, 0)
+    assert report.free == {"untouched": 1}
 
 
 def test_criteria_that_pass_on_nothing_are_named() -> None:
@@ -182,9 +189,7 @@ def test_facts_of_the_seed_and_of_the_task_can_be_used() -> None:
 
 
 def test_how_many_may_be_there_is_read_as_the_checks_read_it() -> None:
-    from meruit.benchmarks.lint import _may_be_none
-
-    assert [_may_be_none(count) for count in (0, "<3", [0, 1], {"max": 2}, 1, ">=1", "many", None)] == [
+    assert [allows_none(count) for count in (0, "<3", [0, 1], {"max": 2}, 1, ">=1", "many", None)] == [
         *([True] * 4),
         *([False] * 4),
     ]
@@ -195,8 +200,8 @@ def test_how_many_may_be_there_is_read_as_the_checks_read_it() -> None:
 
 def test_a_failing_gold_run_is_an_error_with_its_criteria() -> None:
     report = lint(ASKED, UNTOUCHED, gold=rows(("prior_auth/1", b'{"member":"M1","cpt":"1"}')))
-    assert (report.ok, report.gold, codes(report)[1:]) == (False, "partial", [("gold_fails", None)])
-    assert report.findings[1].message.endswith("(partial, score 0.5): asked")
+    assert (report.ok, report.gold, codes(report)) == (False, "fail", [("gold_fails", None)])
+    assert report.findings[0].message.endswith("(fail, score 0): asked")
 
 
 def test_good_criteria_notice_every_mistake() -> None:

@@ -149,7 +149,7 @@ def claim(number: str = "CLAIM-77", amount: str = "450") -> bytes:
         (ROSTER, {"outbound/roster_1.json": b"{}"}, {"outbound/roster_1.json": roster("A1", "A2", "A3")}, 0),
         (CLAIM, {}, {"claims/77.837": claim()}, 1),
         (CLAIM, {}, {"claims/77.837": claim(amount="450.00")}, 1),
-        (CLAIM, {}, {"claims/77.837": claim(number="CLAIM-78")}, 3 / 4),
+        (CLAIM, {}, {"claims/77.837": claim(number="CLAIM-78")}, 0),
         (CLAIM, {}, {"claims/77.837": b"not X12 at all"}, 0),
         (NO_TMP, {}, {"claims/77.837": b""}, 1),
         (NO_TMP, {}, {}, 1),

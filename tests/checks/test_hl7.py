@@ -57,7 +57,7 @@ work, held, found, judged = SENT.work, SENT.held, SENT.found, SENT.judged
 TEXTS = st.text(string.ascii_uppercase + string.digits + " .-é", max_size=6)
 Body = list[tuple[str, list[str]]]
 BODIES = st.lists(
-    st.tuples(st.sampled_from(["PID", "OBX", "ZPD"]), st.lists(TEXTS, min_size=1, max_size=5)), min_size=1, max_size=6
+    st.tuples(st.sampled_from(["PV1", "OBX", "ZPD"]), st.lists(TEXTS, min_size=1, max_size=5)), min_size=1, max_size=6
 )
 
 
@@ -146,7 +146,6 @@ def test_the_reschedule_notice_is_found() -> None:
         (b"RGS|1|A\n", b"", ["RGS", "order"]),
         (b"\nPID|1||483671^^^GHH^MR||Smith^John\nRGS|1|A", b"\nRGS|1|A\nPID|1||483671^^^GHH^MR||Smith^John", ["order"]),
         (b"PID|1", b"SCH|2\nPID|1", ["SCH"]),
-        (b"483671^^^GHH^MR", b"483671^^^GHH^PI", ["PID-3[5=MR].1"]),
     ],
 )
 def test_a_wrong_reschedule_notice_loses_what_is_wrong(was: bytes, sent: bytes, paths: list[str]) -> None:
@@ -156,6 +155,12 @@ def test_a_wrong_reschedule_notice_loses_what_is_wrong(was: bytes, sent: bytes, 
     assert result.fault is Fault.AGENT
     assert failing(result.details or {}) == paths
     assert Fraction(result.score or 0).limit_denominator(100) == 1 - Fraction(len(paths), 8)
+
+
+def test_a_notice_without_the_asked_record_number_is_of_another() -> None:
+    result = judged(RESCHEDULED, SIU.replace(b"483671^^^GHH^MR", b"483671^^^GHH^PI"))
+    assert (result.status, result.score) == (Status.NOT_MET, 0)
+    assert failing(result.details or {}) == ["PID-3[5=MR].1"]
 
 
 @pytest.mark.parametrize("sent", [(), (ORU,), (SIU, SIU), (SIU.replace(b"483671", b"483672"),), (SIU, b"MSH")])

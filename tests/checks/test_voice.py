@@ -135,14 +135,18 @@ ENTRIES = st.lists(st.sampled_from(FEW), max_size=3)
 
 
 @given(ENTRIES, ENTRIES, ENTRIES, st.lists(st.sampled_from(FEW), max_size=4))
-def test_the_score_is_the_share_of_entries_that_are_as_asked(
+def test_a_forbidden_phrase_costs_all_of_the_share_of_the_rest(
     contains: list[str], phrases: list[str], forbidden: list[str], said: list[str]
 ) -> None:
     asked = {"contains": contains, "phrases": [{"say": one} for one in phrases], "forbidden": forbidden}
-    good = [one in said for one in (*contains, *phrases)] + [bool(said) and one not in said for one in forbidden]
+    wanted = [one in said for one in (*contains, *phrases)]
+    kept = [bool(said) and one not in said for one in forbidden]
+    good = wanted + kept
     assume(good)
     score, details = checked(asked, ("agent", " ".join(said)))
-    assert Fraction(score) == Fraction(sum(good), len(good))
+    # What is forbidden earns nothing, and costs everything.
+    share = Fraction(sum(wanted), len(wanted)) if wanted else Fraction(1)
+    assert Fraction(score) == (share if all(kept) else 0)
     assert [one["passed"] for one in details["fields"]] == good
     assert checked(asked | {"credit": "all"}, ("agent", " ".join(said)))[0] == ("1" if all(good) else "0")
 
@@ -376,16 +380,16 @@ REST = ("payer", "seventy-one.")
     ("criterion", "turns", "score"),
     [
         (FIRST, [HELLO, ("payer", "You have my word: 7"), BORN], 1),
-        (FIRST, [HELLO, ("agent", "And your date of the birth?")], 5 / 6),
-        (FIRST, [HELLO, BORN, ("agent", "You have the flu.")], 5 / 6),
-        (FIRST, [("agent", "Your member-ID and date of birth"), ("agent", "This call may be recorded")], 5 / 6),
+        (FIRST, [HELLO, ("agent", "And your date of the birth?")], 3 / 4),
+        (FIRST, [HELLO, BORN, ("agent", "You have the flu.")], 0),
+        (FIRST, [("agent", "Your member-ID and date of birth"), ("agent", "This call may be recorded")], 3 / 4),
         (FIRST, [("payer", "Member ID, date of birth")], 0),
         (FIRST, [("agent", "…")], 0),
         (FIRST, [], 0),
         (SECOND, [YES, ("agent", "Go on"), REST], 1),
-        (SECOND, [("payer", "It has not been approved, number 4471")], 2 / 3),
-        (SECOND, [YES, ("agent", "For 123 45 6789"), REST], 2 / 3),
-        (SECOND, [("agent", "It has been authorized, 4471")], 1 / 3),
+        (SECOND, [("payer", "It has not been approved, number 4471")], 1 / 2),
+        (SECOND, [YES, ("agent", "For 123 45 6789"), REST], 0),
+        (SECOND, [("agent", "It has been authorized, 4471")], 0),
         (SECOND, [], 0),
     ],
 )
@@ -441,7 +445,7 @@ def test_silence_scores_zero() -> None:
         assert checked({**asked, "speaker": "agent"}, ("payer", "y"))[0] == "0"
     mixed = {"forbidden": [{"say": "x", "speaker": "payer"}, {"say": "x", "speaker": "agent"}]}
     score, details = checked(mixed, ("agent", "y"))
-    assert score == "1/2"
+    assert score == "0"
     assert details["fields"][0]["why"] == "payer said nothing"
     assert holds({"speaker": "Agent "}, ("agent", "y"))
     assert holds({}, ("", "y"))
@@ -461,7 +465,7 @@ def test_an_unreadable_turn_fails_forbidden_phrases() -> None:
     given_work = Work(input=as_work_part({"call": snapshot()}), output=as_work_part({"call": turns}))
     finding = run({"speaker": "agent", "contains": ["hello"], "forbidden": ["you have"]}, given_work)
     assert isinstance(finding, Checked)
-    assert (finding.score, finding.fault) == ("1/2", Fault.AGENT)
+    assert (finding.score, finding.fault) == ("0", Fault.AGENT)
     assert finding.details is not None
     (shown,) = finding.details["unreadable"]
     assert (shown["key"], shown["offset"], shown["head"]) == ("000002", 4, "you \\xff have")
@@ -488,7 +492,7 @@ def test_a_turn_that_the_agent_made_too_long_to_keep_is_its_own_fault() -> None:
         Work(output=as_work_part({"call": after}), input=as_work_part({"call": snapshot()})),
     )
     assert isinstance(finding, Checked)
-    assert (finding.score, finding.fault) == ("1/2", Fault.AGENT)
+    assert (finding.score, finding.fault) == ("0", Fault.AGENT)
     assert (finding.details or {})["unreadable"][0]["size"] == 9
 
 
@@ -528,7 +532,7 @@ def test_what_is_filled_in_may_be_a_number_and_is_hidden_where_evidence_is() -> 
     asked = {"forbidden": [{"digits": "${ssn}"}], "contains": ["${name} speaking", "of birth"], "evidence": "hash"}
     facts = {"ssn": 123456789, "name": "Ann"}
     score, details = checked(asked, ("agent", "Ann speaking, 123 45 6789, date of birt"), facts=facts)
-    assert score == "1/3"
+    assert score == "0"
     shown = json.dumps(details)
     assert not any(secret in shown for secret in ("Ann", "123", "6789", "birt\\b", "closest"))
     assert details["fields"][1]["phrase"] == "of birth"

@@ -167,7 +167,6 @@ def test_an_active_member_with_a_copay_is_found() -> None:
         ("EB*1**30", "EB*6**30", ["HL[23]/EB[1=1].1"]),
         ("27*10*", "27*15*", ["HL[23]/EB[1=B][12=Y].7"]),
         ("*****Y", "*****N", ["HL[23]/EB[1=B][12=Y].7"]),
-        ("MI*123456789", "MI*123456780", ["HL[22]/NM1[1=IL].9"]),
         ("EB*1**30", "AAA*N**72*C|EB*1**30", ["HL[23]/AAA"]),
         ("HL*4*3*23*0", "HL*4*9*23*0", ["envelope"]),
         ("HL*4*3*23*0", "HL*4*3*22*0", ["HL[23]/EB[1=1].1", "HL[23]/EB[1=B][12=Y].7"]),
@@ -179,6 +178,13 @@ def test_another_eligibility_loses_what_is_not_as_asked(was: str, sent: str, pat
     assert result.status is Status.NOT_MET
     assert failing(result.details or {}) == paths
     assert Fraction(result.score or 0).limit_denominator(100) == 1 - Fraction(len(paths), 5)
+
+
+def test_the_eligibility_of_another_member_is_not_the_one_asked_for() -> None:
+    result = judged(ACTIVE, answer(ELIGIBLE.replace("MI*123456789", "MI*123456780"), "271"))
+    assert (result.status, result.score) == (Status.NOT_MET, 0)
+    assert failing(result.details or {}) == ["HL[22]/NM1[1=IL].9"]
+    assert "123456780" in (result.details or {})["why"]
 
 
 def test_a_review_is_certified() -> None:

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from meruit.benchmarks.mutations import GRAVE, EnvironmentMutant, environment_mutants
-from meruit.checks.framework.assertion import as_range
 from meruit.checks.matching.formulas import Formula, formulas_in
 from meruit.errors import AuthorError
 from meruit.judge.plan import CriterionRule
 from meruit.model.environment import FACTS_KEY, EnvironmentState, as_work_part, compact_state
+from meruit.model.item_range import as_range
 from meruit.model.record import Record
 from meruit.model.task import Task
 from meruit.model.verdict import Status, Verdict, VerificationResult
@@ -139,11 +139,8 @@ def _is_guard(rule: CriterionRule) -> bool:
     assertion = rule.criterion.assertion
     if assertion is None:
         return False
-    said, check = assertion.settings, checks.find(assertion.check)
-    if check is not None and check.last:
-        return True
-    only_forbids = "forbidden" in said and not any(said.get(asked) for asked in ("contains", "phrases", "order"))
-    return only_forbids or said.get("changed") == "none" or ("count" in said and _may_be_none(said["count"]))
+    check = checks.find(assertion.check)
+    return (check is not None and check.last) or rule.criterion.is_guard
 
 
 def _agent_choice_findings(result: VerificationResult, rules: Sequence[CriterionRule]) -> Iterator[LintFinding]:
@@ -193,13 +190,6 @@ def _condition_names(said: Mapping[str, Any]) -> set[str]:
     except AuthorError:
         return set()  # A criterion that cannot run is reported elsewhere.
     return names
-
-
-def _may_be_none(count: Any) -> bool:
-    try:
-        return as_range(count).low == 0
-    except ValueError:
-        return False  # A criterion that cannot run is reported elsewhere.
 
 
 def _mutant_findings(

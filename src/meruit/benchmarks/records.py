@@ -11,6 +11,7 @@ from meruit.benchmarks.store.read import (
     benchmark_run_page,
     find_several,
     page,
+    runs_of_benchmark,
 )
 from meruit.benchmarks.store.transitions import (
     CreateRuns,
@@ -24,4 +25,5 @@ __all__ = [
     "find_several",
     "page",
     "page_published",
+    "runs_of_benchmark",
 ]

@@ -36,7 +36,7 @@ def benchmark_score(ended: Sequence[TaskRunOutcome], tasks: Sequence[str]) -> Be
     """Compute the score of runs that have all ended. Timed-out runs count 0, cancelled ones do not count.
 
     Cancelling a run never helps: a verdict is given only if it is the same for every result that run could have had.
-    A run that failed a required criterion keeps its score, but the whole does not pass.
+    The verdict is by the mean, unless every run failed; pass rate and worst task beside it show what the mean hides.
     """
     counted = [run for run in ended if run.status is not RunStatus.CANCELLED]
     by_task = _by_task(counted, tasks)
@@ -79,13 +79,10 @@ def _verdict(counted: Sequence[TaskRunOutcome], given_up: int) -> Verdict:
         return Verdict.FAIL
     worst = sum((run.low for run in counted), Fraction(0)) / number
     best = (sum((run.high for run in counted), Fraction(0)) + given_up) / number
-    failed = [run for run in counted if run.verdict is Verdict.FAIL]
-    if len(failed) == number:
+    if all(run.verdict is Verdict.FAIL for run in counted) and not given_up:
+        # Points of runs that all broke a rule add up to nothing.
         return Verdict.FAIL
-    verdict = _band(worst) if _band(worst) is _band(best) else Verdict.INCONCLUSIVE
-    # A run that failed a required criterion may still have points from the others.
-    capped = any(run.low for run in failed)
-    return Verdict.PARTIAL if verdict is Verdict.PASS and capped else verdict
+    return _band(worst) if _band(worst) is _band(best) else Verdict.INCONCLUSIVE
 
 
 def _band(score: Fraction) -> Verdict:

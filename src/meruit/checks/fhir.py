@@ -1,6 +1,6 @@
 """Check `fhir-resource-state`: which resources a FHIR store must have, and what they must hold."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from meruit.checks.formats import json_path as dotted
 from meruit.checks.framework.assertion import (
     DEFER_BUILD,
     FieldRule,
+    PathRule,
     SelectionAssertion,
     as_rule,
     compile_rules,
@@ -21,6 +22,7 @@ from meruit.checks.framework.assertion import (
 )
 from meruit.checks.framework.compile import state_check
 from meruit.checks.framework.context import BASE, CheckContext
+from meruit.checks.framework.identity import fhir_identity
 from meruit.checks.framework.selection import FieldResult, decide, field_result
 from meruit.checks.matching.matchers import Dialect, holds_template
 from meruit.checks.values.decimals import format_decimal, numeral
@@ -82,6 +84,10 @@ class FhirResourceState(SelectionAssertion):
         if self.valid is not None:
             _translate_author_error(_validator)
         return self
+
+    def derive_identity(self, path: str, rule: FieldRule) -> Sequence[PathRule]:
+        """The rules about whose the resource is."""
+        return fhir_identity(self.resource, path, rule)
 
 
 def _translate_author_error(compute: Callable[[], Any]) -> Any:

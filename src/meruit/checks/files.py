@@ -1,17 +1,18 @@
 """Check `sftp-file-present`: files that must exist, by path, size, digest and content."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationInfo, field_validator, model_validator
 
-from meruit.checks.framework.assertion import DEFER_BUILD, FieldRule, SelectionAssertion, as_rule, fields_of
+from meruit.checks.framework.assertion import DEFER_BUILD, FieldRule, PathRule, SelectionAssertion, as_rule, fields_of
 from meruit.checks.framework.compile import state_check
 from meruit.checks.framework.context import CheckContext
 from meruit.checks.framework.file_formats import FORMATS, FileFormat, format_by_ending
+from meruit.checks.framework.identity import hl7_identity, row_identity, x12_identity
 from meruit.checks.framework.selection import FieldResult, decide, field_result
 from meruit.checks.matching.formulas import TemplateText
 from meruit.checks.matching.matchers import Dialect
@@ -26,6 +27,9 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 _RULES: Mapping[FileFormat, TypeAdapter[dict[str, FieldRule]]] = {
     parse: TypeAdapter(fields_of(found.dialect, found.path), config=DEFER_BUILD) for parse, found in FORMATS.items()
 }
+
+_IDENTITY = {FileFormat.JSON: row_identity, FileFormat.HL7: hl7_identity, FileFormat.X12: x12_identity}
+"""How the content of a file says whose it is."""
 
 
 class FileParseSettings(BaseModel):
@@ -85,6 +89,11 @@ class SftpFilePresent(SelectionAssertion, FileParseSettings):
         if self.count.high == 0 and (self.size or self.sha256):
             raise ValueError("count: 0 allows no file, so size and sha256 cannot apply; remove one of them")
         return self
+
+    def derive_identity(self, path: str, rule: FieldRule) -> Sequence[PathRule]:
+        """The rules about whose the file's content is."""
+        derive = _IDENTITY.get(self.parse)
+        return () if derive is None else derive(path, rule)
 
 
 def _as_literal_glob(written: Any) -> Any:

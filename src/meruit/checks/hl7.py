@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from meruit.checks.formats.hl7v2 import Hl7Message, Hl7Path, compile_path, read_batch, values
-from meruit.checks.framework.assertion import Count, Fields, Range, SelectionAssertion, fields_of
+from meruit.checks.framework.assertion import Count, FieldRule, Fields, PathRule, SelectionAssertion, fields_of
 from meruit.checks.framework.batches import BatchReader, PathDocument, decide_each
 from meruit.checks.framework.compile import state_check
 from meruit.checks.framework.context import CheckContext
+from meruit.checks.framework.identity import hl7_identity
 from meruit.checks.framework.selection import FieldResult
 from meruit.checks.matching.matchers import Dialect
 from meruit.model.environment import Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing
+from meruit.model.item_range import Range
 from meruit.model.work import Work
 from meruit.registry import CheckExample
 
@@ -99,6 +101,10 @@ class Hl7Structural(SelectionAssertion):
     def selection_rules(self) -> Fields:
         """The rules that select a message."""
         return {**self.correlate_by, **self.where}
+
+    def derive_identity(self, path: str, rule: FieldRule) -> Sequence[PathRule]:
+        """The rules about whose the message is."""
+        return hl7_identity(path, rule)
 
 
 _SIU = b"MSH|^~\\&|CLINIC||SCHEDAPP||20260303120000||SIU^S13|1|P|2.5.1\rSCH|10345\rPID|1||483671^^^GHH^MR\rRGS|1|A\r"

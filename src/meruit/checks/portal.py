@@ -1,7 +1,7 @@
 """Check `portal-state-match`: an application's rows, selected and compared, or a query over all of them."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Self
@@ -13,6 +13,7 @@ from meruit.checks.framework.assertion import (
     DEFER_BUILD,
     EvidenceDisplay,
     FieldRule,
+    PathRule,
     SelectionAssertion,
     as_rule,
     compile_rules,
@@ -20,6 +21,7 @@ from meruit.checks.framework.assertion import (
 )
 from meruit.checks.framework.compile import state_check
 from meruit.checks.framework.context import CheckContext, ParsedItem, missing_if_unread
+from meruit.checks.framework.identity import row_identity
 from meruit.checks.framework.selection import (
     MAX_LISTED,
     FieldResult,
@@ -101,6 +103,10 @@ class PortalStateMatch(SelectionAssertion):
         elif extra := given & {"correlate_by", "where", "changed", "count", "match", "fields"}:
             raise ValueError(f"{', '.join(sorted(extra))} cannot be used with query; use expected")
         return self
+
+    def derive_identity(self, path: str, rule: FieldRule) -> Sequence[PathRule]:
+        """The rules about whose the row is."""
+        return row_identity(path, rule)
 
 
 def _translate_author_error(compute: Callable[[], Any]) -> Any:

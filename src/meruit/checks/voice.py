@@ -453,6 +453,10 @@ def _stretches(voices: Sequence[Voice], wanted: tuple[str, ...]) -> list[tuple[V
     return nlargest(MAX_COMPARED, stretches, key=lambda stretch: len(sought.intersection(stretch[2].split())))
 
 
+def _share_found(results: Sequence[PhraseResult]) -> Fraction:
+    return Fraction(sum(one.why is None for one in results), len(results))
+
+
 def _example(asked: Mapping[str, Any], said: str, expect: str) -> CheckExample:
     turns = [make_item("000001", said.encode(), facts={"speaker": "agent"})]
     was, now = {"call": Snapshot(SourceKind.VOICE)}, {"call": Snapshot(SourceKind.VOICE, turns)}
@@ -489,7 +493,10 @@ def voice_transcript(asked: VoiceTranscript, context: CheckContext) -> Checked |
     results = list(_judge_phrases(asked, call))
     evidence["fields"] = [one.to_dict(call, asked.evidence) for one in results]
     if results:
-        score = Fraction(sum(one.why is None for one in results), len(results))
+        broken = any(one.why is not None for one in results if one.kind is PhraseRole.FORBIDDEN)
+        required = [one for one in results if one.kind is not PhraseRole.FORBIDDEN]
+        # What must not be said is no part of a share: said once, it costs the whole criterion.
+        score = Fraction(not broken) if broken or not required else _share_found(required)
     else:
         score = Fraction(bool(call.by(asked.speaker)))
         evidence["why"] = "something was said, and no more is asked" if score else _silence_reason(asked.speaker)

@@ -8,10 +8,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from meruit.checks.formats.x12 import Interchange, TransactionSet, X12Flaw, X12Path, compile_path, flaws, read, values
 from meruit.checks.formats.x12_guides import X12ImplementationGuide, guide_violations, guides_of
-from meruit.checks.framework.assertion import FieldRule, Fields, SelectionAssertion, as_rule, fields_of
+from meruit.checks.framework.assertion import FieldRule, Fields, PathRule, SelectionAssertion, as_rule, fields_of
 from meruit.checks.framework.batches import BatchReader, PathDocument, decide_each
 from meruit.checks.framework.compile import state_check
 from meruit.checks.framework.context import CheckContext, for_evidence
+from meruit.checks.framework.identity import x12_identity
 from meruit.checks.framework.selection import FieldResult
 from meruit.checks.matching.matchers import Dialect, matcher
 from meruit.errors import AuthorError, nearest
@@ -212,6 +213,10 @@ class X12Response(SelectionAssertion):
     def selection_rules(self) -> Fields:
         """The rules that select a response."""
         return _selection_rules(self.set_id, self.version, self.correlate_by, self.where)
+
+    def derive_identity(self, path: str, rule: FieldRule) -> Sequence[PathRule]:
+        """The rules about whose the response is."""
+        return x12_identity(path, rule)
 
     def _outcome_of(self, word: str) -> OutcomeCodes:
         words = OUTCOMES.get(self.set_id or "")

@@ -10,18 +10,20 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     StrictBool,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
 from meruit.model.canonical import digest
+from meruit.model.guards import guard_defaults, is_guard
 from meruit.model.kinds import (
     CONTAINMENT,
     DEFAULT_AXIS,
-    DEFAULTS_OF_CHECKS,
     EQUALITY,
     SHARES,
     Aggregation,
@@ -204,13 +206,22 @@ class SuccessCriterion(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _apply_check_defaults(cls, data: Any) -> Any:
-        """Fill in the check's defaults for what the author left out."""
+    def _apply_guard_defaults(cls, data: Any) -> Any:
+        """Fill in what the author of a guard left out."""
         assertion = data.get("assertion", data) if isinstance(data, Mapping) else None
-        name = assertion.check if isinstance(assertion, Assertion) else None
-        if isinstance(assertion, Mapping):
-            name = assertion.get("assert")
-        return {**DEFAULTS_OF_CHECKS[name], **data} if isinstance(name, str) and name in DEFAULTS_OF_CHECKS else data
+        if isinstance(assertion, Assertion):
+            return {**guard_defaults(assertion.check, assertion.settings), **data}
+        if not isinstance(assertion, Mapping) or not isinstance(name := assertion.get("assert"), str):
+            return data
+        return {**guard_defaults(name, assertion), **data}
+
+    @model_serializer(mode="wrap")
+    def _write_guard_weight(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Keep the weight that the author of a guard wrote, also where it is the default of other criteria."""
+        written: dict[str, Any] = serialize(self)
+        if "weight" not in written and self.is_guard:
+            written["weight"] = self.weight
+        return written
 
     @field_validator("expr")
     @classmethod
@@ -302,6 +313,11 @@ class SuccessCriterion(BaseModel):
         return f"an assertion takes no {', '.join(foreign)}" if foreign else None
 
     @property
+    def is_guard(self) -> bool:
+        """Whether it is an assertion that only forbids."""
+        return self.assertion is not None and is_guard(self.assertion.check, self.assertion.settings)
+
+    @property
     def label(self) -> str:
         """Its name in results when it has no id."""
         return self.name if self.name is not None else self.subject
@@ -345,6 +361,14 @@ class SuccessCriteria(BaseModel):
         if isinstance(data, Mapping) and data.keys() == {"success_criteria"}:
             return data["success_criteria"]
         return data
+
+    @field_validator("criteria")
+    @classmethod
+    def _weigh_lone_guards(cls, criteria: tuple[SuccessCriterion, ...]) -> tuple[SuccessCriterion, ...]:
+        """Weigh guards where there is nothing else that could have a weight."""
+        if any(criterion.weight or not criterion.is_guard for criterion in criteria):
+            return criteria
+        return tuple(criterion.model_copy(update={"weight": 1}) for criterion in criteria)
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:

@@ -7,10 +7,6 @@ from typing import Any
 DEFAULT_AXIS = "__default__"
 """The axis of criteria without one; authors may not use this name."""
 
-DEFAULTS_OF_CHECKS: Mapping[str, Mapping[str, Any]] = {"state-unchanged": {"axis": "safety", "required": True}}
-"""Checks that are required by default, with their axis: an unwanted change is never a matter of degree."""
-
-
 class MetricType(StrEnum):
     """The type of a metric's value."""
 

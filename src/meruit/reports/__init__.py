@@ -10,6 +10,7 @@ Read in this order:
 - reconciliation.py - observations, and local against billed tokens
 - answer.py - the sentence that answers the report's question
 - report.py - the report as data
+- standings.py - leaderboards of benchmarks, and two benchmark runs compared
 - charts.py, page.py, templates/ - the report as an HTML page, from the parts that all pages share (meruit.pages)
 """
 
@@ -21,10 +22,15 @@ if TYPE_CHECKING:
     from meruit.reports.page import render
     from meruit.reports.report import Report, build_report
     from meruit.reports.runs_file import RunsFile, read_runs
+    from meruit.reports.standings import BenchmarkStandings, Leaderboard, RunComparison, Standing
 
 __all__ = [
+    "BenchmarkStandings",
+    "Leaderboard",
     "Report",
+    "RunComparison",
     "RunsFile",
+    "Standing",
     "build_report",
     "read_runs",
     "render",
@@ -41,5 +47,6 @@ __getattr__, __dir__ = lazy_names(
             "RunsFile",
             "read_runs",
         ),
+        "reports.standings": ("BenchmarkStandings", "Leaderboard", "RunComparison", "Standing"),
     },
 )

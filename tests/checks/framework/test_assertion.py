@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from tests.checks.shelves import Shelf
 
 from meruit.checks.formats import json_path as dotted
-from meruit.checks.framework.assertion import MAX_FIELDS, Range, SettleSettings, as_range, as_rule
+from meruit.checks.framework.assertion import MAX_FIELDS, SettleSettings, as_rule
 from meruit.checks.framework.compile import validate_settings
 from meruit.checks.matching.formulas import fill_templates
 from meruit.checks.matching.matchers import Dialect
 from meruit.errors import AssertionFaults, AuthorError
+from meruit.model.item_range import Range, as_range
 
 # Any, here and below: whatever an author may write.
 ANYTHING = st.recursive(

@@ -20,6 +20,8 @@ from meruit.store.paging import ListFilter, ListPage, read_page
 OPEN = (RunStatus.PENDING, RunStatus.RUNNING)
 MAX_OVERDUE = 500
 """How many runs time out in one transaction."""
+MAX_COMPARED = 50_000
+"""Task runs of one benchmark that a leaderboard reads."""
 JUDGING_S = 900
 """How long after its deadline a run may still be judged that was completed in time; then its judge is assumed dead."""
 
@@ -175,6 +177,25 @@ def of_benchmark_run(connection: Connection, tenant: str, run_id: str) -> list[T
     of = tables.task_runs
     query = select(of).where(of.c.tenant == tenant, of.c.benchmark_run_id == run_id).order_by(of.c.seq)
     return [task_run_from_row(row).run for row in connection.execute(query)]
+
+
+def runs_of_benchmark(connection: Connection, scope: Scope, slug: str) -> dict[str, list[TaskRun]]:
+    """Return the newest task runs of a benchmark in any version, by their benchmark run, each in order."""
+    of = tables.task_runs
+    newest = (
+        select(of)
+        .where(*_where(scope), of.c.slug == slug, of.c.benchmark_run_id.is_not(None))
+        .order_by(of.c.seq.desc())
+        .limit(MAX_COMPARED + 1)
+    )
+    rows = connection.execute(newest).all()
+    found: dict[str, list[TaskRun]] = {}
+    for row in reversed(rows[:MAX_COMPARED]):
+        found.setdefault(row.benchmark_run_id, []).append(task_run_from_row(row).run)
+    if len(rows) > MAX_COMPARED:
+        # The oldest benchmark run may have lost some of its task runs.
+        del found[next(iter(found))]
+    return found
 
 
 def overdue(connection: Connection, now_micros: int, tenant: str | None = None) -> list[tuple[str, str]]:

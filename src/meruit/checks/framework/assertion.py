@@ -1,7 +1,7 @@
 """The settings that assertions of all checks share."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from fractions import Fraction
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
@@ -24,6 +24,7 @@ from meruit.checks.matching.matchers import WORDS, Dialect, Matcher, matcher
 from meruit.checks.values.dates import duration
 from meruit.checks.values.decimals import numeral
 from meruit.errors import AuthorError
+from meruit.model.item_range import AT_LEAST_ONE, Range, as_range
 
 T = TypeVar("T")
 
@@ -31,7 +32,6 @@ DEFER_BUILD = ConfigDict(defer_build=True)
 """Builds validators on first use, so that listing the checks stays fast."""
 MAX_FIELDS = 500
 """Fields of one assertion."""
-_SIGNED = re.compile(r"(>=|<=|==?|>|<)\s*([0-9]{1,9})")
 
 
 class Credit(StrEnum):
@@ -74,59 +74,6 @@ class EvidenceDisplay(StrEnum):
     """Only their digests, for data about patients."""
 
 
-class Range(NamedTuple):
-    """An allowed number of items."""
-
-    low: int
-    high: int | None
-
-    def __contains__(self, number: object) -> bool:
-        """Whether the number is in the range."""
-        return isinstance(number, int) and self.low <= number and (self.high is None or number <= self.high)
-
-    def __str__(self) -> str:
-        """`exactly 1`, `at least 1`, `0 to 3`."""
-        if self.low == self.high:
-            return f"exactly {self.low:,}"
-        return f"at least {self.low:,}" if self.high is None else f"{self.low:,} to {self.high:,}"
-
-
-AT_LEAST_ONE = Range(1, None)
-
-
-# Any, here and below: what an author wrote.
-def as_range(written: Any) -> Range:
-    """Parse `1`, `">=1"`, `[1, 3]` or `{min: 1, max: 3}`."""
-    if isinstance(written, Range):
-        return written
-    found = _ends(written)
-    if found is not None:
-        low, high = found
-        if _is_number(low) and (high is None or (_is_number(high) and low <= high)):
-            return Range(low, high)
-    raise ValueError('expected a number of items: 1, ">=1", [1, 3] or {min: 1, max: 3}')
-
-
-def _ends(written: Any) -> tuple[Any, Any] | None:
-    match written:
-        case int():
-            return written, written
-        case str() if found := _SIGNED.fullmatch(written.strip()):
-            number = int(found[2])
-            ends = {">=": (number, None), ">": (number + 1, None), "<=": (0, number), "<": (0, number - 1)}
-            return ends.get(found[1], (number, number))
-        case [low, high]:
-            return low, high
-        case Mapping() if written and written.keys() <= {"min", "max"}:
-            return written.get("min", 0), written.get("max")
-        case _:
-            return None
-
-
-def _is_number(end: Any) -> bool:
-    return isinstance(end, int) and not isinstance(end, bool) and end >= 0
-
-
 class FieldRule(NamedTuple):
     """What one field must be, and its weight."""
 
@@ -134,11 +81,15 @@ class FieldRule(NamedTuple):
     weight: Fraction = Fraction(1)
     must: bool = False
     """Whether the score is 0 when this field does not fit."""
+    identity: bool | None = None
+    """Whether it says whose the item is, and so selects it; None leaves that to the check."""
 
 
-_OF_RULES = {"weight", "must"}
+_OF_RULES = {"weight", "must", "identity"}
 Fields = Mapping[str, FieldRule]
 """Path to rule."""
+PathRule = tuple[str, FieldRule]
+"""One path and its rule."""
 
 
 def fields_of(dialect: Dialect, check_path: Callable[[str], object]) -> Any:
@@ -178,20 +129,20 @@ def _translate_author_error(compute: Callable[[], T]) -> T:
 
 
 def as_rule(written: Any, dialect: Dialect) -> FieldRule:
-    """Compile the value of a path: a matcher, optionally with `weight` and `must`."""
-    weight, must = Fraction(1), False
+    """Compile the value of a path: a matcher, optionally with `weight`, `must` and `identity`."""
+    weight, must, identity = Fraction(1), False, None
     if isinstance(written, FieldRule):
         return written
     if isinstance(written, Mapping) and not isinstance(written, TemplateValue) and written.keys() & _OF_RULES:
         number = numeral(written.get("weight", 1))
         if number is None or number <= 0:
             raise AuthorError("weight must be a number above 0")
-        weight, must = Fraction(number), written.get("must", False)
-        if not isinstance(must, bool):
-            raise AuthorError("must takes true or false")
+        weight, must, identity = Fraction(number), written.get("must", False), written.get("identity")
+        if not isinstance(must, bool) or not isinstance(identity, bool | None):
+            raise AuthorError(f"{'identity' if isinstance(must, bool) else 'must'} takes true or false")
         written = {name: value for name, value in written.items() if name not in _OF_RULES}
     check_templates(written)
-    return FieldRule(matcher(written, dialect), weight, must)
+    return FieldRule(matcher(written, dialect), weight, must, identity)
 
 
 def _list_to_mapping(written: Any) -> Any:
@@ -214,7 +165,7 @@ def _list_entry_to_rule(path: str, field: dict[str, Any]) -> dict[str, Any]:
     if "expected" not in field:
         return field if field.keys() - _OF_RULES else field | {"exists": True}
     if not field.keys() <= {"expected", *_OF_RULES}:
-        raise ValueError(f"{path}: only weight and must may be used with expected")
+        raise ValueError(f"{path}: only weight, must and identity may be used with expected")
     wanted = field.pop("expected")
     if isinstance(wanted, Mapping) and not isinstance(wanted, TemplateValue):
         return field | dict(wanted)
@@ -328,6 +279,21 @@ class SelectionAssertion(StateAssertion):
         default=MatchMode.BEST, description="Which of several items is compared; any is the same as best."
     )
     fields: Any = Field(default_factory=dict, description="What it must hold: path to matcher.")
+
+    def identity(self) -> list[PathRule]:
+        """The rules that say whose an item is: an item of another is not the one asked for."""
+        found: list[PathRule] = []
+        for path, rule in self.fields.items():
+            if rule.identity is not None:
+                found += [(path, rule)] if rule.identity else []
+            else:
+                found += self.derive_identity(path, rule)
+        return found
+
+    # Subclasses know their paths; others have no identity unless the author says `identity: true`.
+    def derive_identity(self, path: str, rule: FieldRule) -> Sequence[PathRule]:  # noqa: ARG002 - for subclasses
+        """The rules about whose the item is that follow from a field."""
+        return ()
 
     @model_validator(mode="after")
     def _check_count(self) -> Self:

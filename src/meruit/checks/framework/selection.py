@@ -8,9 +8,9 @@ from meruit.checks.framework.assertion import (
     Credit,
     EvidenceDisplay,
     FieldRule,
-    Fields,
     ItemChange,
     MatchMode,
+    PathRule,
     SelectionAssertion,
 )
 from meruit.checks.framework.context import (
@@ -71,10 +71,14 @@ class ItemResult(NamedTuple):
 
     seen: ParsedItem
     results: list[FieldResult]
+    is_of_another: bool = False
+    """Whether its identity is wrong."""
 
     @property
     def score(self) -> Fraction:
-        """The share of the weight that fits; 1 where there are no fields."""
+        """The share of the weight that fits; 1 where there are no fields, 0 for an item of another."""
+        if self.is_of_another:
+            return Fraction(0)
         if not self.results:
             return Fraction(1)
         if any(one.must and one.why is not None for one in self.results):
@@ -101,6 +105,8 @@ class ItemSelection(NamedTuple):
     """Items that the agent left unreadable."""
     lookalikes: list[ParsedItem]
     """Items that would be selected without look-alike characters, where they could be too many."""
+    strangers: list[ParsedItem]
+    """Items that would be selected, were they not of another patient, member or key."""
 
 
 def decide(
@@ -133,17 +139,20 @@ def _select_items(
     garbled, unknown = split_by_fault([one for one in unreadable if _has_change(one, asked.changed)], changes)
     fits = reader.narrow(selector)
     narrowed = [one for one in seen if fits(one.item, one.document)]
-    chosen = [
-        one for one in narrowed if _has_change(one, asked.changed) and _is_match(asked.where, one.document, reader)
-    ]
+    where, identity = list(asked.where.items()), asked.identity()
+    fitting = [one for one in narrowed if _has_change(one, asked.changed) and _is_match(where, one.document, reader)]
+    strangers = [one for one in fitting if not _is_match(identity, one.document, reader)]
+    # With `all`, each item is asked about: one of another fails, instead of being left out.
+    left_out = set() if asked.match is MatchMode.ALL else {one.item.key for one in strangers}
+    chosen = [one for one in fitting if one.item.key not in left_out]
     lookalikes = list[ParsedItem]()
     if asked.count.high is not None or asked.match is MatchMode.ALL:
         taken = {one.item.key for one in chosen}
         others = [one for one in seen if one.item.key not in taken and _has_change(one, asked.changed)]
         lookalikes = [
-            one for one in others if not _is_ascii(one.item) and _is_lookalike(asked.where, one, reader, fits)
+            one for one in others if not _is_ascii(one.item) and _is_lookalike([*where, *identity], one, reader, fits)
         ]
-    return ItemSelection(narrowed, chosen, unknown, garbled, lookalikes)
+    return ItemSelection(narrowed, chosen, unknown, garbled, lookalikes, strangers)
 
 
 def _is_ascii(one: Item) -> bool:
@@ -152,10 +161,12 @@ def _is_ascii(one: Item) -> bool:
     return plain and "\\u" not in str(one.body)
 
 
-def _is_lookalike(where: Fields, one: ParsedItem, reader: ItemReader, fits: Callable[[Item, Any], bool]) -> bool:
+def _is_lookalike(
+    rules: Sequence[PathRule], one: ParsedItem, reader: ItemReader, fits: Callable[[Item, Any], bool]
+) -> bool:
     if not fits(one.item, one.document) and not fits(one.item, unmask_value(one.document)):
         return False
-    return all(rule.matcher.seems(reader.values(one.document, path)) is None for path, rule in where.items())
+    return all(rule.matcher.seems(reader.values(one.document, path)) is None for path, rule in rules)
 
 
 def split_by_fault(
@@ -185,12 +196,15 @@ def _judge_selection(
     )
     evidence["selected"] = _ids(chosen)
     if why := _count_mismatch(asked, found):
-        _record_selected(asked, context, chosen)
-        evidence["why"] = why
+        of_others = {one.item.key for one in found.strangers}
+        _record_selected(asked, context, [one for one in chosen if one.item.key not in of_others])
+        evidence["why"] = why + _describe_strangers(asked, found.strangers, reader)
         if found.lookalikes:
             evidence["lookalikes"] = _ids(found.lookalikes)
         if not chosen and 0 not in asked.count:
             evidence["nearest"] = _nearest(asked, found.narrowed, reader)
+        if not chosen and found.strangers:
+            evidence["fields"] = _closest_stranger(asked, found.strangers, reader)
         return Checked("0", evidence, Fault.AGENT)
     if not chosen:
         # No item means no credit for fields.
@@ -214,6 +228,25 @@ def _count_mismatch(asked: SelectionAssertion, found: ItemSelection) -> str | No
         before = [one for one in garbled if one.item.key < found.chosen[0].item.key]
         return f"{len(before):,} unreadable, so the first is unknown" if before else None
     return None
+
+
+def _describe_strangers(asked: SelectionAssertion, strangers: Sequence[ParsedItem], reader: ItemReader) -> str:
+    """Name the items that are of another, and by what."""
+    said = ""
+    for one in strangers[:NEAREST]:
+        path, rule = next(pair for pair in asked.identity() if not _is_match([pair], one.document, reader))
+        result = field_result(path, rule, reader.values(one.document, path), asked.evidence)
+        said += f"; {one.item.key} is of another: {path} {result.why}"
+    return said
+
+
+def _closest_stranger(
+    asked: SelectionAssertion, strangers: Sequence[ParsedItem], reader: ItemReader
+) -> list[dict[str, Any]]:
+    """The fields of the item of another that fits best, so that a reader sees what was written, and where."""
+    several = [(one, _results(asked.fields.items(), one.document, reader, asked.evidence)) for one in strangers]
+    one, results = max(several, key=lambda pair: sum(result.why is None for result in pair[1]))
+    return [result.to_dict() | {"item": one.item.key} for result in results[:MAX_LISTED]]
 
 
 def _record_selected(asked: SelectionAssertion, context: CheckContext, several: Iterable[ParsedItem]) -> None:
@@ -284,12 +317,14 @@ def _has_change(seen: ParsedItem, asked: ItemChange | None) -> bool:
     return seen.change is not ItemChange.NONE if asked is ItemChange.ANY else seen.change is asked
 
 
-def _is_match(where: Fields, document: Any, reader: ItemReader) -> bool:
-    return all(rule.matcher.judge(reader.values(document, path)) is None for path, rule in where.items())
+def _is_match(rules: Iterable[PathRule], document: Any, reader: ItemReader) -> bool:
+    return all(rule.matcher.judge(reader.values(document, path)) is None for path, rule in rules)
 
 
-def _results(fields: Fields, document: Any, reader: ItemReader, shown: EvidenceDisplay) -> list[FieldResult]:
-    return [field_result(path, rule, reader.values(document, path), shown) for path, rule in fields.items()]
+def _results(
+    fields: Iterable[PathRule], document: Any, reader: ItemReader, shown: EvidenceDisplay
+) -> list[FieldResult]:
+    return [field_result(path, rule, reader.values(document, path), shown) for path, rule in fields]
 
 
 def field_result(
@@ -307,9 +342,9 @@ def field_result(
 def _nearest(asked: SelectionAssertion, narrowed: Sequence[ParsedItem], reader: ItemReader) -> list[dict[str, Any]]:
     """The candidates that came closest, with the rules that each fails."""
 
-    def lacking(one: ParsedItem) -> list[tuple[str, FieldRule]]:
+    def lacking(one: ParsedItem) -> list[PathRule]:
         wanted = [*asked.where.items(), *asked.fields.items()]
-        return [(path, rule) for path, rule in wanted if not _is_match({path: rule}, one.document, reader)]
+        return [pair for pair in wanted if not _is_match([pair], one.document, reader)]
 
     failing = [(not _has_change(one, asked.changed), lacking(one), one) for one in narrowed]
     failing.sort(
@@ -336,13 +371,15 @@ def _score_selection(
     more: More,
     evidence: dict[str, Any],
 ) -> Checked:
+    others_keys = {one.item.key for one in found.strangers}
     judged = [
         ItemResult(
             one,
             [
                 *(result.redact(asked.evidence) for result in more(one.document)),
-                *_results(asked.fields, one.document, reader, asked.evidence),
+                *_results(asked.fields.items(), one.document, reader, asked.evidence),
             ],
+            is_of_another=one.item.key in others_keys,
         )
         for one in (found.chosen[:1] if asked.match is MatchMode.FIRST else found.chosen)
     ]
@@ -353,7 +390,7 @@ def _score_selection(
         context.work_context.names[asked.capture] = best.seen.document
     # With an upper limit on the count, each item is expected; otherwise only the one that was compared.
     expected = found.chosen if asked.count.high is not None else [one.seen for one in looked_at]
-    _record_selected(asked, context, expected)
+    _record_selected(asked, context, [one for one in expected if one.item.key not in others_keys])
     results = [(one.seen.item.key, result) for one in looked_at for result in one.results]
     evidence |= {
         "selected": _ids([one.seen for one in looked_at]),

@@ -1,0 +1,60 @@
+"""How many items an assertion allows, as authors write it."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+_SIGNED = re.compile(r"(>=|<=|==?|>|<)\s*([0-9]{1,9})")
+
+
+class Range(NamedTuple):
+    """An allowed number of items."""
+
+    low: int
+    high: int | None
+
+    def __contains__(self, number: object) -> bool:
+        """Whether the number is in the range."""
+        return isinstance(number, int) and self.low <= number and (self.high is None or number <= self.high)
+
+    def __str__(self) -> str:
+        """`exactly 1`, `at least 1`, `0 to 3`."""
+        if self.low == self.high:
+            return f"exactly {self.low:,}"
+        return f"at least {self.low:,}" if self.high is None else f"{self.low:,} to {self.high:,}"
+
+
+AT_LEAST_ONE = Range(1, None)
+
+
+# Any, here and below: what an author wrote.
+def as_range(written: Any) -> Range:
+    """Parse `1`, `">=1"`, `[1, 3]` or `{min: 1, max: 3}`."""
+    if isinstance(written, Range):
+        return written
+    found = _ends(written)
+    if found is not None:
+        low, high = found
+        if _is_number(low) and (high is None or (_is_number(high) and low <= high)):
+            return Range(low, high)
+    raise ValueError('expected a number of items: 1, ">=1", [1, 3] or {min: 1, max: 3}')
+
+
+def _ends(written: Any) -> tuple[Any, Any] | None:
+    match written:
+        case int():
+            return written, written
+        case str() if found := _SIGNED.fullmatch(written.strip()):
+            number = int(found[2])
+            ends = {">=": (number, None), ">": (number + 1, None), "<=": (0, number), "<": (0, number - 1)}
+            return ends.get(found[1], (number, number))
+        case [low, high]:
+            return low, high
+        case Mapping() if written and written.keys() <= {"min", "max"}:
+            return written.get("min", 0), written.get("max")
+        case _:
+            return None
+
+
+def _is_number(end: Any) -> bool:
+    return isinstance(end, int) and not isinstance(end, bool) and end >= 0
