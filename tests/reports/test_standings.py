@@ -56,7 +56,11 @@ def board(*several: list[TaskRun]) -> Leaderboard:
 
 def test_agents_are_ranked_by_score_and_equals_share_a_rank() -> None:
     found = board(runs("c", [0] * 8), runs("a", [1] * 8), runs("b", [1] * 8))
-    assert [(one.rank, one.agent_id, one.exact) for one in found.standings] == [(1, "a", "1"), (1, "b", "1"), (3, "c", "0")]
+    assert [(one.rank, one.agent_id, one.exact) for one in found.standings] == [
+        (1, "a", "1"),
+        (1, "b", "1"),
+        (3, "c", "0"),
+    ]
     best = found.standings[0]
     assert (best.tasks, best.task_runs, best.pass_rate, best.recorded_by) == (8, 8, 1.0, ["ops"])
     assert best.tied_with == ["b"]

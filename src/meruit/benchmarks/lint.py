@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from meruit.benchmarks.mutations import GRAVE, EnvironmentMutant, environment_mutants
+from meruit.benchmarks.vital_fields import VitalField
 from meruit.checks.matching.formulas import Formula, formulas_in
 from meruit.errors import AuthorError
 from meruit.judge.plan import CriterionRule
@@ -199,17 +200,35 @@ def _mutant_findings(
         if one.status is Status.MET and one.criterion_id not in failed_by:
             message = "no mutant of the gold run fails it"
             yield LintFinding(Severity.WARNING, "never_fails", message, one.criterion_id)
-    grave = [one.mutant for one in survivors if one.mutant.harm in GRAVE]
+    grave = [one.mutant for one in survivors if _is_grave(one.mutant)]
     # Errors come first, so that none of them is left out.
-    grave.sort(key=lambda mutant: mutant.harm != "undone")
+    grave.sort(key=lambda mutant: not _is_error(mutant))
     for mutant in grave[:MAX_SURVIVORS]:
-        message = f"still passes with {mutant.name}; add a criterion that fails then"
-        severity = Severity.ERROR if mutant.harm == "undone" else Severity.WARNING
-        yield LintFinding(severity, "mutant_passes", message)
+        about = "" if mutant.vital is None else f", which is {_A_VITAL[mutant.vital]}"
+        message = f"still passes with {mutant.name}{about}; add a criterion that fails then"
+        yield LintFinding(Severity.ERROR if _is_error(mutant) else Severity.WARNING, "mutant_passes", message)
     if len(grave) > MAX_SURVIVORS:
         message = f"still passes with {_mutants(len(grave) - MAX_SURVIVORS)} more like these"
-        yield LintFinding(Severity.WARNING, "mutant_passes", message)
-    yield from _field_findings([one for one in survivors if one.mutant.harm not in GRAVE])
+        severity = Severity.ERROR if _is_error(grave[MAX_SURVIVORS]) else Severity.WARNING
+        yield LintFinding(severity, "mutant_passes", message)
+    yield from _field_findings([one for one in survivors if not _is_grave(one.mutant)])
+
+
+_A_VITAL = {
+    VitalField.IDENTITY: "an identity",
+    VitalField.CODE: "a code",
+    VitalField.QUANTITY: "a quantity",
+    VitalField.UNIT: "a unit",
+}
+
+
+def _is_grave(mutant: EnvironmentMutant) -> bool:
+    """Return whether criteria must notice the mutant; another field may be left open on purpose."""
+    return mutant.harm in GRAVE or mutant.vital is not None
+
+
+def _is_error(mutant: EnvironmentMutant) -> bool:
+    return mutant.harm == "undone" or mutant.vital is not None
 
 
 def _field_findings(slight: list[_Survivor]) -> Iterator[LintFinding]:

@@ -3,15 +3,17 @@
 import json
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 
+from meruit.benchmarks.vital_fields import VitalField, vital_json_field, vital_json_part, vital_segment_field
 from meruit.model.environment import Encoding, EnvironmentState, Item, SourceKind, make_item
 
 MAX_OF_AN_ITEM = 40
 """How many fields, or parts of a message, of one item are mutated."""
+MAX_VITAL = 400
+"""How many of them are mutated at most, where more are vital."""
 MAX_ITEMS = 25
 """How many changed items of one source are mutated."""
 OF_A_KIND = 2
@@ -31,6 +33,8 @@ class EnvironmentMutant(NamedTuple):
     state: EnvironmentState
     harm: str
     """`undone`, `twice`, `dropped`, `changed`, `touched`, `deleted` or `added`."""
+    vital: VitalField | None = None
+    """What the field is about that was dropped or changed, where a mistake in it harms."""
 
 
 GRAVE = frozenset({"undone", "twice", "touched", "deleted", "added"})
@@ -62,9 +66,14 @@ def _of_change(
     if was is None:
         twin = _twin(now, after[name].kind)
         yield EnvironmentMutant(f"{where} done twice", _with(after, name, twin.key, twin), "twice")
-    for what, harm, content in islice(_item_mutations(now, after[name].kind), MAX_OF_AN_ITEM):
-        spoilt = make_item(key, content, version=f"{now.version}-spoilt", facts=now.facts)
-        yield EnvironmentMutant(f"{where} {what}", _with(after, name, key, spoilt), harm)
+    # Vital fields come first, so that a long item leaves out none of them.
+    found = sorted(_item_mutations(now, after[name].kind), key=lambda mutation: mutation.vital is None)
+    vital = sum(mutation.vital is not None for mutation in found)
+    for mutation in found[: min(max(vital, MAX_OF_AN_ITEM), MAX_VITAL)]:
+        spoilt = make_item(key, mutation.content, version=f"{now.version}-spoilt", facts=now.facts)
+        yield EnvironmentMutant(
+            f"{where} {mutation.name}", _with(after, name, key, spoilt), mutation.harm, mutation.vital
+        )
 
 
 def _of_call(after: EnvironmentState, name: str, said: list[str]) -> Iterator[EnvironmentMutant]:
@@ -111,69 +120,89 @@ def _twin(one: Item, kind: SourceKind) -> Item:
     return Item(key, f"{one.version}-twin", body, one.encoding, one.facts)
 
 
-def _item_mutations(one: Item, kind: SourceKind) -> Iterator[tuple[str, str, bytes]]:
-    """Yield the item's content with one mistake each, and its name."""
+class _Mutation(NamedTuple):
+    """An item's content with one mistake."""
+
+    name: str
+    harm: str
+    content: bytes
+    vital: VitalField | None = None
+
+
+def _item_mutations(one: Item, kind: SourceKind) -> Iterator[_Mutation]:
+    """Yield the item's content with one mistake each."""
     if one.encoding is not Encoding.TEXT or one.body is None:
         return
     if kind in _SEPARATORS:
         end, mark = _SEPARATORS[kind]
         yield from _without_parts(one.body, end)
-        yield from _with_wrong_fields(one.body, end, mark)
+        yield from _with_wrong_fields(one.body, end, mark, kind)
         return
     try:
         document = json.loads(one.body, parse_float=Decimal)
     except ValueError:
-        yield "emptied", "changed", b""
+        yield _Mutation("emptied", "changed", b"")
         yield from _without_parts(one.body, "\n")
         return
     if isinstance(document, Mapping):
         yield from _without_fields(dict(document))
 
 
-def _without_parts(body: str, separator: str) -> Iterator[tuple[str, str, bytes]]:
+def _without_parts(body: str, separator: str) -> Iterator[_Mutation]:
     parts = body.split(separator)
     for number, part in enumerate(parts):
         if part.strip() and number:
             left = separator.join([*parts[:number], *parts[number + 1 :]])
-            yield f"without {part.strip()[:20]!r}", "dropped", left.encode()
+            yield _Mutation(f"without {part.strip()[:20]!r}", "dropped", left.encode())
 
 
-def _with_wrong_fields(body: str, end: str, mark: str) -> Iterator[tuple[str, str, bytes]]:
+def _with_wrong_fields(body: str, end: str, mark: str, kind: SourceKind) -> Iterator[_Mutation]:
     parts = body.split(end)
     for number, part in enumerate(parts):
         fields = part.strip().split(mark)
         for place, field in enumerate(fields):
             if place and field and fields[0] not in _ENVELOPE:
-                wrong = mark.join([*fields[:place], f"{field}x", *fields[place + 1 :]])
+                wrong = mark.join([*fields[:place], _spoil(field, kind), *fields[place + 1 :]])
                 content = end.join([*parts[:number], wrong, *parts[number + 1 :]])
-                yield f"{fields[0]} field {place} of part {number + 1} changed", "changed", content.encode()
+                vital = vital_segment_field(kind, fields, place)
+                name = f"{fields[0]} field {place} of part {number + 1} changed"
+                yield _Mutation(name, "changed", content.encode(), vital)
 
 
-def _without_fields(document: dict[str, Any]) -> Iterator[tuple[str, str, bytes]]:
+def _spoil(field: str, kind: SourceKind) -> str:
+    """Change a field where it matters: the first component of HL7, which has the code, and the end of others."""
+    first, caret, rest = field.partition("^") if kind is SourceKind.HL7 else (field, "", "")
+    return f"{first}x{caret}{rest}"
+
+
+def _without_fields(document: dict[str, Any]) -> Iterator[_Mutation]:
     for name, value in document.items():
         if name in _NOT_TELLING:
             continue
-        yield f"without {name}", "dropped", _encode({key: one for key, one in document.items() if key != name})
-        for path, wrong in _wrong_values(value):
-            yield f"{name}{path} changed", "changed", _encode({**document, name: wrong})
+        left = {key: one for key, one in document.items() if key != name}
+        yield _Mutation(f"without {name}", "dropped", _encode(left), vital_json_part(name, value))
+        for path, leaf, wrong in _wrong_values(value):
+            content = _encode({**document, name: wrong})
+            yield _Mutation(f"{name}{path} changed", "changed", content, vital_json_field(f"{name}{path}", leaf))
 
 
-def _wrong_values(value: Any) -> Iterator[tuple[str, Any]]:
-    """Return the value with one leaf changed."""
+def _wrong_values(value: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the value with one leaf changed: the leaf's path, the leaf, and the whole."""
     match value:
         case bool():
-            yield "", not value
+            yield "", value, not value
         case int() | Decimal():
-            yield "", value * 2 + 1
+            yield "", value, value * 2 + 1
         case str():
-            yield "", f"{value}x"
+            yield "", value, f"{value}x"
         case dict():
             for name, inner in value.items():
-                yield from ((f".{name}{path}", {**value, name: wrong}) for path, wrong in _wrong_values(inner))
+                for path, leaf, wrong in _wrong_values(inner):
+                    yield f".{name}{path}", leaf, {**value, name: wrong}
         case list():
             for number, inner in enumerate(value):
-                for path, wrong in _wrong_values(inner):
-                    yield f"[{number}]{path}", [*value[:number], wrong, *value[number + 1 :]]
+                for path, leaf, wrong in _wrong_values(inner):
+                    yield f"[{number}]{path}", leaf, [*value[:number], wrong, *value[number + 1 :]]
         case _:
             return
 

@@ -7,6 +7,7 @@ from typing import Any
 DEFAULT_AXIS = "__default__"
 """The axis of criteria without one; authors may not use this name."""
 
+
 class MetricType(StrEnum):
     """The type of a metric's value."""
 

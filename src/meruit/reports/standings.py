@@ -124,9 +124,7 @@ class BenchmarkStandings:
         one, other = (self._ended(scope, run_id) for run_id in (first, second))
         if one.benchmark != other.benchmark:
             raise MeruitError(f"{first} is a run of {one.benchmark}, {second} of {other.benchmark}; compare equal ones")
-        return compare_runs(
-            (one, self._reader.task_runs(scope, first)), (other, self._reader.task_runs(scope, second))
-        )
+        return compare_runs((one, self._reader.task_runs(scope, first)), (other, self._reader.task_runs(scope, second)))
 
     def _ended(self, scope: Scope, run_id: str) -> BenchmarkRun:
         found = self._reader.benchmark_run(scope, run_id)

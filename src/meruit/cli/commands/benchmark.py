@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from meruit.cli.commands.benchmark_standings import compare, leaderboard
 from meruit.cli.terminal import (
     ExitCode,
     StoreAddress,
@@ -74,6 +75,10 @@ def benchmark() -> None:
 
     All evidence is recorded in the data folder, so a run can be judged again later without its playgrounds.
     """
+
+
+benchmark.add_command(compare)
+benchmark.add_command(leaderboard)
 
 
 @benchmark.command()

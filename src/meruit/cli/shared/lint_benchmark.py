@@ -202,5 +202,7 @@ def _conclusion(report: BenchmarkReport) -> str:
     if not report.ok:
         return "the tasks do not hold"
     if any(one.gold is not None for one in report.tasks):
-        return "the tasks hold"
+        survived = sum(one.survived for one in report.tasks)
+        survive = "1 mutant survives" if survived == 1 else f"{survived:,} mutants survive"
+        return f"no error, but {survive}" if survived else "the tasks hold"
     return "an agent that does nothing does not pass; `--gold FOLDER` tests more"
