@@ -37,8 +37,15 @@ def run(task_id: str, score: Fraction | None, agent: str | None = "a", **more: A
     }
     return msgspec.convert(
         {
-            **{"id": f"trn_{agent}_{task_id}", "seq": 1, "benchmark": "demo", "version": 1, "task": task_id},
-            **{"attempt": 1, "reveal": Reveal.AXES, "created_at": NOW, "created_by": "ops"},
+            "id": f"trn_{agent}_{task_id}",
+            "seq": 1,
+            "benchmark": "demo",
+            "version": 1,
+            "task": task_id,
+            "attempt": 1,
+            "reveal": Reveal.AXES,
+            "created_at": NOW,
+            "created_by": "ops",
             **given,
             **more,
         },
@@ -115,7 +122,7 @@ def test_ranks_follow_scores_and_ties_are_mutual(scores: list[list[int]]) -> Non
 
 
 def ended(agent: str) -> BenchmarkRun:
-    return BenchmarkRun(f"brn_{agent}", 1, "demo", 1, 1, True, NOW, "ops", agent, {"completed": 8}, True)  # noqa: FBT003
+    return BenchmarkRun(f"brn_{agent}", 1, "demo", 1, 1, True, NOW, "ops", agent, {"completed": 8}, True)
 
 
 def test_two_runs_are_compared_task_by_task() -> None:
@@ -127,7 +134,7 @@ def test_two_runs_are_compared_task_by_task() -> None:
     assert found.ranks is not None
     assert found.ranks.p < 0.05
     assert "a clear difference" in found.sentence
-    assert [(one.task, one.first, one.second, one.second_passes) for one in found.tasks][0] == ("t0", 0, 1, 1)
+    assert next((one.task, one.first, one.second, one.second_passes) for one in found.tasks) == ("t0", 0, 1, 1)
     back = compare_runs((ended("b"), second), (ended("a"), first))
     assert back.score.mean == -found.score.mean
     assert (back.won, back.lost) == (found.lost, found.won)

@@ -1,8 +1,6 @@
 """The fixed vocabularies of criteria: types, operators, aggregations."""
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
 
 DEFAULT_AXIS = "__default__"
 """The axis of criteria without one; authors may not use this name."""

@@ -75,7 +75,7 @@ def leaderboard(
 @store_options
 @config_option
 @json_option
-def compare(  # noqa: PLR0913 - one an option
+def compare(
     *,
     first: str,
     second: str,
