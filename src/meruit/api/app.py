@@ -281,6 +281,7 @@ def assemble_service(
         keys_in_flight=KeysInFlight(),
         admission=BodyAdmission(),
         settings=settings.service,
+        configuration=settings,
         stopping=stopping,
         open_streams=Counter(),
         ended=asyncio.Event(),

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from litestar import Request
+from litestar import Litestar, Request
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.plugins import JsonRenderPlugin
 
+from meruit.api.examples import add_examples
 from meruit.api.problems import PROBLEM_TYPE
 from meruit.api.wire import Body
 
@@ -41,6 +42,17 @@ _PROBLEM_RESPONSE: OpenApiNode = {
 }
 
 
+def build_document(app: Litestar) -> OpenApiNode:
+    """The OpenAPI document of a service with our corrections and examples; built once, because that takes a second."""
+    built = app.state.get("openapi_document")
+    if built is None:
+        built = app.openapi_schema.to_schema()
+        _document_all(built)
+        app.state["openapi_document"] = built
+    document: OpenApiNode = built
+    return document
+
+
 class Documentation(JsonRenderPlugin):
     """The OpenAPI document, built on the first request for it, because that takes longer than the rest of a start."""
 
@@ -48,11 +60,10 @@ class Documentation(JsonRenderPlugin):
         super().__init__(path="/openapi.json")
         self._written: bytes | None = None
 
-    def render(self, request: Request[Any, Any, Any], openapi_schema: OpenApiNode) -> bytes:
+    def render(self, request: Request[Any, Any, Any], openapi_schema: OpenApiNode) -> bytes:  # noqa: ARG002 - Litestar's
         """Render the whole document as JSON."""
         if self._written is None:
-            _document_all(openapi_schema)
-            self._written = self.render_json(request, openapi_schema)
+            self._written = self.render_json(request, build_document(request.app))
         return self._written
 
 
@@ -75,6 +86,7 @@ def _document_all(described: OpenApiNode) -> None:
     for path in described["paths"].values():
         for operation in path.values():
             _document(operation)
+            add_examples(operation)
 
 
 def _body_types(kind: type[Body]) -> Iterator[type[Body]]:

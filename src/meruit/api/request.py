@@ -18,7 +18,7 @@ from meruit.api.server import ShutdownSignal
 from meruit.api.telemetry import Instruments
 from meruit.api.wire import json_response
 from meruit.benchmarks.service import Benchmarks
-from meruit.config import ServiceSettings
+from meruit.config import ServiceSettings, Settings
 from meruit.contracts.marketplace import Marketplace
 from meruit.contracts.records import Actor
 from meruit.errors import ApiProblem
@@ -51,6 +51,8 @@ class Service(NamedTuple):
     admission: BodyAdmission
     """Of large bodies."""
     settings: ServiceSettings
+    configuration: Settings
+    """All settings as in force."""
     stopping: ShutdownSignal
     open_streams: Counter[str]
     """Open event streams per key."""

@@ -16,6 +16,7 @@ Read in this order:
 - postings.py, invariants.py, replay.py - double entry, what must always hold, and the ledger from the log
 - usage_followers/ - what happens when the usage of a run is recorded
 - store/ - tables and SQL
+- preview.py - what a transition would do, found by running it and taking it back
 - earnings.py, statement_view.py, list_csv.py - earnings, statements and lists as programs and spreadsheets read them
 - trust.py - how far an agent can be trusted, from its recorded work
 - client.py - all of it for Python programs

@@ -3,7 +3,7 @@
 from sqlalchemy import Connection
 
 from meruit.events.store import deliveries, outbox, webhooks
-from meruit.events.store.deliveries import DeadLetter, Redeliver
+from meruit.events.store.deliveries import DeadLetter, PendingDelivery, Redeliver
 from meruit.events.store.outbox import events_after
 from meruit.events.store.webhooks import AddWebhook, IssuedWebhook, RemoveWebhook, Webhook
 from meruit.model.events import OutboxEvent
@@ -12,12 +12,15 @@ __all__ = [
     "AddWebhook",
     "DeadLetter",
     "IssuedWebhook",
+    "PendingDelivery",
     "Redeliver",
     "RemoveWebhook",
     "Webhook",
     "events_after",
+    "find_webhook",
     "list_dead_letters",
     "list_events",
+    "list_pending_deliveries",
     "list_webhooks",
     "newest_event",
 ]
@@ -45,3 +48,15 @@ def list_dead_letters(
 ) -> list[DeadLetter]:
     """List the dead letters of a webhook, oldest event first; raises NotFound."""
     return deliveries.dead_letters(connection, tenant, webhook_id, after=after, limit=limit)
+
+
+def find_webhook(connection: Connection, tenant: str, webhook_id: str) -> Webhook:
+    """Find a webhook of a tenant; raises NotFound."""
+    return webhooks.find(connection, tenant, webhook_id)
+
+
+def list_pending_deliveries(
+    connection: Connection, tenant: str, webhook_id: str, *, limit: int
+) -> list[PendingDelivery]:
+    """List the deliveries of a webhook that failed and are tried again; raises NotFound."""
+    return deliveries.pending_deliveries(connection, tenant, webhook_id, limit=limit)

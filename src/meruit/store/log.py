@@ -1,8 +1,9 @@
 """Reading the audit log: checkpoints, entries, and proofs about them."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, select
 
 from meruit.errors import NotFound, TooManyEntries
@@ -11,6 +12,8 @@ from meruit.store import tables
 from meruit.store.log_tiles import Tiles
 from meruit.store.transaction import WriteTransaction
 
+MAX_SEARCHED = 50_000
+"""Entries that one page of the log looks at, where many tenants share it."""
 MAX_WINDOW = 2_000
 """Entries of one contract that a bundle carries."""
 
@@ -28,6 +31,12 @@ class LogLeaf(NamedTuple):
     position: int
     """Counted from 0."""
     body: bytes
+
+    # Any: an entry has fields of many types.
+    def fields(self) -> dict[str, Any]:
+        """The fields of the entry, by name."""
+        found: dict[str, Any] = msgspec.json.decode(self.body)
+        return found
 
 
 def log_size(connection: Connection) -> int:
@@ -47,6 +56,24 @@ def latest_checkpoint(connection: Connection) -> SignedCheckpoint | None:
     table = tables.checkpoints
     row = connection.execute(select(table).order_by(table.c.size.desc()).limit(1)).first()
     return None if row is None else SignedCheckpoint(row.size, row.note)
+
+
+def newest_checkpoints(connection: Connection, limit: int) -> list[SignedCheckpoint]:
+    """The checkpoints that were signed last, newest first."""
+    table = tables.checkpoints
+    rows = connection.execute(select(table).order_by(table.c.size.desc()).limit(limit))
+    return [SignedCheckpoint(row.size, row.note) for row in rows]
+
+
+def page(connection: Connection, tenant: str, *, before: int | None = None, limit: int = 50) -> list[LogLeaf]:
+    """The newest entries of a tenant; at most MAX_SEARCHED entries of all tenants are looked at."""
+    table = tables.log_leaves
+    end = log_size(connection) if before is None else before
+    query = select(table.c.seq, table.c.body).where(
+        table.c.tenant == tenant, table.c.seq < end, table.c.seq >= end - MAX_SEARCHED
+    )
+    rows = connection.execute(query.order_by(table.c.seq.desc()).limit(limit))
+    return [LogLeaf(row.seq, row.body) for row in rows]
 
 
 def checkpoint_age_micros(connection: Connection, now: int) -> int:

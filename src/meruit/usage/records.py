@@ -9,6 +9,8 @@ from meruit.usage.store.due import (
     find_runs,
 )
 from meruit.usage.store.read import (
+    count_by_account,
+    count_by_status,
     find,
     find_observations,
     iterate_all,
@@ -40,6 +42,8 @@ __all__ = [
     "RunObservation",
     "UsageRunFilter",
     "contract_of",
+    "count_by_account",
+    "count_by_status",
     "find",
     "find_by_contract",
     "find_in_transaction",

@@ -113,7 +113,7 @@ async def read_agent_run(agent_run_id: AgentRunId, request: ApiRequest) -> Respo
     scope = request.caller.scope
 
     def ask(connection: Connection) -> AgentRunDetail | OwnAgentRun:
-        run = _find_visible_run(connection, scope, agent_run_id)
+        run = find_visible_run(connection, scope, agent_run_id)
         handed_in = agent_reading.submissions(connection, scope.tenant, run.id)
         if scope.only_own:
             return to_own_run(run, handed_in)
@@ -137,7 +137,7 @@ async def read_submission(
     scope = request.caller.scope
 
     def ask(connection: Connection) -> SubmissionDetail | OwnSubmission:
-        run = _find_visible_run(connection, scope, agent_run_id)
+        run = find_visible_run(connection, scope, agent_run_id)
         found = [one for one in agent_reading.submissions(connection, scope.tenant, run.id) if one.number == number]
         if not found:
             raise NotFound(f"no submission {number} of run {run.id!r}")
@@ -236,7 +236,7 @@ def _now(request: ApiRequest) -> int:
     return to_micros(request.service.store.surroundings.clock())
 
 
-def _find_visible_run(connection: Connection, scope: Scope, run_id: str) -> AgentRun:
+def find_visible_run(connection: Connection, scope: Scope, run_id: str) -> AgentRun:
     """Find a run that the caller may see; raises NotFound for the run of another agent."""
     run = agent_reading.find(connection, scope.tenant, run_id)
     if scope.only_own and run.agent != scope.agent_id:

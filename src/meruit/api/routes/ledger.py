@@ -123,8 +123,8 @@ async def read_statement(
 ) -> Response[StatementPage]:
     """Read the movements of an account in a period, oldest first; an agent sees its own account."""
     caller = request.caller
-    named = _resolve_account(caller, account)
-    _check_currency(currency)
+    named = resolve_account(caller, account)
+    check_currency(currency)
     begin, end = parse_span(since, until, FROM_TO)
 
     def ask(connection: Connection) -> tuple[list[Statement], datetime | None]:
@@ -142,7 +142,7 @@ async def read_statement(
     for_agent = caller.role is Role.AGENT
     if (table := wants_table(request, shown_as)) is not None:
         if for_agent:
-            found = [_without_counterparties(one) for one in found]
+            found = [without_counterparties(one) for one in found]
         rows = (row for one in found for row in statement_rows(one, one.lines))
         more = None if following is None else ("from", to_rfc3339(following))
         return await table_response(request, table, STATEMENT_HEADINGS, rows, more)
@@ -174,7 +174,7 @@ async def read_earnings(
             raise ApiProblem(403, "forbidden", "an agent may read only its own earnings; leave agent_id out")
         # A key without an agent id matches no contract: no recorded agent id is empty.
         agent_id = caller.agent_id or ""
-    _check_currency(currency)
+    check_currency(currency)
     wanted = EarningsFilter(agent_id, provider_id, currency, *parse_span(since, until))
 
     def ask(connection: Connection) -> list[Earnings]:
@@ -189,7 +189,7 @@ async def read_earnings(
     return json_response(to_earnings_report(found))
 
 
-def _resolve_account(caller: Caller, asked: str | None) -> str:
+def resolve_account(caller: Caller, asked: str | None) -> str:
     """The account to read; an agent has only its own."""
     if caller.role is Role.AGENT:
         own = f"{AGENT}{caller.agent_id or ''}"
@@ -203,7 +203,8 @@ def _resolve_account(caller: Caller, asked: str | None) -> str:
     return asked
 
 
-def _check_currency(currency: str | None) -> None:
+def check_currency(currency: str | None) -> None:
+    """Check that a currency exists; raises ApiProblem."""
     if currency is not None and currency not in CURRENCIES:
         raise invalid_field("currency", "expected a currency code, such as USD or EUR")
 
@@ -226,7 +227,7 @@ def _next_page_start(connection: Connection, tenant: str, asked: list[Statement]
     return min(starts, default=None)
 
 
-def _without_counterparties(found: Statement) -> Statement:
+def without_counterparties(found: Statement) -> Statement:
     """A statement as its agent sees it: not by whom it was paid."""
     lines = [msgspec.structs.replace(line, counterparty=None) for line in found.lines]
     return msgspec.structs.replace(found, lines=lines)

@@ -236,6 +236,32 @@ def _counterparty(account: str, agent_id: str | None, consumer_id: str | None) -
     return f"{CONSUMER}{consumer_id}" if account.startswith(AGENT) else f"{AGENT}{agent_id}"
 
 
+class ContractPosting(Record, frozen=True):
+    """One posting of a contract."""
+
+    at: datetime
+    operation: str
+    account: str
+    micros: int
+    """Above zero for a credit."""
+    leaf: int
+
+
+def postings_of(connection: Connection, tenant: str, contract_id: str) -> list[ContractPosting]:
+    """Every posting of a contract, oldest first; debits before credits."""
+    table, transfers = tables.postings, tables.transfers
+    query = (
+        select(transfers.c.at, transfers.c.operation, table.c.account, table.c.micros, table.c.leaf)
+        .join(table, table.c.leaf == transfers.c.leaf)
+        .where(transfers.c.tenant == tenant, transfers.c.contract_id == contract_id)
+        .order_by(table.c.leaf, table.c.micros)
+    )
+    return [
+        ContractPosting(from_micros(row.at), row.operation, row.account, row.micros, row.leaf)
+        for row in connection.execute(query)
+    ]
+
+
 def time_of_movement(connection: Connection, tenant: str, asked: Statement, number: int) -> datetime | None:
     """When a movement of a statement happened, counted from 0; None when there are fewer."""
     table = tables.postings

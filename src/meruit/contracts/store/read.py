@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Select, select
+from sqlalchemy import Connection, Select, func, select
 
 from meruit.contracts.bill import is_adjusted
 from meruit.contracts.hold_evidence import HoldView
@@ -264,6 +264,13 @@ def page(
     )
     found = read_page(connection, tables.contracts, scope.tenant, filters, before=before, limit=limit)
     return found.convert(contract_from)
+
+
+def count_by_state(connection: Connection, scope: Scope) -> dict[str, int]:
+    """How many contracts there are in each state."""
+    state = tables.contracts.c.state
+    query = visible(scope).with_only_columns(state, func.count().label("number")).group_by(state)
+    return {row.state: row.number for row in connection.execute(query)}
 
 
 def load_snapshots(connection: Connection, tenant: str, contracts: Sequence[Contract]) -> list[ContractSnapshot]:

@@ -200,6 +200,39 @@ _FOLLOW = (
 )
 
 
+class PendingDelivery(Record, frozen=True):
+    """An event that waits for the next attempt to deliver it."""
+
+    seq: int
+    attempts: int
+    error: str
+    next_at: datetime | None
+    """None where it waits for an earlier event of its subject."""
+    event: Event
+
+
+def pending_deliveries(
+    connection: Connection, tenant: str, webhook_id: str, *, limit: int = MAX_PAGE
+) -> list[PendingDelivery]:
+    """List the deliveries of a webhook that failed and are tried again, oldest event first; raises NotFound."""
+    webhooks.find(connection, tenant, webhook_id)
+    query = (
+        select(_deliveries.c.attempts, _deliveries.c.error, _deliveries.c.next_at, _events)
+        .join(_events, _events.c.seq == _deliveries.c.seq)
+        .where(_deliveries.c.webhook_id == webhook_id, _deliveries.c.dead_at.is_(None))
+        .order_by(_deliveries.c.seq)
+        .limit(min(limit, MAX_PAGE))
+    )
+    return [
+        PendingDelivery(
+            *(row.seq, row.attempts, row.error or ""),
+            None if row.next_at >= BEHIND else from_micros(row.next_at),
+            outbox_event_from(row).event,
+        )
+        for row in connection.execute(query)
+    ]
+
+
 class DeadLetter(Record, frozen=True):
     """An event that could not be delivered to a webhook, with the last error."""
 

@@ -97,6 +97,29 @@ def steps(connection: Connection, tenant: str, run_id: str) -> dict[str, bytes]:
     return {row.key: bytes(row.body) for row in connection.execute(query)}
 
 
+class RecordedStep(NamedTuple):
+    """A step of a run as it was recorded."""
+
+    key: str
+    at: datetime
+    body: bytes
+
+
+def steps_in_order(connection: Connection, tenant: str, run_id: str, *, limit: int) -> list[RecordedStep]:
+    """Read the last steps of a run, oldest first."""
+    query = select(_steps).where(_steps.c.tenant == tenant, _steps.c.run_id == run_id)
+    rows = connection.execute(query.order_by(_steps.c.at.desc(), _steps.c.key).limit(limit)).all()
+    return [RecordedStep(row.key, from_micros(row.at), bytes(row.body)) for row in reversed(rows)]
+
+
+def count_by_status(connection: Connection, tenant: str, agent: str | None = None) -> dict[RunState, int]:
+    """Count the runs of a tenant by status, of one agent or of all."""
+    query = select(_runs.c.status, func.count()).where(_runs.c.tenant == tenant).group_by(_runs.c.status)
+    if agent is not None:
+        query = query.where(_runs.c.agent == agent)
+    return {RunState(status): count for status, count in connection.execute(query)}
+
+
 def find_step(connection: Connection, tenant: str, run_id: str, key: str) -> bytes | None:
     """Read one recorded step of a run."""
     query = select(_steps.c.body).where(_steps.c.tenant == tenant, _steps.c.run_id == run_id, _steps.c.key == key)

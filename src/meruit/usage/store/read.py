@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from meruit.errors import NotFound
 from meruit.model.metering import UsageRecord
 from meruit.model.time import to_micros
-from meruit.model.usage import Moment, Observation, UsageStatus
+from meruit.model.usage import Moment, Observation, UsageCode, UsageStatus
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 from meruit.usage.attribution.run import AttributionRun
@@ -68,6 +68,7 @@ def page(  # noqa: PLR0913 - one parameter for each filter
     *,
     framework: str | None = None,
     status: UsageStatus | None = None,
+    code: UsageCode | None = None,
     account: str | None = None,
     task: str | None = None,
     before: int | None = None,
@@ -79,6 +80,8 @@ def page(  # noqa: PLR0913 - one parameter for each filter
         query = query.where(_runs.c.framework == framework)
     if status is not None:
         query = query.where(_runs.c.status == status.value)
+    if code is not None:
+        query = query.where(_runs.c.code == code.value)
     if account is not None:
         query = query.where(_runs.c.account == account)
     if task is not None:
@@ -87,6 +90,19 @@ def page(  # noqa: PLR0913 - one parameter for each filter
         query = query.where(_runs.c.seq < before)
     rows = connection.execute(query.order_by(_runs.c.seq.desc()).limit(min(limit, MAX_PAGE)))
     return [record_of(row) for row in rows]
+
+
+def count_by_status(connection: Connection, tenant: str) -> dict[UsageStatus, int]:
+    """How many runs have each status."""
+    query = select(_runs.c.status, func.count()).where(_runs.c.tenant == tenant).group_by(_runs.c.status)
+    return {UsageStatus(status): count for status, count in connection.execute(query)}
+
+
+def count_by_account(connection: Connection, tenant: str) -> dict[str, int]:
+    """How many runs each account has, by name."""
+    number = func.count().label("number")
+    query = select(_runs.c.account, number).where(_runs.c.tenant == tenant).group_by(_runs.c.account)
+    return {row.account: row.number for row in connection.execute(query.order_by(_runs.c.account))}
 
 
 def iterate_account(connection: Connection, account: str, start: Moment, end: Moment) -> Iterator[AttributionRun]:
