@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contracts.trading import COPY, TENANT, Trading, everything
+from tests.contracts.trading import COPY, GOOD, TENANT, Trading, everything
 
 from meruit.contracts.preview import PreviewTransition, TransitionPreview, with_balances
 from meruit.contracts.records import balances, count_by_state, postings_of
@@ -26,7 +26,7 @@ def ready_for(trading: Trading, name: str) -> str:
     contract = trading.given().id
     if name in ("start", "void"):
         return contract
-    trading.complete(contract, *([COPY] if name == "release" else []))
+    trading.complete(contract, COPY if name == "release" else GOOD)
     if name in ("uphold", "take back", "undo", "adjust"):
         trading.do("dispute", contract)
     return contract

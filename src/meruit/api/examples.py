@@ -100,15 +100,24 @@ BODIES: dict[str, Any] = {
     "create_webhook": {"url": "https://example.com/hooks/meruit", "types": ["contract.held"]},
 }
 """Request bodies by operation."""
+QUERIES: dict[str, dict[str, Any]] = {
+    "read_statement": {"account": "platform"},
+    "read_trust": {"agent_id": "heron"},
+}
+"""Query parameters that an operation needs although it does not always require them, by operation."""
 _ALIAS = "_alias"
 
 
 # Any: an operation of OpenAPI is objects, lists and plain values in one another.
 def add_examples(operation: dict[str, Any]) -> None:
     """Add the example of an operation to its OpenAPI description."""
+    name = operation["operationId"].removesuffix(_ALIAS)
+    query = QUERIES.get(name, {})
     for parameter in operation.get("parameters", ()):
         if parameter.get("required") and parameter["name"] in PARAMETERS:
             parameter["example"] = PARAMETERS[parameter["name"]]
+        elif parameter["name"] in query:
+            parameter["example"] = query[parameter["name"]]
     content = operation.get("requestBody", {}).get("content", {}).get("application/json")
     if content is not None:
-        content["example"] = BODIES[operation["operationId"].removesuffix(_ALIAS)]
+        content["example"] = BODIES[name]

@@ -10,6 +10,8 @@ from typing import Any, Literal
 from jinja2 import Environment
 from rapidfuzz.distance import Indel
 
+from meruit.model.numbers import in_units
+
 MAX_NODES = 400
 """Values of one JSON tree that a page shows; the rest is a link away."""
 MAX_CHILDREN = 100
@@ -195,7 +197,15 @@ def main_text(value: Any, names: Collection[str] = ("text", "answer", "output", 
 def add_to(environment: Environment) -> None:
     """Make these words and shapes known to templates."""
     environment.filters.update(
-        tone=tone, word=word, age=age, span=span, exact=exact, short_id=short_id, plural=plural, pretty=_pretty
+        tone=tone,
+        word=word,
+        age=age,
+        span=span,
+        exact=exact,
+        short_id=short_id,
+        plural=plural,
+        pretty=_pretty,
+        units=in_units,
     )
     environment.globals.update(json_tree=json_tree, text_difference=text_difference, line_difference=line_difference)
 

@@ -18,6 +18,7 @@ from meruit.errors import ApiProblem
 _FILES = {
     "meruit.css": ("meruit.pages", "static/meruit.css", "text/css"),
     "console.js": ("meruit.console", "static/console.js", "text/javascript"),
+    "audit.js": ("meruit.console", "static/audit.js", "text/javascript"),
     "htmx.js": ("meruit.console", "static/htmx-2.0.11.min.js", "text/javascript"),
     "icon.svg": ("meruit.console", "static/icon.svg", "image/svg+xml"),
 }

@@ -8,6 +8,7 @@ Read in this order:
   what its return value or exception means
 - submission.py - submit a candidate: ask the verifier, account for the verdict; the one path for all loops
 - journal.py - storage of submissions and steps, in memory or in the store
+- timeline.py - what happened in a run, in order, for readers
 - gate.py - `Gate`, for a host's own loop
 - definition.py, tools.py, context.py, run.py, agent.py, loop.py - `Agent` and the loop that drives its runs
 - team.py - several agents with a plan

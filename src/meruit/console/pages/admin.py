@@ -1,0 +1,219 @@
+"""Admin: keys, webhooks with their dead letters, settings as in force, the sandbox, health."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+from litestar import Response
+from litestar.params import FromPath
+from sqlalchemy import Connection
+
+from meruit import __version__
+from meruit.api.routes.keys import MAX_DAYS
+from meruit.console.live import Live
+from meruit.console.page import ADMINS, OPERATORS, NavEntry, PageRequest, action, page, read_field
+from meruit.console.query import Query
+from meruit.console.settings_shown import list_settings
+from meruit.errors import ApiProblem, MeruitError, StoreError
+from meruit.events import records as events
+from meruit.events.records import AddWebhook, Redeliver, RemoveWebhook
+from meruit.gate import records as agent_runs
+from meruit.model.access import Role
+from meruit.model.events import EventType
+from meruit.model.kinds import Tier
+from meruit.model.outcome import MAX_LABEL
+from meruit.model.time import to_micros
+from meruit.sandbox.selftest import describe_machine, examine
+from meruit.sources.http_guard import check_url
+from meruit.store import keys, log
+from meruit.store.keys import NewKey, Revoke
+
+PAGE_SIZE = 100
+MAX_URL = 2_000
+
+
+@page("/keys", roles=ADMINS, nav=NavEntry("Service", "Keys", keys="y", order=10))
+async def list_keys(request: PageRequest) -> Response[Any]:
+    """List the keys of the tenant, without secrets."""
+    tenant, query = request.caller.tenant, Query.of(request)
+    after = query.get("after") or None
+    found = await request.service.read(
+        lambda connection: keys.page(connection, tenant=tenant, after=after, limit=PAGE_SIZE)
+    )
+    return request.show(
+        "keys.html",
+        keys=found,
+        live=Live(types=(EventType.KEY_CREATED, EventType.KEY_REVOKED)),
+        valid=[one for one in found if one.revoked_at is None],
+        next=query.turn("after", found[-1].id) if len(found) == PAGE_SIZE else None,
+    )
+
+
+@page("/keys/new", roles=ADMINS)
+async def ask_new_key(request: PageRequest) -> Response[Any]:
+    """Ask what the new key may do."""
+    return request.show("key-new.html", title="Create a key", post_to="/keys/new", back="/keys", roles=[*Role])
+
+
+@action("/keys/new", roles=ADMINS)
+async def create_key(request: PageRequest) -> Response[Any]:
+    """Create a key, and show its secret this once."""
+    name = await read_field(request, "name", longest=MAX_LABEL)
+    agent_id = await read_field(request, "agent_id", longest=MAX_LABEL)
+    role_name, days = await read_field(request, "role", longest=20), await read_field(request, "days", longest=5)
+    if not name or not name.isprintable() or not agent_id.isprintable():
+        raise ApiProblem(400, "invalid", "name: write a name for the key, one line")
+    if role_name not in [*Role]:
+        raise ApiProblem(400, "invalid", f"role: choose one of {', '.join(Role)}")
+    role = Role(role_name)
+    if (role is Role.AGENT) != bool(agent_id):
+        raise ApiProblem(400, "bad_key", "agent: name the agent for the role agent, and for no other role")
+    if days and not (days.isdecimal() and days.isascii() and 1 <= int(days) <= MAX_DAYS):
+        raise ApiProblem(400, "invalid", f"days: write a number from 1 to {MAX_DAYS:,}, or nothing")
+    service, surroundings = request.service, request.service.store.surroundings
+    expires = surroundings.clock() + timedelta(days=int(days)) if days else None
+    wish = NewKey(request.caller.tenant, role, name, agent_id or None, expires, surroundings.entropy)
+    made = await service.store.recorder.record(wish)
+    service.authenticator.clear_cache()
+    shown = request.show("key-made.html", made=made)
+    shown.headers["Cache-Control"] = "no-store"
+    return shown
+
+
+@page("/keys/{key_id:str}/revoke", roles=ADMINS)
+async def ask_revoke(request: PageRequest, key_id: FromPath[str]) -> Response[Any]:
+    """Ask before a key is revoked."""
+    return request.show(
+        "key-revoke.html",
+        title="Revoke this key?",
+        post_to=f"/keys/{key_id}/revoke",
+        back="/keys",
+        key_id=key_id,
+        is_own=key_id == request.caller.key_id,
+    )
+
+
+@action("/keys/{key_id:str}/revoke", roles=ADMINS)
+async def revoke_key(request: PageRequest, key_id: FromPath[str]) -> Response[Any]:
+    """Revoke a key; sessions that began with it end."""
+    revoked = await request.service.store.recorder.record(Revoke(key_id, request.caller.tenant))
+    request.service.authenticator.clear_cache()
+    return request.go_to("/keys", f"The key {revoked.name} is revoked.")
+
+
+@page("/webhooks", nav=NavEntry("Service", "Webhooks", order=20))
+async def list_webhooks(request: PageRequest) -> Response[Any]:
+    """List webhooks, with the number of events that could not be delivered."""
+    tenant = request.caller.tenant
+
+    def ask(connection: Connection) -> list[tuple[Any, int, int]]:
+        found = events.list_webhooks(connection, tenant, after=None, limit=PAGE_SIZE)
+        return [
+            (
+                one,
+                len(events.list_dead_letters(connection, tenant, one.id, after=0, limit=PAGE_SIZE)),
+                len(events.list_pending_deliveries(connection, tenant, one.id, limit=PAGE_SIZE)),
+            )
+            for one in found
+        ]
+
+    found = await request.service.read(ask)
+    return request.show("webhooks.html", webhooks=found, dead=sum(number for _, number, _ in found), most=PAGE_SIZE)
+
+
+@page("/webhooks/new", roles=OPERATORS)
+async def ask_new_webhook(request: PageRequest) -> Response[Any]:
+    """Ask where events are sent."""
+    return request.show("webhook-new.html", title="Create a webhook", post_to="/webhooks/new", back="/webhooks")
+
+
+@action("/webhooks/new")
+async def create_webhook(request: PageRequest) -> Response[Any]:
+    """Create a webhook, and show its secret this once."""
+    service, url = request.service, await read_field(request, "url", longest=MAX_URL)
+    types = {text for text in (await read_field(request, "types")).replace(",", " ").split() if text}
+    if unknown := types - {*EventType}:
+        raise ApiProblem(400, "unknown_event_type", f"types: {', '.join(sorted(unknown))[:200]} is not an event type")
+    try:
+        check_url(url, service.settings.webhook_networks)
+        wish = AddWebhook(request.caller.tenant, url, frozenset(types), service.store.surroundings.entropy)
+        made = await service.store.recorder.record(wish)
+    except StoreError:
+        raise
+    except MeruitError as refused:
+        raise ApiProblem(400, "bad_webhook", str(refused)) from None
+    shown = request.show("webhook-made.html", made=made)
+    shown.headers["Cache-Control"] = "no-store"
+    return shown
+
+
+@page("/webhooks/{webhook_id:str}")
+async def show_webhook(request: PageRequest, webhook_id: FromPath[str]) -> Response[Any]:
+    """Show a webhook: deliveries that are tried again, and dead letters."""
+    tenant, query = request.caller.tenant, Query.of(request)
+    after = query.number("after") or 0
+
+    def ask(connection: Connection) -> dict[str, Any]:
+        return {
+            "dead": events.list_dead_letters(connection, tenant, webhook_id, after=after, limit=PAGE_SIZE),
+            "pending": events.list_pending_deliveries(connection, tenant, webhook_id, limit=PAGE_SIZE),
+            "webhook": events.find_webhook(connection, tenant, webhook_id),
+        }
+
+    values = await request.service.read(ask)
+    dead = values["dead"]
+    return request.show(
+        "webhook.html", next=query.turn("after", dead[-1].seq) if len(dead) == PAGE_SIZE else None, **values
+    )
+
+
+@action("/webhooks/{webhook_id:str}/delete")
+async def delete_webhook(request: PageRequest, webhook_id: FromPath[str]) -> Response[Any]:
+    """Delete a webhook; what waits for delivery is dropped."""
+    await request.service.store.recorder.record(RemoveWebhook(request.caller.tenant, webhook_id))
+    return request.go_to("/webhooks", "The webhook is deleted.")
+
+
+@action("/webhooks/{webhook_id:str}/dead/{seq:int}/replay")
+async def replay(request: PageRequest, webhook_id: FromPath[str], seq: FromPath[int]) -> Response[Any]:
+    """Deliver a dead letter again."""
+    await request.service.store.recorder.record(Redeliver(request.caller.tenant, webhook_id, seq))
+    return request.go_to(f"/webhooks/{webhook_id}", f"Event {seq} is sent again now.")
+
+
+@page("/settings", roles=ADMINS, nav=NavEntry("Service", "Settings", order=30))
+async def show_settings(request: PageRequest) -> Response[Any]:
+    """Show the settings as in force; secrets are hidden."""
+    return request.show("settings.html", sections=list_settings(request.service.configuration))
+
+
+@page("/service", nav=NavEntry("Service", "Health", order=40))
+async def show_health(request: PageRequest) -> Response[Any]:
+    """Show whether the service is well: database, queue, log, workers, sandbox."""
+    service = request.service
+
+    def ask(connection: Connection) -> dict[str, Any]:
+        now = to_micros(request.now)
+        return {
+            "log_size": log.log_size(connection),
+            "checkpoint_age": timedelta(microseconds=log.checkpoint_age_micros(connection, now)),
+            "workers": agent_runs.live_workers(connection, now),
+            "newest_event": events.newest_event(connection),
+        }
+
+    values = await service.read(ask)
+    return request.show(
+        "health.html",
+        version=__version__,
+        database=service.store.database.location.kind,
+        queue=service.store.recorder.queue_length,
+        streams=sum(service.open_streams.values()),
+        **values,
+    )
+
+
+@action("/service/doctor")
+async def run_doctor(request: PageRequest) -> Response[Any]:
+    """Test the sandbox on this machine with hostile code; takes some seconds."""
+    examined = [await asyncio.to_thread(examine, tier) for tier in Tier]
+    return request.show("doctor.html", examined=examined, machine=describe_machine())

@@ -1,0 +1,171 @@
+"""Benchmarks: the leaderboard, the matrix of a run, and what exactly one task run changed."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+from litestar import Response
+from litestar.params import FromPath
+from sqlalchemy import Connection
+
+from meruit.api.routes.task_runs_wire import task_run_to_agent
+from meruit.benchmarks import records as benchmarks
+from meruit.console.environment_difference import SystemChange, compare_environments
+from meruit.console.live import Live
+from meruit.console.page import ANYONE, OPERATORS, NavEntry, PageRequest, page
+from meruit.console.query import Query
+from meruit.errors import NotFound
+from meruit.model.access import Role, Scope
+from meruit.model.environment import environment_in, restore_state
+from meruit.model.task_run import BenchmarkRun, CriterionStatus, RunStatus, TaskRun
+from meruit.outcomes import records as outcomes
+from meruit.playground.events import page as read_events
+
+PAGE_SIZE = 50
+RANKED = 50
+"""Benchmark runs that a leaderboard compares: the newest."""
+MAX_ACTS = 500
+STATUS_TONES = {
+    RunStatus.COMPLETED: "pass",
+    RunStatus.TIMED_OUT: "fail",
+    RunStatus.RUNNING: "open",
+    RunStatus.PENDING: "open",
+    RunStatus.CANCELLED: "error",
+}
+CRITERION_TONES = {
+    CriterionStatus.PASSED: "pass",
+    CriterionStatus.FAILED: "fail",
+    CriterionStatus.ERROR: "error",
+    CriterionStatus.SKIPPED: "open",
+}
+TONES = {str(name): tone for name, tone in (STATUS_TONES | CRITERION_TONES).items()}
+
+
+@page("/benchmarks", nav=NavEntry("Agents", "Benchmarks", keys="b", order=20))
+async def list_benchmarks(request: PageRequest) -> Response[Any]:
+    """List published benchmarks, and the newest runs of agents on them."""
+    scope, query = request.caller.scope, Query.of(request)
+    before = query.number("before")
+
+    def ask(connection: Connection) -> dict[str, Any]:
+        return {
+            "published": benchmarks.page_published(connection, scope.tenant, limit=PAGE_SIZE),
+            "runs": benchmarks.benchmark_run_page(connection, scope, before=before, limit=PAGE_SIZE),
+        }
+
+    values = await request.service.read(ask)
+    runs: list[BenchmarkRun] = values["runs"]
+    return request.show(
+        "benchmarks.html",
+        live=Live(),
+        next=query.turn("before", runs[-1].seq) if len(runs) == PAGE_SIZE else None,
+        **values,
+    )
+
+
+@page("/benchmarks/{slug:str}")
+async def show_leaderboard(request: PageRequest, slug: FromPath[str]) -> Response[Any]:
+    """Rank the newest benchmark runs, and show which tasks separate agents."""
+    scope, reader = request.caller.scope, request.service.benchmarks.reader
+
+    def ask() -> list[BenchmarkRun]:
+        with request.service.store.database.reading() as connection:
+            found = benchmarks.benchmark_run_page(connection, scope, slug=slug, limit=RANKED)
+        return [reader.benchmark_run(scope, one.id) if one.ended else one for one in found]
+
+    found = await asyncio.to_thread(ask)
+    if not found:
+        await asyncio.to_thread(request.service.benchmarks.find, scope.tenant, slug)
+    ranked = sorted(
+        (one for one in found if one.result is not None and one.scored),
+        key=lambda one: (-(one.result.score if one.result else 0), one.seq),
+    )
+    tasks: dict[str, list[tuple[str, float]]] = {}
+    for one in ranked:
+        for task in one.result.tasks if one.result else ():
+            tasks.setdefault(task.task, []).append((one.id, task.score))
+    spread = {name: max(s for _, s in scores) - min(s for _, s in scores) for name, scores in tasks.items()}
+    return request.show(
+        "leaderboard.html",
+        live=Live(),
+        slug=slug,
+        ranked=ranked,
+        unranked=[one for one in found if one not in ranked],
+        tasks=[(name, dict(tasks[name]), spread[name]) for name in sorted(tasks, key=lambda name: -spread[name])],
+    )
+
+
+@page("/benchmark-runs/{run_id:str}")
+async def show_benchmark_run(request: PageRequest, run_id: FromPath[str]) -> Response[Any]:
+    """Show a benchmark run as a matrix of tasks and attempts."""
+    scope, reader = request.caller.scope, request.service.benchmarks.reader
+    run, several = await asyncio.to_thread(
+        lambda: (reader.benchmark_run(scope, run_id), reader.task_runs(scope, run_id))
+    )
+    matrix: dict[str, dict[int, TaskRun]] = {}
+    for one in several:
+        matrix.setdefault(one.task, {})[one.attempt] = one
+    return request.show(
+        "benchmark-run.html",
+        live=None if run.ended else Live(),
+        run=run,
+        matrix=matrix,
+        attempts=range(1, run.repeats + 1),
+        tones=TONES,
+        by_task={} if run.result is None else {one.task: one for one in run.result.tasks},
+    )
+
+
+@page("/task-runs/{run_id:str}", roles=ANYONE)
+async def show_task_run(request: PageRequest, run_id: FromPath[str]) -> Response[Any]:
+    """Show a task run: what the agent did, what changed in each system, and how that was judged."""
+    scope, service = request.caller.scope, request.service
+    reader = service.benchmarks.reader
+    run = await asyncio.to_thread(reader.run, scope, run_id)
+    if request.caller.role is Role.AGENT:
+        return request.show("task-run-own.html", run=task_run_to_agent(run), tones=TONES)
+
+    def ask() -> dict[str, Any]:
+        _, benchmark = service.benchmarks.find(scope.tenant, f"{run.benchmark}@{run.version}")
+        return {
+            "task": benchmark.task(run.task),
+            "criteria": reader.criterion_runs(scope.tenant, run),
+            "changes": _environment_changes(request, run),
+            "shown": msgspec.to_builtins(reader.completion(scope.tenant, run)) if run.outcome_id else None,
+        }
+
+    values = await asyncio.to_thread(ask)
+    return request.show(
+        "task-run.html",
+        live=None if run.ended_at is not None else Live(subject=run.id),
+        run=run,
+        acts=await asyncio.to_thread(_acts, request, run),
+        tones=TONES,
+        **values,
+    )
+
+
+def _environment_changes(request: PageRequest, run: TaskRun) -> list[SystemChange] | None:
+    """What the run changed, by system; None where nothing is recorded or it was erased."""
+    if run.outcome_id is None:
+        return None
+    store, tenant = request.service.store, request.caller.tenant
+    with store.database.reading() as connection:
+        work = outcomes.evidence(connection, Scope(tenant), run.outcome_id, store.blobs)
+    if work.input is None or work.output is None:
+        return None
+    before = environment_in(msgspec.json.decode(work.input))
+    after = restore_state(before, environment_in(msgspec.json.decode(work.output)))
+    return compare_environments(before, after)
+
+
+# Any: the events of playgrounds have many forms.
+def _acts(request: PageRequest, run: TaskRun) -> list[Any] | None:
+    """What agent and systems did, while the playground exists; None where it is gone or the caller may not see it."""
+    if run.playground_id is None or request.caller.role not in OPERATORS:
+        return None
+    try:
+        state = request.service.hosting.state_of(request.caller.tenant, run.playground_id)
+    except NotFound:
+        return None
+    return list(read_events(state, 0, MAX_ACTS).events)

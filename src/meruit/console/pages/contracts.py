@@ -1,0 +1,160 @@
+"""Contracts: the list by state, one with its bill and history, and what an operator can decide."""
+
+from typing import Any
+
+from litestar import Response
+from litestar.params import FromPath
+from sqlalchemy import Connection
+
+from meruit.api.listing import table_response
+from meruit.console.contract_words import PARTY_FIELDS, describe_contract, filter_of
+from meruit.console.live import Live
+from meruit.console.page import ANYONE, NavEntry, PageRequest, page
+from meruit.console.query import Choice, Filter, Query
+from meruit.console.table import Column, Table
+from meruit.contracts import records as contracts
+from meruit.contracts.list_csv import (
+    AGENT_CONTRACT_HEADINGS,
+    CONTRACT_HEADINGS,
+    HOLD_HEADINGS,
+    agent_contract_cells,
+    contract_rows,
+    hold_rows,
+)
+from meruit.contracts.records import ContractFilter, ContractSnapshot, HoldKind
+from meruit.model.access import Role
+from meruit.model.contract import ContractState
+from meruit.store.paging import ListPage
+
+PAGE_SIZE = 50
+COLUMNS = (
+    Column("work", "Work"),
+    Column("state", "State"),
+    Column("verdict", "Verdict"),
+    Column("agent", "Agent"),
+    Column("consumer", "Consumer", minor=True),
+    Column("held", "In escrow", numeric=True, hint="What is held until the contract is settled or void"),
+    Column("paid", "Paid", numeric=True),
+    Column("awarded", "Awarded", numeric=True, minor=True),
+    Column("id", "Contract", usual=False),
+)
+AGENT_COLUMNS = tuple(one for one in COLUMNS if one.key not in ("consumer", "held"))
+HOLD_COLUMNS = (
+    Column("work", "Work"),
+    Column("kind", "Waits for", hint="A hold waits for a release or a void; a dispute for a decision"),
+    Column("reason", "Why", wide=True),
+    Column("agent", "Agent"),
+    Column("consumer", "Consumer", minor=True),
+    Column("held", "In escrow", numeric=True),
+    Column("paid", "Paid", numeric=True, usual=False),
+    Column("since", "Since", numeric=True),
+    Column("id", "Contract", usual=False),
+)
+
+
+@page("/contracts", roles=ANYONE, nav=NavEntry("Money", "Contracts", keys="k", order=10))
+async def list_contracts(request: PageRequest) -> Response[Any]:
+    """List contracts, newest first, with their number in each state."""
+    query = Query.of(request)
+    scope, is_agent = request.caller.scope, request.caller.role is Role.AGENT
+    state = query.get("state") if query.get("state") in [*ContractState] else None
+    wanted = ContractFilter(state=state) if is_agent else filter_of(query, state)
+    before = query.number("before")
+
+    def ask(connection: Connection) -> tuple[ListPage[ContractSnapshot], dict[str, str], dict[str, int]]:
+        found, following = contracts.page(connection, scope, wanted=wanted, before=before, limit=PAGE_SIZE)
+        titles = contracts.titles_of(connection, scope.tenant, {one.work_id for one in found})
+        snapshots = contracts.load_snapshots(connection, scope.tenant, found)
+        return ListPage(snapshots, following), titles, contracts.count_by_state(connection, scope)
+
+    (found, following), titles, counts = await request.service.read(ask)
+    table = Table.of(query, "Contracts, newest first", AGENT_COLUMNS if is_agent else COLUMNS)
+    if table.file is not None and is_agent:
+        own = map(agent_contract_cells, map(contracts.to_agent_contract, found))
+        return await table_response(request, table.file, AGENT_CONTRACT_HEADINGS, own)
+    if table.file is not None:
+        return await table_response(request, table.file, CONTRACT_HEADINGS, contract_rows(found, titles))
+    states = [Choice(str(state), str(state).replace("_", " "), counts.get(state, 0)) for state in ContractState]
+    return request.show(
+        "contracts.html",
+        live=None if is_agent else Live(),
+        table=table,
+        filters=[Filter("state", "State", [one for one in states if one.count])],
+        query=query,
+        contracts=found,
+        titles=titles,
+        total=sum(counts.values()),
+        waiting=counts.get(ContractState.VERIFICATION_PENDING, 0) + counts.get(ContractState.DISPUTED, 0),
+        next=None if following is None else query.turn("before", following),
+        parties=() if is_agent else PARTY_FIELDS,
+    )
+
+
+@page("/holds", nav=NavEntry("Money", "Holds", keys="w", order=20))
+async def list_holds(request: PageRequest) -> Response[Any]:
+    """List contracts that wait for a person, newest first."""
+    query = Query.of(request)
+    scope = request.caller.scope
+    kind = HoldKind(query.get("state")) if query.get("state") in [*HoldKind] else None
+    wanted = filter_of(query)
+    before = query.number("before")
+
+    def ask(connection: Connection) -> tuple[ListPage[ContractSnapshot], dict[str, str], dict[str, int]]:
+        found = contracts.page_holds(connection, scope, kind=kind, wanted=wanted, before=before, limit=PAGE_SIZE)
+        titles = contracts.titles_of(connection, scope.tenant, {one.contract.work_id for one in found.entries})
+        return found, titles, contracts.count_by_state(connection, scope)
+
+    (found, following), titles, counts = await request.service.read(ask)
+    table = Table.of(query, "Contracts that wait for a person, newest first", HOLD_COLUMNS)
+    if table.file is not None:
+        return await table_response(request, table.file, HOLD_HEADINGS, hold_rows(found, titles))
+    held, disputed = (counts.get(state, 0) for state in (ContractState.VERIFICATION_PENDING, ContractState.DISPUTED))
+    choices = [Choice("held", "held", held), Choice("disputed", "disputed", disputed)]
+    return request.show(
+        "holds.html",
+        live=Live(),
+        table=table,
+        filters=[Filter("state", "Waits for", choices)],
+        query=query,
+        contracts=found,
+        titles=titles,
+        held=held,
+        disputed=disputed,
+        next=None if following is None else query.turn("before", following),
+    )
+
+
+@page("/contracts/{contract_id:str}", roles=ANYONE)
+async def show_contract(request: PageRequest, contract_id: FromPath[str]) -> Response[Any]:
+    """Show a contract: what is owed, what is in the way, what there is to decide."""
+    scope, store = request.caller.scope, request.service.store
+    if request.caller.role is Role.AGENT:
+
+        def ask_own(connection: Connection) -> tuple[ContractSnapshot, dict[str, str]]:
+            found = contracts.load_snapshot(connection, scope, contract_id)
+            return found, contracts.titles_of(connection, scope.tenant, {found.contract.work_id})
+
+        own, titles = await request.service.read(ask_own)
+        return request.show(
+            "contract-own.html", contract=contracts.to_agent_contract(own), title=titles.get(own.contract.work_id, "")
+        )
+
+    def ask(connection: Connection) -> dict[str, Any]:
+        found = contracts.load_snapshot_in_full(connection, scope, contract_id)
+        if found.on_hold is not None:
+            found = contracts.load_hold(connection, scope, contract_id, store.blobs)
+        return {
+            "found": found,
+            "work": contracts.find_work(connection, scope.tenant, found.contract.work_id),
+            "postings": contracts.postings_of(connection, scope.tenant, contract_id),
+        }
+
+    values = await request.service.read(ask)
+    found: ContractSnapshot = values["found"]
+    return request.show(
+        "contract.html",
+        live=Live(subject=contract_id),
+        view=contracts.to_contract_view(found),
+        words=describe_contract(found, request.now),
+        **values,
+    )

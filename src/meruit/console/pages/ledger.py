@@ -1,0 +1,125 @@
+"""The ledger: balances of all accounts, and the statement of one."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from litestar import Response
+from sqlalchemy import Connection
+
+from meruit.api.listing import invalid_field, table_response
+from meruit.api.routes.ledger import MAX_ACCOUNTS, MAX_LINES, check_currency, resolve_account, without_counterparties
+from meruit.console.contract_words import table_format
+from meruit.console.live import Live
+from meruit.console.page import ANYONE, NavEntry, PageRequest, page
+from meruit.console.query import Choice, Filter, Query
+from meruit.contracts import records as contracts
+from meruit.contracts.list_csv import BALANCE_HEADINGS, STATEMENT_HEADINGS, balance_cells, statement_rows
+from meruit.contracts.records import Balance, Statement
+from meruit.errors import ApiProblem
+from meruit.model.access import Role
+
+SHOWN_ACCOUNTS = 500
+LINES = 200
+"""Movements of one page in each currency."""
+
+
+@page("/ledger", nav=NavEntry("Money", "Ledger", keys="m", order=30))
+async def show_balances(request: PageRequest) -> Response[Any]:
+    """Show the balance of every account; those of a currency sum to zero."""
+    query, tenant = Query.of(request), request.caller.tenant
+    found = await request.service.read(lambda connection: contracts.balances(connection, tenant))
+    if len(found) > MAX_ACCOUNTS:
+        raise ApiProblem(409, "too_many_accounts", f"there are more than {MAX_ACCOUNTS:,} accounts; open a statement")
+    asked, currency = query.get("account").lower(), query.get("currency")
+    kept = [one for one in found if asked in one.account.lower() and (not currency or one.currency == currency)]
+    if (kind := table_format(query)) is not None:
+        return await table_response(request, kind, BALANCE_HEADINGS, map(balance_cells, kept))
+    counts: dict[str, int] = {}
+    for one in found:
+        counts[one.currency] = counts.get(one.currency, 0) + 1
+    return request.show(
+        "ledger.html",
+        live=Live(),
+        query=query,
+        filters=[Filter("currency", "Currency", [Choice(code, code, number) for code, number in counts.items()])],
+        balances=kept[:SHOWN_ACCOUNTS],
+        left_out=max(0, len(kept) - SHOWN_ACCOUNTS),
+        total=len(found),
+        escrow=[one for one in found if one.account == "escrow"],
+        platform=[one for one in found if one.account == "platform"],
+        paid=_sums(one for one in found if one.account.startswith("agent:")),
+    )
+
+
+@page("/ledger/statement", roles=ANYONE)
+async def show_statement(request: PageRequest) -> Response[Any]:
+    """Show the movements of an account, oldest first, with the balance after each."""
+    query, caller = Query.of(request), request.caller
+    is_agent = caller.role is Role.AGENT
+    account = resolve_account(caller, query.get("account") or None)
+    currency = query.get("currency") or None
+    check_currency(currency)
+    since, until = _parse_day("from", query.get("from")), _parse_day("to", query.get("to"))
+    kind = table_format(query)
+    limit = MAX_LINES if kind is not None else LINES
+
+    def ask(connection: Connection) -> list[Statement]:
+        find = contracts.currencies_of if is_agent else contracts.require_account
+        known = find(connection, caller.tenant, account)
+        wanted = known if currency is None else [currency]
+        return [
+            contracts.statement(connection, caller.tenant, account, one, since, until, limit=limit + 1)
+            for one in wanted
+        ]
+
+    found = await request.service.read(ask)
+    if is_agent:
+        found = [without_counterparties(one) for one in found]
+    if kind is not None:
+        if any(len(one.lines) > MAX_LINES for one in found):
+            why = f"more than {MAX_LINES:,} movements; choose a shorter period, or use `meruit ledger statement --xlsx`"
+            raise ApiProblem(409, "too_many_lines", why)
+        rows = (row for one in found for row in statement_rows(one, one.lines))
+        return await table_response(request, kind, STATEMENT_HEADINGS, rows)
+    return request.show(
+        "statement.html",
+        query=query,
+        account=account,
+        statements=found,
+        limit=LINES,
+        following={
+            one.currency: query.choose("currency", one.currency).choose("from", one.lines[LINES].at.isoformat())
+            for one in found
+            if len(one.lines) > LINES and one.lines[LINES].at != one.lines[0].at
+        },
+        is_agent=is_agent,
+    )
+
+
+@page("/statement", roles=frozenset({Role.AGENT}), nav=NavEntry("Money", "Statement", keys="m", order=30))
+async def show_own_statement(request: PageRequest) -> Response[Any]:
+    """Lead an agent to its own account."""
+    return request.go_to("/ledger/statement")
+
+
+def _parse_day(name: str, text: str) -> datetime | None:
+    """Parse a day or a time; the day `to` is included."""
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise invalid_field(name, "expected a day, such as 2026-01-31") from None
+    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+    is_day = len(text) <= len("2026-01-31")
+    try:
+        return moment + timedelta(days=1) if name == "to" and is_day else moment
+    except OverflowError:
+        raise invalid_field(name, "expected a day before 9999-12-31") from None
+
+
+def _sums(several: Any) -> list[Balance]:
+    sums: dict[str, int] = {}
+    for one in several:
+        sums[one.currency] = sums.get(one.currency, 0) + one.micros
+    return [Balance("agents", currency, micros) for currency, micros in sums.items()]

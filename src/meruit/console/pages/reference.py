@@ -1,0 +1,42 @@
+"""The API reference, rendered from the service's own OpenAPI document: no script and no other site is needed."""
+
+import asyncio
+import json
+from typing import Any
+
+from litestar import Response
+from litestar.params import FromPath
+
+from meruit.api.openapi import OpenApiNode, build_document
+from meruit.console.page import ANYONE, NavEntry, PageRequest, page
+from meruit.console.reference_operations import Operation, list_operations
+from meruit.errors import NotFound
+
+
+@page("/reference", roles=ANYONE, nav=NavEntry("Service", "API reference", keys="p", order=50))
+async def show_reference(request: PageRequest) -> Response[Any]:
+    """List every operation of the API by subject."""
+    operations = await _operations(request)
+    by_tag: dict[str, list[Operation]] = {}
+    for one in operations:
+        by_tag.setdefault(one.tag, []).append(one)
+    return request.show("reference.html", by_tag=by_tag, total=len(operations))
+
+
+@page("/reference/{tag:str}", roles=ANYONE)
+async def show_subject(request: PageRequest, tag: FromPath[str]) -> Response[Any]:
+    """Show the operations of one subject: parameters, an example to send, replies."""
+    operations = [one for one in await _operations(request) if one.tag == tag]
+    if not operations:
+        raise NotFound(f"the API has no subject {tag!r}")
+    return request.show("reference-subject.html", tag=tag, operations=operations, as_json=_as_json)
+
+
+async def _operations(request: PageRequest) -> list[Operation]:
+    document: OpenApiNode = await asyncio.to_thread(build_document, request.app)
+    return list_operations(document)
+
+
+# Any: JSON.
+def _as_json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)

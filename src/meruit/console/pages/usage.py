@@ -1,0 +1,178 @@
+"""Usage: which runs match the provider's bill, which do not, and what would change that."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from litestar import Response
+from litestar.params import FromPath
+from sqlalchemy import Connection
+
+from meruit.api.listing import table_response
+from meruit.api.routes.contracts import validate_reason
+from meruit.console.live import Live
+from meruit.console.page import OPERATORS, NavEntry, PageRequest, action, page, read_field
+from meruit.console.query import Choice, Filter, Query
+from meruit.console.table import Column, Table
+from meruit.console.usage_chart import draw_observations
+from meruit.errors import ApiProblem
+from meruit.model.metering import UsageRecord
+from meruit.model.usage import Acknowledgement, Observation, UsageCode, UsageStatus
+from meruit.store.transaction import WriteTransaction
+from meruit.usage import records as usage
+from meruit.usage.cost import quote_cost
+from meruit.usage.followers import UsageWrite
+from meruit.usage.records import Acknowledge, ObserveNow
+
+PAGE_SIZE = 50
+COLUMNS = (
+    Column("run", "Run"),
+    Column("status", "Status"),
+    Column("agent", "Agent"),
+    Column("why", "Why", wide=True, minor=True),
+    Column("run_tokens", "Run counts", numeric=True, minor=True, hint="Input and output tokens that the run reports"),
+    Column("tokens", "Provider counts", numeric=True, hint="Input and output tokens that the provider counts"),
+    Column("cost", "Cost", numeric=True, hint="At the prices of the time, once the tokens are verified"),
+    Column("account", "Account", usual=False),
+    Column("task", "Task", usual=False),
+    Column("ended", "Ended", numeric=True, minor=True),
+)
+HEADINGS = (
+    *("run_id", "status", "code", "framework", "account", "task", "run_input", "run_output"),
+    *("provider_input", "provider_output", "cost_usd", "ended_at"),
+)
+STATUS_TONES = {
+    UsageStatus.VERIFIED: "pass",
+    UsageStatus.WARNING: "partial",
+    UsageStatus.PENDING: "open",
+    UsageStatus.DATA_NOT_AVAILABLE: "error",
+}
+
+
+@page("/usage", nav=NavEntry("Money", "Usage", keys="u", order=40))
+async def list_runs(request: PageRequest) -> Response[Any]:
+    """List usage runs by status, newest first."""
+    query, tenant = Query.of(request), request.caller.tenant
+    status = UsageStatus(query.get("status")) if query.get("status") in [*UsageStatus] else None
+    code = UsageCode(query.get("code")) if query.get("code") in [*UsageCode] else None
+    names = {name: query.get(name) or None for name in ("framework", "account", "task")}
+    before = query.number("before")
+
+    def ask(connection: Connection) -> tuple[list[UsageRecord], dict[UsageStatus, int], dict[str, int]]:
+        found = usage.page(connection, tenant, status=status, code=code, before=before, limit=PAGE_SIZE, **names)
+        return found, usage.count_by_status(connection, tenant), usage.count_by_account(connection, tenant)
+
+    found, counts, accounts = await request.service.read(ask)
+    table = Table.of(query, "Usage runs, newest first", COLUMNS)
+    if table.file is not None:
+        return await table_response(request, table.file, HEADINGS, map(_cells, found))
+    statuses = [Choice(str(one), _word(one), counts.get(one, 0), STATUS_TONES[one]) for one in UsageStatus]
+    filters = [
+        Filter("status", "Status", [one for one in statuses if one.count]),
+        Filter("account", "Account", [Choice(name, name, number) for name, number in accounts.items()]),
+        Filter("code", "Rule", [Choice(str(one), str(one).replace("_", " ")) for one in _SHOWN_CODES]),
+    ]
+    return request.show(
+        "usage.html",
+        live=Live(),
+        query=query,
+        filters=filters,
+        table=table,
+        runs=found,
+        counts={str(one): counts.get(one, 0) for one in UsageStatus},
+        total=sum(counts.values()),
+        tones={str(one): tone for one, tone in STATUS_TONES.items()},
+        next=query.turn("before", found[-1].seq) if len(found) == PAGE_SIZE else None,
+    )
+
+
+_SHOWN_CODES = (
+    UsageCode.UNATTRIBUTED,
+    UsageCode.DISCREPANCY,
+    UsageCode.DECREASED,
+    UsageCode.ZERO_TOKENS,
+    UsageCode.API_ERROR,
+)
+"""Rules that people look for."""
+
+
+@page("/usage/{run_id:str}")
+async def show_run(request: PageRequest, run_id: FromPath[str]) -> Response[Any]:
+    """Show one run: both counts, the rule that decided, and what would change it."""
+    tenant = request.caller.tenant
+
+    def ask(connection: Connection) -> tuple[UsageRecord, list[Observation]]:
+        return usage.find(connection, tenant, run_id), usage.find_observations(connection, tenant, run_id)
+
+    record, observations = await request.service.read(ask)
+    last = next((one for one in reversed(observations) if one.total is not None), None)
+    return request.show(
+        "usage-run.html",
+        live=Live(subject=run_id),
+        record=record,
+        run=record.run,
+        verdict=record.verdict,
+        local=record.run.local,
+        observations=observations,
+        by_step={} if last is None or last.steps is None else last.steps,
+        last=last,
+        chart=draw_observations(record, observations),
+        tone=STATUS_TONES[record.verdict.status],
+        cost=quote_cost(record.run, record.verdict, record.quotes),
+        can_acknowledge=record.verdict.code is UsageCode.DECREASED,
+    )
+
+
+@page("/usage/{run_id:str}/acknowledge", roles=OPERATORS)
+async def ask_acknowledgement(request: PageRequest, run_id: FromPath[str]) -> Response[Any]:
+    """Ask for the reason why a count that fell is accepted."""
+    record = await request.service.read(lambda connection: usage.find(connection, request.caller.tenant, run_id))
+    return request.show(
+        "usage-acknowledge.html",
+        record=record,
+        title="Accept the lower count?",
+        post_to=f"/usage/{run_id}/acknowledge",
+        back=f"/usage/{run_id}",
+    )
+
+
+@action("/usage/{run_id:str}/acknowledge")
+async def acknowledge(request: PageRequest, run_id: FromPath[str]) -> Response[Any]:
+    """Accept a count that fell."""
+    actor, service = request.actor, request.service
+    reason = validate_reason(await read_field(request, "reason"))
+    accepted = Acknowledgement(request.now, actor.by, reason)
+    write = Acknowledge(actor.tenant, run_id, accepted, service.usage_policy)
+    await service.store.recorder.record(UsageWrite(actor.tenant, actor.by, write))
+    return request.go_to(f"/usage/{run_id}", "Accepted. The run is decided again.")
+
+
+@action("/usage/{run_id:str}/observe")
+async def observe(request: PageRequest, run_id: FromPath[str]) -> Response[Any]:
+    """Make a run due now."""
+    actor = request.actor
+
+    def schedule_now(writing: WriteTransaction) -> UsageRecord:
+        (record,) = ObserveNow(actor.tenant, [run_id])(writing)
+        if record.run.ended_at is None:
+            raise ApiProblem(409, "wrong_state", "the run is open; only ended runs are observed")
+        return record
+
+    await request.service.store.recorder.record(UsageWrite(actor.tenant, actor.by, schedule_now))
+    return request.go_to(f"/usage/{run_id}", "The run is due: the next reconciler asks its provider.")
+
+
+def _word(status: UsageStatus) -> str:
+    return "no data" if status is UsageStatus.DATA_NOT_AVAILABLE else str(status)
+
+
+def _cells(record: UsageRecord) -> tuple[str | int | float | datetime | None, ...]:
+    run, verdict, own = record.run, record.verdict, record.run.local
+    tokens = verdict.tokens
+    quoted = record.ledger.quoted
+    return (
+        *(run.id, str(verdict.status), str(verdict.code), run.framework, run.source, run.task),
+        *((None, None) if own is None else (own.input, own.output)),
+        *((None, None) if tokens is None else (tokens.input, tokens.output)),
+        None if quoted is None else str(quoted),
+        None if run.ended_at is None else run.ended_at.astimezone(UTC),
+    )

@@ -1,0 +1,312 @@
+"""Usage, agent runs, benchmarks, audit, admin and the API reference as pages: answers, acts, roles."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from tests.api.conftest import DOWN, Deployment, new_tenant
+from tests.api.running import Bench
+from tests.api.test_auth import agent_run_ready_for, dead_letter, usage_run_ready_for
+from tests.api.test_openapi import known_runs
+from tests.console.conftest import Reader, cookie_of, sign_in
+
+from meruit.config import Settings
+from meruit.console.app import build_pages
+from meruit.events.store.webhooks import AddWebhook
+from meruit.model.access import Role
+from meruit.store.location import Location
+from meruit.verify.engine import VerificationEngine
+
+
+class Filled(NamedTuple):
+    """A tenant with one of everything."""
+
+    deployment: Deployment
+    tenant: str
+    admin: Reader
+    auditor: Reader
+    agent: Reader
+    task_runs: dict[str, str]
+    benchmark_run: str
+    webhook: str
+    outcome: str
+
+    def usage(self, move: str = "acknowledge") -> str:
+        return usage_run_ready_for(self.deployment, self.tenant, move)
+
+    def agent_run(self, move: str = "resume") -> str:
+        return agent_run_ready_for(self.deployment, self.tenant, move)
+
+
+@pytest.fixture(scope="module")
+def filled(engine: VerificationEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    folder = tmp_path_factory.mktemp("filled") / "data"
+    made = Deployment(Location(folder), engine, Settings(benchmarks=DOWN), pages=build_pages)
+    tenant = new_tenant()
+    keys = {role: made.key(role, tenant) for role in Role}
+    readers = {role: Reader(made, cookie_of(sign_in(made, key))) for role, key in keys.items()}
+    runs, _ = known_runs(Bench(made, tenant, keys[Role.ADMIN], keys[Role.AGENT]))
+    asked = {"benchmark": "b", "agent_id": "robot", "repeats": 2}
+    benchmark_run = made.ask("POST", "/v1/benchmark-runs", key=keys[Role.ADMIN], json=asked).json()
+    for one in benchmark_run["task_runs"][:1]:
+        for act in ("start", "complete"):
+            made.ask("POST", f"/v1/task-runs/{one['id']}/{act}", key=keys[Role.ADMIN])
+    wish = AddWebhook(tenant, "http://127.0.0.1:9/", frozenset({"outcome.erased"}), made.store.surroundings.entropy)
+    webhook = made.store.recorder.write(wish).webhook.id
+    listed = made.ask("GET", "/v1/outcomes", key=keys[Role.ADMIN]).json()["outcomes"]
+    yield Filled(
+        *(made, tenant, readers[Role.ADMIN], readers[Role.AUDITOR], readers[Role.AGENT]),
+        *(runs, benchmark_run["id"], webhook, listed[0]["id"]),
+    )
+    made.close()
+
+
+def main_of(text: str) -> str:
+    return text.partition("<main")[2]
+
+
+# Usage.
+
+
+def test_usage_says_how_many_runs_differ_and_filters(filled: Filled) -> None:
+    run = filled.usage()
+    page = filled.auditor.get("/usage").text
+    assert run in page
+    assert "not match" in page
+    assert run in filled.auditor.get("/usage?status=warning&code=decreased").text
+    assert run not in filled.auditor.get("/usage?status=verified").text
+    assert filled.agent.get("/usage").status_code == 403
+    assert run in filled.auditor.get("/usage?format=csv").text
+
+
+def test_a_run_shows_both_counts_the_rule_and_what_would_change_it(filled: Filled) -> None:
+    run = filled.usage()
+    page = main_of(filled.auditor.get(f"/usage/{run}").text)
+    for part in ("decreased", "Provider counts", "Run counts", "What would change it", 'role="img"'):
+        assert part in page, part
+    assert "/acknowledge" not in page
+    assert filled.auditor.get("/usage/no-such-run").status_code == 404
+
+
+def test_a_lower_count_is_accepted_with_a_reason(filled: Filled) -> None:
+    run = filled.usage()
+    assert 'name="reason"' in filled.admin.get(f"/usage/{run}/acknowledge").text
+    assert filled.admin.post(f"/usage/{run}/acknowledge", reason="").status_code == 400
+    assert filled.auditor.post(f"/usage/{run}/acknowledge", reason="ok").status_code == 403
+    assert filled.admin.post(f"/usage/{run}/acknowledge", reason="double count corrected").status_code == 303
+    assert "double count corrected" in filled.admin.get(f"/usage/{run}").text
+
+
+def test_the_provider_is_asked_now_only_about_ended_runs(filled: Filled) -> None:
+    assert filled.admin.post(f"/usage/{filled.usage()}/observe").status_code == 303
+    assert filled.admin.post(f"/usage/{filled.usage('steps')}/observe").status_code == 409
+
+
+# Agent runs.
+
+
+def test_a_run_shows_what_was_handed_in_and_why_it_was_refused(filled: Filled) -> None:
+    run = filled.agent_run()
+    page = main_of(filled.auditor.get(f"/agent-runs/{run}").text)
+    for part in ("waiting", "plain query", "plain reason", "short", "submission 1"):
+        assert part in page, part
+    assert run in filled.auditor.get("/agent-runs?status=waiting").text
+    assert "/cancel" not in page
+
+
+def test_a_run_is_answered_or_cancelled_by_an_operator(filled: Filled) -> None:
+    run, other = filled.agent_run(), filled.agent_run("cancel")
+    assert 'name="value"' in filled.admin.get(f"/agent-runs/{run}/resume").text
+    assert filled.admin.get(f"/agent-runs/{other}/resume").status_code == 409
+    assert filled.admin.post(f"/agent-runs/{run}/resume", value="", key="2.0").status_code == 400
+    assert filled.admin.post(f"/agent-runs/{run}/resume", value="{", key="2.0", **{"as": "json"}).status_code == 400
+    assert filled.auditor.post(f"/agent-runs/{run}/resume", value="yes", key="2.0").status_code == 403
+    assert filled.admin.post(f"/agent-runs/{run}/resume", value="yes", key="2.0").status_code == 303
+    assert "yes" in filled.auditor.get(f"/agent-runs/{run}").text
+    assert "Cancel the run" in filled.admin.get(f"/agent-runs/{other}/cancel").text
+    assert filled.admin.post(f"/agent-runs/{other}/cancel").status_code == 303
+
+
+def test_an_agent_sees_of_its_run_what_its_model_saw(filled: Filled) -> None:
+    planted = agent_run_ready_for(filled.deployment, filled.tenant, "cancel", lambda name: f"planted-{name}")
+    own = main_of(filled.agent.get(f"/agent-runs/{planted}").text)
+    assert "plain query" in own
+    assert "planted-" not in own
+    key = filled.deployment.key(Role.AGENT, filled.tenant, agent_id="other")
+    other = Reader(filled.deployment, cookie_of(sign_in(filled.deployment, key)))
+    assert other.get(f"/agent-runs/{planted}").status_code == 404
+    assert planted not in other.get("/agent-runs").text
+
+
+# Benchmarks.
+
+
+def test_a_benchmark_run_is_a_matrix_of_tasks_and_attempts(filled: Filled) -> None:
+    assert f"/benchmark-runs/{filled.benchmark_run}" in filled.auditor.get("/benchmarks").text
+    page = main_of(filled.auditor.get(f"/benchmark-runs/{filled.benchmark_run}").text)
+    assert page.count("/task-runs/") == 4
+    assert "Attempt 2" in page
+    assert filled.auditor.get("/benchmarks/b").status_code == 200
+    assert filled.auditor.get("/benchmarks/no-such").status_code == 404
+    assert filled.agent.get("/benchmarks").status_code == 403
+
+
+def test_a_leaderboard_ranks_ended_runs_with_intervals(filled: Filled) -> None:
+    ask = filled.deployment.ask
+    key = filled.deployment.key(Role.ADMIN, filled.tenant)
+    asked = {"benchmark": "b", "agent_id": "swift", "tasks": ["t"]}
+    made = ask("POST", "/v1/benchmark-runs", key=key, json=asked).json()
+    for one in made["task_runs"]:
+        for act in ("start", "complete"):
+            assert ask("POST", f"/v1/task-runs/{one['id']}/{act}", key=key).is_success
+    page = main_of(filled.auditor.get("/benchmarks/b").text)
+    assert "swift" in page
+    assert "95" in page
+    assert "no interval" in page
+
+
+def test_a_task_run_shows_changes_criteria_and_what_the_agent_sees(filled: Filled) -> None:
+    page = main_of(filled.admin.get(f"/task-runs/{filled.task_runs['rejudge']}").text)
+    for part in ("What changed", "The agent changed nothing", "Criteria", "What the agent may see", "portal"):
+        assert part in page, part
+    assert filled.admin.get(f"/task-runs/{filled.task_runs['access']}").status_code == 200
+    trouble = main_of(filled.admin.get(f"/task-runs/{filled.task_runs['recheck']}").text)
+    assert "Not read completely" in trouble
+    own = main_of(filled.agent.get(f"/task-runs/{filled.task_runs['rejudge']}").text)
+    assert "portal-state-match" not in own
+
+
+# Audit.
+
+
+def test_the_log_is_checked_and_listed(filled: Filled) -> None:
+    page = main_of(filled.auditor.get("/audit").text)
+    for part in ("The log is sound", "data-audit", "Checkpoints", "verdict"):
+        assert part in page, part
+    assert filled.agent.get("/audit").status_code == 403
+
+
+def test_a_bundle_is_checked_by_the_service_step_by_step(filled: Filled) -> None:
+    key = filled.deployment.key(Role.AUDITOR, filled.tenant)
+    bundle = filled.deployment.ask("GET", f"/v1/outcomes/{filled.outcome}/bundle", key=key).content
+
+    def check(content: bytes) -> Any:
+        headers = {"cookie": filled.auditor.cookie, "sec-fetch-site": "same-origin"}
+        return filled.deployment.ask(
+            "POST",
+            "/audit/check",
+            headers=headers,
+            data={"csrf": filled.auditor.token()},
+            files={"bundle": ("bundle.zip", content, "application/zip")},
+        )
+
+    sound = check(bundle)
+    assert (sound.status_code, "Every step holds" in sound.text) == (200, True)
+    damaged = check(bundle[:100] + bytes([bundle[100] ^ 1]) + bundle[101:])
+    assert "does not hold" in damaged.text
+    assert check(b"").status_code == 400
+    assert filled.auditor.post("/audit/check").status_code == 400
+
+
+# Admin.
+
+
+def test_a_key_is_made_shown_once_used_and_revoked(filled: Filled) -> None:
+    assert 'name="role"' in filled.admin.get("/keys/new").text
+    made = filled.admin.post("/keys/new", name="night shift", role="auditor", days="30")
+    secret = re.search(r"mk_[0-9a-f]{12}\.[\w-]+", made.text)
+    assert secret is not None
+    assert made.headers["cache-control"] == "no-store"
+    listed = filled.admin.get("/keys").text
+    assert "night shift" in listed
+    assert secret[0] not in listed
+    key_id = secret[0].split(".")[0]
+    other = Reader(filled.deployment, cookie_of(sign_in(filled.deployment, secret[0])))
+    assert other.get("/contracts").status_code == 200
+    assert key_id in filled.admin.get(f"/keys/{key_id}/revoke").text
+    assert filled.admin.post(f"/keys/{key_id}/revoke").status_code == 303
+    assert other.get("/contracts").status_code != 200
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "", "role": "auditor"},
+        {"name": "a", "role": "king"},
+        {"name": "a", "role": "agent"},
+        {"name": "a", "role": "admin", "agent_id": "robot"},
+        {"name": "a", "role": "admin", "days": "0"},
+        {"name": "a\nb", "role": "admin"},
+    ],
+)
+def test_a_key_that_makes_no_sense_is_refused(filled: Filled, fields: dict[str, str]) -> None:
+    assert filled.admin.post("/keys/new", **fields).status_code == 400
+
+
+def test_only_admins_see_keys_and_settings(filled: Filled) -> None:
+    for path in ("/keys", "/keys/new", "/settings"):
+        assert filled.auditor.get(path).status_code == 403
+    assert filled.auditor.post("/keys/new", name="x", role="admin").status_code == 403
+    assert "usage.policy.interval_min" in filled.admin.get("/settings").text
+
+
+def test_a_dead_letter_is_replayed(filled: Filled) -> None:
+    seq = dead_letter(filled.deployment, filled.webhook, "connection refused")
+    path = f"/webhooks/{filled.webhook}"
+    assert "connection refused" in filled.admin.get(path).text
+    assert "could not be delivered" in filled.admin.get("/webhooks").text
+    assert filled.auditor.post(f"{path}/dead/{seq}/replay").status_code == 403
+    assert filled.admin.post(f"{path}/dead/{seq}/replay").status_code == 303
+    assert filled.admin.post(f"{path}/dead/{seq}/replay").status_code == 404
+
+
+def test_a_webhook_is_made_and_deleted(filled: Filled) -> None:
+    assert 'name="url"' in filled.admin.get("/webhooks/new").text
+    assert filled.admin.post("/webhooks/new", url="http://127.0.0.1/x").status_code == 400
+    assert filled.admin.post("/webhooks/new", url="https://example.com/x", types="no.such").status_code == 400
+    made = filled.admin.post("/webhooks/new", url="https://example.com/x", types="key.created")
+    assert (made.status_code, "whsec_" in made.text) == (200, True)
+    path = re.search(r"/webhooks/whk_[0-9a-f]+", made.text)
+    assert path is not None
+    assert filled.admin.post(f"{path[0]}/delete").status_code == 303
+    assert filled.admin.get(path[0]).status_code == 404
+
+
+def test_health_shows_the_log_and_the_workers(filled: Filled) -> None:
+    page = main_of(filled.auditor.get("/service").text)
+    assert "No worker runs" in page
+    assert "The service answers" in page
+
+
+# The API reference.
+
+
+def test_the_reference_has_every_operation_with_an_example(filled: Filled) -> None:
+    key = filled.deployment.key(Role.ADMIN, filled.tenant)
+    document = filled.deployment.ask("GET", "/schema/openapi.json", key=key).json()
+    names = {one["operationId"]: one["tags"][0] for path in document["paths"].values() for one in path.values()}
+    index = filled.agent.get("/reference").text
+    pages = {tag: filled.agent.get(f"/reference/{tag}").text for tag in set(names.values())}
+    for name, tag in names.items():
+        assert f'href="/reference/{tag}#{name}"' in index
+        assert f'id="{name}"' in pages[tag]
+    assert "curl -X POST" in pages["contracts"]
+    assert all("<script>" not in page for page in pages.values())
+    assert filled.agent.get("/reference/no-such").status_code == 404
+
+
+def test_no_page_has_inline_style_or_script(filled: Filled) -> None:
+    paths = ["/usage", "/agent-runs", "/benchmarks", "/audit", "/keys", "/webhooks", "/settings", "/service"]
+    for path in (*paths, "/reference", f"/usage/{filled.usage()}", f"/agent-runs/{filled.agent_run()}"):
+        assert not re.search(r"<style|\sstyle=|<script(?! src)|\son\w+=", filled.admin.get(path).text), path
+
+
+def test_another_tenant_sees_none_of_it(filled: Filled) -> None:
+    key = filled.deployment.key(Role.ADMIN, new_tenant())
+    stranger = Reader(filled.deployment, cookie_of(sign_in(filled.deployment, key)))
+    for path in (
+        *(f"/usage/{filled.usage()}", f"/agent-runs/{filled.agent_run()}", f"/webhooks/{filled.webhook}"),
+        *(f"/benchmark-runs/{filled.benchmark_run}", f"/task-runs/{filled.task_runs['rejudge']}"),
+    ):
+        assert stranger.get(path).status_code == 404, path
