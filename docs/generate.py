@@ -28,7 +28,7 @@ from meruit.checks.framework.assertion import StateAssertion
 from meruit.cli import meruit
 from meruit.config import DATA_VARIABLE, DATABASE_VARIABLE, DEFAULT_DATA, DEFAULT_PATH, PATH_VARIABLE, Settings
 from meruit.model.contract import USUAL_RULES
-from meruit.registry import checks, flags, metrics, settlement_rules, usage_sources
+from meruit.registry import checks, exporters, flags, importers, metrics, settlement_rules, usage_sources
 
 DOCS = Path(__file__).parent
 HEAD = "<!-- Written by docs/generate.py from the code; edit the code instead. -->\n\n"
@@ -113,6 +113,23 @@ def rules_page() -> Iterator[str]:
     yield "| rule | what it does |\n|---|---|"
     for rule in settlement_rules:
         yield f"| `{rule.name}` | {rule.summary.replace('|', '/')} |"
+
+
+def formats_page() -> Iterator[str]:
+    yield HEAD + "# Formats\n"
+    yield "What [evaluations](evaluations.md) are imported from, and written as."
+    yield "[Imports](imports.md) says what is kept.\n"
+    yield "## `meruit import`\n"
+    yield "Recognised by content; `--format NAME` names one."
+    yield "Each is one file in `src/meruit/evaluations/importers/`, or an"
+    yield "entry point of the group `meruit.evaluations.importers`.\n"
+    yield "| format | what is read |\n|---|---|"
+    yield from (f"| `{one.name}` | {one.summary.replace('|', '/')} |" for one in importers)
+    yield "\n## `meruit eval export`\n"
+    yield "By `--format NAME`, or by the ending of the file where only one format has it. Each is one file in"
+    yield "`src/meruit/evaluations/exporters/`, or an entry point of the group `meruit.evaluations.exporters`.\n"
+    yield "| format | ending | what is written |\n|---|---|---|"
+    yield from (f"| `{one.name}` | `{one.ending}` | {one.summary.replace('|', '/')} |" for one in exporters)
 
 
 def settings_page() -> Iterator[str]:
@@ -268,6 +285,7 @@ def pages() -> dict[Path, str]:
         DOCS / "metrics.md": "\n".join(metrics_page()).rstrip() + "\n",
         DOCS / "assertions.md": "\n".join(assertions_page()).rstrip() + "\n",
         DOCS / "rules.md": "\n".join(rules_page()).rstrip() + "\n",
+        DOCS / "formats.md": "\n".join(formats_page()).rstrip() + "\n",
         DOCS / "settings.md": "\n".join(settings_page()).rstrip() + "\n",
         DOCS / "commands.md": "\n".join(commands_page()).rstrip() + "\n",
         DOCS / "criteria.schema.json": json.dumps(build_json_schema("criteria"), indent=2, ensure_ascii=False) + "\n",

@@ -40,6 +40,7 @@ EXTRA_OF = {
     "psycopg": "postgres",
     "dbos": "cluster",
     "ray": "ray",
+    "zstandard": "imports",
 }
 """The extra that installs an optional package."""
 FIRST_EXIT_CODE = 10
@@ -340,6 +341,27 @@ class EvaluationConflict(MeruitError):
 
     code = "evaluation_conflict"
     status = 409
+
+
+class ImportDamaged(MeruitError):
+    """A file of another tool is damaged, cut off, or holds no cases."""
+
+    code = "import_damaged"
+    status = 400
+
+
+class ImportFormatUnknown(MeruitError):
+    """A file has no format that an importer knows; the message names those that are known."""
+
+    code = "import_format_unknown"
+    status = 400
+
+
+class ImportWithoutClaims(MeruitError):
+    """A file claims no verdicts, and no criteria are given to judge its cases."""
+
+    code = "import_without_claims"
+    status = 400
 
 
 class IdempotencyConflict(MeruitError):

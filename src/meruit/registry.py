@@ -225,7 +225,30 @@ class Exporter(NamedTuple):
     """The usual ending of its files, as `.xml`."""
 
 
-P = TypeVar("P", Metric, Check, FlagRule, SettlementRule, UsageProvider, UsageFollower, Exporter)
+class ImportExample(NamedTuple):
+    """Files of another tool and what they claim; shown in the docs and run as a test."""
+
+    files: Mapping[str, str]
+    """Their contents by name; several make a folder."""
+    expect: Mapping[str, str | None]
+    """The claimed verdict of each case; None where there is none."""
+
+
+class Importer(NamedTuple):
+    """A format of another tool's results."""
+
+    name: str
+    summary: str
+    recognise: Callable[..., bool]
+    """Takes an `ImportSource`: whether its content is of this format."""
+    read: Callable[..., Iterable[Any]]
+    """Takes an `ImportSource` and yields its pieces: facts of the run, cases with claims, notes."""
+    last: bool = False
+    """Whether others are asked first, because many files fit it."""
+    examples: tuple[ImportExample, ...] = ()
+
+
+P = TypeVar("P", Metric, Check, FlagRule, SettlementRule, UsageProvider, UsageFollower, Exporter, Importer)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -505,6 +528,32 @@ class ExporterRegistry(Registry[Exporter]):
         return register
 
 
+class ImporterRegistry(Registry[Importer]):
+    """The formats of other tools' results, and the decorator that adds one."""
+
+    def suggest(self, name: str, known: Iterable[str]) -> str:
+        """Suggest the nearest, and list all: there are few."""
+        return f"{nearest(name, known)}; there are {', '.join(self.names())}"
+
+    def add(
+        self,
+        name: str,
+        *,
+        recognise: Callable[..., bool],
+        examples: list[tuple[Mapping[str, str], Mapping[str, str | None]]],
+        last: bool = False,
+    ) -> Callable[[Function], Function]:
+        """Register the function below, which takes an `ImportSource` and yields pieces."""
+
+        def register(function: Function) -> Function:
+            summary = (function.__doc__ or "").strip().split("\n", 1)[0]
+            several = tuple(ImportExample(*example) for example in examples)
+            self.put(Importer(name, summary, recognise, function, last, several))
+            return function
+
+        return register
+
+
 metrics = MetricRegistry("metrics", "; `meruit metrics` lists all")
 checks = CheckRegistry("checks", "; `meruit checks` lists all")
 flags = FlagRegistry("governance.flags", "; `meruit governance rules` lists all")
@@ -512,3 +561,4 @@ settlement_rules = SettlementRegistry("contracts.rules", "; `meruit ledger rules
 usage_sources = UsageRegistry("usage.providers", "; `meruit usage sources` lists all", "usage source")
 usage_followers = UsageFollowerRegistry("contracts.usage_followers", noun="usage follower")
 exporters = ExporterRegistry("evaluations.exporters", noun="export format")
+importers = ImporterRegistry("evaluations.importers", noun="import format")

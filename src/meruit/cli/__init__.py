@@ -30,6 +30,7 @@ COMMANDS = (
     "eval",
     "governance",
     "holds",
+    "import",
     "keys",
     "ledger",
     "lint",
@@ -48,7 +49,7 @@ COMMANDS = (
     "worker",
 )
 """One file each in commands/, with a function of the same name, unless IN_PACKAGES says where it is."""
-IN_PACKAGES = {"eval": ("evaluations.group", "eval_group")}
+IN_PACKAGES = {"eval": ("evaluations.group", "eval_group"), "import": ("evaluations.import_file", "import_command")}
 """Commands that are a package of their own: the module and the function."""
 
 

@@ -7,6 +7,8 @@ Read in this order:
     datafiles.py    cases from JSON Lines, CSV, Parquet and standard input
     segment.py      how up to 512 cases are kept as one blob
     summary.py      the numbers of one evaluation
+    imports.py      results of other tools, with what they claim       importers/
+    export.py       an evaluation as other tools read it               exporters/
     compare.py      two evaluations, paired case by case
     reader.py       Evaluations: find, list, cases, summaries, comparisons
     from_python.py  all of it in one call from Python

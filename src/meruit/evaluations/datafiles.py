@@ -46,6 +46,7 @@ KNOWN_COLUMNS = {
     **dict.fromkeys(("group", "group_id"), "group"),
     **dict.fromkeys(("tags",), "tags"),
     **dict.fromkeys(("repeat", "epoch"), "repeat"),
+    **dict.fromkeys(("claimed",), "claimed"),
 }
 
 Row = Mapping[str, Any]
@@ -229,6 +230,10 @@ class DataFile:
             except MeruitError as problem:
                 raise DocumentError(display_name(self.path), [Problem(where, str(problem))]) from None
             yield case
+
+    def rows_as_read(self) -> Iterator[Row]:
+        """Its rows that are objects, before any column is mapped."""
+        return (row for row in self._rows() if isinstance(row, Mapping))
 
     def _rows(self) -> Iterator[Any]:
         if self.format == "parquet":

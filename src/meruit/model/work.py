@@ -24,6 +24,8 @@ PRIVATE_INPUTS = frozenset(
 
 CLAIMED = "claimed"
 """The key of execution metadata with the agent's own claims; only code that asks for claims reads it."""
+ORIGIN = "origin"
+"""The metadata of an imported case that hold what its origin claims of it."""
 
 
 class Work(msgspec.Struct, frozen=True, eq=False):

@@ -172,3 +172,27 @@ def test_an_evaluation_is_exported_by_format_or_ending(run: Run, files: None, tm
     ):
         ended = run("eval", "export", "a", *options)
         assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr
+
+
+def test_results_of_another_tool_are_imported(run: Run, files: None, write: Write) -> None:
+    write("rows.csv", "id,prompt,output,reference,claimed\na,?,yes,yes,pass\nb,?,no,yes,pass\n")
+    ended = run("import", "rows.csv", "--json")
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert (found["evaluation"]["name"], found["format"], found["new"]) == ("rows", "rows", True)
+    assert found["summary"]["overall"]["passed"] == 2
+    assert "nothing is made twice" in run("import", "rows.csv").stderr
+    judged = run("import", "rows.csv", "--criteria", "criteria.json", "--name", "judged")
+    assert "1 of 2 verdicts differ" in judged.stdout
+    shown = run("eval", "show", "judged", "--disputed").stdout.splitlines()
+    assert [line.split()[:3] for line in shown] == [["case", "verdict", "claimed"], ["b", "partial", "pass"]]
+
+
+def test_an_import_that_cannot_be_says_why(run: Run, files: None, write: Write) -> None:
+    write("note.txt", "hello")
+    write("crash.json", {"evalId": "e", "results": {"prompts": [], "results": [{"testIdx": 0, "failureReason": 2}]}})
+    for path, code in (("note.txt", "import_format_unknown"), ("-", "meruit_error"), ("none.json", "meruit_error")):
+        ended = run("import", path, "--json")
+        assert ended.returncode == 2
+        assert code in ended.stdout + ended.stderr or code == "meruit_error"
+    assert run("import", "crash.json").returncode == 3

@@ -5,5 +5,6 @@
 - run.py - `meruit eval run`
 - browse.py - `meruit eval list`, `show` and `compare`
 - export.py - `meruit eval export`
+- import_file.py - `meruit import`
 - view.py - summaries, cases and comparisons as text
 """

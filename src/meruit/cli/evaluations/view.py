@@ -117,10 +117,13 @@ def print_cases(details: Sequence[CaseDetail], following: int | None) -> None:
     if not details:
         note("no case fits")
         return
+    # Beside our verdict, what the tool that a case was imported from claims.
+    is_imported = any(one.summary.claimed is not None for one in details)
     rows = [
         (
             one.summary.case_id + (f" #{one.summary.repeat}" if one.summary.repeat else ""),
             str(one.summary.verdict),
+            *((one.summary.claimed or "–",) if is_imported else ()),
             format_cell(one.summary.score),
             _shorten(_text(one.output)),
             _shorten(_text({"text": one.input.get("reference")}) if one.input else "–"),
@@ -128,7 +131,8 @@ def print_cases(details: Sequence[CaseDetail], following: int | None) -> None:
         )
         for one in details
     ]
-    print_table(("case", "verdict", "score", "output", "reference", "not met"), rows, painted=1)
+    claimed = ("claimed",) if is_imported else ()
+    print_table(("case", "verdict", *claimed, "score", "output", "reference", "not met"), rows, painted=1)
     if following is not None:
         note(f"more with --after {following}")
 

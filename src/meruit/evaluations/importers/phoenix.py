@@ -1,0 +1,118 @@
+"""Exports of Phoenix: runs of an experiment, or spans with their evaluations, as JSON, JSON Lines, CSV or Parquet."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from meruit.evaluations.importers.support.pieces import (
+    Claim,
+    ImportedCase,
+    ImportNote,
+    Piece,
+    RunFacts,
+    TokenClasses,
+    all_hold,
+    build_case,
+    items,
+    mapping,
+    number,
+    plain,
+    verdict_word,
+)
+from meruit.evaluations.importers.support.source import ImportSource
+from meruit.evaluations.importers.support.tables import read_table
+from meruit.registry import importers
+
+SPAN = "context.span_id"
+
+
+def is_phoenix(source: ImportSource) -> bool:
+    """Recognise runs and spans by their columns."""
+    row = source.first_row
+    return SPAN in row or {"example_id", "repetition_number"} <= row.keys()
+
+
+@importers.add(
+    "phoenix",
+    recognise=is_phoenix,
+    examples=[
+        (
+            {
+                "experiment.json": '[{"example_id": "a", "repetition_number": 1, "input": {"q": "?"}, "output": "yes",'
+                ' "annotations": [{"name": "correctness", "label": "correct", "score": 1}]},'
+                ' {"example_id": "b", "repetition_number": 1, "input": {"q": "?"}, "error": "died"}]'
+            },
+            {"a": "pass", "b": None},
+        )
+    ],
+)
+def read_phoenix(source: ImportSource) -> Iterator[Piece]:
+    """Phoenix: runs of an experiment, or a table of spans with their evaluations."""
+    yield RunFacts({"origin": "phoenix"})
+    for row in read_table(source):
+        yield row if isinstance(row, ImportNote) else _span_case(row) if SPAN in row else _run_case(row)
+
+
+def _run_case(row: Mapping[str, Any]) -> ImportedCase:
+    given, reference = row.get("input"), row.get("reference_output")
+    work = dict(given) if isinstance(given, Mapping) else {"prompt": given}
+    if reference is not None:
+        only = [*reference.values()] if isinstance(reference, Mapping) else [reference]
+        work["reference"] = only[0] if len(only) == 1 else reference
+    case = build_case(
+        row.get("example_id"),
+        given=work,
+        output=row.get("output"),
+        repeat=(number(row.get("repetition_number")) or 1) - 1,
+        duration_ms=row.get("latency_ms"),
+        tokens=TokenClasses.inclusive(given=row.get("prompt_token_count"), made=row.get("completion_token_count")),
+        error=str(row["error"]) if row.get("error") else None,
+    )
+    return ImportedCase(case, _claim([mapping(one) for one in items(row.get("annotations"))]))
+
+
+def _span_case(row: Mapping[str, Any]) -> ImportedCase:
+    failed = str(row.get("status_code", "")).upper() == "ERROR"
+    prefix = "attributes.llm.token_count"
+    case = build_case(
+        row.get(SPAN),
+        given={"prompt": row.get("attributes.input.value")},
+        output=row.get("attributes.output.value"),
+        tags={"name": row.get("name"), "model": row.get("attributes.llm.model_name")},
+        tokens=TokenClasses.inclusive(
+            given=_to_number(row.get(f"{prefix}.prompt")),
+            read=_to_number(row.get(f"{prefix}.prompt_details.cache_read")),
+            written=_to_number(row.get(f"{prefix}.prompt_details.cache_write")),
+            made=_to_number(row.get(f"{prefix}.completion")),
+        ),
+        error=str(row.get("status_message") or "the span ended with an error") if failed else None,
+        group=str(row["context.trace_id"]) if row.get("context.trace_id") else None,
+    )
+    notes: dict[str, dict[str, Any]] = {}
+    for column, value in row.items():
+        head, _, rest = column.partition(".")
+        name, _, part = rest.rpartition(".")
+        if head == "eval" and part in ("score", "label", "explanation") and value is not None:
+            notes.setdefault(name, {"name": name})[part] = _to_number(value) if part == "score" else value
+    return ImportedCase(case, _claim([*notes.values()]))
+
+
+def _to_number(value: Any) -> Any:
+    """A number of a table that holds text only."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+
+
+def _claim(notes: list[Mapping[str, Any]]) -> Claim:
+    scored = [(str(one.get("name")), one) for one in notes if not one.get("error")]
+    checks: dict[str, bool | None] = {name: verdict_word(one.get("label")) for name, one in scored}
+    known = {name: one for name, one in checks.items() if one is not None}
+    numbers = [number(one.get("score")) for _, one in scored]
+    return Claim(
+        success=all_hold(known) if len(known) == len(notes) else False if False in known.values() else None,
+        score=numbers[0] if not known and len(notes) == len(numbers) == 1 else None,
+        checks=known,
+        scores={name: plain(one.get("score", one.get("label"))) for name, one in scored},
+        reasons={name: str(one["explanation"])[:2_000] for name, one in scored if one.get("explanation")},
+    )

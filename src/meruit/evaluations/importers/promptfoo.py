@@ -1,0 +1,139 @@
+"""Results of promptfoo, as `promptfoo eval -o results.json` writes them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from meruit.evaluations.datafiles import KNOWN_COLUMNS
+from meruit.evaluations.importers.support.json_stream import CUT, load, load_lines, split_document
+from meruit.evaluations.importers.support.pieces import (
+    Claim,
+    ImportedCase,
+    ImportNote,
+    Piece,
+    RunFacts,
+    TokenClasses,
+    build_case,
+    items,
+    mapping,
+    number,
+    numbered,
+    plain,
+)
+from meruit.evaluations.importers.support.source import ImportSource
+from meruit.registry import importers
+
+ERROR = 2
+"""The reason of a failure that is the instrument's, not the model's."""
+
+
+def is_promptfoo(source: ImportSource) -> bool:
+    """Recognise a document by its keys, lines by those of a result."""
+    if source.head.lstrip().startswith(b"{") and source.says("evalId", "results", "prompts"):
+        return True
+    return {"testIdx", "promptIdx", "success"} <= source.first_row.keys()
+
+
+@importers.add(
+    "promptfoo",
+    recognise=is_promptfoo,
+    examples=[
+        (
+            {
+                "results.json": '{"evalId": "e", "results": {"version": 3, "prompts": [], "results": ['
+                '{"testIdx": 0, "promptIdx": 0, "success": true, "score": 1, "failureReason": 0, "vars": {"q": "?"}},'
+                '{"testIdx": 1, "promptIdx": 0, "success": false, "score": 0, "failureReason": 2, "error": "429"}]}}'
+            },
+            {"0": "pass", "1": None},
+        )
+    ],
+)
+def read_promptfoo(source: ImportSource) -> Iterator[Piece]:
+    """Results of promptfoo, `-o results.json` or `-o results.jsonl`; a provider's error stays an error."""
+    tags: dict[str, str] = {"origin": "promptfoo"}
+    with source.open() as file:
+        if "testIdx" in source.first_row:
+            yield RunFacts(tags)
+            for row in load_lines(file):
+                if row == CUT:
+                    yield ImportNote("the last line is cut off; only what comes before is imported", partial=True)
+                else:
+                    yield _to_case(mapping(row))
+            return
+        for path, text in split_document(file, {"results.results"}):
+            if path == CUT:
+                yield ImportNote("the file is cut off; only what comes before is imported", partial=True)
+            elif path:
+                yield _to_case(mapping(load(text)))
+            else:
+                document = mapping(load(text))
+                version = mapping(document.get("metadata")).get("promptfooVersion")
+                tags["origin"] = f"promptfoo {version}" if version else "promptfoo"
+                yield RunFacts(tags)
+
+
+def _to_case(row: Mapping[str, Any]) -> ImportedCase:
+    response, variables = mapping(row.get("response")), mapping(row.get("vars"))
+    grading = mapping(row.get("gradingResult"))
+    given = {**variables, "prompt": mapping(row.get("prompt")).get("raw", "")}
+    reference = next((value for name, value in variables.items() if KNOWN_COLUMNS.get(name) == "input.reference"), None)
+    if reference is not None:
+        given["reference"] = reference
+    provider = mapping(row.get("provider"))
+    test, prompt = row.get("testIdx", row.get("id")), row.get("promptIdx")
+    case = build_case(
+        # One test with several prompts or providers is as many cases.
+        f"{test}" if not prompt else f"{test}/{prompt}",
+        given=given,
+        output=response.get("output"),
+        tags={
+            "provider": provider.get("label") or provider.get("id"),
+            "prompt": mapping(row.get("prompt")).get("label") if prompt else None,
+            "description": mapping(row.get("testCase")).get("description"),
+        },
+        metadata=mapping(mapping(row.get("testCase")).get("metadata")),
+        tokens=_tokens(mapping(response.get("tokenUsage"))),
+        duration_ms=row.get("latencyMs"),
+        cost=row.get("cost"),
+        error=_error(row, response),
+        group=f"test {test}" if prompt is not None else None,
+    )
+    return ImportedCase(case, _claim(row, grading))
+
+
+def _error(row: Mapping[str, Any], response: Mapping[str, Any]) -> str | None:
+    """The error of a provider; a failed assertion has a text in `error` too, and is none."""
+    reason, said = row.get("failureReason"), row.get("error") or response.get("error")
+    if reason == ERROR or (reason is None and response.get("error")):
+        return str(said or "the origin recorded an error")
+    return None
+
+
+def _claim(row: Mapping[str, Any], grading: Mapping[str, Any]) -> Claim:
+    parts = [mapping(one) for one in items(grading.get("componentResults"))]
+    names = numbered([_name(mapping(one.get("assertion"))) for one in parts])
+    checks = {name: one["pass"] for name, one in zip(names, parts, strict=True) if isinstance(one.get("pass"), bool)}
+    broken = bool(mapping(grading.get("metadata")).get("graderError")) or any(
+        mapping(one.get("metadata")).get("graderError") for one in parts
+    )
+    success = row.get("success")
+    return Claim(
+        success=success if isinstance(success, bool) and not broken else None,
+        checks=checks,
+        scores={"score": number(row.get("score"))}
+        | {str(name): plain(value) for name, value in mapping(row.get("namedScores")).items()},
+        reasons={name: str(one["reason"])[:2_000] for name, one in zip(names, parts, strict=True) if one.get("reason")},
+    )
+
+
+def _name(assertion: Mapping[str, Any]) -> str:
+    return str(assertion.get("metric") or assertion.get("type") or "assertion")
+
+
+def _tokens(usage: Mapping[str, Any]) -> TokenClasses:
+    details = mapping(usage.get("completionDetails"))
+    return TokenClasses.inclusive(
+        given=usage.get("prompt"),
+        read=details.get("cacheReadInputTokens"),
+        written=details.get("cacheCreationInputTokens"),
+        made=usage.get("completion"),
+    )

@@ -1,0 +1,1 @@
+"""What importers share: the source and its pieces, JSON in a stream, ZIP archives, chat messages."""
