@@ -15,7 +15,7 @@ WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) \* 3 / 2)
 # A disk that must keep each commit makes tests wait: they write to memory where it has room for gigabytes.
 MEMORY := $(shell df --output=avail -k /dev/shm 2>/dev/null | awk 'END { if ($$1 > 4000000) print "/dev/shm" }')
 
-.PHONY: help demo test check golden static servers bench thorough endurance mutants docs lock clean
+.PHONY: help demo test check golden static style types servers bench thorough endurance mutants docs lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -31,12 +31,16 @@ test: $(READY) servers  ## every test, in parallel, with coverage
 golden: $(READY)  ## write the golden files of tests again; read the diff before you commit
 	@MERUIT_GOLDEN=write $(BIN)/python -m pytest -q -n auto -m golden tests
 
-static: $(READY)  ## format, lint, types, layers, generated docs
+static: style types  ## format, lint, layers, generated docs, types
+
+style: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@$(BIN)/python docs/generate.py --check
+
+types: $(READY)
+	@$(BIN)/mypy
 
 check: static test  ## all that CI runs
 

@@ -119,7 +119,7 @@ def test_a_session_gets_only_new_messages() -> None:
     model = saying('{"n": 1}', '{"n": 3}')
     session = SQLiteSession("s")
     ran(Agent("a", model=model, output_type=AgentOutput), run={"session": session})
-    remembered = asyncio.run(session.get_items())
+    remembered: Any = asyncio.run(session.get_items())
     assert [one.get("role") for one in remembered] == ["user", "assistant"] * 2
     assert len(contents(model)[1]) == 2
     session.close()

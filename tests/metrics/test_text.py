@@ -4,12 +4,12 @@ import asyncio
 import random
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from rouge_score import rouge_scorer
 from sacrebleu import corpus_bleu
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
 
@@ -42,7 +42,6 @@ pieced = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
 texts = pieced | st.text(max_size=60)
 references = texts.filter(bool)
 
-_scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"])
 _tokenizer: Callable[[str], str] = Tokenizer13a()  # type: ignore[no-untyped-call]
 
 
@@ -60,8 +59,16 @@ def expected_bleu(reference: str, written: str) -> float:
     return float(min(1.0, corpus_bleu([written], [[reference]]).score / 100))
 
 
+@cache
+def rouge_of_google() -> Any:
+    # It loads nltk and all that nltk finds, which takes seconds: only in the worker that compares with it.
+    from rouge_score import rouge_scorer
+
+    return rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL"])
+
+
 def expected_rouge(reference: str, written: str) -> list[float]:
-    return [score.fmeasure for score in _scorer.score(reference, written).values()]
+    return [score.fmeasure for score in rouge_of_google().score(reference, written).values()]
 
 
 def found_rouge(work: Work) -> list[Finding]:
