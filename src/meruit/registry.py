@@ -435,7 +435,18 @@ class FlagRegistry(Registry[FlagRule]):
         def register(function: Function) -> Function:
             summary = (function.__doc__ or "").strip().split("\n", 1)[0]
             several = tuple(FlagExample(*example) for example in examples)
-            self.put(FlagRule(name, summary, action, limits or {}, function, version, several, needs_history))
+            self.put(
+                FlagRule(
+                    name=name,
+                    summary=summary,
+                    action=action,
+                    limits=limits or {},
+                    judge=function,
+                    version=version,
+                    examples=several,
+                    needs_history=needs_history,
+                )
+            )
             return function
 
         return register
@@ -485,7 +496,14 @@ class UsageRegistry(Registry[UsageProvider]):
         def register(function: Function) -> Function:
             summary = (function.__doc__ or "").strip().split("\n", 1)[0]
             provider = UsageProvider(
-                name, summary, function, base_url, key_variable, is_file, self_reported, options or {}
+                name=name,
+                summary=summary,
+                open=function,
+                base_url=base_url,
+                key_variable=key_variable,
+                is_file=is_file,
+                self_reported=self_reported,
+                options=options or {},
             )
             self.put(provider)
             return function

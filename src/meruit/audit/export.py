@@ -156,7 +156,12 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
     latest = verdicts[-1]
     paid = _runs_paid(connection, scope.tenant, contract_id)
     about = Annotations(
-        *(outcome_id, latest.version, contract_id, last, signed.size, begun.size),
+        outcome=outcome_id,
+        version=latest.version,
+        contract=contract_id,
+        contract_seq=last,
+        log_size=signed.size,
+        first_log_size=begun.size,
         usage={run: len(told) for run, told in paid.items()},
     )
     result = result_from(kept[latest.version][1]) if latest.version in kept else None

@@ -54,7 +54,14 @@ class BenchmarkLibrary:
         ready = [self.registrar.compile(task.success_criteria) for task in benchmark.tasks]
         written = benchmark.model_dump(exclude_defaults=True, mode="json", by_alias=True)
         criteria = tuple({one.digest: (one.body, one.digest) for one in ready}.values())
-        return PublishBenchmark(tenant, by, benchmark, canonical(written), digest(written), criteria)
+        return PublishBenchmark(
+            tenant=tenant,
+            by=by,
+            benchmark=benchmark,
+            body=canonical(written),
+            digest=digest(written),
+            criteria=criteria,
+        )
 
     def find(self, tenant: str, name: str) -> PublishedBenchmark:
         """Find a benchmark by `slug@version`, or the newest version of `slug`; raises NotFound."""

@@ -80,4 +80,12 @@ def to_task_run_outcome(run: TaskRun) -> TaskRunOutcome:
     if run.exact is None or run.exact_high is None:
         return TaskRunOutcome(run.id, run.task, run.status, begun=run.started_at is not None)
     low, high = Fraction(run.exact), Fraction(run.exact_high)
-    return TaskRunOutcome(run.id, run.task, run.status, run.verdict, low, high, run.coverage or 0.0)
+    return TaskRunOutcome(
+        id=run.id,
+        task=run.task,
+        status=run.status,
+        verdict=run.verdict,
+        low=low,
+        high=high,
+        coverage=run.coverage or 0.0,
+    )

@@ -155,13 +155,19 @@ class Benchmarks:
             raise MeruitError(f"repeats: 1 to {MAX_REPEATS}, and at most {MAX_RUNS:,} task runs in all")
         run_id = self.store.surroundings.new_id("brn")
         return CreateRuns(
-            *(tenant, by, found.benchmark, found.version),
-            tuple(
+            tenant=tenant,
+            by=by,
+            slug=found.benchmark,
+            version=found.version,
+            runs=tuple(
                 NewTaskRun(self.store.surroundings.new_id("trn"), task.id, attempt, task.reveal)
                 for attempt in range(1, repeats + 1)
                 for task in selected
             ),
-            *(scored, agent_id, run_id, repeats),
+            scored=scored,
+            agent_id=agent_id,
+            benchmark_run_id=run_id,
+            repeats=repeats,
         )
 
     def plan_one(
@@ -171,7 +177,15 @@ class Benchmarks:
         found = self.find(tenant, name).benchmark
         (task,) = select_tasks(found, [task_id])
         new = NewTaskRun(self.store.surroundings.new_id("trn"), task.id, 1, task.reveal)
-        return CreateRuns(tenant, by, found.benchmark, found.version, (new,), scored, agent_id)
+        return CreateRuns(
+            tenant=tenant,
+            by=by,
+            slug=found.benchmark,
+            version=found.version,
+            runs=(new,),
+            scored=scored,
+            agent_id=agent_id,
+        )
 
     async def start(self, scope: Scope, run_id: str) -> TaskRunStart:
         """Prepare the run's environment, read it, and start the clock.
@@ -190,7 +204,13 @@ class Benchmarks:
             await self._abandon(environment)
             raise
         try:
-            transition = StartRun(scope.tenant, run.id, environment.id, before, task.time_limit_s)
+            transition = StartRun(
+                tenant=scope.tenant,
+                id=run.id,
+                playground_id=environment.id,
+                input=before,
+                time_limit_s=task.time_limit_s,
+            )
             started = await self.store.recorder.record(transition)
         except Exception:
             # Another caller was first, or nothing could be written; the run of a caller that stops waiting is started.
@@ -302,7 +322,9 @@ class Benchmarks:
         if found.result.coverage < before.coverage:
             raise Unreachable(f"task run {run.id}: less of its environment can be read than before; try again later")
         draft = await asyncio.to_thread(self.registrar.draft, tenant, found)
-        transition = RereadRun(tenant, run.id, run.outcome_id or "", draft, rows, read_at)
+        transition = RereadRun(
+            tenant=tenant, id=run.id, expected=run.outcome_id or "", outcome=draft, criteria=rows, read_at=read_at
+        )
         checked = await self.store.recorder.record(transition)
         if checked.outcome_id == draft.id:
             judged(found.result.verdict)
@@ -347,7 +369,13 @@ class Benchmarks:
         result = again if before is None else carry_answer(before, again)
         new = NewVersion(outcome_id, version, result, self.store.surroundings.entropy(SALT_BYTES))
         rows = self._criterion_rows(result, ready, {})
-        return RejudgeRun(tenant, run.id, AddVersions(tenant, ready.body, (new,), reason), rows, named.version)
+        return RejudgeRun(
+            tenant=tenant,
+            id=run.id,
+            versions=AddVersions(tenant, ready.body, (new,), reason),
+            criteria=rows,
+            benchmark_version=named.version,
+        )
 
     async def cancel(self, tenant: str, run_ids: Sequence[str]) -> list[TaskRun]:
         """Cancel runs that have not ended."""
@@ -423,11 +451,11 @@ class Benchmarks:
     ) -> tuple[NewCriterionRun, ...]:
         return tuple(
             NewCriterionRun(
-                self.store.surroundings.new_id("crn"),
-                position,
-                status_of(one),
-                one.score if status_of(one) in (CriterionStatus.PASSED, CriterionStatus.FAILED) else None,
-                took.get(ready.slot_of[position]),
+                id=self.store.surroundings.new_id("crn"),
+                position=position,
+                status=status_of(one),
+                score=one.score if status_of(one) in (CriterionStatus.PASSED, CriterionStatus.FAILED) else None,
+                took_us=took.get(ready.slot_of[position]),
             )
             for position, one in enumerate(result.criterion_results)
         )

@@ -228,7 +228,15 @@ def _expression_result(text: str, rule: FieldRule, document: Any, asked: FhirRes
         found = tuple(_evaluator(text)(document))
     except Exception as problem:  # noqa: BLE001 - the library raises many types
         why = f"cannot be evaluated: {problem}"
-        return FieldResult(text, "fhirpath", rule.matcher.expected, None, why[:200], rule.weight, rule.must)
+        return FieldResult(
+            path=text,
+            op="fhirpath",
+            expected=rule.matcher.expected,
+            actual=None,
+            why=why[:200],
+            weight=rule.weight,
+            must=rule.must,
+        )
     return field_result(text, rule, found, asked.evidence)
 
 
@@ -238,5 +246,7 @@ def _validity_result(document: Any) -> FieldResult:
         _validator()(name).model_validate(document)
     except Exception as problem:  # noqa: BLE001 - an unknown type and an invalid resource have the same result
         first = str(problem).partition("\n")
-        return FieldResult("valid", "valid", R4, None, f"{first[0]} {first[2][:300]}".strip())
-    return FieldResult("valid", "valid", R4, R4, None)
+        return FieldResult(
+            path="valid", op="valid", expected=R4, actual=None, why=f"{first[0]} {first[2][:300]}".strip()
+        )
+    return FieldResult(path="valid", op="valid", expected=R4, actual=R4, why=None)

@@ -145,7 +145,13 @@ def hl7_structural(asked: Hl7Structural, context: CheckContext) -> Checked | Mis
 
 
 def _segment_count_result(name: str, wanted: Range, found: int) -> FieldResult:
-    return FieldResult(name, "segments", str(wanted), found, None if found in wanted else f"occurs {found} times")
+    return FieldResult(
+        path=name,
+        op="segments",
+        expected=str(wanted),
+        actual=found,
+        why=None if found in wanted else f"occurs {found} times",
+    )
 
 
 def _segment_order_result(wanted: Sequence[str], message: Hl7Message) -> FieldResult:
@@ -157,4 +163,4 @@ def _segment_order_result(wanted: Sequence[str], message: Hl7Message) -> FieldRe
     elif found != [*wanted]:
         late, early = next(pair for pair in zip(wanted, found, strict=True) if pair[0] != pair[1])
         why = f"{early} comes before {late}"
-    return FieldResult("order", "order", [*wanted], found, why)
+    return FieldResult(path="order", op="order", expected=[*wanted], actual=found, why=why)

@@ -226,7 +226,7 @@ def _decide_query(asked: PortalStateMatch, query: str, context: CheckContext) ->
         if asked.evidence is EvidenceDisplay.PLAIN:
             why += f": {str(problem)[:MAX_WHY]}"
         wanted = asked.expected.matcher
-        failed = FieldResult(query, wanted.op, wanted.expected, None, why)
+        failed = FieldResult(path=query, op=wanted.op, expected=wanted.expected, actual=None, why=why)
         return Checked("0", evidence | {"fields": [failed.to_dict()]}, Fault.AGENT)
     several = answer if isinstance(answer, list) else [] if answer is None else [answer]
     # The query expects the rows that it returns whole, and the documents that it starts from.

@@ -119,7 +119,16 @@ class CollateralChange(NamedTuple):
 def _collateral(
     name: str, work_context: WorkContext, allow: tuple[str, ...], *, alone: bool
 ) -> Iterator[CollateralChange]:
-    changes = CheckContext(name, work_context.before[name], work_context.after[name], {}, work_context).changes() or {}
+    changes = (
+        CheckContext(
+            source=name,
+            before=work_context.before[name],
+            after=work_context.after[name],
+            names={},
+            work_context=work_context,
+        ).changes()
+        or {}
+    )
     looked_for = work_context.selected.get(name, set())
     for key, change in sorted(changes.items()):
         if change is not ItemChange.NONE and key not in looked_for and not _is_allowed(name, key, allow, alone=alone):

@@ -299,12 +299,12 @@ def _outcome_result(word: str, outcome: OutcomeCodes, document: X12Document) -> 
     why: str | None = f"no code at {' or '.join(outcome.paths)}"
     if found:
         why = next((f"{where} is {code!r}" for code in found if code not in outcome.codes), None)
-    return FieldResult("outcome", "outcome", word, for_evidence(tuple(found)), why)
+    return FieldResult(path="outcome", op="outcome", expected=word, actual=for_evidence(tuple(found)), why=why)
 
 
 def _flaws_result(name: str, wanted: str, faults: Sequence[str]) -> FieldResult:
     if not faults:
-        return FieldResult(name, name, wanted, wanted, None)
+        return FieldResult(path=name, op=name, expected=wanted, actual=wanted, why=None)
     listed = [*faults[:MAX_LISTED], *([f"and {len(faults) - MAX_LISTED:,} more"] if faults[MAX_LISTED:] else [])]
     why = f"{len(faults):,} wrong; the first: {faults[0]}"
-    return FieldResult(name, name, wanted, for_evidence(tuple(listed)), why)
+    return FieldResult(path=name, op=name, expected=wanted, actual=for_evidence(tuple(listed)), why=why)

@@ -85,7 +85,14 @@ class Market:
             _require_printable("a provider's id", provider_id)
         rate = None if cpc_rate is None else _amount("cpc_rate", cpc_rate)
         return self._write(
-            AwardContract(self._request, self._store.surroundings.new_id("con"), work_id, agent_id, rate, provider_id)
+            AwardContract(
+                request=self._request,
+                contract_id=self._store.surroundings.new_id("con"),
+                work_id=work_id,
+                agent_id=agent_id,
+                cpc_rate=rate,
+                provider_id=provider_id,
+            )
         )
 
     def start(self, contract_id: str) -> ContractView:
@@ -148,7 +155,15 @@ class Market:
         except ValueError:
             raise MeruitError(f"decision must be one of {', '.join(Decision)}, not {decision!r}") from None
         settled_on = to_settlement_amount(None if amount is None else _amount("amount", amount), currency)
-        return self._write(ResolveDispute(self._request, contract_id, chosen, _reason(reason), settled_on))
+        return self._write(
+            ResolveDispute(
+                request=self._request,
+                contract_id=contract_id,
+                decision=chosen,
+                reason=_reason(reason),
+                amount=settled_on,
+            )
+        )
 
     def expire(self) -> int:
         """Release the escrow of contracts whose deadline has passed; returns their number."""

@@ -208,7 +208,11 @@ class Marketplace:
         now = self.store.surroundings.clock()
         metadata = _metadata_to_judge(contract, handed, now)
         labels = Labels(contract.id, contract.agent_id, contract.consumer_id, contract.domain)
-        return ready, Submission(case.input, handed.output, metadata, labels, handed.size), metadata
+        return (
+            ready,
+            Submission(input=case.input, output=handed.output, metadata=metadata, labels=labels, size=handed.size),
+            metadata,
+        )
 
     def _dossier(
         self, case: ContractWithWork, handed: HandedIn, metadata: Mapping[str, Any], result: VerificationResult

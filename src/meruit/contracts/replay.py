@@ -12,7 +12,14 @@ def transfer_from_entry(
 ) -> Transfer:
     """The transfer that a log entry records; adds settlements to `settled` for later reversals."""
     operation, number, postings = _postings_from_entry(entry, parties, settled)
-    return Transfer(index, entry.contract, operation, number, entry.currency, tuple(sorted(postings)))
+    return Transfer(
+        leaf=index,
+        contract_id=entry.contract,
+        operation=operation,
+        number=number,
+        currency=entry.currency,
+        postings=tuple(sorted(postings)),
+    )
 
 
 def _postings_from_entry(
@@ -32,6 +39,13 @@ def _postings_from_entry(
 
 def _as_bill(entry: SettlementEntry) -> Bill:
     return Bill(
-        *(entry.currency, [], entry.base_micros, entry.bonus_micros, entry.penalty_micros, entry.total_micros),
-        *(entry.fee_micros, entry.payout_micros, entry.released_micros),
+        currency=entry.currency,
+        lines=[],
+        base=entry.base_micros,
+        bonus=entry.bonus_micros,
+        penalty=entry.penalty_micros,
+        total=entry.total_micros,
+        fee=entry.fee_micros,
+        payout=entry.payout_micros,
+        released=entry.released_micros,
     )

@@ -207,7 +207,13 @@ def write_settlement(
     )
     BILLS.put(step.writing, owed, step.tenant, contract.id, contract.settlement)
     postings = ledger.settle(parties_of(contract), owed)
-    move_money(step.writing, Movement(step.tenant, contract, "settle", contract.settlement, postings), leaf)
+    move_money(
+        step.writing,
+        Movement(
+            tenant=step.tenant, contract=contract, operation="settle", number=contract.settlement, postings=postings
+        ),
+        leaf,
+    )
     step.record_operation(contract, Operation.SETTLE, contract.settlement, fingerprint("settle", str(version)), reason)
     if contract.evidence is not None:
         record_paid_evidence(step.writing, step.tenant, contract, contract.evidence)
@@ -240,7 +246,11 @@ def reverse_payment(step: ContractTransaction, contract: Contract, mark: str, re
         ReversalEntry(*step.entry_header(contract), number, contract.currency, paid.total, step.actor.by, reason)
     )
     postings = ledger.reverse(ledger.settle(parties_of(contract), paid))
-    move_money(step.writing, Movement(step.tenant, contract, "reverse", number, postings), leaf)
+    move_money(
+        step.writing,
+        Movement(tenant=step.tenant, contract=contract, operation="reverse", number=number, postings=postings),
+        leaf,
+    )
     step.record_operation(contract, Operation.REVERSE, number, mark, reason)
     forget_paid_evidence(step.writing, step.tenant, contract)
     step.emit_event(
@@ -275,7 +285,11 @@ def release_escrow(step: ContractTransaction, contract: Contract, why: str, reas
         ReleaseEntry(*step.entry_header(contract), contract.currency, contract.hold_micros, why, step.actor.by, reason)
     )
     postings = ledger.release(parties_of(contract), contract.hold_micros)
-    move_money(step.writing, Movement(step.tenant, contract, "release", 0, postings), leaf)
+    move_money(
+        step.writing,
+        Movement(tenant=step.tenant, contract=contract, operation="release", number=0, postings=postings),
+        leaf,
+    )
 
 
 def follow_usage(step: ContractTransaction, contract: Contract) -> Contract:

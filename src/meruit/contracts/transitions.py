@@ -112,7 +112,15 @@ class AwardContract(NamedTuple):
         step.writing.insert(tables.contracts, tenant=step.tenant, **row_of(contract))
         CONTRACTS.put(step.writing, contract, step.tenant, contract.id)
         move_money(
-            step.writing, Movement(step.tenant, contract, "hold", 0, ledger.hold(parties_of(contract), hold)), leaf
+            step.writing,
+            Movement(
+                tenant=step.tenant,
+                contract=contract,
+                operation="hold",
+                number=0,
+                postings=ledger.hold(parties_of(contract), hold),
+            ),
+            leaf,
         )
         step.record_operation(contract, Operation.AWARD, 0, fingerprint(work.id, self.agent_id, str(self.cpc_rate)))
         if contract.input_read_at is not None:

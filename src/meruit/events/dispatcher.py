@@ -99,7 +99,9 @@ class Dispatcher:
         self._report = report
         self._counters = counters
         self._pace = pace
-        self._context = DeliveryContext(post, self._clock, jitter, counters, pace, self._can_continue)
+        self._context = DeliveryContext(
+            post=post, clock=self._clock, jitter=jitter, counters=counters, pace=pace, can_continue=self._can_continue
+        )
         self._holder = store.surroundings.new_id("dsp")
         self._lease_until = 0
         self._closing = False

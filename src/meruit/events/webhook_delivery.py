@@ -230,10 +230,23 @@ class WebhookTurn:
         if failure.final or before >= len(pace.retries_s):
             counters.count_attempt(DeliveryResult.DEAD)
             counters.count_dead_letter()
-            return Delivery(numbered.seq, numbered.subject, before + 1, now, failure.reason, dead_at=now)
+            return Delivery(
+                seq=numbered.seq,
+                subject=numbered.subject,
+                attempts=before + 1,
+                next_at=now,
+                error=failure.reason,
+                dead_at=now,
+            )
         counters.count_attempt(DeliveryResult.FAILED)
         delay_s = pace.retries_s[before] * (1 + JITTER * self._context.jitter())
-        return Delivery(numbered.seq, numbered.subject, before + 1, now + int(delay_s * _MICROS), failure.reason)
+        return Delivery(
+            seq=numbered.seq,
+            subject=numbered.subject,
+            attempts=before + 1,
+            next_at=now + int(delay_s * _MICROS),
+            error=failure.reason,
+        )
 
     async def _send(self, event: Event) -> DeliveryFailure | None:
         body = event.to_json()

@@ -54,7 +54,7 @@ def queue_run(  # noqa: PLR0913 - one for each setting of a run
     new_id = store.surroundings.new_id("run") if run_id is None else run_id
     # A worker sets the agent's own limits when it starts the run.
     known = GateLimits(max_attempts=budget(verify_max_attempts)) if limits is None else limits
-    run = store.recorder.write(QueueRun(tenant, by, new_id, name, request, known))
+    run = store.recorder.write(QueueRun(tenant=tenant, by=by, id=new_id, agent=name, request=request, limits=known))
     if (run.agent, run.request) != (name, request):
         raise AgentRunConflict(f"run {new_id} exists, with another agent or request; pass another run_id")
     return run

@@ -95,7 +95,9 @@ class Gate:
         journal: Journal = MemoryJournal()
         if store is not None:
             request, owner = RunRequest(query), f"host:{self.run_id}"
-            opens = QueueRun(tenant, agent, self.run_id, agent, request, limits, owner=owner)
+            opens = QueueRun(
+                tenant=tenant, by=agent, id=self.run_id, agent=agent, request=request, limits=limits, owner=owner
+            )
             # No other process has a run whose id was made here; one with an id of the host's may be shared.
             journal = StoreJournal.for_host(store, opens, is_shared=run_id is not None)
         self._submitter = Submitter(
@@ -238,7 +240,13 @@ class Gate:
         if deferral.pause_s is not None:
             await self._sleep(deferral.pause_s)
             return submission.answer
-        event = VerifierDeferred(submission.id, candidate.hash, deferral, 0.0, version)
+        event = VerifierDeferred(
+            submission_id=submission.id,
+            candidate_hash=candidate.hash,
+            deferral=deferral,
+            at=0.0,
+            verifier_version=version,
+        )
         kept = DeferredCandidate(submission.id, msgspec.json.encode(candidate.plain), candidate.is_lossless)
         new = NewDeferral(event, kept, submission.turn, submission.usage)
         submitter = self._submitter
@@ -263,7 +271,12 @@ class Gate:
         if result.ending is not None:
             raise self._exhaustion_error(result.ending, decision.error or "", decision.code)
         return Rejected(
-            result.feedback or "", result.attempt, result.attempts_used, result.counted, decision.code, replayed
+            feedback=result.feedback or "",
+            attempt=result.attempt,
+            attempts_used=result.attempts_used,
+            counted=result.counted,
+            code=decision.code,
+            replayed=replayed,
         )
 
     def _exhaustion_error(self, ending: VerificationEnding, message: str, code: str | None = None) -> Exception:

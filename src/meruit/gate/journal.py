@@ -279,7 +279,15 @@ class StoreJournal:
     async def defer(self, state: VerificationState, deferred: NewDeferral) -> VerificationState:  # noqa: ARG002 - the row has it
         """Record the candidate, and let the run wait for the answer."""
         event, candidate, turn, usage = deferred
-        write = DeferSubmission(self._tenant, self._run_id, event, candidate, turn, usage, self._opens)
+        write = DeferSubmission(
+            tenant=self._tenant,
+            run_id=self._run_id,
+            event=event,
+            candidate=candidate,
+            turn=turn,
+            usage=usage,
+            open=self._opens,
+        )
         return await self._store.recorder.record(write)
 
     async def answer(self, key: str, value: bytes) -> None:
@@ -325,7 +333,7 @@ class StoreJournal:
         assert self._owner is not None  # noqa: S101
         made = await work()
         start = None if started is None else started(made)
-        write = RecordStep(self._tenant, self._run_id, self._owner, key, made, start)
+        write = RecordStep(tenant=self._tenant, id=self._run_id, owner=self._owner, key=key, body=made, started=start)
         recorded = await self._store.recorder.record(write)
         self._remember(key, recorded)
         return recorded

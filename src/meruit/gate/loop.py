@@ -157,7 +157,14 @@ class _RunDriver:
             try:
                 end = await self._turn(turn)
             except _SuspendRun as rest:
-                return RunSuspended(rest.pause_s, rest.waiting_for, self.usage, turn, rest.error, rest.note)
+                return RunSuspended(
+                    pause_s=rest.pause_s,
+                    waiting_for=rest.waiting_for,
+                    usage=self.usage,
+                    turn=turn,
+                    error=rest.error,
+                    note=rest.note,
+                )
             if end is not None:
                 return end
         raise AssertionError  # pragma: no cover - the count has no end
@@ -277,17 +284,31 @@ class _RunDriver:
             return RunDone(msgspec.json.encode(read.plain), self.usage, turn)
         payload = msgspec.json.encode(call.arguments)
         decision = await self.submitter.submit(
-            CandidateSubmission(_submission_id(turn, call), read, self.context, payload, turn, str(turn))
+            CandidateSubmission(
+                id=_submission_id(turn, call),
+                read=read,
+                context=self.context,
+                payload=payload,
+                turn=turn,
+                key=str(turn),
+            )
         )
         if decision.is_new:
             self._report(turn, decision)
         result, used = decision.result, self.state.attempts_used
         if result.is_pass:
             self._reply(call, "verified")
-            return RunDone(None, self.usage, turn, used, decision.returned)
+            return RunDone(result=None, usage=self.usage, turn=turn, attempts_used=used, returned=decision.returned)
         if result.ending is not None:
             error = decision.error or f"verification ended: {result.ending}"
-            return RunFailed(result.ending.value, error, self.usage, turn, used, decision.code)
+            return RunFailed(
+                ending=result.ending.value,
+                error=error,
+                usage=self.usage,
+                turn=turn,
+                attempts_used=used,
+                code=decision.code,
+            )
         self._reply(call, result.feedback or "")
         return None
 
@@ -310,7 +331,9 @@ class _RunDriver:
             return RunFailed(RunFailureReason.TURNS.value, error, self.usage, turn)
         result = await self.journal.give_up(self.state)
         ending = (result.ending or RunFailureReason.TURNS).value
-        return RunFailed(ending, error, self.usage, turn, self.state.attempts_used)
+        return RunFailed(
+            ending=ending, error=error, usage=self.usage, turn=turn, attempts_used=self.state.attempts_used
+        )
 
     def _reply(self, call: ToolCall, text: str) -> None:
         """Answer a call: a chat endpoint refuses a conversation with an unanswered one."""

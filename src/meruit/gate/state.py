@@ -115,7 +115,13 @@ class VerdictGiven(NamedTuple):
 
     def with_time(self, moment: float) -> "VerdictGiven":
         """Return a copy with the time of recording."""
-        return VerdictGiven(self.submission_id, self.candidate_hash, self.said, moment, self.verifier_version)
+        return VerdictGiven(
+            submission_id=self.submission_id,
+            candidate_hash=self.candidate_hash,
+            said=self.said,
+            at=moment,
+            verifier_version=self.verifier_version,
+        )
 
 
 class SchemaErrorFound(NamedTuple):

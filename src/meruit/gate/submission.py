@@ -123,8 +123,9 @@ class Submitter:
     async def _submit_mismatch(self, submission: CandidateSubmission, mismatch: SchemaMismatch) -> SubmissionDecision:
         problems = mismatch.problems
         answered = AnsweredSubmission(
-            SchemaErrorFound(submission.id),
-            *(submission.turn, submission.payload),
+            event=SchemaErrorFound(submission.id),
+            turn=submission.turn,
+            candidate=submission.payload,
             problems=problems,
             usage=submission.usage,
         )
@@ -148,14 +149,25 @@ class Submitter:
             said = called.verdict.said
             if isinstance(said, Deferral):
                 waiting = DeferredSubmission(
-                    submission, candidate, verifier.version, said, f"{VERIFIER_WAIT}{key or ''}", called.is_new
+                    submission=submission,
+                    candidate=candidate,
+                    verifier_version=verifier.version,
+                    deferral=said,
+                    key=f"{VERIFIER_WAIT}{key or ''}",
+                    is_new=called.is_new,
                 )
                 if again < MAX_DEFERRALS and (answer := await self._wait(waiting)) != TIMED_OUT:
                     submission = submission._replace(answer=answer)
                     continue
                 said = _give_up_waiting(said)
             answered = AnsweredSubmission(
-                VerdictGiven(submission.id, candidate.hash, said, 0.0, verifier.version),
+                VerdictGiven(
+                    submission_id=submission.id,
+                    candidate_hash=candidate.hash,
+                    said=said,
+                    at=0.0,
+                    verifier_version=verifier.version,
+                ),
                 submission.turn,
                 written,
                 verifier.version,

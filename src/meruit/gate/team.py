@@ -161,7 +161,12 @@ def _queue_item(
     request = RunRequest(query, dict(run.request.payload), max_seconds=left_s)
     member = f"{run.id}.{item.name}"
     return QueueRun(
-        *(tenant, run.created_by, member, item.agent.name, request, item.agent.limits()),
+        tenant=tenant,
+        by=run.created_by,
+        id=member,
+        agent=item.agent.name,
+        request=request,
+        limits=item.agent.limits(),
         parent_id=run.id,
         item=item.name,
     )

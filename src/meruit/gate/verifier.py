@@ -189,11 +189,11 @@ def inspect_parameters(function: Callable[..., Any]) -> list[FunctionParameter]:
     names = _names(function, None)
     return [
         FunctionParameter(
-            one.name,
-            _resolve_annotation(one.annotation, names),
-            one.default,
-            _injection_name(one, names),
-            one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD),
+            name=one.name,
+            annotation=_resolve_annotation(one.annotation, names),
+            default=one.default,
+            what=_injection_name(one, names),
+            variadic=one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD),
         )
         for one in inspect.signature(function).parameters.values()
     ]

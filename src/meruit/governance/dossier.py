@@ -166,11 +166,11 @@ def fingerprints_of(
     seen = normalise_text(text)
     given = public_input_fingerprint(work_input)
     return SubmissionFingerprints(
-        given,
-        sha256(seen.encode("utf-8", "surrogatepass")).hexdigest() if len(seen) >= LONG_CHARS else None,
-        _run_fingerprint(contract.agent_id, given, handed),
-        sketch(text),
-        (payload_digest(["task", *task, given]) if task else None) or given,
+        input=given,
+        output=sha256(seen.encode("utf-8", "surrogatepass")).hexdigest() if len(seen) >= LONG_CHARS else None,
+        evidence=_run_fingerprint(contract.agent_id, given, handed),
+        sketch=sketch(text),
+        task=(payload_digest(["task", *task, given]) if task else None) or given,
     )
 
 

@@ -176,7 +176,13 @@ def _agents(rng: random.Random, outcomes: int) -> Iterator[SimulatedAgent]:
         # Consumers stay with excellent agents too, which earn a bonus nearly every time.
         skill = rng.choice((0.9, 1.0)) if loyal else min(0.96, rng.gauss(0.9, 0.03))
         loyalty = rng.uniform(0.6, 0.97) if loyal else 0.85 if kind == "concentrated_pair" else 0.0
-        yield SimulatedAgent(f"agent-{number}", kind, skill, f"consumer-{rng.randrange(CONSUMERS)}", loyalty)
+        yield SimulatedAgent(
+            id=f"agent-{number}",
+            kind=kind,
+            skill=skill,
+            favourite=f"consumer-{rng.randrange(CONSUMERS)}",
+            loyalty=loyalty,
+        )
 
 
 class SimulatedMarket:
@@ -378,7 +384,9 @@ def _honest_outcome(rng: random.Random, agent: SimulatedAgent, number: int, day:
         impossible=impossible,
     )
     timed = replace(dossier, **_times(rng, agent, latency_ms, day), **_usage(rng, output))
-    return SimulatedOutcome(agent, timed, output, input_id, f"run-{number}", day)
+    return SimulatedOutcome(
+        agent=agent, dossier=timed, output=output, input_id=input_id, evidence_id=f"run-{number}", day=day
+    )
 
 
 def _output(rng: random.Random, agent: SimulatedAgent) -> str:

@@ -185,7 +185,9 @@ def _versions_with_work(
                 for version in kept[name]:
                     criteria = _criteria(connection, scope.tenant, version.criteria_digest, written)
                     bill = bills.get((by_id[name].contract_id, version.version))
-                    found.append(_VersionWithWork(by_id[name], version, criteria, work, bill))
+                    found.append(
+                        _VersionWithWork(summary=by_id[name], version=version, criteria=criteria, work=work, bill=bill)
+                    )
             done += len(group)
             yield found, done, total
 

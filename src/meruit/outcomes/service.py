@@ -161,7 +161,9 @@ class Registrar:
             result = await asyncio.to_thread(self.engine.verify_sync, *arguments)
         else:
             result = await self.engine.verify(*arguments)
-        return JudgedWork(outcome_id, submission, compiled, result, result.to_json())
+        return JudgedWork(
+            outcome_id=outcome_id, submission=submission, criteria=compiled, result=result, result_json=result.to_json()
+        )
 
     def judge_sync(self, compiled: CompiledCriteria, submission: Submission) -> JudgedWork:
         """The same for callers without an event loop."""
@@ -170,7 +172,9 @@ class Registrar:
         result = self.engine.verify_sync(
             contract_id, submission.input, submission.output, compiled, submission.metadata
         )
-        return JudgedWork(outcome_id, submission, compiled, result, result.to_json())
+        return JudgedWork(
+            outcome_id=outcome_id, submission=submission, criteria=compiled, result=result, result_json=result.to_json()
+        )
 
     def draft(self, tenant: str, judged: JudgedWork) -> NewOutcome:
         """The outcome as the recorder takes it; large evidence is on disk when this returns."""
@@ -213,8 +217,11 @@ class Registrar:
         given = judged.submission
         work = Work(output=given.output, input=given.input, metadata=given.metadata)
         verified = VerifiedWork(
-            *(judged.outcome_id, agent_id, verification_dossier(work, judged.result, agent_id)),
-            *(fingerprints_without_contract(work, by_agent=by_agent), by_agent),
+            outcome_id=judged.outcome_id,
+            agent_id=agent_id,
+            dossier=verification_dossier(work, judged.result, agent_id),
+            marks=fingerprints_without_contract(work, by_agent=by_agent),
+            by_agent=by_agent,
             invalid=judged.result.governance is GovernanceStatus.INVALID,
         )
         return draft._replace(history_check=HistoryCheck(governance, verified))

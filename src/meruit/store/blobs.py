@@ -28,7 +28,7 @@ class EvidencePart(NamedTuple):
         """The row that refers to it."""
         if self.file is None:
             return Blob(tenant, self.address, len(self.content), self.content)
-        return Blob(tenant, self.address, len(self.content), None, self.restore)
+        return Blob(tenant=tenant, address=self.address, size=len(self.content), content=None, restore=self.restore)
 
     def restore(self) -> None:
         """Write the file again if the same content was erased since."""

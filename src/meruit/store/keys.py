@@ -77,8 +77,14 @@ class NewKey(NamedTuple):
         )
         _emit_key_event(writing, self.tenant, EventType.KEY_CREATED, key_id, self.role)
         made = KeyRecord(
-            *(key_id, self.tenant, self.role, self.name, self.agent_id),
-            *(from_micros(writing.now.micros), self.expires_at, None),
+            id=key_id,
+            tenant=self.tenant,
+            role=self.role,
+            name=self.name,
+            agent_id=self.agent_id,
+            created_at=from_micros(writing.now.micros),
+            expires_at=self.expires_at,
+            revoked_at=None,
         )
         return IssuedKey(made, f"{key_id}.{secret}")
 

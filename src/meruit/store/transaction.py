@@ -303,7 +303,7 @@ class WriteTransaction:
         for blob in self._blobs:
             if blob.restore is not None:
                 blob.restore()
-            row = counted.setdefault(blob[:2], [blob.size, 0, blob.content])
+            row = counted.setdefault((blob.tenant, blob.address), [blob.size, 0, blob.content])
             row[1] += 1
         rows = [(*key, *row) for key, row in counted.items()]
         self._insert(

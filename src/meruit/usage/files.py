@@ -154,7 +154,7 @@ def read_metrics(
             )
         run_id, run = places.text(("run_id",)), _read_run(places, observations)
     places.raise_if_invalid()
-    return MetricsFile(document, run_id, run, observations, acknowledged)
+    return MetricsFile(document=document, run_id=run_id, run=run, observations=observations, acknowledged=acknowledged)
 
 
 def mark_imported(observation: Observation) -> Observation:

@@ -75,7 +75,9 @@ def next_observation(
     )
     if not since:
         return NextObservation(later(ended_at, timedelta(minutes=schedule.first_min)), "the first observation")
-    return _ObservedRun(ended_at, verdict, since, policy, schedule).next_observation()
+    return _ObservedRun(
+        ended_at=ended_at, verdict=verdict, observations=since, policy=policy, schedule=schedule
+    ).next_observation()
 
 
 def is_early(

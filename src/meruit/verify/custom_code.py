@@ -122,11 +122,25 @@ def prepare_criteria_code(criteria: SuccessCriteria, sandboxes: Sandboxes, taken
 def _pieces(criteria: SuccessCriteria) -> Iterator[_CodePiece]:
     for number, custom in enumerate(criteria.custom_metrics):
         owner = f"custom_metrics[{number}]"
-        yield _CodePiece(owner, f"{owner}.code", f"{owner}.tier", custom.code, custom.tier, custom.metrics)
+        yield _CodePiece(
+            owner=owner,
+            place=f"{owner}.code",
+            chooser=f"{owner}.tier",
+            code=custom.code,
+            tier=custom.tier,
+            metrics=custom.metrics,
+        )
     for number, (criterion, identity) in enumerate(zip(criteria.criteria, criteria.ids, strict=True)):
         if criterion.expr is not None:
             place = f"criteria[{number}].expr"
-            yield _CodePiece(expr_owner(identity), place, place, criterion.expr, Tier.EXPR, (criterion.subject,))
+            yield _CodePiece(
+                owner=expr_owner(identity),
+                place=place,
+                chooser=place,
+                code=criterion.expr,
+                tier=Tier.EXPR,
+                metrics=(criterion.subject,),
+            )
 
 
 def _explain_barred_tier(tier: Tier) -> str:

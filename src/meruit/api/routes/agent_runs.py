@@ -65,7 +65,14 @@ async def create_agent_run(
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         await _check_agent_has_worker(request, data.agent)
-        queue = QueueRun(actor.tenant, actor.by, surroundings.new_id("run"), data.agent, wish, limits)
+        queue = QueueRun(
+            tenant=actor.tenant,
+            by=actor.by,
+            id=surroundings.new_id("run"),
+            agent=data.agent,
+            request=wish,
+            limits=limits,
+        )
         return await request.write_once(once, queue, _render_brief)
 
     return await request.answer_once(key, 201, act)

@@ -183,7 +183,14 @@ async def award_contract(data: JSONBody[AwardRequest], request: ApiRequest, key:
     return await _apply_transition(
         request,
         key,
-        lambda asked: AwardContract(asked, contract_id, data.work_id, data.agent_id, rate, data.provider_id),
+        lambda asked: AwardContract(
+            request=asked,
+            contract_id=contract_id,
+            work_id=data.work_id,
+            agent_id=data.agent_id,
+            cpc_rate=rate,
+            provider_id=data.provider_id,
+        ),
         status=201,
     )
 
@@ -208,7 +215,12 @@ async def list_contracts(  # noqa: PLR0913 - one a filter
         raise ApiProblem(403, "forbidden", "agent keys may not filter by consumer_id")
     begin, end = parse_span(since, until)
     wanted = ContractFilter(
-        *(agent_id, consumer_id, work_id, None if standing is None else str(standing), provider_id, domain),
+        agent_id=agent_id,
+        consumer_id=consumer_id,
+        work_id=work_id,
+        state=None if standing is None else str(standing),
+        provider_id=provider_id,
+        domain=domain,
         since=begin,
         until=end,
     )
@@ -309,7 +321,13 @@ async def complete_contract(
     by_agent = caller.role is Role.AGENT
     if by_agent:
         _check_agent_metadata(data)
-    handed = HandedIn(data.output, data.metadata, data.claimed_metrics, by_agent, len(await request.body()))
+    handed = HandedIn(
+        output=data.output,
+        metadata=data.metadata,
+        claims=data.claimed_metrics,
+        by_agent=by_agent,
+        size=len(await request.body()),
+    )
     render = partial(_render_contract, request)
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
@@ -425,7 +443,11 @@ async def resolve_dispute(
     given = None if data.amount is None else _parse_amount("amount", data.amount)
     amount = to_settlement_amount(given, data.currency)
     return await _apply_transition(
-        request, key, lambda asked: ResolveDispute(asked, contract_id, data.decision, reason, amount)
+        request,
+        key,
+        lambda asked: ResolveDispute(
+            request=asked, contract_id=contract_id, decision=data.decision, reason=reason, amount=amount
+        ),
     )
 
 

@@ -85,7 +85,9 @@ async def register_criteria(
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         ready = await asyncio.to_thread(service.registrar.compile, data.criteria)
         await asyncio.to_thread(service.registrar.validate, ready)
-        registration = RegisterCriteria(caller.tenant, data.name, ready.body, ready.digest, caller.key_id)
+        registration = RegisterCriteria(
+            tenant=caller.tenant, name=data.name, body=ready.body, digest=ready.digest, created_by=caller.key_id
+        )
         return await request.write_once(once, registration, NamedCriteria.to_json)
 
     return await request.answer_once(key, 201, act)

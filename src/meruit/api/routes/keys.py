@@ -47,7 +47,14 @@ async def create_key(data: JSONBody[KeyRequest], request: ApiRequest) -> Respons
     service = request.service
     surroundings = service.store.surroundings
     expires = None if data.expires_in_days is None else surroundings.clock() + timedelta(days=data.expires_in_days)
-    wish = NewKey(request.caller.tenant, data.role, data.name, data.agent_id, expires, surroundings.entropy)
+    wish = NewKey(
+        tenant=request.caller.tenant,
+        role=data.role,
+        name=data.name,
+        agent_id=data.agent_id,
+        expires_at=expires,
+        entropy=surroundings.entropy,
+    )
     made = await service.store.recorder.record(wish)
     service.authenticator.clear_cache()
     return json_response(made, 201)

@@ -158,9 +158,13 @@ class CriterionRuns(Record, frozen=True):
 def render_created_benchmark_run(creation: CreateRuns, made: list[TaskRun]) -> bytes:
     """Render the reply about a created benchmark run."""
     created = CreatedBenchmarkRun(
-        creation.benchmark_run_id or "",
-        *(creation.slug, creation.version, creation.repeats, creation.scored, creation.agent_id),
-        [CreatedTaskRun(run.id, run.task, run.attempt) for run in made],
+        id=creation.benchmark_run_id or "",
+        benchmark=creation.slug,
+        version=creation.version,
+        repeats=creation.repeats,
+        scored=creation.scored,
+        agent_id=creation.agent_id,
+        task_runs=[CreatedTaskRun(run.id, run.task, run.attempt) for run in made],
     )
     return msgspec.json.encode(created)
 
@@ -178,9 +182,21 @@ def task_run_to_agent(run: TaskRun) -> AgentTaskRun:
     """Convert a task run for its own agent."""
     shown = completion_of(run, None, [])
     return AgentTaskRun(
-        *(run.id, run.benchmark, run.version, run.task, run.attempt, run.status, run.scored, run.created_at),
-        *(run.benchmark_run_id, run.started_at, run.deadline, run.ended_at),
-        *(shown.verdict, shown.score, shown.axes),
+        id=run.id,
+        benchmark=run.benchmark,
+        version=run.version,
+        task=run.task,
+        attempt=run.attempt,
+        status=run.status,
+        scored=run.scored,
+        created_at=run.created_at,
+        benchmark_run_id=run.benchmark_run_id,
+        started_at=run.started_at,
+        deadline=run.deadline,
+        ended_at=run.ended_at,
+        verdict=shown.verdict,
+        score=shown.score,
+        axes=shown.axes,
     )
 
 

@@ -54,7 +54,9 @@ async def record_usage_run(
     # Parsing many calls would block the event loop.
     is_large = len(await request.body()) > SMALL_BYTES
     run = await asyncio.to_thread(parse_run, data, run_id) if is_large else parse_run(data, run_id)
-    write = _RecordReportedRun(actor.tenant, actor.by, run, surroundings.clock(), request.service.usage_policy)
+    write = _RecordReportedRun(
+        tenant=actor.tenant, by=actor.by, run=run, now=surroundings.clock(), policy=request.service.usage_policy
+    )
     return await _answer_write(request, key, write, status=201)
 
 
@@ -232,7 +234,12 @@ def _build_change(
 ) -> _ChangeRun:
     actor, service = request.actor, request.service
     return _ChangeRun(
-        actor.tenant, actor.by, run_id, transform, service.store.surroundings.clock(), service.usage_policy
+        tenant=actor.tenant,
+        by=actor.by,
+        run_id=run_id,
+        transform=transform,
+        now=service.store.surroundings.clock(),
+        policy=service.usage_policy,
     )
 
 

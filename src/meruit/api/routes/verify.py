@@ -150,7 +150,9 @@ async def _answer(
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         ready = await _load_criteria(caller, data.criteria, service, size)
         judged = [
-            await service.registrar.judge(ready, Submission(item.input, item.output, item.metadata, label, size))
+            await service.registrar.judge(
+                ready, Submission(input=item.input, output=item.output, metadata=item.metadata, labels=label, size=size)
+            )
             for item, label in zip(items, labels, strict=True)
         ]
         for one in judged:
@@ -252,6 +254,11 @@ def _item_reply(caller: Caller, one: JudgedWork, version: int | None) -> _Encode
     result, outcome_id = one.result, one.outcome_id if version is not None else None
     if caller.role is Role.AGENT:
         return AgentReply(
-            *(outcome_id, version, version is not None, result.verdict, result.success, result.score),
+            outcome_id=outcome_id,
+            version=version,
+            recorded=version is not None,
+            verdict=result.verdict,
+            success=result.success,
+            score=result.score,
         )
     return _EncodedReply(outcome_id, version, version is not None, msgspec.Raw(one.result_json))

@@ -149,8 +149,8 @@ def check(data: bytes, pinned: VerifierKey | None = None, kept: str | None = Non
         )
         passed.append(step_ok(AuditStep.BLOBS, _check_blobs(bundle, story)))
     except BundleFlaw as flaw:
-        return BundleCheck((*passed,), flaw, (*notes,), bundle, signed)
-    return BundleCheck((*passed,), None, (*notes,), bundle, signed, story)
+        return BundleCheck(passed=(*passed,), flaw=flaw, notes=(*notes,), bundle=bundle, signed=signed)
+    return BundleCheck(passed=(*passed,), flaw=None, notes=(*notes,), bundle=bundle, signed=signed, history=story)
 
 
 def step_ok(step: AuditStep, message: str) -> StepFinding:
@@ -183,11 +183,11 @@ def _verify_signatures(bundle: Bundle, pinned: VerifierKey | None, kept: str | N
     if pinned is not None and key != pinned:
         raise BundleFlaw(AuditStep.SIGNATURE, f"the bundle's key is {key.vkey}, not the one that you gave")
     signed = VerifiedSignatures(
-        key,
-        _open(CHECKPOINT, lambda: open_checkpoint(bundle.checkpoint, key)),
-        _open(FIRST_CHECKPOINT, lambda: open_checkpoint(bundle.first_checkpoint, key)),
-        None if kept is None else _open("the checkpoint that you kept", lambda: open_checkpoint(kept, key)),
-        _open(STATEMENT, lambda: open_envelope(bundle.statement, key)),
+        key=key,
+        checkpoint=_open(CHECKPOINT, lambda: open_checkpoint(bundle.checkpoint, key)),
+        first=_open(FIRST_CHECKPOINT, lambda: open_checkpoint(bundle.first_checkpoint, key)),
+        kept=None if kept is None else _open("the checkpoint that you kept", lambda: open_checkpoint(kept, key)),
+        statement=_open(STATEMENT, lambda: open_envelope(bundle.statement, key)),
     )
     for one in (signed.checkpoint, signed.first, signed.kept):
         if one is not None and one.origin != key.name:
@@ -281,7 +281,7 @@ def _own_history(
     deal = _contract_history(of_contract, verdicts, usage_history(entries, evidence.tenant, about))
     if deal is not None and erasures and any(index > min(erasures) for index in _entries_on_verdicts(of_contract)):
         raise _sequence_flaw("a verdict was checked or paid after the evidence was erased")
-    return OutcomeHistory(evidence, (*verdicts.values(),), erased, about, deal)
+    return OutcomeHistory(evidence=evidence, verdicts=(*verdicts.values(),), erased=erased, about=about, contract=deal)
 
 
 def _case_history(
@@ -431,7 +431,13 @@ def _contract_history(
     if [entry.version for entry in governance] not in ([], [1]):
         raise _sequence_flaw("governance was asked twice, or about another version than the first")
     moves = tuple((index, entry) for index, entry in entries.items() if isinstance(entry, ContractTransition))
-    deal = ContractHistory(award, governance, _contract_times(award, entries.values()), moves, usage)
+    deal = ContractHistory(
+        award=award,
+        governance=governance,
+        times=_contract_times(award, entries.values()),
+        transitions=moves,
+        usage=usage,
+    )
     if next(iter(verdicts.values())).criteria != deal.criteria:
         raise _sequence_flaw("the first verdict was reached by other criteria than the contract's")
     return deal

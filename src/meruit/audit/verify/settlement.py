@@ -431,7 +431,12 @@ def _next_money_state(money: _MoneyState, entry: ContractTransition) -> _MoneySt
         case SettlementEntry() if held and _is_next(money, entry) and (done or _is_as_decided(money, entry)):
             by_amount = {} if money.amount is None else {entry.number: money.amount}
             return _MoneyState(
-                *(money.hold, Escrow.PAID, entry, entry.number, entry.version), adjusted={**money.adjusted, **by_amount}
+                hold=money.hold,
+                escrow=Escrow.PAID,
+                live=entry,
+                number=entry.number,
+                version=entry.version,
+                adjusted={**money.adjusted, **by_amount},
             )
         case ReversalEntry() if money.live is not None and _is_all(money.live, entry):
             left = money.decided if money.decided in (Decision.VOID, Decision.ADJUST) else Decision.UPHOLD
@@ -485,8 +490,13 @@ def _check_books(deal: ContractHistory, contract: ContractFile, story: OutcomeHi
         contracts=[_as_it_stands(deal.award, contract, money, story.evidence.outcome)],
         settlements=[
             Settlement(
-                *(entry.contract, entry.number, entry.outcome, entry.version, _bill(contract, entry), index),
-                sha256(contract.bills[str(entry.number)]).hexdigest(),
+                contract_id=entry.contract,
+                number=entry.number,
+                outcome_id=entry.outcome,
+                version=entry.version,
+                bill=_bill(contract, entry),
+                leaf=index,
+                digest=sha256(contract.bills[str(entry.number)]).hexdigest(),
             )
             for index, entry in deal.money
             if isinstance(entry, SettlementEntry)

@@ -164,8 +164,10 @@ def page(
     indexed = {"benchmark_run_id": asked.benchmark_run_id, "agent_id": agent_id, "status": asked.status}
     unindexed = {"slug": asked.benchmark, "task": asked.task}
     filters = ListFilter(
-        {name: value for name, value in indexed.items() if value is not None},
-        *("created_at", asked.since, asked.until),
+        indexed={name: value for name, value in indexed.items() if value is not None},
+        dated="created_at",
+        since=asked.since,
+        until=asked.until,
         unindexed={name: value for name, value in unindexed.items() if value is not None},
     )
     found = read_page(connection, tables.task_runs, scope.tenant, filters, before=before, limit=limit)

@@ -455,8 +455,14 @@ def _save(writing: WriteTransaction, tenant: str, row: TaskRunRow) -> None:
     body = None if row.asked_at is None else JudgingRequest(row.asked_at).to_json()
     if run.verdict is not None and run.bounds is not None:
         body = TaskRunResult(
-            *(run.verdict, run.score or 0.0, run.exact or "0", run.exact_high or "0"),
-            *(run.bounds, run.coverage or 0.0, run.axes, run.judged_version),
+            verdict=run.verdict,
+            score=run.score or 0.0,
+            exact=run.exact or "0",
+            exact_high=run.exact_high or "0",
+            bounds=run.bounds,
+            coverage=run.coverage or 0.0,
+            axes=run.axes,
+            judged_version=run.judged_version,
         ).to_json()
     writing.change(
         _UPDATE_RUN,

@@ -284,7 +284,13 @@ def _read(table: str) -> Iterator[SearchParameter]:
             name, _, where = entry.partition("=")
             where, _, target = where.partition(":")
             paths = tuple(where.rstrip("?").split("|")) if where else (_element(name),)
-            yield SearchParameter(name, SearchParameterType(kind), paths, target or None, where.endswith("?"))
+            yield SearchParameter(
+                name=name,
+                kind=SearchParameterType(kind),
+                paths=paths,
+                target=target or None,
+                is_flag=where.endswith("?"),
+            )
 
 
 def _element(name: str) -> str:

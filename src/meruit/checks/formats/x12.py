@@ -235,8 +235,12 @@ def _build_interchange(segments: list[Segment], marks: X12Delimiters, noticed: l
         body, ge = _split_trailer(run, "GE")
         sets, outside = _runs(body[1:], "ST", "SE")
         noticed += [_flaw(one, f"{one.name} is outside of any transaction set") for one in outside]
-        groups.append(Group(gs, [TransactionSet(isa, gs, marks, one, _loops(one)) for one in sets], ge))
-    return Interchange(isa, marks, groups, iea, noticed)
+        groups.append(
+            Group(
+                gs, [TransactionSet(isa=isa, gs=gs, marks=marks, segments=one, loops=_loops(one)) for one in sets], ge
+            )
+        )
+    return Interchange(isa=isa, marks=marks, groups=groups, iea=iea, noticed=noticed)
 
 
 def _runs(segments: Iterable[Segment], opener: str, closer: str) -> tuple[list[list[Segment]], list[Segment]]:
@@ -368,11 +372,11 @@ def compile_path(text: str) -> X12Path:
         )
     level, segment, qualifiers, *_, element, component = match.groups()
     return X12Path(
-        text,
-        level,
-        segment,
-        tuple((_position(text, *found[:2]), found[2]) for found in _QUALIFIER.findall(qualifiers)),
-        _position(text, element, component) if element else None,
+        text=text,
+        level=level,
+        segment=segment,
+        qualifiers=tuple((_position(text, *found[:2]), found[2]) for found in _QUALIFIER.findall(qualifiers)),
+        place=_position(text, element, component) if element else None,
     )
 
 

@@ -94,7 +94,10 @@ def _load_guides() -> list[X12ImplementationGuide]:
         raise AuthorError('valid needs an optional library; install it with: pip install "meruit[checks]"') from None
     entries = [one for one in map_index().maps if one["vriic"]]
     return [
-        X12ImplementationGuide(one["vriic"], one["icvn"], one["fic"], one["tspc"], one["map_file"]) for one in entries
+        X12ImplementationGuide(
+            version=one["vriic"], interchange=one["icvn"], group=one["fic"], purpose=one["tspc"], file=one["map_file"]
+        )
+        for one in entries
     ]
 
 

@@ -147,7 +147,13 @@ class _CompiledAssertion(Generic[A]):
             meant = self._fill_assertion(names) if self._waits else self.asked
             return self._decide(
                 meant,
-                CheckContext(source, work_context.before.get(source), work_context.after[source], names, work_context),
+                CheckContext(
+                    source=source,
+                    before=work_context.before.get(source),
+                    after=work_context.after[source],
+                    names=names,
+                    work_context=work_context,
+                ),
             )
         except _SourceNotRead as problem:
             return problem.missing

@@ -134,7 +134,14 @@ def run(  # noqa: PLR0913 - one an option
     try:
         elsewhere = wait and _is_driven_elsewhere(store, found[0].name)
         run_id = store.surroundings.new_id("run")
-        request_run = QueueRun(actor.tenant, actor.by, run_id, found[0].name, request, found[0].limits(max_attempts))
+        request_run = QueueRun(
+            tenant=actor.tenant,
+            by=actor.by,
+            id=run_id,
+            agent=found[0].name,
+            request=request,
+            limits=found[0].limits(max_attempts),
+        )
         store.recorder.write(request_run)
         watched = AgentRunWatch(store, tenant, run_id)
         if not wait:

@@ -89,7 +89,15 @@ def award(  # noqa: PLR0913 - one an option
     request = ContractRequest(command_line_actor(tenant))
     with open_records(data, database_url) as store:
         snapshot = write_transition(
-            store, AwardContract(request, store.surroundings.new_id("con"), work_id, agent_id, rate, provider_id)
+            store,
+            AwardContract(
+                request=request,
+                contract_id=store.surroundings.new_id("con"),
+                work_id=work_id,
+                agent_id=agent_id,
+                cpc_rate=rate,
+                provider_id=provider_id,
+            ),
         )
     if as_json:
         print_contract(snapshot, as_json=True)
@@ -281,7 +289,9 @@ def resolve(  # noqa: PLR0913 - one an option
     place, chosen = StoreAddress(data, database_url, tenant), Decision(decision)
     return run_transition(
         place,
-        lambda request, _: ResolveDispute(request, contract_id, chosen, reason, settled_on),
+        lambda request, _: ResolveDispute(
+            request=request, contract_id=contract_id, decision=chosen, reason=reason, amount=settled_on
+        ),
         by=by,
         as_json=as_json,
     )

@@ -60,7 +60,9 @@ def create(  # noqa: PLR0913 - one an option
         raise click.UsageError("--agent-id is required for the role agent, and not allowed for other roles")
     surroundings = ClockAndEntropy()
     expires = None if days is None else surroundings.clock() + timedelta(days=days)
-    wish = NewKey(tenant, Role(role), name, agent_id, expires, surroundings.entropy)
+    wish = NewKey(
+        tenant=tenant, role=Role(role), name=name, agent_id=agent_id, expires_at=expires, entropy=surroundings.entropy
+    )
     # Validated before the first write.
     check_new_key(wish)
     store = open_store(location_of(data, database_url), make=True)

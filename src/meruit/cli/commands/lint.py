@@ -85,7 +85,13 @@ def lint(  # noqa: PLR0913 - one an option
 
         _refuse(_BRINGS, {"--input": input_file, "--metadata": metadata_file, "--allow-python-full": allow_python_full})
         options = BenchmarkLintOptions(
-            criteria, tasks, gold_file, gold_agent_id or "gold", tenant or USUAL_TENANT, config, allow_sources
+            file=criteria,
+            tasks=tasks,
+            gold=gold_file,
+            gold_agent_id=gold_agent_id or "gold",
+            tenant=tenant or USUAL_TENANT,
+            config=config,
+            any_address=allow_sources,
         )
         if gold_file is None:
             _refuse("needs --gold FOLDER", {"--gold-agent-id": gold_agent_id, "--tenant": tenant})

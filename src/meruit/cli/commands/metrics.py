@@ -68,8 +68,14 @@ def _list_metrics(catalogue: "Catalogue") -> dict[str, MetricRow]:
 
     rows = {
         metric.name: MetricRow(
-            *(metric.name, metric.family, str(metric.kind), metric.summary, dict(metric.params)),
-            *(str(metric.provenance), metric.version, metric.name not in catalogue.switched_off),
+            name=metric.name,
+            family=metric.family,
+            kind=str(metric.kind),
+            summary=metric.summary,
+            params=dict(metric.params),
+            provenance=str(metric.provenance),
+            version=metric.version,
+            enabled=metric.name not in catalogue.switched_off,
             disabled_by=catalogue.switched_off.get(metric.name),
         )
         for metric in registry
@@ -80,7 +86,17 @@ def _list_metrics(catalogue: "Catalogue") -> dict[str, MetricRow]:
             extractor = catalogue.extractors[owner]
             summary = f"computed by the extractor {owner!r} of the settings"
             provenance, version = str(extractor.provenance), str(extractor.version)
-            rows[name] = MetricRow(name, owner, None, summary, {}, provenance, version, enabled=True, disabled_by=None)
+            rows[name] = MetricRow(
+                name=name,
+                family=owner,
+                kind=None,
+                summary=summary,
+                params={},
+                provenance=provenance,
+                version=version,
+                enabled=True,
+                disabled_by=None,
+            )
     return dict(sorted(rows.items()))
 
 

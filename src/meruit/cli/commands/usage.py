@@ -326,7 +326,9 @@ def explain(
         details = {"compared": compared, "next_look": next_look, "open_beside": beside}
         print_json(msgspec.json.encode(verdict_to_dict(run_id, found.verdict) | details))
     else:
-        print_explanation(UsageExplanation(found, compared, upcoming, now, beside))
+        print_explanation(
+            UsageExplanation(record=found, compared=compared, next_observation=upcoming, now=now, open_beside=beside)
+        )
     return exit_code_of([found.verdict.status])
 
 

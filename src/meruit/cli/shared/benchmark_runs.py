@@ -85,7 +85,14 @@ async def run_rollouts(
     async with at.open_playgrounds(at.home_of_run(run_id)) as benchmarks:
         environment = strip_judge_secrets(os.environ, _sources(at, runs[0]))
         rollouts = Rollouts(
-            benchmarks, at.tenant, command, environment, at.logs, progress.observer(), parallel, timeout
+            benchmarks=benchmarks,
+            tenant=at.tenant,
+            command=command,
+            environment=environment,
+            logs=at.logs,
+            observer=progress.observer(),
+            parallel=parallel,
+            timeout_s=timeout,
         )
         try:
             done = await rollouts.run_all(runs)
@@ -188,7 +195,13 @@ def load_task_run_details(at: BenchmarkSession, run: TaskRun) -> TaskRunDetails:
     playground = run.playground_id
     exists = playground is not None and (at.home_of(run) / playground).is_dir()
     criteria = at.reader.criterion_runs(at.tenant, run)
-    return TaskRunDetails(run, criteria, at.logs.load_exit(run), exists, _fields_required(at, run))
+    return TaskRunDetails(
+        run=run,
+        criteria=criteria,
+        agent=at.logs.load_exit(run),
+        has_playground=exists,
+        required_fields=_fields_required(at, run),
+    )
 
 
 def _fields_required(at: BenchmarkSession, run: TaskRun) -> dict[int, set[str]]:

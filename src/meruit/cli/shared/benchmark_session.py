@@ -114,7 +114,15 @@ def open_session(
     try:
         benchmarks = build_benchmarks(settings, store, NoEnvironments())
         reader = RunReader(store)
-        yield BenchmarkSession(store, settings, location.folder, place.tenant, benchmarks, reader, any_address)
+        yield BenchmarkSession(
+            store=store,
+            settings=settings,
+            folder=location.folder,
+            tenant=place.tenant,
+            benchmarks=benchmarks,
+            reader=reader,
+            any_address=any_address,
+        )
     finally:
         store.close()
 

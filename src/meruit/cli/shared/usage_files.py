@@ -75,7 +75,13 @@ def judge_files(path: str, policy: UsagePolicy) -> tuple[list[UsageFileVerdict],
 def _judge_file(path: str, content: bytes, document: Document, policy: UsagePolicy) -> UsageFileVerdict:
     file = read_metrics(document, now=datetime.now(UTC))
     verdict = decide(file.run, file.observations, policy, file.acknowledged)
-    return UsageFileVerdict(path, content, file, msgspec.structs.replace(verdict, reported_by=BY_FILE), file.run_id)
+    return UsageFileVerdict(
+        path=path,
+        content=content,
+        file=file,
+        verdict=msgspec.structs.replace(verdict, reported_by=BY_FILE),
+        run_id=file.run_id,
+    )
 
 
 def future_observations(file: MetricsFile) -> list[Observation]:

@@ -100,8 +100,12 @@ def load_hold(connection: Connection, scope: Scope, contract_id: str, shelf: Blo
     work = works.find(connection, scope.tenant, contract.work_id)
     payment = _load_payment_facts(connection, scope.tenant, found, work)
     facts = HoldFacts(
-        *(contract, payment.result, _load_check(connection, scope.tenant, contract), payment.usage),
-        *(works.input_of(connection, scope.tenant, work, shelf), work.submission.canaries),
+        contract=contract,
+        result=payment.result,
+        check=_load_check(connection, scope.tenant, contract),
+        usage=payment.usage,
+        work_input=works.input_of(connection, scope.tenant, work, shelf),
+        canaries=work.submission.canaries,
     )
     reasons = [explain_dispute(hold, contract)] if hold.kind is HoldKind.DISPUTED else []
     decision = decide_payment(payment)

@@ -208,9 +208,17 @@ def iterate_lines(connection: Connection, tenant: str, asked: Statement) -> Iter
             balance += row.micros
             fee, net = paid.get(row.leaf, (0, 0))
             yield StatementLine(
-                *(from_micros(row.at), row.contract_id, row.operation, row.micros, balance, row.leaf),
-                *(names.get(row.work_id), _counterparty(asked.account, row.agent_id, row.consumer_id)),
-                *(fee + net, fee, net),
+                at=from_micros(row.at),
+                contract_id=row.contract_id,
+                operation=row.operation,
+                micros=row.micros,
+                balance=balance,
+                leaf=row.leaf,
+                title=names.get(row.work_id),
+                counterparty=_counterparty(asked.account, row.agent_id, row.consumer_id),
+                gross=fee + net,
+                fee=fee,
+                net=net,
             )
         if len(rows) < PAGE:
             return
@@ -386,8 +394,12 @@ def sum_earnings(connection: Connection, tenant: str, wanted: EarningsFilter) ->
         query = query.where(transfers.c.at < to_micros(wanted.until))
     return [
         Earnings(
-            date(1970, 1, 1) + timedelta(days=int(row[0])),
-            *(row[1], row[2], row[3], int(row[4]), int(row[5])),
+            day=date(1970, 1, 1) + timedelta(days=int(row[0])),
+            provider_id=row[1],
+            agent_id=row[2],
+            currency=row[3],
+            settlements=int(row[4]),
+            reversals=int(row[5]),
             gross=int(row[6]) + int(row[7]),
             fee=int(row[6]),
             net=int(row[7]),
@@ -463,8 +475,12 @@ def _transfers(connection: Connection, tenant: str) -> list[Transfer]:
     rows = connection.execute(select(table).where(table.c.tenant == tenant).order_by(table.c.leaf))
     return [
         Transfer(
-            *(row.leaf, row.contract_id, row.operation, row.number, row.currency),
-            tuple(sorted(postings.get(row.leaf, ()))),
+            leaf=row.leaf,
+            contract_id=row.contract_id,
+            operation=row.operation,
+            number=row.number,
+            currency=row.currency,
+            postings=tuple(sorted(postings.get(row.leaf, ()))),
         )
         for row in rows
     ]
@@ -475,8 +491,13 @@ def _settlements(connection: Connection, tenant: str) -> Sequence[Settlement]:
     rows = connection.execute(select(table).where(table.c.tenant == tenant))
     return [
         Settlement(
-            *(row.contract_id, row.number, row.outcome_id, row.version, _bill(row.contract_id, row.bill), row.leaf),
-            sha256(row.bill).hexdigest(),
+            contract_id=row.contract_id,
+            number=row.number,
+            outcome_id=row.outcome_id,
+            version=row.version,
+            bill=_bill(row.contract_id, row.bill),
+            leaf=row.leaf,
+            digest=sha256(row.bill).hexdigest(),
         )
         for row in rows
     ]

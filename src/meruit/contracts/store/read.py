@@ -258,8 +258,10 @@ def page(
         wanted = msgspec.structs.replace(wanted, agent_id=own)
     given = {name: value for name in (*INDEXED, *UNINDEXED) if (value := getattr(wanted, name)) is not None}
     filters = ListFilter(
-        {name: value for name, value in given.items() if name in INDEXED},
-        *("awarded_at", wanted.since, wanted.until),
+        indexed={name: value for name, value in given.items() if name in INDEXED},
+        dated="awarded_at",
+        since=wanted.since,
+        until=wanted.until,
         unindexed={name: value for name, value in given.items() if name in UNINDEXED},
     )
     found = read_page(connection, tables.contracts, scope.tenant, filters, before=before, limit=limit)
@@ -403,8 +405,13 @@ def _to_judgement_view(standing: ContractSnapshot) -> JudgementView | None:
     if result is None:
         return JudgementView(outcome_id, judgement.version, None, None, None, None, [])
     return JudgementView(
-        *(outcome_id, judgement.version, result.verdict, result.success, result.score),
-        *(result.governance, result.governance_flags),
+        outcome_id=outcome_id,
+        version=judgement.version,
+        verdict=result.verdict,
+        success=result.success,
+        score=result.score,
+        governance=result.governance,
+        governance_flags=result.governance_flags,
     )
 
 

@@ -146,8 +146,18 @@ class SubmitWork(NamedTuple):
             body=body,
         )
         found = WorkRow(
-            *(self.id, seq, consumer, self.digest, self.criteria, self.has_cpa, self.input.address),
-            *(from_micros(writing.now.micros), self.by, self.submission, frozenset(self.submission.private), body),
+            id=self.id,
+            seq=seq,
+            consumer_id=consumer,
+            criteria_digest=self.digest,
+            criteria=self.criteria,
+            has_cpa=self.has_cpa,
+            input_address=self.input.address,
+            created_at=from_micros(writing.now.micros),
+            created_by=self.by,
+            submission=self.submission,
+            private=frozenset(self.submission.private),
+            body=body,
         )
         _WORKS.put(writing, found, self.tenant, self.id)
         return found

@@ -134,7 +134,9 @@ def target(connection: Connection, webhook_id: str) -> WebhookTarget | None:
     row = connection.execute(select(_webhooks).where(_webhooks.c.id == webhook_id)).first()
     if row is None:
         return None
-    return WebhookTarget(row.id, row.tenant, row.url, row.secret, frozenset(_types(row)), row.seq)
+    return WebhookTarget(
+        id=row.id, tenant=row.tenant, url=row.url, secret=row.secret, types=frozenset(_types(row)), seq=row.seq
+    )
 
 
 def existing(connection: Connection, ids: Sequence[str]) -> frozenset[str]:

@@ -112,7 +112,11 @@ class DurableEngine(ABC):
         """Release a run until some time has passed, or until a client provides the value it waits for."""
         wake = None if rest.pause_s is None else self._micros_from_now(rest.pause_s)
         park = ParkRun(
-            *(lease.tenant, lease.run.id, lease.owner, wake, rest.waiting_for),
+            tenant=lease.tenant,
+            id=lease.run.id,
+            owner=lease.owner,
+            wake_at=wake,
+            waiting_for=rest.waiting_for,
             unless_over=members,
             retries=retries,
             usage=rest.usage,
@@ -148,7 +152,12 @@ class DurableEngine(ABC):
         owner = self.store.surroundings.new_id("own")
         found = self.agents.by_name.get(due.agent)
         claim = ClaimRun(
-            *(due.tenant, due.id, owner, self.worker, takeover, due.worker),
+            tenant=due.tenant,
+            id=due.id,
+            owner=owner,
+            worker=self.worker,
+            takeover=takeover,
+            gone=due.worker,
             limits=None if found is None else found.limits,
         )
         claiming = asyncio.ensure_future(self._write_until_stored(claim))
@@ -229,7 +238,16 @@ class DurableEngine(ABC):
     ) -> AgentRun:
         usage, turn = (end.usage, end.turn) if end is not None else (lease.run.usage, lease.run.turn)
         result = end.result if isinstance(end, RunDone) else None
-        write = EndRun(lease.tenant, lease.run.id, lease.owner, status, result, failure, usage, turn)
+        write = EndRun(
+            tenant=lease.tenant,
+            id=lease.run.id,
+            owner=lease.owner,
+            status=status,
+            result=result,
+            failure=failure,
+            usage=usage,
+            turn=turn,
+        )
         over = await self._write_until_stored(write)
         self.watch(over.id, _describe_end(over))
         return over
@@ -243,7 +261,13 @@ class DurableEngine(ABC):
         retries = 1 if moved else lease.run.retries + 1
         if isinstance(crash, AgentError) or retries > MAX_ERRORS:
             return await self._end(lease, RunState.FAILED, RunFailure(RunFailureReason.ERROR, describe(crash)))
-        rest = RunSuspended(pause_s(retries), None, lease.run.usage, lease.run.turn, describe(crash))
+        rest = RunSuspended(
+            pause_s=pause_s(retries),
+            waiting_for=None,
+            usage=lease.run.usage,
+            turn=lease.run.turn,
+            error=describe(crash),
+        )
         return await self.suspend(lease, rest, retries=retries)
 
     async def _write_until_stored(self, write: ClaimRun | EndRun | ParkRun) -> AgentRun:

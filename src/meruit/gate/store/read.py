@@ -173,7 +173,9 @@ def due_runs(
         .order_by(_runs.c.wake_at, _runs.c.seq)
         .limit(limit)
     )
-    return [DueRun(*row) for row in connection.execute(query)]
+    return [
+        DueRun(tenant=row.tenant, id=row.id, agent=row.agent, wake_at=row.wake_at) for row in connection.execute(query)
+    ]
 
 
 def has_unfinished_runs(connection: Connection, agents: Sequence[str], *, only: str | None = None) -> bool:
@@ -192,7 +194,7 @@ def overdue_waits(
         .where(_runs.c.status == RunState.WAITING.value, _runs.c.wake_at <= now, *_only_run(only))
         .limit(limit)
     )
-    return [OverdueWait(*row) for row in connection.execute(query)]
+    return [OverdueWait(tenant=row.tenant, id=row.id, key=row.waiting_for) for row in connection.execute(query)]
 
 
 def runs_to_cancel(connection: Connection, worker: str) -> list[DueRun]:
@@ -200,7 +202,7 @@ def runs_to_cancel(connection: Connection, worker: str) -> list[DueRun]:
     query = select(_runs.c.tenant, _runs.c.id, _runs.c.agent).where(
         _runs.c.worker == worker, _runs.c.status == RunState.RUNNING.value, _runs.c.cancel == 1
     )
-    return [DueRun(*row) for row in connection.execute(query)]
+    return [DueRun(tenant=row.tenant, id=row.id, agent=row.agent) for row in connection.execute(query)]
 
 
 def orphan_runs(

@@ -421,7 +421,13 @@ def submission_result_of(row: Any) -> SubmissionResult:
     """Build the result of a submission from its row."""
     used = row.attempt - (row.outcome == SubmissionOutcome.PASSED)
     return SubmissionResult(
-        *(row.submission_id, row.outcome, row.attempt, used, row.at / 1_000_000, bool(row.counted), row.feedback),
+        submission_id=row.submission_id,
+        outcome=row.outcome,
+        attempt=row.attempt,
+        attempts_used=used,
+        at=row.at / 1_000_000,
+        counted=bool(row.counted),
+        feedback=row.feedback,
         ending=None if row.ending is None else VerificationEnding(row.ending),
     )
 

@@ -220,7 +220,9 @@ class SchemaGraph:
                 return False
             for item, applied in _children_with_subschemas(value, parts):
                 if applied:
-                    stack.append(_SchemaVisit(item, applied, depth, reads, visit.checks + own))
+                    stack.append(
+                        _SchemaVisit(value=item, places=applied, depth=depth, reads=reads, checks=visit.checks + own)
+                    )
                 else:
                     reread, copied = max(reread, reads), max(copied, visit.checks + own)
         # A value without a schema of its own is read or copied only for its parents.

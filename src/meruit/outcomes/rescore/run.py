@@ -214,12 +214,12 @@ def _from_evidence(task: RescoreTask, old: VerificationResult, sources: Sequence
             for position, source in enumerate(sources)
         ],
         Circumstances(
-            old.contract_id,
-            task.now,
-            old.input_digest,
-            old.output_digest,
-            old.metadata_digest,
-            compiled.versions.copy(),
+            contract_id=old.contract_id,
+            verified_at=task.now,
+            input_digest=old.input_digest,
+            output_digest=old.output_digest,
+            metadata_digest=old.metadata_digest,
+            versions=compiled.versions.copy(),
         ),
     )
 

@@ -80,8 +80,17 @@ def versions(connection: Connection, tenant: str, ids: Sequence[str], *, every: 
         )
     found: dict[str, list[StoredVersion]] = {}
     for row in connection.execute(query.order_by(table.c.outcome_id, table.c.version)):
-        kept = StoredVersion(*row[:5], bool(row.success), row.score, row.result)
-        found.setdefault(kept.outcome_id, []).append(kept)
+        stored = StoredVersion(
+            outcome_id=row.outcome_id,
+            version=row.version,
+            criteria_digest=row.criteria_digest,
+            reason=row.reason,
+            verdict=row.verdict,
+            success=bool(row.success),
+            score=row.score,
+            result=row.result,
+        )
+        found.setdefault(stored.outcome_id, []).append(stored)
     return found
 
 

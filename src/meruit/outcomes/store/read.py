@@ -120,7 +120,13 @@ def summary(connection: Connection, scope: Scope, outcome_id: str) -> OutcomeSum
 def for_agent(found: OutcomeSummary) -> AgentOutcome:
     """What of it the agent itself may see."""
     return AgentOutcome(
-        *(found.id, found.contract_id, found.created_at, found.version, found.verdict, found.success, found.score)
+        id=found.id,
+        contract_id=found.contract_id,
+        created_at=found.created_at,
+        version=found.version,
+        verdict=found.verdict,
+        success=found.success,
+        score=found.score,
     )
 
 

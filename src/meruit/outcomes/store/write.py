@@ -106,7 +106,15 @@ class NewOutcome(NamedTuple):
         )
         for part in (self.input, self.output, self.metadata):
             writing.keep(part.blob(tenant))
-        version = _NewVersion(self.id, contract, 1, criteria_digest, criteria_index, evidence_index, "")
+        version = _NewVersion(
+            outcome_id=self.id,
+            contract_id=contract,
+            version=1,
+            criteria_digest=criteria_digest,
+            criteria_index=criteria_index,
+            evidence_index=evidence_index,
+            reason="",
+        )
         kept = self.result_json or self.result.to_json()
         leaf = _write_version(writing, tenant, version, self.result, kept, salts[3], contract_seq + 1)
         result = self.result
@@ -248,7 +256,13 @@ class AddVersions(NamedTuple):
                 continue
             digest, index = commit_criteria(writing, self.tenant, self.criteria, new.result.criteria_digest)
             version = _NewVersion(
-                *(row.id, row.contract_id, row.version + 1, digest, index, row.evidence_leaf, self.reason)
+                outcome_id=row.id,
+                contract_id=row.contract_id,
+                version=row.version + 1,
+                criteria_digest=digest,
+                criteria_index=index,
+                evidence_index=row.evidence_leaf,
+                reason=self.reason,
             )
             contract_seq = writing.next_in_contract(self.tenant, row.contract_id)
             leaf = _write_version(

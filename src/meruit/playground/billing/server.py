@@ -132,7 +132,20 @@ class ProviderServer:
             turn = self._ledger.next_turn(model, key, project, session)
             visible = began + visible_after.total_seconds()
             counts = _counts(tokens)
-            self._ledger.write(ProviderCall(began, visible, turn, model, key, project, session, call_id, counts, cost))
+            self._ledger.write(
+                ProviderCall(
+                    at=began,
+                    visible_at=visible,
+                    turn=turn,
+                    model=model,
+                    key=key,
+                    project=project,
+                    session=session,
+                    id=call_id,
+                    counts=counts,
+                    cost=cost,
+                )
+            )
 
     def truth(
         self,
@@ -267,12 +280,12 @@ class ProviderServer:
 def _counts(tokens: Tokens) -> Counts:
     """What a provider knows of its own calls, of which it knows everything."""
     return Counts(
-        tokens.input,
-        tokens.output,
-        1 if tokens.requests is None else tokens.requests,
-        tokens.cached or 0,
-        tokens.cache_write or 0,
-        tokens.reasoning or 0,
+        input=tokens.input,
+        output=tokens.output,
+        requests=1 if tokens.requests is None else tokens.requests,
+        cached=tokens.cached or 0,
+        cache_write=tokens.cache_write or 0,
+        reasoning=tokens.reasoning or 0,
     )
 
 

@@ -51,7 +51,13 @@ def app(
                 if body is None:
                     return
                 below = tuple(part for part in path if part)
-                sent = _FhirRequest(scope["method"], below, scope["query_string"].decode("latin-1"), headers, body)
+                sent = _FhirRequest(
+                    method=scope["method"],
+                    path=below,
+                    query=scope["query_string"].decode("latin-1"),
+                    headers=headers,
+                    body=body,
+                )
                 # A search may read every resource; other requests must not wait for it.
                 reply = await asyncio.to_thread(_answer, FhirEndpoint(state, base(playground_id), new_id), sent)
         except FhirRefusal as refused:

@@ -138,7 +138,7 @@ def store_resource(
         created = last is None or last.content is None
         event = "fhir_create" if created else "fhir_update"
         state.put(FHIR, key, content, version=version, event=event, noted=noted)
-        return StoredResource(key, version, at, content, created)
+        return StoredResource(key=key, version=version, at=at, content=content, created=created)
 
 
 def delete(state: PlaygroundState, key: str, *, noted: Mapping[str, Any] | None = None) -> str | None:

@@ -124,7 +124,13 @@ def read_prior_auth(state: PlaygroundState, form: Form) -> tuple[PriorAuthReques
         "attachments": form.errors.get("attachments"),
     }
     asked = PriorAuthRequest(
-        *(member, cpt, diagnosis, typed.get("urgency", ""), npi, typed.get("notes", ""), form.documents),
+        member=member,
+        cpt=cpt,
+        diagnosis=diagnosis,
+        urgency=typed.get("urgency", ""),
+        npi=npi,
+        notes=typed.get("notes", ""),
+        documents=form.documents,
         by=USER,
         more={"channel": "portal"},
     )

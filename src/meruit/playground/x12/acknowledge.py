@@ -28,11 +28,27 @@ class X12RequestGuide(NamedTuple):
 
 
 GUIDES = {
-    "270": X12RequestGuide("HS", "005010X279", ("20", "21", "22"), ("20", "21", "22", "23"), ("EQ", ("22", "23"))),
-    "276": X12RequestGuide(
-        "HR", "005010X212", ("20", "21", "19", "22"), ("20", "21", "19", "22", "23"), ("TRN", ("22", "23"))
+    "270": X12RequestGuide(
+        function="HS",
+        version="005010X279",
+        levels=("20", "21", "22"),
+        named=("20", "21", "22", "23"),
+        asks=("EQ", ("22", "23")),
     ),
-    "278": X12RequestGuide("HI", "005010X217", ("20", "21", "22", "EV"), ("20", "21", "22", "23"), ("UM", ("EV",))),
+    "276": X12RequestGuide(
+        function="HR",
+        version="005010X212",
+        levels=("20", "21", "19", "22"),
+        named=("20", "21", "19", "22", "23"),
+        asks=("TRN", ("22", "23")),
+    ),
+    "278": X12RequestGuide(
+        function="HI",
+        version="005010X217",
+        levels=("20", "21", "22", "EV"),
+        named=("20", "21", "22", "23"),
+        asks=("UM", ("EV",)),
+    ),
 }
 """By transaction set."""
 REQUIRED = {

@@ -110,8 +110,18 @@ def days_due(connection: Connection, account_query: AccountQuery) -> list[DueDay
     """Find the days on which due runs ended, the oldest first."""
     day = _runs.c.ended_at // DAY
     started = func.coalesce(_runs.c.started_at, _runs.c.ended_at)
-    query = select(day, func.min(started), func.max(_runs.c.ended_at), func.count()).where(*account_query.conditions())
-    return [DueDay(*row) for row in connection.execute(query.group_by(day).order_by(day))]
+    query = (
+        select(
+            day.label("day"),
+            func.min(started).label("first"),
+            func.max(_runs.c.ended_at).label("last"),
+            func.count().label("runs"),
+        )
+        .where(*account_query.conditions())
+        .group_by(day)
+        .order_by(day)
+    )
+    return [DueDay(day=row.day, first=row.first, last=row.last, runs=row.runs) for row in connection.execute(query)]
 
 
 def due_page(

@@ -176,7 +176,9 @@ class UsageClient:
         try:
             reply = await response.read()
             if reply.status == OK or (may_lack and reply.status == NOT_FOUND):
-                return ProviderResponse(reply.where, reply.status, at, reply.content, self._hide)
+                return ProviderResponse(
+                    where=reply.where, status=reply.status, at=at, raw=reply.content, hide=self._hide
+                )
             raise self._refusal(reply, at)
         except HttpError as error:
             raise _ResponseFailure(
