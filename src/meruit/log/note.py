@@ -59,7 +59,7 @@ class VerifierKey:
         if not _KEY_ID.fullmatch(key_id) or not material:
             raise NoteError(f"a verifier key reads `name+8 hex digits+base64`; this one is {vkey!r}")
         if material[:1] != _ED25519:
-            raise NoteError(f"the key of {name!r} is no Ed25519 key; this version verifies no other kind")
+            raise NoteError(f"the key of {name!r} is not an Ed25519 key; this version verifies no other kind")
         key = cls(name, material[1:])
         if key.key_id != key_id:
             raise NoteError(f"the key of {name!r} has the id {key.key_id}, not {key_id}: a part of it was changed")
@@ -107,7 +107,9 @@ class SigningKey:
         except (ValueError, TypeError, UnsupportedAlgorithm) as problem:
             raise NoteError(f"the key of {name!r} is not an unencrypted private key in PEM") from problem
         if not isinstance(secret, Ed25519PrivateKey):
-            raise NoteError(f"the key of {name!r} is no Ed25519 key; `openssl genpkey -algorithm ed25519` makes one")
+            raise NoteError(
+                f"the key of {name!r} is not an Ed25519 key; `openssl genpkey -algorithm ed25519` makes one"
+            )
         return cls._of(name, secret)
 
     @classmethod

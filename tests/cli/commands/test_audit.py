@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.refusals import error_of
 from tests.faults.tampering import Forgery
 
 from meruit.audit.bundle import pack_files, read, unpack
@@ -117,24 +118,30 @@ def test_a_key_is_pinned_as_text_or_as_a_file(run: Run, bundle: str, write: Writ
 
 def test_a_key_that_is_none_is_bad_usage(run: Run, bundle: str, write: Write) -> None:
     write("empty.txt", "")
-    for given in ("nofile", "name+00000000+AAAA", "empty.txt"):
-        assert run("audit", "verify", bundle, "--key", given).returncode == 2, given
+    codes = {"nofile": "unreadable_file", "name+00000000+AAAA": "bad_note", "empty.txt": "bad_note"}
+    assert {given: error_of(run, "audit", "verify", bundle, "--key", given)["code"] for given in codes} == codes
 
 
 def test_an_earlier_checkpoint_is_compared(run: Run, bundle: str, write: Write) -> None:
     earlier = run("audit", "checkpoint").stdout
     write("earlier.txt", earlier)
-    done = run("audit", "verify", bundle, "--checkpoint", "earlier.txt")
-    assert (done.returncode, "checkpoint" in done.stderr) == (0, True), done.stderr
+    usual = json.loads(run("audit", "verify", bundle, "--json").stdout)["notes"]
+    done = run("audit", "verify", bundle, "--checkpoint", "earlier.txt", "--json")
+    (more,) = [note for note in json.loads(done.stdout)["notes"] if note not in usual]
+    assert (done.returncode, "4 entries" in more) == (0, True)
     write("earlier.txt", earlier.replace("\n4\n", "\n3\n"))
     assert run("audit", "verify", bundle, "--checkpoint", "earlier.txt").returncode == 11
 
 
 def test_files_that_cannot_be_read_are_bad_input(run: Run, bundle: str) -> None:
-    assert run("audit", "verify", "nofile.zip").returncode == 2
-    assert run("audit", "verify", ".").returncode == 2
-    assert run("audit", "verify", bundle, "--checkpoint", "nofile").returncode == 2
-    assert run("audit", "verify", "-", "--checkpoint", "-").returncode == 2
+    for arguments, name in (
+        (("nofile.zip",), "nofile.zip"),
+        ((".",), "."),
+        ((bundle, "--checkpoint", "nofile"), "nofile"),
+    ):
+        error = error_of(run, "audit", "verify", *arguments)
+        assert (error["code"], error["where"]) == ("unreadable_file", name)
+    assert error_of(run, "audit", "verify", "-", "--checkpoint", "-")["code"] == "usage"
 
 
 def test_a_bundle_may_come_from_standard_input(run: Run, bundle: str) -> None:
@@ -153,7 +160,7 @@ def test_a_receipt_proves_inclusion(run: Run, outcome: str) -> None:
     proof = [base64.b64decode(one) for one in found["proof"]]
     leaf = leaf_hash(base64.b64decode(found["entry"]))
     assert is_included(leaf, found["index"], signed.size, proof, signed.root)
-    assert run("audit", "receipt", outcome, "--version", "2").returncode == 2
+    assert error_of(run, "audit", "receipt", outcome, "--version", "2")["code"] == "not_found"
     assert json.loads(run("audit", "receipt", outcome).stdout) == found
 
 
@@ -172,26 +179,28 @@ def test_json_is_for_every_command(run: Run, outcome: str) -> None:
 
 
 def test_standard_output_holds_the_bundle_or_json(run: Run, outcome: str) -> None:
-    done = run("audit", "export", outcome, "-o", "-", "--json")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--json" in done.stderr
+    error = error_of(run, "audit", "export", outcome, "-o", "-")
+    assert (error["code"], "--json" in error["message"]) == ("usage", True)
 
 
 def test_what_is_not_there_is_said(run: Run, outcome: str, tmp_path: Path) -> None:
-    done = run("audit", "export", "out_none", "-o", "none.zip")
-    assert (done.returncode, Path("none.zip").exists()) == (2, False)
-    assert "no outcome 'out_none'" in done.stderr
-    assert run("audit", "export", outcome, "-o", "none.zip", "--tenant", "other").returncode == 2
-    assert run("audit", "key", "--data", str(tmp_path / "elsewhere")).returncode == 2
+    unknown = error_of(run, "audit", "export", "out_none", "-o", "none.zip")
+    assert (unknown["code"], "'out_none'" in unknown["message"]) == ("not_found", True)
+    assert error_of(run, "audit", "export", outcome, "-o", "none.zip", "--tenant", "other")["code"] == "not_found"
+    assert not Path("none.zip").exists()
+    assert error_of(run, "audit", "key", "--data", str(tmp_path / "elsewhere"))["code"] == "store_error"
 
 
 def test_an_erased_outcome_still_passes(run: Run, outcome: str) -> None:
     assert run("outcome", "erase", outcome, "--reason", "asked for", "--yes").returncode == 0
     assert run("audit", "export", outcome, "-o", "erased.zip").returncode == 0
-    done = run("audit", "verify", "erased.zip")
+    done = run("audit", "verify", "erased.zip", "--json")
     assert done.returncode == 0, done.stderr
-    assert "skipped" in done.stdout
-    assert "erased" in done.stdout
+    states = {step["step"]: step["state"] for step in json.loads(done.stdout)["steps"]}
+    assert {name: states[name] for name in ("signature", "inclusion", "sequence")} == dict.fromkeys(
+        ("signature", "inclusion", "sequence"), "ok"
+    )
+    assert (states["metrics"], states["judge"]) == ("skipped", "skipped")
 
 
 def test_own_code_runs_with_the_flag_only(run: Run, write: Write) -> None:

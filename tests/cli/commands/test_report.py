@@ -183,9 +183,8 @@ def test_what_is_read_is_not_written_over(run: Run, runs: str, name: str, link: 
             Path(name).hardlink_to(runs)
         case _:
             runs = f"../{Path.cwd().name}/{Path(runs).rename(name)}"
-    done = run("report", "build", "-o", "out.html", "--from", runs)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"Error: {name} " in done.stderr
+    error = error_of(run, "report", "build", "-o", "out.html", "--from", runs)
+    assert (error["code"], error["message"].split()[0]) == ("usage", name)
     assert Path(name).read_bytes() == Path(runs).read_bytes() == before
     assert sorted(one.name for one in Path.cwd().iterdir()) == sorted({name, Path(runs).name})
 
@@ -332,11 +331,11 @@ def test_a_verdict_that_contradicts_its_attempts_is_refused(
     run: Run, write: Callable[[str, Any], str], looks: tuple[float, ...], changes: dict[str, Any], said: str
 ) -> None:
     write("runs.json", in_file(*looked_at(looks, **changes)))
-    for arguments in (("build", "-o", "x.html"), ("build", "--json")):
-        done = run("report", *arguments, "--from", "runs.json")
-        assert (done.returncode, done.stdout) == (2, "")
-        assert "run 'a-1': " in done.stderr
-        assert said in done.stderr
+    for arguments in (("build", "-o", "x.html"), ("build",)):
+        error = error_of(run, "report", *arguments, "--from", "runs.json")
+        (problem,) = error["problems"]
+        assert (error["code"], problem["where"], problem["path"]) == ("bad_document", "runs.json", "run 'a-1'")
+        assert said in problem["message"]
     assert not Path("x.html").exists()
 
 
@@ -362,29 +361,35 @@ def test_verdicts_without_attempts_are_reported_as_unchecked(run: Run, write: Ca
 @pytest.mark.parametrize("kind", ["quoted", "billed", "settled"])
 def test_a_cost_below_nothing_or_beyond_number_is_refused_by_name(run: Run, amount: str, kind: str) -> None:
     Path("runs.json").write_bytes(changed(f"ledger.{kind}", amount))
-    done = run("report", "build", "-o", "x.html", "--from", "runs.json")
-    assert done.returncode == 2
-    assert all(value in done.stderr for value in ("run 'plodder/t0/1'", f"{kind} cost", amount))
+    error = error_of(run, "report", "build", "-o", "x.html", "--from", "runs.json")
+    (problem,) = error["problems"]
+    assert (error["code"], problem["path"]) == ("bad_document", "run 'plodder/t0/1'")
+    assert f"{kind} cost is {amount};" in problem["message"]
     assert not Path("x.html").exists()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "name"),
+    ("arguments", "code", "named"),
     [
-        (("build",), "FILE.html"),
-        (("build", "-o", "x.json"), ".json"),
-        (("build", "-o", "-", "--json"), "--json"),
-        (("compare", "a", "a"), "agent"),
-        (("compare", "scout", "ploder", "--from", "runs.json"), "'plodder'"),
-        (("build", "-o", "x.html", "--from", "gone.json"), "gone.json"),
+        (("build", "-o", "x.json"), "usage", "-o"),
+        (("build", "-o", "-"), "usage", "`-o -` and --json"),
+        (("compare", "a", "a"), "usage", "A and B"),
+        (("compare", "scout", "ploder", "--from", "runs.json"), "bad_report", "'plodder'"),
     ],
 )
 @pytest.mark.usefixtures("runs")
-def test_a_bad_report_is_refused(run: Run, arguments: tuple[str, ...], name: str) -> None:
-    done = run("report", *arguments)
-    assert done.returncode in (2, 3)
-    assert name in done.stderr
+def test_a_bad_report_is_refused(run: Run, arguments: tuple[str, ...], code: str, named: str) -> None:
+    error = error_of(run, "report", *arguments)
+    assert error["code"] == code
+    assert named in error["message"]
     assert not Path("x.html").exists()
+
+
+def test_a_page_needs_a_name_and_a_file_must_exist(run: Run) -> None:
+    done = run("report", "build")
+    assert (done.returncode, done.stdout, "FILE.html" in done.stderr) == (2, "", True)
+    error = error_of(run, "report", "build", "-o", "x.html", "--from", "gone.json", exit_code=3)
+    assert (error["code"], error["where"], Path("x.html").exists()) == ("io_error", "gone.json", False)
 
 
 def changed(path: str, value: object) -> bytes:
@@ -399,21 +404,29 @@ def changed(path: str, value: object) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "place"),
+    ("content", "path", "named"),
     [
-        (b"{", "JSON"),
-        (b'{"runs": []}', "`runs`"),
-        (b"[]", ""),
-        (changed("run.ended_at", "2026-03-01T12:05:00"), "[0].run.ended_at"),
-        (changed("verdict.tokens", {"input": -5}), "[0].verdict.tokens.input"),
-        (changed("verdict.status", "perhaps"), "[0].verdict.status"),
-        (changed("run.id", "plodder/t1/1"), "'plodder/t1/1'"),
+        (b"{", None, "not valid JSON"),
+        (b'{"runs": []}', None, "`runs`"),
+        (changed("run.ended_at", "2026-03-01T12:05:00"), "[0].run.ended_at", "timezone"),
+        (changed("verdict.tokens", {"input": -5}), "[0].verdict.tokens.input", ">= 0"),
+        (changed("verdict.status", "perhaps"), "[0].verdict.status", "'perhaps'"),
     ],
 )
-def test_a_bad_file_is_refused_with_its_place(run: Run, content: bytes, place: str) -> None:
+def test_a_bad_file_is_refused_with_its_place(run: Run, content: bytes, path: str | None, named: str) -> None:
     Path("runs.json").write_bytes(content)
-    assert place in error_of(run, "report", "build", "-o", "x.html", "--from", "runs.json")["message"]
+    error = error_of(run, "report", "build", "-o", "x.html", "--from", "runs.json")
+    (problem,) = error["problems"]
+    assert (error["code"], problem["where"], problem["path"]) == ("bad_document", "runs.json", path)
+    assert named in problem["message"]
     assert not Path("x.html").exists()
+
+
+@pytest.mark.parametrize(("content", "named"), [(b"[]", ""), (changed("run.id", "plodder/t1/1"), "'plodder/t1/1'")])
+def test_runs_that_make_no_report_are_refused(run: Run, content: bytes, named: str) -> None:
+    Path("runs.json").write_bytes(content)
+    error = error_of(run, "report", "build", "-o", "x.html", "--from", "runs.json")
+    assert (error["code"], named in error["message"], Path("x.html").exists()) == ("bad_report", True, False)
 
 
 def test_recorded_runs_are_reported_on_without_a_file(run: Run) -> None:
@@ -424,12 +437,11 @@ def test_recorded_runs_are_reported_on_without_a_file(run: Run) -> None:
     assert len(found["timeline"]["rows"][1]["observations"]) == 2
     alone = json.loads(run("report", "build", "--json", "--framework", "a").stdout)
     assert alone["runs"] == 1
-    missing = run("report", "build", "--json", "--framework", "c")
-    assert missing.returncode == 2
-    assert "'c'" in missing.stderr
+    missing = error_of(run, "report", "build", "--framework", "c")
+    assert (missing["code"], "'c'" in missing["message"]) == ("bad_report", True)
 
 
 @pytest.mark.parametrize("target", ["", "/"])
 def test_a_page_needs_a_name(run: Run, runs: str, target: str) -> None:
-    done = run("report", "build", "-o", target, "--from", runs)
-    assert (done.returncode, "-o" in done.stderr) == (2, True)
+    error = error_of(run, "report", "build", "-o", target, "--from", runs)
+    assert (error["code"], error["message"].split()[0]) == ("usage", "-o")

@@ -186,7 +186,7 @@ def _load_key(given: str) -> "VerifierKey":
 
 def _read_content(file: str, most: int) -> bytes:
     """Read a file, or standard input for `-`, up to one byte past the limit."""
-    from meruit.errors import MeruitError
+    from meruit.errors import Problem, UnreadableFile
 
     try:
         if file == "-":
@@ -194,7 +194,8 @@ def _read_content(file: str, most: int) -> bytes:
         with Path(file).open("rb") as found:
             return found.read(most + 1)
     except (OSError, ValueError) as problem:
-        raise MeruitError(f"{file}: cannot be read: {getattr(problem, 'strerror', None) or problem}") from None
+        reason = getattr(problem, "strerror", None) or problem
+        raise UnreadableFile(file, [Problem("", f"cannot be read: {reason}")]) from None
 
 
 def _print(found: "Findings") -> None:
