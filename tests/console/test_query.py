@@ -51,11 +51,11 @@ def test_columns_are_chosen_in_the_address() -> None:
 
 def test_a_second_click_turns_the_order() -> None:
     usual = Table.of(Query("/"), "Cases", COLUMNS, "-score")
-    assert [usual.sorted_by(column) for column in COLUMNS[:2]] == ["none", "descending"]
+    assert [usual.aria_sort(column) for column in COLUMNS[:2]] == ["none", "descending"]
     assert usual.sort_link(COLUMNS[1]) == "/?sort=score"
     assert usual.sort_link(COLUMNS[0]) == "/?sort=name"
     turned = Table.of(Query("/", (("sort", "score"),)), "Cases", COLUMNS)
-    assert turned.sorted_by(COLUMNS[1]) == "ascending"
+    assert turned.aria_sort(COLUMNS[1]) == "ascending"
     unknown = Table.of(Query("/", (("sort", "extra"),)), "Cases", COLUMNS, "name")
     assert unknown.sort == "name"
 

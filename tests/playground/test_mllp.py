@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from meruit.checks.formats import hl7v2 as er7
 from meruit.model.environment import SourceKind
 from meruit.playground import mllp
-from meruit.playground.mllp import END, START, Frames, Piece
+from meruit.playground.mllp import END, START, Frames, MllpPiece
 from meruit.playground.state import PlaygroundState
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ CONTENT = st.binary(max_size=40).filter(lambda content: b"\x0b" not in content a
 def test_frames_come_out_as_they_went_in_however_they_are_split(contents: list[bytes], data: st.DataObject) -> None:
     stream = b"\r\n".join(START + content + END for content in contents)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=10)))
-    frames, found = Frames(100), list[Piece]()
+    frames, found = Frames(100), list[MllpPiece]()
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += frames.feed(stream[start:end])
     assert [piece.content for piece in found + frames.end()] == contents
@@ -104,7 +104,7 @@ def test_garbage_is_cut_alike_however_it_is_split(parts: list[bytes], data: st.D
     at_once = Frames(5)
     whole = at_once.feed(stream) + at_once.end()
     sizes = [1] if data is None else data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-    frames, found, start = Frames(5), list[Piece](), 0
+    frames, found, start = Frames(5), list[MllpPiece](), 0
     while start < len(stream):
         size = sizes[start % len(sizes)]
         found += frames.feed(stream[start : start + size])
@@ -239,7 +239,7 @@ def test_closing_ends_connections(state: PlaygroundState) -> None:
 @given(st.binary(max_size=200))
 def test_any_bytes_get_an_answer_that_can_be_read(content: bytes) -> None:
     for tried in (content, SIU.encode() + content, b"MSH|^~\\&|" + content):
-        receipt = mllp.examine(Piece(tried))
+        receipt = mllp.examine(MllpPiece(tried))
         answer = mllp.acknowledgement(receipt, control_id="X1", at="20260306")
         assert er7.read(answer).segments[:2] == ("MSH", "MSA")
         assert START not in answer

@@ -80,7 +80,7 @@ def describe_contract(found: ContractSnapshot, now: datetime) -> ContractWords: 
             return ContractWords(
                 f"{held} is held. {_sentence(contract.hold_reason) or 'It waits for a person.'}",
                 f"You decide: release pays what the verdict is worth; void gives {held} back to "
-                f"{contract.consumer_id}. {_waited(found, now)}",
+                f"{contract.consumer_id}. {_waiting_words(found, now)}",
                 "partial",
                 (_RELEASE, _VOID, _DISPUTE),
             )
@@ -120,7 +120,9 @@ def describe_contract(found: ContractSnapshot, now: datetime) -> ContractWords: 
             about = f"{paid} was paid" if contract.escrow is Escrow.PAID else f"{held} is frozen"
             acts = _DECISIONS if contract.escrow is Escrow.PAID else tuple(_DECISIONS[at] for at in (0, 1, 3))
             why = "" if found.on_hold is None else _sentence(found.on_hold.reason)
-            return ContractWords(f"The contract is disputed, and {about}. {why}", _waited(found, now), "partial", acts)
+            return ContractWords(
+                f"The contract is disputed, and {about}. {why}", _waiting_words(found, now), "partial", acts
+            )
 
 
 def _deadline(expires_at: datetime, now: datetime) -> str:
@@ -129,7 +131,7 @@ def _deadline(expires_at: datetime, now: datetime) -> str:
     return "The deadline has passed; the money goes back to the consumer within a minute."
 
 
-def _waited(found: ContractSnapshot, now: datetime) -> str:
+def _waiting_words(found: ContractSnapshot, now: datetime) -> str:
     hold = found.on_hold
     if hold is None:
         return ""

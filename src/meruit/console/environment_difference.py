@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from meruit.console.shape import Piece, line_difference
+from meruit.console.shape import TextPiece, line_difference
 from meruit.model.environment import Encoding, EnvironmentState, Item, Snapshot
 
 MAX_ITEMS = 100
@@ -17,12 +17,12 @@ CONTEXT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class ItemChange:
+class ItemDifference:
     """One item that is not the same before and after."""
 
     key: str
     kind: Literal["added", "removed", "changed"]
-    pieces: Sequence[Piece]
+    pieces: Sequence[TextPiece]
     left_out: int = 0
     """Lines that the page does not show."""
     why_empty: str = ""
@@ -35,13 +35,13 @@ class SystemChange:
 
     name: str
     kind: str
-    items: tuple[ItemChange, ...]
+    items: tuple[ItemDifference, ...]
     same: int
     left_out: int = 0
     trouble: str = ""
 
     @property
-    def changed(self) -> int:
+    def change_count(self) -> int:
         """How many items changed."""
         return len(self.items) + self.left_out
 
@@ -49,7 +49,7 @@ class SystemChange:
 def compare_environments(before: EnvironmentState, after: EnvironmentState) -> list[SystemChange]:
     """What changed, by system; systems that changed come first."""
     found = [_compare(name, before.get(name), after.get(name)) for name in {**before, **after}]
-    return sorted(found, key=lambda one: (one.changed == 0, one.name))
+    return sorted(found, key=lambda one: (one.change_count == 0, one.name))
 
 
 def _compare(name: str, before: Snapshot | None, after: Snapshot | None) -> SystemChange:
@@ -68,15 +68,15 @@ def _identity(item: Item | None) -> tuple[str, str | None] | None:
     return None if item is None else (item.version, item.body)
 
 
-def _change(key: str, old: Item | None, new: Item | None) -> ItemChange:
+def _change(key: str, old: Item | None, new: Item | None) -> ItemDifference:
     kind: Literal["added", "removed", "changed"] = "added" if old is None else "removed" if new is None else "changed"
     hidden = [one for one in (old, new) if one is not None and one.encoding not in (Encoding.TEXT, Encoding.BEFORE)]
     if hidden:
         why = "not text" if hidden[0].encoding is Encoding.BASE64 else "its content was too large to keep"
-        return ItemChange(key, kind, (), why_empty=why)
+        return ItemDifference(key, kind, (), why_empty=why)
     pieces = line_difference(_lines(old), _lines(new))
     shown = _near_changes(pieces)
-    return ItemChange(key, kind, shown[:MAX_LINES], max(0, len(shown) - MAX_LINES))
+    return ItemDifference(key, kind, shown[:MAX_LINES], max(0, len(shown) - MAX_LINES))
 
 
 def _lines(item: Item | None) -> str:
@@ -90,7 +90,7 @@ def _lines(item: Item | None) -> str:
         return item.body.replace("\r\n", "\n").replace("\r", "\n").replace("~", "~\n")
 
 
-def _near_changes(pieces: Sequence[Piece]) -> list[Piece]:
+def _near_changes(pieces: Sequence[TextPiece]) -> list[TextPiece]:
     """The changed lines, and a few before and after each."""
     places = [place for place, piece in enumerate(pieces) if piece.kind != "same"]
     kept = {near for place in places for near in range(place - CONTEXT, place + CONTEXT + 1)}

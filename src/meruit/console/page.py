@@ -179,14 +179,14 @@ def action(
 
     def make(act: Callable[..., Awaitable[Response[Any]]]) -> HTTPRouteHandler:
         @wraps(act)
-        async def checked(*values: Any, **named: Any) -> Response[Any]:
+        async def check_and_act(*values: Any, **named: Any) -> Response[Any]:
             request: PageRequest = named["request"]
             await check_form(request)
             return await act(*values, **named)
 
         made: HTTPRouteHandler = post(
             path, status_code=200, guards=[allow(*roles)], opt=options, include_in_schema=False
-        )(checked)
+        )(check_and_act)
         return made
 
     return make

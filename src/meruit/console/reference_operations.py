@@ -28,7 +28,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ApiOperation:
     """One operation of the API."""
 
     id: str
@@ -67,7 +67,7 @@ def _quote(word: str) -> str:
     return f'"{word}"' if "$MERUIT_KEY" in word else shlex.quote(word)
 
 
-def list_operations(document: OpenApiNode) -> list[Operation]:
+def list_operations(document: OpenApiNode) -> list[ApiOperation]:
     """Every operation, by subject and path."""
     found = [
         _operation(document, path, method, operation)
@@ -78,12 +78,12 @@ def list_operations(document: OpenApiNode) -> list[Operation]:
     return sorted(found, key=lambda one: (one.tag, one.path, one.method))
 
 
-def _operation(document: OpenApiNode, path: str, method: str, operation: OpenApiNode) -> Operation:
+def _operation(document: OpenApiNode, path: str, method: str, operation: OpenApiNode) -> ApiOperation:
     content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     replies = tuple(
         (status, reply.get("description", ""), _reply_name(reply)) for status, reply in operation["responses"].items()
     )
-    return Operation(
+    return ApiOperation(
         id=operation["operationId"],
         tag=(operation.get("tags") or ["other"])[0],
         method=method.upper(),

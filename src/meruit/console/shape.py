@@ -133,14 +133,14 @@ def _node(value: Any, key: str, path: str, budget: _Budget, depth: int) -> JsonN
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """A part of two texts: the same in both, or only in one of them."""
 
     kind: Literal["same", "old", "new"]
     text: str
 
 
-def text_difference(old: str, new: str) -> list[Piece]:
+def text_difference(old: str, new: str) -> list[TextPiece]:
     """The difference of two texts, word by word, whole."""
     before, after = _tokens(old), _tokens(new)
     if len(before) > MAX_WORDS or len(after) > MAX_WORDS:
@@ -148,7 +148,7 @@ def text_difference(old: str, new: str) -> list[Piece]:
     return [*_pieces(before, after)]
 
 
-def line_difference(old: str, new: str) -> list[Piece]:
+def line_difference(old: str, new: str) -> list[TextPiece]:
     """The difference of two texts, line by line."""
     return [*_pieces(old.splitlines(), new.splitlines(), each=True)]
 
@@ -157,7 +157,7 @@ def _tokens(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
-def _pieces(before: Sequence[str], after: Sequence[str], *, each: bool = False) -> Iterator[Piece]:
+def _pieces(before: Sequence[str], after: Sequence[str], *, each: bool = False) -> Iterator[TextPiece]:
     gone: list[str] = []
     come: list[str] = []
     for step in Indel.opcodes(before, after):
@@ -166,17 +166,17 @@ def _pieces(before: Sequence[str], after: Sequence[str], *, each: bool = False) 
             come += after[step.dest_start : step.dest_end]
             continue
         # What was removed comes before what was added in its place.
-        yield from (*_joined("old", gone, each=each), *_joined("new", come, each=each))
+        yield from (*_join("old", gone, each=each), *_join("new", come, each=each))
         gone, come = [], []
-        yield from _joined("same", after[step.dest_start : step.dest_end], each=each)
-    yield from (*_joined("old", gone, each=each), *_joined("new", come, each=each))
+        yield from _join("same", after[step.dest_start : step.dest_end], each=each)
+    yield from (*_join("old", gone, each=each), *_join("new", come, each=each))
 
 
-def _joined(kind: Literal["same", "old", "new"], parts: Sequence[str], *, each: bool) -> Iterator[Piece]:
+def _join(kind: Literal["same", "old", "new"], parts: Sequence[str], *, each: bool) -> Iterator[TextPiece]:
     if each:
-        yield from (Piece(kind, part) for part in parts)
+        yield from (TextPiece(kind, part) for part in parts)
     elif parts:
-        yield Piece(kind, "".join(parts))
+        yield TextPiece(kind, "".join(parts))
 
 
 # Any: a JSON document.

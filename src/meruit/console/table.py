@@ -60,7 +60,7 @@ class Table:
         """Whether a column is shown."""
         return any(column.key == key for column in self.shown)
 
-    def sorted_by(self, column: Column) -> str:
+    def aria_sort(self, column: Column) -> str:
         """The value of aria-sort."""
         if column.key != self.sort:
             return "none"

@@ -112,7 +112,7 @@ def survey(source: ImportSource, importer: Importer, pass_score: float = FULL_MA
     )
 
 
-def claimed_criteria(found: ImportSurvey) -> dict[str, Any]:
+def criteria_of_claims(found: ImportSurvey) -> dict[str, Any]:
     """Criteria over what the origin claims: its verdict decides, its named verdicts are shown."""
     whole = {"metric": "claimed_success", "metric_type": "boolean", "comparison": "eq", "threshold": True}
     named = [
@@ -140,10 +140,10 @@ def import_source(  # noqa: PLR0913 - one a choice
             f"{str(source.path)!r} ({found.format}) claims no verdicts; give --criteria to judge its cases, "
             "or --map claimed=COLUMN"
         )
-    compiled = evaluator.compile(claimed_criteria(found)) if criteria is None else criteria
+    compiled = evaluator.compile(criteria_of_claims(found)) if criteria is None else criteria
     marks = {**found.tags, **({PARTIAL_TAG: "yes"} if found.is_partial else {}), "format": found.format}
     all_tags = dict([*{**marks, **(tags or {})}.items()][:MAX_TAGS])
-    known = _known(evaluator, name)
+    known = _find_existing(evaluator, name)
     if known is not None and known.status is EvaluationStatus.FINISHED:
         same = (found.digest, compiled.digest, all_tags)
         if (known.dataset_digest, known.criteria_digest, dict(known.tags)) == same:
@@ -153,7 +153,7 @@ def import_source(  # noqa: PLR0913 - one a choice
     return ImportResult(done, found, is_new=True)
 
 
-def _known(evaluator: Evaluator, name: str) -> EvaluationRecord | None:
+def _find_existing(evaluator: Evaluator, name: str) -> EvaluationRecord | None:
     try:
         return evaluator.find(name)
     except NotFound:

@@ -160,11 +160,11 @@ def is_first_output(said: GovernanceResult | None) -> bool:
 def normalise_text(text: str) -> str:
     """A text as readers see it: without case, hidden characters, and kinds of dashes and spaces."""
     # Long texts in chunks, because other threads wait during each step.
-    parts = [text] if len(text) <= CHUNK_CHARS else _spaced_chunks(text)
+    parts = [text] if len(text) <= CHUNK_CHARS else _chunks_at_spaces(text)
     return " ".join(filter(None, (" ".join(_fold(part).split()) for part in parts)))
 
 
-def _spaced_chunks(text: str) -> Iterator[str]:
+def _chunks_at_spaces(text: str) -> Iterator[str]:
     """Parts of a text that end before a space; texts without spaces are cut after MAX_WORD_CHARS."""
     start = 0
     while start < len(text):

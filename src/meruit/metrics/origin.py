@@ -33,7 +33,7 @@ def claimed_success(ask: Ask) -> Measure:
     def measure(work: Work) -> Finding:
         origin = _origin(work)
         found = origin.get("success") if name is None else _part(origin, "checks").get(name)
-        return Measured(found, provenance=Provenance.CLAIMED) if isinstance(found, bool) else _unscored(name)
+        return Measured(found, provenance=Provenance.CLAIMED) if isinstance(found, bool) else _no_score(name)
 
     return measure
 
@@ -58,7 +58,7 @@ def claimed_score(ask: Ask) -> Measure:
         origin = _origin(work)
         found = origin.get("score") if name is None else _part(origin, "scores").get(name)
         if isinstance(found, bool) or not isinstance(found, int | float):
-            return _unscored(name)
+            return _no_score(name)
         return Measured(found, provenance=Provenance.CLAIMED)
 
     return measure
@@ -74,6 +74,6 @@ def _part(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 # Any: a param is what its author wrote.
-def _unscored(name: Any) -> Missing:
+def _no_score(name: Any) -> Missing:
     what = "no verdict" if name is None else f"nothing under the name {name!r}"
     return Missing(f"the origin of this case gives {what}", fault=Fault.SYSTEM)

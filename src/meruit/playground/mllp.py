@@ -47,7 +47,7 @@ class AckCode(StrEnum):
     """It is not HL7, or the playground is full."""
 
 
-class Piece(NamedTuple):
+class MllpPiece(NamedTuple):
     """What came over a connection: one message, or other bytes."""
 
     content: bytes
@@ -67,25 +67,25 @@ class Frames:
         self._seen = 0
         """How much of the buffer has no mark."""
 
-    def feed(self, data: bytes) -> list[Piece]:
+    def feed(self, data: bytes) -> list[MllpPiece]:
         """Add bytes; returns what is complete."""
-        found: list[Piece] = []
+        found: list[MllpPiece] = []
         if not self.overrun:
             self._buffer += data
             while self._step(found):
                 pass
         return found
 
-    def end(self) -> list[Piece]:
+    def end(self) -> list[MllpPiece]:
         """Return what is left at the end."""
         left, inside = bytes(self._buffer), self._inside
         self._buffer.clear()
         self._inside, self._seen = False, 0
         if inside:
-            return [Piece(left, "the connection ended inside a frame")]
+            return [MllpPiece(left, "the connection ended inside a frame")]
         return _stray(left)
 
-    def _step(self, found: list[Piece]) -> bool:
+    def _step(self, found: list[MllpPiece]) -> bool:
         """Take the next piece from the buffer; False if it needs more bytes."""
         start = self._buffer.find(START, self._seen)
         end = self._buffer.find(END, self._seen) if self._inside else -1
@@ -94,7 +94,7 @@ class Frames:
         open_end = len(self._buffer) - self._buffer.endswith(END[:1])
         if min(marks, default=open_end) > self.limit:
             self.overrun = True
-            found.append(Piece(bytes(self._buffer[: self.limit]), f"longer than {self.limit} bytes"))
+            found.append(MllpPiece(bytes(self._buffer[: self.limit]), f"longer than {self.limit} bytes"))
             self._buffer.clear()
             return False
         if not marks:
@@ -103,9 +103,9 @@ class Frames:
         at = min(marks)
         content = bytes(self._buffer[:at])
         if at == end:
-            found.append(Piece(content))
+            found.append(MllpPiece(content))
         elif self._inside:
-            found.append(Piece(content, "a frame began before this one ended"))
+            found.append(MllpPiece(content, "a frame began before this one ended"))
         else:
             found += _stray(content)
         self._inside = at == start
@@ -114,9 +114,9 @@ class Frames:
         return True
 
 
-def _stray(content: bytes) -> list[Piece]:
+def _stray(content: bytes) -> list[MllpPiece]:
     """Return bytes between frames; white space does not count."""
-    return [Piece(content, "outside any frame")] if content.strip() else []
+    return [MllpPiece(content, "outside any frame")] if content.strip() else []
 
 
 class Hl7Receipt(NamedTuple):
@@ -129,7 +129,7 @@ class Hl7Receipt(NamedTuple):
     codec: str
 
 
-def examine(piece: Piece) -> Hl7Receipt:
+def examine(piece: MllpPiece) -> Hl7Receipt:
     """Check whether the bytes are a message with its required fields."""
     try:
         message = er7.read(piece.content)
@@ -242,7 +242,7 @@ class MllpListener:
                 for piece in frames.end():
                     self._keep(piece, examine(piece))
 
-    async def _answer(self, piece: Piece, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, piece: MllpPiece, writer: asyncio.StreamWriter) -> None:
         receipt, key = examine(piece), NOT_KEPT
         try:
             key = await asyncio.to_thread(self._keep, piece, receipt)
@@ -253,7 +253,7 @@ class MllpListener:
             writer.write(START + acknowledgement(receipt, control_id=f"{OURS}{key}", at=at) + END)
             await writer.drain()
 
-    def _keep(self, piece: Piece, receipt: Hl7Receipt) -> str:
+    def _keep(self, piece: MllpPiece, receipt: Hl7Receipt) -> str:
         facts = {"ack": receipt.code.value, **({"trouble": receipt.trouble} if receipt.trouble else {})}
         return self._state.append(SourceKind.HL7, piece.content, facts=facts, event=EVENT, noted=facts).key
 

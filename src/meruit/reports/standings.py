@@ -121,12 +121,12 @@ class BenchmarkStandings:
 
     def compare(self, scope: Scope, first: str, second: str) -> RunComparison:
         """Compare two ended runs of one benchmark; raises NotFound, TaskRunStateError, MeruitError."""
-        one, other = (self._ended(scope, run_id) for run_id in (first, second))
+        one, other = (self._require_ended(scope, run_id) for run_id in (first, second))
         if one.benchmark != other.benchmark:
             raise MeruitError(f"{first} is a run of {one.benchmark}, {second} of {other.benchmark}; compare equal ones")
         return compare_runs((one, self._reader.task_runs(scope, first)), (other, self._reader.task_runs(scope, second)))
 
-    def _ended(self, scope: Scope, run_id: str) -> BenchmarkRun:
+    def _require_ended(self, scope: Scope, run_id: str) -> BenchmarkRun:
         found = self._reader.benchmark_run(scope, run_id)
         if not found.ended:
             raise TaskRunStateError(f"benchmark run {run_id} has not ended; compare it when all its task runs have")
@@ -141,8 +141,8 @@ def rank_agents(
     by_agent: dict[str, list[TaskRun]] = {}
     for runs in found.values():
         # A version that did not judge the run has a leaderboard of its own.
-        if any(_judged_version(run) != version for run in runs):
-            if any(_judged_version(run) == version for run in runs):
+        if any(_version_judged(run) != version for run in runs):
+            if any(_version_judged(run) == version for run in runs):
                 left_out["judged_by_several_versions"] += 1
             continue
         reason = _why_left_out(runs, tasks)
@@ -162,7 +162,7 @@ def rank_agents(
     return Leaderboard(benchmark, version, name, len(tasks), ranked, dict(sorted(left_out.items())))
 
 
-def _judged_version(run: TaskRun) -> int:
+def _version_judged(run: TaskRun) -> int:
     return run.version if run.judged_version is None else run.judged_version
 
 
@@ -284,7 +284,7 @@ def _count_passes(runs: Sequence[TaskRun], task: str) -> int:
 
 def _judges(run: BenchmarkRun, runs: Sequence[TaskRun]) -> str:
     """The benchmark versions whose criteria judged a run."""
-    versions = sorted({_judged_version(one) for one in runs})
+    versions = sorted({_version_judged(one) for one in runs})
     return ", ".join(f"{run.benchmark}@{version}" for version in versions)
 
 

@@ -51,7 +51,7 @@ class Amounts(NamedTuple):
     running: str = "heron-4"
 
 
-class Timeline(metered.DemoClock):
+class DemoTimeline(metered.DemoClock):
     """The demo's clock: it begins 30 days ago, and ends now."""
 
     def __init__(self, now: datetime) -> None:
@@ -71,7 +71,7 @@ def fill_store(
     amounts: Amounts = Amounts(),  # noqa: B008 - frozen
 ) -> None:
     """Fill a new store; the records are dated within the 30 days before `now`."""
-    clock = Timeline(now)
+    clock = DemoTimeline(now)
     store = Store.open(location, ClockAndEntropy(clock=clock))
     try:
         registrar = Registrar(engine, store)
@@ -91,7 +91,7 @@ def fill_store(
         store.close()
 
 
-def _verify_daily(registrar: Registrar, read: Read, clock: Timeline, amounts: Amounts) -> None:
+def _verify_daily(registrar: Registrar, read: Read, clock: DemoTimeline, amounts: Amounts) -> None:
     """Outcomes of both verification stories, some on each day; fewer at weekends."""
     chance = random.Random(SEED)  # noqa: S311 - the same in every demo
     compiled = {story: registrar.compile(parse_criteria(read(story, "criteria.yaml"), story)) for story, _ in WORKERS}
@@ -110,7 +110,7 @@ def _verify_daily(registrar: Registrar, read: Read, clock: Timeline, amounts: Am
             registrar.record_sync(DEFAULT_TENANT, registrar.judge_sync(compiled[story], work))
 
 
-def _deal(market: Marketplace, read: Read, clock: Timeline) -> None:
+def _deal(market: Marketplace, read: Read, clock: DemoTimeline) -> None:
     """Contracts in several states: settled, held by governance, disputed, at work, and offered."""
     store, actor = market.store, command_line_actor(DEFAULT_TENANT)
     work = store.recorder.write(market.publish(actor, parse_work(read("marketplace", "work.yaml"), "work.yaml")))
@@ -142,7 +142,7 @@ def _settle_due(market: Marketplace, request: ContractRequest) -> None:
             continue
 
 
-def _evaluate(registrar: Registrar, agent: str, number: int, clock: Timeline) -> None:
+def _evaluate(registrar: Registrar, agent: str, number: int, clock: DemoTimeline) -> None:
     evaluator = Evaluator(registrar, DEFAULT_TENANT)
     compiled = evaluator.compile(CRITERIA)
     tags = {"agent": agent, "criteria": "support@7"}

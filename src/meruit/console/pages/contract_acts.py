@@ -44,35 +44,35 @@ class _Act:
     takes_amount: bool = False
 
 
-def _asked(request: PageRequest) -> ContractRequest:
+def _contract_request(request: PageRequest) -> ContractRequest:
     return ContractRequest(request.actor, None)
 
 
 def _release(request: PageRequest, contract_id: str, reason: str, _amount: str) -> Write[ContractSnapshot]:
     salt = new_salt(request.service.store.surroundings.entropy)
-    return ReleaseContract(_asked(request), contract_id, reason, salt)
+    return ReleaseContract(_contract_request(request), contract_id, reason, salt)
 
 
 def _settle(request: PageRequest, contract_id: str, _reason: str, _amount: str) -> Write[ContractSnapshot]:
-    return SettleContract(_asked(request), contract_id)
+    return SettleContract(_contract_request(request), contract_id)
 
 
 def _void(request: PageRequest, contract_id: str, reason: str, _amount: str) -> Write[ContractSnapshot]:
-    return VoidContract(_asked(request), contract_id, reason)
+    return VoidContract(_contract_request(request), contract_id, reason)
 
 
 def _reverse(request: PageRequest, contract_id: str, reason: str, _amount: str) -> Write[ContractSnapshot]:
-    return ReverseContract(_asked(request), contract_id, reason)
+    return ReverseContract(_contract_request(request), contract_id, reason)
 
 
 def _dispute(request: PageRequest, contract_id: str, reason: str, _amount: str) -> Write[ContractSnapshot]:
-    return DisputeContract(_asked(request), contract_id, reason)
+    return DisputeContract(_contract_request(request), contract_id, reason)
 
 
 def _resolve(decision: Decision) -> Transition:
     def resolve(request: PageRequest, contract_id: str, reason: str, amount: str) -> Write[ContractSnapshot]:
         settled_on = to_settlement_amount(_parse_amount(amount), None) if decision is Decision.ADJUST else None
-        return ResolveDispute(_asked(request), contract_id, decision, reason, settled_on)
+        return ResolveDispute(_contract_request(request), contract_id, decision, reason, settled_on)
 
     return resolve
 

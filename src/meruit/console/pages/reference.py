@@ -9,7 +9,7 @@ from litestar.params import FromPath
 
 from meruit.api.openapi import OpenApiNode, build_document
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
-from meruit.console.reference_operations import Operation, list_operations
+from meruit.console.reference_operations import ApiOperation, list_operations
 from meruit.errors import NotFound
 
 
@@ -17,7 +17,7 @@ from meruit.errors import NotFound
 async def show_reference(request: PageRequest) -> Response[Any]:
     """List every operation of the API by subject."""
     operations = await _operations(request)
-    by_tag: dict[str, list[Operation]] = {}
+    by_tag: dict[str, list[ApiOperation]] = {}
     for one in operations:
         by_tag.setdefault(one.tag, []).append(one)
     return request.show("reference.html", by_tag=by_tag, total=len(operations))
@@ -32,7 +32,7 @@ async def show_subject(request: PageRequest, tag: FromPath[str]) -> Response[Any
     return request.show("reference-subject.html", tag=tag, operations=operations, as_json=_as_json)
 
 
-async def _operations(request: PageRequest) -> list[Operation]:
+async def _operations(request: PageRequest) -> list[ApiOperation]:
     document: OpenApiNode = await asyncio.to_thread(build_document, request.app)
     return list_operations(document)
 

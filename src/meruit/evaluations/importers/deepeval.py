@@ -16,7 +16,7 @@ from meruit.evaluations.importers.support.pieces import (
     items,
     mapping,
     number,
-    numbered,
+    number_names,
 )
 from meruit.evaluations.importers.support.source import ImportSource
 from meruit.registry import importers
@@ -93,7 +93,7 @@ def _to_case(test: Mapping[str, Any], position: int) -> ImportedCase:
 
 def _claim(test: Mapping[str, Any]) -> Claim:
     found = [mapping(one) for one in items(test.get("metricsData"))]
-    names = numbered([str(one.get("name", "metric")) for one in found])
+    names = number_names([str(one.get("name", "metric")) for one in found])
     several = [*zip(names, found, strict=True)]
     broken = any(one.get("error") for one in found)
     # A metric that broke is written as failed; a failure of another metric decides all the same.

@@ -18,7 +18,7 @@ from meruit.evaluations.importers.support.pieces import (
     items,
     mapping,
     number,
-    numbered,
+    number_names,
     plain,
 )
 from meruit.evaluations.importers.support.source import ImportSource
@@ -109,7 +109,7 @@ def _sample_case(sample_id: str, events: list[Mapping[str, Any]]) -> ImportedCas
     )
     checks = {
         name: one.get("correct") if isinstance(one.get("correct"), bool) else None
-        for name, one in zip(numbered(["match"] * len(matches)), matches, strict=True)
+        for name, one in zip(number_names(["match"] * len(matches)), matches, strict=True)
     }
     # An eval of its own may only log a number.
     score = next((number(values[name]) for name in ("accuracy", "score") if name in values), None)
@@ -124,7 +124,7 @@ def _tokens(usage: Mapping[str, Any]) -> TokenClasses:
 def _item_case(item: Mapping[str, Any]) -> ImportedCase:
     sample, row = mapping(item.get("sample")), mapping(item.get("datasource_item"))
     results = [mapping(one) for one in items(item.get("results"))]
-    names = numbered([str(one.get("name", "grader")) for one in results])
+    names = number_names([str(one.get("name", "grader")) for one in results])
     several = [*zip(names, results, strict=True)]
     status, problem = item.get("status"), mapping(sample.get("error"))
     failed = status == "error" or bool(problem.get("message"))

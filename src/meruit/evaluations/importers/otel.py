@@ -175,13 +175,13 @@ def _messages(known: Sequence[tuple[Mapping[str, Any], Attributes]]) -> list[dic
         found = [
             message
             for name in ("gen_ai.input.messages", "gen_ai.output.messages")
-            for message in to_messages(_parsed(said.get(name)))
+            for message in to_messages(_parse_value(said.get(name)))
         ]
         longest = max(longest, found, key=len)
     if any("tool_calls" in one for one in longest):
         return longest
     tools = [
-        {"name": said.get("gen_ai.tool.name"), "arguments": _parsed(said.get("gen_ai.tool.call.arguments")) or {}}
+        {"name": said.get("gen_ai.tool.name"), "arguments": _parse_value(said.get("gen_ai.tool.call.arguments")) or {}}
         for _, said in known
         if said.get("gen_ai.operation.name") == TOOL
     ]
@@ -189,7 +189,7 @@ def _messages(known: Sequence[tuple[Mapping[str, Any], Attributes]]) -> list[dic
     return [*longest[:-1], *ran, *longest[-1:]]
 
 
-def _parsed(value: Any) -> Any:
+def _parse_value(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:

@@ -16,7 +16,7 @@ from meruit.evaluations.importers.support.pieces import (
     items,
     mapping,
     number,
-    numbered,
+    number_names,
     plain,
 )
 from meruit.evaluations.importers.support.source import ImportSource
@@ -110,7 +110,7 @@ def _error(row: Mapping[str, Any], response: Mapping[str, Any]) -> str | None:
 
 def _claim(row: Mapping[str, Any], grading: Mapping[str, Any]) -> Claim:
     parts = [mapping(one) for one in items(grading.get("componentResults"))]
-    names = numbered([_name(mapping(one.get("assertion"))) for one in parts])
+    names = number_names([_name(mapping(one.get("assertion"))) for one in parts])
     checks = {name: one["pass"] for name, one in zip(names, parts, strict=True) if isinstance(one.get("pass"), bool)}
     broken = bool(mapping(grading.get("metadata")).get("graderError")) or any(
         mapping(one.get("metadata")).get("graderError") for one in parts

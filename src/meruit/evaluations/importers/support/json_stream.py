@@ -84,11 +84,11 @@ class _Splitter:
         return bytes(self._rest)
 
     @property
-    def _wanted(self) -> str | None:
+    def _key_wanted(self) -> str | None:
         return self._levels[-1].wanted if self._levels else None
 
     def _keep(self, part: bytes) -> None:
-        sink = self._element if self._wanted is not None else self._rest
+        sink = self._element if self._key_wanted is not None else self._rest
         sink += part
         if len(sink) > MAX_ELEMENT_BYTES:
             raise ImportDamaged(f"a part of the document is longer than {MAX_ELEMENT_BYTES // 2**20} MiB")
@@ -127,7 +127,7 @@ class _Splitter:
         return end
 
     def _take(self, token: bytes) -> Iterator[tuple[str, bytes]]:
-        wanted = self._wanted
+        wanted = self._key_wanted
         if wanted is not None and not self._inside and token in b",]":
             element = bytes(self._element).strip()
             self._element = bytearray()

@@ -223,7 +223,7 @@ def all_hold(checks: Mapping[str, bool | None]) -> bool | None:
     return True if checks and all(checks.values()) else None
 
 
-def numbered(names: Sequence[str]) -> list[str]:
+def number_names(names: Sequence[str]) -> list[str]:
     """The names, the second of a kind as `name #2`."""
     seen: dict[str, int] = {}
     found = []
