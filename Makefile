@@ -52,11 +52,11 @@ bench: $(READY)  ## the speed suite: ratios to a baseline measured in the same r
 thorough: $(READY) servers  ## the properties with many more examples (an hour or so)
 	@$(BIN)/python -m pytest -n auto --hypothesis-profile=thorough $(ARGS)
 
-endurance: $(READY)  ## ten thousand calls in each tier of the sandbox, 5,000 deaths on the way of money, 500 at the gate (some minutes)
+endurance: $(READY)  ## ten thousand calls in each tier of the sandbox, 5,000 deaths on the way of money, 500 at the gate, 100 of an evaluation (some minutes)
 	@$(BIN)/python -m tests.faults.endurance
 	@MERUIT_DEATHS=all $(BIN)/python -m pytest -n auto -q tests/faults/test_deaths.py tests/faults/test_market_deaths.py \
 	  tests/faults/test_gate_deaths.py tests/faults/test_hostile.py tests/faults/test_usage_week.py tests/e2e/test_kill.py \
-	  tests/api/test_auth.py
+	  tests/api/test_auth.py tests/faults/test_evaluation_deaths.py
 
 mutants: $(READY)  ## mutation tests of the judge (some minutes)
 	@$(BIN)/mutmut run && $(BIN)/mutmut results

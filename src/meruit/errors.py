@@ -336,6 +336,13 @@ class TargetFailed(MeruitError):
         self.retry = retry
 
 
+class CostLimitReached(MeruitError):
+    """An evaluation has spent what it may; it goes on with a higher limit."""
+
+    code = "cost_limit_reached"
+    status = 409
+
+
 class EvaluationConflict(MeruitError):
     """An evaluation of this name is finished, is about something else, or is being recorded by another process."""
 

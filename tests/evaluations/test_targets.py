@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from meruit.errors import MeruitError, TargetFailed
-from meruit.evaluations import run as running
+from meruit.evaluations import run_target as running
 from meruit.evaluations.reader import CaseFilter, Evaluations
-from meruit.evaluations.run import RunLimits, run_target
+from meruit.evaluations.run import RunLimits
+from meruit.evaluations.run_target import run_target
 from meruit.evaluations.service import Evaluator
 from meruit.evaluations.targets import (
     MAX_OUTPUT_BYTES,

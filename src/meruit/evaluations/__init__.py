@@ -2,7 +2,9 @@
 
 Read in this order:
     service.py      Evaluator: begin, judge, record in segments, finish
-    run.py          a whole run: cases from a file or a target, progress, going on after a death
+    run.py          a whole run of stored outputs: limits, progress, going on after a death
+    run_target.py   the same where a target makes the outputs
+    journal.py      what a target made and is not recorded yet
     targets.py      what makes outputs: a function, a command, or an HTTP endpoint
     datafiles.py    cases from JSON Lines, CSV, Parquet and standard input
     segment.py      how up to 512 cases are kept as one blob

@@ -13,7 +13,8 @@ from typing import Any
 from meruit.errors import MeruitError
 from meruit.evaluations.datafiles import ColumnMap
 from meruit.evaluations.reader import CaseDetail, Evaluations
-from meruit.evaluations.run import Report, RunLimits, run_cases, run_target
+from meruit.evaluations.run import Report, RunLimits, run_cases
+from meruit.evaluations.run_target import run_target
 from meruit.evaluations.service import Evaluator
 from meruit.evaluations.summary import EvaluationSummary, Rate
 from meruit.evaluations.targets import FunctionTarget, Target

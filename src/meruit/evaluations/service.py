@@ -1,6 +1,7 @@
 """Evaluations: begin one, judge its cases, record them in segments, finish it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -9,8 +10,9 @@ from typing import Any
 import msgspec
 
 from meruit.errors import AuthorError, MeruitError
+from meruit.evaluations.journal import RunJournal, open_journal
 from meruit.evaluations.segment import SALTS, CaseContent, entries_of, pack
-from meruit.evaluations.store.read import find, find_known_cases, total_cost_micros
+from meruit.evaluations.store.read import find, find_known_cases, find_spending
 from meruit.evaluations.store.write import FinishEvaluation, RecordSegment, StartEvaluation
 from meruit.log.commitment import SALT_BYTES
 from meruit.log.segment import MAX_CASES
@@ -27,6 +29,7 @@ from meruit.model.evaluation import (
 from meruit.model.evidence import Fault
 from meruit.model.verdict import Bounds, Reason, ReasonCode, Verdict, VerificationResult
 from meruit.outcomes.service import Registrar
+from meruit.store.blobs import in_database
 from meruit.verify.catalogue import CompiledCriteria
 
 SEGMENT_BYTES = 8 * 1024 * 1024
@@ -91,14 +94,25 @@ class Evaluator:
         for several in in_groups(cases, MAX_CASES):
             known: set[tuple[str, int]] = set()
             if evaluation.cases:
-                with self._store.database.reading() as connection:
-                    known = find_known_cases(connection, self._tenant, evaluation.id, [case.id for case in several])
+                known = self._known(evaluation, [case.id for case in several])
             yield from (case for case in several if (case.id, case.repeat) not in known)
 
-    def total_cost_micros(self, evaluation: EvaluationRecord) -> int:
-        """What its recorded cases cost, in millionths."""
+    def _known(self, evaluation: EvaluationRecord, ids: Sequence[str]) -> set[tuple[str, int]]:
         with self._store.database.reading() as connection:
-            return total_cost_micros(connection, self._tenant, evaluation.id)
+            return find_known_cases(connection, self._tenant, evaluation.id, ids)
+
+    def spending(self, evaluation: EvaluationRecord) -> tuple[int, int]:
+        """What its recorded cases cost together, and the dearest of them, in millionths."""
+        with self._store.database.reading() as connection:
+            return find_spending(connection, self._tenant, evaluation.id)
+
+    @contextmanager
+    def journal(self, evaluation: EvaluationRecord) -> Iterator[RunJournal]:
+        """What is made and not recorded yet; raises EvaluationConflict while another process has it."""
+        with open_journal(self._store.database.location.folder, evaluation.id) as journal:
+            # A process may have died after it recorded them and before it said so here.
+            journal.forget(self._known(evaluation, [case_id for case_id, _ in journal.made]))
+            yield journal
 
     def judge(self, criteria: CompiledCriteria, case: Case) -> JudgedCase:
         """Judge one case; one without an output is inconclusive."""
@@ -155,7 +169,8 @@ class Evaluator:
     def record(self, evaluation: EvaluationRecord, judged: Sequence[JudgedCase]) -> int:
         """Record up to 512 cases as one segment; durable when this returns its number."""
         content = [one.content for one in judged]
-        blob = self._store.blobs.part(self._tenant, pack(content))
+        # Never a file, which a death would leave behind with the work in it and no record of it.
+        blob = in_database(pack(content))
         return self._store.recorder.write(
             RecordSegment(
                 self._tenant,

@@ -42,8 +42,6 @@ class CaseError(StrEnum):
     """It took longer than its limit."""
     ORIGIN_ERROR = "origin_error"
     """The tool that an imported case comes from recorded an error."""
-    COST_LIMIT = "cost_limit"
-    """The limit on costs was reached before its turn."""
 
 
 class Case(Record, frozen=True):

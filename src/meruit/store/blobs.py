@@ -36,6 +36,11 @@ class EvidencePart(NamedTuple):
             _write(self.file, self.content)
 
 
+def in_database(content: bytes) -> EvidencePart:
+    """A piece that is kept in the database whatever its size, so that it is there with its record or not at all."""
+    return EvidencePart(sha256(content).hexdigest(), content)
+
+
 class BlobStore:
     """Where the pieces are."""
 

@@ -112,7 +112,8 @@ def run_command(  # noqa: PLR0913 - one an option
     from meruit.config import location_of
     from meruit.evaluations.datafiles import ColumnMap, open_data
     from meruit.evaluations.reader import Evaluations
-    from meruit.evaluations.run import RunLimits, repeat_cases, run_cases, run_target
+    from meruit.evaluations.run import RunLimits, repeat_cases, run_cases
+    from meruit.evaluations.run_target import run_target
     from meruit.evaluations.service import Evaluator
     from meruit.outcomes.service import Registrar
 

@@ -10,6 +10,7 @@ from meruit.log.entries import PARTS, RESULT, ErasureEntry
 from meruit.model.events import EventType
 from meruit.outcomes.records import Discard, ErasureResult, release
 from meruit.store import tables
+from meruit.store.blobs import in_database
 from meruit.store.rows import Rows
 from meruit.store.store import Store
 from meruit.store.transaction import WriteTransaction
@@ -59,7 +60,7 @@ class EraseCase:
         if content[row.place].erased is not None:
             return ErasureResult(self.outcome_id, (), ())
         content[row.place] = content[row.place].erase()
-        part = self.store.blobs.part(self.tenant, pack(content))
+        part = in_database(pack(content))
         writing.keep(part.blob(self.tenant))
         release(writing, self.tenant, [before.address])
         writing.change(

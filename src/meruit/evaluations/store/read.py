@@ -230,13 +230,14 @@ def shape(connection: Connection, tenant: str, evaluation_id: str) -> "Evaluatio
     return EvaluationShape(clustered=group is not None, repeated=bool(repeat))
 
 
-def total_cost_micros(connection: Connection, tenant: str, evaluation_id: str) -> int:
-    """What the recorded cases cost, in millionths."""
+def find_spending(connection: Connection, tenant: str, evaluation_id: str) -> tuple[int, int]:
+    """What the recorded cases cost together, and the dearest of them, in millionths."""
     table = tables.evaluation_cases
-    query = select(func.sum(table.c.cost_micros)).where(
+    query = select(func.sum(table.c.cost_micros), func.max(table.c.cost_micros)).where(
         table.c.tenant == tenant, table.c.evaluation_id == evaluation_id
     )
-    return int(connection.execute(query).scalar() or 0)
+    total, dearest = connection.execute(query).one()
+    return int(total or 0), int(dearest or 0)
 
 
 class EvaluationShape(Record, frozen=True):
