@@ -56,7 +56,8 @@ endurance: $(READY)  ## ten thousand calls in each tier of the sandbox, 5,000 de
 	@$(BIN)/python -m tests.faults.endurance
 	@MERUIT_DEATHS=all $(BIN)/python -m pytest -n auto -q tests/faults/test_deaths.py tests/faults/test_market_deaths.py \
 	  tests/faults/test_gate_deaths.py tests/faults/test_hostile.py tests/faults/test_usage_week.py tests/e2e/test_kill.py \
-	  tests/api/test_auth.py tests/faults/test_evaluation_deaths.py
+	  tests/api/test_auth.py tests/faults/test_evaluation_deaths.py \
+	  tests/evaluations/test_page.py
 
 mutants: $(READY)  ## mutation tests of the judge (some minutes)
 	@$(BIN)/mutmut run && $(BIN)/mutmut results

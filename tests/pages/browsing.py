@@ -102,16 +102,21 @@ class Visit:
 
 
 def visit(
-    folder: Path, pages: Mapping[str, bytes], screens: Iterable[Screen], scripts: Mapping[str, str]
+    folder: Path,
+    pages: Mapping[str, bytes],
+    screens: Iterable[Screen],
+    scripts: Mapping[str, str],
+    *,
+    prepare: str = "() => true",
 ) -> dict[tuple[str, Screen], Visit]:
-    """Open every page on every screen."""
+    """Open every page on every screen; `prepare` is a script that is awaited first."""
     for name, content in pages.items():
         (folder / name).write_bytes(content)
-    return asyncio.run(_visit(folder, [*pages], [*screens], scripts))
+    return asyncio.run(_visit(folder, [*pages], [*screens], scripts, prepare))
 
 
 async def _visit(
-    folder: Path, names: list[str], screens: list[Screen], scripts: Mapping[str, str]
+    folder: Path, names: list[str], screens: list[Screen], scripts: Mapping[str, str], prepare: str
 ) -> dict[tuple[str, Screen], Visit]:
     from playwright.async_api import async_playwright
 
@@ -121,7 +126,7 @@ async def _visit(
         )
         try:
             return {
-                (name, screen): await _open(browser, (folder / name).as_uri(), screen, scripts)
+                (name, screen): await _open(browser, (folder / name).as_uri(), screen, scripts, prepare)
                 for screen in screens
                 for name in names
             }
@@ -129,7 +134,7 @@ async def _visit(
             await browser.close()
 
 
-async def _open(browser: "Browser", address: str, screen: Screen, scripts: Mapping[str, str]) -> Visit:
+async def _open(browser: "Browser", address: str, screen: Screen, scripts: Mapping[str, str], prepare: str) -> Visit:
     complaints: list[str] = []
     requests: list[str] = []
     page = await browser.new_page(
@@ -141,6 +146,7 @@ async def _open(browser: "Browser", address: str, screen: Screen, scripts: Mappi
     page.on("request", lambda request: requests.append(request.url.rpartition("/")[2]))
     await page.emulate_media(media=screen.media, color_scheme=screen.theme)
     await page.goto(address)
+    await page.evaluate(prepare)
     found = Visit(
         await page.evaluate("document.documentElement.scrollWidth"),
         await page.evaluate(OFF_SCREEN),

@@ -208,7 +208,7 @@ def _sentence(first: str, second: str, found: Difference) -> str:
         return f"{first} and {second} cannot be compared: {found.why_not}."
     points = abs(found.difference) * 100
     direction = "better" if found.difference > 0 else "worse"
-    cases = f"{found.cases} common case{'s' if found.cases != 1 else ''}"
+    cases = f"{found.cases:,} common case{'s' if found.cases != 1 else ''}"
     if points < 0.05:
         said = f"{second} and {first} pass equally often on {cases}"
     else:
@@ -221,6 +221,6 @@ def _sentence(first: str, second: str, found: Difference) -> str:
     if found.detectable is None:
         return f"{said}; these are too few cases to tell a difference from chance ({found.why_not})."
     return (
-        f"{said}, but with {found.cases} cases a difference under {found.detectable * 100:.1f} points "
+        f"{said}, but with {found.cases:,} cases a difference under {found.detectable * 100:.1f} points "
         "cannot be told from chance."
     )

@@ -4,6 +4,7 @@ import click
 
 from meruit.cli.evaluations.browse import compare_command, list_command, show_command
 from meruit.cli.evaluations.export import export_command
+from meruit.cli.evaluations.page import page_command
 from meruit.cli.evaluations.run import run_command
 
 
@@ -12,5 +13,5 @@ def eval_group() -> None:
     """Judge many outputs at once and compare evaluations."""
 
 
-for _command in (run_command, list_command, show_command, compare_command, export_command):
+for _command in (run_command, list_command, show_command, compare_command, export_command, page_command):
     eval_group.add_command(_command)
