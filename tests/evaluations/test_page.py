@@ -225,8 +225,8 @@ def test_an_open_case_shows_its_work_and_criteria(visits: dict[tuple[str, Screen
 
 def test_pages_are_readable_on_every_screen(visits: dict[tuple[str, Screen], Visit]) -> None:
     for (name, screen), found in visits.items():
-        assert found.audit == [], (name, screen)
         if screen.media == "screen":
+            assert found.audit == [], (name, screen)
             assert found.width <= screen.width, (name, screen)
         assert found.requests == [name], (name, screen)
 
