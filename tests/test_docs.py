@@ -4,6 +4,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "examples").glob("*/README.md")),
 ]
+TUTORIAL = "tutorial-"
 FENCE = re.compile(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -111,6 +113,9 @@ def test_the_examples_of_a_page_are_true(page: Path, tmp_path: Path, meruit_at_h
     # What a newcomer types first is the program as it is installed.
     programs = INSTALLED if page.parent == ROOT else meruit_at_hand
     folder = page.parent if page.parent.parent.name == "examples" else tmp_path
+    if page.stem.startswith(TUTORIAL):
+        # A tutorial begins with the files of the example of the same name.
+        shutil.copytree(ROOT / "examples" / page.stem.removeprefix(TUTORIAL), tmp_path, dirs_exist_ok=True)
     code: list[str] = []
     with served(page.read_text(encoding="utf-8"), tmp_path, programs) as where:
         for block in blocks(page):

@@ -209,7 +209,7 @@ const drawCase = (row, work) => {
   };
   const facts = row[ENDS].map((one, side) => one && make("span", {}, names.length > 1 ? `${names[side]}: ` : "", mark(TONES[one[VERDICT]], one[VERDICT]),
     ` score ${number(one[SCORE])}`, one[COST] === null ? "" : ` · ${number(one[COST] / 1e6, 6)} USD`));
-  const bar = make("div", { class: "bar" }, facts, row[GROUP] ? make("span", {}, `group ${row[GROUP]}`) : null,
+  const bar = make("div", { class: "steps" }, facts, row[GROUP] ? make("span", {}, `group ${row[GROUP]}`) : null,
     make("span", {}, step("← Previous", place - 1), step("Next →", place + 1)));
   if (work === null) return [bar, make("p", { class: "note" }, "The work of this case is not in the page, to keep the file small. `meruit eval show` has it.")];
   return [bar, make("div", { class: "works" }, drawWorks(work)), make("ul", { class: "crits" }, criteria.map((one, place) => drawCriterion(one, place, row, work))),
