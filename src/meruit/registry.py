@@ -531,10 +531,10 @@ class ExporterRegistry(Registry[Exporter]):
         """Suggest the nearest, and list all: there are few."""
         return f"{nearest(name, known)}; there are {', '.join(self.names())}"
 
-    def by_ending(self, ending: str) -> Exporter | None:
-        """The one format whose files end so; None where there is none, or several."""
-        several = [one for one in self if one.ending == ending.casefold()]
-        return several[0] if len(several) == 1 else None
+    def by_ending(self, name: str) -> Exporter | None:
+        """The format that the name of a file ends in, the longest ending first; None where there is none."""
+        several = [one for one in self if name.casefold().endswith(one.ending)]
+        return max(several, key=lambda one: len(one.ending), default=None)
 
     def add(self, name: str, *, ending: str) -> Callable[[Function], Function]:
         """Register the function below under the name by which `--format` asks for it."""

@@ -18,7 +18,6 @@ from tests.faults.tampering import TENANT, Forgery, World, _consistency, _root, 
 from meruit.audit import bundle as bundles
 from meruit.audit.bundle import Bundle, ConsistencyProof, LoggedEntry, pack, pack_files, read, statement_about, unpack
 from meruit.audit.findings import AuditStepState, Findings, StepFinding
-from meruit.audit.statement import envelope
 from meruit.audit.verify.entries import check, findings
 from meruit.errors import AuditStep, BundleFlaw
 from meruit.log.entries import (
@@ -33,6 +32,7 @@ from meruit.log.entries import (
 )
 from meruit.log.merkle import inclusion_proof, leaf_hash
 from meruit.log.note import Checkpoint
+from meruit.log.statement import envelope
 
 pytestmark = pytest.mark.golden
 

@@ -33,7 +33,6 @@ from meruit.audit.bundle import (
     unpack,
 )
 from meruit.audit.export import export
-from meruit.audit.statement import envelope
 from meruit.errors import AuditStep, BundleFlaw
 from meruit.judge.verdict import rejudge
 from meruit.log.commitment import commitment, usage_evidence_bytes
@@ -59,6 +58,7 @@ from meruit.log.entries import (
 )
 from meruit.log.merkle import consistency_proof, inclusion_proof, leaf_hash, node_hash
 from meruit.log.note import Checkpoint, SigningKey
+from meruit.log.statement import envelope
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical, from_canonical, payload_bytes
 from meruit.model.governance import GovernanceCheck

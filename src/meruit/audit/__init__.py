@@ -3,7 +3,6 @@
 Read in this order:
     export.py       gather a bundle from the store
     bundle.py       the files of a bundle, packed and read in one form only
-    statement.py    the signed in-toto statement
     findings.py     what checking comes to, step by step
     verify/         entries.py (log), outcome.py (metrics, judge), settlement.py (governance, money), usage.py (tokens)
 """

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from meruit.audit.statement import test_result
 from meruit.errors import AuditStep, BundleFlaw
 from meruit.log.entries import PARTS, VerdictEntry, entry_bytes
+from meruit.log.statement import test_result
 from meruit.model.record import Record
 from meruit.model.verdict import Status, Verdict, VerificationResult
 

@@ -27,13 +27,13 @@ from meruit.audit.bundle import (
     statement_about,
 )
 from meruit.audit.case import verdict_of_case
-from meruit.audit.statement import envelope
 from meruit.errors import NotFound, StoreError, StoreUnavailable
 from meruit.evaluations.reader import KeptCase, find_case, load_case
 from meruit.log.entries import OUR_CONTRACT, PARTS, SegmentEntry, UsageEntry, VerdictEntry, read_entry
 from meruit.log.merkle import Subtree, consistency_proof, inclusion_proof
 from meruit.log.note import SigningKey
 from meruit.log.segment import case_bytes, case_proof
+from meruit.log.statement import envelope
 from meruit.model.access import Scope
 from meruit.model.money import Bill
 from meruit.model.outcome import VerdictVersion

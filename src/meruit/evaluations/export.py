@@ -2,18 +2,22 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from typing import Any
+
+import msgspec
 
 from meruit.errors import MeruitError, UnknownName
 from meruit.evaluations.reader import CaseDetail, Evaluations
 from meruit.evaluations.summary import OPEN, EvaluationSummary
+from meruit.log.note import SigningKey
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.evaluation import EvaluationRecord
+from meruit.model.evaluation import STATUS_LETTERS, EvaluationRecord
 from meruit.model.verdict import CriterionResult, Status
 from meruit.registry import exporters
 
@@ -38,6 +42,11 @@ class EvaluationExport:
         """Its numbers."""
         return self.reader.summary(self.evaluation)
 
+    @property
+    def signer(self) -> SigningKey:
+        """The key that signs statements of this store."""
+        return self.reader.signer
+
     def cases(self) -> Iterator[CaseDetail]:
         """Its cases in order, streamed; from the first one each time."""
         return self.reader.details(self.evaluation)
@@ -47,6 +56,38 @@ def case_name(case: CaseDetail) -> str:
     """The id of a case, with the number of its try where there are several: `fr #2`."""
     one = case.summary
     return one.case_id + (f" #{one.repeat}" if one.repeat else "")
+
+
+_WORDS = {letter: status.value for status, letter in STATUS_LETTERS.items()}
+_COLUMNS = (
+    *("case_id", "repeat", "verdict", "success", "score", "claimed", "error", "error_message", "group", "latency_ms"),
+    *("cost", "outcome_id", "tags"),
+)
+_WORK = ("input", "output", "metadata")
+
+
+def row_headings(criteria: Sequence[str]) -> list[str]:
+    """The columns of a table of cases."""
+    return [*_COLUMNS, *(f"criterion.{name}" for name in criteria), *_WORK]
+
+
+def flat_row(case: CaseDetail, criteria: Sequence[str]) -> dict[str, str | float | bool | None]:
+    """A case as one row of a table: the work as JSON, one column for each criterion."""
+    one = case.summary
+    letters = dict(zip(criteria, one.statuses, strict=False))
+    values: list[str | float | bool | None] = [
+        *(one.case_id, one.repeat, one.verdict.value, one.success, one.score, one.claimed),
+        *(None if one.error is None else one.error.value, case.error_message or None, one.group, one.latency_ms),
+        *(None if one.cost_micros is None else one.cost_micros / 1e6, one.outcome_id, _json(one.tags or None)),
+        *(_WORDS[letters[name]] if name in letters else None for name in criteria),
+        *(_json(part) for part in (case.input, case.output, case.metadata)),
+    ]
+    return dict(zip(row_headings(criteria), values, strict=True))
+
+
+# Any: parts of the work are JSON.
+def _json(part: Any) -> str | None:
+    return None if part is None else msgspec.json.encode(part).decode()
 
 
 def is_open(case: CaseDetail) -> bool:
@@ -81,7 +122,7 @@ def export_format(format_name: str | None, target: str) -> str:
     """The name of a format as it was given, or else by the ending of the file; raises UnknownName, listing all."""
     if format_name is not None:
         return exporters.get(format_name).name
-    found = exporters.by_ending(Path(target).suffix)
+    found = exporters.by_ending(target)
     if found is None:
         known = ", ".join(exporters.names())
         raise UnknownName(f"the ending of {target!r} does not say the format; name one with --format, of {known}")

@@ -14,6 +14,7 @@ from meruit.evaluations.store import read
 from meruit.evaluations.store.erase import erase_case
 from meruit.evaluations.store.read import CaseFilter, EvaluationFilter, KeptCase, find_case, load_case
 from meruit.evaluations.summary import EvaluationSummary, SummaryBuilder
+from meruit.log.note import SigningKey
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evaluation import CaseSummary, EvaluationRecord
 from meruit.model.record import Record
@@ -63,6 +64,11 @@ class Evaluations:
     def __init__(self, store: Store, tenant: str) -> None:
         self._store = store
         self._tenant = tenant
+
+    @property
+    def signer(self) -> SigningKey:
+        """The key that signs for this store."""
+        return self._store.signer
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:

@@ -5,4 +5,5 @@ Read in this order:
     commitment.py   salted hashes of evidence
     merkle.py       tree hashes and proofs
     note.py         keys, signed notes and checkpoints
+    statement.py    signed in-toto statements
 """

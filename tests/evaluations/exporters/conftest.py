@@ -37,7 +37,7 @@ def export_of(shared: Store, tenant: str) -> Export:
         run_cases(evaluator, started, criteria, cases)
         reader = Evaluations(shared, tenant)
         found = reader.find(started.id)
-        for case in reader.cases(found):
+        for case in [*reader.cases(found)]:
             if case.case_id == "gone":
                 erase_case(shared, tenant, case.outcome_id, "asked for")
         return EvaluationExport(reader, found)

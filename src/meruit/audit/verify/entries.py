@@ -24,7 +24,6 @@ from meruit.audit.bundle import (
 )
 from meruit.audit.case import evidence_of_case, verdict_of_case
 from meruit.audit.findings import AuditStepState, Findings, StepFinding
-from meruit.audit.statement import open_envelope
 from meruit.audit.verify.usage import UsageHistory, check_usage, usage_history
 from meruit.contracts.latency import ContractTimes
 from meruit.errors import AuditStep, BundleFlaw, MeruitError
@@ -58,6 +57,7 @@ from meruit.log.entries import (
 from meruit.log.merkle import is_consistent, is_included, leaf_hash
 from meruit.log.note import Checkpoint, VerifierKey, open_checkpoint
 from meruit.log.segment import CaseEntry, case_bytes, is_in_segment, read_case, root_of
+from meruit.log.statement import open_envelope
 
 ContractTransition: TypeAlias = MoneyEntry | DisputeEntry | ResolutionEntry
 BeforeOutput: TypeAlias = InputReadEntry | StartEntry

@@ -14,7 +14,7 @@ SPEC_VERSION = "0.0.0"
 """Of the specification; it has had no release that says otherwise."""
 
 
-@exporters.add("ctrf", ending=".json")
+@exporters.add("ctrf", ending=".ctrf.json")
 def write_ctrf(exported: EvaluationExport) -> Iterator[str]:
     """CTRF JSON for dashboards: one test for each case; what could not be judged is `other`."""
     evaluation, overall = exported.evaluation, exported.summary.overall

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-# The module, because pytest would take a `test_result` of its own for a test.
-from meruit.audit import statement
-from meruit.audit.statement import MAX_SIGNATURES, envelope, open_envelope, pre_authentication
 from meruit.errors import StatementError
+
+# The module, because pytest would take a `test_result` of its own for a test.
+from meruit.log import statement
 from meruit.log.note import SigningKey
+from meruit.log.statement import MAX_SIGNATURES, envelope, open_envelope, pre_authentication
 from meruit.model.verdict import Verdict
 
 KEY = SigningKey.generate("example.com/log", bytes(range(32)))
