@@ -23,10 +23,10 @@ from meruit.benchmarks.agent_process import (
     run_agent,
     strip_judge_secrets,
 )
-from meruit.benchmarks.rollouts import AgentLogs, Observer, Rollout, Rollouts
+from meruit.benchmarks.rollouts import AgentLogs, Observer, Rollout, Rollouts, read_answer
 from meruit.benchmarks.service import TaskRunStart
 from meruit.errors import AuthorError, Unreachable
-from meruit.model.environment import SourceKind
+from meruit.model.environment import MAX_ANSWER_BYTES, SourceKind
 from meruit.model.task import Reveal, TaskSource
 from meruit.model.task_run import RunStatus, TaskRun
 from meruit.sources.retry import BackoffSchedule
@@ -101,6 +101,19 @@ def test_both_streams_and_the_exit_code_are_kept(tmp_path: Path) -> None:
         'import os; os.write(1, b"out\\n"); os.write(2, b"err\\n"); raise SystemExit(5)', tmp_path / "a" / "log"
     )
     assert (found.exit_code, Path(found.log).read_text()) == (5, "out\nerr\n")
+
+
+def test_an_answer_is_the_standard_output_alone(tmp_path: Path) -> None:
+    command = parse_agent_command(
+        f'{sys.executable} -c \'import os; os.write(1, b"42 mg\\n"); os.write(2, b"thinking\\n")\'', ["t"]
+    )
+    log, answer = tmp_path / "log", tmp_path / "answer"
+    asyncio.run(run_agent(command, begun(), environment=os.environ, log=log, within_s=30.0, answer=answer))
+    assert (log.read_text(), answer.read_text(), read_answer(answer)) == ("thinking\n", "42 mg\n", "42 mg\n")
+    answer.write_bytes(b" \n")
+    assert read_answer(answer) is None
+    answer.write_bytes(b"x" * (MAX_ANSWER_BYTES + 1))
+    assert read_answer(answer) is None
 
 
 def test_of_a_flood_the_beginning_and_the_end_are_kept(tmp_path: Path) -> None:

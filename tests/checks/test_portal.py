@@ -182,18 +182,26 @@ def test_evidence_is_path_expected_actual_passed() -> None:
     assert (second["path"], second["expected"], second["actual"], second["passed"]) == ("n", 1, None, False)
 
 
+def test_one_element_of_a_list_is_enough_only_with_match_any() -> None:
+    rows: Rows = {"r/1": {"n": 1}, "r/2": {"n": 2}}
+    assert checked({"query": "r[].n", "expected": 2}, rows)[0] == "0"
+    assert checked({"query": "r[].n", "expected": 2, "match": "any"}, rows)[0] == "1"
+    assert "match" in refused({"query": "r[].n", "expected": 2, "match": "all"})
+
+
 @pytest.mark.parametrize(
     ("query", "expected", "holds"),
     [
         ("r[].n", {"set": [1, 2]}, True),
         ("r[].n", {"count": 2}, True),
-        ("r[].n", 2, True),
+        ("r[].n", 2, False),
+        ("r[].n", {"equals": [1, 2]}, True),
         ("r[].n", {"all": {"lt": 2}}, False),
         ("r[?n == `9`]", "absent", True),
         ("r[?n == `9`]", {"count": 0}, True),
         ("r[?n == `9`] | [0].n", None, True),
         ("r[0].price", 0.1, True),
-        ("r[?price == `0.1`].n", 1, True),
+        ("r[?price == `0.1`].n", {"equals": [1]}, True),
         ("r[0].price", "0.1", False),
         ("r[0]", {"equals": {"n": 1, "price": 0.1}}, True),
         ("one.x", "y", True),

@@ -446,8 +446,17 @@ def test_an_invalid_interchange_is_listed_but_not_selected() -> None:
 
 def test_an_interchange_without_transactions_holds_no_candidate() -> None:
     alone = f"{ISA}TA1*000000905*260301*1318*A*000~IEA*0*000000907~".encode()
-    assert found(work(alone))[1]["considered"] == 0
+    assert found(work(alone))[0] == "0"
     assert found(work(alone), count=0)[0] == "1"
+
+
+def test_an_acknowledged_interchange_can_be_asserted() -> None:
+    for code, outcome in (("A", "accepted"), ("E", "accepted_with_errors"), ("R", "rejected")):
+        alone = f"{ISA}TA1*000000905*260301*1318*{code}*020~IEA*0*000000907~".encode()
+        assert found(work(alone), set="TA1", outcome=outcome, fields={"TA1.1": "000000905"})[0] == "1"
+        other = "rejected" if code != "R" else "accepted"
+        assert found(work(alone), set="TA1", outcome=other)[0] == "0"
+    assert found(work(answer(ELIGIBLE, "271")), set="TA1", count=0)[0] == "1"
 
 
 def test_an_interchange_is_as_expected_only_if_all_of_it_is() -> None:
@@ -526,7 +535,7 @@ def test_hidden_evidence_shows_digests_and_no_reason_that_quotes() -> None:
         ({"set": True}, "set"),
         ({"set": "271", "correlate_by": {"ST.1": "271"}}, "correlate_by"),
         ({"correlate_by": {"TRN.2": "1"}, "where": {"TRN.2": "1"}}, "correlate_by"),
-        ({"outcome": "active"}, "271, 278, 997, 999"),
+        ({"outcome": "active"}, "271, 278, TA1, 997, 999"),
         ({"set": "835", "outcome": "paid"}, "outcome"),
         ({"set": "271", "outcome": "certified"}, "'certified'"),
         ({"set": "278", "outcome": "certifed"}, "'certified'"),

@@ -139,3 +139,11 @@ def test_pages_without_end_are_trouble() -> None:
     }
     found = events(pages, policy=ReadPolicy(BackoffSchedule(tries=1), ReadLimits(pages=5)))
     assert trouble(found).startswith("incomplete_read: ")
+
+
+def test_a_shape_that_is_said_is_not_guessed() -> None:
+    text = '{"auth": {"A1": {"n": 1}}, "page": {"n": 1}}'
+    assert [one.key for one in rows(text).items] == ["auth/A1", "page"]
+    assert [one.key for one in rows(text, shape="document").items] == ["auth", "page"]
+    assert "page" in trouble(rows(text, shape="rows"))
+    assert [one.key for one in rows(text, shape="rows", documents=["page"]).items] == ["auth/A1", "page"]

@@ -72,56 +72,76 @@ def parse_agent_command(written: str, tasks: Sequence[str]) -> AgentCommand:
 
 
 async def run_agent(
-    command: AgentCommand, started: TaskRunStart, *, environment: Mapping[str, str], log: Path, within_s: float
+    command: AgentCommand,
+    started: TaskRunStart,
+    *,
+    environment: Mapping[str, str],
+    log: Path,
+    within_s: float,
+    answer: Path | None = None,
 ) -> AgentExit:
     """Run an agent on a started task, and end all its processes when it ends, at its deadline, or on cancellation.
 
-    Raises AuthorError if the program cannot start.
+    `log` gets its output; with `answer`, that file gets its standard output, and the log only the rest. Raises
+    AuthorError if the program cannot start.
     """
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Not beside the records: the path would show an agent where they are.
     with (
         tempfile.TemporaryDirectory(prefix="meruit-task-", ignore_cleanup_errors=True) as folder,
         log.open("wb") as kept,
+        (answer or Path(os.devnull)).open("wb") as said,
     ):
         task_file = Path(folder) / "task.json"
         task_file.write_bytes(msgspec.json.format(msgspec.json.encode(briefing(started))))
         arguments = command.for_task(started.run.task)
         began = time.monotonic()
-        process, output = await _start_process(arguments, agent_environment(started, task_file, environment))
-        copying = asyncio.create_task(_copy_output(output, kept))
+        given = agent_environment(started, task_file, environment)
+        process, *outputs = await _start_process(arguments, given, apart=answer is not None)
+        copying = [
+            asyncio.create_task(_copy_output(output, file)) for output, file in zip(outputs, (kept, said), strict=False)
+        ]
         try:
             exit_code = await _wait_for_exit(process, within_s)
         finally:
             # Also what an ended agent left running, which would continue to change its environment.
             _signal_all(process, signal.SIGKILL)
-            await _drain_output(process, copying)
+            await asyncio.gather(*(_drain_output(process, one) for one in copying))
         return AgentExit(exit_code, round(time.monotonic() - began, 3), str(log))
 
 
-async def _start_process(arguments: list[str], environment: dict[str, str]) -> tuple[asyncio.subprocess.Process, int]:
-    """Start the agent's process; returns it and the descriptor of its output."""
-    # A pipe of our own: with one of asyncio's, an agent seems to run as long as any process that it started.
+async def _start_process(
+    arguments: list[str], environment: dict[str, str], *, apart: bool
+) -> tuple[asyncio.subprocess.Process, int] | tuple[asyncio.subprocess.Process, int, int]:
+    """Start the agent's process; returns it and the descriptor of its output, and `apart` of its standard output."""
+    # Pipes of our own: with one of asyncio's, an agent seems to run as long as any process that it started.
     output, write_end = os.pipe()
+    answer, answer_end = os.pipe() if apart else (output, write_end)
+    ends = {output, answer}
     try:
         process = await asyncio.create_subprocess_exec(
             *arguments,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=write_end,
+            stdout=answer_end,
             stderr=write_end,
             env=environment,
             # A process group of its own, so that everything it starts can be ended with it.
             start_new_session=True,
         )
     except OSError as problem:
-        os.close(output)
+        _close(ends)
         raise AuthorError(f"the agent's command cannot be run: {arguments[0]}: {problem.strerror}") from None
     except BaseException:
-        os.close(output)
+        _close(ends)
         raise
     finally:
-        os.close(write_end)
-    return process, output
+        _close({write_end, answer_end})
+    return (process, output, answer) if apart else (process, output)
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for one in descriptors:
+        os.close(one)
 
 
 # Any: it becomes JSON.

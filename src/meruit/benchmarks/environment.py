@@ -8,6 +8,11 @@ from meruit.model.environment import EnvironmentState
 from meruit.model.task import Benchmark, Task
 
 
+def asks_for_answer(task: Task) -> bool:
+    """Return whether a criterion of the task judges the agent's answer."""
+    return any(one.assertion is not None and one.assertion.check == "answer-match" for one in task.criteria)
+
+
 class TaskEnvironment(Protocol):
     """An environment that an agent can act in."""
 

@@ -112,9 +112,11 @@ def _completion_for_reveal(run: TaskRun, lines: list[CriterionRun]) -> Completio
 
 
 def format_axis(axis: AxisScore) -> dict[str, Any]:
-    """Build one axis of a score."""
+    """Build one axis of a score; one that could not be read completely is open, not 0."""
     weight = int(axis.weight) if axis.weight == int(axis.weight) else axis.weight
-    return {"score": axis.score, "weight": weight}
+    if axis.bounds.low == axis.bounds.high:
+        return {"score": axis.score, "weight": weight}
+    return {"score": None, "weight": weight, "bounds": {"low": axis.bounds.low, "high": axis.bounds.high}}
 
 
 def _line(one: CriterionRun) -> CriterionLine:

@@ -5,12 +5,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from meruit.benchmarks.environment import asks_for_answer
 from meruit.benchmarks.mutations import GRAVE, EnvironmentMutant, environment_mutants
 from meruit.benchmarks.vital_fields import VitalField
 from meruit.checks.matching.formulas import Formula, formulas_in
 from meruit.errors import AuthorError
 from meruit.judge.plan import CriterionRule
-from meruit.model.environment import FACTS_KEY, EnvironmentState, as_work_part, compact_state
+from meruit.model.environment import (
+    ANSWER_SOURCE,
+    FACTS_KEY,
+    EnvironmentState,
+    answer_snapshot,
+    as_work_part,
+    compact_state,
+)
 from meruit.model.item_range import as_range
 from meruit.model.record import Record
 from meruit.model.task import Task
@@ -71,6 +79,8 @@ def lint_task(
 
     def judge(was: EnvironmentState, now: EnvironmentState) -> VerificationResult:
         given = {FACTS_KEY: {**facts, **task.facts}, **as_work_part(was)}
+        if asks_for_answer(task):
+            now = {ANSWER_SOURCE: answer_snapshot(None), **now}
         return engine.verify_sync("lint", given, as_work_part(compact_state(was, now)), prepared, {})
 
     nothing = judge(before, before)

@@ -47,6 +47,10 @@ def environment_mutants(before: EnvironmentState, after: EnvironmentState) -> It
         was = {one.key: one for one in before[name].items} if name in before else {}
         now = {one.key: one for one in snapshot.items}
         changed = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key)]
+        if snapshot.kind is SourceKind.ANSWER:
+            if now:
+                yield EnvironmentMutant(f"{name} undone", _without(after, name, list(now)), "undone")
+            continue
         if snapshot.kind is SourceKind.VOICE:
             yield from _of_call(after, name, [key for key in changed if key in now])
             continue

@@ -10,6 +10,7 @@ from meruit.benchmarks.service import Benchmarks, TaskRunStart
 from meruit.documents.sanitize import describe
 from meruit.errors import AuthorError, MeruitError, TaskRunStateError, Unreachable
 from meruit.model.access import Scope
+from meruit.model.environment import MAX_ANSWER_BYTES
 from meruit.model.record import Record
 from meruit.model.task_run import RunStatus, TaskRun
 from meruit.sources.retry import BackoffSchedule
@@ -52,6 +53,14 @@ class AgentLogs(NamedTuple):
         return AgentExit(found.exit_code, found.seconds, str(self.of(run)))
 
 
+def read_answer(said: Path) -> str | None:
+    """Read an agent's answer: None if it said nothing, or more than an answer may have."""
+    content = said.read_bytes()
+    if not content.strip() or len(content) > MAX_ANSWER_BYTES:
+        return None
+    return content.decode("utf-8", "replace")
+
+
 class Observer(NamedTuple):
     """Called with the progress."""
 
@@ -71,6 +80,8 @@ class Rollouts(NamedTuple):
     parallel: int = 1
     timeout_s: float | None = None
     """When an agent is stopped, if its task allows more time; its work until then is judged."""
+    answers: bool = False
+    """Whether an agent's standard output is its answer."""
 
     async def run_all(self, runs: Sequence[TaskRun]) -> list[Rollout]:
         """Run an agent on each; an error cancels the running ones, and the others stay pending."""
@@ -137,15 +148,18 @@ class Rollouts(NamedTuple):
 
     async def _run_and_complete(self, started: TaskRunStart) -> Rollout:
         run = started.run
+        said = self.logs.of(run).with_suffix(".answer") if self.answers else None
         ran = await run_agent(
             self.command,
             started,
             environment=self.environment,
             log=self.logs.of(run),
             within_s=self._seconds(started),
+            answer=said,
         )
         self.logs.save_exit(run, ran)
-        ended = await self.benchmarks.complete(self._scope, run.id)
+        answer = None if said is None else read_answer(said)
+        ended = await self.benchmarks.complete(self._scope, run.id, answer=answer)
         if ended.status is RunStatus.CANCELLED:
             # Cancelled by a caller that could not remove its environment.
             await self.benchmarks.cancel(self.tenant, [run.id])

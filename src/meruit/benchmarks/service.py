@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.benchmarks.environment import EnvironmentProvider, TaskEnvironment
+from meruit.benchmarks.environment import EnvironmentProvider, TaskEnvironment, asks_for_answer
 from meruit.benchmarks.evidence import has_unreadable_source, status_of
-from meruit.benchmarks.published import BenchmarkLibrary, select_tasks
+from meruit.benchmarks.published import BenchmarkLibrary, CompiledTask, select_tasks
 from meruit.benchmarks.run_reader import RunReader
 from meruit.benchmarks.store import read as runs
 from meruit.benchmarks.store.published import BenchmarkView, PublishedBenchmark
@@ -35,7 +35,16 @@ from meruit.judge.governance import carry_answer
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
 from meruit.model.canonical import payload_bytes
-from meruit.model.environment import FACTS_KEY, EnvironmentState, as_work_part, compact_state, environment_in
+from meruit.model.environment import (
+    ANSWER_SOURCE,
+    FACTS_KEY,
+    MAX_ANSWER_BYTES,
+    EnvironmentState,
+    answer_snapshot,
+    as_work_part,
+    compact_state,
+    environment_in,
+)
 from meruit.model.evidence import Evidence
 from meruit.model.outcome import Labels
 from meruit.model.task import Benchmark, Reveal, Task
@@ -254,11 +263,17 @@ class Benchmarks:
 
     # End
 
-    async def complete(self, scope: Scope, run_id: str, *, judged: VerdictListener = _ignore_verdict) -> TaskRun:
-        """Judge the state that the agent left; a run that has ended is returned unchanged.
+    # Any: an answer is text or JSON.
+    async def complete(
+        self, scope: Scope, run_id: str, *, answer: Any = None, judged: VerdictListener = _ignore_verdict
+    ) -> TaskRun:
+        """Judge the state that the agent left, and its answer; a run that has ended is returned unchanged.
 
-        `judged` is called with the verdict if this call gives it.
+        `judged` is called with the verdict if this call gives it. Raises MeruitError for an answer that is too large.
         """
+        said = answer_snapshot(answer)
+        if any(len(one.content()) > MAX_ANSWER_BYTES for one in said.items):
+            raise MeruitError(f"answer: at most {MAX_ANSWER_BYTES:,} bytes")
         # The agent's time ends here; the time that judging takes is ours.
         asked_at = to_micros(self.store.surroundings.clock())
         async with self._judging.exclusive(scope.tenant, run_id):
@@ -272,6 +287,8 @@ class Benchmarks:
             try:
                 given = await asyncio.to_thread(self._input, scope.tenant, kept)
                 after = await self._read_after(scope.tenant, kept.run, given)
+                if said.items or asks_for_answer((await self._task_of(scope.tenant, kept.run)).task):
+                    after = {**after, ANSWER_SOURCE: said}
                 found, rows = await self._judge(scope.tenant, kept.run, given, as_work_part(after))
             except BaseException as problem:
                 # So that an early request, or one to the wrong process, gains no time.
@@ -413,6 +430,9 @@ class Benchmarks:
     def _build_discard(self, tenant: str, run_ids: Sequence[str]) -> Discard:
         with self.store.database.reading() as connection:
             return Discard(tenant, tuple(runs.inputs(connection, tenant, run_ids)), self.store.blobs)
+
+    async def _task_of(self, tenant: str, run: TaskRun) -> CompiledTask:
+        return await asyncio.to_thread(self.library.task_of, tenant, run)
 
     # Any, here and below: evidence is JSON.
     async def _read_after(

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import AliasChoices, Field, TypeAdapter, field_validator, model_validator
 
 from meruit.checks.fhir_types.cardinality import cardinality_error
+from meruit.checks.fhir_types.r4_elements import path_error
 from meruit.checks.fhir_types.reference import mark_own_references
 from meruit.checks.fhir_types.resource_types import RESOURCE_TYPES
 from meruit.checks.fhir_types.search import Search, compile_search
@@ -76,6 +77,13 @@ class FhirResourceState(SelectionAssertion):
     @classmethod
     def _expressions(cls, written: dict[str, Any]) -> dict[str, Any]:
         return {text: _translate_author_error(partial(_expression, text, given)) for text, given in written.items()}
+
+    @model_validator(mode="after")
+    def _check_elements(self) -> "FhirResourceState":
+        for path in (*self.where, *self.fields):
+            if (why := path_error(self.resource, path)) is not None:
+                raise ValueError(why)
+        return self
 
     @model_validator(mode="after")
     def _check_search(self) -> "FhirResourceState":
@@ -162,8 +170,11 @@ class ResourceReader:
         """Everything at a dotted path, choice types found by their common name."""
         return dotted.values(document, _path(path))
 
-    def check_path(self, path: str, _selector: Mapping[str, Any]) -> object:
-        """A dotted path."""
+    def check_path(self, path: str, selector: Mapping[str, Any]) -> object:
+        """A dotted path that the resource type has."""
+        resource = selector.get("resource") or selector.get("resource_type")
+        if (why := path_error(str(resource), path)) is not None:
+            raise AuthorError(why)
         return _path(path)
 
     def narrow(self, selector: Mapping[str, Any]) -> Callable[[Item, Any], bool]:

@@ -13,6 +13,7 @@ from meruit.checks.framework.assertion import (
     DEFER_BUILD,
     EvidenceDisplay,
     FieldRule,
+    MatchMode,
     PathRule,
     SelectionAssertion,
     as_rule,
@@ -100,9 +101,16 @@ class PortalStateMatch(SelectionAssertion):
                 raise ValueError("say which rows: correlate_by: {resource: prior_auth, member: MEM88771}, or a query")
             if "expected" in given:
                 raise ValueError("expected needs query; put what rows must hold under fields")
-        elif extra := given & {"correlate_by", "where", "changed", "count", "match", "fields"}:
+        elif extra := given & {"correlate_by", "where", "changed", "count", "fields"}:
             raise ValueError(f"{', '.join(sorted(extra))} cannot be used with query; use expected")
+        elif "match" in given and self.match is not MatchMode.BEST:
+            raise ValueError("with query, match is any: one element of a list is enough")
         return self
+
+    @property
+    def is_any(self) -> bool:
+        """Whether one element of a query's list is enough."""
+        return "match" in self.model_fields_set
 
     def derive_identity(self, path: str, rule: FieldRule) -> Sequence[PathRule]:
         """The rules about whose the row is."""
@@ -237,7 +245,10 @@ def _decide_query(asked: PortalStateMatch, query: str, context: CheckContext) ->
     context.work_context.select(context.source, list(keys))
     if asked.capture is not None and answer is not None:
         context.work_context.names[asked.capture] = _to_decimals(answer)
-    result = field_result(query, asked.expected, tuple(map(_to_decimals, several)), asked.evidence)
+    # A list is equal to a list only, unless the author lets one element be enough.
+    is_whole = isinstance(answer, list) and asked.expected.matcher.op in ("equals", "in") and not asked.is_any
+    values = (_to_decimals(answer),) if is_whole else tuple(map(_to_decimals, several))
+    result = field_result(query, asked.expected, values, asked.evidence)
     evidence["selected"] = [{"key": key, "version": version} for key, version in list(keys.items())[:MAX_LISTED]]
     evidence["fields"] = [result.to_dict()]
     return Checked("1" if result.why is None else "0", evidence, Fault.AGENT)

@@ -41,7 +41,7 @@ def _example(after: bytes, allowed: tuple[str, ...] = ()) -> CheckExample:
 
 @state_check(
     "state-unchanged",
-    reads=list(SourceKind),
+    reads=[kind for kind in SourceKind if kind is not SourceKind.ANSWER],
     settings=StateUnchanged,
     last=True,
     several=True,
@@ -54,7 +54,7 @@ def _example(after: bytes, allowed: tuple[str, ...] = ()) -> CheckExample:
 def state_unchanged(asked: StateUnchanged, context: CheckContext) -> Checked | Missing:
     """Everything that no other check of the task selected is unchanged."""
     work_context = context.work_context
-    names = [asked.source] if asked.source is not None else work_context.sources()
+    names = [asked.source] if asked.source is not None else _systems(work_context)
     for name in names:
         trouble = missing_if_unread(name, work_context.after.get(name), "after") or missing_if_unread(
             name, work_context.before.get(name), "before"
@@ -74,6 +74,12 @@ def state_unchanged(asked: StateUnchanged, context: CheckContext) -> Checked | M
     evidence["why"] = f"{len(touched):,} items changed that no check expects"
     evidence["collateral"] = [one.in_detail(work_context, asked.evidence) for one in touched[:MAX_SHOWN]]
     return Checked("0", evidence, Fault.AGENT)
+
+
+def _systems(work_context: WorkContext) -> list[str]:
+    """The sources that are systems; an agent's answer changes nothing."""
+    kinds = {name: one.kind for name, one in (work_context.before | work_context.after).items()}
+    return [name for name in work_context.sources() if kinds[name] is not SourceKind.ANSWER]
 
 
 class CollateralChange(NamedTuple):

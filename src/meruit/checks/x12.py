@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from meruit.checks.formats.x12 import Interchange, TransactionSet, X12Flaw, X12Path, compile_path, flaws, read, values
+from meruit.checks.formats.x12 import (
+    TA1,
+    Interchange,
+    TransactionSet,
+    X12Flaw,
+    X12Path,
+    compile_path,
+    flaws,
+    read,
+    values,
+)
 from meruit.checks.formats.x12_guides import X12ImplementationGuide, guide_violations, guides_of
 from meruit.checks.framework.assertion import FieldRule, Fields, PathRule, SelectionAssertion, as_rule, fields_of
 from meruit.checks.framework.batches import BatchReader, PathDocument, decide_each
@@ -51,7 +61,7 @@ else:
     X12Fields = fields_of(Dialect.TEXT, _path)
     # Any: a literal or a matcher, as authors write it.
     Version = Annotated[Any, AfterValidator(_rule)]
-SetId = Annotated[str, BeforeValidator(_text), Field(pattern=r"^([0-9]{3}|.*\$\{.*)$")]
+SetId = Annotated[str, BeforeValidator(_text), Field(pattern=r"^([0-9]{3}|TA1|.*\$\{.*)$")]
 
 
 # Outcomes: the meaning of a response's codes.
@@ -100,6 +110,7 @@ OUTCOMES: Mapping[str, Mapping[str, OutcomeCodes]] = {
         "HCR.1",
         total=["certified", "denied"],
     ),
+    TA1: _outcomes({"accepted": "A E", "accepted_with_errors": "E", "rejected": "R"}, "TA1.4"),
     "997": _ACKNOWLEDGED,
     "999": _ACKNOWLEDGED,
 }
@@ -142,13 +153,23 @@ def _split(content: bytes) -> list[X12Document]:
     for interchange in read(content):
         envelope = X12Envelope(interchange)
         answers += [X12Document(transaction, envelope) for transaction in interchange.transactions]
+        # Beside transaction sets, a TA1 is a part of their envelope.
+        if not interchange.transactions:
+            answers += [
+                X12Document(TransactionSet(interchange.isa, interchange.isa, interchange.marks, [one], []), envelope)
+                for one in interchange.acknowledgements
+            ]
     return answers
 
 
 def _selection_rules(set_id: str | None, version: FieldRule | None, correlate_by: Fields, where: Fields) -> Fields:
     meant: dict[str, FieldRule] = {}
     if set_id is not None:
-        meant["ST.1"] = FieldRule(matcher(set_id, Dialect.TEXT))
+        is_ta1 = set_id == TA1
+        meant["TA1.1" if is_ta1 else "ST.1"] = FieldRule(matcher("exists" if is_ta1 else set_id, Dialect.TEXT))
+    elif "ST" not in {*correlate_by, *where}:
+        # The acknowledgement of an interchange is not a response.
+        meant["ST"] = FieldRule(matcher("exists", Dialect.TEXT))
     if version is not None:
         meant[VERSION] = version
     for fields in (correlate_by, where):
@@ -181,7 +202,7 @@ READER = BatchReader(_split, X12Selector, _path)
 class X12Response(SelectionAssertion):
     """Which response must have come, and what it must hold."""
 
-    set_id: SetId | None = Field(default=None, alias="set", description='The transaction set, as "271".')
+    set_id: SetId | None = Field(default=None, alias="set", description='The transaction set, as "271", or TA1.')
     version: Version | None = Field(default=None, description="The guide's version, as 005010X217, or a matcher.")
     correlate_by: X12Fields = Field(default_factory=dict, description="Which responses: path to matcher.")
     where: X12Fields = Field(

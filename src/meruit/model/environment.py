@@ -34,6 +34,8 @@ class SourceKind(StrEnum):
     """Turns of a call, keyed by their order; `speaker` is among their facts."""
     X12 = "x12"
     """Interchanges that were answered, keyed by their order."""
+    ANSWER = "answer"
+    """What the agent answered when it completed its task; at most one item."""
 
 
 class Encoding(StrEnum):
@@ -93,6 +95,23 @@ class Snapshot(Record, frozen=True):
     def manifest(self) -> dict[str, str]:
         """Key to version."""
         return {item.key: item.version for item in self.items}
+
+
+ANSWER_SOURCE = "answer"
+"""The name under which an agent's answer is read; no source of a task has it."""
+MAX_ANSWER_BYTES = 1024 * 1024
+
+
+# Any: text, or JSON.
+def answer_snapshot(answer: Any) -> Snapshot:
+    """An agent's answer as a source; empty without one."""
+    if answer is None:
+        return Snapshot(SourceKind.ANSWER)
+    is_text = isinstance(answer, str)
+    content = answer.encode("utf-8", "surrogatepass") if is_text else msgspec.json.encode(answer)
+    return Snapshot(
+        SourceKind.ANSWER, [make_item(ANSWER_SOURCE, content, facts={"format": "text" if is_text else "json"})]
+    )
 
 
 EnvironmentState = dict[str, Snapshot]

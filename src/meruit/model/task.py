@@ -5,12 +5,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
-from meruit.model.environment import SourceKind
+from meruit.model.environment import ANSWER_SOURCE, SourceKind
 from meruit.model.kinds import Aggregation
 from meruit.model.threshold import plain_json
 
@@ -65,6 +65,9 @@ class TaskSource(BaseModel):
         default=None, min_length=1, description="The field that names a row, where rows come in lists."
     )
     documents: tuple[str, ...] = Field(default=(), description="Resources that are one document and no rows.")
+    shape: Literal["rows", "document"] | None = Field(
+        default=None, description="Whether its resources are rows or documents; default: as their content looks."
+    )
     key_env: str | None = Field(
         default=None, min_length=1, description="The environment variable with the private key for SFTP."
     )
@@ -147,7 +150,9 @@ class Task(BaseModel):
             )
         # Validates ids and weights like every set of criteria.
         _ = self.success_criteria
-        known = self.sources.keys()
+        if ANSWER_SOURCE in self.sources or any(one.kind is SourceKind.ANSWER for one in self.sources.values()):
+            raise ValueError(f"{ANSWER_SOURCE!r} is the agent's own answer, not a source; remove it")
+        known = {*self.sources, ANSWER_SOURCE}
         for number, criterion in enumerate(self.criteria):
             wanted = criterion.assertion.settings.get("from") if criterion.assertion is not None else None
             if wanted is not None and wanted not in known:

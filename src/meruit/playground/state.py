@@ -492,7 +492,7 @@ def _facts(kind: SourceKind, content: bytes, at: str, event: str) -> dict[str, A
             return {"size": len(content), "modified": at}
         case SourceKind.HL7 | SourceKind.X12 | SourceKind.VOICE:
             return {"type": event, "at": at}
-        case SourceKind.FHIR | SourceKind.ROWS:
+        case SourceKind.FHIR | SourceKind.ROWS | SourceKind.ANSWER:
             return {}
 
 

@@ -41,7 +41,9 @@ def open_source(
         case SourceKind.FHIR if where.scheme in ("http", "https"):
             return FhirSource(address, asked.types, client=client, token=token, known=known)
         case SourceKind.ROWS if where.scheme in ("http", "https"):
-            return RowsSource(address, client=client, token=token, key=asked.key, documents=asked.documents)
+            return RowsSource(
+                address, client=client, token=token, key=asked.key, documents=asked.documents, shape=asked.shape
+            )
         case SourceKind.HL7 | SourceKind.X12 | SourceKind.VOICE if where.scheme in ("http", "https"):
             return EventsSource(address, client=client, token=token, type=_EVENTS[asked.kind])
         case SourceKind.FILES:

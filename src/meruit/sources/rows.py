@@ -36,12 +36,15 @@ class RowsSource:
         token: SecretToken | None = None,
         key: str | None = None,
         documents: Collection[str] = (),
+        shape: str | None = None,
         policy: ReadPolicy = DEFAULT,
     ) -> None:
         """`key` is the field that identifies the rows of a list; `documents` are resources that are not rows.
 
-        Other resources are documents unless they are lists or objects of objects.
+        With `shape`, all other resources are `rows`, or all are a `document`. Without it, a resource is a document
+        unless it is a list or an object of objects.
         """
+        self._shape = shape
         self._url = check_base_url(url)
         self._client = client
         self._token = token
@@ -70,7 +73,7 @@ class RowsSource:
 
     def _parts(self, reply: HttpReply, resource: str, part: slices.JsonSlice) -> list[tuple[str, str]]:
         match part.value:
-            case _ if resource in self._documents:
+            case _ if resource in self._documents or self._shape == "document":
                 return [(resource, part.text)]
             case dict(rows) if all(isinstance(row, dict) for row in rows.values()):
                 return [(f"{resource}/{key}", row.text) for key, row in _read(reply, part.text, _STATE).items()]
@@ -79,6 +82,11 @@ class RowsSource:
                     (f"{resource}/{self._key_of(reply, resource, row.value)}", row.text)
                     for row in _read(reply, part.text, _LIST)
                 ]
+            case _ if self._shape == "rows":
+                raise SourceError(
+                    f"{reply.where} has {resource}, which is not rows: it must be a list, or an object of objects; "
+                    f"add it to `documents`, or set `shape: document`"
+                )
             case _:
                 return [(resource, part.text)]
 

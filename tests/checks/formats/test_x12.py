@@ -554,7 +554,6 @@ def test_large_content_is_read_in_one_pass(content: str) -> None:
         (SAMPLES["271"][:105].encode(), 0),
         (SAMPLES["271"].encode("utf-16"), 0),
         (SAMPLES["271"].replace("GS*", "gs*").encode(), 107),
-        (SAMPLES["271"].replace("GS*", " GS*").encode(), 107),
         (SAMPLES["271"].replace("GS*", "~GS*").encode(), 107),
         (SAMPLES["271"].replace("*P*:~", "*P**~").encode(), 0),
         (SAMPLES["271"].replace("*P*:~", "*P*::").encode(), 0),
@@ -762,3 +761,16 @@ def test_a_file_of_endless_segments_is_not_read(monkeypatch: pytest.MonkeyPatch)
     assert len(read((isa * 2).encode())) == 2
     with pytest.raises(UnreadableContent, match="more than 2 interchanges"):
         read((isa * 3).encode())
+
+
+def test_blanks_and_line_ends_after_a_terminator_are_read() -> None:
+    padded = SAMPLES["271"].replace("~", "~ \t\r\n").encode()
+    (found,) = read(padded)
+    assert [len(found.transactions), list(flaws(found))] == [1, []]
+
+
+def test_a_rejecting_ta1_is_a_flaw_of_the_envelope_beside_it() -> None:
+    for code, number in (("A", 0), ("R", 1)):
+        (found,) = read(SAMPLES["271"].replace("GS*", f"TA1*000000905*260301*1318*{code}*020~GS*", 1).encode())
+        assert [one.get(4) for one in found.acknowledgements] == [code]
+        assert len(flaws(found)) == number

@@ -802,3 +802,9 @@ def test_a_value_filled_into_a_pattern_is_escaped(planted: str) -> None:
     assert compiled.judge((f"A-{planted}-7",)) is None
     assert compiled.judge((f"A-{planted}x-7",)) is not None
     assert compiled.judge((f"A-{planted}-",)) is not None
+
+
+def test_an_amount_is_compared_by_value_in_text_and_a_code_is_not() -> None:
+    amount = matcher(450.0, Dialect.TEXT)
+    assert [amount.judge((text,)) is None for text in ("450.00", "450", "450.01", "x")] == [True, True, False, False]
+    assert matcher(837, Dialect.TEXT).judge(("0837",)) is not None

@@ -32,6 +32,7 @@ from meruit.api.routes.task_runs_wire import (
     TaskRunPage,
     TaskRunRequest,
     benchmark_run_to_agent,
+    parse_answer,
     render_created_benchmark_run,
     render_started_task_run,
     task_run_to_agent,
@@ -239,8 +240,11 @@ async def read_task_run_access(task_run_id: TaskRunId, request: ApiRequest) -> R
     tags=["runs"],
 )
 async def complete_task_run(task_run_id: TaskRunId, request: ApiRequest, key: Key = None) -> Response[Completion]:
-    """Judge what the agent did. An ended run is returned unchanged; a scored run shows no details."""
-    await request.require_no_body()
+    """Judge what the agent did, and its `answer` if it sends one. An ended run is returned unchanged.
+
+    The body is optional: `{"answer": …}`, text or JSON. A scored run shows no details.
+    """
+    answer = parse_answer(await request.body())
     service, caller = request.service, request.caller
 
     async def render_again() -> bytes:
@@ -249,7 +253,9 @@ async def complete_task_run(task_run_id: TaskRunId, request: ApiRequest, key: Ke
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         with _translate_errors(request):
-            run = await service.benchmarks.complete(caller.scope, task_run_id, judged=_verdict_counter(request))
+            run = await service.benchmarks.complete(
+                caller.scope, task_run_id, answer=answer, judged=_verdict_counter(request)
+            )
         stored = await request.store_reply(once, b"")
         return stored if isinstance(stored, IdempotentReplay) else await _render_completion(request, run)
 

@@ -11,6 +11,7 @@ from meruit.api.wire import Body, Label, Reason
 from meruit.benchmarks.evidence import completion as completion_of
 from meruit.benchmarks.records import CreateRuns
 from meruit.benchmarks.service import MAX_REPEATS, TaskRunStart
+from meruit.errors import ApiProblem
 from meruit.model.record import Record
 from meruit.model.task import MAX_TASKS
 from meruit.model.task_run import BenchmarkRun, CriterionRun, RunStatus, TaskRun
@@ -206,3 +207,22 @@ def render_started_task_run(started: TaskRunStart) -> bytes:
     return msgspec.json.encode(
         StartedTaskRun(run.id, run.status, started.instruction, run.started_at, run.deadline, started.access)
     )
+
+
+class CompletionRequest(Body, frozen=True):
+    """What an agent sends when it completes a task run."""
+
+    # Any: text or JSON.
+    answer: Any = None
+    """Its answer, where the task asks a question."""
+
+
+# Any: as above.
+def parse_answer(body: bytes) -> Any:
+    """The answer in the body of a completion; None without a body. Raises ApiProblem."""
+    if not body.strip():
+        return None
+    try:
+        return msgspec.json.decode(body, type=CompletionRequest).answer
+    except msgspec.DecodeError as problem:
+        raise ApiProblem(400, "bad_body", f'expected {{"answer": …}}: {problem}') from None

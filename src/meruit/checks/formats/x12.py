@@ -26,7 +26,7 @@ SHOWN_CHARS = 32
 
 # Byte order marks survive when files are joined; old systems end files with 0x1A, and fill blocks up with zeros.
 _BETWEEN = re.compile(rb"(?:[\s\x00\x1a]|\xef\xbb\xbf)*")
-_LINE_BREAKS = re.compile(rb"[\r\n]*")
+_LINE_BREAKS = re.compile(rb"[ \t\r\n]*")
 _IDENTIFIER = re.compile("[A-Z][A-Z0-9]{1,2}").fullmatch
 
 
@@ -71,6 +71,10 @@ class Loop(NamedTuple):
     parent: int | None
     """The index of its parent among the set's loops: always lower, so that following parents ends."""
     segments: Sequence[Segment]
+
+
+TA1 = "TA1"
+"""The acknowledgement of a whole interchange; it is a segment outside of any group."""
 
 
 class TransactionSet(NamedTuple):
@@ -124,6 +128,8 @@ class Interchange(NamedTuple):
     iea: Segment | None
     noticed: Sequence[X12Flaw]
     """Flaws found while parsing; `flaws` has these and all others."""
+    acknowledgements: Sequence[Segment] = ()
+    """Its TA1 segments, which acknowledge other interchanges."""
 
     @property
     def transactions(self) -> list[TransactionSet]:
@@ -229,7 +235,9 @@ def _build_interchange(segments: list[Segment], marks: X12Delimiters, noticed: l
     groups: list[Group] = []
     runs, outside = _runs(inside[1:], "GS", "GE")
     # An acknowledgement of another interchange belongs outside of groups.
-    noticed += [_flaw(one, f"{one.name} is outside of any group") for one in outside if one.name != "TA1"]
+    noticed += [_flaw(one, f"{one.name} is outside of any group") for one in outside if one.name != TA1]
+    said = [one for one in outside if one.name == TA1]
+    noticed += [_flaw(one, f"TA1 rejects interchange {one.get(1)}: {one.get(5)}") for one in said if one.get(4) == "R"]
     for run in runs:
         gs = run[0]
         body, ge = _split_trailer(run, "GE")
@@ -240,7 +248,7 @@ def _build_interchange(segments: list[Segment], marks: X12Delimiters, noticed: l
                 gs, [TransactionSet(isa=isa, gs=gs, marks=marks, segments=one, loops=_loops(one)) for one in sets], ge
             )
         )
-    return Interchange(isa=isa, marks=marks, groups=groups, iea=iea, noticed=noticed)
+    return Interchange(isa=isa, marks=marks, groups=groups, iea=iea, noticed=noticed, acknowledgements=said)
 
 
 def _runs(segments: Iterable[Segment], opener: str, closer: str) -> tuple[list[list[Segment]], list[Segment]]:

@@ -133,7 +133,7 @@ class _CompiledAssertion(Generic[A]):
 
     def finding(self, work_context: WorkContext) -> Finding:
         """Run the check."""
-        wanted = self.asked.source or (next(iter(work_context.sources()), None) if self._several else None)
+        wanted = self.asked.source or (work_context.first_source(self._kinds) if self._several else None)
         source = find_source(work_context, wanted, self._kinds)
         if isinstance(source, Missing):
             return source

@@ -77,6 +77,11 @@ class WorkContext:
         """Every source that was read, before or after."""
         return sorted({*self.before, *self.after})
 
+    def first_source(self, kinds: frozenset[SourceKind]) -> str | None:
+        """The first source of one of these kinds, by name."""
+        snapshots = self.before | self.after
+        return next((name for name in self.sources() if snapshots[name].kind in kinds), None)
+
     def select(self, source: str, keys: list[str]) -> None:
         """Record that a check expects these items, so that they are not reported as collateral."""
         self.selected.setdefault(source, set()).update(keys)

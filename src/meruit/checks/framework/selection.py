@@ -217,7 +217,8 @@ def _count_mismatch(asked: SelectionAssertion, found: ItemSelection) -> str | No
     """Why the number of items is wrong or cannot be known; None where it is right."""
     number, garbled, alike = len(found.chosen), found.garbled, len(found.lookalikes)
     if number not in asked.count:
-        return f"{number:,} found; {asked.count} required"
+        unread = f"{len(garbled):,} unreadable ({garbled[0].item.key}); " if garbled else ""
+        return f"{unread}{number:,} found; {asked.count} required"
     if asked.count.high is not None and number + alike > asked.count.high:
         seen = f"{alike:,} more without look-alike and invisible characters"
         return f"{number:,} found, and {seen}; {asked.count} required"

@@ -70,7 +70,9 @@ def _same_scalar(expected: Any, actual: Any, dialect: Dialect) -> bool:
     if number is None:
         return isinstance(actual, str) and bool(expected == actual)
     if dialect is Dialect.TEXT:
-        return bool(format_decimal(number) == actual)
+        # A code is text. An amount is written as 450.00 or 450, and YAML keeps only its value.
+        is_code = isinstance(expected, int) or not isinstance(actual, str)
+        return bool(format_decimal(number) == actual) if is_code else numeral(actual) == number
     return not isinstance(actual, str) and numeral(actual) == number
 
 

@@ -62,6 +62,12 @@ def running_options(command: _Command) -> _Command:
             show_default=True,
             help="Number of agents that run at a time.",
         ),
+        click.option(
+            "--answer",
+            type=click.Choice(["stdout"]),
+            metavar="stdout",
+            help="Take the standard output of an agent as its answer (default: agents give no answer).",
+        ),
         sources_option,
         agent_option,
     ):
@@ -114,6 +120,7 @@ def run(  # noqa: PLR0913 - one an option
     scored: bool,
     agent_id: str | None,
     timeout: float | None,
+    answer: str | None,
     tenant: str,
     data: str | None,
     database_url: str | None,
@@ -158,7 +165,9 @@ def run(  # noqa: PLR0913 - one an option
                 agent_id=agent_id,
             )
             note(f"{created.id}: {meant.name}, {pluralize(len(runs), 'task run')}, recorded in {at.folder}")
-            return await run_rollouts(at, created.id, runs, (command, parallel, timeout), as_json=as_json)
+            return await run_rollouts(
+                at, created.id, runs, (command, parallel, timeout, answer is not None), as_json=as_json
+            )
 
         return run_until_interrupted(measure())
 
@@ -177,6 +186,7 @@ def resume(  # noqa: PLR0913 - one an option
     allow_sources: bool,
     parallel: int,
     timeout: float | None,
+    answer: str | None,
     tenant: str,
     data: str | None,
     database_url: str | None,
@@ -208,7 +218,9 @@ def resume(  # noqa: PLR0913 - one an option
                     await benchmarks.cancel(tenant, lost)
                 whose = "its agent" if len(lost) == 1 else "their agents"
                 note(f"{pluralize(len(lost), 'task run')} had lost {whose}, and {is_or_are(len(lost))} cancelled")
-            return await run_rollouts(at, run_id, pending, (command, parallel, timeout), as_json=as_json)
+            return await run_rollouts(
+                at, run_id, pending, (command, parallel, timeout, answer is not None), as_json=as_json
+            )
 
         return run_until_interrupted(measure())
 

@@ -75,12 +75,12 @@ async def run_rollouts(
     at: BenchmarkSession,
     run_id: str,
     runs: Sequence[TaskRun],
-    how: tuple[AgentCommand, int, float | None],
+    how: tuple[AgentCommand, int, float | None, bool],
     *,
     as_json: bool,
 ) -> int:
     """Run agents on the task runs given, and print the whole benchmark run."""
-    command, parallel, timeout = how
+    command, parallel, timeout, answers = how
     progress = Progress(len(runs))
     async with at.open_playgrounds(at.home_of_run(run_id)) as benchmarks:
         environment = strip_judge_secrets(os.environ, _sources(at, runs[0]))
@@ -93,6 +93,7 @@ async def run_rollouts(
             observer=progress.observer(),
             parallel=parallel,
             timeout_s=timeout,
+            answers=answers,
         )
         try:
             done = await rollouts.run_all(runs)

@@ -82,7 +82,7 @@ class PlaygroundFolder(NamedTuple):
 def summarize_playground(state: PlaygroundState) -> PlaygroundSummary:
     """Count what a playground holds."""
     home = state.path.parent.parent.name
-    counts = {str(kind): len(state.items(kind)) for kind in SourceKind}
+    counts = {str(kind): len(state.items(kind)) for kind in SourceKind if kind is not SourceKind.ANSWER}
     return PlaygroundSummary(
         id=state.path.parent.name,
         created_at=state.settings()["created_at"],

@@ -20,7 +20,7 @@ from meruit.cli.terminal import (
 )
 from meruit.model.kinds import DEFAULT_AXIS
 from meruit.model.task_run import BenchmarkRun, BenchmarkScore, CriterionRun, CriterionStatus, RunStatus, TaskRun
-from meruit.model.verdict import Verdict
+from meruit.model.verdict import AxisScore, Verdict
 
 MAX_NAMED = 3
 """Most tasks that the progress line names."""
@@ -193,10 +193,16 @@ def _row(runs: Sequence[TaskRun]) -> tuple[str, ...]:
     score = _mean([run.score or 0.0 for run in counting])
     names = {name for run in counting for name in run.axes}
     axes = [
-        f"{_axis(name)} {format_cell(_mean([run.axes[name].score for run in counting if name in run.axes]))}"
+        f"{_axis(name)} {_axis_cell([run.axes[name] for run in counting if name in run.axes])}"
         for name in sorted(names - {DEFAULT_AXIS}) + [DEFAULT_AXIS] * (DEFAULT_AXIS in names and len(names) > 1)
     ]
     return (runs[0].task, str(len(runs)), ", ".join(verdicts), format_cell(score), ", ".join(axes) or "–")
+
+
+def _axis_cell(several: Sequence[AxisScore]) -> str:
+    """The mean of an axis; open where a part of it could not be judged."""
+    is_open = any(one.bounds.low != one.bounds.high for one in several)
+    return "open" if is_open else format_cell(_mean([one.score for one in several]))
 
 
 def _axis(name: str) -> str:
