@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import msgspec
+import numpy as np
 import pytest
 from pydantic import BaseModel
 from tests.outcomes.making import ENGINE
@@ -67,6 +68,11 @@ REFUSALS: dict[str, Callable[[], Any]] = {
     "a rejection of a gate": lambda: Rejected("too short", 1, 1, counted=True, code="short"),
     "a rejection as a value": lambda: Rejection("too short"),
     "an exception returned": lambda: VerificationRejected("too short", code="short"),
+    "a failed result and more": lambda: (judged(9), "report"),
+    "a rejection and more": lambda: (Rejected("too short", 1, 1, counted=True, code="short"), 4),
+    "a failed result as JSON": lambda: msgspec.to_builtins(judged(9)),
+    "the service's reply": lambda: {"outcome_id": "out_1", "version": 1, "result": msgspec.to_builtins(judged(9))},
+    "the reply to an agent": lambda: {"outcome_id": "out_1", "verdict": "partial", "success": False},
 }
 
 
@@ -107,6 +113,9 @@ MISTAKES = {
     "a true pair": (True, "fine"),
     "nothing": None,
     "an exception": ValueError("too short"),
+    "a class of exceptions": VerificationRejected,
+    "false of numpy": np.False_,
+    "a pair of numpy": (np.True_, "fine"),
     "an erased outcome": outcome(None),
     "a bad pause": Pause(0),
     "a bad wait": Deferred("", timeout_s=-1),
@@ -146,6 +155,8 @@ def test_a_result_that_passed_is_the_final_result() -> None:
     assert said_of(passed).result is passed
     assert said_of(summary(success=True)).result.success
     assert said_of(Verdict.PASS).result is Verdict.PASS
+    for value in ((passed, "report"), msgspec.to_builtins(passed), {"verdict": "pass", "success": True}):
+        assert said_of(value).result is value
 
 
 @pytest.mark.parametrize("inner", [Passed(7, 2), Acceptance(7), Passed(Passed(7, 1), 1)])

@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import FunctionType
-from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, Optional, Self, TypedDict, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, NamedTuple, NewType, Optional, Self, TypedDict, TypeVar
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -327,7 +328,7 @@ def test_an_annotated_output_type_is_verified_like_the_type_itself() -> None:
     [
         *(bool, "bool", bool | None, "Report | bool", "Optional[bool]", Annotated[bool, 1]),
         *(Literal[True], Literal["no", False], tuple[bool, str], tuple[bool, ...]),
-        *(Awaitable[bool], Coroutine[Any, Any, bool]),
+        *(Awaitable[bool], Coroutine[Any, Any, bool], NewType("Fits", bool), np.bool_),
     ],
     ids=str,
 )

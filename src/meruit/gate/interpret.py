@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 from math import inf
 from typing import Any, NamedTuple
 
+import msgspec
+
 from meruit.documents.sanitize import describe, text_of
 from meruit.errors import AuthorError, NotJsonSerializable, VerificationRejected
 from meruit.gate.candidate import to_json_value
@@ -21,7 +23,7 @@ from meruit.gate.verdict import (
     VerifierAnswer,
     VerifierVerdict,
 )
-from meruit.gate.verifier import ANSWER, BOOL_ADVICE, Verifier
+from meruit.gate.verifier import ANSWER, BOOL_ADVICE, Verifier, is_truth_type
 from meruit.model.evidence import Fault
 from meruit.model.governance import UNAVAILABLE
 from meruit.model.outcome import OutcomeRecord
@@ -35,6 +37,8 @@ MAX_NOTE = 1_000
 """Characters of a note on what a run waits for."""
 MAX_MESSAGE_CHARS = 10_000
 """Characters of a rejection's message that are stored; feedback shows fewer."""
+OUR_VERDICTS = (Record, OutcomeRecord, Verdict, VerificationRejected, Rejected, Deferred, Pause)
+"""What may mean no, or not yet."""
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -89,6 +93,8 @@ def _refusal_of(result: Any, verifier: Verifier) -> VerifierAnswer | None:  # no
             return rejection_of(result)
         case BaseException():
             return _error(f"verify returned the exception {type(result).__name__}; raise it")
+        case type() if issubclass(result, BaseException):
+            return _error(f"verify returned the class {result.__name__}; raise an exception of it")
         case Deferred():
             return _deferral(result, verifier)
         case Pause():
@@ -97,10 +103,13 @@ def _refusal_of(result: Any, verifier: Verifier) -> VerifierAnswer | None:  # no
             return _verdict_of_result(result)
         case Verdict():
             return None if result is Verdict.PASS else _rejection_for(result)
-        case bool():
+        case _ if _is_truth_value(result):
             return _error(f"verify returned {result}, and {BOOL_ADVICE}")
-        case tuple() if result and isinstance(result[0], bool):
+        case tuple() if result and _is_truth_value(result[0]):
             return _error(f"verify returned a tuple that begins with {result[0]}, and {BOOL_ADVICE}")
+        case tuple() if result and isinstance(result[0], OUR_VERDICTS):
+            # A verdict, and something beside it.
+            return _refusal_of(result[0], verifier)
         case OutcomeRecord():
             judged = result.verification_result
             return (
@@ -108,8 +117,18 @@ def _refusal_of(result: Any, verifier: Verifier) -> VerifierAnswer | None:  # no
             )
         case Record():
             return _verdict_of_record(result)
+        case {"result": Mapping() as judged, "outcome_id": str()}:
+            # The service's reply to a verification.
+            return _refusal_of(judged, verifier)
+        case {"success": bool(success), "verdict": str(verdict)} if verdict in {*Verdict}:
+            return _verdict_of_json(result, Verdict(verdict), success=success)
         case _:
             return None
+
+
+def _is_truth_value(value: Any) -> bool:
+    """Whether a value is true or false, also as numpy has it."""
+    return is_truth_type(type(value))
 
 
 def _error(problem: str) -> SystemErrorVerdict:
@@ -162,6 +181,17 @@ def _verdict_of_record(record: Record) -> Rejection | None:
     if has_passed or not (isinstance(success, bool) or isinstance(verdict, Verdict)):
         return None
     return _rejection_for(verdict)
+
+
+def _verdict_of_json(
+    result: Mapping[str, Any], verdict: Verdict, *, success: bool
+) -> Rejection | SystemErrorVerdict | None:
+    """Reject by a result of ours in JSON, as the service replies and `--json` prints it."""
+    try:
+        return _verdict_of_result(msgspec.convert(result, VerificationResult))
+    except (msgspec.ValidationError, TypeError, ValueError):
+        # The reply to an agent's key has less.
+        return None if success else _rejection_for(verdict)
 
 
 def _rejection_for(verdict: Verdict | None, reasons: list[str] | None = None) -> Rejection:

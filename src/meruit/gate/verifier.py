@@ -291,7 +291,15 @@ def _allows_bool(annotation: Any) -> bool:
         return bool(within) and _allows_bool(within[-1])
     if origin is Literal:
         return any(isinstance(one, bool) for one in within)
-    return annotation is bool
+    # A NewType names the type under it.
+    return is_truth_type(getattr(annotation, "__supertype__", annotation))
+
+
+# Any: an annotation need not be a type.
+def is_truth_type(kind: Any) -> bool:
+    """Whether a type is bool, or numpy's."""
+    ours = getattr(kind, "__module__", None) == "numpy" and getattr(kind, "__name__", None) in ("bool", "bool_")
+    return kind is bool or ours
 
 
 def _fingerprint(function: FunctionType | MethodType) -> str:
