@@ -47,11 +47,12 @@ from meruit.registry import settlement_rules
 from meruit.store.lru import LruCache
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.lint.criteria import AT_ONCE, LintFinding, Severity, null_agents, prove_broken
+from meruit.verify.lint.reach import IMPOSSIBLE
 
 NO_CRITERIA = SuccessCriteria(criteria=())
 MAX_CACHED = 256
 """How many works are cached."""
-IMPLIED_BY_IMPOSSIBLE = frozenset({"never_met", "contradictory"})
+IMPLIED_BY_IMPOSSIBLE = frozenset({"never_met"}) | IMPOSSIBLE
 """Findings that are the purpose of work planted as impossible."""
 IMPLIED_BY_NULL_AGENT = frozenset({"never_fails", "nothing_required"})
 """Findings that are the purpose of work which an agent may pass by doing nothing."""

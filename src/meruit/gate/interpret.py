@@ -120,8 +120,8 @@ def _refusal_of(result: Any, verifier: Verifier) -> VerifierAnswer | None:  # no
         case {"result": Mapping() as judged, "outcome_id": str()}:
             # The service's reply to a verification.
             return _refusal_of(judged, verifier)
-        case {"success": bool(success), "verdict": str(verdict)} if verdict in {*Verdict}:
-            return _verdict_of_json(result, Verdict(verdict), success=success)
+        case {"success": bool(success), "verdict": str(verdict), **rest} if verdict in {*Verdict}:
+            return _verdict_of_json(rest, Verdict(verdict), success=success)
         case _:
             return None
 
@@ -184,11 +184,12 @@ def _verdict_of_record(record: Record) -> Rejection | None:
 
 
 def _verdict_of_json(
-    result: Mapping[str, Any], verdict: Verdict, *, success: bool
+    rest: Mapping[str, Any], verdict: Verdict, *, success: bool
 ) -> Rejection | SystemErrorVerdict | None:
     """Reject by a result of ours in JSON, as the service replies and `--json` prints it."""
     try:
-        return _verdict_of_result(msgspec.convert(result, VerificationResult))
+        whole = msgspec.convert({**rest, "verdict": verdict, "success": success}, VerificationResult)
+        return _verdict_of_result(whole)
     except (msgspec.ValidationError, TypeError, ValueError):
         # The reply to an agent's key has less.
         return None if success else _rejection_for(verdict)

@@ -286,6 +286,31 @@ def test_criteria_that_the_null_agent_passes_are_taken_with_a_reason(deployment:
             },
             ["contradictory"],
         ),
+        (
+            {
+                "success_criteria": {
+                    "criteria": [
+                        {
+                            "metric": "word_count",
+                            "metric_type": "count",
+                            "comparison": "gte",
+                            "threshold": 9,
+                            "penalty": 1,
+                        },
+                        {
+                            "metric": "word_count",
+                            "metric_type": "count",
+                            "comparison": "lte",
+                            "threshold": 3,
+                            "penalty": 1,
+                        },
+                    ],
+                    "aggregation": "weighted",
+                    "minimum_weighted_score": 0.9,
+                }
+            },
+            ["unavoidable_penalty", "unreachable_minimum"],
+        ),
     ],
 )
 def test_criteria_that_are_proven_wrong_are_refused_with_codes(

@@ -24,6 +24,7 @@ from meruit.verify.engine import VerificationEngine
 from meruit.verify.lint.custom_code import OF_CODE, CustomCodeProblem, try_out
 from meruit.verify.lint.inputs import find_unmet_needs
 from meruit.verify.lint.mutations import Mutant, mutants
+from meruit.verify.lint.reach import find_unreachable
 
 
 class Severity(StrEnum):
@@ -146,7 +147,8 @@ def _on_paper(compiled: CompiledCriteria) -> Iterator[LintFinding]:
             yield from _type_findings(rule, metric)
             yield from _range_findings(rule, metric)
             yield from _money_findings(rule)
-    yield from _contradictions(plan)
+    for code, message, criterion_id in find_unreachable(plan):
+        yield LintFinding(Severity.ERROR, code, message, criterion_id)
     yield from _duplicates(plan)
     yield from _aggregation_findings(plan)
 
@@ -245,34 +247,6 @@ def _idle_bonuses(plan: Plan, idle: Mapping[str, VerificationResult]) -> Iterato
         if agent is not None:
             message = f"an agent that returns {agent} earns this bonus; terms with bonus_on_failure: none withhold it"
             yield LintFinding(Severity.WARNING, "idle_bonus", message, rule.id)
-
-
-def _contradictions(plan: Plan) -> Iterator[LintFinding]:
-    """Gates on one metric that no value can meet together."""
-    gates: dict[str, list[tuple[FloatInterval, CriterionRule]]] = {}
-    whole: dict[str, bool] = {}
-    for rule in plan.rules:
-        if rule.gates and rule.bracket is not None:
-            gates.setdefault(rule.slot, []).append((rule.bracket.meets, rule))
-            whole[rule.slot] = whole.get(rule.slot, False) or rule.bracket.whole
-    for slot, asked in gates.items():
-        inside = [gate for gate in asked if not gate[0].negated]
-        if not inside:
-            continue
-        highest_floor, floor = max(inside, key=lambda gate: gate[0].low)
-        lowest_ceiling, ceiling = min(inside, key=lambda gate: gate[0].high)
-        low, high = highest_floor.low, lowest_ceiling.high
-        if not _overlap(highest_floor, lowest_ceiling, whole=whole[slot]):
-            yield _contradiction(floor, ceiling)
-            continue
-        for hole, rule in asked:
-            if hole.negated and hole.low <= low and high <= hole.high:
-                yield _contradiction(floor, rule)
-
-
-def _contradiction(one: CriterionRule, other: CriterionRule) -> LintFinding:
-    message = f"contradicts {other.id!r}: no value of {one.subject} meets both, and both are required"
-    return LintFinding(Severity.ERROR, "contradictory", message, one.id)
 
 
 def _duplicates(plan: Plan) -> Iterator[LintFinding]:
