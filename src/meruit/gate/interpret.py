@@ -184,7 +184,7 @@ def _verdict_of_record(record: Record) -> Rejection | None:
 
 
 def _verdict_of_json(
-    rest: Mapping[str, Any], verdict: Verdict, *, success: bool
+    rest: Mapping[object, object], verdict: Verdict, *, success: bool
 ) -> Rejection | SystemErrorVerdict | None:
     """Reject by a result of ours in JSON, as the service replies and `--json` prints it."""
     try:
