@@ -1,6 +1,11 @@
 """Usage, agent runs, benchmarks, audit, admin and the API reference as pages: answers, acts, roles."""
 
+import base64
+import io
+import json
 import re
+import shutil
+import zipfile
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -207,6 +212,66 @@ def test_a_bundle_is_checked_by_the_service_step_by_step(filled: Filled) -> None
     assert "does not hold" in damaged.text
     assert check(b"").status_code == 400
     assert filled.auditor.post("/audit/check").status_code == 400
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no browser")
+def test_a_browser_checks_bundles_and_receipts_without_sending_them(filled: Filled) -> None:
+    from playwright.sync_api import Route, sync_playwright
+
+    key = filled.deployment.key(Role.AUDITOR, filled.tenant)
+    kept = {
+        part: filled.deployment.ask("GET", f"/v1/outcomes/{filled.outcome}/{part}", key=key).content
+        for part in ("bundle", "receipt")
+    }
+    asked: list[str] = []
+
+    def answer(route: Route) -> None:
+        path = route.request.url.removeprefix("http://127.0.0.1")
+        asked.append(f"{route.request.method} {path}")
+        reply = filled.auditor.get(path) if "/live" not in path else None
+        if reply is None:
+            route.abort()
+            return
+        headers = {name: value for name, value in reply.headers.items() if name != "content-encoding"}
+        route.fulfill(status=reply.status_code, headers=headers, body=reply.content)
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        page = browser.new_page()
+        page.set_default_timeout(60_000)
+        page.route("**/*", answer)
+        page.goto("http://127.0.0.1/audit")
+
+        def check(name: str, content: bytes) -> tuple[str, str]:
+            page.set_input_files("input[name=bundle]", {"name": name, "mimeType": "x/y", "buffer": content})
+            page.wait_for_function("!/^(Checking…)?$/.test(document.querySelector('#audit-verdict').textContent)")
+            return str(page.text_content("#audit-verdict")), str(page.text_content("#audit-steps"))
+
+        verdict, steps = check("bundle.zip", kept["bundle"])
+        assert filled.outcome in verdict, steps
+        for step in ("signature", "inclusion", "consistency", "hashes", "this service's"):
+            assert step in steps
+        assert filled.outcome in check("receipt.json", kept["receipt"])[0]
+        receipt = json.loads(kept["receipt"])
+        forged = {**receipt, "entry": base64.b64encode(base64.b64decode(receipt["entry"]) + b" ").decode()}
+        assert "does not hold" in check("receipt.json", json.dumps(forged).encode())[0]
+        resigned = {**receipt, "checkpoint": receipt["checkpoint"].replace("\n", "1\n", 1)}
+        assert "does not hold" in check("receipt.json", json.dumps(resigned).encode())[0]
+        assert "does not hold" in check("bundle.zip", kept["bundle"][: len(kept["bundle"]) // 2])[0]
+        assert "does not hold" in check("bundle.zip", _with_other_output(kept["bundle"]))[0]
+        assert [one for one in asked if not one.startswith("GET ")] == []
+        browser.close()
+
+
+def _with_other_output(bundle: bytes) -> bytes:
+    """The bundle with another output in it."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(bundle)) as before, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as after:
+        for name in before.namelist():
+            after.writestr(name, b'{"text":"another"}' if name == "work/output.json" else before.read(name))
+    return made.getvalue()
 
 
 # Admin.

@@ -1,5 +1,6 @@
 """Usage: which runs match the provider's bill, which do not, and what would change that."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +25,7 @@ from meruit.usage.followers import UsageWrite
 from meruit.usage.records import Acknowledge, ObserveNow
 
 PAGE_SIZE = 50
+_SIGN = re.compile(r"^\W+")
 COLUMNS = (
     Column("run", "Run"),
     Column("status", "Status"),
@@ -111,6 +113,8 @@ async def show_run(request: PageRequest, run_id: FromPath[str]) -> Response[Any]
         record=record,
         run=record.run,
         verdict=record.verdict,
+        # Without the sign before it: the page has a mark of its own.
+        message=_SIGN.sub("", record.verdict.message),
         local=record.run.local,
         observations=observations,
         by_step={} if last is None or last.steps is None else last.steps,
