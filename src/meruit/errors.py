@@ -371,6 +371,13 @@ class ImportWithoutClaims(MeruitError):
     status = 400
 
 
+class InvalidCase(MeruitError):
+    """A name, tag or content of an evaluation, a dataset or one of their cases cannot be kept."""
+
+    code = "invalid_case"
+    status = 422
+
+
 class IdempotencyConflict(MeruitError):
     """The idempotency key was used for another request."""
 

@@ -139,6 +139,19 @@ WHO_MAY: dict[str, frozenset[Role]] = {
     "POST /v1/usage/runs/{usage_run_id:str}/end": OPERATORS,
     "POST /v1/usage/runs/{usage_run_id:str}/acknowledge": OPERATORS,
     "POST /v1/usage/runs/{usage_run_id:str}/look": OPERATORS,
+    "POST /v1/evaluations": OPERATORS,
+    "GET /v1/evaluations": EVERYONE,
+    "GET /v1/evaluations/{evaluation:str}": EVERYONE,
+    "POST /v1/evaluations/{evaluation:str}/cases": OPERATORS,
+    "POST /v1/evaluations/{evaluation:str}/finish": OPERATORS,
+    "GET /v1/evaluations/{evaluation:str}/cases": EVERYONE,
+    "GET /v1/evaluations/{evaluation:str}/cases/{case_id:path}": READERS,
+    "GET /v1/evaluations/{evaluation:str}/compare": READERS,
+    "POST /v1/datasets": OPERATORS,
+    "GET /v1/datasets": READERS,
+    "GET /v1/datasets/{dataset:str}": READERS,
+    "GET /v1/datasets/{dataset:str}/cases": READERS,
+    "GET /v1/datasets/{dataset:str}/diff": READERS,
     "GET /v1/ledger/balances": READERS,
     "GET /v1/ledger/statement": EVERYONE,
     "POST /v1/governance/validate_outcome": OPERATORS,
@@ -345,6 +358,7 @@ def plant(deployment: Deployment, tenant: str) -> Planted:
         made("POST", f"/v1/contracts/{contract}/complete", keys[Role.OPERATOR], json=done)
     made("POST", f"/v1/contracts/{contract}/dispute", keys[Role.OPERATOR], json={"reason": canary("objection")})
     runs = planted_runs(deployment, keys[Role.OPERATOR], f"bench-{tenant}", canary, other_agent)
+    planted_evaluation(deployment, tenant, keys[Role.OPERATOR], canary)
     agent_run = agent_run_ready_for(deployment, tenant, "", canary)
     usage_run = usage_run_ready_for(deployment, tenant, "acknowledge", canary)
     seen = {"reason": canary("reason")}
@@ -358,6 +372,50 @@ def plant(deployment: Deployment, tenant: str) -> Planted:
         *(tenant, keys, second_agent, revoked, outcome, name, work_id, contract, *runs, agent_run, usage_run),
         *(frozenset(for_judges), frozenset(secret)),
     )
+
+
+def evaluation_of(tenant: str) -> str:
+    """The name of an evaluation that each tenant has, of its agent's work."""
+    return f"evaluation-of-{tenant}"
+
+
+def dataset_of(tenant: str) -> str:
+    """The name of a dataset that each tenant has."""
+    return f"data-of-{tenant}"
+
+
+def planted_evaluation(deployment: Deployment, tenant: str, operator: str, canary: Canary) -> None:
+    """An evaluation and a dataset, each part with a text of its own."""
+    cases = [
+        {
+            "id": "a/1",
+            "input": {"reference": canary("case-reference"), "question": canary("case-question")},
+            "output": {"text": canary("case-output")},
+            "metadata": {"note": canary("case-note")},
+            "group": canary("case-group"),
+            "tags": {canary("case-tag"): canary("case-value")},
+            "claimed": canary("case-claim"),
+        }
+    ]
+    criteria = {"criteria": [{**CRITERIA["criteria"][0], "id": canary("case-criterion"), "threshold": 0.123456789}]}
+    tags = {"agent_id": "robot", "prompt": canary("case-prompt")}
+    body = {"name": evaluation_of(tenant), "criteria": criteria, "tags": tags}
+    for path, sent in (
+        ("evaluations", body),
+        ("evaluations", {**body, "name": canary("case-other"), "tags": {"agent_id": canary("case-agent")}}),
+        (f"evaluations/{evaluation_of(tenant)}/cases", {"cases": cases}),
+        ("datasets", {"name": dataset_of(tenant), "cases": cases}),
+    ):
+        reply = deployment.ask("POST", f"/v1/{path}", key=operator, json=sent)
+        assert reply.is_success, reply.text
+
+
+def evaluation_ready_for(deployment: Deployment, operator: str) -> str:
+    """A new evaluation that cases can be recorded in."""
+    body = {"name": f"new-{secrets.token_hex(8)}", "criteria": CRITERIA, "tags": {"agent_id": "robot"}}
+    reply = deployment.ask("POST", "/v1/evaluations", key=operator, json=body)
+    assert reply.is_success, reply.text
+    return str(reply.json()["id"])
 
 
 def planted_runs(
@@ -591,6 +649,7 @@ def request_of(route: str, scene: Scene, planted: Planted) -> tuple[str, str, di
         move = path.partition("}/")[2]
         ready = usage_run_ready_for(deployment, planted.tenant, move) if move else planted.usage_run
         path = path.replace("{usage_run_id:str}", ready)
+    path = with_evaluation(method, path, deployment, planted)
     if "{playground_id:str}" in path:
         ready = new_playground(deployment, operator) if method == "DELETE" else scene.playgrounds[planted.tenant]
         path = path.replace("{playground_id:str}", ready)
@@ -602,6 +661,15 @@ def request_of(route: str, scene: Scene, planted: Planted) -> tuple[str, str, di
         webhook = made["webhook"]["id"]
         path = path.replace("{webhook_id:str}", webhook).replace("{seq:int}", str(dead_letter(deployment, webhook)))
     return method, path, options_of(route, planted)
+
+
+def with_evaluation(method: str, path: str, deployment: Deployment, planted: Planted) -> str:
+    """The path with an evaluation or a dataset of this tenant in it."""
+    if method == "POST" and "{evaluation:str}" in path:
+        ready = evaluation_ready_for(deployment, planted.keys[Role.OPERATOR])
+        path = path.replace("{evaluation:str}", ready)
+    path = path.replace("{evaluation:str}", evaluation_of(planted.tenant)).replace("{case_id:path}", "a/1")
+    return path.replace("{dataset:str}", dataset_of(planted.tenant))
 
 
 def new_playground(deployment: Deployment, operator: str) -> str:
@@ -640,6 +708,14 @@ def options_of(route: str, planted: Planted) -> dict[str, Any]:
         "POST /v1/playgrounds": {"json": {}},
         "POST /v1/playgrounds/{playground_id:str}/checkpoint": {"json": {"name": "here"}},
         "POST /v1/playgrounds/{playground_id:str}/reset": {"json": {}},
+    }
+    rows = {"cases": [{"id": "a", "output": {"text": "whatever"}}]}
+    options |= {
+        "POST /v1/evaluations": {"json": {"name": f"new-{secrets.token_hex(8)}", "criteria": CRITERIA}},
+        "POST /v1/evaluations/{evaluation:str}/cases": {"json": rows},
+        "GET /v1/evaluations/{evaluation:str}/compare": {"params": {"with": evaluation_of(planted.tenant)}},
+        "POST /v1/datasets": {"json": {"name": f"new-{secrets.token_hex(8)}", **rows}},
+        "GET /v1/datasets/{dataset:str}/diff": {"params": {"with": f"{dataset_of(planted.tenant)}@1"}},
     }
     if "{contract_id:str}/" in route:
         return MOVES[route.rpartition("/")[2]]

@@ -1,5 +1,6 @@
 """The API as it is documented: whatever is sent, the answer is one that OpenAPI tells of, and no failure of ours."""
 
+import secrets
 from collections import Counter
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -25,7 +26,11 @@ from tests.api.test_auth import (
     WHO_MAY,
     agent_run_ready_for,
     contract_ready_for,
+    dataset_of,
     dead_letter,
+    evaluation_of,
+    evaluation_ready_for,
+    planted_evaluation,
     rescored,
     usage_run_ready_for,
 )
@@ -53,7 +58,7 @@ SCHEMA_ITSELF = {"GET /schema", "GET /schema/openapi.json"}
 
 def documented(route: str) -> str:
     """A route of ours as OpenAPI writes it."""
-    return route.replace(":str}", "}").replace(":int}", "}")
+    return route.replace(":str}", "}").replace(":int}", "}").replace(":path}", "}")
 
 
 OPERATIONS = sorted(documented(route) for route in (WHO_MAY.keys() | OPEN_TO_ALL) - SCHEMA_ITSELF - {ENDLESS})
@@ -116,6 +121,7 @@ def known(deployment: Deployment) -> Known:
     deployment.ask("POST", "/v1/contracts", key=admin, json={"work_id": given, "agent_id": "robot"})
     runs, criterion_run = known_runs(Bench(deployment, tenant, admin, agent))
     ground = deployment.ask("POST", "/v1/playgrounds", key=admin, json={}).json()["id"]
+    planted_evaluation(deployment, tenant, admin, str)
     schema = schemathesis.openapi.from_dict(deployment.ask("GET", "/schema/openapi.json", key=admin).json())
     return Known(deployment, tenant, (admin, admin, agent), schema, outcome, given, runs, criterion_run, ground, [])
 
@@ -156,6 +162,14 @@ def made_real(case: AnyCase, known: Known) -> None:
             known.deployment, known.tenant, case.operation.path.rpartition("/")[2]
         ),
     }
+    recording = case.operation.method.lower() == "post"
+    real |= {
+        "evaluation": lambda: (
+            evaluation_ready_for(known.deployment, known.keys[0]) if recording else evaluation_of(known.tenant)
+        ),
+        "case_id": lambda: "a/1",
+        "dataset": lambda: dataset_of(known.tenant),
+    }
     for name in found.keys() & real.keys():
         found[name] = real[name]()
     if "webhook_id" in found:
@@ -166,6 +180,9 @@ def made_real(case: AnyCase, known: Known) -> None:
         case.query |= {"account": "agent:robot", "currency": "USD"}
         for name in ("from", "to"):
             case.query.pop(name, None)
+    if "evaluation" in found or "dataset" in found:
+        other = dataset_of(known.tenant) if "dataset" in found else evaluation_of(known.tenant)
+        case.query = {"with": [other]} if "with" in (case.query or {}) else {}
     if isinstance(case.body, dict):
         made_real_body(case.operation.path, case.body, known)
 
@@ -186,6 +203,10 @@ def made_real_body(path: str, body: dict[str, Any], known: Known) -> None:
         body |= MOVES["resolve"]["json"]
     if "criteria" in body:
         body["criteria"] = "judged" if path.startswith("/v1/verify") else CRITERIA
+    if path == "/v1/evaluations":
+        body["name"] = f"new-{secrets.token_hex(8)}"
+    if "cases" in body:
+        body["cases"] = [{"id": "a", "output": {"text": "whatever"}}]
     if "url" in body:
         # Nothing is ever erased here, so nothing is ever sent there.
         body |= {"url": "https://meruit.invalid/hook", "types": ["outcome.erased"]}

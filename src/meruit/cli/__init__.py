@@ -27,6 +27,7 @@ COMMANDS = (
     "db",
     "demo",
     "doctor",
+    "dataset",
     "eval",
     "governance",
     "holds",

@@ -7,6 +7,7 @@ Read in this order:
     journal.py      what a target made and is not recorded yet
     targets.py      what makes outputs: a function, a command, or an HTTP endpoint
     datafiles.py    cases from JSON Lines, CSV, Parquet and standard input
+    datasets.py     Datasets: cases kept by name and version; dataset_chunks.py says how
     segment.py      how up to 512 cases are kept as one blob
     summary.py      the numbers of one evaluation
     imports.py      results of other tools, with what they claim       importers/
@@ -24,12 +25,13 @@ from meruit._lazy import lazy_names
 
 if TYPE_CHECKING:
     from meruit.evaluations.compare import Difference, EvaluationComparison
+    from meruit.evaluations.datasets import DatasetDiff, Datasets
     from meruit.evaluations.from_python import EvaluationResult, evaluate, evaluate_async
     from meruit.evaluations.reader import CaseDetail, CaseFilter, CasePage, EvaluationFilter, Evaluations
     from meruit.evaluations.run import EvaluationProgress, RunLimits
     from meruit.evaluations.summary import EvaluationSummary, Rate
     from meruit.evaluations.targets import CommandTarget, FunctionTarget, TargetOutput, UrlTarget
-    from meruit.model.evaluation import Case, CaseError, CaseSummary, EvaluationRecord
+    from meruit.model.evaluation import Case, CaseError, CaseSummary, DatasetRecord, EvaluationRecord
 
 __all__ = [
     "Case",
@@ -39,6 +41,9 @@ __all__ = [
     "CasePage",
     "CaseSummary",
     "CommandTarget",
+    "DatasetDiff",
+    "DatasetRecord",
+    "Datasets",
     "Difference",
     "EvaluationComparison",
     "EvaluationFilter",
@@ -59,11 +64,12 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "evaluations.compare": ("Difference", "EvaluationComparison"),
+        "evaluations.datasets": ("DatasetDiff", "Datasets"),
         "evaluations.from_python": ("EvaluationResult", "evaluate", "evaluate_async"),
         "evaluations.reader": ("CaseDetail", "CaseFilter", "CasePage", "EvaluationFilter", "Evaluations"),
         "evaluations.run": ("EvaluationProgress", "RunLimits"),
         "evaluations.summary": ("EvaluationSummary", "Rate"),
         "evaluations.targets": ("CommandTarget", "FunctionTarget", "TargetOutput", "UrlTarget"),
-        "model.evaluation": ("Case", "CaseError", "CaseSummary", "EvaluationRecord"),
+        "model.evaluation": ("Case", "CaseError", "CaseSummary", "DatasetRecord", "EvaluationRecord"),
     },
 )

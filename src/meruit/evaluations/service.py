@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from meruit.errors import AuthorError, MeruitError
+from meruit.errors import InvalidCase
 from meruit.evaluations.journal import RunJournal, open_journal
 from meruit.evaluations.segment import SALTS, CaseContent, entries_of, pack
 from meruit.evaluations.store.read import find, find_known_cases, find_spending
@@ -28,8 +28,10 @@ from meruit.model.evaluation import (
 )
 from meruit.model.evidence import Fault
 from meruit.model.verdict import Bounds, Reason, ReasonCode, Verdict, VerificationResult
+from meruit.outcomes.records import criteria_body
 from meruit.outcomes.service import Registrar
 from meruit.store.blobs import in_database
+from meruit.store.recorder import Write
 from meruit.verify.catalogue import CompiledCriteria
 
 SEGMENT_BYTES = 8 * 1024 * 1024
@@ -69,19 +71,32 @@ class Evaluator:
         planned: int | None = None,
     ) -> EvaluationRecord:
         """Begin an evaluation, or go on with an unfinished one of the same name, criteria, data and tags."""
+        return self._store.recorder.write(
+            self.draft_start(name, criteria, tags=tags, dataset_digest=dataset_digest, planned=planned)
+        )
+
+    def draft_start(
+        self,
+        name: str,
+        criteria: CompiledCriteria,
+        *,
+        tags: Mapping[str, str] | None = None,
+        dataset_digest: str | None = None,
+        planned: int | None = None,
+    ) -> Write[EvaluationRecord]:
+        """The write that begins an evaluation; raises InvalidCase for a name or tags that cannot be kept."""
         check_name(name, "the evaluation")
         check_tags(tags or {}, "the evaluation")
-        return self._store.recorder.write(
-            StartEvaluation(
-                self._tenant,
-                name,
-                criteria.body,
-                criteria.digest,
-                dataset_digest,
-                planned,
-                tuple(sorted((tags or {}).items())),
-            )
+        return StartEvaluation(
+            *(self._tenant, name, criteria.body, criteria.digest, dataset_digest, planned),
+            tuple(sorted((tags or {}).items())),
         )
+
+    def committed_criteria(self, evaluation: EvaluationRecord) -> CompiledCriteria:
+        """The criteria that an evaluation was begun with, compiled; raises Unavailable where they do not run here."""
+        with self._store.database.reading() as connection:
+            body = criteria_body(connection, self._tenant, evaluation.criteria_digest)
+        return self._registrar.load_committed(evaluation.criteria_digest, body)
 
     def find(self, name_or_id: str) -> EvaluationRecord:
         """The evaluation of that name or id; raises NotFound."""
@@ -168,22 +183,23 @@ class Evaluator:
 
     def record(self, evaluation: EvaluationRecord, judged: Sequence[JudgedCase]) -> int:
         """Record up to 512 cases as one segment; durable when this returns its number."""
+        return self._store.recorder.write(self.draft_segment(evaluation, judged))
+
+    def draft_segment(self, evaluation: EvaluationRecord, judged: Sequence[JudgedCase]) -> Write[int]:
+        """The write that records a segment; its blob goes with it."""
         content = [one.content for one in judged]
         # Never a file, which a death would leave behind with the work in it and no record of it.
         blob = in_database(pack(content))
-        return self._store.recorder.write(
-            RecordSegment(
-                self._tenant,
-                evaluation.id,
-                tuple(one.summary for one in judged),
-                tuple(entries_of(content)),
-                blob,
-            )
-        )
+        summaries = tuple(one.summary for one in judged)
+        return RecordSegment(self._tenant, evaluation.id, summaries, tuple(entries_of(content)), blob)
 
     def finish(self, evaluation: EvaluationRecord) -> EvaluationRecord:
         """Say that all its cases are recorded; from then on it does not change."""
-        return self._store.recorder.write(FinishEvaluation(self._tenant, evaluation.id))
+        return self._store.recorder.write(self.draft_finish(evaluation))
+
+    def draft_finish(self, evaluation: EvaluationRecord) -> Write[EvaluationRecord]:
+        """The write that finishes an evaluation."""
+        return FinishEvaluation(self._tenant, evaluation.id)
 
 
 class SegmentBuffer:
@@ -215,13 +231,13 @@ def in_groups(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:
 def check_name(name: str, what: str) -> None:
     """Refuse a name that is empty, too long, or has control characters."""
     if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
-        raise MeruitError(f"the name of {what} has 1 to {MAX_NAME} printable characters, not {name[:80]!r}")
+        raise InvalidCase(f"the name of {what} has 1 to {MAX_NAME} printable characters, not {name[:80]!r}")
 
 
 def check_tags(tags: Mapping[str, str], what: str) -> None:
     """Refuse too many tags, and names or values that cannot be shown."""
     if len(tags) > MAX_TAGS:
-        raise MeruitError(f"{what} has {len(tags)} tags; the limit is {MAX_TAGS}")
+        raise InvalidCase(f"{what} has {len(tags)} tags; the limit is {MAX_TAGS}")
     for name, value in tags.items():
         check_name(name, f"a tag of {what}")
         check_name(value, f"the tag {name!r} of {what}")
@@ -234,7 +250,7 @@ def check_case(case: Case) -> None:
     if case.group is not None:
         check_name(case.group, f"the group of case {case.id!r}")
     if case.repeat < 0:
-        raise MeruitError(f"the case {case.id!r} has the repeat {case.repeat}; repeats are counted from 0")
+        raise InvalidCase(f"the case {case.id!r} has the repeat {case.repeat}; repeats are counted from 0")
 
 
 def _faults(result: VerificationResult) -> tuple[Fault, ...]:
@@ -253,7 +269,7 @@ def _parts(case: Case) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _payload(case: Case, name: str, part: Mapping[str, Any]) -> bytes:
     written = payload_bytes(part)
     if written is None:
-        raise AuthorError(f"the {name} of case {case.id!r} is not plain JSON (NaN, a date, or nested too deeply)")
+        raise InvalidCase(f"the {name} of case {case.id!r} is not plain JSON (NaN, a date, or nested too deeply)")
     return written
 
 

@@ -90,6 +90,26 @@ class CaseSummary(Record, frozen=True):
     cost_micros: int | None = None
 
 
+class DatasetRecord(Record, frozen=True):
+    """One version of a dataset: named cases that do not change."""
+
+    name: str
+    version: int
+    """Counted from 1."""
+    digest: str
+    """SHA-256 of its cases in canonical form; equal for equal cases, whatever file they come from."""
+    rows: int
+    """How many cases it has."""
+    created_at: datetime
+    source: str = ""
+    """The name of the file that it comes from."""
+
+    @property
+    def reference(self) -> str:
+        """As commands take it: `capitals@2`."""
+        return f"{self.name}@{self.version}"
+
+
 class EvaluationRecord(Record, frozen=True):
     """An evaluation and how far it is."""
 

@@ -759,3 +759,26 @@ evaluation_cases = Table(
     Index("evaluation_cases_by_outcome", "tenant", "outcome_id", unique=True),
 )
 """One slim row for each case, so that lists and statistics need not open segments."""
+
+datasets = Table(
+    "datasets",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("name", String(100), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("source", String(200), nullable=False),
+)
+"""Versions of datasets, and which content each has."""
+
+dataset_chunks = Table(
+    "dataset_chunks",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("address", Text, nullable=False),
+)
+"""The blobs of each content, in order."""

@@ -148,7 +148,7 @@ async def _answer(
     labels = [_labels(caller, item) for item in items]
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
-        ready = await _load_criteria(caller, data.criteria, service, size)
+        ready = await load_criteria(caller, data.criteria, service, size)
         judged = [
             await service.registrar.judge(
                 ready, Submission(input=item.input, output=item.output, metadata=item.metadata, labels=label, size=size)
@@ -200,9 +200,10 @@ def _labels(caller: Caller, item: VerifyItem) -> Labels:
     return Labels(item.contract_id, agent_id, item.consumer_id, item.domain)
 
 
-async def _load_criteria(
+async def load_criteria(
     caller: Caller, wanted: str | Mapping[str, Any], service: Service, size: int
 ) -> CompiledCriteria:
+    """Registered criteria by name, or criteria as in a file; agents may only name them. `size` is that of the body."""
     if isinstance(wanted, str):
         name, _, version = wanted.partition("@")
         if version and caller.role is Role.AGENT:

@@ -101,9 +101,9 @@ def run_command(  # noqa: PLR0913 - one an option
 ) -> int:
     """Judge every case of a file and record the evaluation.
 
-    DATA is a file of JSON Lines, JSON, CSV or Parquet, or - for JSON Lines on stdin. Exit codes: 0 every case was
-    judged, whatever the rate; 1 by --fail-under or --baseline; 3 nothing could be judged. Run the same command again
-    to go on after an interruption.
+    DATA is a file of JSON Lines, JSON, CSV or Parquet, - for JSON Lines on stdin, or dataset:NAME[@VERSION]. Exit
+    codes: 0 every case was judged, whatever the rate; 1 by --fail-under or --baseline; 3 nothing could be judged. Run
+    the same command again to go on after an interruption.
     """
     # Imported here so that --help is quick.
     from meruit.app import open_store
@@ -111,6 +111,7 @@ def run_command(  # noqa: PLR0913 - one an option
     from meruit.cli.shared.engine import load_engine
     from meruit.config import location_of
     from meruit.evaluations.datafiles import ColumnMap, open_data
+    from meruit.evaluations.datasets import PREFIX, Datasets, DatasetSource
     from meruit.evaluations.reader import Evaluations
     from meruit.evaluations.run import RunLimits, repeat_cases, run_cases
     from meruit.evaluations.run_target import run_target
@@ -128,7 +129,10 @@ def run_command(  # noqa: PLR0913 - one an option
         None if max_cost is None else round(max_cost * 1_000_000),
     )
     columns = ColumnMap() if mapping is None else ColumnMap.parse(mapping)
-    source = open_data(data_file, format_name)
+    kept = data_file.startswith(PREFIX)
+    if kept and (mapping is not None or format_name is not None):
+        raise click.UsageError("--map and --format are for files; `meruit dataset add` takes them")
+    file = None if kept else open_data(data_file, format_name)
     loaded = load_engine(criteria, config, allow_python_full=allow_python_full, governed=True)
     store = open_store(location_of(data, database_url), make=True)
     try:
@@ -136,12 +140,13 @@ def run_command(  # noqa: PLR0913 - one an option
         compiled = evaluator.compile(loaded.criteria)
         reader = Evaluations(store, tenant)
         against = None if baseline is None else reader.find(baseline)
+        source = Datasets(store, tenant).open(data_file) if file is None else file
         planned = None if source.rows is None else source.rows * repeat
         started = evaluator.start(name, compiled, tags=dict(tags), dataset_digest=source.digest, planned=planned)
         if started.cases:
             note(f"going on with {name}: {started.cases} cases are recorded")
         with _ProgressLine() as report:
-            cases = source.cases(columns)
+            cases = source.cases() if isinstance(source, DatasetSource) else source.cases(columns)
             if maker is None:
                 run_cases(evaluator, started, compiled, repeat_cases(cases, 1), report=report)
             else:

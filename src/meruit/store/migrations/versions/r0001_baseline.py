@@ -728,3 +728,22 @@ def _create_evaluations() -> None:
     )
     op.create_index("evaluation_cases_in_order", "evaluation_cases", ["tenant", "evaluation_id", "seq"], unique=True)
     op.create_index("evaluation_cases_by_outcome", "evaluation_cases", ["tenant", "outcome_id"], unique=True)
+    op.create_table(
+        "datasets",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("name", sa.String(length=100), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("digest", sa.String(length=64), nullable=False),
+        sa.Column("rows", sa.BigInteger(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("source", sa.String(length=200), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "name", "version"),
+    )
+    op.create_table(
+        "dataset_chunks",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("digest", sa.String(length=64), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("address", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "digest", "number"),
+    )

@@ -1,0 +1,228 @@
+"""Requests and replies of `/v1/evaluations`."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from litestar.params import PathParameter, QueryParameter
+from msgspec import Meta
+
+from meruit.api.routes.verify import CriteriaReference, Payload
+from meruit.api.wire import PRINTABLE, Body, Label, anchor_pattern
+from meruit.evaluations.compare import MOST_COMPARED, EvaluationComparison
+from meruit.evaluations.summary import EvaluationSummary, Rate
+from meruit.log.segment import MAX_CASES
+from meruit.model.evaluation import (
+    MAX_NAME,
+    MAX_TAGS,
+    Case,
+    CaseError,
+    CaseSummary,
+    EvaluationRecord,
+    EvaluationStatus,
+)
+from meruit.model.evidence import Fault
+from meruit.model.record import Record
+from meruit.model.verdict import Verdict
+
+MAX_VALUES = 50
+"""Most values of one filter."""
+MAX_SEARCH = 200
+AGENT_TAG = "agent_id"
+"""The tag of an evaluation that lets a key of that agent see how it ended."""
+
+EvaluationPath = Annotated[
+    str,
+    PathParameter(min_length=1, max_length=MAX_NAME, pattern=PRINTABLE, description="An id, or a name without `/`."),
+]
+CasePath = Annotated[str, PathParameter(max_length=MAX_NAME + 1, description="The id of a case.")]
+RepeatQuery = Annotated[int, QueryParameter(ge=0, le=1_000_000, required=False, description="Which of several tries.")]
+CaseCursor = Annotated[
+    int,
+    QueryParameter(ge=0, le=2**53, required=False, description="Cursor: pass the `next` value of the previous page."),
+]
+EvaluationCursor = Annotated[
+    str | None,
+    QueryParameter(
+        pattern=anchor_pattern("ev_[0-9a-f]{34}"),
+        required=False,
+        description="Cursor: pass the `next` value of the previous page.",
+    ),
+]
+TextQuery = Annotated[str | None, QueryParameter(min_length=1, max_length=MAX_SEARCH, required=False)]
+TagQuery = Annotated[
+    list[str] | None,
+    QueryParameter(
+        name="tag", max_items=MAX_VALUES, required=False, description="`NAME=VALUE`; of one name, one value must hold."
+    ),
+]
+StatusQuery = Annotated[
+    list[EvaluationStatus] | None, QueryParameter(name="status", max_items=MAX_VALUES, required=False)
+]
+CriterionQuery = Annotated[
+    list[str] | None,
+    QueryParameter(
+        name="criterion",
+        max_items=MAX_VALUES,
+        required=False,
+        description="The id of a criterion: only cases that do not meet it, or one of several.",
+    ),
+]
+VerdictQuery = Annotated[list[Verdict] | None, QueryParameter(name="verdict", max_items=MAX_VALUES, required=False)]
+FaultQuery = Annotated[
+    list[Fault] | None,
+    QueryParameter(
+        name="fault",
+        max_items=MAX_VALUES,
+        required=False,
+        description="Who is responsible for what is not met or not measured.",
+    ),
+]
+GroupQuery = Annotated[list[str] | None, QueryParameter(name="group", max_items=MAX_VALUES, required=False)]
+CaseIdQuery = Annotated[list[str] | None, QueryParameter(name="case", max_items=MAX_VALUES, required=False)]
+WithQuery = Annotated[
+    list[str],
+    QueryParameter(
+        name="with",
+        min_items=1,
+        max_items=MOST_COMPARED - 1,
+        description="Ids or names of one to three others.",
+    ),
+]
+
+Tags = Annotated[dict[Label, Label], Meta(max_length=MAX_TAGS)]
+
+
+class StartRequest(Body, frozen=True):
+    """An evaluation to begin, or to go on with."""
+
+    name: Label
+    criteria: CriteriaReference | dict[str, Any]
+    """Registered criteria by name, or criteria as in a file."""
+    tags: Tags = msgspec.field(default_factory=dict)
+    """Model, prompt, version of the code. A key of the agent in `agent_id` may see how it ended."""
+    dataset_digest: Annotated[str, Meta(pattern=anchor_pattern("[0-9a-f]{64}"))] | None = None
+    planned: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    """How many cases there will be."""
+
+
+class CaseBody(Body, frozen=True):
+    """One case: the work, and what it belongs to."""
+
+    id: Label
+    input: Payload = msgspec.field(default_factory=dict)
+    output: Payload | None = None
+    """Null where there is none; the case is inconclusive then."""
+    metadata: Payload = msgspec.field(default_factory=dict)
+    group: Label | None = None
+    tags: Tags = msgspec.field(default_factory=dict)
+    repeat: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    claimed: Label | None = None
+    """The verdict of the tool that it comes from."""
+    error: CaseError | None = None
+    """Why there is no output."""
+    error_message: Annotated[str, Meta(max_length=2_000)] = ""
+    cost_micros: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    """What making the output cost, in millionths of a dollar."""
+
+    def to_case(self) -> Case:
+        """The case, as the evaluator takes it."""
+        return Case(**{name: getattr(self, name) for name in Case.__struct_fields__})
+
+
+class CasesRequest(Body, frozen=True):
+    """Cases that are judged and recorded together."""
+
+    cases: Annotated[list[CaseBody], Meta(min_length=1, max_length=MAX_CASES)]
+
+
+class CaseVerdict(Record, frozen=True):
+    """How one case ended."""
+
+    case_id: str
+    repeat: int
+    outcome_id: str
+    verdict: Verdict
+    success: bool
+    score: float
+
+
+class CasesReply(Record, frozen=True):
+    """What was recorded."""
+
+    segment: int | None
+    """The number of the segment; null where all cases were recorded before."""
+    recorded: list[CaseVerdict]
+    known: list[str]
+    """Cases that were recorded before; nothing was done about them."""
+
+
+class EvaluationPage(Record, frozen=True):
+    """Evaluations, newest first."""
+
+    evaluations: list[EvaluationRecord]
+    next: str | None
+    """Pass it as `before` to get the next page; null on the last page."""
+
+
+class EvaluationReply(Record, frozen=True):
+    """An evaluation with its numbers."""
+
+    evaluation: EvaluationRecord
+    summary: EvaluationSummary
+
+
+class CaseList(Record, frozen=True):
+    """Cases in their order."""
+
+    cases: list[CaseSummary]
+    next: int | None
+    """Pass it as `after` to get the next page; null on the last page."""
+
+
+class ComparisonReply(Record, frozen=True):
+    """Each of the others, compared with the first."""
+
+    comparisons: list[EvaluationComparison]
+
+
+class AgentEvaluation(Record, frozen=True):
+    """What an agent sees of an evaluation of its work."""
+
+    id: str
+    name: str
+    status: EvaluationStatus
+    cases: int
+    started_at: datetime
+    ended_at: datetime | None
+
+
+class AgentEvaluationPage(Record, frozen=True):
+    """The evaluations of an agent's work, newest first."""
+
+    evaluations: list[AgentEvaluation]
+    next: str | None
+
+
+class AgentEvaluationReply(Record, frozen=True):
+    """How an evaluation of the agent's work ended, without its criteria."""
+
+    evaluation: AgentEvaluation
+    overall: Rate
+
+
+class AgentCaseList(Record, frozen=True):
+    """What an agent sees of the cases of its work."""
+
+    cases: list[CaseVerdict]
+    next: int | None
+
+
+def for_agent(found: EvaluationRecord) -> AgentEvaluation:
+    """What an agent may see of an evaluation."""
+    return AgentEvaluation(found.id, found.name, found.status, found.cases, found.started_at, found.ended_at)
+
+
+def case_verdict(one: CaseSummary) -> CaseVerdict:
+    """How one case ended."""
+    return CaseVerdict(one.case_id, one.repeat, one.outcome_id, one.verdict, one.success, one.score)
