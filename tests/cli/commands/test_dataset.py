@@ -1,6 +1,5 @@
 """`meruit dataset`: add, list, show, diff, and judging a version."""
 
-import io
 import json
 from collections.abc import Callable
 from typing import Any
@@ -53,10 +52,8 @@ def test_a_version_is_judged_like_a_file(run: Run, added: Any) -> None:
         assert (ended.returncode, ended.stdout) == (2, "")
 
 
-def test_standard_input_is_read_like_a_file(run: Run, added: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = "\n".join(map(json.dumps, ROWS)).encode()
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
-    ended = run("dataset", "add", "qa", "-", "--map", COLUMNS)
+def test_standard_input_is_read_like_a_file(run: Run, added: Any) -> None:
+    ended = run("dataset", "add", "qa", "-", "--map", COLUMNS, stdin="\n".join(map(json.dumps, ROWS)).encode())
     assert ended.stdout.startswith("qa@1: 5 cases"), ended.stderr
 
 
