@@ -63,8 +63,8 @@ def test_what_cannot_be_added_is_exit_code_2(run: Run, added: Any, write: Write)
     for arguments in (("qa", "twice.jsonl"), ("qa", "none.jsonl"), ("a b", "rows.jsonl"), ("qa", "missing.jsonl")):
         ended = run("dataset", "add", *arguments)
         assert (ended.returncode, ended.stdout) == (2, "")
-    for arguments in (("show", "other"), ("diff", "qa@1", "qa@9"), ("list", "--before", "qa")):
-        assert run("dataset", *arguments).returncode == 2
+    for refused in (["show", "other"], ["diff", "qa@1", "qa@9"], ["list", "--before", "qa"]):
+        assert run("dataset", *refused).returncode == 2
 
 
 def test_an_empty_list_says_what_to_do(run: Run, added: Any) -> None:
