@@ -37,7 +37,7 @@ def dataset() -> None:
 @click.argument("data_file", metavar="FILE")
 @click.option("--map", "mapping", metavar="MAP", help="Columns, as input.reference=answer,output.text=completion.")
 @click.option(
-    "--format", "format_name", metavar="FORMAT", help="jsonl, json, csv, tsv or parquet (default: by ending)."
+    "--format", "format_name", metavar="FORMAT", help="One of jsonl, json, csv, tsv and parquet (default: by ending)."
 )
 @tenant_option
 @store_options
@@ -194,9 +194,9 @@ def _shorten(part: object) -> str:
 def diff_command(
     *, old: str, new: str, limit: int, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
-    """Show which cases were added, removed and changed between two versions, as `capitals@1 capitals@2`.
+    """Show which cases two versions do not share.
 
-    Exit code 0 also when they differ.
+    Name them as `capitals@1 capitals@2`. The exit code is 0 also when they differ.
     """
     import msgspec
 
