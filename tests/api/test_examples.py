@@ -5,7 +5,15 @@ from typing import Any
 
 import pytest
 from tests.api.conftest import Deployment
-from tests.api.test_auth import agent_run_ready_for, contract_ready_for, dead_letter, usage_run_ready_for
+from tests.api.test_auth import (
+    agent_run_ready_for,
+    contract_ready_for,
+    dataset_of,
+    dead_letter,
+    evaluation_of,
+    evaluation_ready_for,
+    usage_run_ready_for,
+)
 from tests.api.test_openapi import Known, known
 from tests.golden import check_golden
 
@@ -47,6 +55,11 @@ def real_ids(known: Known, name: str, method: str, path: str) -> dict[str, Any]:
         "agent_run_id": lambda: agent_run_ready_for(deployment, known.tenant, move),
         "usage_run_id": lambda: usage_run_ready_for(deployment, known.tenant, move),
     }
+    real |= {
+        "evaluation": lambda: evaluation_of(known.tenant) if method == "GET" else evaluation_ready_for(deployment, key),
+        "case_id": lambda: "a/1",
+        "dataset": lambda: dataset_of(known.tenant),
+    }
     found = {parameter: make() for parameter, make in real.items() if f"{{{parameter}}}" in path}
     if "webhook_id" in found:
         found["seq"] = dead_letter(deployment, found["webhook_id"])
@@ -79,6 +92,8 @@ def test_every_example_is_answered_as_documented(known: Known) -> None:
             for one in operation.get("parameters", ())
             if one["in"] == "query" and "example" in one
         }
+        if "with" in query:
+            query["with"] = dataset_of(known.tenant) if "dataset" in ids else evaluation_of(known.tenant)
         content = operation.get("requestBody", {}).get("content", {}).get("application/json")
         body = {} if content is None else {"json": with_real_ids(known, name, content["example"])}
         reply = known.deployment.ask(method, address, key=known.keys[0], params=query or None, **body)

@@ -11,8 +11,11 @@ PARAMETERS: dict[str, Any] = {
     "agent_run_id": f"run_06{_HEX}",
     "benchmark": "front-desk",
     "benchmark_run_id": f"brn_06{_HEX}",
+    "case_id": "opening-hours",
     "contract_id": f"con_06{_HEX}",
     "criterion_run_id": f"crn_06{_HEX}",
+    "dataset": "questions",
+    "evaluation": f"ev_06{_HEX}",
     "key_id": "mk_0123456789ab",
     "name": "reply-quality",
     "new": 1,
@@ -71,6 +74,9 @@ BODIES: dict[str, Any] = {
     "dispute_contract": _REASON,
     "rejudge_contract": _REASON,
     "resolve_dispute": {**_REASON, "decision": "uphold"},
+    "start_evaluation": {"name": "nightly", "criteria": _CRITERIA, "tags": {"model": "heron-2"}},
+    "record_cases": {"cases": [{"id": "opening-hours", **_WORK}]},
+    "add_dataset": {"name": "questions", "cases": [{"id": "opening-hours", "input": _WORK["input"]}]},
     "publish_benchmark": {"benchmark": "front-desk", "version": 1, "title": "Front desk", "tasks": [_TASK]},
     "create_benchmark_run": {"benchmark": "front-desk", "repeats": 2, "agent_id": "heron"},
     "create_task_run": {"benchmark": "front-desk", "task": "book-a-visit", "agent_id": "heron"},
@@ -101,6 +107,8 @@ BODIES: dict[str, Any] = {
 }
 """Request bodies by operation."""
 QUERIES: dict[str, dict[str, Any]] = {
+    "compare_evaluations": {"with": ["yesterday"]},
+    "compare_datasets": {"with": "questions@1"},
     "read_statement": {"account": "platform"},
     "read_trust": {"agent_id": "heron"},
 }
