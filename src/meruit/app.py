@@ -1,7 +1,8 @@
 """The composition root: settings in, a working engine out."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -24,7 +25,7 @@ from meruit.model.verdict import VerificationResult
 from meruit.registry import metrics, usage_sources
 from meruit.store.location import FILE, Location
 from meruit.verify.custom_code import CustomCode
-from meruit.verify.engine import VerificationEngine
+from meruit.verify.engine import VerificationEngine, utc_now
 
 if TYPE_CHECKING:
     import httpx
@@ -51,6 +52,7 @@ def build_engine(
     *,
     allow_python_full: bool = False,
     governed: bool = True,
+    clock: Callable[[], datetime] = utc_now,
 ) -> VerificationEngine:
     """The engine that the settings describe; raises ConfigError naming the key that cannot be honoured.
 
@@ -73,6 +75,7 @@ def build_engine(
         cache_ttl_s=settings.caching.extractor_results_ttl,
         max_criteria_per_task=settings.verification.max_criteria_per_task,
         custom=custom_code(settings, allow_python_full=allow_python_full),
+        clock=clock,
         switched_off={name: why for name, why in _metrics_switched_off(settings) if name not in computed},
     )
 

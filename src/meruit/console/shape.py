@@ -38,6 +38,17 @@ _TONES = {
     "not_available": "error",
 }
 _WORDS = {"not_met": "not met", "indeterminate": "open", "not_available": "not available"}
+_COMPARISONS = {
+    "gte": "≥",
+    "lte": "≤",
+    "gt": ">",
+    "lt": "<",
+    "eq": "=",
+    "neq": "≠",
+    "in_range": "between",
+    "contains_all": "all of",
+    "contains_any": "any of",
+}
 _UNITS = ((86_400 * 2, 86_400, "d"), (3_600, 3_600, "h"), (60, 60, "min"), (1, 1, "s"))
 _WORD = re.compile(r"\s+|[^\W_]+|.", re.UNICODE | re.DOTALL)
 
@@ -207,7 +218,35 @@ def add_to(environment: Environment) -> None:
         pretty=_pretty,
         units=in_units,
     )
+    environment.filters.update(show_value=show_value, show_comparison=show_comparison)
     environment.globals.update(json_tree=json_tree, text_difference=text_difference, line_difference=line_difference)
+
+
+# Any: the value or threshold of a criterion is JSON.
+def show_value(value: Any) -> str:  # noqa: PLR0911 - one for each kind
+    """A value as people read it: a number with few digits, a range, a list, or that it is unknown."""
+    match value:
+        case None:
+            return "not measured"
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+        case int():
+            return f"{value:,}"
+        case str():
+            return value
+        case {"min": low, "max": high} if len(value) == 2:
+            return f"{show_value(low)} and {show_value(high)}"
+        case list():
+            return ", ".join(show_value(one) for one in value)
+        case _:
+            return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def show_comparison(comparison: object) -> str:
+    """The sign of a comparison."""
+    return "" if comparison is None else _COMPARISONS.get(str(comparison), word(comparison))
 
 
 # Any: a JSON document.

@@ -10,6 +10,7 @@ from meruit.outcomes.store.criteria import (
 from meruit.outcomes.store.criteria import (
     page as page_criteria,
 )
+from meruit.outcomes.store.daily import DailyVerdicts, count_by_day
 from meruit.outcomes.store.erase import (
     Discard,
     ErasureResult,
@@ -45,6 +46,7 @@ __all__ = [
     "LATEST_RESULTS",
     "OUTCOME_HEADINGS",
     "AddVersions",
+    "DailyVerdicts",
     "Discard",
     "ErasureResult",
     "LatestResult",
@@ -55,6 +57,7 @@ __all__ = [
     "RecordedVersion",
     "RegisterCriteria",
     "commit_criteria",
+    "count_by_day",
     "criteria_body",
     "criteria_from",
     "erase",

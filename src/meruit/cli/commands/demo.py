@@ -107,10 +107,8 @@ def _show_records(data: str | None, *, port: int, open_browser: bool, as_json: b
     from importlib.resources import files
     from tempfile import TemporaryDirectory
 
-    from meruit.app import build_engine
     from meruit.cli.demo.fill import fill_store
     from meruit.cli.shared.viewing import view_records
-    from meruit.config import Settings
     from meruit.model.access import DEFAULT_TENANT
     from meruit.store.location import FILE, Location
     from meruit.store.store import Store, utc_now
@@ -121,9 +119,7 @@ def _show_records(data: str | None, *, port: int, open_browser: bool, as_json: b
         if (folder / FILE).exists():
             raise click.UsageError(f"{folder} holds records; name a new folder, or run `meruit view --data {folder}`")
         note("making records of 30 days …")
-        fill_store(
-            Location(folder), build_engine(Settings()), lambda story, name: _text(stories / story, name), utc_now()
-        )
+        fill_store(Location(folder), lambda story, name: _text(stories / story, name), utc_now())
         store = until_end.enter_context(closing(Store.open(Location(folder))))
         view_records(store, tenant=DEFAULT_TENANT, port=port, open_browser=open_browser, as_json=as_json)
     return ExitCode.PASSED

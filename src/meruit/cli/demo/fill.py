@@ -10,10 +10,12 @@ from typing import NamedTuple
 import msgspec
 from pydantic import BaseModel
 
+from meruit.app import build_engine
 from meruit.cli.demo import usage as metered
 from meruit.cli.demo.marketplace import hand_in
 from meruit.cli.demo.support_replies import CRITERIA, SEED, make_cases
 from meruit.cli.shared.contracts import command_line_actor, write_transition
+from meruit.config import Settings
 from meruit.contracts import records as contracts
 from meruit.contracts.marketplace import Marketplace
 from meruit.contracts.records import ContractRequest
@@ -33,7 +35,6 @@ from meruit.playground.billing.server import ProviderServer
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 from meruit.testing import ScriptedModel, calls, says, submits
-from meruit.verify.engine import VerificationEngine
 
 DAYS = 30
 WORKERS = (("summarisation", ("honest", "hasty", "silent")), ("classification", ("careful", "boastful")))
@@ -65,7 +66,6 @@ class DemoTimeline(metered.DemoClock):
 
 def fill_store(
     location: Location,
-    engine: VerificationEngine,
     read: Read,
     now: datetime,
     amounts: Amounts = Amounts(),  # noqa: B008 - frozen
@@ -74,7 +74,7 @@ def fill_store(
     clock = DemoTimeline(now)
     store = Store.open(location, ClockAndEntropy(clock=clock))
     try:
-        registrar = Registrar(engine, store)
+        registrar = Registrar(build_engine(Settings(), clock=clock), store)
         with ProviderServer(clock=clock) as provider:
             for name in metered.AGENTS:
                 metered.record_run(store, provider, name, clock)

@@ -1,26 +1,59 @@
-"""Evaluations: the list of them."""
+"""Evaluations: the list of them, and one with its failing cases."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from litestar import Response
+from litestar.params import FromPath
 
 from meruit.api.listing import table_response
 from meruit.console.live import Live
 from meruit.console.page import NavEntry, PageRequest, page
-from meruit.console.query import Query
+from meruit.console.query import Choice, Filter, Query
+from meruit.console.shape import main_text, plural, tone, word
+from meruit.console.summaries import Counted, count, count_listed
 from meruit.console.table import Column, Table
-from meruit.evaluations.reader import Evaluations
+from meruit.evaluations.reader import CaseDetail, CaseFilter, EvaluationFilter, Evaluations
+from meruit.evaluations.summary import Rate
+from meruit.model.evaluation import STATUS_LETTERS, CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.model.events import EventType
+from meruit.model.evidence import Fault
+from meruit.model.verdict import Status, Verdict
+from meruit.pages.drawing import Box, Drawing, Label, Stroke
 
 PAGE_SIZE = 25
 COLUMNS = (
     Column("name", "Evaluation"),
-    Column("status", "Status"),
+    Column("bar", "0 to 100 %", minor=True),
+    Column("rate", "Pass rate", numeric=True),
+    Column("interval", "95 % interval", numeric=True),
     Column("cases", "Cases", numeric=True),
+    Column("open", "Open", numeric=True, minor=True, hint="Cases that could not be judged: neither pass nor fail."),
+    Column("cost", "Cost", numeric=True, minor=True),
     Column("tags", "Tags", wide=True),
     Column("started", "Started", numeric=True),
+    Column("id", "Id", usual=False),
 )
+CASE_COLUMNS = (
+    Column("case", "Case"),
+    Column("verdict", "Verdict"),
+    Column("score", "Score", numeric=True),
+    Column("decided", "Decided by", wide=True),
+    Column("tags", "Tags", minor=True),
+    Column("fault", "Fault", minor=True, hint="Who is responsible for what was not met or not measured."),
+    Column("output", "Output", wide=True),
+    Column("ms", "ms", numeric=True, minor=True, hint="Milliseconds that the agent took."),
+    Column("cost", "Cost", numeric=True, usual=False),
+    Column("group", "Group", usual=False),
+    Column("outcome", "Outcome", usual=False),
+)
+LIVE_EVENTS = (
+    EventType.EVALUATION_STARTED,
+    EventType.EVALUATION_SEGMENT_RECORDED,
+    EventType.EVALUATION_FINISHED,
+)
+_LETTERS = {letter: status for status, letter in STATUS_LETTERS.items()}
 
 
 @page("/evaluations", nav=NavEntry("Quality", "Evaluations", keys="e", order=10))
@@ -29,17 +62,160 @@ async def list_evaluations(request: PageRequest) -> Response[Any]:
     query = Query.of(request)
     table = Table.of(query, "Evaluations, newest first", COLUMNS)
     evaluations = Evaluations(request.service.store, request.caller.tenant)
-    before = query.get("before") or None
-    found = await asyncio.to_thread(evaluations.page, before=before, limit=PAGE_SIZE + 1)
+    statuses = tuple(EvaluationStatus(one) for one in query.all("status") if one in set(EvaluationStatus))
+    wanted = EvaluationFilter(text=query.get("q") or None, statuses=statuses)
+
+    def ask() -> tuple[list[EvaluationRecord], dict[str, Counted]]:
+        found = evaluations.page(wanted, before=query.get("before") or None, limit=PAGE_SIZE + 1)
+        return found, count_listed(evaluations, found[:PAGE_SIZE])
+
+    found, counted = await asyncio.to_thread(ask)
     shown, more = found[:PAGE_SIZE], len(found) > PAGE_SIZE
     if table.file is not None:
-        rows = [(one.name, one.id, str(one.status), one.cases, one.started_at) for one in shown]
-        return await table_response(request, table.file, ("name", "id", "status", "cases", "started_at"), rows)
+        headings = ("name", "id", "status", "cases", "pass_rate", "low", "high", "started_at")
+        return await table_response(request, table.file, headings, [_cells(one, counted) for one in shown])
     return request.show(
         "evaluations.html",
-        live=Live(types=(EventType.EVALUATION_STARTED,)),
+        live=Live(types=LIVE_EVENTS),
         table=table,
         evaluations=shown,
+        counted=counted,
         query=query,
+        filters=[Filter("status", "Status", [Choice(str(one), str(one)) for one in EvaluationStatus])],
         next=query.turn("before", shown[-1].id) if more else None,
     )
+
+
+def _cells(one: EvaluationRecord, counted: dict[str, Counted]) -> tuple[Any, ...]:
+    overall = counted[one.id].summary.overall if one.id in counted else None
+    interval = None if overall is None else overall.interval
+    return (
+        *(one.name, one.id, str(one.status), one.cases, None if overall is None else overall.rate),
+        *((None, None) if interval is None else (interval.low, interval.high)),
+        one.started_at,
+    )
+
+
+@page("/evaluations/{evaluation_id:str}")
+async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) -> Response[Any]:
+    """Show how good the agent is, and what breaks."""
+    query = Query.of(request)
+    table = Table.of(query, "Cases", CASE_COLUMNS)
+    evaluations = Evaluations(request.service.store, request.caller.tenant)
+
+    def ask() -> tuple[EvaluationRecord, Counted, list[str], list[CaseDetail], int | None]:
+        evaluation = evaluations.find(evaluation_id)
+        criteria = evaluations.criteria(evaluation).ids
+        wanted = case_filter(query, criteria)
+        found = evaluations.page_details(evaluation, wanted, after=query.number("after") or 0, limit=PAGE_SIZE)
+        return evaluation, count(evaluations, evaluation), [*criteria], found.cases, found.next
+
+    evaluation, counted, criteria, cases, following = await asyncio.to_thread(ask)
+    if table.file is not None:
+        headings = ("case", "repeat", "verdict", "score", "decided_by", "tags", "outcome_id")
+        rows = [_case_cells(one.summary, criteria) for one in cases]
+        return await table_response(request, table.file, headings, rows)
+    summary = counted.summary
+    return request.show(
+        "evaluation.html",
+        live=Live(types=LIVE_EVENTS, subject=evaluation.id) if evaluation.ended_at is None else None,
+        evaluation=evaluation,
+        summary=summary,
+        criteria=criteria,
+        answer=answer(summary.overall, summary.criteria),
+        scores=draw_scores(counted.scores),
+        table=table,
+        cases=cases,
+        query=query,
+        filters=_filters(counted),
+        next=None if following is None else query.turn("after", following),
+        decided_by=decided_by,
+        main_text=main_text,
+        failing=summary.overall.failed + summary.overall.open,
+    )
+
+
+def case_filter(query: Query, criteria: Sequence[str]) -> CaseFilter:
+    """The filter that a query of cases asks for; failing cases unless it says `show=all`."""
+    verdicts = tuple(Verdict(one) for one in query.all("verdict") if one in set(Verdict))
+    tags = tuple((name, value) for name, _, value in (one.partition("=") for one in query.all("tag")) if value)
+    return CaseFilter(
+        verdicts=verdicts,
+        failing=query.get("show") != "all" and not verdicts,
+        criteria=tuple(criteria.index(one) for one in query.all("criterion") if one in criteria),
+        tags=tags,
+        faults=tuple(Fault(one) for one in query.all("fault") if one in set(Fault)),
+        text=query.get("q") or None,
+    )
+
+
+def decided_by(case: CaseSummary, criteria: Sequence[str]) -> list[tuple[str, str]]:
+    """The criteria that a case does not meet, each with its tone."""
+    return [
+        (tone(_LETTERS[letter]), name)
+        for name, letter in zip(criteria, case.statuses, strict=False)
+        if _LETTERS[letter] in (Status.NOT_MET, Status.INDETERMINATE)
+    ]
+
+
+def _case_cells(case: CaseSummary, criteria: Sequence[str]) -> tuple[Any, ...]:
+    decided = "; ".join(name for _, name in decided_by(case, criteria))
+    tags = "; ".join(f"{name}={value}" for name, value in case.tags.items())
+    return (case.case_id, case.repeat, str(case.verdict), case.score, decided, tags, case.outcome_id)
+
+
+def answer(overall: Rate, criteria: dict[str, Rate] | Any) -> tuple[str, str]:
+    """The answer in one sentence, and what causes most failures in another."""
+    if overall.rate is None:
+        return f"None of {plural(overall.cases, 'case')} could be judged.", "Open a case to see what is missing."
+    judged = overall.passed + overall.failed
+    said = f"{overall.passed:,} of {judged:,} judged cases pass: {100 * overall.rate:.1f} %"
+    if overall.interval is not None:
+        low, high = 100 * overall.interval.low, 100 * overall.interval.high
+        said += f", and between {low:.1f} and {high:.1f} % for cases like these"
+    worst = max(criteria.items(), key=lambda one: one[1].failed, default=None)
+    if worst is None or not worst[1].failed:
+        return (
+            f"{said}.",
+            "No criterion failed." if not overall.open else f"{plural(overall.open, 'case')} could not be judged.",
+        )
+    more = f"Most failures come from “{worst[0]}”: {plural(worst[1].failed, 'case does', 'cases do')} not meet it."
+    return f"{said}.", more
+
+
+def draw_scores(scores: Sequence[int]) -> Drawing:
+    """How the scores are spread, in ten steps."""
+    most = max(scores, default=0)
+    shapes: list[Any] = []
+    for place, number in enumerate(scores):
+        # The square root, so that a few cases beside hundreds are seen.
+        height = 74 * (number / most) ** 0.5 if most else 0.0
+        style = "f pass" if place == len(scores) - 1 else "f fail" if place == 0 else "f partial"
+        span = f"{place / 10:.1f} to {(place + 1) / 10:.1f}"
+        shapes.append(Box(place * 10 + 0.4, 94 - height, 9.2, height, style, f"score {span}: {plural(number, 'case')}"))
+        if number:
+            shapes.append(Label(place * 10 + 5, 90 - height, f"{number:,}", "middle"))
+    shapes += [Stroke(0, 94.5, 100, 94.5, "axis"), Label(0, 110, "0"), Label(50, 110, "0.5", "middle")]
+    shapes.append(Label(100, 110, "1", "end"))
+    top = scores[-1] if scores else 0
+    return Drawing("Scores in ten steps", f"{top} of {sum(scores)} cases score 0.9 or more", 114, tuple(shapes))
+
+
+def _filters(counted: Counted) -> list[Filter]:
+    summary = counted.summary
+    verdicts = [Choice(name, word(name), number, tone(name)) for name, number in summary.verdicts.items() if number]
+    unmet = {name: rate.failed + rate.open for name, rate in summary.criteria.items() if rate.failed + rate.open}
+    made = [
+        Filter("show", "Show", [Choice("all", "passing ones too", summary.overall.cases)]),
+        Filter("verdict", "Verdict", verdicts, several=True),
+        Filter.of_counts("criterion", "Not met", unmet, several=True),
+    ]
+    for name, values in summary.tags.items():
+        failing = {value: rate.failed + rate.open for value, rate in values.items() if rate.failed + rate.open}
+        ordered = sorted(failing.items(), key=lambda one: -one[1])[:12]
+        made.append(
+            Filter("tag", name, [Choice(f"{name}={value}", value, number) for value, number in ordered], several=True)
+        )
+    faults = {name: number for name, number in counted.faults.items() if name != "none"}
+    made.append(Filter.of_counts("fault", "Fault", faults, several=True))
+    return made

@@ -1,0 +1,213 @@
+"""Comparison of evaluations: whether B is better than A, on what, and which cases broke."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from litestar import Response
+
+from meruit.api.listing import table_response
+from meruit.console.page import NavEntry, PageRequest, page
+from meruit.console.pages.evaluations import decided_by
+from meruit.console.query import Choice, Filter, Query
+from meruit.console.shape import main_text, plural, text_difference
+from meruit.console.summaries import CasePair, Counted, compare, count, pair_cases
+from meruit.console.table import Column, Table
+from meruit.errors import ApiProblem
+from meruit.evaluations.compare import MOST_COMPARED, Difference, EvaluationComparison
+from meruit.evaluations.reader import CaseDetail, Evaluations
+from meruit.model.evaluation import EvaluationRecord
+from meruit.pages.drawing import Box, Drawing, Stroke
+from meruit.pages.scale import Axis
+
+PAGE_SIZE = 25
+MAX_PAIRED = 50_000
+"""Cases of an evaluation that are listed side by side; larger ones are only summed up."""
+CHANGES = {"broken": "fail", "fixed": "pass", "both fail": "", "both pass": "", "not judged": "open"}
+COLUMNS = (
+    Column("case", "Case"),
+    Column("first", "A"),
+    Column("second", "B"),
+    Column("decided", "Not met in B", wide=True),
+    Column("tags", "Tags", minor=True),
+    Column("difference", "Score B − A", numeric=True, sortable=True),
+)
+
+
+class ForestRow(NamedTuple):
+    """One line of a forest plot."""
+
+    name: str
+    other: str
+    difference: Difference
+    plot: Drawing
+    reading: str
+    tone: str
+
+
+@page("/compare", nav=NavEntry("Quality", "Compare", keys="c", order=20))
+async def show_comparison(request: PageRequest) -> Response[Any]:
+    """Compare two to four evaluations; the first is the baseline."""
+    query = Query.of(request)
+    chosen = query.all("e")
+    evaluations = Evaluations(request.service.store, request.caller.tenant)
+    if not 2 <= len(set(chosen)) <= MOST_COMPARED:
+        return await _choose(request, query, evaluations)
+    if query.get("case"):
+        return await _show_pair(request, query, evaluations)
+    table = Table.of(query, "Cases in both", COLUMNS, "difference")
+
+    def ask() -> tuple[list[EvaluationRecord], list[Counted], list[EvaluationComparison], list[CasePair], list[str]]:
+        found = [evaluations.find(one) for one in dict.fromkeys(chosen)]
+        compared = compare(evaluations, found[0], found[1:])
+        small = all(one.cases <= MAX_PAIRED for one in found[:2])
+        pairs = pair_cases(evaluations, found[0], found[1]) if small else []
+        return found, [count(evaluations, one) for one in found], compared, pairs, [*evaluations.criteria(found[1]).ids]
+
+    found, counted, compared, pairs, criteria = await asyncio.to_thread(ask)
+    changes = Counter(pair.change for pair in pairs)
+    wanted = query.all("change") or (("broken",) if changes["broken"] else ("fixed",) if changes["fixed"] else ())
+    fits = [pair for pair in pairs if not wanted or pair.change in wanted]
+    fits.sort(key=lambda pair: (-pair.difference if table.descending else pair.difference, pair.case_id))
+    if table.file is not None:
+        headings = ("case", "a_verdict", "b_verdict", "change", "score_a", "score_b")
+        rows = [
+            (
+                one.case_id,
+                str(one.first.verdict),
+                str(one.second.verdict),
+                one.change,
+                one.first.score,
+                one.second.score,
+            )
+            for one in fits
+        ]
+        return await table_response(request, table.file, headings, rows)
+    start = query.number("after") or 0
+    shown = fits[start : start + PAGE_SIZE]
+    choices = [Choice(name, name, changes[name], tone) for name, tone in CHANGES.items() if changes[name]]
+    effective = (
+        query if query.all("change") else Query(query.path, (*query.asked, *(("change", one) for one in wanted)))
+    )
+    return request.show(
+        "compare.html",
+        evaluations=found,
+        counted=counted,
+        compared=compared,
+        answer=_answer(compared[0]),
+        forest=_forest(compared),
+        table=table,
+        pairs=shown,
+        paired=bool(pairs),
+        matching=len(fits),
+        first_place=start + 1,
+        changes=changes,
+        query=query,
+        swap=Query("/compare", tuple(("e", one.id) for one in (found[1], found[0], *found[2:]))),
+        filters=[Filter("change", "Change", choices, several=True)],
+        filter_query=effective,
+        criteria=criteria,
+        decided_by=decided_by,
+        next=query.turn("after", start + PAGE_SIZE) if start + PAGE_SIZE < len(fits) else None,
+    )
+
+
+async def _choose(request: PageRequest, query: Query, evaluations: Evaluations) -> Response[Any]:
+    """Ask which evaluations to compare."""
+    found = await asyncio.to_thread(evaluations.page, limit=50)
+    return request.show("compare-choose.html", evaluations=found, chosen=query.all("e"), most=MOST_COMPARED)
+
+
+async def _show_pair(request: PageRequest, query: Query, evaluations: Evaluations) -> Response[Any]:
+    """One case in two evaluations, side by side."""
+    case_id, chosen = query.get("case"), query.all("e")
+
+    def ask() -> tuple[list[EvaluationRecord], list[CaseDetail], list[CasePair]]:
+        found = [evaluations.find(one) for one in chosen[:2]]
+        return found, [evaluations.case(one, case_id) for one in found], pair_cases(evaluations, *found)
+
+    found, sides, pairs = await asyncio.to_thread(ask)
+    this = next((pair for pair in pairs if pair.case_id == case_id), None)
+    if this is None:
+        raise ApiProblem(404, "not_found", f"the case {case_id!r} is not in both evaluations")
+    alike = sorted((one for one in pairs if one.change == this.change), key=lambda one: (one.difference, one.case_id))
+    place = alike.index(this)
+    texts = [main_text(one.output) for one in sides]
+    old, new = (text if text is not None else _written(side) for text, side in zip(texts, sides, strict=True))
+    return request.show(
+        "compare-case.html",
+        evaluations=found,
+        sides=sides,
+        pair=this,
+        pieces=text_difference(old, new),
+        place=place + 1,
+        alike=len(alike),
+        query=query,
+        back=Query("/compare", tuple(("e", one) for one in chosen)),
+        previous=query.choose("case", alike[place - 1].case_id) if place else None,
+        following=query.choose("case", alike[place + 1].case_id) if place + 1 < len(alike) else None,
+    )
+
+
+def _written(side: CaseDetail) -> str:
+    import json
+
+    return side.error_message or json.dumps(side.output, ensure_ascii=False, indent=2)
+
+
+def _answer(found: EvaluationComparison) -> tuple[str, str]:
+    """The answer with A and B, and what changed most."""
+    one = found.overall
+    if one.difference is None:
+        return "A and B cannot be compared.", found.sentence
+    flips = f"It fixed {plural(len(found.fixed), 'case')} and broke {len(found.broken):,}."
+    points = 100 * one.difference
+    if one.is_significant and one.interval is not None:
+        verb = "better" if points > 0 else "worse"
+        span = f"95 % interval {100 * one.interval.low:+.1f} to {100 * one.interval.high:+.1f}"
+        said = f"B is {verb} than A by {abs(points):.1f} points ({span}). {flips}"
+    else:
+        said = f"No clear difference: B − A is {points:+.1f} points, and chance alone explains that. {flips}"
+    clear = {name: change for name, change in found.criteria.items() if change.is_significant and change.difference}
+    gains = [name for name, change in clear.items() if (change.difference or 0) > 0]
+    losses = [name for name, change in clear.items() if (change.difference or 0) < 0]
+    more = [f"Better on {', '.join(f'“{name}”' for name in gains)}." if gains else ""]
+    more.append(f"Worse on {', '.join(f'“{name}”' for name in losses)}." if losses else "")
+    return said, " ".join(filter(None, more)) or "No single criterion differs clearly."
+
+
+def _forest(compared: Sequence[EvaluationComparison]) -> list[ForestRow]:
+    """The lines of the plot: all cases, then each criterion, for each evaluation that is compared with A."""
+    lines: list[tuple[str, str, Difference]] = []
+    for one in compared:
+        other = one.second if len(compared) > 1 else ""
+        lines.append(("All cases", other, one.overall))
+        lines += [(name, other, change) for name, change in one.criteria.items()]
+    reach = max((abs(edge) for _, _, one in lines for edge in _edges(one)), default=0.0) or 0.1
+    axis = Axis(-reach * 1.08, reach * 1.08, 0, 100)
+    return [ForestRow(name, other, one, _plot(one, axis), *_reading(one)) for name, other, one in lines]
+
+
+def _edges(one: Difference) -> list[float]:
+    if one.interval is not None:
+        return [one.interval.low, one.interval.high]
+    return [] if one.difference is None else [one.difference]
+
+
+def _plot(one: Difference, axis: Axis) -> Drawing:
+    shapes: list[Any] = [Stroke(axis.at(0), 0, axis.at(0), 32, "zero")]
+    if one.interval is not None:
+        shapes.append(Stroke(axis.at(one.interval.low), 16, axis.at(one.interval.high), 16, "b"))
+    if one.difference is not None:
+        shapes.append(Box(axis.at(one.difference) - 0.9, 11.5, 1.8, 9, ""))
+    return Drawing("", "", 32, tuple(shapes), tone=_reading(one)[1])
+
+
+def _reading(one: Difference) -> tuple[str, str]:
+    """What a difference means in a word, and its tone."""
+    if one.difference is None:
+        return "not compared", "open"
+    if not one.is_significant:
+        return "no clear difference", ""
+    return ("better", "pass") if one.difference > 0 else ("worse", "fail")

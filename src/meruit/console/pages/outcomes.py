@@ -1,0 +1,266 @@
+"""Cases and outcomes: the list of what was judged alone, and one with its evidence."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from litestar import Response
+from litestar.params import FromPath
+from sqlalchemy import Connection
+
+from meruit.api.listing import next_page, table_response
+from meruit.audit.export import export, receipt
+from meruit.console.live import Live
+from meruit.console.page import ANYONE, NavEntry, PageRequest, page
+from meruit.console.query import Choice, Filter, Query
+from meruit.console.shape import Piece, json_tree, main_text, plural, text_difference, tone
+from meruit.console.table import Column, Table
+from meruit.evaluations.reader import CaseFilter, Evaluations, find_case
+from meruit.model.access import Role
+from meruit.model.evaluation import CaseSummary, EvaluationRecord
+from meruit.model.events import EventType
+from meruit.model.outcome import AgentOutcome, OutcomeSummary, VerdictVersion
+from meruit.model.verdict import CriterionResult, Status, Verdict, VerificationResult
+from meruit.outcomes import records as outcomes
+from meruit.outcomes.records import OUTCOME_HEADINGS, OutcomeFilter, outcome_cells
+from meruit.store.paging import ListPage
+
+PAGE_SIZE = 50
+NEIGHBOURS = 2_000
+"""Cases before this one among which the previous failing one is looked for."""
+REFERENCE = "reference"
+COLUMNS = (
+    Column("outcome", "Outcome"),
+    Column("verdict", "Verdict"),
+    Column("score", "Score", numeric=True),
+    Column("agent", "Agent"),
+    Column("domain", "Domain", minor=True),
+    Column("contract", "Contract", minor=True),
+    Column("consumer", "Consumer", usual=False),
+    Column("version", "Version", numeric=True, usual=False),
+    Column("recorded", "Recorded", numeric=True),
+)
+AGENT_COLUMNS = tuple(one for one in COLUMNS if one.key not in ("agent", "domain", "consumer"))
+
+
+@page("/outcomes", roles=ANYONE, nav=NavEntry("Quality", "Cases", keys="o", order=30))
+async def list_outcomes(request: PageRequest) -> Response[Any]:
+    """List outcomes that were judged one by one, newest first; an agent sees its own."""
+    query, caller = Query.of(request), request.caller
+    is_agent = caller.role is Role.AGENT
+    table = Table.of(query, "Outcomes, newest first", AGENT_COLUMNS if is_agent else COLUMNS)
+    verdict = query.get("verdict")
+    wanted = OutcomeFilter(
+        contract_id=query.get("contract") or None,
+        agent_id=query.get("agent") or None,
+        domain=query.get("domain") or None,
+        verdict=verdict if verdict in set(Verdict) else None,
+    )
+
+    def ask(connection: Connection) -> ListPage[OutcomeSummary]:
+        return outcomes.page(connection, caller.scope, narrowed=wanted, before=query.number("before"), limit=PAGE_SIZE)
+
+    found, following = await request.service.read(ask)
+    shown: list[OutcomeSummary] | list[AgentOutcome] = [outcomes.for_agent(one) for one in found] if is_agent else found
+    if table.file is not None and not is_agent:
+        return await table_response(
+            request, table.file, OUTCOME_HEADINGS, map(outcome_cells, found), next_page(following)
+        )
+    chips = [Choice(str(one), str(one), tone=tone(one)) for one in Verdict]
+    return request.show(
+        "outcomes.html",
+        live=None if is_agent else Live(types=(EventType.OUTCOME_RECORDED,)),
+        table=table,
+        outcomes=shown,
+        query=query,
+        filters=[Filter("verdict", "Verdict", chips), *_chosen(query)],
+        next=None if following is None else query.turn("before", following),
+    )
+
+
+def _chosen(query: Query) -> list[Filter]:
+    """Filters without a list of values, once they are chosen."""
+    names = {"agent": "Agent", "domain": "Domain", "contract": "Contract"}
+    return [
+        Filter(name, said, [Choice(query.get(name), query.get(name))])
+        for name, said in names.items()
+        if query.get(name)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedView:
+    """One piece of work with its verdict, wherever it is recorded."""
+
+    # Any: work is JSON.
+    outcome_id: str
+    input: Any
+    output: Any
+    metadata: Any
+    result: VerificationResult | None
+    error_message: str = ""
+    case: CaseSummary | None = None
+    evaluation: EvaluationRecord | None = None
+    versions: tuple[VerdictVersion, ...] = ()
+    record: Any = None
+    previous: str = ""
+    following: str = ""
+
+
+@page("/outcomes/{outcome_id:str}", roles=ANYONE)
+async def show_outcome(request: PageRequest, outcome_id: FromPath[str]) -> Response[Any]:
+    """Show why one piece of work got its verdict."""
+    caller, query = request.caller, Query.of(request)
+    if caller.role is Role.AGENT:
+        own = await request.service.read(lambda connection: outcomes.summary(connection, caller.scope, outcome_id))
+        return request.show("outcome-agent.html", outcome=outcomes.for_agent(own))
+    view = await asyncio.to_thread(_find, request, outcome_id, query.number("version"))
+    result = view.result
+    shown_input = view.input
+    reference = None
+    if isinstance(view.input, Mapping) and REFERENCE in view.input:
+        reference = view.input[REFERENCE]
+        shown_input = {name: value for name, value in view.input.items() if name != REFERENCE}
+    said, expected = main_text(view.output), main_text(reference)
+    pieces: list[Piece] = text_difference(said, expected) if said is not None and expected is not None else []
+    return request.show(
+        "outcome.html",
+        view=view,
+        result=result,
+        answer=_answer(view),
+        ordered=_in_order(result),
+        given=shown_input,
+        given_text=main_text(shown_input),
+        output_text=said,
+        reference=reference,
+        reference_text=expected,
+        pieces=pieces,
+        output_tree=None if view.output is None else json_tree(dict(view.output), "output", _marks(result)),
+        input_tree=None if shown_input is None else json_tree(shown_input, "input"),
+        metadata_tree=json_tree(dict(view.metadata or {}), "metadata"),
+        paths=evidence_paths,
+    )
+
+
+def _find(request: PageRequest, outcome_id: str, version: int | None) -> JudgedView:
+    store, caller = request.service.store, request.caller
+    with store.database.reading() as connection:
+        found = find_case(connection, caller.tenant, outcome_id)
+        if found is None:
+            record = outcomes.full_record(connection, caller.scope, outcome_id, store.blobs, version)
+            versions = tuple(outcomes.versions(connection, caller.scope, outcome_id))
+            return JudgedView(
+                *(outcome_id, record.work_input, record.work_output, record.execution_metadata),
+                *(record.verification_result, ""),
+                versions=versions,
+                record=record,
+            )
+    evaluations = Evaluations(store, caller.tenant)
+    evaluation_id, case = found
+    evaluation = evaluations.find(evaluation_id)
+    detail = evaluations.case(evaluation, case.case_id, case.repeat)
+    failing = CaseFilter(failing=True)
+    following = next(evaluations.cases(evaluation, failing, after=case.seq, limit=1), None)
+    near = [
+        one
+        for one in evaluations.cases(evaluation, failing, after=max(0, case.seq - NEIGHBOURS), limit=NEIGHBOURS)
+        if one.seq < case.seq
+    ]
+    return JudgedView(
+        *(outcome_id, detail.input, detail.output, detail.metadata, detail.result, detail.error_message),
+        *(case, evaluation),
+        previous=near[-1].outcome_id if near else "",
+        following=following.outcome_id if following is not None else "",
+    )
+
+
+def _in_order(result: VerificationResult | None) -> list[CriterionResult]:
+    """Criteria with what decided the verdict first."""
+    order = {Status.NOT_MET: 0, Status.INDETERMINATE: 1, Status.MET: 2, Status.EXCLUDED: 3}
+    found = [] if result is None else result.criterion_results
+    return sorted(found, key=lambda one: (order[one.status], not one.required, one.index))
+
+
+def _answer(view: JudgedView) -> tuple[str, str]:
+    """Why, in one sentence; what else, in another."""
+    result = view.result
+    if result is None:
+        return "The work was erased, and its verdict with it.", "What is left is its entry in the log."
+    if view.error_message:
+        return f"Nothing to judge: {view.error_message}.", "It counts neither as a pass nor as a failure."
+    unmet = [one for one in result.criterion_results if one.status is Status.NOT_MET]
+    opened = [one for one in result.criterion_results if one.status is Status.INDETERMINATE]
+    met = sum(one.status is Status.MET for one in result.criterion_results)
+    rest = f"{met} of {plural(len(result.criterion_results), 'criterion', 'criteria')} met"
+    rest += f"; {len(opened)} could not be measured." if opened else "."
+    decisive = [one for one in unmet if one.required] or unmet
+    if decisive:
+        names = ", ".join(f"“{one.criterion_id}”" for one in decisive[:3])
+        which = "required" if decisive[0].required else "optional"
+        return f"It does not meet {names}, which {'is' if len(decisive) == 1 else 'are'} {which}.", rest
+    if opened:
+        return f"Open: “{opened[0].criterion_id}” could not be measured.", rest
+    return "It meets every criterion." if result.verdict is Verdict.PASS else _first_reason(result), rest
+
+
+def _first_reason(result: VerificationResult) -> str:
+    return next((one.message[:1].upper() + one.message[1:] for one in result.reasons), "No reason is recorded.")
+
+
+def evidence_paths(one: CriterionResult) -> list[tuple[str, str, str]]:
+    """Path, expected and found of each place that a criterion names."""
+    listed = (one.details or {}).get("paths") or (one.details or {}).get("differences") or ()
+    rows: list[tuple[str, str, str]] = []
+    for entry in listed if isinstance(listed, list | tuple) else ():
+        if isinstance(entry, Mapping):
+            path = entry.get("path") or entry.get("where") or ""
+            expected, found = entry.get("expected", entry.get("reference")), entry.get("found", entry.get("output"))
+            rows.append((str(path), _plain(expected), _plain(found)))
+        elif isinstance(entry, str):
+            rows.append((entry, "", ""))
+    return rows
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _marks(result: VerificationResult | None) -> dict[str, list[tuple[str, str]]]:
+    """The values of the output that decided a criterion, by their path."""
+    marks: dict[str, list[tuple[str, str]]] = {}
+    for one in () if result is None else result.criterion_results:
+        if one.status not in (Status.NOT_MET, Status.INDETERMINATE):
+            continue
+        for path, _, _ in evidence_paths(one):
+            named = path if path.startswith("output") else f"output.{path.removeprefix('$.')}"
+            marks.setdefault(named, []).append((tone(one.status), one.criterion_id))
+    return marks
+
+
+@page("/outcomes/{outcome_id:str}/receipt")
+async def read_receipt(request: PageRequest, outcome_id: FromPath[str]) -> Response[Any]:
+    """Download the entry in the log, with its proof."""
+    made = await asyncio.to_thread(receipt, request.service.store, request.caller.scope, outcome_id, None)
+    return _file(msgspec.json.format(msgspec.json.encode(made)), "application/json", f"{outcome_id}.receipt.json")
+
+
+@page("/outcomes/{outcome_id:str}/bundle")
+async def read_bundle(request: PageRequest, outcome_id: FromPath[str]) -> Response[Any]:
+    """Download what a third party needs to check the verdict."""
+    made = await asyncio.to_thread(export, request.service.store, request.caller.scope, outcome_id)
+    return _file(made, "application/zip", f"{outcome_id}.zip")
+
+
+@page("/outcomes/{outcome_id:str}/work")
+async def read_work(request: PageRequest, outcome_id: FromPath[str]) -> Response[Any]:
+    """Download input, output and metadata, whole."""
+    view = await asyncio.to_thread(_find, request, outcome_id, None)
+    whole = {"input": view.input, "output": view.output, "metadata": view.metadata}
+    return _file(msgspec.json.format(msgspec.json.encode(whole)), "application/json", f"{outcome_id}.json")
+
+
+def _file(content: bytes, media_type: str, name: str) -> Response[Any]:
+    safe = "".join(one for one in name if one.isalnum() or one in "._-")
+    return Response(content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{safe}"'})

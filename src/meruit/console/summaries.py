@@ -1,0 +1,114 @@
+"""Numbers of evaluations, counted once for each state of an evaluation."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from meruit.evaluations.compare import EvaluationComparison
+from meruit.evaluations.reader import Evaluations
+from meruit.evaluations.summary import OPEN, EvaluationSummary
+from meruit.model.evaluation import CaseSummary, EvaluationRecord
+from meruit.store.lru import LruCache
+
+MAX_KEPT = 256
+COUNTED_IN_LISTS = 20_000
+"""A list counts evaluations up to this size; a larger one is counted once it was opened."""
+SCORE_STEPS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The numbers of an evaluation, and what its filters count."""
+
+    summary: EvaluationSummary
+    scores: tuple[int, ...]
+    """Judged cases by score, in ten steps."""
+    faults: dict[str, int]
+    """Cases that did not pass, by who is at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class CasePair:
+    """One case in two evaluations."""
+
+    case_id: str
+    first: CaseSummary
+    second: CaseSummary
+
+    @property
+    def change(self) -> str:
+        """`fixed`, `broken`, `both pass`, `both fail` or `not judged`."""
+        if self.first.verdict in OPEN or self.second.verdict in OPEN:
+            return "not judged"
+        if self.first.success == self.second.success:
+            return "both pass" if self.first.success else "both fail"
+        return "fixed" if self.second.success else "broken"
+
+    @property
+    def difference(self) -> float:
+        """The second score less the first."""
+        return self.second.score - self.first.score
+
+
+_counted = LruCache[tuple[str, int], Counted](MAX_KEPT)
+_compared = LruCache[tuple[tuple[str, int], ...], list[EvaluationComparison]](MAX_KEPT)
+
+
+def _state_of(evaluation: EvaluationRecord) -> tuple[str, int]:
+    # Cases are only added, so their number says whether something changed.
+    return evaluation.id, evaluation.cases
+
+
+def find_counted(evaluation: EvaluationRecord) -> Counted | None:
+    """The numbers of an evaluation, if they were counted before."""
+    return _counted.get(_state_of(evaluation))
+
+
+def count(evaluations: Evaluations, evaluation: EvaluationRecord) -> Counted:
+    """The numbers of an evaluation."""
+    known = find_counted(evaluation)
+    if known is not None:
+        return known
+    scores, faults = [0] * SCORE_STEPS, Counter[str]()
+    for case in evaluations.cases(evaluation):
+        if case.verdict not in OPEN:
+            scores[min(int(case.score * SCORE_STEPS), SCORE_STEPS - 1)] += 1
+        if not case.success:
+            faults.update(str(fault) for fault in case.faults)
+    made = Counted(evaluations.summary(evaluation), tuple(scores), dict(faults))
+    _counted.put(_state_of(evaluation), made)
+    return made
+
+
+def count_listed(evaluations: Evaluations, listed: Sequence[EvaluationRecord]) -> dict[str, Counted]:
+    """The numbers of the evaluations of a list, but for the large ones that were not opened yet."""
+    found: dict[str, Counted] = {}
+    for one in listed:
+        known = find_counted(one)
+        if known is None and 0 < one.cases <= COUNTED_IN_LISTS:
+            known = count(evaluations, one)
+        if known is not None:
+            found[one.id] = known
+    return found
+
+
+def compare(
+    evaluations: Evaluations, first: EvaluationRecord, others: Sequence[EvaluationRecord]
+) -> list[EvaluationComparison]:
+    """Each of the others against the first."""
+    key = tuple(_state_of(one) for one in (first, *others))
+    known = _compared.get(key)
+    if known is None:
+        known = evaluations.compare_several(first, others)
+        _compared.put(key, known)
+    return known
+
+
+def pair_cases(evaluations: Evaluations, first: EvaluationRecord, second: EvaluationRecord) -> list[CasePair]:
+    """The first try of each case that both have."""
+    one = {case.case_id: case for case in evaluations.cases(first) if case.repeat == 0}
+    return [
+        CasePair(case.case_id, one[case.case_id], case)
+        for case in evaluations.cases(second)
+        if case.repeat == 0 and case.case_id in one
+    ]

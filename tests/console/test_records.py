@@ -1,0 +1,163 @@
+"""The pages of evaluations, cases and home: figures, files, roles and tenants."""
+
+import re
+
+import pytest
+from tests.api.conftest import Deployment
+from tests.console.conftest import SignIn
+
+from meruit.cli.demo.support_replies import CRITERIA, make_cases
+from meruit.console.app import find_handlers
+from meruit.console.page import PAGE
+from meruit.evaluations.reader import Evaluations
+from meruit.evaluations.run import run_cases
+from meruit.evaluations.service import Evaluator
+from meruit.model.access import Role
+from meruit.model.evaluation import Case, EvaluationRecord
+from meruit.model.outcome import Labels
+from meruit.outcomes.service import Submission
+
+CANARY = "canary-40711"
+
+
+def evaluate(console: Deployment, tenant: str, agent: str, number: int = 40, **more: str) -> EvaluationRecord:
+    evaluator = Evaluator(console.service.registrar, tenant)
+    compiled = evaluator.compile(CRITERIA)
+    started = evaluator.start(f"{CANARY} {agent}", compiled, tags={"agent": agent, **more})
+    run_cases(evaluator, started, compiled, make_cases(agent, number))
+    return evaluator.find(started.id)
+
+
+@pytest.fixture(scope="module")
+def filled(console: Deployment) -> list[EvaluationRecord]:
+    """Two evaluations and some outcomes of one tenant."""
+    made = [evaluate(console, "rich", agent) for agent in ("heron-2", "heron-3")]
+    registrar = console.service.registrar
+    criteria = registrar.compile(CRITERIA)
+    for text in ("short", "We send it by 12 November, and it is with you on that day before noon, as promised before."):
+        work = Submission(
+            {"message": CANARY, "reference": text}, {"text": text}, {"duration_ms": 9}, Labels(agent_id="robot")
+        )
+        registrar.record_sync("rich", registrar.judge_sync(criteria, work))
+    return made
+
+
+def addresses(page: str) -> list[str]:
+    return re.findall(r'href="(/[^"#]*)"', page)
+
+
+def test_an_evaluation_says_its_rate_with_its_interval(filled: list[EvaluationRecord], reader: SignIn) -> None:
+    page = reader(Role.AUDITOR, "rich").get(f"/evaluations/{filled[0].id}")
+    assert page.status_code == 200
+    assert re.search(r"\d+ of \d+ judged cases pass", page.text)
+    for criterion in ("promises a date", "says what ours say", "is short", "is quick"):
+        assert criterion in page.text
+
+
+def test_filters_of_cases_narrow_them(console: Deployment, filled: list[EvaluationRecord], reader: SignIn) -> None:
+    one = reader(Role.OPERATOR, "rich")
+    base = f"/evaluations/{filled[0].id}"
+    every = [*Evaluations(console.store, "rich").cases(filled[0])]
+    rows = one.get(f"{base}?show=all&format=csv").text.splitlines()
+    assert len(rows) == 1 + 25
+    unmet = one.get(f"{base}?criterion=promises+a+date&format=csv").text.splitlines()[1:]
+    assert len(unmet) == min(25, sum(case.statuses[:1] in ("n", "i") for case in every))
+    refund = one.get(f"{base}?show=all&tag=topic%3Drefund&format=csv").text
+    assert set(re.findall(r"topic=(\w+)", refund)) == {"refund"}
+    assert "No case matches" in one.get(f"{base}?q=nothing-has-this-text").text
+
+
+def test_evaluations_are_listed_found_and_written_to_files(filled: list[EvaluationRecord], reader: SignIn) -> None:
+    one = reader(Role.OPERATOR, "rich")
+    assert filled[1].id in one.get("/evaluations?q=heron-3").text
+    assert filled[0].id not in one.get("/evaluations?q=heron-3").text
+    assert "No evaluation matches" in one.get("/evaluations?status=running").text
+    assert one.get("/evaluations?format=csv").text.count("\n") == 3
+    assert one.get("/evaluations?format=xlsx").content[:2] == b"PK"
+    assert one.get(f"/search?q={filled[0].name}").headers["location"] == f"/evaluations/{filled[0].id}"
+
+
+def test_two_evaluations_are_compared_case_by_case(filled: list[EvaluationRecord], reader: SignIn) -> None:
+    one = reader(Role.OPERATOR, "rich")
+    path = f"/compare?e={filled[0].id}&e={filled[1].id}"
+    page = one.get(path).text
+    assert "Difference in points" in page
+    assert one.get(f"{path}&change=both+pass&format=csv").text.count("both pass") >= 1
+    assert "No case matches" in one.get(f"{path}&change=nonsense").text
+    pair = next(link for link in addresses(page) if "case=" in link).replace("&amp;", "&")
+    assert "Output, A to B" in one.get(pair).text
+    assert one.get(f"{path}&case=no-such").status_code == 404
+    assert "Choose two" in one.get(f"/compare?e={filled[0].id}").text
+    assert one.get(f"/compare?e={filled[0].id}&e=ev_none").status_code == 404
+
+
+def test_a_case_shows_evidence_and_its_neighbours(filled: list[EvaluationRecord], reader: SignIn) -> None:
+    one = reader(Role.AUDITOR, "rich")
+    listed = [
+        link for link in addresses(one.get(f"/evaluations/{filled[0].id}").text) if link.startswith("/outcomes/out_")
+    ]
+    page = one.get(listed[1]).text
+    assert f'href="{listed[0]}" data-key="["' in page
+    assert 'data-key="]"' in page
+    assert "Reference, against the output" in page
+
+
+def test_an_outcome_can_be_taken_away(filled: list[EvaluationRecord], reader: SignIn) -> None:
+    one = reader(Role.AUDITOR, "rich")
+    outcome = next(
+        link for link in addresses(one.get("/outcomes?agent=robot").text) if link.startswith("/outcomes/out_")
+    )
+    assert "Version 1" in one.get(outcome).text
+    assert one.get(f"{outcome}/bundle").content[:2] == b"PK"
+    assert one.get(f"{outcome}/receipt").json()
+    assert one.get(f"{outcome}/work").json()["input"]["message"] == CANARY
+    assert one.get(f"{outcome}?version=9").status_code == 404
+    assert one.get("/outcomes?format=csv").text.count("\n") == 3
+    assert "No outcome matches" in one.get("/outcomes?verdict=error").text
+
+
+def test_home_counts_the_outcomes_of_thirty_days(filled: list[EvaluationRecord], reader: SignIn) -> None:
+    page = reader(Role.OPERATOR, "rich").get("/").text
+    assert "2 outcomes" in page
+    assert "Nothing needs you." in page
+    assert "No records yet" in reader(Role.OPERATOR, "empty").get("/").text
+
+
+def test_an_agent_sees_how_its_own_work_ended_and_no_more(filled: list[EvaluationRecord], reader: SignIn) -> None:
+    own = reader(Role.AGENT, "rich", agent_id="robot")
+    assert own.get("/").headers["location"] == "/outcomes"
+    listed = [link for link in addresses(own.get("/outcomes").text) if link.startswith("/outcomes/out_")]
+    assert len(listed) == 2
+    assert CANARY not in own.get(listed[0]).text
+    assert own.get(f"{listed[0]}/work").status_code == 403
+    stranger = reader(Role.AGENT, "rich", agent_id="another")
+    assert stranger.get(listed[0]).status_code == 404
+    for path in ("/evaluations", f"/evaluations/{filled[0].id}", "/compare"):
+        assert own.get(path).status_code == 403
+
+
+@pytest.mark.parametrize("role", [Role.OPERATOR, Role.AUDITOR, Role.ADMIN])
+def test_no_page_shows_another_tenants_records(
+    console: Deployment, filled: list[EvaluationRecord], reader: SignIn, role: Role
+) -> None:
+    outcome = next(Evaluations(console.store, "rich").cases(filled[0])).outcome_id
+    one = reader(role, "poor")
+    fixed = [info.path for route in find_handlers() if (info := route.opt.get(PAGE)) and "{" not in info.path]
+    direct = [f"/evaluations/{filled[0].id}", f"/outcomes/{outcome}", f"/compare?e={filled[0].id}&e={filled[1].id}"]
+    for path in [*fixed, *direct, f"/outcomes/{outcome}/work", "/outcomes?agent=robot"]:
+        page = one.get(path)
+        assert CANARY not in page.text, path
+        assert page.status_code != 500, path
+    assert [one.get(path).status_code for path in direct] == [404, 404, 404]
+
+
+def test_an_evaluation_without_a_verdict_says_what_is_missing(console: Deployment, reader: SignIn) -> None:
+    evaluator = Evaluator(console.service.registrar, "bare")
+    compiled = evaluator.compile(CRITERIA)
+    started = evaluator.start("nothing judged", compiled, planned=5)
+    run_cases(evaluator, started, compiled, iter([Case(id="a", error_message="no answer")]))
+    one = reader(Role.OPERATOR, "bare")
+    page = one.get(f"/evaluations/{started.id}").text
+    assert "could be judged" in page
+    case = next(link for link in addresses(page) if link.startswith("/outcomes/out_"))
+    assert "Nothing to judge" in one.get(case).text
