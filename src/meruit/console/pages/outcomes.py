@@ -15,7 +15,7 @@ from meruit.audit.export import export, receipt
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.query import Choice, Filter, Query
-from meruit.console.shape import Piece, json_tree, main_text, plural, text_difference, tone
+from meruit.console.shape import TextPiece, json_tree, main_text, plural, text_difference, tone
 from meruit.console.table import Column, Table
 from meruit.evaluations.reader import CaseFilter, Evaluations, find_case
 from meruit.model.access import Role
@@ -124,7 +124,7 @@ async def show_outcome(request: PageRequest, outcome_id: FromPath[str]) -> Respo
         reference = view.input[REFERENCE]
         shown_input = {name: value for name, value in view.input.items() if name != REFERENCE}
     said, expected = main_text(view.output), main_text(reference)
-    pieces: list[Piece] = text_difference(said, expected) if said is not None and expected is not None else []
+    pieces: list[TextPiece] = text_difference(said, expected) if said is not None and expected is not None else []
     return request.show(
         "outcome.html",
         view=view,
