@@ -21,13 +21,13 @@ def test_items_are_added_removed_and_changed_by_field() -> None:
     changed = next(one for one in found.items if one.key == "claim/1")
     assert [piece.text.strip() for piece in changed.pieces if piece.kind == "old"] == ['"b": 2']
     assert [piece.text.strip() for piece in changed.pieces if piece.kind == "new"] == ['"b": 3']
-    assert (found.same, found.changed) == (0, 3)
+    assert (found.same, found.change_count) == (0, 3)
 
 
 def test_systems_that_changed_come_first() -> None:
     same = rows(make_item("x", b"1"))
     found = compare_environments({"a": same, "b": same}, {"a": same, "b": rows()})
-    assert [(one.name, one.changed) for one in found] == [("b", 1), ("a", 0)]
+    assert [(one.name, one.change_count) for one in found] == [("b", 1), ("a", 0)]
 
 
 def test_messages_are_compared_segment_by_segment() -> None:
