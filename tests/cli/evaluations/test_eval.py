@@ -1,11 +1,14 @@
 """`meruit eval`: from a file of outputs to a comparison."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.cli.conftest import Run
 
 CRITERIA = {
@@ -196,3 +199,43 @@ def test_an_import_that_cannot_be_says_why(run: Run, files: None, write: Write) 
         assert ended.returncode == 2
         assert code in ended.stdout + ended.stderr or code == "meruit_error"
     assert run("import", "crash.json").returncode == 3
+
+
+def test_a_pipeline_gets_reports_a_summary_and_annotations(
+    run: Run, files: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluated(run, "b")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "step.md")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    ended = run(
+        *("eval", "run", "criteria.json", "a.jsonl", "--name", "a", "--baseline", "b", "--max-drop", "2"),
+        *("--fail-under", "0.9", "--junit", "junit.xml", "--ctrf", "ctrf.json", "--json"),
+    )
+    assert ended.returncode == 1
+    assert json.loads(ended.stdout)["summary"]["overall"]["passed"] == 18
+    assert ended.stderr.count("::error file=criteria.json") == 2
+    assert Path("junit.xml").read_text().count("<testcase") == 60
+    assert json.loads(Path("ctrf.json").read_text())["results"]["summary"]["tests"] == 60
+    assert "Broken (18)" in Path("step.md").read_text()
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "no/such/folder.md")
+    assert run("eval", "run", "criteria.json", "a.jsonl", "--name", "c").returncode == 2
+
+
+def test_the_action_runs_its_own_commands(files: None, write: Write) -> None:
+    root = Path(__file__).parents[3]
+    action = yaml.safe_load((root / "action.yml").read_text())
+    script = action["runs"]["steps"][1]
+    sent = {"criteria": "criteria.json", "data": "b.jsonl", "name": "n", "arguments": "--fail-under 0.7 --strict"}
+    sent |= {"data-folder": "records", "junit": "out.xml"}
+    assert {*sent, "version"} == action["inputs"].keys()
+    named = {name: sent[value.split("inputs.")[1].split(" ")[0]] for name, value in script["env"].items()}
+    assert "${{" not in script["run"]
+    bin_folder = str(Path(sys.executable).parent)
+    ended = subprocess.run(
+        ["bash", "-e", "-c", script["run"]],
+        env={**named, "PATH": f"{bin_folder}:/usr/bin:/bin"},
+        capture_output=True,
+        check=False,
+    )
+    assert ended.returncode == 1, ended.stderr
+    assert Path("out.xml").read_text().count("<testcase") == 60

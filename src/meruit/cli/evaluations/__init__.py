@@ -6,5 +6,6 @@
 - browse.py - `meruit eval list`, `show` and `compare`
 - export.py - `meruit eval export`
 - import_file.py - `meruit import`
+- reports.py - what `meruit eval run` writes for a pipeline
 - view.py - summaries, cases and comparisons as text
 """

@@ -23,7 +23,6 @@ from meruit.cli.terminal import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from meruit.evaluations.reader import Evaluations
     from meruit.evaluations.run import EvaluationProgress
     from meruit.evaluations.targets import Target
     from meruit.model.evaluation import EvaluationRecord
@@ -63,12 +62,14 @@ if TYPE_CHECKING:
 @click.option(
     "--max-drop", default=0.0, show_default=True, metavar="POINTS", help="Percentage points, with --baseline."
 )
+@click.option("--junit", metavar="FILE", help="Write JUnit XML too.")
+@click.option("--ctrf", metavar="FILE", help="Write a CTRF report (JSON) too.")
 @tenant_option
 @store_options
 @config_option
 @python_full_option
 @json_option
-def run_command(  # noqa: PLR0913 - one an option
+def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed on once
     *,
     criteria: str,
     data_file: str,
@@ -92,6 +93,8 @@ def run_command(  # noqa: PLR0913 - one an option
     strict: bool,
     baseline: str | None,
     max_drop: float,
+    junit: str | None,
+    ctrf: str | None,
     tenant: str,
     data: str | None,
     database_url: str | None,
@@ -107,9 +110,11 @@ def run_command(  # noqa: PLR0913 - one an option
     """
     # Imported here so that --help is quick.
     from meruit.app import open_store
+    from meruit.cli.evaluations.reports import report_decision, write_reports
     from meruit.cli.evaluations.view import print_summary
     from meruit.cli.shared.engine import load_engine
     from meruit.config import location_of
+    from meruit.evaluations.ci import decide
     from meruit.evaluations.datafiles import ColumnMap, open_data
     from meruit.evaluations.datasets import PREFIX, Datasets, DatasetSource
     from meruit.evaluations.reader import Evaluations
@@ -157,7 +162,14 @@ def run_command(  # noqa: PLR0913 - one an option
             print_json(_to_json(done, summary))
         else:
             print_summary(done, summary)
-        return _exit_code(reader, done, fail_under, strict=strict, against=against, max_drop=max_drop)
+        compared = None if against is None else reader.compare(against, done)
+        write_reports(reader, done, {"junit": junit, "ctrf": ctrf})
+        decision = decide(summary.overall, fail_under=fail_under, strict=strict, compared=compared, max_drop=max_drop)
+        report_decision(criteria, done, summary, decision, compared)
+        if summary.overall.rate is None:
+            note("nothing could be judged")
+            return ExitCode.COULD_NOT_VERIFY
+        return ExitCode.PASSED if decision.passed else ExitCode.NOT_PASSED
     finally:
         store.close()
 
@@ -205,33 +217,3 @@ def _to_json(evaluation: "EvaluationRecord", summary: object) -> bytes:
     import msgspec
 
     return msgspec.json.encode({"evaluation": evaluation, "summary": summary})
-
-
-def _exit_code(
-    reader: "Evaluations",
-    done: "EvaluationRecord",
-    fail_under: float | None,
-    *,
-    strict: bool,
-    against: "EvaluationRecord | None",
-    max_drop: float,
-) -> ExitCode:
-    overall = reader.summary(done).overall
-    if overall.rate is None:
-        note("nothing could be judged")
-        return ExitCode.COULD_NOT_VERIFY
-    failed = False
-    if fail_under is not None:
-        reached = overall.interval.low if strict and overall.interval is not None else overall.rate
-        if reached < fail_under:
-            failed = True
-            what = "the lower end of the interval of the pass rate" if strict else "the pass rate"
-            note(f"{what} is {reached:.1%}, under {fail_under:.1%}")
-    if against is not None:
-        compared = reader.compare(against, done)
-        note(compared.sentence)
-        drop = -(compared.overall.difference or 0.0) * 100
-        if compared.overall.difference is None or drop > max_drop + 1e-9:
-            failed = True
-            note(f"that is more than {max_drop:g} points worse than {against.name}" if compared.overall.cases else "")
-    return ExitCode.NOT_PASSED if failed else ExitCode.PASSED
