@@ -285,7 +285,8 @@ def test_the_documentation_loads_nothing_from_elsewhere(known: Known) -> None:
     for path in ("/schema", "/schema/openapi.json"):
         reply = known.deployment.ask("GET", path, key=admin)
         assert reply.headers["content-type"].startswith("application/vnd.oai.openapi+json")
-        assert "://" not in reply.text.replace("https://host/path", "")
+        shown = reply.text.replace("https://host/path", "").replace("https://example.com/", "")
+        assert "://" not in shown
     assert known.deployment.ask("GET", "/schema/elements", key=admin).status_code == 404
 
 
