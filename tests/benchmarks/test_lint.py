@@ -340,7 +340,9 @@ def test_everything_that_was_done_is_undone_by_some_mutant(pair: tuple[Environme
     undone = {mutant.name for mutant in environment_mutants(before, after) if mutant.harm == "undone"}
     for name, snapshot in after.items():
         changed = set(before[name].manifest().items()) ^ set(snapshot.manifest().items())
-        if snapshot.kind is SourceKind.VOICE:
+        if snapshot.kind is SourceKind.ANSWER:
+            assert (f"{name} undone" in undone) is bool(snapshot.items)
+        elif snapshot.kind is SourceKind.VOICE:
             said = {key for key, _ in changed} & snapshot.manifest().keys()
             assert (f"{name} undone" in undone) is bool(said)
         else:

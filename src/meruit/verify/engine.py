@@ -216,9 +216,10 @@ class VerificationEngine:
             return kept
         extract: Callable[..., Any] = extractor.extract
         given = _copies
-        # Whoever writes an extract of her own wants it called. Work crosses into our sandbox as JSON, without a copy.
+        # A subclass may have an extract of its own. Work crosses into our sandbox as JSON, without a copy.
         if isinstance(extractor, CustomExtractor) and type(extractor).extract is CustomExtractor.extract:
-            extract, given = extractor.measure, _parts
+            extract = extractor.measure
+            given = _parts if type(extractor) is CustomExtractor else _copies
         patience_s = self._patience_with(extractor, len(compiled.owners))
         answer = await self._await_within(lambda: extract(*given(work)), patience_s)
         if isinstance(answer, BaseException):
