@@ -119,7 +119,8 @@ EXPRESSIONS: tuple[Snippet, ...] = (
     _bomb("infinity", Kind.INF, "1.0 / 0.0"),
     _bomb("infinity_from_text", Kind.INF, "double('-Infinity')"),
     _bomb("infinity_by_overflow", Kind.INF, "input.large * 10.0"),
-    _bomb("bool", Kind.STRINGS, "true"),
+    # A truth value is a result, for metrics of the type boolean.
+    _any("bool", Kind.STRINGS, "true"),
     _bomb("text", Kind.STRINGS, "'1'"),
     _bomb("bytes", Kind.STRINGS, "b'1'"),
     _bomb("null", Kind.STRINGS, "null"),

@@ -28,6 +28,8 @@ def export_command(
     A file is replaced whole, or not touched where something goes wrong. With --json and a file, the last line says what
     was written.
     """
+    import msgspec
+
     from meruit.evaluations.export import EvaluationExport, export_format, write_export
     from meruit.evaluations.reader import Evaluations
     from meruit.model.evaluation import EvaluationStatus
@@ -40,5 +42,5 @@ def export_command(
         if found.status is not EvaluationStatus.FINISHED:
             note(f"{found.name} is not finished: only the {found.cases:,} cases recorded so far are written")
     if as_json and target != "-":
-        print_json({"evaluation_id": found.id, "cases": found.cases, "file": target})
+        print_json(msgspec.json.encode({"evaluation_id": found.id, "cases": found.cases, "file": target}))
     return ExitCode.PASSED

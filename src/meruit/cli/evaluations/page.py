@@ -18,7 +18,7 @@ from meruit.cli.terminal import ExitCode, json_option, note, print_json, store_o
 def page_command(
     *, name: str, other: str | None, file: str, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
-    """Write an evaluation, or its comparison with OTHER, as one HTML file.
+    """Write an evaluation, or a comparison, as one HTML file.
 
     The file needs no network: it lists every case with its work and evidence, with filters, and a link to each case.
     With OTHER, NAME is the one that is compared with.
