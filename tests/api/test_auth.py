@@ -940,6 +940,8 @@ def test_those_who_may_see_all_that_was_planted(scene: Scene) -> None:
         "GET /v1/benchmarks/{benchmark:str}",
         "GET /v1/agent-runs/{agent_run_id:str}",
         "GET /v1/usage/runs/{usage_run_id:str}",
+        *("GET /v1/evaluations", "GET /v1/evaluations/{evaluation:str}", "GET /v1/evaluations/{evaluation:str}/cases"),
+        *("GET /v1/evaluations/{evaluation:str}/cases/{case_id:path}", "GET /v1/datasets/{dataset:str}/cases"),
     ]
     admin = scene.ours.keys[Role.ADMIN]
     seen = "".join(text_of(asked(scene, request_of(route, scene, scene.ours), admin)) for route in of_admin)

@@ -179,7 +179,7 @@ def test_too_many_references_for_a_long_text_are_the_authors_fault() -> None:
     many = [f"reference {number}" for number in range(MAX_REFERENCES)]
     long = Work(output={"text": "a" * MAX_CHARS}, input={"references": many})
     assert value(contains_reference(Ask())(long)) is False
-    wide = Work(output={"text": "\ufdfa" * (MAX_CHARS // 2)}, input={"references": many})
+    wide = Work(output={"text": "\ufdfa" * (MAX_CHARS // 5)}, input={"references": many})
     assert missing(contains_reference(Ask({"normalize": ["width"]}))(wide)) == (Cause.TOO_COSTLY, Fault.AUTHOR)
 
 
