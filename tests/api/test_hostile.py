@@ -279,12 +279,14 @@ def test_criteria_made_to_cost_much_are_refused(attacked_alone: Attacked, criter
     attacked_alone.unharmed()
 
 
-@pytest.mark.parametrize("expr", ["import os", "(" * 2_000 + "1" + ")" * 2_000, "[1].map(x, y)"])
-def test_an_expression_that_cannot_run_is_refused_where_it_would_last(attacked: Attacked, expr: str) -> None:
+@pytest.mark.parametrize(
+    "expr", ["import os", "(" * 2_000 + "1" + ")" * 2_000, "[1].map(x, y)"], ids=["code", "deep", "unknown"]
+)
+def test_an_expression_that_cannot_run_is_refused(attacked: Attacked, expr: str) -> None:
     criteria = {"criteria": [{**ROUGE, "metric": "odd", "expr": expr}]}
     attacked.refused(attacked.post("/v1/criteria", {"name": "hostile", "criteria": criteria}))
     reply = attacked.post("/v1/verify", {**WORK, "criteria": criteria, "record": False})
-    assert reply.json()["result"]["verdict"] == "inconclusive"
+    attacked.refused(reply)
     attacked.unharmed()
 
 
@@ -420,7 +422,6 @@ QUERIES = [
     ("/v1/outcomes", f"agent_id={'x' * 60_000}"),
     ("/v1/outcomes", "verdict=perfect"),
     ("/v1/outcomes", "criteria_digest=%00"),
-    ("/v1/outcomes", "contract_id=a&agent_id=b"),
     ("/v1/outcomes/out_%00", ""),
     ("/v1/outcomes/..%2f..%2fetc%2fpasswd", ""),
     (f"/v1/outcomes/out_{'0' * 34}", "version=0"),
