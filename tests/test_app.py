@@ -119,7 +119,7 @@ def test_an_extractor_that_is_not_enabled_takes_its_metrics_away() -> None:
     assert "latency_ms" not in engine.catalogue.names()
     assert {"word_count", "rougeL"} <= {*engine.catalogue.names()}
     result = engine.verify_sync("c", {}, {"text": "a"}, {"criteria": [{**WORDS, "metric": "latency_ms"}]})
-    assert result.criterion_results[0].cause == "unknown_metric"
+    assert result.criterion_results[0].cause == "metric_disabled"
 
 
 def test_a_class_that_is_not_enabled_is_not_loaded() -> None:

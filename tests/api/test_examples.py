@@ -49,7 +49,11 @@ def real_ids(known: Known, name: str, method: str, path: str) -> dict[str, Any]:
         "benchmark": lambda: "b",
         "task": lambda: "t",
         "task_run_id": lambda: known.run_ready_for(path),
-        "benchmark_run_id": lambda: known.made("benchmark-runs", benchmark="b", agent_id="robot"),
+        "benchmark_run_id": lambda: (
+            known.ended_benchmark_run()
+            if name == "compare_benchmark_runs"
+            else known.made("benchmark-runs", benchmark="b", agent_id="robot")
+        ),
         "criterion_run_id": lambda: known.criterion_run,
         "playground_id": lambda: known.playground(method),
         "agent_run_id": lambda: agent_run_ready_for(deployment, known.tenant, move),
@@ -59,6 +63,7 @@ def real_ids(known: Known, name: str, method: str, path: str) -> dict[str, Any]:
         "evaluation": lambda: evaluation_of(known.tenant) if method == "GET" else evaluation_ready_for(deployment, key),
         "case_id": lambda: "a/1",
         "dataset": lambda: dataset_of(known.tenant),
+        "other_id": known.ended_benchmark_run,
     }
     found = {parameter: make() for parameter, make in real.items() if f"{{{parameter}}}" in path}
     if "webhook_id" in found:

@@ -96,6 +96,15 @@ class Known(NamedTuple):
             self.deployment.ask("POST", f"/v1/task-runs/{run}/start", key=self.keys[0])
         return run
 
+    def ended_benchmark_run(self) -> str:
+        """A benchmark run whose only task run is completed."""
+        run = self.made("benchmark-runs", benchmark="b", tasks=["t"], agent_id="robot")
+        listed = self.deployment.ask("GET", "/v1/task-runs", key=self.keys[0], params={"benchmark_run_id": run})
+        for one in listed.json()["task_runs"]:
+            for move in ("start", "complete"):
+                self.deployment.ask("POST", f"/v1/task-runs/{one['id']}/{move}", key=self.keys[0]).raise_for_status()
+        return run
+
     def playground(self, method: str) -> str:
         return self.made("playgrounds") if method.lower() == "delete" else self.ground
 
