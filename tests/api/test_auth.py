@@ -139,6 +139,10 @@ WHO_MAY: dict[str, frozenset[Role]] = {
     "POST /v1/usage/runs/{usage_run_id:str}/end": OPERATORS,
     "POST /v1/usage/runs/{usage_run_id:str}/acknowledge": OPERATORS,
     "POST /v1/usage/runs/{usage_run_id:str}/look": OPERATORS,
+    "GET /v1/trust": EVERYONE,
+    "GET /v1/ledger/earnings": EVERYONE,
+    "GET /v1/benchmark-runs/{benchmark_run_id:str}/compare/{other_id:str}": EVERYONE,
+    "GET /v1/benchmarks/{benchmark:str}/leaderboard": EVERYONE,
     "POST /v1/evaluations": OPERATORS,
     "GET /v1/evaluations": EVERYONE,
     "GET /v1/evaluations/{evaluation:str}": EVERYONE,
@@ -606,7 +610,7 @@ def scene(
 
 
 def routes_of(app: Any) -> dict[str, Any]:
-    """Every route of the application but what only says which methods there are."""
+    """Every route but those that only name methods, and the console's pages, which tests/console walks."""
     inner = app._app.service
     assert isinstance(inner, Litestar)
     assert all(isinstance(route, HTTPRoute) for route in inner.routes)
@@ -615,8 +619,13 @@ def routes_of(app: Any) -> dict[str, Any]:
         for route in inner.routes
         if isinstance(route, HTTPRoute)
         for method in route.methods
-        if method != "OPTIONS"
+        if method != "OPTIONS" and not is_of_console(route.route_handler_map[method][0])
     }
+
+
+# Any: a handler of Litestar's.
+def is_of_console(handler: Any) -> bool:
+    return bool(handler.fn.__module__.startswith("meruit.console"))
 
 
 def request_of(route: str, scene: Scene, planted: Planted) -> tuple[str, str, dict[str, Any]]:
@@ -634,6 +643,7 @@ def request_of(route: str, scene: Scene, planted: Planted) -> tuple[str, str, di
     path = path.replace("{benchmark:str}", planted.benchmark).replace("{task:str}", "none-task")
     path = path.replace("{criterion_run_id:str}", planted.criterion_run)
     path = path.replace("{benchmark_run_id:str}", planted.benchmark_run)
+    path = path.replace("{other_id:str}", planted.benchmark_run)
     if path.endswith(("{task_run_id:str}", "/criterion-runs")):
         path = path.replace("{task_run_id:str}", planted.task_run)
     operator = planted.keys[Role.OPERATOR]
@@ -689,6 +699,7 @@ def options_of(route: str, planted: Planted) -> dict[str, Any]:
         "POST /v1/work": {"json": {"title": "another", "terms": {"cpc_rate": "0.05"}}},
         "POST /v1/contracts": {"json": {"work_id": planted.work, "agent_id": "somebody"}},
         "GET /v1/ledger/statement": {"params": {"account": "agent:robot", "currency": "EUR"}},
+        "GET /v1/trust": {"params": {"agent_id": "robot"}},
         "POST /v1/governance/validate_outcome": {"json": {"contract_id": "c", "claimed_metrics": {"accuracy": 1}}},
     }
     run = {"benchmark": planted.benchmark, "task": "none-task"}
