@@ -154,13 +154,21 @@ def made_real(case: AnyCase, known: Known) -> None:
         "name": lambda: "judged",
         "version": lambda: 1,
         "work_id": lambda: known.work,
-        "contract_id": lambda: contract_ready_for(known.deployment, known.keys[0], case.operation.path.split("}/")[-1]),
+        "contract_id": lambda: contract_ready_for(
+            *(known.deployment, known.keys[0]),
+            "release" if case.operation.path == "/v1/holds/{contract_id}" else case.operation.path.split("}/")[-1],
+        ),
         "key_id": lambda: known.deployment.key(Role.AUDITOR, known.tenant).split(".")[0],
         "webhook_id": known.webhook,
         "benchmark": lambda: "b",
         "task": lambda: "t",
         "task_run_id": lambda: known.run_ready_for(case.operation.path),
-        "benchmark_run_id": lambda: known.made("benchmark-runs", benchmark="b", agent_id="robot"),
+        "benchmark_run_id": lambda: (
+            known.ended_benchmark_run()
+            if "other_id" in found
+            else known.made("benchmark-runs", benchmark="b", agent_id="robot")
+        ),
+        "other_id": known.ended_benchmark_run,
         "criterion_run_id": lambda: known.criterion_run,
         "playground_id": lambda: known.playground(case.operation.method),
         "agent_run_id": lambda: agent_run_ready_for(
@@ -189,6 +197,8 @@ def made_real(case: AnyCase, known: Known) -> None:
         case.query |= {"account": "agent:robot", "currency": "USD"}
         for name in ("from", "to"):
             case.query.pop(name, None)
+    if case.operation.path in ("/v1/trust", "/v1/ledger/earnings"):
+        case.query = {"agent_id": "robot"}
     if "evaluation" in found or "dataset" in found:
         other = dataset_of(known.tenant) if "dataset" in found else evaluation_of(known.tenant)
         case.query = {"with": [other]} if "with" in (case.query or {}) else {}

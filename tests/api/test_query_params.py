@@ -9,7 +9,7 @@ from tests.api.conftest import Deployment, code_of
     [
         ("/v1/contracts?agentid=ada", "agent_id"),
         ("/v1/contracts?standing=settled", "standing"),
-        ("/v1/ledger/statement?account=agent:a&currency=USD&form=2026-01-01T00:00:00Z", "from"),
+        ("/v1/ledger/statement?account=agent:a&currency=USD&fron=2026-01-01T00:00:00Z", "from"),
         ("/v1/outcomes?verdit=pass", "verdict"),
         ("/health?x=1", "x"),
     ],

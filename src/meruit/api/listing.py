@@ -29,7 +29,8 @@ class ListFormat(StrEnum):
     XLSX = "xlsx"
 
 
-_MEDIA_TYPES = {"text/csv": ListFormat.CSV, XLSX: ListFormat.XLSX}
+SPREADSHEETS = {"text/csv": ListFormat.CSV, XLSX: ListFormat.XLSX}
+"""Formats of lists by media type, beside JSON."""
 # A string, because Litestar would accept times without a zone, which are ambiguous.
 SinceQuery = Annotated[
     str | None, QueryParameter(name="since", max_length=40, required=False, description="Start, RFC 3339, inclusive.")
@@ -84,7 +85,7 @@ def wants_table(request: ApiRequest, asked: ListFormat | None) -> ListFormat | N
     if asked is not None:
         return None if asked is ListFormat.JSON else asked
     accepted = (part.partition(";")[0].strip().lower() for part in request.headers.get("accept", "").split(","))
-    return next((_MEDIA_TYPES[one] for one in accepted if one in _MEDIA_TYPES), None)
+    return next((SPREADSHEETS[one] for one in accepted if one in SPREADSHEETS), None)
 
 
 def next_page(before: int | None) -> tuple[str, str] | None:

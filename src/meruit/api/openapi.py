@@ -8,6 +8,7 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.plugins import JsonRenderPlugin
 
 from meruit.api.examples import add_examples
+from meruit.api.listing import SPREADSHEETS
 from meruit.api.problems import PROBLEM_TYPE
 from meruit.api.wire import Body
 
@@ -101,6 +102,8 @@ def _document(operation: OpenApiNode) -> None:
     for response in responses.values():
         for media in response.get("content", {}).values():
             _allow_any_of(media.get("schema"))
+    if any(one["name"] == "format" for one in operation.get("parameters", ())):
+        responses["200"]["content"] |= {media_type: {} for media_type in SPREADSHEETS}
     responses["default"] = _PROBLEM_RESPONSE
 
 
