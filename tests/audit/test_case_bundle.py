@@ -1,6 +1,8 @@
 """A case of an evaluation is proven alone, erased alone, and every forgery of its bundle is found."""
 
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -8,8 +10,9 @@ from tests.evaluations.conftest import CRITERIA, TENANT
 
 from meruit.audit.bundle import CaseFile, CaseReceipt, pack_files, unpack
 from meruit.audit.export import export, receipt
+from meruit.audit.verify import entries as entries_module
 from meruit.audit.verify.outcome import verify_bundle
-from meruit.errors import NotFound
+from meruit.errors import AuditStep, BundleFlaw, NotFound
 from meruit.evaluations.reader import CaseFilter, Evaluations, erase_case
 from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator
@@ -154,3 +157,42 @@ def test_another_tenant_and_an_agent_find_nothing(records: Store) -> None:
             receipt(records, scope, outcome_id)
     with pytest.raises(NotFound):
         erase_case(records, "other", outcome_id, "no")
+
+
+def test_a_case_with_another_history_is_refused(records: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Any: the pieces of a bundle as the verifier has read them.
+    seen: list[tuple[Any, ...]] = []
+    whole = entries_module._case_history
+
+    def noticed(*given: Any) -> Any:
+        seen.append(given)
+        return whole(*given)
+
+    monkeypatch.setattr(entries_module, "_case_history", noticed)
+    erase_case(records, TENANT, outcome_of(records, "c1"), "asked to")
+    for case_id in ("c3", "c1"):
+        assert verify_bundle(export(records, SCOPE, outcome_of(records, case_id))).failed is None
+    bundle, proof, signed, about, entries = seen[0]
+    without = {place: one for place, one in entries.items() if not isinstance(one, SegmentEntry)}
+    early = SimpleNamespace(first=SimpleNamespace(size=0))
+    written = msgspec.structs.replace(proof, entry=proof.entry + b" ")
+    of_erased = seen[1]
+    last = max(of_erased[4])
+    skipped = {**of_erased[4], last: msgspec.structs.replace(of_erased[4][last], contract_seq=7)}
+    for given in (
+        (bundle, proof, signed, about, {**entries, 99: about}),
+        (bundle, proof, signed, about, without),
+        (bundle, proof, signed, changed(about, version=2), entries),
+        (bundle, proof, early, about, entries),
+        (bundle, written, signed, about, entries),
+        (*of_erased[:4], skipped),
+        (*of_erased[:3], changed(of_erased[3], contract_seq=7), of_erased[4]),
+    ):
+        with pytest.raises(BundleFlaw) as found:
+            whole(*given)
+        assert found.value.step is AuditStep.SEQUENCE
+
+
+# Any: a tuple with names or a frozen class.
+def changed(one: Any, **fields: Any) -> Any:
+    return one._replace(**fields) if hasattr(one, "_replace") else msgspec.structs.replace(one, **fields)

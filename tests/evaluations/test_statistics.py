@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.evaluations.compare import EvaluationComparison, compare_evaluations
-from meruit.evaluations.summary import EvaluationSummary, SummaryBuilder
+from meruit.evaluations.summary import MAX_TAG_VALUES, EvaluationSummary, SummaryBuilder
 from meruit.model.evaluation import CaseSummary
 from meruit.model.verdict import Verdict
 
@@ -190,3 +190,25 @@ def test_the_interval_of_a_rate_holds_the_truth_as_often_as_it_says(groups: int,
         assert interval is not None
         held += interval.low <= rate <= interval.high
     assert held / trials >= 0.95 - 4 * (0.95 * 0.05 / trials) ** 0.5
+
+
+def test_few_groups_and_equal_changes_have_no_interval() -> None:
+    def run(groups: int, *, passed: bool) -> list[CaseSummary]:
+        return [case(10 * group + n, passed, group=f"g{group}") for group in range(groups) for n in range(2)]
+
+    for groups in (2, 10):
+        found = compared(run(groups, passed=False), run(groups, passed=True)).overall
+        assert (found.difference, found.interval, found.p) == (1.0, None, None)
+        assert found.why_not
+
+
+def test_repeats_of_a_case_are_one_pair() -> None:
+    before = [case(n, False, repeat=repeat) for n in range(6) for repeat in range(2)]
+    after = [case(n, n % 2 == 0, repeat=repeat) for n in range(6) for repeat in range(2)]
+    assert compared(before, after).overall.cases == 6
+
+
+def test_a_tag_with_very_many_values_is_cut() -> None:
+    found = summary([case(n, True, tag=f"v{n}") for n in range(MAX_TAG_VALUES + 5)])
+    assert len(found.tags["kind"]) == MAX_TAG_VALUES
+    assert found.overall.cases == MAX_TAG_VALUES + 5

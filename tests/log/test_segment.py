@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.log.segment import MAX_CASES, CaseEntry, case_bytes, case_proof, is_in_segment, read_case, segment_root
+from meruit.log.segment import (
+    MAX_CASES,
+    CaseEntry,
+    case_bytes,
+    case_proof,
+    is_in_segment,
+    read_case,
+    root_of,
+    segment_root,
+)
 
 
 def entries(count: int) -> list[bytes]:
@@ -43,3 +52,8 @@ def test_a_case_reads_back_and_nothing_else_does() -> None:
     for wrong in (b"{}", case[:-1] + b',"more":1}', b"[]", b""):
         with pytest.raises(msgspec.DecodeError):
             read_case(wrong)
+
+
+@pytest.mark.parametrize("written", ["no hex", "AB", "ab cd"])
+def test_a_root_is_read_only_as_it_is_written(written: str) -> None:
+    assert root_of(written) == b""

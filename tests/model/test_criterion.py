@@ -258,3 +258,10 @@ def test_what_cannot_be_written_down_is_refused() -> None:
     assert "plain JSON" in refusal(metric_type="contains", comparison="contains_all", threshold=["\ud800"])
     with pytest.raises(ValidationError, match="plain JSON"):
         SuccessCriterion.model_validate({"assert": "x", "where": {"a": {1, 2}}})
+
+
+def test_a_guard_has_its_defaults_however_it_is_built() -> None:
+    written = SuccessCriterion.model_validate({"assert": "state-unchanged"})
+    assert written.assertion is not None
+    built = SuccessCriterion.model_validate({"assertion": written.assertion})
+    assert (built.weight, built.required) == (written.weight, written.required) == (0, True)

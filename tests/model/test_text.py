@@ -51,3 +51,8 @@ def test_accents_without_end_are_sorted_thirty_at_a_time(form: UnicodeForm) -> N
 def test_a_text_that_would_grow_without_end_does_not() -> None:
     assert normalize_unicode("NFKC", "\ufdfa" * 10) == unicodedata.normalize("NFKC", "\ufdfa") * 10
     assert len(normalize_unicode("NFKC", "\ufdfa" * MAX_EXPANDED_CHARS)) == MAX_EXPANDED_CHARS
+
+
+def test_a_text_is_not_cut_for_one_long_character() -> None:
+    text = "\ufdfa" + "\u00e9" * 400_000
+    assert normalize_unicode("NFKC", text) == unicodedata.normalize("NFKC", text)

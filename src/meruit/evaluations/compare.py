@@ -213,9 +213,7 @@ def _sentence(first: str, second: str, found: Difference) -> str:
         said = f"{second} and {first} pass equally often on {cases}"
     else:
         said = f"{second} is {direction} than {first} by {points:.1f} points on {cases}"
-    if found.is_significant:
-        if found.interval is None:
-            return f"{said}; chance alone does not explain that."
+    if found.is_significant and found.interval is not None:
         low, high = (found.interval.low * 100, found.interval.high * 100)
         return f"{said} (95 % interval {low:+.1f} to {high:+.1f}); chance alone does not explain that."
     if found.detectable is None:

@@ -1,0 +1,143 @@
+"""Forms of a format that its example does not show: traces, spans, hosted items, trajectories, scores."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from meruit.evaluations.importers.openai_evals import ITEM
+from meruit.evaluations.importers.support.pieces import ImportedCase, ImportNote
+from meruit.evaluations.importers.support.source import ImportSource
+from meruit.evaluations.imports import recognise, with_claim
+from meruit.model.evaluation import Case
+
+MESSAGES = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
+USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "cached_input_tokens": 3, "cost": 0.5}
+
+
+def lines(*rows: dict[str, Any]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def read(path: Path, name: str) -> list[Case]:
+    source = ImportSource(path)
+    importer = recognise(source)
+    assert importer.name == name
+    return [with_claim(one, name) for one in importer.read(source) if isinstance(one, ImportedCase)]
+
+
+def test_traces_of_verifiers_are_weighted_and_errors_stay_errors(tmp_path: Path) -> None:
+    def trace(case_id: str, **more: Any) -> dict[str, Any]:
+        task = {"data": {"id": case_id, "prompt": "2 + 2?", "answer": "4"}}
+        nodes = [{"message": one} for one in MESSAGES]
+        calls = [{"model": "m-1", "usage": USAGE}, {"model": "m-1", "usage": USAGE}]
+        return {"version": 1, "id": f"t-{case_id}", "task": task, "agent": {"name": "a"}, "nodes": nodes} | {
+            "calls": calls,
+            **more,
+        }
+
+    right = trace("a", ok=True, rewards={"match": {"score": 1, "weight": 0.5}, "style": {"score": 0.5}})
+    died = trace("b", ok=False, rewards={}, errors=[{"type": "Timeout", "message": "too slow"}])
+    open_ = trace("c", ok=True, rewards={"match": None}, metrics={"length": 3})
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "traces.jsonl").write_text(
+        lines({"id": "e", "env": {"id": "x"}, "traces": [right, died, open_]}), encoding="utf-8"
+    )
+    (folder / "config.toml").write_text("", encoding="utf-8")
+    cases = {case.id: case for case in read(folder, "verifiers")}
+    assert {name: case.error is not None for name, case in cases.items()} == {"a": False, "b": True, "c": False}
+    assert cases["a"].metadata["origin"]["score"] == 1.0
+    assert cases["a"].input["reference"] == "4"
+    assert cases["a"].metadata["usage"]["input_tokens"] == 20
+    assert cases["c"].claimed is None
+
+
+def test_a_table_of_spans_has_the_evaluations_as_claims(tmp_path: Path) -> None:
+    table = (
+        "context.span_id,context.trace_id,name,status_code,attributes.input.value,attributes.output.value,"
+        "attributes.llm.token_count.prompt,attributes.llm.token_count.completion,eval.correct.score,eval.correct.label\n"
+        "s1,t1,chat,OK,2 + 2?,4,12,1,1,correct\n"
+        "s2,t1,chat,ERROR,2 + 2?,,many,,,\n"
+    )
+    (tmp_path / "spans.csv").write_text(table, encoding="utf-8")
+    cases = {case.id: case for case in read(tmp_path / "spans.csv", "phoenix")}
+    assert cases["s1"].claimed == "pass"
+    assert (cases["s1"].error is None, cases["s2"].error is None) == (True, False)
+
+
+def test_items_of_a_hosted_run_keep_their_graders(tmp_path: Path) -> None:
+    def item(case_id: str, status: str, **sample: Any) -> dict[str, Any]:
+        graders = [{"name": "match", "passed": status == "pass", "score": 1.0}, {"name": "match", "score": 0.5}]
+        return {
+            "object": ITEM,
+            "datasource_item_id": case_id,
+            "datasource_item": {"question": "2 + 2?"},
+            "status": status,
+            "results": graders,
+            "sample": {"model": "m", "input": MESSAGES[:1], "output": MESSAGES[1:], "usage": USAGE, **sample},
+        }
+
+    path = tmp_path / "items.jsonl"
+    rows = (item("1", "pass"), item("2", "fail"), item("3", "error", error={"message": "no answer"}))
+    path.write_text(lines(*rows), encoding="utf-8")
+    cases = {case.id: case for case in read(path, "openai-evals")}
+    assert {name: case.claimed for name, case in cases.items()} == {"1": "pass", "2": "fail", "3": None}
+    assert cases["1"].output["text"] == "4"
+
+
+TRAJECTORY = {
+    "schema_version": "ATIF-v1.8",
+    "session_id": "s-1",
+    "agent": {"name": "a", "model_name": "m"},
+    "steps": [
+        {"step_id": 1, "source": "user", "message": "Fix it."},
+        {
+            "step_id": 2,
+            "source": "agent",
+            "message": [{"type": "text", "text": "Looking."}],
+            "tool_calls": [{"tool_call_id": "c1", "function_name": "ls", "arguments": {"path": "."}}],
+            "observation": {"results": [{"source_call_id": "c1", "content": "a.py"}]},
+            "metrics": {"prompt_tokens": 10, "completion_tokens": 2, "cached_tokens": 4},
+        },
+        {"step_id": 3, "source": "agent", "message": "Done."},
+    ],
+    "final_metrics": {"total_prompt_tokens": 10, "total_completion_tokens": 2, "total_cached_tokens": 4},
+}
+
+
+def test_a_trajectory_is_read_alone_and_with_its_trial(tmp_path: Path) -> None:
+    (tmp_path / "trajectory.json").write_text(json.dumps(TRAJECTORY), encoding="utf-8")
+    (alone,) = read(tmp_path / "trajectory.json", "harbor")
+    assert (alone.id, alone.output["text"], alone.claimed) == ("s-1", "Done.", None)
+    assert alone.metadata["usage"]["input_tokens"] == 6
+    job = tmp_path / "job"
+    for name, found in (("t1", json.dumps(TRAJECTORY)), ("t2", "{cut")):
+        (job / name / "agent").mkdir(parents=True)
+        (job / name / "agent" / "trajectory.json").write_text(found, encoding="utf-8")
+        result = {"task_name": name, "trial_name": f"{name}__1", "verifier_result": {"rewards": {"a": 1, "b": 0}}}
+        (job / name / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    source = ImportSource(job)
+    pieces = [*recognise(source).read(source)]
+    assert sum(isinstance(one, ImportNote) for one in pieces) == 1
+    found = {one.case.id: with_claim(one, "harbor") for one in pieces if isinstance(one, ImportedCase)}
+    assert found["t1"].output["text"] == "Done."
+    # Of several rewards none stands for the whole.
+    assert found["t1"].claimed is None
+
+
+def test_scores_of_langfuse_are_words_numbers_and_truth_values(tmp_path: Path) -> None:
+    def trace(case_id: str, *scores: dict[str, Any]) -> dict[str, Any]:
+        return {"id": case_id, "projectId": "p", "sessionId": "s", "input": "2 + 2?", "output": "4"} | {
+            "scores": [*scores],
+            "latency": 1.0,
+        }
+
+    rows = [
+        trace("a", {"name": "ok", "value": 1, "dataType": "BOOLEAN", "comment": "right"}),
+        trace("b", {"name": "word", "value": 0, "stringValue": "incorrect", "dataType": "CATEGORICAL"}),
+        trace("c", {"name": "x", "value": 0.5}, {"name": "y", "value": 1}),
+    ]
+    path = tmp_path / "traces.jsonl"
+    path.write_text(lines(*rows), encoding="utf-8")
+    cases = {case.id: case for case in read(path, "langfuse")}
+    assert {name: case.claimed for name, case in cases.items()} == {"a": "pass", "b": "fail", "c": None}
