@@ -25,6 +25,11 @@ def read(path: Path, name: str) -> list[Case]:
     return [with_claim(one, name) for one in importer.read(source) if isinstance(one, ImportedCase)]
 
 
+# Any: an output is any JSON.
+def answer(case: Case) -> Any:
+    return (case.output or {}).get("text")
+
+
 def test_traces_of_verifiers_are_weighted_and_errors_stay_errors(tmp_path: Path) -> None:
     def trace(case_id: str, **more: Any) -> dict[str, Any]:
         task = {"data": {"id": case_id, "prompt": "2 + 2?", "answer": "4"}}
@@ -82,7 +87,7 @@ def test_items_of_a_hosted_run_keep_their_graders(tmp_path: Path) -> None:
     path.write_text(lines(*rows), encoding="utf-8")
     cases = {case.id: case for case in read(path, "openai-evals")}
     assert {name: case.claimed for name, case in cases.items()} == {"1": "pass", "2": "fail", "3": None}
-    assert cases["1"].output["text"] == "4"
+    assert answer(cases["1"]) == "4"
 
 
 TRAJECTORY = {
@@ -108,19 +113,19 @@ TRAJECTORY = {
 def test_a_trajectory_is_read_alone_and_with_its_trial(tmp_path: Path) -> None:
     (tmp_path / "trajectory.json").write_text(json.dumps(TRAJECTORY), encoding="utf-8")
     (alone,) = read(tmp_path / "trajectory.json", "harbor")
-    assert (alone.id, alone.output["text"], alone.claimed) == ("s-1", "Done.", None)
+    assert (alone.id, answer(alone), alone.claimed) == ("s-1", "Done.", None)
     assert alone.metadata["usage"]["input_tokens"] == 6
     job = tmp_path / "job"
-    for name, found in (("t1", json.dumps(TRAJECTORY)), ("t2", "{cut")):
+    for name, written in (("t1", json.dumps(TRAJECTORY)), ("t2", "{cut")):
         (job / name / "agent").mkdir(parents=True)
-        (job / name / "agent" / "trajectory.json").write_text(found, encoding="utf-8")
+        (job / name / "agent" / "trajectory.json").write_text(written, encoding="utf-8")
         result = {"task_name": name, "trial_name": f"{name}__1", "verifier_result": {"rewards": {"a": 1, "b": 0}}}
         (job / name / "result.json").write_text(json.dumps(result), encoding="utf-8")
     source = ImportSource(job)
     pieces = [*recognise(source).read(source)]
     assert sum(isinstance(one, ImportNote) for one in pieces) == 1
     found = {one.case.id: with_claim(one, "harbor") for one in pieces if isinstance(one, ImportedCase)}
-    assert found["t1"].output["text"] == "Done."
+    assert answer(found["t1"]) == "Done."
     # Of several rewards none stands for the whole.
     assert found["t1"].claimed is None
 
