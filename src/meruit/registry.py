@@ -185,6 +185,8 @@ class SettlementRule(NamedTuple):
     summary: str
     apply: Callable[[SettlementContext], Sequence[Line]]
     """Returns the lines that it adds to the bill."""
+    after: tuple[str, ...] = ()
+    """Rules whose lines it reads; terms that name one of them after this rule are refused."""
 
 
 class UsageProvider(NamedTuple):
@@ -455,12 +457,15 @@ class FlagRegistry(Registry[FlagRule]):
 class SettlementRegistry(Registry[SettlementRule]):
     """The settlement rules, and the decorator that adds one."""
 
-    def add(self, name: str) -> Callable[[Function], Function]:
-        """Register the function below under the name by which terms ask for it; it takes a SettlementContext."""
+    def add(self, name: str, *, after: Sequence[str] = ()) -> Callable[[Function], Function]:
+        """Register the function below under the name by which terms ask for it; it takes a SettlementContext.
+
+        `after` names the rules whose lines it reads. Terms must name them before this one, or not at all.
+        """
 
         def register(function: Function) -> Function:
             summary = (function.__doc__ or "").strip().split("\n", 1)[0]
-            self.put(SettlementRule(name, summary, function))
+            self.put(SettlementRule(name, summary, function, tuple(after)))
             return function
 
         return register

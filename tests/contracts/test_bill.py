@@ -490,7 +490,13 @@ def test_a_rule_writes_at_most_max_lines(plugin: Callable[[Callable[..., Any]], 
         (["cpc", "cap", "cpa_bonus", "claimed_only"], {"max_cpa_total": 0}, "cap"),
         (["cpc", "cpa_bonus", "claimed_only"], {"max_cpa_total": 1}, "cap"),
         (["cpc", "cpa_bonus", "claimed_only"], {"bonus_on_failure": "none"}, "bonus_on_failure"),
-        (["cpa_penalty", "cpc"], {}, "cpc"),
+        (["cpa_penalty", "cpc"], {}, "cpa_penalty"),
+        (["pay_on_success", "cpc"], {}, "pay_on_success"),
+        (["cpc", "pay_on_success", "cpa_penalty"], {}, "pay_on_success"),
+        (["cpc", "cap", "cpa_bonus", "claimed_only"], {}, "cap"),
+        (["cpc", "claimed_only", "cpa_bonus"], {"claimed_may_earn": True}, "claimed_only"),
+        (["cpa_bonus", "cap", "claimed_only"], {"max_cpa_total": 1}, "cap"),
+        (["cpa_bonus", "claimed_only", "cap", "bonus_on_failure"], {"max_cpa_total": 1}, "cap"),
     ],
 )
 def test_rules_that_switch_off_a_protection_are_refused(rules: list[str], terms: dict[str, Any], rule: str) -> None:
@@ -507,13 +513,41 @@ def test_rules_that_switch_off_a_protection_are_refused(rules: list[str], terms:
         (["cpc"], {"max_cpa_total": 1, "bonus_on_failure": "none"}),
         (["cpc", "cpa_bonus"], {"claimed_may_earn": True}),
         (["cpc", "cpa_bonus", "claimed_only"], {}),
-        (["cpa_bonus", "cap", "claimed_only"], {"max_cpa_total": 1}),
+        (["cpa_bonus", "claimed_only", "cap"], {"max_cpa_total": 1}),
         (["cpa_penalty"], {}),
         (["cpc", "cpa_penalty"], {}),
     ],
 )
 def test_rules_that_keep_what_the_terms_promise_are_taken(rules: list[str], terms: dict[str, Any]) -> None:
     check_rules(Terms.model_validate({"rules": rules, **terms}))
+
+
+# Every order of every choice of rules is either refused or gives the bill of our own order.
+
+
+@given(st.permutations((*USUAL_RULES, "pay_on_success")), st.sampled_from(["", *USUAL_RULES]), st.booleans())
+def test_an_order_that_is_taken_gives_the_usual_bill(order: list[str], without: str, may_earn: bool) -> None:
+    rules = [name for name in order if name != without]
+    terms: dict[str, Any] = {"max_cpa_total": "4", "bonus_on_failure": "none", "claimed_may_earn": may_earn}
+    try:
+        check_rules(Terms.model_validate({"rules": rules, **terms}))
+    except RulesContradictTerms:
+        return
+    usual = [name for name in (*USUAL_RULES, "pay_on_success") if name in rules]
+    for pieces in (
+        [Piece("met", 3 * MICRO), Piece("claimed", 2 * MICRO), Piece("not_met", 1 * MICRO, 2 * MICRO)],
+        [Piece("met", 3 * MICRO), Piece("claimed", 2 * MICRO)],
+    ):
+        one, other = (billed(pieces, rules=names, **terms) for names in (rules, usual))
+        assert (one.base, one.bonus, one.penalty, one.total) == (other.base, other.bonus, other.penalty, other.total)
+
+
+def test_a_rule_of_a_package_says_what_it_comes_after(plugin: Callable[[Callable[..., Any]], str]) -> None:
+    name = plugin(lambda context: [])
+    settlement_rules._found[name] = settlement_rules.get(name)._replace(after=("cpc",))
+    check_rules(Terms.model_validate({"rules": ["cpc", name]}))
+    with pytest.raises(RulesContradictTerms, match=f"^{name} "):
+        check_rules(Terms.model_validate({"rules": [name, "cpc"]}))
 
 
 def test_no_rule_changes_what_others_wrote(plugin: Callable[[Callable[..., Any]], str]) -> None:

@@ -720,6 +720,18 @@ def test_local_rules_apply_beside_remote_governance(shared: Store, tenant: str) 
     assert desk.paid() == 0
 
 
+def test_a_pair_that_is_held_once_stays_held(shared: Store, tenant: str) -> None:
+    """Its verdicts give the bonus all the same: a hold must not make the pair look better than it is."""
+    desk = Desk(shared, tenant, policy=Policy(limits={"concentrated_pair": {"p_max": 0.01}}))
+    flagged = []
+    for number in range(20):
+        done = desk.completed(HandedIn({"text": f"three honest words {number}"}, {"duration_ms": 10}), consumer_id="c")
+        assert done.judgement is not None
+        assert done.judgement.result is not None
+        flagged.append("concentrated_pair" in done.judgement.result.governance_flags)
+    assert flagged == [False] * 11 + [True] * 9
+
+
 def test_without_a_policy_governance_is_not_checked(shared: Store, tenant: str) -> None:
     desk = Desk(shared, tenant, policy=None)
     done = desk.completed(HandedIn({"text": "a planted string leaks"}, {}), canaries=["planted string"])

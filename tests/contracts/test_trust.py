@@ -12,9 +12,8 @@ from meruit.contracts.trust import (
     TrustRecords,
     WorkFacts,
     classify_work,
-    clopper_pearson,
 )
-from meruit.governance.binomial import binomial_tail
+from meruit.governance.binomial import binomial_tail, clopper_pearson
 from meruit.model.contract import ContractState, Escrow
 from meruit.model.verdict import Verdict
 

@@ -43,7 +43,6 @@ from meruit.model.outcome import Labels
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import PRIVATE_INPUTS, Work
 from meruit.outcomes.service import SMALL_BYTES, JudgedWork, Registrar, Submission
-from meruit.registry import settlement_rules
 from meruit.store.lru import LruCache
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.lint.criteria import AT_ONCE, LintFinding, Severity, null_agents, prove_broken
@@ -98,8 +97,6 @@ class Marketplace:
         Criteria that an idle agent meets are refused, unless the work says why it accepts them. So are criteria that
         lint proves wrong (BrokenCriteria), unless the work accepts the codes of the findings.
         """
-        for name in submission.terms_in_force().rules:
-            settlement_rules.get(name)
         check_rules(submission.terms_in_force())
         _refuse_visible_canaries(submission)
         criteria = submission.success_criteria

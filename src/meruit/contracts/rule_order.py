@@ -1,33 +1,43 @@
 """Check that the settlement rules, in their order, keep what the terms promise."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from meruit.errors import RulesContradictTerms
 from meruit.model.contract import TOKENS_RULE, BonusOnFailure, Terms
+from meruit.registry import settlement_rules
 
 QUOTED_IN = "USD"
 """The currency of providers' prices."""
 
 
 def check_rules(terms: Terms) -> None:
-    """Raise RulesContradictTerms for terms whose rules switch off one of their own protections."""
+    """Raise RulesContradictTerms for rules in an order in which one is without effect, or without a protection.
+
+    Raises UnknownName for a rule that is not installed.
+    """
     for problem in _problems(terms):
         raise RulesContradictTerms(problem)
 
 
 def _problems(terms: Terms) -> Iterator[str]:
     yield from _token_problems(terms)
-    rules = terms.rules
-    after_bonus = rules[rules.index("cpa_bonus") :] if "cpa_bonus" in rules else None
-    if after_bonus is not None:
-        if not terms.claimed_may_earn and "claimed_only" not in after_bonus:
+    yield from _order_problems(terms.rules)
+    if "cpa_bonus" in terms.rules:
+        if not terms.claimed_may_earn and "claimed_only" not in terms.rules:
             yield "claimed_only must come after cpa_bonus, or what agents only say earns; or set claimed_may_earn"
-        if terms.max_cpa_total is not None and "cap" not in after_bonus:
+        if terms.max_cpa_total is not None and "cap" not in terms.rules:
             yield "cap must come after cpa_bonus, or max_cpa_total caps nothing"
-        if terms.bonus_on_failure is BonusOnFailure.NONE and "bonus_on_failure" not in after_bonus:
+        if terms.bonus_on_failure is BonusOnFailure.NONE and "bonus_on_failure" not in terms.rules:
             yield "bonus_on_failure must come after cpa_bonus, or work that failed earns all the same"
-    if "cpa_penalty" in rules and "cpc" in rules[rules.index("cpa_penalty") :]:
-        yield "cpc must come before cpa_penalty: penalties take a share of it, and nothing of what is not there yet"
+
+
+def _order_problems(names: Sequence[str]) -> Iterator[str]:
+    """Rules that come before one whose lines they read, so that they would do nothing, or too little."""
+    for place, name in enumerate(names):
+        rule = settlement_rules.get(name)
+        for late in names[place:]:
+            if late in rule.after:
+                yield f"{name} must come after {late}: it reads the lines that {late} puts on the bill"
 
 
 def _token_problems(terms: Terms) -> Iterator[str]:
@@ -44,5 +54,3 @@ def _token_problems(terms: Terms) -> Iterator[str]:
         yield f"tokens_at_cost pays in {QUOTED_IN}, as providers charge; these terms are in {terms.currency}"
     if TOKENS_RULE not in rules:
         yield "tokens must be among the rules, or what the terms promise for tokens is never billed"
-    elif "pay_on_success" in rules[: rules.index(TOKENS_RULE)]:
-        yield "pay_on_success must come after tokens, or work that failed is paid its tokens"

@@ -52,7 +52,7 @@ from meruit.model.access import Scope
 from meruit.model.contract import Contract, ContractState, Escrow, Terms
 from meruit.model.events import EventType
 from meruit.model.governance import Disposition, Dossier, GovernanceCheck, GovernanceResult, Policy
-from meruit.model.money import Bill, as_micros
+from meruit.model.money import as_micros
 from meruit.model.numbers import Number, in_units
 from meruit.model.verdict import GovernanceStatus, Reason, ReasonCode, VerificationResult
 from meruit.outcomes.records import NewOutcome, criteria_from
@@ -243,7 +243,7 @@ class CompleteContract(NamedTuple):
         else:
             paid_under = checked.dossier.history.settled_under
         contract, paid = pay_or_hold(step, contract, result, criteria=self.criteria, paid_under=paid_under)
-        self._remember(step, contract, checked, paid)
+        self._remember(step, contract, checked)
         step.save(contract)
         return ContractSnapshot(contract, ContractJudgement(1, result), paid)
 
@@ -256,14 +256,11 @@ class CompleteContract(NamedTuple):
         result = answers[0] if len(answers) == 1 else combine_results(*answers)
         return GovernanceCheck(dossier, self.policy, rule_versions(self.policy), self.remote, result)
 
-    def _remember(
-        self, step: ContractTransaction, contract: Contract, checked: GovernanceCheck | None, paid: Bill | None
-    ) -> None:
+    def _remember(self, step: ContractTransaction, contract: Contract, checked: GovernanceCheck | None) -> None:
         flags = [] if checked is None else checked.result.names
         record_history(
             *(step.writing, step.tenant, contract, self.dossier, self.fingerprints),
             mismatch="latency_mismatch" in flags,
-            bonus=paid is not None and paid.bonus > 0,
             said=None if checked is None else checked.result,
         )
 

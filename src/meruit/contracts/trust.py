@@ -10,18 +10,15 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import NamedTuple
 
-from meruit.governance.binomial import binomial_tail
+from meruit.governance.binomial import CONFIDENCE, clopper_pearson
 from meruit.model.contract import ContractState, Escrow
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict
 
 METHOD, METHOD_VERSION = "delivered_share", 1
 """A change of what counts, or of how it is computed, is another version."""
-CONFIDENCE = 0.95
 FEW = 20
 """With fewer decided works than this, a score says little."""
-BISECTIONS = 60
-"""Halvings of the unit interval: more would not change a float."""
 
 
 class WorkEnd(StrEnum):
@@ -198,26 +195,3 @@ def compute_trust(
         until=until,
         method=TrustMethod(),
     )
-
-
-def clopper_pearson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The exact interval of a rate: no rate outside it would give so many or so few successes as often as that.
-
-    Without trials it is everything from 0 to 1.
-    """
-    tail = (1 - confidence) / 2
-    low = 0.0 if successes == 0 else _find_rate(successes, trials, tail)
-    high = 1.0 if successes == trials else 1.0 - _find_rate(trials - successes, trials, tail)
-    return low, high
-
-
-def _find_rate(successes: int, trials: int, tail: float) -> float:
-    """The rate at which at least so many successes have the probability `tail`, by bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        if binomial_tail(successes, trials, middle) < tail:
-            low = middle
-        else:
-            high = middle
-    return low

@@ -1,4 +1,4 @@
-"""The tail of the binomial distribution: how likely a count is by chance alone."""
+"""The binomial distribution: how likely a count is by chance alone, and which rates a count is consistent with."""
 
 import math
 
@@ -8,6 +8,9 @@ MAX_STEPS = 10_000
 """Most terms to add; a wider distribution is approximated by the normal curve."""
 MAX_BITS = 60
 """Larger counts are halved until they fit; with so many trials, the result does not change."""
+CONFIDENCE = 0.95
+BISECTIONS = 60
+"""Halvings of the unit interval: more would not change a float."""
 EXACT_FROM = 16
 """From here on, the first terms of Stirling's series are exact to the precision of a float."""
 
@@ -74,3 +77,26 @@ def _stirling_error(n: int) -> float:
     if n < EXACT_FROM:
         return math.lgamma(n + 1) - (n + 0.5) * math.log(n) + n - math.log(math.tau) / 2
     return (1 / 12 - (1 / 360 - (1 / 1260 - 1 / (1680 * n * n)) / (n * n)) / (n * n)) / n
+
+
+def clopper_pearson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The exact interval of a rate: no rate outside it would give so many or so few successes as often as that.
+
+    Without trials it is everything from 0 to 1.
+    """
+    tail = (1 - confidence) / 2
+    low = 0.0 if successes == 0 else _find_rate(successes, trials, tail)
+    high = 1.0 if successes == trials else 1.0 - _find_rate(trials - successes, trials, tail)
+    return low, high
+
+
+def _find_rate(successes: int, trials: int, tail: float) -> float:
+    """The rate at which at least so many successes have the probability `tail`, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        if binomial_tail(successes, trials, middle) < tail:
+            low = middle
+        else:
+            high = middle
+    return low

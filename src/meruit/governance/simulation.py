@@ -6,11 +6,12 @@ input, and no boilerplate that honest agents share; on such work, rules that com
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from meruit.governance.attacks import TRIES, AttackTrial, try_attacks
 from meruit.governance.evaluate import govern
 from meruit.governance.history import AgentHistory, baselines, is_first_output, is_near, recent, sketch, update_history
 from meruit.model.evidence import Provenance
@@ -31,6 +32,8 @@ from meruit.registry import flags
 
 TEN_THOUSAND = 10_000
 OUTCOMES_PER_AGENT = 60
+OUTCOMES_PER_TRY = 200
+"""A small trial also tries each attack less often."""
 CHEAT_SHARE = 0.014
 """The share of agents of each kind of cheat."""
 DAYS = 45
@@ -113,6 +116,8 @@ class TrialReport(Record, frozen=True):
     """Cheating outcomes that were neither held nor invalid; rules that only flag do not stop them."""
     rules: list[RuleTrial]
     kinds: list[KindTrial]
+    attacks: list[AttackTrial]
+    """Attackers who know the rules, and honest behaviour that resembles theirs."""
 
 
 class SimulatedAgent(NamedTuple):
@@ -162,7 +167,7 @@ def trial(
         count.add(deed, result)
         if progress is not None:
             progress(number + 1, outcomes)
-    return count.report(seed)
+    return count.report(seed, try_attacks(seed, min(TRIES, outcomes // OUTCOMES_PER_TRY + 1), policy))
 
 
 def _agents(rng: random.Random, outcomes: int) -> Iterator[SimulatedAgent]:
@@ -294,7 +299,7 @@ class TrialCounts:
         self.kinds_flagged[kind] += bool(rules)
         self.kinds_by_end[kind, end] += 1
 
-    def report(self, seed: int) -> TrialReport:
+    def report(self, seed: int, attacks: Sequence[AttackTrial] = ()) -> TrialReport:
         """The report."""
         honest, cheating = self.honest_by_end.total(), self.cheats_by_end.total()
         held, invalidated = self.honest_by_end[Disposition.HOLD], self.honest_by_end[Disposition.INVALID]
@@ -310,6 +315,7 @@ class TrialCounts:
             cheating_clear=self.cheats_by_end[Disposition.CLEAR],
             rules=[self._rule(rule.name, rule.action, honest) for rule in flags],
             kinds=[self._kind(kind) for kind in HONEST],
+            attacks=[*attacks],
         )
 
     def _rule(self, rule: str, action: Action, honest: int) -> RuleTrial:

@@ -76,7 +76,7 @@ def add_history(
     )
 
 
-def record_history(  # noqa: PLR0913 - each is recorded
+def record_history(
     writing: WriteTransaction,
     tenant: str,
     contract: Contract,
@@ -84,7 +84,6 @@ def record_history(  # noqa: PLR0913 - each is recorded
     marks: SubmissionFingerprints,
     *,
     mismatch: bool,
-    bonus: bool,
     said: GovernanceResult | None = None,
 ) -> None:
     """Record what later outcomes are compared with; `said` decides whether the output counts as the agent's own."""
@@ -98,7 +97,7 @@ def record_history(  # noqa: PLR0913 - each is recorded
             agent_id=one,
             consumer_id=other,
             outcomes=1,
-            with_bonus=int(bonus),
+            with_bonus=int(dossier.earned_bonus),
         )
     if is_first_output(said):
         _record_output(writing, tenant, agent, marks, contract.id)

@@ -166,7 +166,10 @@ class Baseline(Record, frozen=True):
 
 
 class Dealings(Record, frozen=True):
-    """How often work was done and earned a bonus: by this pair, by each with others, by everyone."""
+    """How often work was done and earned a bonus: by this pair, by each with others, by everyone.
+
+    What the verdict decided counts, also while the payment is held.
+    """
 
     pair: int = 0
     pair_bonus: int = 0
@@ -248,6 +251,14 @@ class Dossier(Record, frozen=True):
     claimed_may_earn: bool = False
     """Whether the terms let claims earn a bonus."""
     history: History = History()
+
+    @property
+    def earned_bonus(self) -> bool:
+        """Whether the verdict gives a bonus that the terms do not withhold; a hold or release does not change it."""
+        return any(
+            fact.bonus_micros > 0 and (self.claimed_may_earn or fact.provenance is not Provenance.CLAIMED)
+            for fact in self.metrics
+        )
 
 
 class Suspicion(Record, frozen=True):

@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -382,10 +383,12 @@ def dealings(pair: int, pair_bonus: int, others: int = 0, others_bonus: int = 0,
         # Nobody else ever dealt with either: a half is the most favourable rate, and 2^-30 is just under 1e-9.
         (dealings(29, 29), True, True),
         (dealings(28, 28), True, False),
-        # Nine in ten is not more than nine in ten.
-        (dealings(99, 89), True, False),
-        (dealings(99, 90), True, True),
-        (dealings(99, 90), False, False),
+        # Four in five is not more than four in five.
+        (dealings(99, 79), True, False),
+        (dealings(99, 80), True, True),
+        (dealings(99, 80), False, False),
+        # One failure in nine, on purpose.
+        (dealings(80, 71, market=100_000), True, True),
         # Half of the agent's work is not more than half.
         (dealings(39, 39, others=40), True, False),
         (dealings(39, 39, others=39, others_bonus=5), True, True),
@@ -397,6 +400,28 @@ def dealings(pair: int, pair_bonus: int, others: int = 0, others_bonus: int = 0,
 )
 def test_a_pair_far_better_than_elsewhere_is_held(before: Dealings, earned: bool, held: bool) -> None:
     assert action_of("concentrated_pair", paired(before, earned=earned)) is (Action.HOLD if held else None)
+
+
+def test_a_consumer_whose_new_agents_all_earn_is_flagged() -> None:
+    before = Dealings(5, 5, 5, 5, 80, 78, 1000, 300)
+    found = judged("concentrated_pair", paired(before))
+    assert found is not None
+    assert [(one.name, one.action, one.evidence["n"]) for one in found] == [
+        ("concentrated_pair:consumer", Action.FLAG, 81)
+    ]
+    for honest in (
+        # The agent mostly works for others; the consumer's agents earn what agents earn; too few to say.
+        Dealings(5, 5, 50, 5, 80, 78, 1000, 300),
+        Dealings(5, 5, 5, 5, 80, 78, 1000, 900),
+        Dealings(5, 5, 5, 5, 10, 10, 1000, 300),
+    ):
+        assert judged("concentrated_pair", paired(honest)) == []
+
+
+def test_a_withheld_claim_is_not_an_earned_bonus() -> None:
+    claimed = Dossier(metrics=[fact(1.0, bonus_micros=1, provenance=Provenance.CLAIMED)])
+    assert not claimed.earned_bonus
+    assert msgspec.structs.replace(claimed, claimed_may_earn=True).earned_bonus
 
 
 def test_twelve_dealings_are_the_least() -> None:

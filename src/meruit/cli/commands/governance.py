@@ -9,6 +9,7 @@ from meruit.cli.terminal import ExitCode, format_cell, json_option, note, print_
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from meruit.governance.attacks import AttackTrial
     from meruit.governance.simulation import RuleTrial, TrialReport
 
 MAX_OUTCOMES = 1_000_000
@@ -57,6 +58,9 @@ def evaluate(*, seed: int, outcomes: int, as_json: bool) -> int:
 
     Some honest agents look like cheats: specialists who are nearly always right, loyal customers, inexact clocks. A
     true positive is a cheat of the kind that the rule looks for; a false positive is an honest outcome.
+
+    A second table tries attackers who know the rules, and honest behaviour that resembles theirs. Noticed is flagged,
+    held or invalidated; stopped is held or invalidated.
     """
     # Only this command needs the simulation.
     from meruit.governance.simulation import trial
@@ -84,6 +88,9 @@ def _print(report: "TrialReport") -> None:
     )
     print_table(headings, [_row(one) for one in report.rules])
     say()
+    attack_headings = ("attack", "tries", "noticed", "95 % interval", "stopped", "95 % interval")
+    print_table(attack_headings, [_attack_row(one) for one in report.attacks])
+    say()
     say(
         f"of {report.honest:,} honest outcomes, {report.held_honest:,} held "
         f"({report.held_honest_per_10k:.1f} per 10,000) and {report.invalidated_honest:,} invalidated "
@@ -94,6 +101,14 @@ def _print(report: "TrialReport") -> None:
         "the other rules only flag, or withhold a bonus"
     )
     note("the market is simulated; the figures compare rules and limits and say nothing about your agents")
+
+
+def _attack_row(one: "AttackTrial") -> tuple[str, ...]:
+    return (
+        *(one.attack, f"{one.tries:,}"),
+        *(f"{one.rate:.2f}", f"{one.low:.2f} to {one.high:.2f}"),
+        *(f"{one.stopped_rate:.2f}", f"{one.stopped_low:.2f} to {one.stopped_high:.2f}"),
+    )
 
 
 def _row(one: "RuleTrial") -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from meruit.model.money import Line, PricePart
 from meruit.registry import SettlementContext, settlement_rules
 
 
-@settlement_rules.add("bonus_on_failure")
+@settlement_rules.add("bonus_on_failure", after=("cpa_bonus",))
 def bonus_on_failure(context: SettlementContext) -> list[Line]:
     """Under `bonus_on_failure: none`, failed work earns no bonus."""
     if context.result.success or context.terms.bonus_on_failure is BonusOnFailure.PER_CRITERION:

@@ -8,7 +8,8 @@ from meruit.model.numbers import in_units
 from meruit.registry import SettlementContext, settlement_rules
 
 
-@settlement_rules.add("cap")
+# What is withheld must not use up the cap.
+@settlement_rules.add("cap", after=("cpa_bonus", "claimed_only", "bonus_on_failure"))
 def cap(context: SettlementContext) -> list[Line]:
     """Bonuses are cut to `max_cpa_total`, in order or each by the same share."""
     terms = context.terms

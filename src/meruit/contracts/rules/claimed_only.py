@@ -5,7 +5,7 @@ from meruit.model.money import Line, PricePart
 from meruit.registry import SettlementContext, settlement_rules
 
 
-@settlement_rules.add("claimed_only")
+@settlement_rules.add("claimed_only", after=("cpa_bonus",))
 def withhold_claimed_only(context: SettlementContext) -> list[Line]:
     """A bonus that rests on a claim alone is withheld."""
     if context.terms.claimed_may_earn:

@@ -7,7 +7,7 @@ from meruit.model.verdict import CriterionResult, Status
 from meruit.registry import SettlementContext, settlement_rules
 
 
-@settlement_rules.add("cpa_penalty")
+@settlement_rules.add("cpa_penalty", after=("cpc",))
 def cpa_penalty(context: SettlementContext) -> list[Line]:
     """Each criterion that is not met costs its penalty, up to `max_penalty_rate` of the CPC."""
     costs = [

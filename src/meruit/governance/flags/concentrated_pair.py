@@ -1,4 +1,8 @@
-"""Flag an agent and a consumer whose results are far better together than with others."""
+"""Flag an agent and a consumer whose results are far better together than with others.
+
+A consumer may also give its bonuses to many agents in turn, each too new to be judged. Their work together is then
+compared with the market, and flagged only: an honest consumer may offer easy work to new agents.
+"""
 
 from collections.abc import Mapping
 
@@ -16,11 +20,18 @@ def _pair(dealings: Dealings) -> Dossier:
     "concentrated_pair",
     action=Action.HOLD,
     needs_history=True,
-    limits={"agent_share": 0.5, "bonus_rate": 0.9, "n_min": 12.0, "p_max": 1e-9},
+    version="2",
+    # The rate leaves room for pairs that fail now and then on purpose; `p_max` keeps honest pairs out.
+    limits={"agent_share": 0.5, "bonus_rate": 0.8, "n_min": 12.0, "p_max": 1e-9},
     examples=[
         (_pair(Dealings(39, 39, 44, 41, 60, 47, 1000, 500)), True),
         # Good with everyone.
         (_pair(Dealings(39, 39, 60, 60, 60, 47, 1000, 500)), False),
+        # Fails one time in nine.
+        (_pair(Dealings(62, 55, 66, 56, 80, 60, 1000, 300)), True),
+        # The consumer's agents are new, one after another.
+        (_pair(Dealings(5, 5, 5, 5, 80, 78, 1000, 300)), True),
+        (_pair(Dealings(5, 5, 5, 5, 80, 30, 1000, 300)), False),
         (_pair(Dealings()), False),
         (Dossier(agent_id="a"), None),
     ],
@@ -30,19 +41,36 @@ def flag_concentrated_pair(dossier: Dossier, limits: Mapping[str, float]) -> lis
     if dossier.agent_id is None or dossier.consumer_id is None:
         return None
     dealings = dossier.history.dealings
-    n = dealings.pair + 1
     # Counts that contradict each other must not break the rule that reads them.
-    k = min(n, dealings.pair_bonus + any(fact.bonus_micros > 0 for fact in dossier.metrics))
-    if n < max(1, limits["n_min"]):
-        return []
-    share, rate = n / max(n, dealings.agent + 1), k / n
-    if share <= limits["agent_share"] or rate <= limits["bonus_rate"]:
+    n = max(0, dealings.pair) + 1
+    k = min(n, dealings.pair_bonus + dossier.earned_bonus)
+    share = n / max(n, dealings.agent + 1)
+    if share <= limits["agent_share"]:
         return []
     usual = _usual_rate(dealings)
-    chance = binomial_tail(k, n, usual)
-    if chance >= limits["p_max"]:
+    if (chance := _chance(k, n, usual, limits)) is not None:
+        return [Suspicion({"n": n, "bonuses": k, "agent_share": share, "usual_rate": usual}, statistic=chance)]
+    return _rotating_agents(dossier, limits) if n < limits["n_min"] else []
+
+
+def _rotating_agents(dossier: Dossier, limits: Mapping[str, float]) -> list[Suspicion]:
+    """All work of the consumer, where this agent is too new to be judged by its own."""
+    dealings = dossier.history.dealings
+    n = max(0, dealings.consumer) + 1
+    k = min(n, dealings.consumer_bonus + dossier.earned_bonus)
+    usual = _smooth_rate(dealings.market - dealings.consumer, dealings.market_bonus - dealings.consumer_bonus)
+    if (chance := _chance(k, n, usual, limits)) is None:
         return []
-    return [Suspicion({"n": n, "bonuses": k, "agent_share": share, "usual_rate": usual}, statistic=chance)]
+    evidence = {"n": n, "bonuses": k, "usual_rate": usual}
+    return [Suspicion(evidence, statistic=chance, action=Action.FLAG, name="concentrated_pair:consumer")]
+
+
+def _chance(k: int, n: int, usual: float, limits: Mapping[str, float]) -> float | None:
+    """The probability of so many bonuses by chance; None where they are too few, or not remarkable."""
+    if n < max(1, limits["n_min"]) or k / n <= limits["bonus_rate"]:
+        return None
+    chance = binomial_tail(k, n, usual)
+    return chance if chance < limits["p_max"] else None
 
 
 def _usual_rate(dealings: Dealings) -> float:
