@@ -248,7 +248,7 @@ def bootstrap_totals(columns: Sequence[Sequence[float]]) -> list[list[float]]:
 def ratio_interval(ours: Sequence[float], theirs: Sequence[float]) -> ConfidenceInterval | None:
     """The interval of a ratio of totals over bootstrap samples; None where a divisor is zero."""
     ratios = [one / other for one, other in zip(ours, theirs, strict=True) if other > 0]
-    return _percentile_interval(ratios) if len(ratios) == len(ours) else None
+    return percentile_interval(ratios) if len(ratios) == len(ours) else None
 
 
 def rank_intervals(totals: Sequence[Sequence[float]], *, high_is_good: bool) -> list[ConfidenceInterval]:
@@ -260,10 +260,10 @@ def rank_intervals(totals: Sequence[Sequence[float]], *, high_is_good: bool) -> 
         order = sorted(own)
         for place, one in zip(places, own, strict=True):
             place.append(1.0 + bisect_left(order, one))
-    return [_percentile_interval(place) for place in places]
+    return [percentile_interval(place) for place in places]
 
 
-def _percentile_interval(numbers: Sequence[float]) -> ConfidenceInterval:
+def percentile_interval(numbers: Sequence[float]) -> ConfidenceInterval:
     """The range of the middle 95 %."""
     order = sorted(numbers)
     outside = int(len(order) * (1 - LEVEL) / 2)
