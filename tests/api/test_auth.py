@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import httpx
@@ -589,24 +589,44 @@ def dead_letter(deployment: Deployment, webhook: str, error: str = "") -> int:
     return deployment.store.recorder.write(write)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def scene(
-    request: pytest.FixtureRequest, engine: VerificationEngine, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Scene]:
+DATABASES = ("sqlite", "postgresql")
+
+
+@pytest.fixture(scope="module")
+def scenes(
+    new_postgres: Callable[[], str], engine: VerificationEngine, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Scene]]:
+    """The scene on each database, made once: pytest would make a parametrised one again whenever the database changes."""
+    opened: list[Deployment] = []
+
+    @cache
+    def scene_on(database: str) -> Scene:
+        url = new_postgres() if database == "postgresql" else None
+        location = Location(tmp_path_factory.mktemp("walk") / "data", url)
+        settings = settings_with(webhook_networks=["127.0.0.0/8"])
+        deployment = Deployment(location, engine, settings.model_copy(update={"benchmarks": DOWN}))
+        opened.append(deployment)
+        return planted_scene(deployment)
+
+    yield scene_on
+    for deployment in opened:
+        deployment.close()
+
+
+def planted_scene(deployment: Deployment) -> Scene:
     """Two tenants that have the same things, in one service; already here nothing planted is logged."""
-    url = request.getfixturevalue("new_postgres")() if request.param == "postgresql" else None
-    location = Location(tmp_path_factory.mktemp("walk") / "data", url)
-    settings = settings_with(webhook_networks=["127.0.0.0/8"])
-    made = Deployment(location, engine, settings.model_copy(update={"benchmarks": DOWN}))
     with logged() as lines:
-        ours, theirs = plant(made, new_tenant()), plant(made, new_tenant())
-        playgrounds = {one.tenant: new_playground(made, one.keys[Role.OPERATOR]) for one in (ours, theirs)}
-        found = Scene(made, ours, theirs, playgrounds)
+        ours, theirs = plant(deployment, new_tenant()), plant(deployment, new_tenant())
+        playgrounds = {one.tenant: new_playground(deployment, one.keys[Role.OPERATOR]) for one in (ours, theirs)}
     assert '"route":"/v1/verify"' in lines.getvalue()
-    for planted in (found.ours, found.theirs):
+    for planted in (ours, theirs):
         assert_unseen(planted.all, lines.getvalue())
-    yield found
-    made.close()
+    return Scene(deployment, ours, theirs, playgrounds)
+
+
+@pytest.fixture(params=DATABASES)
+def scene(request: pytest.FixtureRequest, scenes: Callable[[str], Scene]) -> Scene:
+    return scenes(request.param)
 
 
 def routes_of(app: Any) -> dict[str, Any]:
@@ -794,7 +814,6 @@ def assert_unseen(canaries: frozenset[str], text: str) -> None:
 
 
 ALL = sorted(WHO_MAY)
-DATABASES = ("sqlite", "postgresql")
 EACH_ROUTE = pytest.mark.parametrize(
     ("scene", "route"),
     # Who may ask does not depend on the database: a sample has each route on one of the two.
