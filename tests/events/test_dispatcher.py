@@ -248,7 +248,6 @@ def test_a_stop_finishes_and_records_deliveries_in_progress(shared: Store, tenan
             task = asyncio.create_task(dispatcher(shared, outbound.post, Heard()).run(stopping))
             await begun.wait()
             stopping.set()
-            await asyncio.sleep(0.02)
             release.set()
             await task
             finished = len(receiver.accepted)

@@ -104,6 +104,7 @@ class Dispatcher:
         )
         self._holder = store.surroundings.new_id("dsp")
         self._lease_until = 0
+        self._stopping = asyncio.Event()
         self._closing = False
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._turns: dict[str, WebhookTurn] = {}
@@ -115,7 +116,7 @@ class Dispatcher:
     async def run(self, stopping: asyncio.Event) -> None:
         """Deliver until `stopping` is set; then finish and record the deliveries in progress."""
         self._commit_signal.listen()
-        self._closing = False
+        self._stopping, self._closing = stopping, False
         try:
             while not stopping.is_set():
                 self._commit_signal.nudge.clear()
@@ -217,7 +218,9 @@ class Dispatcher:
         return self._can_continue()
 
     def _can_continue(self) -> bool:
-        return not self._closing and self._lease_until > to_micros(self._clock())
+        # Asked of `stopping` itself: the loop may be reading, and would notice it later.
+        closing = self._closing or self._stopping.is_set()
+        return not closing and self._lease_until > to_micros(self._clock())
 
     def _begin(self, found: _PendingWork, after: str) -> str:
         """Start turns; returns the webhook after which the next read starts."""
