@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from meruit.errors import AuthorError
 from meruit.metrics.support import schema as safe_schema
 from meruit.metrics.support.schema import MAX_DOCUMENT_DEPTH, MAX_MESSAGE_CHARS, MAX_MISMATCHES, compile_schema
+from meruit.metrics.support.schema_cost import ValidationCost
 from meruit.metrics.support.schema_graph import MAX_REFERENCES, MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES
 from meruit.model.evidence import Cause, Fault, Missing
 
@@ -113,6 +115,18 @@ SCHEMAS = st.recursive(ASSERTIONS | st.booleans(), _larger, max_leaves=5)
 @given(SCHEMAS, DOCUMENTS)
 def test_the_verdict_is_that_of_the_reference_implementation(schema: Any, document: Any) -> None:
     assert verdict(schema, document) == jsonschema.Draft202012Validator(schema).is_valid(document)
+
+
+LIMITS = st.builds(ValidationCost, *[st.integers(0, 400)] * 3)
+
+
+@settings(max_examples=300)
+@given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), DOCUMENTS, LIMITS)
+def test_what_a_count_of_commas_affords_a_walk_affords_too(schema: Any, document: Any, limit: ValidationCost) -> None:
+    graph, written = compile_schema(schema).graph, orjson.dumps(document)
+    assert graph is not None
+    if graph.affords_any(written, limit):
+        assert graph.walk(document, written, limit)
 
 
 @settings(max_examples=80)

@@ -32,8 +32,6 @@ MAX_STEPS = 500_000
 
 _CHARS_PER_UNIT = 16
 """For copying text."""
-_BYTES_PER_VALUE = 4
-"""The assumed length of values that are not counted."""
 
 
 class SubschemaUse(NamedTuple):
@@ -178,7 +176,7 @@ class SchemaGraph:
             below += (names | items) * judged + _all(rates, place.again) * marked + name * (judged + marked)
         return SchemaCostRate(
             own=max(spread.own, below.own) + spread.reads,
-            text=max(spread.text + spread.names, below.text),
+            text=max(spread.text, spread.names + below.text),
             height=spread.height + below.height,
         )
 
@@ -187,18 +185,27 @@ class SchemaGraph:
 
     def affords(self, document: Any, written: bytes, limit: ValidationCost = ALLOWED) -> bool:
         """Whether validating the document, of which the JSON is given too, stays within the limit."""
-        if self.rate is not None and limit is ALLOWED:
-            own, text = self.rate.own, self.rate.text
-            if (own + text) * len(written) <= limit.units:
-                return True
-            values = 1 + written.count(b",") + written.count(b"[") + written.count(b"{")
-            if own * values + (text + own // _CHARS_PER_UNIT) * len(written) <= limit.units:
-                return True
-        return self._walk(document, len(written), limit)
+        return self.affords_any(written, limit) or self.walk(document, written, limit)
 
-    def _walk(self, document: Any, size: int, limit: ValidationCost) -> bool:
+    def affords_any(self, written: bytes, limit: ValidationCost) -> bool:
+        """Whether the limit holds for every document with as many characters, commas and brackets."""
+        if self.rate is None:
+            return False
+        own, text = self.rate.own, self.rate.text
+        if limit is ALLOWED and (own + text) * len(written) <= limit.units:
+            return True
+        values, chars = _count_values(written), len(written)
+        # A level of the document takes one of the schema's height or more.
+        levels = min(self.rate.height, 1 + written.count(b"[") + written.count(b"{"))
+        return (
+            (own + 1) * values <= limit.checks
+            and own * values + text * chars + own * chars // _CHARS_PER_UNIT <= limit.units
+            and own * levels * (values + chars // _CHARS_PER_UNIT) <= limit.copies
+        )
+
+    def walk(self, document: Any, written: bytes, limit: ValidationCost) -> bool:
         """Walk the document as the validator would, until a limit is reached."""
-        units = checks = copies = steps = reread = copied = 0
+        units = checks = copies = steps = reread = copied = visited = seen = 0
         stack = [_SchemaVisit(document, {self.root: 1}, depth=0, reads=0, checks=0)]
         while stack:
             visit = stack.pop()
@@ -210,6 +217,8 @@ class SchemaGraph:
             depth = visit.depth + max(spread.height for spread, _ in spreads)
             chars = len(value) if isinstance(value, str) else 0
             inside = len(value) if isinstance(value, dict | list | tuple) else 0
+            visited += 1
+            seen += chars
             units += own + reads + self._text_cost(value, spreads) + reads * chars // _CHARS_PER_UNIT
             checks += own
             copies += (visit.checks + own) * (1 + chars // _CHARS_PER_UNIT)
@@ -226,8 +235,8 @@ class SchemaGraph:
                 else:
                     reread, copied = max(reread, reads), max(copied, visit.checks + own)
         # A value without a schema of its own is read or copied only for its parents.
-        values = size // _BYTES_PER_VALUE
-        return units + reread * values <= limit.units and copies + copied * values <= limit.copies
+        rest = _count_values(written) - visited + (len(written) - seen) // _CHARS_PER_UNIT
+        return units + reread * rest <= limit.units and copies + copied * rest <= limit.copies
 
     def _text_cost(self, value: Any, spreads: list[tuple[SchemaSpread, int]]) -> int:
         """For reading a text, or an object's names, character by character."""
@@ -253,6 +262,11 @@ class _SchemaVisit(NamedTuple):
     depth: int
     reads: int
     checks: int
+
+
+def _count_values(written: bytes) -> int:
+    """The values in a JSON text, or more: each but the first comes after a comma or a bracket."""
+    return 1 + written.count(b",") + written.count(b"[") + written.count(b"{")
 
 
 def _children_with_subschemas(
