@@ -596,7 +596,7 @@ DATABASES = ("sqlite", "postgresql")
 def scenes(
     new_postgres: Callable[[], str], engine: VerificationEngine, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], Scene]]:
-    """The scene on each database, made once: pytest would make a parametrised one again whenever the database changes."""
+    """The scene on each database, made once: pytest would make a parametrised one again with each change of it."""
     opened: list[Deployment] = []
 
     @cache
