@@ -893,6 +893,12 @@ class CouldNotVerify(MeruitError):
     code = "could_not_verify"
 
 
+class CriteriaNotMet(MeruitError, AssertionError):
+    """The work that a test made does not meet its criteria."""
+
+    code = "criteria_not_met"
+
+
 class VerificationExhausted(MeruitError):
     """No candidate passed, and no more may be submitted."""
 

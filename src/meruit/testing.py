@@ -1,11 +1,12 @@
-"""Helpers for tests of agents and verifiers: a model with scripted answers, and a verifier called without an agent."""
+"""Helpers for tests of agents and verifiers: scripted models, verifiers without an agent, the type of a fixture."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from meruit._lazy import lazy_names
 from meruit.errors import AgentError, ScriptOver, nearest
 from meruit.gate.ask_verifier import ask_verifier
 from meruit.gate.context import AgentContext, ExecutionContext
@@ -14,7 +15,18 @@ from meruit.gate.verdict import VerifierAnswer
 from meruit.gate.verifier import VERIFIER_PARAMETERS
 from meruit.model.chat import ModelAnswer, ToolCall, ToolSpec, Usage
 
-__all__ = ["ScriptedModel", "calls", "says", "submits", "verdict_of"]
+if TYPE_CHECKING:
+    from meruit.pytest_plugin.fixture import MeruitFixture
+
+__all__ = ["MeruitFixture", "ScriptedModel", "calls", "says", "submits", "verdict_of"]
+
+# It needs pytest, which these helpers do not.
+__getattr__ = lazy_names(__name__, {"pytest_plugin.fixture": ("MeruitFixture",)})[0]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 ScriptLine = ModelAnswer | Exception | Callable[[Sequence[dict[str, Any]]], ModelAnswer]
 

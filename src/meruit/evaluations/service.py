@@ -139,6 +139,12 @@ class Evaluator:
             result = self._registrar.engine.verify_sync(outcome_id, case.input, case.output, criteria, case.metadata)
         return self._to_judged(case, outcome_id, result)
 
+    def adopt(self, case: Case, result: VerificationResult) -> JudgedCase:
+        """A case that another process judged by the same criteria."""
+        check_case(case)
+        outcome_id = self._store.surroundings.new_id("out")
+        return self._to_judged(case, outcome_id, msgspec.structs.replace(result, contract_id=outcome_id))
+
     def _to_judged(self, case: Case, outcome_id: str, result: VerificationResult) -> JudgedCase:
         parts = [_payload(case, name, part) for name, part in _parts(case)]
         written = result.to_json()

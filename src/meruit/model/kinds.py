@@ -52,6 +52,18 @@ class ComparisonOperator(StrEnum):
     CONTAINS_ANY = "contains_any"
 
 
+COMPARISON_SIGNS = {
+    ComparisonOperator.GTE: "≥",
+    ComparisonOperator.GT: ">",
+    ComparisonOperator.LTE: "≤",
+    ComparisonOperator.LT: "<",
+    ComparisonOperator.EQ: "=",
+    ComparisonOperator.NEQ: "≠",
+    ComparisonOperator.IN_RANGE: "in",
+    ComparisonOperator.CONTAINS_ALL: "all of",
+    ComparisonOperator.CONTAINS_ANY: "any of",
+}
+"""How an operator is shown before its threshold."""
 CONTAINMENT = frozenset({ComparisonOperator.CONTAINS_ALL, ComparisonOperator.CONTAINS_ANY})
 EQUALITY = frozenset({ComparisonOperator.EQ, ComparisonOperator.NEQ})
 

@@ -4,21 +4,10 @@ from typing import Any
 
 from meruit.cli.terminal import escape_control_characters, format_cell, paint, print_table, say
 from meruit.judge.explain import explain_difference
-from meruit.model.kinds import ComparisonOperator, Scale
+from meruit.model.kinds import COMPARISON_SIGNS, ComparisonOperator, Scale
 from meruit.model.numbers import exact, exact_decimal
 from meruit.model.verdict import CriterionResult, GovernanceStatus, Status, VerificationResult
 
-SYMBOLS = {
-    "gte": "≥",
-    "gt": ">",
-    "lte": "≤",
-    "lt": "<",
-    "eq": "=",
-    "neq": "≠",
-    "in_range": "in",
-    "contains_all": "all of",
-    "contains_any": "any of",
-}
 HEADINGS = ("criterion", "value", "threshold", "met", "weight", "money", "why")
 LONGEST_CELL = 40
 LONGEST_WHY = 400
@@ -69,7 +58,7 @@ def format_threshold(
         held = f"{_add_unit(threshold.get('min'), scale)} to {_add_unit(threshold.get('max'), scale)}"
     else:
         held = _add_unit(threshold, scale)
-    return f"{SYMBOLS[comparison]} {held if longest is None else _truncate(held, longest)}"
+    return f"{COMPARISON_SIGNS[comparison]} {held if longest is None else _truncate(held, longest)}"
 
 
 def format_value(judged: CriterionResult) -> str:

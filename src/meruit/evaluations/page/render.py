@@ -16,6 +16,7 @@ from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.summary import EvaluationSummary, Rate
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
 from meruit.model.evaluation import EvaluationRecord
+from meruit.model.kinds import COMPARISON_SIGNS
 from meruit.pages.number_format import format_interval, format_share
 from meruit.pages.templating import build_environment
 
@@ -26,17 +27,6 @@ MAX_TAG_ROWS = 40
 """Values of one tag that the summary shows; the list filters by all of them."""
 MAX_THRESHOLD = 80
 """Characters of a threshold."""
-SIGNS = {
-    "gte": "≥",
-    "gt": ">",
-    "lte": "≤",
-    "lt": "<",
-    "eq": "=",
-    "neq": "≠",
-    "in_range": "in",
-    "contains_all": "all of",
-    "contains_any": "any of",
-}
 
 
 def render_evaluation(reader: Evaluations, evaluation: EvaluationRecord) -> bytes:
@@ -154,7 +144,7 @@ def _describe_criteria(several: Sequence[SuccessCriteria]) -> list[dict[str, Any
 def _threshold(one: SuccessCriterion) -> str:
     if one.comparison is None:
         return ""
-    sign = SIGNS.get(str(one.comparison.value), str(one.comparison.value))
+    sign = COMPARISON_SIGNS[one.comparison]
     threshold = one.threshold
     if isinstance(threshold, bool):
         held = str(threshold).lower()
