@@ -12,6 +12,7 @@ import msgspec
 from meruit.config import CUSTOM, ExtractorSettings, Settings, location_of
 from meruit.documents.sanitize import describe
 from meruit.errors import ConfigError, MeruitError, Problem, nearest
+from meruit.judges.service import ModelJudges
 from meruit.metrics.content import ContainsExtractor
 from meruit.metrics.labels import ClassificationExtractor
 from meruit.metrics.latency import LatencyExtractor
@@ -22,6 +23,7 @@ from meruit.model.governance import GovernanceClient, Policy
 from meruit.model.kinds import Tier
 from meruit.model.task import MAX_CRITERIA
 from meruit.model.verdict import VerificationResult
+from meruit.model.vote import JUDGE
 from meruit.registry import metrics, usage_sources
 from meruit.store.location import FILE, Location
 from meruit.verify.custom_code import CustomCode
@@ -77,6 +79,7 @@ def build_engine(
         custom=custom_code(settings, allow_python_full=allow_python_full),
         clock=clock,
         switched_off={name: why for name, why in _metrics_switched_off(settings) if name not in computed},
+        services={JUDGE: ModelJudges(settings.judges, settings.judging, clock=clock)},
     )
 
 

@@ -12,6 +12,7 @@ from meruit.documents.authoring import read_model
 from meruit.documents.document import parse
 from meruit.errors import ConfigError, DocumentError, Problem
 from meruit.files import MAX_FILE_BYTES, display_name, read_bytes
+from meruit.judges.settings import JudgeSettings, JudgingSettings, find_judge_faults
 from meruit.model.limits import (
     DEFAULT_MEMORY_MB,
     DEFAULT_TIMEOUT_MS,
@@ -214,6 +215,19 @@ class Settings(_Section):
     """What benchmarks may reach."""
     usage: UsageSettings = Field(default_factory=UsageSettings)
     """Accounts at providers, and when a count is verified."""
+    judges: dict[str, JudgeSettings] = Field(default_factory=dict)
+    """Model judges by the name that criteria give: a model behind an endpoint, a panel or a cascade."""
+    judging: JudgingSettings = Field(default_factory=JudgingSettings)
+    """How judges are asked, and what they may use."""
+
+    @field_validator("judges")
+    @classmethod
+    def _require_known_judges(cls, judges: dict[str, JudgeSettings]) -> dict[str, JudgeSettings]:
+        """A panel or a cascade lists judges that exist."""
+        faults = find_judge_faults(judges)
+        if faults:
+            raise ValueError("; ".join(f"{name}: {why}" for name, why in faults))
+        return judges
 
     @field_validator("extractors")
     @classmethod

@@ -94,6 +94,8 @@ class Metric(NamedTuple):
     examples: tuple[Example, ...]
     inspect_input: Callable[[Ask, Mapping[str, Any]], Iterable[InputProblem]] | None = None
     """What lint asks about a work's input, where a good input can still be read badly."""
+    service: str | None = None
+    """The service of the engine that answers it, for a metric that asks another system; None for a pure one."""
 
 
 class CheckExample(NamedTuple):
@@ -358,11 +360,13 @@ class MetricRegistry(Registry[Metric]):
         costly: bool = False,
         version: str = "1",
         inspect_input: Callable[[Ask, Mapping[str, Any]], Iterable[InputProblem]] | None = None,
+        service: str | None = None,
     ) -> Callable[[Function], Function]:
         """Register the function below under a name.
 
         Without `params` it takes a Work and returns what it found. With `params` it takes an Ask, does its
-        preparation once, and returns the function of Work.
+        preparation once, and returns the function of Work. A metric with a `service` is answered by that service of
+        the engine; its function validates the Ask and says what is missing where the engine has no such service.
         """
 
         def register(function: Function) -> Function:
@@ -381,6 +385,7 @@ class MetricRegistry(Registry[Metric]):
                     version=version,
                     examples=tuple(Example(*example) for example in examples),
                     inspect_input=inspect_input,
+                    service=service,
                 )
             )
             return function

@@ -42,10 +42,10 @@ class Slow(Registrar):
         super().__init__(registrar.engine, registrar.store)
         self.begun, self.may_end = asyncio.Event(), asyncio.Event()
 
-    async def judge(self, ready: CompiledCriteria, submission: Submission) -> JudgedWork:
+    async def judge(self, compiled: CompiledCriteria, submission: Submission, tenant: str = "default") -> JudgedWork:
         self.begun.set()
         await self.may_end.wait()
-        return await super().judge(ready, submission)
+        return await super().judge(compiled, submission, tenant)
 
 
 @pytest.fixture

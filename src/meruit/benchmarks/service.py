@@ -454,7 +454,7 @@ class Benchmarks:
         labels = Labels(run.id, None if hidden else run.agent_id, None, f"{run.benchmark}@{run.version}/{run.task}")
         took: dict[int, int] = {}
         timed = _with_timing(ready, took, self._timer)
-        judged = await asyncio.to_thread(self.registrar.judge_sync, timed, Submission(given, done, {}, labels))
+        judged = await asyncio.to_thread(self.registrar.judge_sync, timed, Submission(given, done, {}, labels), tenant)
         return judged, self._criterion_rows(judged.result, timed, took)
 
     def _load_evidence(self, tenant: str, run: TaskRun) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -83,6 +83,8 @@ python_full_option = click.option(
     help="Allow code in the criteria to use the tier python-full (CPython in a jail).",
 )
 
+fresh_option = click.option("--fresh", is_flag=True, help="Ask judges again what they answered before.")
+
 sources_option = click.option(
     "--allow-sources",
     is_flag=True,

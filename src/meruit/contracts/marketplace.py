@@ -172,7 +172,7 @@ class Marketplace:
     async def completion(self, request: ContractRequest, case: ContractWithWork, handed: HandedIn) -> CompleteContract:
         """Judge an output; the result is ready to be recorded, and settled or held. Raises Unavailable."""
         ready, submission, metadata = self._prepare_submission(case, handed)
-        judged = await self.registrar.judge(ready, submission)
+        judged = await self.registrar.judge(ready, submission, request.actor.tenant)
         if handed.size > SMALL_BYTES:
             # Comparing long texts would block the event loop.
             dossier = await asyncio.to_thread(self._dossier, case, handed, metadata, judged.result)
@@ -188,7 +188,7 @@ class Marketplace:
     def completion_sync(self, request: ContractRequest, case: ContractWithWork, handed: HandedIn) -> CompleteContract:
         """The same as `completion`, for callers without an event loop."""
         ready, submission, metadata = self._prepare_submission(case, handed)
-        judged = self.registrar.judge_sync(ready, submission)
+        judged = self.registrar.judge_sync(ready, submission, request.actor.tenant)
         dossier = self._dossier(case, handed, metadata, judged.result)
         remote = None
         if self._remote is not None:

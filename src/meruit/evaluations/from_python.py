@@ -147,7 +147,9 @@ async def evaluate_async(  # noqa: PLR0913 - one a choice
         compiled = _compile(evaluator, criteria)
         started = evaluator.start(name or UNNAMED, compiled, tags=tags)
         if target is None:
-            await asyncio.to_thread(run_cases, evaluator, started, compiled, _to_cases(cases), report=report)
+            await asyncio.to_thread(
+                run_cases, evaluator, started, compiled, _to_cases(cases), limits=limits.judges, report=report
+            )
         else:
             maker = target if isinstance(target, Target) else FunctionTarget(target)
             await run_target(evaluator, started, compiled, _to_cases(cases), maker, limits, report=report)

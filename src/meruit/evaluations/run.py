@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from meruit.errors import MeruitError
-from meruit.evaluations.service import Evaluator, JudgedCase, SegmentBuffer
+from meruit.evaluations.service import Evaluator, JudgedCase, JudgeLimits, SegmentBuffer
 from meruit.evaluations.summary import Rate, SummaryBuilder
 from meruit.model.evaluation import Case, EvaluationRecord
 from meruit.verify.catalogue import CompiledCriteria
@@ -32,6 +32,13 @@ class RunLimits:
     """Most cases that are begun in a second."""
     cost_limit_micros: int | None = None
     """No case is begun once so much was spent."""
+    judge_tokens: int | None = None
+    """Tokens of judges for the whole evaluation, where that is stricter than the settings."""
+
+    @property
+    def judges(self) -> JudgeLimits:
+        """How judges are asked."""
+        return JudgeLimits(self.concurrency, self.judge_tokens)
 
     def __post_init__(self) -> None:
         """Refuse limits that cannot be meant."""
@@ -46,8 +53,9 @@ class RunLimits:
         for name, number in (("timeout", self.timeout_s), ("rate", self.rate_per_s)):
             if number is not None and not 0 < number < float("inf"):
                 raise MeruitError(f"{name} is a positive number, not {number}")
-        if self.cost_limit_micros is not None and self.cost_limit_micros < 0:
-            raise MeruitError("the cost limit is 0 or more")
+        for what, limit in (("cost limit", self.cost_limit_micros), ("limit of judges' tokens", self.judge_tokens)):
+            if limit is not None and limit < 0:
+                raise MeruitError(f"the {what} is 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +137,15 @@ def run_cases(
     criteria: CompiledCriteria,
     cases: Iterable[Case],
     *,
+    limits: JudgeLimits = JudgeLimits(),  # noqa: B008 - frozen
     report: Report | None = None,
     timer: Callable[[], float] = time.monotonic,
 ) -> EvaluationRecord:
     """Judge and record cases that have their outputs; those that are recorded already are passed over."""
     run = RunState(evaluator, evaluation, criteria, report, timer)
-    for case in evaluator.missing(evaluation, without_twins(cases)):
-        run.record(run.count(evaluator.judge(criteria, case)))
+    missing = evaluator.missing(evaluation, without_twins(cases))
+    for judged in evaluator.judge_all(evaluation, criteria, missing, limits):
+        run.record(run.count(judged))
         run.tell()
     run.record(run.buffer.take())
     run.tell(last=True)

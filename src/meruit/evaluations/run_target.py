@@ -104,7 +104,8 @@ class _TargetRun:
         else:
             case = made.fill(case)
         # In a thread, because a metric may take as long as a target.
-        return await asyncio.to_thread(self._run.evaluator.judge, self._run.criteria, case)
+        run = self._run
+        return await asyncio.to_thread(run.evaluator.judge, run.criteria, case, run.evaluation, self._limits.judges)
 
     async def _collect(self, patience_s: float) -> None:
         done: set[asyncio.Task[JudgedCase]] = set()

@@ -1,6 +1,8 @@
 """Evaluations: begin one, judge its cases, record them in segments, finish it."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +16,9 @@ from meruit.evaluations.journal import RunJournal, open_journal
 from meruit.evaluations.segment import SALTS, CaseContent, entries_of, pack
 from meruit.evaluations.store.read import find, find_known_cases, find_spending
 from meruit.evaluations.store.write import FinishEvaluation, RecordSegment, StartEvaluation
+from meruit.judges.records import read_totals
+from meruit.judges.scope import VERIFICATION, JudgingScope, judging_for
+from meruit.judges.vote_records import TokenTotal
 from meruit.log.commitment import SALT_BYTES
 from meruit.log.segment import MAX_CASES
 from meruit.model.canonical import payload_bytes, payload_digest
@@ -47,6 +52,16 @@ class JudgedCase:
     content: CaseContent
     result: VerificationResult
     size: int
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeLimits:
+    """How judges are asked about the cases of an evaluation."""
+
+    concurrency: int = 8
+    """Cases at the same time."""
+    max_tokens: int | None = None
+    """Tokens of judges for the whole evaluation, where that is stricter than the settings."""
 
 
 class Evaluator:
@@ -116,6 +131,11 @@ class Evaluator:
         with self._store.database.reading() as connection:
             return find_known_cases(connection, self._tenant, evaluation.id, ids)
 
+    def judge_tokens(self, evaluation: EvaluationRecord) -> list[TokenTotal]:
+        """The tokens that judges used for it, by model."""
+        with self._store.database.reading() as connection:
+            return read_totals(connection, self._tenant, evaluation.id)
+
     def spending(self, evaluation: EvaluationRecord) -> tuple[int, int]:
         """What its recorded cases cost together, and the dearest of them, in millionths."""
         with self._store.database.reading() as connection:
@@ -129,14 +149,44 @@ class Evaluator:
             journal.forget(self._known(evaluation, [case_id for case_id, _ in journal.made]))
             yield journal
 
-    def judge(self, criteria: CompiledCriteria, case: Case) -> JudgedCase:
-        """Judge one case; one without an output is inconclusive."""
+    def judge_all(
+        self, evaluation: EvaluationRecord, criteria: CompiledCriteria, cases: Iterable[Case], limits: JudgeLimits
+    ) -> Iterator[JudgedCase]:
+        """Judge cases in their order; several at a time where judges are asked, which take seconds to answer."""
+        if not criteria.asked:
+            yield from (self.judge(criteria, case) for case in cases)
+            return
+        waiting: deque[Future[JudgedCase]] = deque()
+        with ThreadPoolExecutor(limits.concurrency) as pool:
+            try:
+                for case in cases:
+                    waiting.append(pool.submit(self.judge, criteria, case, evaluation, limits))
+                    if len(waiting) > limits.concurrency:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for one in waiting:
+                    one.cancel()
+
+    def judge(
+        self,
+        criteria: CompiledCriteria,
+        case: Case,
+        evaluation: EvaluationRecord | None = None,
+        limits: JudgeLimits = JudgeLimits(),  # noqa: B008 - frozen
+    ) -> JudgedCase:
+        """Judge one case; one without an output is inconclusive. Judges' tokens count for the evaluation."""
         check_case(case)
         outcome_id = self._store.surroundings.new_id("out")
         if case.output is None or case.error is not None:
             result = _result_without_output(case, outcome_id, criteria, self._store.surroundings.clock())
         else:
-            result = self._registrar.engine.verify_sync(outcome_id, case.input, case.output, criteria, case.metadata)
+            scope = JudgingScope(self._tenant, VERIFICATION if evaluation is None else evaluation.id, limits.max_tokens)
+            with judging_for(scope):
+                result = self._registrar.engine.verify_sync(
+                    outcome_id, case.input, case.output, criteria, case.metadata
+                )
         return self._to_judged(case, outcome_id, result)
 
     def adopt(self, case: Case, result: VerificationResult) -> JudgedCase:

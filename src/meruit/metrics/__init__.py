@@ -5,6 +5,7 @@ exact_match.py, one_of.py, contains_reference.py, edit_similarity.py, number_clo
 json_equal.py, json_fields.py               documents and their references
 tool_calls.py, trajectory.py                the tools that an agent called
 origin.py                                   what the origin of an imported case claims
+judge.py                                    what model judges answer; judges/ asks them
 custom.py                                   metrics that the author's own code computes
 support/                                    BLEU, ROUGE, patterns, JSON Schema and the extractor interface
 """

@@ -21,6 +21,8 @@ class Provenance(StrEnum):
     """Counted by a third party."""
     CLAIMED = "claimed"
     """Claimed by the agent."""
+    JUDGED = "judged"
+    """Voted by model judges: testimony, not a measurement."""
 
 
 class Fault(StrEnum):
@@ -69,6 +71,10 @@ class Cause(StrEnum):
     """Two runs of custom code on the same work differ."""
     SANDBOX_UNAVAILABLE = "sandbox_unavailable"
     """This machine, or its operator, does not run the custom code."""
+    VOTES_DISAGREE = "votes_disagree"
+    """Too few votes of a judge are equal."""
+    VOTES_MISSING = "votes_missing"
+    """Too few votes of a judge could be used: the others were refused, late, failed or unreadable."""
 
 
 class Measured(Record, frozen=True):

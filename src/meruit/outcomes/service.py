@@ -11,11 +11,16 @@ from meruit.governance.dossier import fingerprints_without_contract, public_inpu
 from meruit.governance.history import sketch
 from meruit.governance.records import OutputAttempt, VerifiedWork
 from meruit.governance.rule_governance import RuleGovernance, verification_dossier
+from meruit.judges.records import StoredVotes
+from meruit.judges.scope import JudgingScope, judging_for
+from meruit.judges.service import ModelJudges
 from meruit.log.commitment import SALT_BYTES
+from meruit.model.access import DEFAULT_TENANT
 from meruit.model.canonical import payload_bytes, payload_digest
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.outcome import Labels
 from meruit.model.verdict import GovernanceStatus, Verdict, VerificationResult
+from meruit.model.vote import JUDGE
 from meruit.model.work import Work
 from meruit.outcomes.store import criteria as named
 from meruit.outcomes.store import read as outcomes
@@ -78,6 +83,9 @@ class Registrar:
     def __init__(self, engine: VerificationEngine, store: Store, *, max_criteria: int | None = None) -> None:
         self.engine = engine
         self.store = store
+        judges = engine.services.get(JUDGE)
+        if isinstance(judges, ModelJudges):
+            judges.keep_votes(StoredVotes(store))
         self._max_criteria = max_criteria
         self._compiled = LruCache[str, CompiledCriteria](
             MAX_COMPILED, max_weight=MAX_COMPILED_BYTES, weigh=lambda one: len(one.body)
@@ -147,8 +155,10 @@ class Registrar:
         if problems:
             raise UnsupportedCriteria("criteria", problems)
 
-    async def judge(self, compiled: CompiledCriteria, submission: Submission) -> JudgedWork:
-        """Judge the work; problems with the work are part of the verdict."""
+    async def judge(
+        self, compiled: CompiledCriteria, submission: Submission, tenant: str = DEFAULT_TENANT
+    ) -> JudgedWork:
+        """Judge the work; problems with the work are part of the verdict. Votes of judges are kept for the tenant."""
         outcome_id = self.store.surroundings.new_id("out")
         arguments = (
             submission.labels.contract_id or outcome_id,
@@ -157,21 +167,25 @@ class Registrar:
             compiled,
             submission.metadata,
         )
-        if submission.size > SMALL_BYTES:
-            result = await asyncio.to_thread(self.engine.verify_sync, *arguments)
-        else:
-            result = await self.engine.verify(*arguments)
+        with judging_for(JudgingScope(tenant)):
+            if submission.size > SMALL_BYTES:
+                result = await asyncio.to_thread(self.engine.verify_sync, *arguments)
+            else:
+                result = await self.engine.verify(*arguments)
         return JudgedWork(
             outcome_id=outcome_id, submission=submission, criteria=compiled, result=result, result_json=result.to_json()
         )
 
-    def judge_sync(self, compiled: CompiledCriteria, submission: Submission) -> JudgedWork:
+    def judge_sync(
+        self, compiled: CompiledCriteria, submission: Submission, tenant: str = DEFAULT_TENANT
+    ) -> JudgedWork:
         """The same for callers without an event loop."""
         outcome_id = self.store.surroundings.new_id("out")
         contract_id = submission.labels.contract_id or outcome_id
-        result = self.engine.verify_sync(
-            contract_id, submission.input, submission.output, compiled, submission.metadata
-        )
+        with judging_for(JudgingScope(tenant)):
+            result = self.engine.verify_sync(
+                contract_id, submission.input, submission.output, compiled, submission.metadata
+            )
         return JudgedWork(
             outcome_id=outcome_id, submission=submission, criteria=compiled, result=result, result_json=result.to_json()
         )

@@ -782,3 +782,30 @@ dataset_chunks = Table(
     Column("address", Text, nullable=False),
 )
 """The blobs of each content, in order."""
+
+judge_votes = Table(
+    "judge_votes",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("key", String(64), primary_key=True),
+    Column("output_digest", Text, nullable=False),
+    Column("asked_at", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Index("judge_votes_by_output", "tenant", "output_digest"),
+)
+"""What model judges answered, by the digest of what they were asked."""
+
+judge_tokens = Table(
+    "judge_tokens",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("account", String(200), primary_key=True),
+    Column("voter", String(200), primary_key=True),
+    Column("model", String(200), primary_key=True),
+    Column("calls", BigInteger, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("unknown_calls", BigInteger, nullable=False),
+    Column("unknown_tokens", BigInteger, nullable=False),
+)
+"""Tokens of judges for each evaluation and each day; what is reserved counts as unknown until it is answered."""

@@ -8,7 +8,7 @@ from meruit.errors import AuthorError, ExtractorConflict, nearest
 from meruit.judge.compare import items_to_contain
 from meruit.judge.plan import COMPUTED_HERE, Plan, Trait, compile_plan
 from meruit.metrics.custom import CustomExtractor
-from meruit.metrics.support.extractor import Family, MetricExtractor, provenance_of, version_of
+from meruit.metrics.support.extractor import Family, MetricExtractor, MetricService, provenance_of, version_of
 from meruit.model.canonical import digest
 from meruit.model.criterion import Assertion, SuccessCriteria, SuccessCriterion
 from meruit.model.evidence import Cause, Checked, Evidence, Fault, Missing, Provenance
@@ -66,6 +66,8 @@ class CompiledCriteria(NamedTuple):
     """The code that the criteria bring along, by the owner that slots name."""
     sandboxes: Sandboxes
     """Where the engine that compiled them lets such code run."""
+    asked: Mapping[str, MetricExtractor]
+    """What asks the engine's services, such as judges, by the owner that slots name."""
 
     def limit_code_time(self, total_ms: int) -> Self:
         """The same criteria, whose code has so much time for all of its pieces together."""
@@ -97,8 +99,11 @@ class Catalogue:
         extractors: Mapping[str, MetricExtractor] | None,
         custom: CustomCode | None = None,
         switched_off: Mapping[str, str] | None = None,
+        services: Mapping[str, MetricService] | None = None,
     ) -> None:
         self.extractors = dict(extractors or {})
+        self.services = dict(services or {})
+        """What answers metrics that ask another system, by the name that such a metric has of it."""
         self.switched_off = dict(switched_off or {})
         """Why a metric that exists is not computed, by its name."""
         self.sandboxes = Sandboxes(custom)
@@ -152,6 +157,7 @@ class Catalogue:
         criteria = criteria.model_copy(deep=True)
         own = prepare_criteria_code(criteria, self.sandboxes, self.extractors)
         slots: dict[tuple[str, str], Slot] = {}
+        asked: dict[str, MetricExtractor] = {}
         keys: list[tuple[str, str]] = []
         labels: set[str] = set()
         subjects = {criterion.subject for criterion in criteria.criteria}
@@ -168,7 +174,7 @@ class Catalogue:
                 if criterion.expr is not None:
                     slots[key] = _slot_of_own(own, expr_owner(identity), subject, label)
                 else:
-                    slots[key] = self._slot(subject, ask, label, key[1], own)
+                    slots[key] = self._slot(subject, ask, label, key[1], own, asked)
             keys.append(key)
         order = {key: index for index, key in enumerate(slots)}
         return CompiledCriteria(
@@ -185,6 +191,7 @@ class Catalogue:
             | {slot.label: slot.version for slot in slots.values() if slot.flaw is None and slot.version},
             custom=own.extractors,
             sandboxes=self.sandboxes,
+            asked=asked,
         )
 
     def _distinction(self, metric: str, ask: Ask, identity: str) -> str:
@@ -195,12 +202,22 @@ class Catalogue:
         refused = ask.params or (ask.wanted and metric in self._ours)
         return identity if refused else ""
 
-    def _slot(self, name: str, ask: Ask, label: str, distinction: str, own: CriteriaCode) -> Slot:
+    def _slot(
+        self,
+        name: str,
+        ask: Ask,
+        label: str,
+        distinction: str,
+        own: CriteriaCode,
+        asked: dict[str, MetricExtractor],
+    ) -> Slot:
         if name in own.owner_of:
             return self._slot_of_custom(name, ask, label, own)
         metric = self._ours.get(name)
         if metric is not None:
-            return _slot_of_ours(metric, ask, label, distinction)
+            service = self.services.get(metric.service or "")
+            of_service = None if service is None else _slot_of_service(service, metric, ask, label, asked)
+            return of_service or _slot_of_ours(metric, ask, label, distinction)
         owner = self._theirs.get(name)
         if owner is not None:
             if ask.params:
@@ -227,7 +244,7 @@ class Catalogue:
             return _explain_bad_ask_of_code(name, ask)
         if name not in self._ours and name not in self._theirs:
             return None
-        flaw = self._slot(name, ask, name, "", NO_CODE).flaw
+        flaw = self._slot(name, ask, name, "", NO_CODE, {}).flaw
         return flaw.why if flaw is not None and flaw.fault is Fault.AUTHOR else None
 
 
@@ -250,6 +267,19 @@ def _slot_of_own(own: CriteriaCode, owner: str, subject: str, label: str) -> Slo
     if owner in own.flaws:
         return Slot(label, subject, None, flaw=own.flaws[owner].why, place=own.flaws[owner].place)
     return Slot(label, subject, None, owner=owner, version=own.extractors[owner].version)
+
+
+def _slot_of_service(
+    service: MetricService, metric: Metric, ask: Ask, label: str, asked: dict[str, MetricExtractor]
+) -> Slot:
+    """A question to a service of the engine; what asks it is added to `asked`."""
+    try:
+        extractor = service.open(metric.name, ask)
+    except AuthorError as problem:
+        return _slot_with_flaw(label, metric.name, str(problem))
+    owner = f"{metric.name}:{extractor.version}:{digest([ask.params, ask.wanted])}"
+    asked[owner] = extractor
+    return Slot(label, metric.name, None, owner=owner, version=extractor.version)
 
 
 def _slot_of_ours(metric: Metric, ask: Ask, label: str, distinction: str) -> Slot:

@@ -1,6 +1,7 @@
 """The verification engine: work and criteria in, one verdict out, never an exception."""
 
 import asyncio
+import contextvars
 import copy
 import inspect
 import threading
@@ -17,7 +18,7 @@ from meruit.errors import CriteriaError, Problem, Unavailable, VerificationRefus
 from meruit.judge.governance import add_answer
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.metrics.custom import CustomExtractor
-from meruit.metrics.support.extractor import MetricExtractor, version_of
+from meruit.metrics.support.extractor import MetricExtractor, MetricService, version_of
 from meruit.model.canonical import payload_digest
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Evidence, Fault, Provenance
@@ -50,6 +51,8 @@ DEFAULT_PATIENCE_S = 60.0
 """How long an extractor or governance may take to answer."""
 GRACE_S = 15.0
 """How long custom code may take beyond its own limit, for a worker to become free and start."""
+MAX_SERVICE_S = 3_600.0
+"""How long a service may take to answer; it has shorter limits of its own, and says which one was reached."""
 GOVERNANCE = "governance"
 """Under this name a result's versions hold that of the rules of governance."""
 MAX_COMPILED = 256
@@ -81,8 +84,9 @@ class VerificationEngine:
         patience_s: float = DEFAULT_PATIENCE_S,
         custom: CustomCode | None = CustomCode(),  # noqa: B008 - a frozen value
         switched_off: Mapping[str, str] | None = None,
+        services: Mapping[str, MetricService] | None = None,
     ) -> None:
-        self.catalogue = Catalogue(extractors, custom, switched_off)
+        self.catalogue = Catalogue(extractors, custom, switched_off, services)
         self.governance = governance
         self._max_criteria = max_criteria_per_task
         self._clock = clock
@@ -94,6 +98,11 @@ class VerificationEngine:
     def extractors(self) -> dict[str, MetricExtractor]:
         """The extractors it was given."""
         return self.catalogue.extractors
+
+    @property
+    def services(self) -> Mapping[str, MetricService]:
+        """What answers metrics that ask another system, by name."""
+        return self.catalogue.services
 
     def without_governance(self) -> Self:
         """The same engine for work that is not claimed to have happened, or whose governance is checked elsewhere."""
@@ -185,7 +194,7 @@ class VerificationEngine:
     def _compile_once(self, criteria: SuccessCriteria | Mapping[str, Any] | CompiledCriteria) -> CompiledCriteria:
         """Compiled criteria; a set that was seen before is not compiled again."""
         if isinstance(criteria, CompiledCriteria):
-            strange = not self.extractors.keys() >= {*criteria.owners} - criteria.custom.keys()
+            strange = not self.extractors.keys() >= {*criteria.owners} - criteria.custom.keys() - criteria.asked.keys()
             # Another engine may allow other code, and more of it.
             barred = criteria.custom and criteria.sandboxes.policy != self.catalogue.sandboxes.policy
             if strange or barred:
@@ -209,6 +218,8 @@ class VerificationEngine:
         return dict(zip(compiled.owners, await asyncio.gather(*asked), strict=True))
 
     async def _answer(self, compiled: CompiledCriteria, owner: str, work: Work, digests: Digests) -> Any:
+        if owner in compiled.asked:
+            return await self._ask_service(compiled.asked[owner], owner, work)
         extractor = compiled.custom.get(owner) or self.extractors[owner]
         key = None if None in digests else (owner, type(extractor).__qualname__, version_of(extractor), digests)
         kept = None if key is None else self._cache.get(key)
@@ -228,6 +239,11 @@ class VerificationEngine:
             # A copy: the extractor may go on using its own.
             self._cache.put(key, dict(answer))
         return answer
+
+    async def _ask_service(self, extractor: MetricExtractor, owner: str, work: Work) -> Any:
+        """The answer of a service, which keeps its own answers and its own time."""
+        answer = await self._await_within(lambda: extractor.extract(*_parts(work)), MAX_SERVICE_S)
+        return missing_answer(owner.partition(":")[0], answer) if isinstance(answer, BaseException) else answer
 
     def _patience_with(self, extractor: MetricExtractor, asked: int) -> float:
         """Never less than what custom code may take, one after another: its own limit says best what went wrong."""
@@ -407,6 +423,6 @@ def _run_in_own_loop(start: Callable[[], Any]) -> VerificationResult:
         except BaseException as leaving:  # noqa: BLE001 - raised again where it belongs, in the caller's thread
             outcome.set_exception(leaving)
 
-    # A daemon: a caller who is interrupted does not wait for a slow extractor.
-    threading.Thread(target=run, daemon=True).start()
+    # A daemon: a caller who is interrupted does not wait for a slow extractor. It sees the caller's context variables.
+    threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True).start()
     return outcome.result()

@@ -46,7 +46,7 @@ from meruit.api.routes.verify import load_criteria
 from meruit.api.wire import Key, Limit, json_response
 from meruit.errors import ApiProblem, NotFound, UnknownName
 from meruit.evaluations.reader import CaseDetail, CaseFilter, CasePage, EvaluationFilter, Evaluations
-from meruit.evaluations.service import Evaluator, JudgedCase
+from meruit.evaluations.service import Evaluator, JudgedCase, JudgeLimits
 from meruit.model.access import Role
 from meruit.model.evaluation import Case, EvaluationRecord
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
@@ -136,7 +136,7 @@ async def record_cases(
 
 def _judge(evaluator: Evaluator, found: EvaluationRecord, cases: Sequence[Case]) -> list[JudgedCase]:
     criteria = evaluator.committed_criteria(found)
-    return [evaluator.judge(criteria, case) for case in evaluator.missing(found, cases)]
+    return [*evaluator.judge_all(found, criteria, evaluator.missing(found, cases), JudgeLimits())]
 
 
 @post(

@@ -151,7 +151,9 @@ async def _answer(
         ready = await load_criteria(caller, data.criteria, service, size)
         judged = [
             await service.registrar.judge(
-                ready, Submission(input=item.input, output=item.output, metadata=item.metadata, labels=label, size=size)
+                ready,
+                Submission(input=item.input, output=item.output, metadata=item.metadata, labels=label, size=size),
+                caller.tenant,
             )
             for item, label in zip(items, labels, strict=True)
         ]

@@ -14,12 +14,15 @@ from meruit.audit.verify.settlement import check_governance, check_settlement
 from meruit.documents.sanitize import describe
 from meruit.errors import AuditStep, BundleFlaw
 from meruit.judge.verdict import evidence_of, rejudge
+from meruit.judge.votes import decide_votes
+from meruit.judges.records import is_judged
 from meruit.log.entries import PARTS, VerdictEntry
 from meruit.log.note import VerifierKey
 from meruit.model.canonical import from_canonical, payload_bytes
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Checked, Measured, Missing
 from meruit.model.verdict import CriterionResult, ReasonCode, Verdict, VerificationResult
+from meruit.model.vote import read_judge_evidence
 from meruit.verify.catalogue import Slot
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.engine import VerificationEngine
@@ -168,6 +171,9 @@ def _remeasure(
     ):
         own = rule.criterion.expr is not None or rule.criterion.metric in own_names
         slot = compiled.slots[number]
+        if is_judged(stored):
+            not_rerun.append(f"testimony: {one.name}, {rule.id}: {_recount_votes(one.name, stored)}")
+            continue
         if own and not run_code:
             why = "the criteria's own code, which --run-code runs"
         else:
@@ -180,6 +186,24 @@ def _remeasure(
                 f"{one.name}, {rule.id}: recorded is {_format_amount(stored)}, measured again {_format_amount(here)}",
             )
     return not_rerun
+
+
+def _recount_votes(version: str, stored: CriterionResult) -> str:
+    """What the recorded votes of a judge come to; raises BundleFlaw where the criterion says otherwise."""
+    evidence = read_judge_evidence(stored.details)
+    if evidence is None:
+        # Nothing was voted: a part of the work was missing, or the engine had no judges.
+        if stored.value is not None or stored.met:
+            raise BundleFlaw(AuditStep.METRICS, f"{version}, {stored.criterion_id}: judged without recorded votes")
+        return "there are no votes"
+    again = decide_votes(evidence)
+    counted = again.value if isinstance(again, Measured) else again.cause
+    if counted != (stored.cause or stored.value):
+        raise BundleFlaw(
+            AuditStep.METRICS,
+            f"{version}, {stored.criterion_id}: recorded is {_format_amount(stored)}, the votes come to {counted}",
+        )
+    return f"{len(evidence.votes)} votes counted again; votes are what models said, not measurements"
 
 
 def _why_incomparable(slot: Slot, result: VerificationResult, versions: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ from meruit.cli.terminal import (
     StoreAddress,
     check_stdin_used_once,
     config_option,
+    fresh_option,
     json_option,
     print_json,
     python_full_option,
@@ -41,6 +42,7 @@ from meruit.cli.terminal import (
 @tenant_option
 @store_options
 @config_option
+@fresh_option
 @python_full_option
 @json_option
 def verify(  # noqa: PLR0913 - one an option
@@ -56,6 +58,7 @@ def verify(  # noqa: PLR0913 - one an option
     data: str | None,
     database_url: str | None,
     config: str | None,
+    fresh: bool,
     allow_python_full: bool,
     as_json: bool,
 ) -> int:
@@ -71,7 +74,9 @@ def verify(  # noqa: PLR0913 - one an option
     for option, label in (("--contract-id", contract_id), ("--agent-id", agent_id)):
         if label is not None and not (label.isprintable() and 0 < len(label) <= MAX_LABEL):
             raise click.UsageError(f"{option} must be 1 to {MAX_LABEL} printable characters")
-    settings, engine, wanted = load_engine(criteria, config, allow_python_full=allow_python_full, governed=True)
+    settings, engine, wanted = load_engine(
+        criteria, config, allow_python_full=allow_python_full, governed=True, fresh=fresh
+    )
     compiled = engine.compile_or_raise(wanted, "standard input" if criteria == "-" else criteria)
     work = (
         load_payload(input_file) if input_file is not None else {},

@@ -11,6 +11,7 @@ from meruit.cli.terminal import (
     ExitCode,
     check_stdin_used_once,
     config_option,
+    fresh_option,
     json_option,
     note,
     print_json,
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 @click.option("--timeout", "timeout_s", default=120.0, show_default=True, metavar="S", help="Seconds for one output.")
 @click.option("--rate", "rate_per_s", type=float, metavar="N", help="Most outputs begun in a second.")
 @click.option("--max-cost", type=float, metavar="DOLLARS", help="Begin no output once so much was spent.")
+@click.option("--max-judge-tokens", type=int, metavar="N", help="Ask judges nothing once so many tokens were used.")
+@fresh_option
 @click.option("--fail-under", type=click.FloatRange(0, 1), metavar="RATE", help="Exit 1 when the pass rate is lower.")
 @click.option("--strict", is_flag=True, help="With --fail-under: go by the lower end of the interval.")
 @click.option("--baseline", metavar="NAME", help="Exit 1 when worse than this evaluation by more than --max-drop.")
@@ -89,6 +92,8 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
     timeout_s: float,
     rate_per_s: float | None,
     max_cost: float | None,
+    max_judge_tokens: int | None,
+    fresh: bool,
     fail_under: float | None,
     strict: bool,
     baseline: str | None,
@@ -132,13 +137,14 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
     limits = RunLimits(
         *(concurrency, repeat, retries, timeout_s, rate_per_s),
         None if max_cost is None else round(max_cost * 1_000_000),
+        max_judge_tokens,
     )
     columns = ColumnMap() if mapping is None else ColumnMap.parse(mapping)
     kept = data_file.startswith(PREFIX)
     if kept and (mapping is not None or format_name is not None):
         raise click.UsageError("--map and --format are for files; `meruit dataset add` takes them")
     file = None if kept else open_data(data_file, format_name)
-    loaded = load_engine(criteria, config, allow_python_full=allow_python_full, governed=True)
+    loaded = load_engine(criteria, config, allow_python_full=allow_python_full, governed=True, fresh=fresh)
     store = open_store(location_of(data, database_url), make=True)
     try:
         evaluator = Evaluator(Registrar(loaded.engine, store), tenant)
@@ -153,7 +159,8 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
         with _ProgressLine() as report:
             cases = source.cases() if isinstance(source, DatasetSource) else source.cases(columns)
             if maker is None:
-                run_cases(evaluator, started, compiled, repeat_cases(cases, 1), report=report)
+                several = repeat_cases(cases, 1)
+                run_cases(evaluator, started, compiled, several, limits=limits.judges, report=report)
             else:
                 asyncio.run(run_target(evaluator, started, compiled, cases, maker, limits, report=report))
         done = reader.find(started.id)

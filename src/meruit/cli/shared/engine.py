@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 from meruit.app import build_engine
 from meruit.config import Settings
+from meruit.judges.service import ModelJudges
 from meruit.model.criterion import SuccessCriteria
+from meruit.model.vote import JUDGE
 from meruit.verify.engine import VerificationEngine
 from meruit.verify.faults import examine_with
 from meruit.verify.load import load_criteria
@@ -19,11 +21,17 @@ class EngineWithCriteria(NamedTuple):
 
 
 def load_engine(
-    criteria: str, config: str | None, *, allow_python_full: bool = False, governed: bool = False
+    criteria: str, config: str | None, *, allow_python_full: bool = False, governed: bool = False, fresh: bool = False
 ) -> EngineWithCriteria:
-    """Read the settings and the criteria; raises DocumentError with every problem of a bad file."""
+    """Read the settings and the criteria; raises DocumentError with every problem of a bad file.
+
+    With `fresh`, judges are asked again what they answered before.
+    """
     settings = Settings.load(config)
     engine = build_engine(settings, allow_python_full=allow_python_full, governed=governed)
+    judges = engine.services.get(JUDGE)
+    if fresh and isinstance(judges, ModelJudges):
+        judges.ask_again()
     wanted = load_criteria(
         criteria,
         known_metrics=engine.catalogue.names(),

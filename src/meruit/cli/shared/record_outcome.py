@@ -35,7 +35,7 @@ def verify_and_record(
     try:
         registrar = Registrar(engine, store)
         judged = registrar.judge_sync(
-            criteria, Submission(*work, labels=Labels(contract_id=contract_id, agent_id=agent_id))
+            criteria, Submission(*work, labels=Labels(contract_id=contract_id, agent_id=agent_id)), place.tenant
         )
         recorded = registrar.record_sync(place.tenant, judged)
     finally:

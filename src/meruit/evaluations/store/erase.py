@@ -1,11 +1,13 @@
 """Erasing one case of an evaluation: its segment is written again without it, and the log keeps what says nothing."""
 
 from dataclasses import dataclass
+from hashlib import sha256
 
 from sqlalchemy import bindparam, select, update
 
 from meruit.errors import NotFound
 from meruit.evaluations.segment import pack, unpack
+from meruit.judges.records import forget_votes
 from meruit.log.entries import PARTS, RESULT, ErasureEntry
 from meruit.model.events import EventType
 from meruit.outcomes.records import Discard, ErasureResult, release
@@ -59,6 +61,7 @@ class EraseCase:
         content = unpack(before.blob)
         if content[row.place].erased is not None:
             return ErasureResult(self.outcome_id, (), ())
+        forget_votes(writing, self.tenant, sha256(bytes(content[row.place].output)).hexdigest())
         content[row.place] = content[row.place].erase()
         part = in_database(pack(content))
         writing.keep(part.blob(self.tenant))

@@ -28,6 +28,14 @@ class MetricExtractor(ABC):
         """Every name that `extract` may return."""
 
 
+class MetricService(ABC):
+    """Answers a metric that asks another system, such as model judges; an engine is given its services by name."""
+
+    @abstractmethod
+    def open(self, metric: str, ask: Ask) -> MetricExtractor:
+        """The extractor that answers one question about any work; raises AuthorError for one that cannot be asked."""
+
+
 def version_of(extractor: MetricExtractor) -> str:
     """The version of an extractor; one that is not built on our base class may have none."""
     return str(getattr(extractor, "version", MetricExtractor.version))

@@ -12,7 +12,7 @@ from meruit.verify.catalogue import ENGINE_VERSION, CompiledCriteria, Slot
 
 OWN_FLAW = -1
 """In place of an old criterion: the new one cannot be answered, and its author learns why without any work."""
-LASTING = frozenset({Cause.METRIC_MISSING, Cause.TOO_COSTLY})
+LASTING = frozenset({Cause.METRIC_MISSING, Cause.TOO_COSTLY, Cause.VOTES_DISAGREE})
 """Absences that the work itself causes; others may be gone when it is measured again."""
 
 
@@ -93,5 +93,5 @@ def _question(rule: CriterionRule, slot: Slot, compiled: CompiledCriteria) -> tu
         looked_for = items_to_contain(criterion) if criterion.comparison in CONTAINMENT else ()
         return ("metric", slot.version, slot.subject, digest([criterion.params, looked_for]))
     # The version of custom code is a digest of the code, its limits and the names that it computes.
-    owner = "" if slot.owner in compiled.custom else slot.owner
+    owner = "" if slot.owner in compiled.custom or slot.owner in compiled.asked else slot.owner
     return ("extractor", slot.version, slot.subject, owner)

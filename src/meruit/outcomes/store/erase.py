@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import bindparam, delete, select, update
 
 from meruit.errors import NotFound
+from meruit.judges.records import forget_votes
 from meruit.log.entries import GOVERNANCE, PARTS, RESULT, ErasureEntry
 from meruit.model.events import EventType
 from meruit.outcomes.store.write import ERASED
@@ -48,6 +49,8 @@ class Erase(NamedTuple):
         ERASED.add(writing, self.tenant, self.outcome_id)
         gone = tuple(address for address in addresses.values() if address is not None)
         self._forget(writing, gone)
+        if addresses["output"] is not None:
+            forget_votes(writing, self.tenant, addresses["output"])
         if row.idempotency_key is not None:
             replace_reply(writing, self.tenant, row.idempotency_key, _ERASED)
         contract_seq = writing.next_in_contract(self.tenant, row.contract_id)

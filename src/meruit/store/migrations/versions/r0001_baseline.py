@@ -18,6 +18,7 @@ def upgrade() -> None:
     _create_gate()
     _create_usage()
     _create_evaluations()
+    _create_judges()
 
 
 def _create_log() -> None:
@@ -746,4 +747,31 @@ def _create_evaluations() -> None:
         sa.Column("number", sa.Integer(), nullable=False),
         sa.Column("address", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "digest", "number"),
+    )
+
+
+def _create_judges() -> None:
+    """Votes of model judges, and their tokens."""
+    op.create_table(
+        "judge_votes",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("key", sa.String(length=64), nullable=False),
+        sa.Column("output_digest", sa.Text(), nullable=False),
+        sa.Column("asked_at", sa.BigInteger(), nullable=False),
+        sa.Column("body", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "key"),
+    )
+    op.create_index("judge_votes_by_output", "judge_votes", ["tenant", "output_digest"], unique=False)
+    op.create_table(
+        "judge_tokens",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("account", sa.String(length=200), nullable=False),
+        sa.Column("voter", sa.String(length=200), nullable=False),
+        sa.Column("model", sa.String(length=200), nullable=False),
+        sa.Column("calls", sa.BigInteger(), nullable=False),
+        sa.Column("input_tokens", sa.BigInteger(), nullable=False),
+        sa.Column("output_tokens", sa.BigInteger(), nullable=False),
+        sa.Column("unknown_calls", sa.BigInteger(), nullable=False),
+        sa.Column("unknown_tokens", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "account", "voter", "model"),
     )
