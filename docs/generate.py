@@ -254,6 +254,7 @@ FACES = {
     "meruit.outcomes": "Recorded outcomes.",
     "meruit.audit": "Check a bundle without trusting who made it.",
     "meruit.evaluations": "Evaluations: many cases judged at once, and compared.",
+    "meruit.judges": "Model judges: their settings, votes and tokens.",
     "meruit.reports": "Reports on verified runs.",
     "meruit.judge": "Judge many rows at once, or judge stored evidence again.",
     "meruit.playground": "Systems that an agent can act on, for tests and benchmarks.",

@@ -36,6 +36,7 @@ FACES = (
     *("meruit", "meruit.plugins", "meruit.gate", "meruit.bridges", "meruit.usage", "meruit.contracts"),
     *("meruit.outcomes", "meruit.audit", "meruit.reports", "meruit.judge", "meruit.playground", "meruit.testing"),
     "meruit.evaluations",
+    "meruit.judges",
 )
 """The modules that programs import from; everything else may change."""
 PUBLIC = [(face, name) for face in FACES for name in import_module(face).__all__]

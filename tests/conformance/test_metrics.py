@@ -25,7 +25,8 @@ def test_an_example_is_true(metric: Metric, example: Example) -> None:
 def test_a_metric_explains_itself_and_shows_its_absence(metric: Metric) -> None:
     assert metric.summary.endswith(".")
     assert any(example.expect is Missing for example in metric.examples)
-    assert any(example.expect is not Missing for example in metric.examples)
+    # What a service answers, no example can say.
+    assert metric.service or any(example.expect is not Missing for example in metric.examples)
 
 
 @pytest.mark.parametrize("metric", list(metrics), ids=lambda metric: metric.name)

@@ -125,7 +125,8 @@ def _read(path: str, body: dict[str, Any], headers: dict[str, str]) -> Asked | N
         if headers.get("x-api-key") != KEY:
             return None
         assert headers["anthropic-version"] == "2023-06-01"
-        assert body["max_tokens"] > 0 and "seed" not in body
+        assert body["max_tokens"] > 0
+        assert "seed" not in body
         (tool,) = body["tools"]
         assert body["tool_choice"] == {"type": "tool", "name": tool["name"]}
         system, schema = body["system"], tool["input_schema"]
@@ -146,7 +147,8 @@ def _read(path: str, body: dict[str, Any], headers: dict[str, str]) -> Asked | N
             assert body["response_format"]["json_schema"]["strict"] is True
             schema = body["response_format"]["json_schema"]["schema"]
     assert message["role"] == "user"
-    assert schema["additionalProperties"] is False and [*schema["required"]] == ["reason", "answer"]
+    assert schema["additionalProperties"] is False
+    assert [*schema["required"]] == ["reason", "answer"]
     api = "anthropic" if path == "/v1/messages" else "openai"
     answers = schema["properties"]["answer"]["enum"]
     return Asked(api, body["model"], system, message["content"], answers, body, headers)
