@@ -20,6 +20,8 @@ _ASK = Ask({"question": "Is the reply polite?", "choices": ["yes", "no"], "judge
 )
 def judge(ask: Ask) -> Measure:
     """The answer that enough votes of a judge agree on: one of the choices, or a number on the scale."""
+    if not ask.params:
+        return lambda _work: Missing("a judge needs a question", Cause.AUTHOR_ERROR, Fault.AUTHOR)
     name = read_question(ask).judge
     why = f"no judge {name!r}: this engine has no judges; name them under `judges` in the settings"
     return lambda _work: Missing(why, Cause.METRIC_DISABLED, Fault.SYSTEM)
