@@ -350,6 +350,20 @@ class EvaluationConflict(MeruitError):
     status = 409
 
 
+class ReviewConflict(MeruitError):
+    """A review of this name exists already and asks something else."""
+
+    code = "review_conflict"
+    status = 409
+
+
+class InvalidReview(MeruitError):
+    """A review cannot be made as asked, or a label does not fit its review."""
+
+    code = "invalid_review"
+    status = 422
+
+
 class ImportDamaged(MeruitError):
     """A file of another tool is damaged, cut off, or holds no cases."""
 

@@ -227,9 +227,40 @@ class SegmentEntry(_LogEntry, frozen=True, tag="segment"):
     """Of the tree over the cases, in hex."""
 
 
+class ReviewEntry(_LogEntry, frozen=True, tag="review"):
+    """The cases that people are to label, drawn before any of them is labelled."""
+
+    tenant: str
+    review: str
+    evaluation: str
+    cases: int
+    draw: str
+    """The digest of what is asked and of the cases in their order, with the probability of each."""
+    by: str
+
+
+class LabelEntry(_LogEntry, frozen=True, tag="label"):
+    """A person's label of one case."""
+
+    tenant: str
+    review: str
+    number: int
+    """Without a gap in one review, so that no label can be left out."""
+    draw: int
+    """The place of the case in the review."""
+    labeller: str
+    version: int
+    """Above 1, it supersedes this person's earlier label of the case."""
+    label: str
+    """Case, choice and note, as a salted hash."""
+    by: str
+
+
 Entry: TypeAlias = (
     KeyEntry
     | SegmentEntry
+    | ReviewEntry
+    | LabelEntry
     | GateEntry
     | UsageEntry
     | CriteriaEntry

@@ -62,6 +62,8 @@ class EventType(StrEnum):
     EVALUATION_STARTED = "evaluation.started"
     EVALUATION_SEGMENT_RECORDED = "evaluation.segment_recorded"
     EVALUATION_FINISHED = "evaluation.finished"
+    REVIEW_CREATED = "review.created"
+    REVIEW_LABELLED = "review.labelled"
     KEY_CREATED = "key.created"
     KEY_REVOKED = "key.revoked"
 

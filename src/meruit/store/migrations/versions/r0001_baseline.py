@@ -19,6 +19,7 @@ def upgrade() -> None:
     _create_usage()
     _create_evaluations()
     _create_judges()
+    _create_reviews()
 
 
 def _create_log() -> None:
@@ -774,4 +775,53 @@ def _create_judges() -> None:
         sa.Column("unknown_calls", sa.BigInteger(), nullable=False),
         sa.Column("unknown_tokens", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "account", "voter", "model"),
+
+
+def _create_reviews() -> None:
+    """Queues of cases, and the labels that people gave."""
+    op.create_table(
+        "reviews",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("evaluation_id", sa.Text(), nullable=False),
+        sa.Column("criterion", sa.Text(), nullable=True),
+        sa.Column("terms", sa.LargeBinary(), nullable=False),
+        sa.Column("cases", sa.Integer(), nullable=False),
+        sa.Column("population", sa.BigInteger(), nullable=False),
+        sa.Column("labels", sa.BigInteger(), nullable=False),
+        sa.Column("leaf", sa.BigInteger(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.Column("created_by", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "id"),
+    )
+    op.create_index("reviews_by_name", "reviews", ["tenant", "name"], unique=True)
+    op.create_index("reviews_by_evaluation", "reviews", ["tenant", "evaluation_id"], unique=False)
+    op.create_table(
+        "review_draws",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("review_id", sa.Text(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("case_id", sa.String(length=200), nullable=False),
+        sa.Column("repeat", sa.Integer(), nullable=False),
+        sa.Column("kind", sa.Text(), nullable=False),
+        sa.Column("stratum", sa.String(length=200), nullable=False),
+        sa.Column("probability", sa.Float(), nullable=True),
+        sa.PrimaryKeyConstraint("tenant", "review_id", "number"),
+    )
+    op.create_index("review_draws_by_case", "review_draws", ["tenant", "review_id", "case_id", "repeat"], unique=True)
+    op.create_table(
+        "review_labels",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("review_id", sa.Text(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("labeller", sa.String(length=200), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("choice", sa.String(length=200), nullable=False),
+        sa.Column("note", sa.Text(), nullable=False),
+        sa.Column("salt", sa.LargeBinary(), nullable=False),
+        sa.Column("leaf", sa.BigInteger(), nullable=False),
+        sa.Column("recorded_by", sa.Text(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "review_id", "number", "labeller", "version"),
     )

@@ -1,0 +1,1 @@
+"""Tables and SQL of reviews, their draws and labels."""
