@@ -255,6 +255,7 @@ FACES = {
     "meruit.audit": "Check a bundle without trusting who made it.",
     "meruit.evaluations": "Evaluations: many cases judged at once, and compared.",
     "meruit.judges": "Model judges: their settings, votes and tokens.",
+    "meruit.review": "People's labels: review queues, agreement, calibration of judges, corrected rates.",
     "meruit.reports": "Reports on verified runs.",
     "meruit.judge": "Judge many rows at once, or judge stored evidence again.",
     "meruit.playground": "Systems that an agent can act on, for tests and benchmarks.",

@@ -37,6 +37,7 @@ FACES = (
     *("meruit.outcomes", "meruit.audit", "meruit.reports", "meruit.judge", "meruit.playground", "meruit.testing"),
     "meruit.evaluations",
     "meruit.judges",
+    "meruit.review",
 )
 """The modules that programs import from; everything else may change."""
 PUBLIC = [(face, name) for face in FACES for name in import_module(face).__all__]

@@ -775,6 +775,7 @@ def _create_judges() -> None:
         sa.Column("unknown_calls", sa.BigInteger(), nullable=False),
         sa.Column("unknown_tokens", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "account", "voter", "model"),
+    )
 
 
 def _create_reviews() -> None:
