@@ -74,7 +74,8 @@ def lint_task(
     `gold_before` is where the gold run started, if that was another environment.
     """
     engine = engine.without_governance()
-    prepared = engine.compile(task.success_criteria)
+    # Judges cost tokens, and there are many mutants.
+    prepared = engine.compile(task.success_criteria).without_services("judges are not asked by lint")
     began = before if gold_before is None else gold_before
 
     def judge(was: EnvironmentState, now: EnvironmentState) -> VerificationResult:

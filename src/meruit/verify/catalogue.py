@@ -1,12 +1,12 @@
 """Who computes which metric, and what each criterion asks of whom."""
 
-from collections.abc import Callable, Container, Mapping
-from typing import NamedTuple, Self
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Any, NamedTuple, Self
 
 from meruit.documents.sanitize import describe
 from meruit.errors import AuthorError, ExtractorConflict, nearest
 from meruit.judge.compare import items_to_contain
-from meruit.judge.plan import COMPUTED_HERE, Plan, Trait, compile_plan
+from meruit.judge.plan import COMPUTED_HERE, CriterionRule, Plan, Trait, compile_plan
 from meruit.metrics.custom import CustomExtractor
 from meruit.metrics.support.extractor import Family, MetricExtractor, MetricService, provenance_of, version_of
 from meruit.model.canonical import digest
@@ -80,6 +80,18 @@ class CompiledCriteria(NamedTuple):
         }
         return self._replace(custom=custom)
 
+    def without_services(self, why: str) -> Self:
+        """The same criteria, which ask no judge or other service: what one would answer is missing."""
+        silent = {owner: _SilentExtractor(one, why) for owner, one in self.asked.items()}
+        return self._replace(asked=silent) if silent else self
+
+    def judged_rules(self) -> Iterator[tuple[CriterionRule, MetricExtractor]]:
+        """The criteria that a service answers, each with what asks it."""
+        for rule, number in zip(self.plan.rules, self.slot_of, strict=True):
+            owner = self.slots[number].owner
+            if owner is not None and owner in self.asked:
+                yield rule, self.asked[owner]
+
     @property
     def body(self) -> bytes:
         """The canonical form of the criteria, as it is recorded."""
@@ -89,6 +101,25 @@ class CompiledCriteria(NamedTuple):
     def digest(self) -> str:
         """SHA-256 of the canonical form: the name of the criteria for all time."""
         return self.plan.digest
+
+
+class _SilentExtractor(MetricExtractor):
+    """Stands in for a service that is not to be asked."""
+
+    def __init__(self, of: MetricExtractor, why: str) -> None:
+        self.version, self.provenance = version_of(of), provenance_of(of)
+        self._found = {name: Missing(why, Cause.METRIC_DISABLED, Fault.SYSTEM) for name in of.supported_metrics()}
+
+    def supported_metrics(self) -> list[str]:
+        """Every name that `extract` may return."""
+        return [*self._found]
+
+    async def extract(
+        self, task_input: Mapping[str, Any], task_output: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> Mapping[str, Missing]:
+        """Why nothing was asked."""
+        del task_input, task_output, metadata
+        return self._found
 
 
 class Catalogue:

@@ -42,6 +42,7 @@ USUAL_TENANT = "default"
 )
 @click.option("--gold-agent-id", metavar="NAME", help="Agent whose runs are good (default: gold).")
 @click.option("--tenant", metavar="NAME", help="Tenant of the gold runs (default: default).")
+@click.option("--judges", "ask_judges", is_flag=True, help="Ask model judges too, which costs tokens.")
 @sources_option
 @config_option
 @python_full_option
@@ -55,6 +56,7 @@ def lint(  # noqa: PLR0913 - one an option
     tasks: tuple[str, ...],
     gold_agent_id: str | None,
     tenant: str | None,
+    ask_judges: bool,
     allow_sources: bool,
     config: str | None,
     allow_python_full: bool,
@@ -83,7 +85,15 @@ def lint(  # noqa: PLR0913 - one an option
     if is_benchmark_file(criteria):
         from meruit.cli.shared.lint_benchmark import BenchmarkLintOptions, lint_tasks
 
-        _refuse(_BRINGS, {"--input": input_file, "--metadata": metadata_file, "--allow-python-full": allow_python_full})
+        _refuse(
+            _BRINGS,
+            {
+                "--input": input_file,
+                "--metadata": metadata_file,
+                "--allow-python-full": allow_python_full,
+                "--judges": ask_judges,
+            },
+        )
         options = BenchmarkLintOptions(
             file=criteria,
             tasks=tasks,
@@ -108,6 +118,7 @@ def lint(  # noqa: PLR0913 - one an option
         wanted,
         work_input=load_payload(input_file) if input_file is not None else None,
         gold=Gold(load_payload(gold_file), metadata) if gold_file is not None else None,
+        ask_judges=ask_judges,
     )
     if as_json:
         print_json(report.to_json())
@@ -136,6 +147,8 @@ def _print(report: "LintReport") -> None:
         say(f"\ngold output: {paint(report.gold)}; {report.mutants_tried} {mutants} tried")
         if report.failed_by:
             print_table(("criterion", "first failed by"), list(report.failed_by.items()))
+    if report.injections_tried:
+        say(f"\njudges: {report.injections_tried} outputs that give orders tried")
     say()
     for finding in report.findings:
         where = f"{finding.criterion_id}: " if finding.criterion_id else ""

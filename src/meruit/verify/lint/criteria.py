@@ -23,6 +23,7 @@ from meruit.verify.custom_code import expr_owner
 from meruit.verify.engine import VerificationEngine
 from meruit.verify.lint.custom_code import OF_CODE, CustomCodeProblem, try_out
 from meruit.verify.lint.inputs import find_unmet_needs
+from meruit.verify.lint.judges import find_pointless_questions, try_injections
 from meruit.verify.lint.mutations import Mutant, mutants
 from meruit.verify.lint.reach import find_unreachable
 
@@ -55,6 +56,8 @@ class LintReport(Record, frozen=True):
     mutants_tried: int = 0
     failed_by: dict[str, str] = msgspec.field(default_factory=dict)
     """For each criterion the first mutant of the gold output that fails it."""
+    injections_tried: int = 0
+    """Outputs that gave a judge orders."""
 
 
 class Gold(Record, frozen=True):
@@ -76,11 +79,17 @@ def lint(
     *,
     work_input: Mapping[str, Any] | None = None,
     gold: Gold | None = None,
+    ask_judges: bool = False,
 ) -> LintReport:
-    """Try the criteria on paper, on agents that do nothing, and on a gold output and its mutants."""
+    """Try the criteria on paper, on agents that do nothing, and on a gold output and its mutants.
+
+    With `ask_judges`, judges are asked about all but the mutants, and about outputs that give them orders.
+    """
     # Nothing here is claimed to have happened, so governance is not asked.
     engine = engine.without_governance()
-    compiled = engine.compile(criteria)
+    asking = engine.compile(criteria)
+    silent = asking.without_services("the judge is not asked; --judges asks it")
+    compiled = asking if ask_judges else silent
     given = work_input or {}
     findings = [*_on_paper(compiled), *_about_names(compiled.plan.criteria)]
     if work_input is not None:
@@ -98,19 +107,26 @@ def lint(
             message = f"an agent that returns {name} passes; add a criterion that it fails"
             findings.append(LintFinding(Severity.ERROR, "null_agent_passes", message))
     findings.extend(_idle_bonuses(compiled.plan, idle))
+    findings.extend(LintFinding(Severity.ERROR, *found) for found in find_pointless_questions(asking))
+    injected = 0
+    if ask_judges:
+        injected, obeyed = try_injections(engine, asking, given)
+        findings.extend(LintFinding(Severity.ERROR, *found) for found in obeyed)
     if gold is None:
-        return LintReport(_has_no_errors(findings), findings, verdicts)
+        return LintReport(_has_no_errors(findings), findings, verdicts, injections_tried=injected)
     result = engine.verify_sync("lint", given, gold.output, compiled, gold.metadata)
-    findings.extend(_gold_findings(result))
+    judged = {rule.id for rule, _ in asking.judged_rules()}
+    findings.extend(_gold_findings(result, set() if ask_judges else judged))
     if any(trouble.cause is Cause.TIMEOUT for trouble in troubles):
         # Hundreds of mutants would each take as long, and prove nothing.
-        return LintReport(_has_no_errors(findings), findings, verdicts, str(result.verdict))
+        return LintReport(_has_no_errors(findings), findings, verdicts, str(result.verdict), injections_tried=injected)
     aimed = mutants(gold.output, gold.metadata, words=_words(compiled.plan, result), sizes=_sizes(compiled.plan))
-    tried, failed_by = _try_mutants(engine, compiled, given, aimed)
+    # Judges are not asked about hundreds of mutants.
+    tried, failed_by = _try_mutants(engine, silent, given, aimed)
     # What failed on the gold output is reported already, and is not tested.
-    broken = {judged.criterion_id for judged in result.criterion_results if judged.cause in OF_CODE}
-    findings.extend(_survivors(compiled.plan, {*failed_by, *broken}))
-    return LintReport(_has_no_errors(findings), findings, verdicts, str(result.verdict), tried, failed_by)
+    broken = {one.criterion_id for one in result.criterion_results if one.cause in OF_CODE}
+    findings.extend(_survivors(compiled.plan, {*failed_by, *broken, *judged}))
+    return LintReport(_has_no_errors(findings), findings, verdicts, str(result.verdict), tried, failed_by, injected)
 
 
 def prove_broken(compiled: CompiledCriteria, work_input: Mapping[str, Any]) -> list[LintFinding]:
@@ -273,8 +289,12 @@ def _aggregation_findings(plan: Plan) -> Iterator[LintFinding]:
         yield LintFinding(Severity.WARNING, "unused", message)
 
 
-def _gold_findings(result: VerificationResult) -> Iterator[LintFinding]:
+def _gold_findings(result: VerificationResult, not_asked: set[str]) -> Iterator[LintFinding]:
     if result.success and result.verdict is Verdict.PASS:
+        return
+    if not_asked and all(one.met for one in result.criterion_results if one.criterion_id not in not_asked):
+        message = "the judge was not asked about the gold output; --judges asks it"
+        yield LintFinding(Severity.WARNING, "judge_not_asked", message)
         return
     reasons = "; ".join(reason.message for reason in result.reasons) or "the score is too low"
     message = f"the gold output does not pass ({result.verdict}, success {result.success}): {reasons}"
