@@ -27,6 +27,7 @@ from meruit.benchmarks.schema import settings_schema
 from meruit.checks.framework.assertion import StateAssertion
 from meruit.cli import meruit
 from meruit.config import DATA_VARIABLE, DATABASE_VARIABLE, DEFAULT_DATA, DEFAULT_PATH, PATH_VARIABLE, Settings
+from meruit.metrics.embedding_similarity import METRIC, EmbeddingExtractor
 from meruit.model.contract import USUAL_RULES
 from meruit.registry import checks, exporters, flags, importers, metrics, settlement_rules, usage_sources
 
@@ -51,6 +52,23 @@ def metrics_page() -> Iterator[str]:
                 yield f"`{metric.name}` takes `params`:\n"
                 yield from (f"- `{name}`: {meaning}" for name, meaning in metric.params.items())
                 yield ""
+    yield from embedding_section()
+
+
+def embedding_section() -> Iterator[str]:
+    yield "## By an endpoint\n\n| metric | type | provenance | what it is |\n|---|---|---|---|"
+    about = (inspect.getdoc(EmbeddingExtractor) or "").partition(": ")[2]
+    yield f"| `{METRIC}` | percentage | {EmbeddingExtractor.provenance} | {about[:1].upper()}{about[1:]} |\n"
+    yield "It asks any OpenAI-compatible `/embeddings` endpoint, so the [settings](settings.md) name one:\n"
+    yield "```yaml\nextractors:\n  embedding:\n    class: EmbeddingExtractor\n    config:"
+    yield "      base_url: https://api.openai.com/v1\n      model: text-embedding-3-small"
+    yield "      key_variable: OPENAI_API_KEY  # the environment variable that holds the key\n```\n"
+    yield "`dimensions`, `timeout_s` (20) and `retries` (2) may be set too. A settings file lists all extractors that"
+    yield "run, so name the built-in ones that you need as well. Of several references the nearest counts; a negative"
+    yield "cosine is 0."
+    yield "The vectors are recorded with the result, as base64 of float32: anyone can compute the similarity again, and"
+    yield "[rescoring](rescore.md) asks nothing. Whatever the endpoint does wrong makes the criterion indeterminate,"
+    yield "with fault `system`; it never fails the work.\n"
 
 
 def assertions_page() -> Iterator[str]:

@@ -14,6 +14,8 @@ from meruit.documents.sanitize import describe
 from meruit.errors import ConfigError, MeruitError, Problem, nearest
 from meruit.judges.service import ModelJudges
 from meruit.metrics.content import ContainsExtractor
+from meruit.metrics.embedding_similarity import METRIC as EMBEDDING_METRIC
+from meruit.metrics.embedding_similarity import EmbeddingExtractor
 from meruit.metrics.labels import ClassificationExtractor
 from meruit.metrics.latency import LatencyExtractor
 from meruit.metrics.support.extractor import Family, MetricExtractor, is_extractor_class
@@ -46,6 +48,9 @@ if TYPE_CHECKING:
 BUILT_IN: dict[str, type[Family]] = {
     kind.__name__: kind for kind in (LatencyExtractor, TextQualityExtractor, ClassificationExtractor, ContainsExtractor)
 }
+
+EMBEDDING = EmbeddingExtractor.__name__
+"""Named in the settings with the endpoint that it asks; off without."""
 
 
 def build_engine(
@@ -96,6 +101,7 @@ def _metrics_switched_off(settings: Settings) -> Iterator[tuple[str, str]]:
             on = next(key for key, one in entries.items() if one.enabled)
             why = f"extractors.{on}.config in the settings leaves it out"
         yield from ((name, why) for name in extractor().supported_metrics())
+    yield EMBEDDING_METRIC, f"extractors in the settings has no enabled {EMBEDDING} with the endpoint that it asks"
 
 
 def open_store(location: Location, *, make: bool = False) -> "Store":
@@ -274,9 +280,11 @@ def _build_extractor(key: str, chosen: ExtractorSettings) -> MetricExtractor:
 def _load_extractor_class(key: str, name: str) -> type[MetricExtractor]:
     if name in BUILT_IN:
         return BUILT_IN[name]
+    if name == EMBEDDING:
+        return EmbeddingExtractor
     module, colon, attribute = name.partition(":")
     if not colon:
-        known = nearest(name, [*BUILT_IN, CUSTOM])
+        known = nearest(name, [*BUILT_IN, EMBEDDING, CUSTOM])
         problem = f"no extractor class is named {name!r}{known}; your own is written package.module:Class"
         raise ConfigError("configuration", [Problem(f"{key}.class", problem)])
     try:

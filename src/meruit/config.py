@@ -53,8 +53,8 @@ class ExtractorSettings(_Section):
     enabled: bool = True
     """Whether criteria may use its metrics."""
     class_name: str = Field(alias="class", min_length=1)
-    """`LatencyExtractor`, `TextQualityExtractor`, `ClassificationExtractor`, `ContainsExtractor`, `CustomExtractor`, or
-    a class of yours."""
+    """`LatencyExtractor`, `TextQualityExtractor`, `ClassificationExtractor`, `ContainsExtractor`, `EmbeddingExtractor`,
+    `CustomExtractor`, or a class of yours."""
     config: dict[str, Any] = Field(default_factory=dict)
     """What the class takes when it is made; `CustomExtractor` takes nothing."""
     sandbox: SandboxSettings | None = None
