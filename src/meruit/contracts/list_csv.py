@@ -9,9 +9,9 @@ from meruit.contracts.store.ledger import Balance, Earnings, Statement, Statemen
 from meruit.contracts.store.read import ContractSnapshot
 from meruit.documents.csv_table import Cell
 from meruit.model.contract import OPEN, AgentContract
+from meruit.model.money import TOTAL, CurrencyTotals
 from meruit.model.numbers import in_units
 
-TOTAL = "total"
 CONTRACT_HEADINGS = (
     *("record", "contract_id", "awarded_at", "completed_at", "settled_at", "title", "work_id"),
     *("agent_id", "provider_id", "consumer_id", "domain", "state", "escrow", "verdict", "score"),
@@ -39,26 +39,9 @@ EARNINGS_HEADINGS = (
 )
 
 
-class _Totals:
-    """Sums by currency."""
-
-    def __init__(self) -> None:
-        self._sums: dict[str, tuple[int, ...]] = {}
-
-    def add(self, currency: str, *micros: int) -> tuple[str, ...]:
-        """Add amounts to the sums; returns them as decimal text."""
-        before = self._sums.get(currency, (0,) * len(micros))
-        self._sums[currency] = tuple(map(sum, zip(before, micros, strict=True)))
-        return tuple(map(in_units, micros))
-
-    def __iter__(self) -> Iterator[tuple[str, tuple[str, ...]]]:
-        """The currencies in order, each with its sums."""
-        return ((currency, tuple(map(in_units, sums))) for currency, sums in sorted(self._sums.items()))
-
-
 def contract_rows(found: Iterable[ContractSnapshot], titles: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
     """One row a contract, then the totals; `titles` may grow while the rows are read."""
-    totals = _Totals()
+    totals = CurrencyTotals()
     for one in found:
         contract = one.contract
         result = None if one.judgement is None else one.judgement.result
@@ -75,7 +58,7 @@ def contract_rows(found: Iterable[ContractSnapshot], titles: Mapping[str, str]) 
 
 def hold_rows(found: Iterable[ContractSnapshot], titles: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
     """One row a held or disputed contract, then the totals."""
-    totals = _Totals()
+    totals = CurrencyTotals()
     for one in found:
         contract, hold = one.contract, one.on_hold
         if hold is None:
@@ -114,7 +97,7 @@ def statement_rows(found: Statement, lines: Iterable[StatementLine]) -> Iterator
     """The opening balance, one row a movement, and the total with the closing balance."""
     where = (found.account, found.currency)
     yield ("opening", found.since, *where, *(None,) * 8, in_units(found.opening), None)
-    totals, closing = _Totals(), found.opening
+    totals, closing = CurrencyTotals(), found.opening
     for line in lines:
         closing = line.balance
         yield (
@@ -128,7 +111,7 @@ def statement_rows(found: Statement, lines: Iterable[StatementLine]) -> Iterator
 
 def earnings_rows(found: Iterable[Earnings]) -> Iterator[tuple[Cell, ...]]:
     """One row a day, provider, agent and currency, then the totals."""
-    totals = _Totals()
+    totals = CurrencyTotals()
     for one in found:
         yield (
             *("day", one.day.isoformat(), one.provider_id, one.agent_id, one.currency, one.settlements, one.reversals),

@@ -1,12 +1,12 @@
 """Money: whole millionths of one currency, never a float; and what a bill is made of."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from decimal import Decimal
 from enum import StrEnum
 
 import msgspec
 
-from meruit.model.numbers import MICRO, Number, exact
+from meruit.model.numbers import MICRO, Number, exact, in_units
 from meruit.model.record import Record
 from meruit.model.usage import Tokens, UsageStatus
 
@@ -108,3 +108,24 @@ class Cost(Record, frozen=True):
 
 async def _at_once(cost: Cost) -> Cost:
     return cost
+
+
+TOTAL = "total"
+"""What the first column of a table says of a row of sums."""
+
+
+class CurrencyTotals:
+    """Sums by currency, for the last rows of a table."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[int, ...]] = {}
+
+    def add(self, currency: str, *micros: int) -> tuple[str, ...]:
+        """Add amounts to the sums; returns them as decimal text."""
+        before = self._sums.get(currency, (0,) * len(micros))
+        self._sums[currency] = tuple(map(sum, zip(before, micros, strict=True)))
+        return tuple(map(in_units, micros))
+
+    def __iter__(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The currencies in order, each with its sums."""
+        return ((currency, tuple(map(in_units, sums))) for currency, sums in sorted(self._sums.items()))

@@ -1,4 +1,7 @@
-"""Outcomes as CSV or XLSX: one line a version with its verdict, what was paid for it, and a column a metric."""
+"""Outcomes as CSV or XLSX: one line a version with its verdict, what was paid for it, and a column a metric.
+
+The first column says what a line is: an outcome, or a `total` of one currency at the end.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -9,13 +12,13 @@ from sqlalchemy import Connection
 from meruit.documents.csv_table import Cell, write_csv
 from meruit.documents.xlsx_table import write_xlsx
 from meruit.model.access import Scope
-from meruit.model.money import Bill
+from meruit.model.money import TOTAL, Bill, CurrencyTotals
 from meruit.model.numbers import in_units
 from meruit.model.outcome import OutcomeSummary
 from meruit.outcomes.export import METRIC, Progress, iterate_summaries, metric_kinds, read_figures
 from meruit.outcomes.store import batches
 from meruit.outcomes.store.batches import StoredVersion
-from meruit.outcomes.store.read import OutcomeFilter, live_bills
+from meruit.outcomes.store.read import OutcomeFilter, contract_titles, live_bills
 from meruit.store.store import Store
 
 OUTCOME_HEADINGS = (
@@ -23,7 +26,10 @@ OUTCOME_HEADINGS = (
     *("version", "verdict", "success", "score", "criteria_digest"),
 )
 """The columns of a list of outcomes."""
-EXPORT_HEADINGS = (*OUTCOME_HEADINGS, "reason", "bonus", "penalty", "currency", "gross", "fee", "net")
+EXPORT_HEADINGS = (
+    *("record", *OUTCOME_HEADINGS, "reason", "title"),
+    *("bonus", "penalty", "currency", "gross", "fee", "net"),
+)
 """The columns of an export, without those of metrics. Gross is what was paid, net the agent's part of it."""
 
 
@@ -80,7 +86,7 @@ def _export(
     def count(rows: Iterator[tuple[Cell, ...]]) -> Iterator[tuple[Cell, ...]]:
         nonlocal lines
         for row in rows:
-            lines += 1
+            lines += row[0] != TOTAL
             yield row
 
     # One state of the database for both passes: the second meets no metric that the first has not seen.
@@ -101,29 +107,40 @@ def _rows(
     *,
     every_version: bool,
 ) -> Iterator[tuple[Cell, ...]]:
-    done = 0
+    done, totals = 0, CurrencyTotals()
     for page, total in iterate_summaries(connection, scope, narrowed):
         kept = batches.versions(connection, scope.tenant, [one.id for one in page], every=every_version)
-        bills = live_bills(connection, scope.tenant, [one.contract_id for one in page])
+        contracts = [one.contract_id for one in page]
+        bills = live_bills(connection, scope.tenant, contracts)
+        titles = contract_titles(connection, scope.tenant, contracts)
         for one in page:
             for version in kept[one.id]:
-                yield _row(one, version, bills.get((one.contract_id, version.version)), names)
+                paid = _paid_cells(bills.get((one.contract_id, version.version)), totals)
+                yield _row(one, version, titles.get(one.contract_id), paid, names)
         done += len(page)
         progress(done, total)
+    before = EXPORT_HEADINGS.index("currency") - 1
+    for currency, sums in totals:
+        yield (TOTAL, *(None,) * before, currency, *sums, *(None,) * len(names))
 
 
-def _row(one: OutcomeSummary, version: StoredVersion, bill: Bill | None, names: list[str]) -> tuple[Cell, ...]:
+def _paid_cells(bill: Bill | None, totals: CurrencyTotals) -> tuple[Cell, ...]:
+    """Currency, gross, fee and net of a payment, which the totals count too."""
+    if bill is None:
+        return (None, None, None, None)
+    return bill.currency, *totals.add(bill.currency, bill.total, bill.fee, bill.payout)
+
+
+def _row(
+    one: OutcomeSummary, version: StoredVersion, title: str | None, paid: tuple[Cell, ...], names: list[str]
+) -> tuple[Cell, ...]:
     figures = read_figures(version.result)
     values = {} if figures is None else figures.metrics
     earned = (None, None) if figures is None else (in_units(figures.bonus_micros), in_units(figures.penalty_micros))
-    paid = (
-        (None, None, None, None)
-        if bill is None
-        else (bill.currency, *map(in_units, (bill.total, bill.fee, bill.payout)))
-    )
     return (
-        *(one.id, one.created_at, one.contract_id, one.agent_id, one.consumer_id, one.domain),
+        *("outcome", one.id, one.created_at, one.contract_id, one.agent_id, one.consumer_id, one.domain),
         *(version.version, version.verdict, version.success, version.score, version.criteria_digest, version.reason),
+        title,
         *earned,
         *paid,
         *(values.get(name) for name in names),

@@ -344,6 +344,11 @@ def test_a_list_of_contracts_is_written_as_csv_with_totals(stall: Stall, monkeyp
     assert (rows[0]["held"], rows[0]["gross"], rows[0]["verdict"]) == ("0.09", "0", "pass")
     assert (euros["record"], euros["currency"], euros["gross"]) == ("total", "EUR", "3.04")
     assert (dollars["currency"], dollars["held"], dollars["gross"], dollars["net"]) == ("USD", "0.09", "0.09", "0.0765")
+    exported = stall.run("outcome", "export", "--csv").stdout
+    first, second, third, euros, dollars = csv.DictReader(io.StringIO(exported, newline=""))
+    assert [row["record"] for row in (first, euros, dollars)] == ["outcome", "total", "total"]
+    assert {first["title"], second["title"], third["title"]} == {"'=1+1", WORK["title"]}
+    assert (euros["currency"], euros["gross"], dollars["currency"], dollars["net"]) == ("EUR", "3.04", "USD", "0.0765")
     limited = csv.DictReader(io.StringIO(stall.run("contract", "list", "--csv", "--limit", "1").stdout, newline=""))
     assert [row["record"] for row in limited] == ["contract", "total"]
 

@@ -127,8 +127,8 @@ def test_outcomes_are_exported_as_a_workbook(run: Run) -> None:
     exported, listed = (
         [*load_workbook(name).worksheets[0].iter_rows(values_only=True)] for name in ("all.xlsx", "list.xlsx")
     )
-    assert ([row[0] for row in exported[1:]], [row[0] for row in listed[1:]]) == (ids, ids[::-1])
-    assert exported[0][: len(listed[0])] == listed[0]
+    assert ([row[1] for row in exported[1:]], [row[0] for row in listed[1:]]) == (ids, ids[::-1])
+    assert exported[0][1 : len(listed[0]) + 1] == listed[0]
     assert error_of(run, "outcome", "export", "-o", "-", "--format", "xlsx")["code"] == "usage"
 
 
@@ -206,6 +206,17 @@ def test_a_difference_beside_the_criteria_needs_no_table(run: Run) -> None:
     Path("new.json").write_text(json.dumps({"criteria": [WORDS], "aggregation": "any"}))
     assert run("rescore", "new.json", "--all", "--reason", "r").returncode == 0
     assert len(run("outcome", "diff", name).stdout.splitlines()) == 2
+
+
+def test_a_version_whose_verdict_and_success_differ_is_explained(run: Run) -> None:
+    (name,) = put("two words")
+    optional = {**WORDS, "id": "more", "threshold": 9, "required": False, "weight": 0.5}
+    Path("new.json").write_text(json.dumps({"criteria": [WORDS, optional]}))
+    assert run("rescore", "new.json", "--all", "--reason", "r").returncode == 0
+    first, second, sentence, *_ = run("outcome", "diff", name).stdout.splitlines()
+    assert (first.split(":")[0], second.split(":")[0]) == ("version 1", "version 2")
+    assert "success true" in second
+    assert sentence.startswith("  Success is true, but the verdict is partial")
 
 
 def test_one_version_differs_from_nothing(run: Run) -> None:

@@ -217,6 +217,7 @@ def diff(
     """Compare two versions of a verdict, criterion by criterion."""
     from meruit.errors import StoreError
     from meruit.judge.difference import difference
+    from meruit.judge.explain import explain_difference
     from meruit.model.access import Scope
     from meruit.outcomes.records import summary, version
 
@@ -226,21 +227,21 @@ def diff(
         earlier = older or later - 1
         if not earlier:
             raise StoreError(f"{outcome_id} has only one version; `meruit rescore` adds versions")
-        both = [version(connection, scope, outcome_id, number).result for number in (earlier, later)]
-    if both[0] is None or both[1] is None:
+        kept = [version(connection, scope, outcome_id, number).result for number in (earlier, later)]
+    both = [result for result in kept if result is not None]
+    if len(both) < len(kept):
         raise StoreError(f"the results of {outcome_id} were erased")
-    found = difference(both[0], both[1])
+    found = difference(*both)
     if as_json:
         print_json(found.to_json())
         return ExitCode.PASSED
-    say(
-        f"version {earlier}: verdict {found.before.verdict}, success {format_cell(found.before.success)}, "
-        f"score {format_cell(found.before.score)}"
-    )
-    say(
-        f"version {later}: verdict {found.after.verdict}, success {format_cell(found.after.success)}, "
-        f"score {format_cell(found.after.score)}"
-    )
+    for number, result, side in zip((earlier, later), both, (found.before, found.after), strict=True):
+        say(
+            f"version {number}: verdict {side.verdict}, success {format_cell(side.success)}, "
+            f"score {format_cell(side.score)}"
+        )
+        if sentence := explain_difference(result):
+            say(f"  {sentence}")
     if found.is_empty:
         say("nothing differs")
     elif found.criteria:

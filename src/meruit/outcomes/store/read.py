@@ -236,6 +236,23 @@ def live_bills(connection: Connection, tenant: str, contract_ids: Iterable[str])
     return {(row.contract_id, row.version): Bill.from_json(row.bill) for row in connection.execute(query)}
 
 
+class _WorkTitle(msgspec.Struct):
+    """The title of stored work; nothing else of it is decoded."""
+
+    title: str
+
+
+def contract_titles(connection: Connection, tenant: str, contract_ids: Iterable[str]) -> dict[str, str]:
+    """The title of the work of each contract."""
+    contracts, works = tables.contracts, tables.works
+    query = (
+        select(contracts.c.id, works.c.body)
+        .join(works, (works.c.tenant == contracts.c.tenant) & (works.c.id == contracts.c.work_id))
+        .where(contracts.c.tenant == tenant, contracts.c.id.in_(sorted(set(contract_ids))))
+    )
+    return {row.id: msgspec.json.decode(row.body, type=_WorkTitle).title for row in connection.execute(query)}
+
+
 def billing_impact(bill: Bill | None, bonus_micros: int | None, penalty_micros: int | None) -> dict[str, str | None]:
     """What a version was paid for; without a live payment, what its result says, None once that is erased."""
     if bill is None:
