@@ -701,6 +701,12 @@ class CanaryShown(MeruitError):
     code = "canary_shown"
 
 
+class BadRunId(MeruitError):
+    """The id of a run does not have the form by which one run is recognised."""
+
+    code = "bad_run_id"
+
+
 class NullAgentPasses(MeruitError):
     """An agent that does nothing meets the criteria."""
 

@@ -30,6 +30,7 @@ from meruit.contracts.transitions import (
 )
 from meruit.errors import (
     AmountTooLarge,
+    BadRunId,
     BrokenCriteria,
     CanaryShown,
     ConfigError,
@@ -330,7 +331,7 @@ def test_work_without_criteria_is_paid_by_completion(desk: Desk) -> None:
     [
         GOOD,
         HandedIn({"text": "no"}, {}),
-        HandedIn({"text": "agent's own words"}, {"duration_ms": 9e6, "run_id": 3}, {"word_count": 3}, by_agent=True),
+        HandedIn({"text": "agent's own words"}, {"duration_ms": 9e6, "run_id": "3"}, {"word_count": 3}, by_agent=True),
         GOOD._replace(size=SMALL_BYTES + 1),
     ],
 )
@@ -718,6 +719,36 @@ def test_local_rules_apply_beside_remote_governance(shared: Store, tenant: str) 
     assert done.judgement.result is not None
     assert (done.judgement.result.governance, done.judgement.result.governance_flags) == ("invalid", ["canary_leak"])
     assert desk.paid() == 0
+
+
+def test_terms_that_pay_per_run_hold_work_without_a_run(desk: Desk) -> None:
+    terms = {"cpc_rate": 10, "pay_per_run": True}
+    times = {"duration_ms": 10, "started_at": 1, "ended_at": 2}
+    held = desk.completed(HandedIn({"text": "three honest words"}, times), terms=terms)
+    assert held.contract.state is ContractState.VERIFICATION_PENDING
+    assert desk.why_held(held.contract.id) == ("run_missing",)
+    named = HandedIn({"text": "three honest words"}, {"run_id": "r1"})
+    assert desk.completed(named, terms=terms).contract.state is ContractState.SETTLED
+    again = desk.completed(named, terms=terms, title="Again")
+    assert again.contract.state is ContractState.VERIFICATION_PENDING
+
+
+def test_a_run_id_that_is_not_text_is_refused(desk: Desk) -> None:
+    with pytest.raises(BadRunId):
+        desk.completed(HandedIn({"text": "three honest words"}, {"run_id": ["r1"]}))
+
+
+def test_a_copy_with_a_counter_is_held(desk: Desk) -> None:
+    text = " ".join(f"word{number}" for number in range(60))
+    first = desk.completed(HandedIn({"text": text}, {}), input={"n": 1})
+    assert first.contract.state is ContractState.SETTLED
+    copies: list[dict[str, Any]] = [{"text": f"{text} 2"}, {"text": text[::-1]}, {"said": [text[:99], text[99:]]}]
+    for number, output in enumerate(copies):
+        held = desk.completed(HandedIn(output, {}), input={"n": number + 2}, success_criteria=None)
+        assert held.judgement is not None
+        assert held.judgement.result is not None
+        assert held.judgement.result.governance_flags == ["replayed_output"]
+        assert held.contract.state is ContractState.VERIFICATION_PENDING
 
 
 def test_a_pair_that_is_held_once_stays_held(shared: Store, tenant: str) -> None:

@@ -2,10 +2,12 @@
 
 import pytest
 
-from meruit.governance.attacks import AttackTrial, try_attacks
+from meruit.governance.attack_trial import AttackTrial
+from meruit.governance.attacks import try_attacks
 from meruit.model.governance import Policy
 
 TRIES = 20
+EDITED = "earlier output with a word changed"
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +28,21 @@ def test_no_honest_look_alike_is_stopped(found: dict[str, AttackTrial]) -> None:
     honest = [one for one in found.values() if one.honest]
     assert [one.attack for one in honest if one.stopped] == []
     assert {one.attack.startswith("honest:") for one in honest} == {True}
+
+
+@pytest.mark.parametrize("secret", ["planted string", "copy of the reference", "earlier output"])
+def test_disguised_copies_are_stopped(found: dict[str, AttackTrial], secret: str) -> None:
+    several = {name: one for name, one in found.items() if name.startswith(secret)}
+    free = {name for name, one in several.items() if one.stopped < TRIES}
+    # Other fields of the output differ: it may be a notice under an answer, and is only flagged.
+    assert free <= {"earlier output in another field", "earlier output with a counter", EDITED}
+    assert all(one.noticed == TRIES for name, one in several.items() if name != EDITED)
+    assert len(several) >= 12
+
+
+def test_a_counter_does_not_hide_a_copy(found: dict[str, AttackTrial]) -> None:
+    assert found["earlier output with a counter"].stopped >= TRIES * 3 // 4
+    assert found[EDITED].noticed >= TRIES // 3
 
 
 def test_rates_have_intervals_that_hold_them(found: dict[str, AttackTrial]) -> None:

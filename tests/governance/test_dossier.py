@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from meruit.app import build_engine
 from meruit.config import Settings
 from meruit.contracts.bill import bill, hold_for
+from meruit.errors import BadRunId
 from meruit.governance import dossier as dossiers
 from meruit.governance.dossier import (
     LONG_CHARS,
@@ -22,6 +23,7 @@ from meruit.governance.dossier import (
     CheatTraps,
     HandedIn,
     OutcomeIdentity,
+    check_run_id,
     dossier_of,
     find_leaked_canaries,
     fingerprints_of,
@@ -407,6 +409,33 @@ def test_canaries_are_sought_in_numbers_of_any_size() -> None:
     assert find_leaked_canaries(("1234567890",), odd) == []
 
 
+def test_a_phrase_of_words_is_not_found_by_chance() -> None:
+    said = {"text": "It is internal. Note the rest.", "parts": ["internal", "note"]}
+    assert find_leaked_canaries(("internal-note",), said) == []
+    assert find_leaked_canaries(("internal note 42",), {"parts": ["inter", "nal note", " 4", "2"]}) != []
+
+
+def test_the_text_of_any_field_is_compared_with_the_reference() -> None:
+    words = " ".join(f"word{number}" for number in range(40))
+    decoy = {"text": "something else, and quite long at that, so that it counts", "answer": words}
+    made = drawn(output=decoy, given={"reference": words})
+    assert made.reference_similarity == 1.0
+    assert made.output_chars >= len(words)
+    assert drawn(output={"text": f"short{chr(0x200B) * 100}"}).output_chars == 5
+
+
+@pytest.mark.parametrize("run_id", [["r1"], 7, {"id": "r1"}, "", " r1", "r\u0435", "r" * 129, True, "r1\n"])
+def test_a_run_id_is_text_of_a_fixed_form(run_id: Any) -> None:
+    with pytest.raises(BadRunId) as refused:
+        check_run_id({"run_id": run_id})
+    assert refused.value.code == "bad_run_id"
+
+
+@pytest.mark.parametrize("metadata", [{}, {"run_id": None}, {"run_id": "r1"}, {"run_id": "2026-05-04/a:7@x+y_z.1"}])
+def test_other_run_ids_are_taken(metadata: dict[str, Any]) -> None:
+    check_run_id(metadata)
+
+
 def test_what_hardly_shows_is_not_found_everywhere() -> None:
     unseen = "\u200b" * 8
     assert find_leaked_canaries((unseen, "a" + unseen), {"text": "a b c"}) == []
@@ -422,14 +451,11 @@ def marks(agent: str = "a1", text: str = "x" * LONG_CHARS, **metadata: Any) -> A
 
 
 def test_a_run_is_named_by_its_agent() -> None:
-    assert marks(run_id="7").evidence == marks(run_id=7, text="other").evidence is not None
+    assert marks(run_id="7").evidence == marks(run_id="7", text="other").evidence is not None
     assert marks(run_id="7").evidence != marks(run_id="8").evidence
     assert marks(run_id="7").evidence != marks("a2", run_id="7").evidence
-    assert marks(run_id=7.0).evidence == marks(run_id=" 7\u200b").evidence == marks(run_id=7).evidence
-    assert marks(run_id="Run-A").evidence == marks(run_id="run\u2013a ").evidence
-    assert marks(run_id=7.5).evidence == marks(run_id="7.5").evidence != marks(run_id=7).evidence
-    assert marks(run_id="\ud800").evidence is not None
-    unnamed: list[Any] = [None, True, [], {}, "", " \u200b", math.nan, math.inf, 10**5000]
+    assert marks(run_id="Run-A").evidence == marks(run_id="run-a").evidence
+    unnamed: list[Any] = [None, True, [], {}, "", " \u200b", math.nan, 7, "r\u0435"]
     assert {marks(run_id=nothing).evidence for nothing in unnamed} == {None}
 
 

@@ -101,7 +101,7 @@ def explain_reason(reason: HoldReason, facts: HoldFacts) -> Iterator[HoldEvidenc
             yield HoldEvidence(code, reason.message, about, {"contract_id": reason.about[0]})
         case HoldCode.OTHER_CRITERIA | HoldCode.ALREADY_SETTLED:
             yield HoldEvidence(code, reason.message, about, {"version": int(reason.about[0])})
-        case HoldCode.ERASED | HoldCode.USAGE_MISSING | HoldCode.RULE_FAILED:
+        case HoldCode.ERASED | HoldCode.USAGE_MISSING | HoldCode.RULE_FAILED | HoldCode.RUN_MISSING:
             yield HoldEvidence(code, reason.message, about)
 
 

@@ -21,6 +21,7 @@ from meruit.governance.dossier import (
     CheatTraps,
     HandedIn,
     OutcomeIdentity,
+    check_run_id,
     dossier_of,
     find_leaked_canaries,
     fingerprints_of,
@@ -198,6 +199,7 @@ class Marketplace:
     def _prepare_submission(
         self, case: ContractWithWork, handed: HandedIn
     ) -> tuple[CompiledCriteria, Submission, dict[str, Any]]:
+        check_run_id(handed.metadata)
         contract, work = case.contract, case.work
         if work.criteria is None or work.criteria_digest is None:
             ready = self.registrar.compile(NO_CRITERIA)
@@ -241,7 +243,11 @@ class Marketplace:
             outcome=self.registrar.draft(request.actor.tenant, judged),
             dossier=dossier,
             fingerprints=fingerprints_of(
-                case.contract, case.work.public(case.input), handed, _task(case.work.submission)
+                case.contract,
+                case.work.public(case.input),
+                handed,
+                _task(case.work.submission),
+                by_run_id=terms_of(case.contract).pay_per_run,
             ),
             completion=completion_fingerprint(handed),
             salt=new_salt(self.store.surroundings.entropy),

@@ -40,6 +40,8 @@ class HoldCode(StrEnum):
     """A bonus or penalty depends on a criterion that was not measured."""
     ONLY_CLAIMED = "only_claimed"
     """A penalty or success depends on what only the agent says."""
+    RUN_MISSING = "run_missing"
+    """The terms pay per run, and the work names no run."""
     USAGE_MISSING = "usage_missing"
     """The terms price tokens, and no run names the contract."""
     USAGE_UNVERIFIED = "usage_unverified"
@@ -56,7 +58,9 @@ class HoldCode(StrEnum):
     """A settlement rule failed or is not installed."""
 
 
-REVIEW = frozenset({HoldCode.GOVERNANCE, HoldCode.INCONCLUSIVE, HoldCode.UNMEASURED, HoldCode.ONLY_CLAIMED})
+REVIEW = frozenset(
+    {HoldCode.GOVERNANCE, HoldCode.INCONCLUSIVE, HoldCode.UNMEASURED, HoldCode.ONLY_CLAIMED, HoldCode.RUN_MISSING}
+)
 """What a person may overrule by a release."""
 USAGE = frozenset(
     {HoldCode.USAGE_MISSING, HoldCode.USAGE_UNVERIFIED, HoldCode.USAGE_NOT_PAYABLE, HoldCode.PRICE_UNKNOWN}
@@ -124,6 +128,8 @@ class PaymentFacts:
     """The last version of the verdict that was paid by, though it may be reversed; 0 before the first."""
     reversed_by_usage: bool = False
     """Whether that settlement was reversed only because its tokens were no longer verified."""
+    has_run: bool = True
+    """Whether the work names its run."""
     released: bool = False
     """Whether a person releases it, who overrules what asks for a review."""
 
@@ -155,6 +161,9 @@ def unusable_verdict(facts: PaymentFacts) -> HoldReason | None:
 def _reasons(facts: PaymentFacts, result: VerificationResult) -> Iterator[HoldReason]:
     if not facts.released:
         yield from review_reasons(result, facts.criteria, facts.terms)
+        if facts.terms.pay_per_run and not facts.has_run:
+            message = "its terms pay per run, and the output came without a run_id"
+            yield HoldReason(HoldCode.RUN_MISSING, message)
     yield from usage_reasons(facts.usage, facts.terms)
     # A person who releases a flagged output has seen the flag; a payment since then is not flagged.
     if facts.paid_under is not None and DUPLICATE_FLAG not in result.governance_flags:

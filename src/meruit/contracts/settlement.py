@@ -76,6 +76,7 @@ def load_payment_facts(step: ContractTransaction, contract: Contract, *, release
         criteria_digest=work.criteria_digest or NO_CRITERIA,
         usage=step.usage(contract),
         paid_under=find_paid_contract(step.writing, step.tenant, contract, contract.evidence),
+        has_run=contract.evidence is not None,
         settled_version=contract.version,
         reversed_by_usage=judgement.version <= contract.version
         and step.has_operation(contract, Operation.REVERSE, contract.settlements, BY_USAGE),
@@ -107,6 +108,7 @@ def pay_or_hold(
             criteria_digest=result.criteria_digest,
             usage=step.usage(contract),
             paid_under=paid_under,
+            has_run=contract.evidence is not None,
         )
     )
     if isinstance(decision, Hold):

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from meruit.governance.binomial import clopper_pearson
+from meruit.governance.attack_trial import AttackTrial, count_tries, end_of
 from meruit.governance.evaluate import PreparedRule, apply_rules, prepare_rules
-from meruit.model.governance import Dealings, Disposition, Dossier, History, MetricFact, Policy
-from meruit.model.record import Record
+from meruit.governance.text_attacks import try_text_attacks
+from meruit.model.governance import Dealings, Dossier, History, MetricFact, Policy
 
 TRIES = 60
 OUTCOMES_PER_PAIR = 80
@@ -20,35 +20,6 @@ BACKGROUND, BACKGROUND_BONUSES = 5_000, 1_500
 """Outcomes of everyone else, and how many of them earned a bonus."""
 IDENTITY_LIFE = 11
 """Outcomes before an attacker takes a new name; the rule judges pairs from twelve on."""
-
-
-class AttackTrial(Record, frozen=True):
-    """How often one attack, or one honest look-alike, is noticed."""
-
-    attack: str
-    honest: bool
-    """Whether it is honest behaviour, so that whatever is noticed is a false positive."""
-    tries: int
-    noticed: int
-    """Tries that were flagged, held or invalidated."""
-    stopped: int
-    """Tries of which a payment was held or invalidated."""
-    rate: float
-    """The share that was noticed."""
-    low: float
-    """The rate's 95 % interval (Clopper-Pearson)."""
-    high: float
-    stopped_rate: float
-    stopped_low: float
-    stopped_high: float
-
-
-def count_tries(attack: str, ends: Counter[str], *, honest: bool) -> AttackTrial:
-    """The rates of one attack; `ends` counts tries by `clear`, `flagged` and `stopped`."""
-    tries, stopped = ends.total(), ends["stopped"]
-    noticed = stopped + ends["flagged"]
-    rates = (noticed / tries, *clopper_pearson(noticed, tries), stopped / tries, *clopper_pearson(stopped, tries))
-    return AttackTrial(attack, honest, tries, noticed, stopped, *rates)
 
 
 class _PairHabit(NamedTuple):
@@ -91,7 +62,7 @@ def try_attacks(
     policy: Policy = Policy(),  # noqa: B008 - frozen
 ) -> list[AttackTrial]:
     """Try every attack so often, each try by attackers of its own."""
-    return [*_try_pairs(seed, tries, policy)]
+    return [*_try_pairs(seed, tries, policy), *try_text_attacks(seed, tries, policy)]
 
 
 def _try_pairs(seed: int, tries: int, policy: Policy) -> Iterator[AttackTrial]:
@@ -127,7 +98,4 @@ def _try_pair(rng: random.Random, habit: _PairHabit, rules: list[PreparedRule]) 
 def _end_of(rules: list[PreparedRule], dealings: Dealings, *, bonus: bool) -> str:
     facts = [MetricFact("accuracy", "accuracy", 1.0, met=bonus, bonus_micros=int(bonus))]
     dossier = Dossier(agent_id="a", consumer_id="c", metrics=facts, history=History(dealings=dealings))
-    said = apply_rules(rules, dossier)
-    if said.conclusion is not Disposition.CLEAR:
-        return "stopped"
-    return "flagged" if said.flags else "clear"
+    return end_of(apply_rules(rules, dossier))

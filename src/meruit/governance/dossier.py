@@ -1,11 +1,22 @@
 """Build the dossier of an outcome from work, result and metadata; it holds no content of the work."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from meruit.errors import BadRunId
+from meruit.governance.fold import (
+    GRAM,
+    canonical_text,
+    decode_obvious,
+    fold,
+    rotate_13,
+    shared_shingles,
+    signature_of,
+)
 from meruit.governance.history import SubmissionFingerprints, normalise_text, sketch
 from meruit.metrics.support.rouge import rouge_l, words_alphanumeric
 from meruit.model.canonical import digest, payload_bytes, payload_digest
@@ -19,6 +30,8 @@ from meruit.model.verdict import CriterionResult, Status, VerificationResult
 from meruit.model.work import CLAIMED, PRIVATE_INPUTS, Work
 from meruit.registry import metrics
 
+MIN_PHRASE = 24
+"""A planted phrase without digits is looked for in disguise from this length; shorter ones may occur by chance."""
 LONG_CHARS = 64
 """The length from which an output is recognised when it occurs again."""
 MAX_COMPARED_WORDS = 20_000
@@ -34,6 +47,7 @@ TELLING = OF_AGENTS - {"duration_ms", "ttfb_ms", "processing_ms", "run_id"} | {
 """Metadata from which a rule could learn something; a duration alone only has to be possible."""
 
 AGENT = "agent"
+RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
 _LARGEST = 10**MAX_DIGITS
 
 
@@ -86,7 +100,7 @@ def dossier_of(
 
     It uses recorded evidence only, so that an auditor can build it again.
     """
-    metadata, text = work.metadata, text_of(work.output)
+    metadata, texts = work.metadata, comparable_texts(work.output)
     by_agent = metadata.get(CLAIMED) if metadata.get("reported_by") == AGENT else None
     said = by_agent if isinstance(by_agent, Mapping) else {} if metadata.get("reported_by") == AGENT else metadata
     evaluator, usage = _of_operator(metadata, "evaluator"), _of_operator(metadata, "usage")
@@ -113,8 +127,8 @@ def dossier_of(
         canary_intact=intact if isinstance(intact, bool) else None,
         canaries=len(planted.canaries),
         leaked=find_leaked_canaries(planted.canaries, work.output),
-        output_chars=len(text),
-        reference_similarity=similarity(text, work.input.get("reference")),
+        output_chars=max((len(normalise_text(one[:MAX_COMPARED_CHARS])) for one in texts), default=0),
+        reference_similarity=most_similar(texts, work.input.get("reference")),
         impossible=planted.impossible,
         claimed_may_earn=claimed_may_earn,
     )
@@ -155,23 +169,55 @@ def public_input_fingerprint(work_input: Mapping[str, Any]) -> str:
     return payload_digest({name: value for name, value in work_input.items() if name not in PRIVATE_INPUTS}) or ""
 
 
+def check_run_id(metadata: Mapping[str, Any]) -> None:
+    """Raise BadRunId for a `run_id` that is not text of the fixed form; a list or a look-alike would be another run."""
+    run_id = metadata.get("run_id")
+    if run_id is not None and not (isinstance(run_id, str) and RUN_ID.fullmatch(run_id)):
+        raise BadRunId(
+            "metadata.run_id must be text of 1 to 128 letters, digits and . _ : / @ + - that begins with a letter or "
+            "digit; give the id of the run as text, or leave it out"
+        )
+
+
 def fingerprints_of(
-    contract: Contract, work_input: Mapping[str, Any], handed: HandedIn, task: Sequence[str | None] = ()
+    contract: Contract,
+    work_input: Mapping[str, Any],
+    handed: HandedIn,
+    task: Sequence[str | None] = (),
+    *,
+    by_run_id: bool = False,
 ) -> SubmissionFingerprints:
     """Fingerprints of an output, its input and its run.
 
-    `task` is the title, description and domain of the work.
+    `task` is the title, description and domain of the work. With `by_run_id`, only a `run_id` identifies the run.
     """
-    text = text_of(handed.output)
-    seen = normalise_text(text)
     given = public_input_fingerprint(work_input)
-    return SubmissionFingerprints(
+    return _output_fingerprints(handed.output)._replace(
         input=given,
-        output=sha256(seen.encode("utf-8", "surrogatepass")).hexdigest() if len(seen) >= LONG_CHARS else None,
-        evidence=_run_fingerprint(contract.agent_id, given, handed),
-        sketch=sketch(text),
+        evidence=_run_fingerprint(contract.agent_id, given, handed, by_run_id=by_run_id),
+        sketch=sketch(text_of(handed.output)),
         task=(payload_digest(["task", *task, given]) if task else None) or given,
     )
+
+
+def _output_fingerprints(output: Mapping[str, Any], kind: bytes = b"") -> SubmissionFingerprints:
+    """Of all texts of an output, and of those of its parts that are long enough to be recognised."""
+    whole, *parts = comparable_texts(output)
+    folded = canonical_text(whole)
+    if len(normalise_text(whole[:MAX_COMPARED_CHARS])) < LONG_CHARS:
+        return SubmissionFingerprints("")
+    # The whole is among its parts, so that it is recognised as a part of another output.
+    of_parts = {folded, *(canonical_text(part) for part in parts if len(part) >= LONG_CHARS)}
+    return SubmissionFingerprints(
+        "",
+        output=_text_hash(kind, folded),
+        parts=tuple(sorted(_text_hash(kind + b"part\0", part) for part in of_parts if len(part) >= LONG_CHARS)),
+        signature=signature_of(folded, "v" if kind else ""),
+    )
+
+
+def _text_hash(kind: bytes, folded: str) -> str:
+    return sha256(kind + folded.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def fingerprints_without_contract(work: Work, *, by_agent: bool) -> SubmissionFingerprints:
@@ -180,23 +226,17 @@ def fingerprints_without_contract(work: Work, *, by_agent: bool) -> SubmissionFi
     The task behind such work is unknown, so that a comparison with the work of contracts would mistake one piece of
     work for two.
     """
-    text = text_of(work.output)
-    seen = normalise_text(text)
-    long = len(seen) >= LONG_CHARS
-    return SubmissionFingerprints(
-        public_input_fingerprint(work.input),
-        sha256(b"verified\0" + seen.encode("utf-8", "surrogatepass")).hexdigest() if long else None,
-        sketch=sketch(text) if by_agent else "",
+    return _output_fingerprints(work.output, b"verified\0")._replace(
+        input=public_input_fingerprint(work.input), sketch=sketch(text_of(work.output)) if by_agent else ""
     )
 
 
-def _run_fingerprint(agent_id: str, given: str, handed: HandedIn) -> str | None:
+def _run_fingerprint(agent_id: str, given: str, handed: HandedIn, *, by_run_id: bool) -> str | None:
     """A fingerprint of the run, by agent, because agents often number their runs from one."""
     run_id, start, end = (handed.metadata.get(name) for name in ("run_id", "started_at", "ended_at"))
-    named = normalise_text(run_id) if isinstance(run_id, str) else _number_text(run_id)
-    if named:
-        return digest(["run", agent_id, named.encode("utf-8", "surrogatepass").hex()])
-    if start is None or end is None:
+    if isinstance(run_id, str) and RUN_ID.fullmatch(run_id):
+        return digest(["run", agent_id, run_id.lower().encode().hex()])
+    if by_run_id or start is None or end is None:
         return None
     times = [str(one if (at := moment(one)) is None else at) for one in (start, end)]
     return payload_digest(["time", agent_id, given, payload_digest(handed.output), *times])
@@ -211,19 +251,61 @@ def text_of(output: Mapping[str, Any]) -> str:
     return "\n".join(leaves) if leaves else (payload_bytes(output) or b"").decode()
 
 
+def comparable_texts(output: Mapping[str, Any]) -> list[str]:
+    """All texts of an output in one, then its `text` and the longest of the others, where they are only a part."""
+    leaves = [leaf for leaf in _leaves(output) if isinstance(leaf, str) and leaf]
+    whole = "\n".join(leaves) if leaves else (payload_bytes(output) or b"").decode()
+    text = output.get("text")
+    parts = [text] if isinstance(text, str) and text.strip() else []
+    parts += sorted((leaf for leaf in leaves if leaf not in parts), key=len)[-1:]
+    return [whole, *(part for part in parts if part != whole)]
+
+
+class _SeenOutput(NamedTuple):
+    """The texts of an output in the forms in which planted strings are looked for."""
+
+    plain: str
+    normalised: str
+    folded: str
+    """All of it decoded and folded, and the values in their order."""
+
+
 def find_leaked_canaries(canaries: tuple[str, ...], output: Mapping[str, Any]) -> list[str]:
-    """SHA-256 of the canaries that occur anywhere in the output, also with another case, spacing or dashes."""
+    """SHA-256 of the canaries that occur anywhere in the output, also disguised or in an encoding that anyone can undo.
+
+    Case, spacing, dashes and invisible characters never matter. Letters that look alike, other separators, reversal,
+    base64, hex and rot13 do not matter for canaries that no honest text holds by chance.
+    """
     if not canaries:
         return []
     said = [*_texts_in(output)]
-    plain, seen = "\n".join(said), "\n".join(map(normalise_text, said))
-    return [sha256(canary.encode()).hexdigest() for canary in canaries if _occurs(canary, plain, seen)]
+    in_order = "".join(leaf for leaf in _leaves(output) if isinstance(leaf, str))
+    plain = "\n".join(said)
+    seen = _SeenOutput(
+        plain,
+        "\n".join(map(normalise_text, said)),
+        f"{fold(decode_obvious(plain))}\n{fold(in_order)}",
+    )
+    return [sha256(canary.encode()).hexdigest() for canary in canaries if _occurs(canary, seen)]
 
 
-def _occurs(canary: str, plain: str, seen: str) -> bool:
+def _occurs(canary: str, seen: _SeenOutput) -> bool:
     normalised = normalise_text(canary)
     # A canary that is very short once normalised would occur everywhere.
-    return canary in plain or (len(normalised) >= MIN_CANARY and normalised in seen)
+    if canary in seen.plain or (len(normalised) >= MIN_CANARY and normalised in seen.normalised):
+        return True
+    folded = fold(canary)
+    is_random = any(char.isdigit() for char in canary) and len(folded) >= MIN_CANARY
+    if not is_random and len(folded) < MIN_PHRASE:
+        return False
+    forms = (folded, folded[::-1], fold(rotate_13(canary)))
+    return any(form in seen.folded for form in forms)
+
+
+def most_similar(texts: Sequence[str], reference: Any) -> float | None:
+    """The highest similarity of one of the texts; None without a reference."""
+    found = [one for one in (similarity(text, reference) for text in texts) if one is not None]
+    return max(found, default=None)
 
 
 def similarity(text: str, reference: Any) -> float | None:
@@ -231,14 +313,22 @@ def similarity(text: str, reference: Any) -> float | None:
     if not isinstance(reference, str) or not reference:
         return None
     wanted, given = (normalise_text(one[:MAX_COMPARED_CHARS]) for one in (reference, text))
+    disguised = _disguised_similarity(reference, text)
     one, other = words_alphanumeric(wanted), words_alphanumeric(given)
-    if not one or not other:
-        return 1.0 if wanted == given else 0.0
+    if not one or not other or disguised == 1.0:
+        return 1.0 if wanted == given else disguised
     shared = 2 * (Counter(one) & Counter(other)).total() / (len(one) + len(other))
     # Shared words in any order are an upper bound; for very long texts it is the result.
     if shared < 0.9 or max(len(one), len(other)) > MAX_COMPARED_WORDS:
-        return shared
-    return rouge_l(one, other)
+        return max(shared, disguised)
+    in_order = rouge_l(one, other)
+    return None if in_order is None else max(in_order, disguised)
+
+
+def _disguised_similarity(reference: str, text: str) -> float:
+    """The similarity of two texts as they look, in either direction, decoded; 0 for short ones, which may agree."""
+    wanted, given = canonical_text(reference), canonical_text(text)
+    return shared_shingles(wanted, given) if len(wanted) >= GRAM else 0.0
 
 
 def _of_operator(metadata: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -2,17 +2,16 @@
 
 import math
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
 import msgspec
 
-from meruit.model.governance import Baseline, Disposition, GovernanceResult, MetricFact
+from meruit.model.governance import Action, Baseline, Disposition, GovernanceResult, MetricFact
 from meruit.model.kinds import MetricType
 from meruit.model.record import Record
-from meruit.model.text import CHUNK_CHARS, MAX_MARKS, is_accent, normalize_unicode
+from meruit.model.text import CHUNK_CHARS, MAX_MARKS, is_accent, limit_expansion, normalize_unicode, strip_invisible
 
 WINDOW = 60
 """How many margins and accuracies are stored."""
@@ -37,14 +36,11 @@ COPIES = frozenset({"replayed_output", "sybil_output"})
 """Flags of outputs that were seen before; only their first agent is remembered."""
 
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
-UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800")
-"""Characters that are not visible."""
 MAX_WORD_CHARS = 60_000
 """How far the next space is looked for where a long text is cut."""
 MAX_SKETCHED_CHARS = 1_000_000
 """A longer text is sampled before it is normalised."""
 _SPACE = re.compile(r"\s")
-_CONTROLS = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
 
 
 class SubmissionFingerprints(NamedTuple):
@@ -59,6 +55,10 @@ class SubmissionFingerprints(NamedTuple):
     """Of the output; similar outputs have similar sketches."""
     task: str = ""
     """Of the input and the task; empty where only the input is known."""
+    parts: tuple[str, ...] = ()
+    """Of long texts that are only part of the output."""
+    signature: str = ""
+    """Of the output's shingles; empty for an output that is too short."""
 
 
 class DailyStatistics(Record, frozen=True, array_like=True):
@@ -154,12 +154,20 @@ def is_first_output(said: GovernanceResult | None) -> bool:
 
     Otherwise an unpaid copy would turn the original into a copy.
     """
-    return said is None or (said.conclusion is not Disposition.INVALID and not COPIES & {*said.names})
+    if said is None:
+        return True
+    copied = any(
+        flag in COPIES if isinstance(flag, str) else flag.rule in COPIES and flag.action is not Action.FLAG
+        for flag in said.flags
+    )
+    return said.conclusion is not Disposition.INVALID and not copied
 
 
 def normalise_text(text: str) -> str:
     """A text as readers see it: without case, hidden characters, and kinds of dashes and spaces."""
     # Long texts in chunks, because other threads wait during each step.
+    if len(text) > CHUNK_CHARS and not text.isascii():
+        text = limit_expansion("NFKC", text, {*text})
     parts = [text] if len(text) <= CHUNK_CHARS else _chunks_at_spaces(text)
     return " ".join(filter(None, (" ".join(_fold(part).split()) for part in parts)))
 
@@ -179,27 +187,19 @@ def _chunks_at_spaces(text: str) -> Iterator[str]:
 
 def _fold(text: str) -> str:
     if text.isascii():
-        return _CONTROLS.sub("", text).lower()
-    seen = normalize_unicode("NFKC", normalize_unicode("NFKC", _strip_invisible(text)).casefold())
+        return strip_invisible(text).lower()
+    seen = normalize_unicode("NFKC", normalize_unicode("NFKC", _strip_padding(text)).casefold())
     for dash in DASHES:
         seen = seen.replace(dash, "-")
     return seen
 
 
-def _strip_invisible(text: str) -> str:
+def _strip_padding(text: str) -> str:
     """The text without invisible characters and excessive accents."""
+    text = strip_invisible(text)
     chars = {*text}
-    hidden = "".join(char for char in chars if _is_hidden(char))
-    if hidden:
-        text = text.translate(dict.fromkeys(map(ord, hidden)))
     accents = re.escape("".join(char for char in chars if is_accent(char)))
     return re.sub(f"([{accents}]{{{MAX_MARKS}}})[{accents}]+", r"\1", text) if accents else text
-
-
-def _is_hidden(char: str) -> bool:
-    category = unicodedata.category(char)
-    variant = "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
-    return category == "Cf" or (category == "Cc" and not char.isspace()) or variant or char in UNSEEN
 
 
 def sketch(text: str) -> str:

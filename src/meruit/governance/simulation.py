@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from meruit.governance.attacks import TRIES, AttackTrial, try_attacks
+from meruit.governance.attack_trial import AttackTrial
+from meruit.governance.attacks import TRIES, try_attacks
 from meruit.governance.evaluate import govern
 from meruit.governance.history import AgentHistory, baselines, is_first_output, is_near, recent, sketch, update_history
 from meruit.model.evidence import Provenance

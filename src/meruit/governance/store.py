@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from sqlalchemy import Connection
@@ -16,6 +16,7 @@ from meruit.governance.history import (
     recent,
     update_history,
 )
+from meruit.governance.resemblance import match_likeness, output_keys
 from meruit.model.contract import Contract
 from meruit.model.governance import Dealings, Dossier, GovernanceResult, History
 from meruit.store import tables
@@ -23,6 +24,8 @@ from meruit.store.database import in_style
 from meruit.store.rows import Rows
 from meruit.store.transaction import MergeRule, WriteTransaction
 
+MAX_SIGHTINGS = 32
+"""How many earlier outputs are compared."""
 DAY_MICROS = 86_400 * 1_000_000
 MAX_SKETCHES = 20
 """How many of an agent's last outputs to one input are compared."""
@@ -41,6 +44,15 @@ class _Sighting(NamedTuple):
     agent_id: str
     input_hash: str
     contract_id: str
+    signature: str
+
+
+class _EarlierOutput(NamedTuple):
+    """An earlier output that is the same as another, or nearly."""
+
+    agent_id: str
+    contract_id: str
+    likeness: float
 
 
 _HISTORIES = Rows[AgentHistory]("agent_history")
@@ -61,8 +73,7 @@ def add_history(
     return msgspec.structs.replace(
         dossier,
         history=History(
-            replayed_in=replayed,
-            shared_with=shared,
+            **_resemblance(replayed, shared),
             settled_under=find_paid_contract(writing, tenant, contract, marks.evidence),
             latency_mismatches=memory.mismatches,
             near_duplicates=sum(
@@ -132,11 +143,10 @@ def compare_verified(writing: WriteTransaction, tenant: str, work: VerifiedWork)
         record_attempt(writing, tenant, OutputAttempt(agent, marks.input, marks.sketch))
     elif not work.invalid:
         _update_history(writing, tenant, agent, HistoryKind.VERIFICATION, work.dossier, mismatch=False)
-        if replayed is None and shared is None:
+        if all(one is None or one.likeness < 1 for one in (replayed, shared)):
             _record_output(writing, tenant, agent, marks, work.outcome_id)
     history = History(
-        replayed_in=replayed,
-        shared_with=shared,
+        **_resemblance(replayed, shared),
         near_duplicates=near,
         margins=margins,
         accuracies=accuracies,
@@ -222,41 +232,60 @@ def _record_output(
     writing: WriteTransaction, tenant: str, agent_id: str, marks: SubmissionFingerprints, given_in: str
 ) -> None:
     """Record where an output was first given; nothing for one that is too short to be recognised."""
-    if marks.output is None:
-        return
-    writing.merge(
-        tables.first_outputs,
-        MergeRule.KEPT,
-        tenant=tenant,
-        output_hash=marks.output,
-        agent_id=agent_id,
-        input_hash=_task(marks),
-        contract_id=given_in,
-    )
-    known = _SIGHTINGS.get(writing, tenant, marks.output) or ()
-    _SIGHTINGS.put(writing, (*known, _Sighting(agent_id, _task(marks), given_in)), tenant, marks.output)
+    for key in output_keys(marks):
+        writing.merge(
+            tables.first_outputs,
+            MergeRule.KEPT,
+            tenant=tenant,
+            output_hash=key,
+            agent_id=agent_id,
+            input_hash=_task(marks),
+            contract_id=given_in,
+            signature=marks.signature,
+        )
+        known = _SIGHTINGS.get(writing, tenant, key) or ()
+        sighting = _Sighting(agent_id, _task(marks), given_in, marks.signature)
+        _SIGHTINGS.put(writing, (*known, sighting), tenant, key)
 
 
 def _earlier_outputs(
     writing: WriteTransaction, tenant: str, agent_id: str, marks: SubmissionFingerprints
-) -> tuple[str | None, str | None]:
-    """Where the output occurred for another task: this agent's contract or outcome, and another agent."""
-    if marks.output is None:
+) -> tuple[_EarlierOutput | None, _EarlierOutput | None]:
+    """Where the output occurred for another task: given by this agent, and by another one; the most alike of each."""
+    keys = output_keys(marks)
+    if not keys:
         return None, None
-    replayed = shared = None
     task = _task(marks)
-    for agent, other, where in _SIGHTINGS.get(writing, tenant, marks.output) or ():
-        if other != task and agent == agent_id:
-            replayed = replayed or where
-        elif other != task:
-            shared = shared or agent
-    mine = (tenant, marks.output, agent_id, task)
-    for agent, where in (*writing.ask(_REPLAYED, *mine), *writing.ask(_SHARED, *mine)):
-        if agent == agent_id:
-            replayed = where
-        else:
-            shared = agent
-    return replayed, shared
+    rows = [
+        (key, *sighting)
+        for key in keys
+        for sighting in _SIGHTINGS.get(writing, tenant, key) or ()
+        if sighting.input_hash != task
+    ]
+    several = ", ".join("?" * len(keys))
+    for question in (_REPLAYED, _SHARED):
+        rows += writing.ask(question.format(keys=several), tenant, *keys, agent_id, task)
+    mine: list[_EarlierOutput] = []
+    others: list[_EarlierOutput] = []
+    for key, agent, _, where, signature in rows:
+        alike = match_likeness(keys[key], marks.signature, signature)
+        if alike is not None:
+            (mine if agent == agent_id else others).append(_EarlierOutput(agent, where, alike))
+    return _most_alike(mine), _most_alike(others)
+
+
+def _most_alike(found: Sequence[_EarlierOutput]) -> _EarlierOutput | None:
+    return max(found, key=lambda one: one.likeness, default=None)
+
+
+def _resemblance(replayed: _EarlierOutput | None, shared: _EarlierOutput | None) -> dict[str, Any]:
+    """The fields of a history that say where the output was given before."""
+    return {
+        "replayed_in": None if replayed is None else replayed.contract_id,
+        "replayed_likeness": 1.0 if replayed is None else replayed.likeness,
+        "shared_with": None if shared is None else shared.agent_id,
+        "shared_likeness": 1.0 if shared is None else shared.likeness,
+    }
 
 
 def _task(marks: SubmissionFingerprints) -> str:
@@ -301,9 +330,12 @@ def _dealings(writing: WriteTransaction, tenant: str, contract: Contract) -> Dea
 
 
 _MEMORY = "SELECT body FROM agent_histories WHERE tenant = ? AND agent_id = ? AND kind = ?"
-_SIGHTED = "SELECT agent_id, contract_id FROM first_outputs WHERE tenant = ? AND output_hash = ? AND agent_id"
-_REPLAYED = f"{_SIGHTED} = ? AND input_hash <> ? LIMIT 1"
-_SHARED = f"{_SIGHTED} <> ? AND input_hash <> ? LIMIT 1"
+_SIGHTED = (
+    "SELECT output_hash, agent_id, input_hash, contract_id, signature FROM first_outputs "
+    "WHERE tenant = ? AND output_hash IN ({keys}) AND agent_id"
+)
+_REPLAYED = f"{_SIGHTED} = ? AND input_hash <> ? LIMIT {MAX_SIGHTINGS}"
+_SHARED = f"{_SIGHTED} <> ? AND input_hash <> ? LIMIT {MAX_SIGHTINGS}"
 _SETTLED = "SELECT contract_id FROM settled_evidence WHERE tenant = ? AND evidence = ? AND live = 1"
 _SKETCHES = "SELECT sketches FROM output_sketches WHERE tenant = ? AND agent_id = ? AND input_hash = ?"
 _DEALT = "SELECT agent_id, consumer_id, outcomes, with_bonus FROM dealings WHERE tenant = ? AND agent_id ="

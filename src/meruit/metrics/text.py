@@ -13,6 +13,7 @@ from meruit.metrics.support.rouge import rouge_l, rouge_pairs, rouge_words
 from meruit.metrics.support.tokenizers import TOKENIZERS, Tokenizer, has_unspaced_letters, letters_lost
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.kinds import MetricType
+from meruit.model.text import strip_invisible
 from meruit.model.work import Work
 from meruit.registry import Ask, Finding, InputProblem, Measure, Metric, metrics
 
@@ -316,12 +317,17 @@ def _longest_sequence(words: WordPair) -> Finding:
 @metrics.add(
     "output_length",
     kind=MetricType.COUNT,
-    examples=[(Work(output={"text": "héllo"}), 5), (Work(output={"text": ""}), 0), (Work(), Missing)],
+    examples=[
+        (Work(output={"text": "héllo"}), 5),
+        (Work(output={"text": "two\u200b\u200b words \u2060 "}), 9),
+        (Work(output={"text": ""}), 0),
+        (Work(), Missing),
+    ],
 )
 def output_length(work: Work) -> Finding:
-    """Characters in the text (`output.text`)."""
+    """Characters in the text (`output.text`), without invisible ones and without spaces around it."""
     text = _text(work)
-    return text if isinstance(text, Missing) else len(text)
+    return text if isinstance(text, Missing) else len(strip_invisible(text).strip())
 
 
 @metrics.add(
@@ -330,10 +336,11 @@ def output_length(work: Work) -> Finding:
     examples=[
         (Work(output={"text": "three short words"}), 3),
         (Work(output={"text": " "}), 0),
+        (Work(output={"text": "one \u200b \u3164 two"}), 2),
         (Work(), Missing),
     ],
 )
 def word_count(work: Work) -> Finding:
-    """Words in the text, separated by white space."""
+    """Words in the text, separated by white space; invisible characters are not words."""
     text = _text(work)
-    return text if isinstance(text, Missing) else len(text.split())
+    return text if isinstance(text, Missing) else len(strip_invisible(text).split())

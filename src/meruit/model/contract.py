@@ -168,6 +168,9 @@ class Terms(BaseModel):
         default=LatencyFrom.INPUT,
         description="From when the agent's time counts: its first read of the input, the award, or its own start.",
     )
+    pay_per_run: StrictBool = Field(
+        default=False, description="Whether each payment is for one run: work that names no run_id is held."
+    )
     dispute_window_hours: int = Field(default=DISPUTE_HOURS, ge=1, le=MAX_DISPUTE_HOURS, strict=True)
     deadline_hours: int = Field(default=DEADLINE_HOURS, ge=1, le=MAX_DEADLINE_HOURS, strict=True)
     platform_fee_rate: Share = Field(
@@ -450,6 +453,8 @@ class AgentWork(Record, frozen=True):
     deadline_hours: int
     latency_from: LatencyFrom = LatencyFrom.INPUT
     """From when the agent's time counts."""
+    pay_per_run: bool = False
+    """Whether work without a `run_id` is held."""
 
 
 class AgentContract(Record, frozen=True):

@@ -186,9 +186,13 @@ class History(Record, frozen=True):
     """Facts from earlier outcomes, updated with each outcome instead of searched for."""
 
     replayed_in: str | None = None
-    """A contract on another task for which this agent gave the same output."""
+    """A contract on another task for which this agent gave the same output, or nearly."""
+    replayed_likeness: float = 1.0
+    """How much of the two outputs is the same, estimated; that of one field is capped, because others differ."""
     shared_with: str | None = None
-    """Another agent that gave the same output for another task."""
+    """Another agent that gave the same output for another task, or nearly."""
+    shared_likeness: float = 1.0
+    """The same as `replayed_likeness`, for that output."""
     settled_under: str | None = None
     """Another contract that was settled on the same evidence."""
     latency_mismatches: int = 0

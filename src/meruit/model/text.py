@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 
@@ -13,6 +13,25 @@ def escape_control_characters(text: str) -> str:
     return "".join(
         char if char.isprintable() or unicodedata.category(char) == "Zs" else repr(char)[1:-1] for char in text
     )
+
+
+UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800")
+"""Letters and symbols that are not visible."""
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
+
+
+def strip_invisible(text: str) -> str:
+    """The text without characters that are not visible: controls, joiners, fillers, variants; spaces stay."""
+    if text.isascii():
+        return _CONTROLS.sub("", text)
+    hidden = [char for char in {*text} if _is_hidden(char)]
+    return text.translate(dict.fromkeys(map(ord, hidden))) if hidden else text
+
+
+def _is_hidden(char: str) -> bool:
+    category = unicodedata.category(char)
+    variant = "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef"
+    return category == "Cf" or (category == "Cc" and not char.isspace()) or variant or char in UNSEEN
 
 
 MAX_MARKS = 30
@@ -43,7 +62,7 @@ def normalize_unicode(form: UnicodeForm, text: str) -> str:
         marks = f"[{re.escape(accents)}]"
         text = re.sub(f"({marks}{{{MAX_MARKS}}})(?={marks})", rf"\1{GRAPHEME_JOINER}", text)
     if form in _COMPATIBILITY:
-        text = _limit_expansion(form, text, chars)
+        text = limit_expansion(form, text, chars)
     if len(text) <= CHUNK_CHARS:
         return unicodedata.normalize(form, text)
     return "".join(unicodedata.normalize(form, chunk) for chunk in chunks_of(text))
@@ -75,7 +94,8 @@ def _begins_a_letter(char: str) -> bool:
     return not unicodedata.category(first).startswith("M") and not "\u1160" <= first <= "\u11ff"
 
 
-def _limit_expansion(form: UnicodeForm, text: str, chars: set[str]) -> str:
+def limit_expansion(form: UnicodeForm, text: str, chars: Iterable[str]) -> str:
+    """The text, in which characters that stand for several become one where it would grow too long."""
     lengths = {char: len(unicodedata.normalize(form, char)) for char in chars if not char.isascii()}
     most = max(lengths.values(), default=1)
     if len(text) * most <= MAX_EXPANDED_CHARS:

@@ -410,12 +410,13 @@ first_outputs = Table(
     "first_outputs",
     metadata,
     Column("tenant", Text, primary_key=True),
-    Column("output_hash", String(64), primary_key=True),
+    Column("output_hash", String(80), primary_key=True),
     Column("agent_id", Text, primary_key=True),
     Column("input_hash", String(64), primary_key=True),
     Column("contract_id", String(60), nullable=False),
+    Column("signature", Text, nullable=False),
 )
-"""Which agent gave which long output to which input first."""
+"""Which agent gave which long output to which input first: by its hash, by those of its parts and by its shingles."""
 
 settled_evidence = Table(
     "settled_evidence",

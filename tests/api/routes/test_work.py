@@ -89,6 +89,7 @@ def test_an_agent_sees_of_its_work_what_it_needs(either: Deployment, tenant: str
         "dispute_window_hours": 24,
         "deadline_hours": 168,
         "latency_from": "input",
+        "pay_per_run": False,
     }
     for hidden in ("fox", "rouge", "planted", "shop", "0.04", "0.02"):
         assert hidden not in reply.text

@@ -99,6 +99,8 @@ class TermsRequest(Body, frozen=True, omit_defaults=True):
     settle: SettleWhen | None = None
     latency_from: LatencyFrom | None = None
     """From when an agent's time counts (default: `input`, its first read of the input)."""
+    pay_per_run: bool | None = None
+    """Whether each payment is for one run: work that names no `run_id` is held."""
     dispute_window_hours: Annotated[int, Meta(ge=1, le=MAX_DISPUTE_HOURS)] | None = None
     deadline_hours: Annotated[int, Meta(ge=1, le=MAX_DEADLINE_HOURS)] | None = None
     platform_fee_rate: Share | None = None

@@ -9,7 +9,7 @@ from meruit.cli.terminal import ExitCode, format_cell, json_option, note, print_
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from meruit.governance.attacks import AttackTrial
+    from meruit.governance.attack_trial import AttackTrial
     from meruit.governance.simulation import RuleTrial, TrialReport
 
 MAX_OUTCOMES = 1_000_000

@@ -130,6 +130,7 @@ def _load_payment_facts(
         criteria_digest=work.criteria_digest or NO_CRITERIA,
         usage=tuple(map(token_use, used)),
         paid_under=find_paid_contract_now(connection, tenant, contract, contract.evidence),
+        has_run=contract.evidence is not None,
         settled_version=contract.version,
         reversed_by_usage=version <= contract.version and _is_reversed_by_usage(connection, tenant, contract),
     )

@@ -274,6 +274,7 @@ def to_agent_work(work: WorkRow, given: Mapping[str, Any]) -> AgentWork:
         dispute_window_hours=terms.dispute_window_hours,
         deadline_hours=terms.deadline_hours,
         latency_from=terms.latency_from,
+        pay_per_run=terms.pay_per_run,
     )
 
 

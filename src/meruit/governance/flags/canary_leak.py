@@ -9,6 +9,7 @@ from meruit.registry import flags
 @flags.add(
     "canary_leak",
     action=Action.INVALIDATE,
+    version="2",
     examples=[
         (Dossier(canaries=3, leaked=["9f86d081"]), True),
         (Dossier(canaries=3), False),

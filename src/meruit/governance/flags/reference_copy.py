@@ -9,6 +9,7 @@ from meruit.registry import flags
 @flags.add(
     "reference_copy",
     action=Action.HOLD,
+    version="2",
     limits={"similarity_min": 0.98, "chars_min": 64.0},
     examples=[
         (Dossier(reference_similarity=0.99, output_chars=400), True),

@@ -388,10 +388,11 @@ def _create_governance() -> None:
     op.create_table(
         "first_outputs",
         sa.Column("tenant", sa.Text(), nullable=False),
-        sa.Column("output_hash", sa.String(length=64), nullable=False),
+        sa.Column("output_hash", sa.String(length=80), nullable=False),
         sa.Column("agent_id", sa.Text(), nullable=False),
         sa.Column("input_hash", sa.String(length=64), nullable=False),
         sa.Column("contract_id", sa.String(length=60), nullable=False),
+        sa.Column("signature", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "output_hash", "agent_id", "input_hash"),
     )
     op.create_table(
