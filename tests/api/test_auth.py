@@ -151,6 +151,7 @@ WHO_MAY: dict[str, frozenset[Role]] = {
     "GET /v1/evaluations/{evaluation:str}/cases": EVERYONE,
     "GET /v1/evaluations/{evaluation:str}/cases/{case_id:path}": READERS,
     "GET /v1/evaluations/{evaluation:str}/compare": READERS,
+    "GET /v1/evaluations/{evaluation:str}/export": READERS,
     "POST /v1/datasets": OPERATORS,
     "GET /v1/datasets": READERS,
     "GET /v1/datasets/{dataset:str}": READERS,

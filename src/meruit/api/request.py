@@ -56,6 +56,8 @@ class Service(NamedTuple):
     stopping: ShutdownSignal
     open_streams: Counter[str]
     """Open event streams per key."""
+    open_exports: Counter[str]
+    """Exports under way per key."""
     ended: asyncio.Event
     """Set when the shutdown begins; event streams end then."""
     record_by_default: bool

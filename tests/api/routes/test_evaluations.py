@@ -2,11 +2,16 @@
 
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from tests.api.conftest import Deployment, code_of
 
 from meruit.api.idempotency import HEADER, REPLAYED
+from meruit.api.routes.evaluation_export import MAX_OPEN_EXPORTS, PIECE_BYTES
+from meruit.evaluations.export import EvaluationExport
+from meruit.evaluations.reader import Evaluations
 from meruit.model.access import Role
+from meruit.registry import exporters
 
 CRITERIA: dict[str, Any] = {
     "criteria": [
@@ -212,3 +217,46 @@ def test_datasets_are_added_listed_and_compared(desk: Desk) -> None:
     assert desk.refused("GET", "datasets/capital") == (404, "not_found")
     assert desk.refused("GET", "datasets", key=desk.agent) == (403, "forbidden")
     assert desk.refused("POST", "datasets", json={"name": "x", "cases": [cases[0]] * 2}) == (422, "invalid_case")
+
+
+@pytest.fixture
+def exported(desk: Desk) -> str:
+    return desk.evaluate("nightly", [case(1), case(2, "no"), case(3, None)])
+
+
+@pytest.mark.parametrize("form", sorted(set(exporters.names()) - {"in-toto", "inspect", "parquet"}))
+def test_an_export_is_what_the_command_writes(desk: Desk, exported: str, form: str, tenant: str) -> None:
+    reply = desk.deployment.ask("GET", "/v1/evaluations/nightly/export", key=desk.operator, params={"format": form})
+    assert reply.headers["content-type"] == "application/octet-stream"
+    ending = exporters.get(form).ending
+    assert reply.headers["content-disposition"] == f'attachment; filename="{exported}{ending}"'
+    reader = Evaluations(desk.deployment.service.store, tenant)
+    chunks = exporters.get(form).write(EvaluationExport(reader, reader.find("nightly")))
+    assert reply.content == b"".join(one.encode() if isinstance(one, str) else one for one in chunks)
+
+
+def test_a_large_export_comes_in_pieces(desk: Desk) -> None:
+    desk.evaluate("large", [case(number, "x" * 2_000) for number in range(200)])
+    reply = desk.deployment.ask("GET", "/v1/evaluations/large/export", key=desk.operator)
+    lines = reply.content.splitlines()
+    assert len(reply.content) > 4 * PIECE_BYTES
+    assert [msgspec.json.decode(one)["summary"]["case_id"] for one in lines] == [f"c/{n}" for n in range(200)]
+
+
+def test_exports_that_cannot_be_are_refused(desk: Desk, exported: str) -> None:
+    assert desk.refused("GET", "evaluations/absent/export") == (404, "not_found")
+    assert desk.refused("GET", "evaluations/nightly/export", params={"format": "junut"}) == (400, "invalid")
+    assert desk.refused("GET", "evaluations/nightly/export", params={"format": "../x"})[0] == 400
+    assert desk.refused("GET", "evaluations/nightly/export", key=desk.agent) == (403, "forbidden")
+
+
+def test_the_exports_of_a_key_are_limited(desk: Desk, exported: str) -> None:
+    counted = desk.deployment.service.open_exports
+    key = desk.operator.partition(".")[0]
+    counted[key] += MAX_OPEN_EXPORTS
+    try:
+        assert desk.refused("GET", "evaluations/nightly/export") == (429, "too_many_streams")
+    finally:
+        counted[key] -= MAX_OPEN_EXPORTS
+    assert desk.deployment.ask("GET", "/v1/evaluations/nightly/export", key=desk.operator).is_success
+    assert counted[key] == 0

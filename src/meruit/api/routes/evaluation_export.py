@@ -1,0 +1,99 @@
+"""`/v1/evaluations/ID/export`: an evaluation as a file of another tool, streamed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Annotated
+
+from litestar import get
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import QueryParameter
+from litestar.response import Stream
+
+from meruit.api.auth import READERS
+from meruit.api.listing import invalid_field
+from meruit.api.request import ApiRequest
+from meruit.api.routes.evaluations_wire import EvaluationPath
+from meruit.errors import ApiProblem, UnknownName
+from meruit.evaluations.export import EvaluationExport
+from meruit.evaluations.reader import Evaluations
+from meruit.registry import Exporter, exporters
+
+FILE = "application/octet-stream"
+PIECE_BYTES = 1 << 16
+"""Exporters yield line by line; so much goes over the wire at once."""
+MAX_OPEN_EXPORTS = 4
+"""Most exports that one key may have under way: each has a thread and a reader of the database."""
+FormatQuery = Annotated[
+    str,
+    QueryParameter(
+        name="format",
+        pattern="^[a-z0-9][a-z0-9._-]{0,63}$",
+        required=False,
+        description="`jsonl` (the default), `csv`, `junit` and so on: `meruit eval export --help` lists all.",
+    ),
+]
+
+
+@get(
+    "/v1/evaluations/{evaluation:str}/export",
+    guards=[READERS],
+    summary="Export an evaluation",
+    tags=["evaluations"],
+    media_type=FILE,
+    responses={200: ResponseSpec(bytes, media_type=FILE, description="The file, in pieces.", generate_examples=False)},
+)
+async def export_evaluation(
+    evaluation: EvaluationPath, request: ApiRequest, format_name: FormatQuery = "jsonl"
+) -> Stream:
+    """Export an evaluation with all its cases as one file. An error on the way breaks the connection off."""
+    open_exports, key = request.service.open_exports, request.caller.key_id
+    if open_exports[key] >= MAX_OPEN_EXPORTS:
+        raise ApiProblem(429, "too_many_streams", f"a key may have {MAX_OPEN_EXPORTS} open exports; close one first")
+    exporter = _find_format(format_name)
+    reader = Evaluations(request.service.store, request.caller.tenant)
+    # One thread for all of it: a connection of SQLite belongs to the thread that opened it.
+    thread = ThreadPoolExecutor(1, "meruit-export")
+    asked = asyncio.get_running_loop().run_in_executor
+    try:
+        found = await asked(thread, reader.find, evaluation)
+        pieces = _in_pieces(exporter.write(EvaluationExport(reader, found)))
+        # What cannot be exported at all is still answered with a problem.
+        first = await asked(thread, next, pieces, b"")
+    except BaseException:
+        thread.shutdown(wait=False)
+        raise
+
+    async def send() -> AsyncIterator[bytes]:
+        open_exports[key] += 1
+        try:
+            piece = first
+            while piece:
+                yield piece
+                piece = await asked(thread, next, pieces, b"")
+        finally:
+            open_exports[key] -= 1
+            thread.submit(pieces.close)
+            thread.shutdown(wait=False)
+
+    name = f'attachment; filename="{found.id}{exporter.ending}"'
+    return Stream(send(), media_type=FILE, headers={"Content-Disposition": name})
+
+
+def _find_format(name: str) -> Exporter:
+    try:
+        return exporters.get(name)
+    except UnknownName as problem:
+        raise invalid_field("format", str(problem)) from None
+
+
+def _in_pieces(chunks: Iterable[str | bytes]) -> Generator[bytes, None, None]:
+    """The chunks of a file, small ones together."""
+    waiting = bytearray()
+    for chunk in chunks:
+        waiting += chunk.encode() if isinstance(chunk, str) else chunk
+        if len(waiting) >= PIECE_BYTES:
+            yield bytes(waiting)
+            waiting.clear()
+    if waiting:
+        yield bytes(waiting)
