@@ -38,7 +38,7 @@ def test_labels_correct_the_rate_of_a_criterion(
     assert rate.bounds is None
     assert not results.corrected_rate(found, "right", min_labels=61).calibrated
     # No model judges any of its criteria.
-    assert results.uncalibrated(found) == []
+    assert results.judge_statuses(found) == []
 
 
 def test_what_people_cannot_tell_widens_to_bounds(

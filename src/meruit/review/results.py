@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from meruit.evaluations.reader import CaseFilter, Evaluations
+from meruit.evaluations.reader import CaseDetail, CaseFilter, Evaluations
 from meruit.model.evaluation import CaseSummary, EvaluationRecord
 from meruit.model.record import Record
 from meruit.model.review import DrawKind, Label, ReviewDraw, ReviewRecord
@@ -82,6 +82,19 @@ class JudgeCalibration(Record, frozen=True):
     disagreements: list[JudgedLabel]
 
 
+class JudgeStatus(Record, frozen=True):
+    """A judged criterion of an evaluation, and how well its judge is known from labels of any evaluation."""
+
+    criterion: str
+    judge: str | None
+    version: str | None
+    labels: int
+    """Random labels of this version of the judge."""
+    kappa: float | None
+    calibrated: bool
+    min_labels: int
+
+
 class ReviewResults:
     """The results of one tenant's reviews."""
 
@@ -93,11 +106,35 @@ class ReviewResults:
         """The criteria of an evaluation that reviews are about; None for the whole verdict."""
         return [*dict.fromkeys(review.criterion for review in self._reviews_of(evaluation))]
 
-    def uncalibrated(self, evaluation: EvaluationRecord, min_labels: int = MIN_LABELS) -> list[str]:
-        """The criteria that a model judges and that have too few random labels."""
+    def judge_statuses(self, evaluation: EvaluationRecord, min_labels: int = MIN_LABELS) -> list[JudgeStatus]:
+        """How well each judge of an evaluation is known; empty where no model judges a criterion."""
         criteria = self._evaluations.criteria(evaluation)
         judged = [name for name, one in zip(criteria.ids, criteria.criteria, strict=True) if is_judged(one)]
-        return [name for name in judged if not self.corrected_rate(evaluation, name, min_labels=min_labels).calibrated]
+        if not judged:
+            return []
+        reviews = self._reviews.page(limit=MOST_REVIEWS)
+        found = []
+        for criterion in judged:
+            judge, version = self._judge_of(evaluation, criterion), self._version_of(evaluation, criterion)
+            several = [
+                one
+                for one in self.calibrations(judge or criterion, reviews, min_labels=min_labels)
+                if version is not None and one.version == version
+            ]
+            best = max(several, key=lambda one: one.calibration.labels, default=None)
+            labels = 0 if best is None else best.calibration.labels
+            kappa = None if best is None else best.calibration.kappa
+            found.append(JudgeStatus(criterion, judge, version, labels, kappa, labels >= min_labels, min_labels))
+        return found
+
+    def _version_of(self, evaluation: EvaluationRecord, criterion: str) -> str | None:
+        """The version of the judge, as its first cases record it."""
+        position = self._position(evaluation, criterion)
+        for detail in self._evaluations.details(evaluation, limit=FIRST_CASES):
+            version = _recorded_version(detail, position)
+            if version is not None:
+                return version
+        return None
 
     def corrected_rates(self, evaluation: EvaluationRecord, min_labels: int = MIN_LABELS) -> list[CorrectedRate]:
         """All rates of an evaluation that have labels."""
@@ -167,6 +204,12 @@ class ReviewResults:
             correct_difference(pairs, Target.THESE),
             correct_difference(pairs, Target.LIKE_THESE),
         )
+
+    def label_errors(self, evaluation: EvaluationRecord, criterion: str | None) -> list[float]:
+        """Truth minus judge for each random label; for planning."""
+        position, truths = self._position(evaluation, criterion), self._truths(evaluation, criterion)
+        labels = _judged_labels(evaluation, self._evaluations.cases(evaluation), truths, position)
+        return [float(one.labelled) - _value(one.judged) for one in labels if one.labelled is not None]
 
     def corrected_differences(self, first: EvaluationRecord, second: EvaluationRecord) -> list[CorrectedDifference]:
         """All differences for which both evaluations have labels."""
@@ -275,10 +318,35 @@ class ReviewResults:
         }
 
 
+def unmet_requirements(
+    name: str, labels: int, kappa: float | None, *, min_kappa: float | None, min_labels: int | None
+) -> list[str]:
+    """What a judge lacks of what a pipeline or terms ask for."""
+    found = []
+    if min_labels is not None and labels < min_labels:
+        found.append(f"the judge {name} has {labels} random labels, fewer than {min_labels}")
+    if min_kappa is not None and (kappa is None or kappa < min_kappa):
+        known = "is not known" if kappa is None else f"is {kappa:.2f}"
+        found.append(f"the kappa of the judge {name} {known}, under {min_kappa:g}")
+    return found
+
+
 WHOLE = "verdict"
 """How the whole verdict is named where a criterion could be."""
 MOST_REVIEWS = 500
-"""Reviews of one evaluation."""
+"""Reviews that are read together."""
+FIRST_CASES = 20
+"""Cases in which the version of a judge is looked for."""
+
+
+def _recorded_version(detail: CaseDetail, position: int | None) -> str | None:
+    """The version of the judge of a criterion; None where no model judged it."""
+    results = [] if detail.result is None else detail.result.criterion_results
+    if position is None or position >= len(results):
+        return None
+    evidence = (results[position].details or {}).get("judge")
+    version = evidence.get("version") if isinstance(evidence, Mapping) else None
+    return version if isinstance(version, str) else None
 
 
 def _share_done(draws: Sequence[ReviewDraw], labels: Sequence[Label]) -> dict[str, float]:

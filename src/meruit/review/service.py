@@ -27,8 +27,9 @@ from meruit.model.review import (
 from meruit.review.agreement import Agreement, agreement_of
 from meruit.review.ask import choices_of, instructions_of, question_of
 from meruit.review.draw import CaseKey, draw_cases
+from meruit.review.label_files import GivenLabel
 from meruit.review.store import read
-from meruit.review.store.write import CreateReview, RecordLabel
+from meruit.review.store.write import CreateReview, RecordLabel, RecordLabels
 from meruit.review.truth import ratings_of
 from meruit.store.recorder import Write
 from meruit.store.store import Store
@@ -40,6 +41,8 @@ MAX_TEXT = 20_000
 """Characters of instructions, and of a note."""
 PARTS = ("input", "output", "metadata")
 SEED_BYTES = 6
+RESERVED_KEYS = CANNOT_TELL_KEY + "<+."
+"""Cannot tell, back, note, and stop: no choice has one of these keys."""
 
 
 class ReviewRequest(Record, frozen=True):
@@ -270,9 +273,22 @@ class Reviews:
             self.draft_label(review, number, labeller=labeller, choice=choice, note=note, by=by)
         )
 
+    def import_labels(self, review: ReviewRecord, given: Sequence[GivenLabel], *, by: str) -> list[Label]:
+        """Keep all labels of a file, or none where one does not fit; the same file again changes nothing."""
+        return self._store.recorder.write(self.draft_import(review, given, by=by))
+
+    def draft_import(self, review: ReviewRecord, given: Sequence[GivenLabel], *, by: str) -> Write[list[Label]]:
+        """The write that keeps several labels."""
+        return RecordLabels(
+            tuple(
+                self.draft_label(review, one.number, labeller=one.labeller, choice=one.choice, note=one.note, by=by)
+                for one in given
+            )
+        )
+
     def draft_label(
         self, review: ReviewRecord, number: int, *, labeller: str, choice: str, note: str = "", by: str
-    ) -> Write[Label]:
+    ) -> RecordLabel:
         """The write that keeps a label."""
         check_name(labeller, "the labeller")
         if len(note) > MAX_TEXT:
@@ -323,13 +339,15 @@ def check_choices(choices: Sequence[LabelChoice]) -> None:
         raise InvalidReview(f"a review has 2 to {MAX_CHOICES} choices, not {len(choices)}")
     for choice in choices:
         check_name(choice.name, "a choice")
-        if len(choice.key) != 1 or not choice.key.isprintable() or choice.key.isspace():
-            raise InvalidReview(f"the choice {choice.name!r} needs one key that can be typed, not {choice.key!r}")
+        typed = choice.key.isprintable() and not choice.key.isspace() and choice.key not in RESERVED_KEYS
+        if len(choice.key) != 1 or not typed:
+            raise InvalidReview(
+                f"the choice {choice.name!r} needs one key that can be typed, other than {' '.join(RESERVED_KEYS)}, "
+                f"not {choice.key!r}"
+            )
     names, keys = [one.name for one in choices], [one.key for one in choices]
-    if len({*names, CANNOT_TELL}) <= len(names) or len({*keys, CANNOT_TELL_KEY}) <= len(keys):
-        raise InvalidReview(
-            f"two choices share a name or a key; {CANNOT_TELL!r} and {CANNOT_TELL_KEY!r} are part of every review"
-        )
+    if len({*names, CANNOT_TELL}) <= len(names) or len({*keys}) < len(keys):
+        raise InvalidReview(f"two choices share a name or a key; {CANNOT_TELL!r} is part of every review")
     if len({one.meets for one in choices}) < 2:
         raise InvalidReview("at least one choice must meet the criterion, and at least one must not")
 

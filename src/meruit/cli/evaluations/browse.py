@@ -8,7 +8,7 @@ import click
 from meruit.cli.evaluations.filters import case_filters, make_filter, parse_pairs
 from meruit.cli.shared.list_options import check_span, span_options
 from meruit.cli.shared.open_store import open_records
-from meruit.cli.terminal import ExitCode, json_option, print_json, store_options, tenant_option
+from meruit.cli.terminal import ExitCode, json_option, print_json, say, store_options, tenant_option
 
 STATUSES = ("running", "finished")
 
@@ -86,18 +86,28 @@ def show_command(
     import msgspec
 
     from meruit.cli.evaluations.view import print_cases, print_summary
+    from meruit.cli.views.review import print_corrected_rates, print_judge_statuses
     from meruit.evaluations.reader import CaseFilter, Evaluations
+    from meruit.review.results import ReviewResults
 
     with open_records(data, database_url) as store:
         reader = Evaluations(store, tenant)
         found = reader.find(name)
         wanted = make_filter(reader, found, filters)
         if wanted == CaseFilter() and not after:
-            summary = reader.summary(found)
+            summary, results = reader.summary(found), ReviewResults(store, tenant)
+            corrected, judges = results.corrected_rates(found), results.judge_statuses(found)
             if as_json:
-                print_json(msgspec.json.encode({"evaluation": found, "summary": summary}))
-            else:
-                print_summary(found, summary)
+                shown = {"evaluation": found, "summary": summary, "corrected": corrected, "judges": judges}
+                print_json(msgspec.json.encode(shown))
+                return ExitCode.PASSED
+            print_summary(found, summary)
+            if judges:
+                say()
+                print_judge_statuses(judges)
+            if corrected:
+                say()
+                print_corrected_rates(corrected)
             return ExitCode.PASSED
         details = [*reader.details(found, wanted, after=after, limit=limit)]
         following = details[-1].summary.seq if len(details) == limit else None
@@ -134,17 +144,25 @@ def compare_command(
     import msgspec
 
     from meruit.cli.evaluations.view import print_comparison
-    from meruit.cli.terminal import say
+    from meruit.cli.views.review import print_corrected_differences
     from meruit.evaluations.reader import Evaluations
+    from meruit.review.results import ReviewResults
 
     with open_records(data, database_url) as store:
         reader = Evaluations(store, tenant)
-        compared = reader.compare_several(reader.find(first), [reader.find(other) for other in others])
+        base, several = reader.find(first), [reader.find(other) for other in others]
+        compared = reader.compare_several(base, several)
+        results = ReviewResults(store, tenant)
+        corrected = [results.corrected_differences(base, other) for other in several]
         if as_json:
-            print_json(msgspec.json.encode({"comparisons": compared}))
+            print_json(msgspec.json.encode({"comparisons": compared, "corrected": corrected}))
             return ExitCode.PASSED
         for place, one in enumerate(compared):
             if place:
                 say()
             print_comparison(one, limit)
+            if corrected[place]:
+                say()
+                say("corrected by labels of the same cases:")
+                print_corrected_differences(corrected[place])
     return ExitCode.PASSED

@@ -24,9 +24,11 @@ from meruit.cli.terminal import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from meruit.evaluations.ci import GateDecision
     from meruit.evaluations.run import EvaluationProgress
     from meruit.evaluations.targets import Target
     from meruit.model.evaluation import EvaluationRecord
+    from meruit.review.results import ReviewResults
 
 
 @click.command("run")
@@ -65,6 +67,10 @@ if TYPE_CHECKING:
 @click.option(
     "--max-drop", default=0.0, show_default=True, metavar="POINTS", help="Percentage points, with --baseline."
 )
+@click.option(
+    "--min-kappa", type=click.FloatRange(-1, 1), metavar="KAPPA", help="Exit 1 when a judge's kappa is lower."
+)
+@click.option("--min-labels", type=click.IntRange(1), metavar="N", help="Exit 1 when a judge has fewer random labels.")
 @click.option("--junit", metavar="FILE", help="Write JUnit XML too.")
 @click.option("--ctrf", metavar="FILE", help="Write a CTRF report (JSON) too.")
 @tenant_option
@@ -98,6 +104,8 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
     strict: bool,
     baseline: str | None,
     max_drop: float,
+    min_kappa: float | None,
+    min_labels: int | None,
     junit: str | None,
     ctrf: str | None,
     tenant: str,
@@ -127,6 +135,7 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
     from meruit.evaluations.run_target import run_target
     from meruit.evaluations.service import Evaluator
     from meruit.outcomes.service import Registrar
+    from meruit.review.results import ReviewResults
 
     check_stdin_used_once(criteria, data_file, config)
     if strict and fail_under is None:
@@ -172,6 +181,7 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
         compared = None if against is None else reader.compare(against, done)
         write_reports(reader, done, {"junit": junit, "ctrf": ctrf})
         decision = decide(summary.overall, fail_under=fail_under, strict=strict, compared=compared, max_drop=max_drop)
+        decision = _with_judges(decision, ReviewResults(store, tenant), done, min_kappa, min_labels)
         report_decision(criteria, done, summary, decision, compared)
         if summary.overall.rate is None:
             note("nothing could be judged")
@@ -179,6 +189,28 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
         return ExitCode.PASSED if decision.passed else ExitCode.NOT_PASSED
     finally:
         store.close()
+
+
+def _with_judges(
+    decision: "GateDecision",
+    results: "ReviewResults",
+    done: "EvaluationRecord",
+    min_kappa: float | None,
+    min_labels: int | None,
+) -> "GateDecision":
+    """Add what the judges of the evaluation lack of what is asked for, and which of them are not calibrated."""
+    import msgspec
+
+    from meruit.review.results import unmet_requirements
+
+    failures, notes = [*decision.failures], [*decision.notes]
+    for one in results.judge_statuses(done):
+        name = f"{one.judge or '–'} of {one.criterion}"
+        missing = unmet_requirements(name, one.labels, one.kappa, min_kappa=min_kappa, min_labels=min_labels)
+        failures += missing
+        if not one.calibrated and not missing:
+            notes.append(f"the judge {name} is uncalibrated: {one.labels} of {one.min_labels} random labels")
+    return msgspec.structs.replace(decision, failures=tuple(failures), notes=tuple(notes))
 
 
 def _target(

@@ -238,6 +238,17 @@ class RecordLabel:
         return label_of(rows[0]) if rows else None
 
 
+@dataclass(frozen=True, slots=True)
+class RecordLabels:
+    """Keep several labels, or none where one of them is refused."""
+
+    labels: tuple[RecordLabel, ...]
+
+    def __call__(self, writing: WriteTransaction) -> list[Label]:
+        """Write each of them; raises what the first refused one raises."""
+        return [label(writing) for label in self.labels]
+
+
 _OF = (tables.reviews.c.tenant == bindparam("of_tenant"), tables.reviews.c.id == bindparam("of_id"))
 _COUNT = update(tables.reviews).where(*_OF).values(labels=bindparam("new_labels"))
 _LABELS = Rows[int]("review_labels")
