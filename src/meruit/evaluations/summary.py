@@ -166,7 +166,7 @@ class SummaryBuilder:
             self._cost = (self._cost or 0) + case.cost_micros
         if case.claimed is not None:
             self._claimed += 1
-            self._disputed += case.claimed != case.verdict.value
+            self._disputed += case.is_disputed
 
     def overall(self) -> Rate:
         """The pass rate so far."""

@@ -89,6 +89,14 @@ class CaseSummary(Record, frozen=True):
     latency_ms: float | None = None
     cost_micros: int | None = None
 
+    @property
+    def is_disputed(self) -> bool:
+        """Whether the origin claimed another verdict. Most tools have no `partial`: they say whether it was enough."""
+        if self.claimed is None or self.claimed == self.verdict.value:
+            return False
+        enough = (Verdict.PASS if self.success else Verdict.FAIL).value
+        return self.verdict is not Verdict.PARTIAL or self.claimed != enough
+
 
 class DatasetRecord(Record, frozen=True):
     """One version of a dataset: named cases that do not change."""

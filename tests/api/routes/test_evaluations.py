@@ -102,9 +102,10 @@ def test_cases_are_listed_by_combined_filters(desk: Desk) -> None:
     desk.evaluate(
         "filters",
         [
-            case(1, "no", tags={"lang": "en"}, group="g"),
+            # Not met in part, and a tool that knows no such verdict calls it a failure: no dispute.
+            case(1, "no", tags={"lang": "en"}, group="g", claimed="fail"),
             case(2, "no", tags={"lang": "fr"}, claimed="pass"),
-            case(3, "yes", tags={"lang": "en"}),
+            case(3, "yes", tags={"lang": "en"}, claimed="pass"),
             case(4, "a b c d", tags={"lang": "de"}),
             case(5, None, error="target_error", error_message="out of tokens"),
         ],
@@ -117,6 +118,8 @@ def test_cases_are_listed_by_combined_filters(desk: Desk) -> None:
     assert desk.ids("filters", fault="agent", group="g") == ["c/1"]
     assert desk.ids("filters", text="TOKENS", errors=True) == ["c/5"]
     assert desk.ids("filters", disputed=True) == ["c/2"]
+    summary = desk.get("evaluations/filters")["summary"]
+    assert (summary["claimed"], summary["disputed"]) == (3, 1)
     assert desk.ids("filters", case=["c/2", "c/3"]) == ["c/2", "c/3"]
     page = desk.get("evaluations/filters/cases", limit=2, detail=True)
     assert page["cases"][0]["output"] == {"text": "no"}

@@ -1,8 +1,12 @@
 """Forms of a format that its example does not show: traces, spans, hosted items, trajectories, scores."""
 
+import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from meruit.evaluations.importers.openai_evals import ITEM
 from meruit.evaluations.importers.support.pieces import ImportedCase, ImportNote
@@ -146,3 +150,40 @@ def test_scores_of_langfuse_are_words_numbers_and_truth_values(tmp_path: Path) -
     path.write_text(lines(*rows), encoding="utf-8")
     cases = {case.id: case for case in read(path, "langfuse")}
     assert {name: case.claimed for name, case in cases.items()} == {"a": "pass", "b": "fail", "c": None}
+
+
+def langfuse_traces() -> list[dict[str, Any]]:
+    common = {"projectId": "p", "sessionId": "s", "htmlPath": "/project/p", "timestamp": "2026-11-16T02:00:00Z"}
+    return [
+        {"id": "a", **common, "input": {"question": "2 + 2?"}, "output": "4", "scores": {"correct": [True]}},
+        {"id": "b", **common, "input": {"question": "2 + 3?"}, "output": "6", "scores": {"correct": [False]}},
+        {"id": "c", **common, "input": {"question": "2 + 4?"}, "output": "x" * 300_000, "scores": {}},
+    ]
+
+
+def langfuse_csv() -> str:
+    written = io.StringIO()
+    table = csv.writer(written)
+    table.writerow(langfuse_traces()[0])
+    for row in langfuse_traces():
+        table.writerow([value if isinstance(value, str) else json.dumps(value) for value in row.values()])
+    return written.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("api.json", json.dumps({"data": langfuse_traces(), "meta": {"page": 1}}, separators=(",", ":"))),
+        ("api.json", json.dumps({"data": langfuse_traces()[::-1]}) + "\n"),
+        ("api.json", json.dumps({"meta": {"page": 1}, "data": langfuse_traces()}, indent=2)),
+        ("list.json", json.dumps(langfuse_traces())),
+        ("rows.jsonl", lines(*langfuse_traces())),
+        ("rows.csv", langfuse_csv()),
+    ],
+    ids=["one line", "large first", "indented", "list", "lines", "csv"],
+)
+def test_every_export_of_langfuse_says_the_same(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    cases = {case.id: case for case in read(tmp_path / name, "langfuse")}
+    assert {name: case.claimed for name, case in sorted(cases.items())} == {"a": "pass", "b": "fail", "c": None}
+    assert (cases["a"].input, answer(cases["a"]), cases["a"].group) == ({"question": "2 + 2?"}, "4", "s")

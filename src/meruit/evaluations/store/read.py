@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, func, not_, or_, select
 
 from meruit.errors import NotFound, nearest
 from meruit.evaluations.segment import CaseContent, entries_of, unpack
@@ -205,8 +205,12 @@ def _fitting(wanted: CaseFilter) -> Iterator[ColumnElement[bool]]:
     if wanted.error is not None:
         yield table.c.error.is_not(None) if wanted.error else table.c.error.is_(None)
     if wanted.disputed:
-        yield table.c.claimed.is_not(None)
-        yield table.c.claimed != table.c.verdict
+        # As CaseSummary.is_disputed says it.
+        claimed, is_partial = table.c.claimed, table.c.verdict == Verdict.PARTIAL.value
+        yield claimed.is_not(None)
+        yield claimed != table.c.verdict
+        yield not_(and_(is_partial, claimed == Verdict.FAIL.value, table.c.success == 0))
+        yield not_(and_(is_partial, claimed == Verdict.PASS.value, table.c.success == 1))
 
 
 def find_known_cases(
