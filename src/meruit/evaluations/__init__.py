@@ -6,6 +6,7 @@ Read in this order:
     run_target.py   the same where a target makes the outputs
     journal.py      what a target made and is not recorded yet
     targets.py      what makes outputs: a function, a command, or an HTTP endpoint
+    judge_usage.py  what judges used, as usage runs of their accounts
     datafiles.py    cases from JSON Lines, CSV, Parquet and standard input
     datasets.py     Datasets: cases kept by name and version; dataset_chunks.py says how
     segment.py      how up to 512 cases are kept as one blob

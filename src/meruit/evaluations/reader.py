@@ -14,6 +14,8 @@ from meruit.evaluations.store import read
 from meruit.evaluations.store.erase import erase_case
 from meruit.evaluations.store.read import CaseFilter, EvaluationFilter, KeptCase, find_case, load_case
 from meruit.evaluations.summary import EvaluationSummary, SummaryBuilder
+from meruit.judges.records import read_totals
+from meruit.judges.vote_records import TokenTotal
 from meruit.log.note import SigningKey
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evaluation import CaseSummary, EvaluationRecord
@@ -177,6 +179,11 @@ class Evaluations:
                 return one
         tried = f" with the repeat {repeat}" if repeat else ""
         raise NotFound(f"the evaluation {evaluation.name!r} has no case {case_id!r}{tried}")
+
+    def judge_tokens(self, evaluation: EvaluationRecord) -> list[TokenTotal]:
+        """The tokens that judges used for it, by model; empty where none was asked."""
+        with self._reading() as connection:
+            return read_totals(connection, self._tenant, evaluation.id)
 
     def summary(self, evaluation: EvaluationRecord) -> EvaluationSummary:
         """Its numbers."""

@@ -13,11 +13,13 @@ import msgspec
 
 from meruit.errors import InvalidCase
 from meruit.evaluations.journal import RunJournal, open_journal
+from meruit.evaluations.judge_usage import FRAMEWORK, build_judge_runs
 from meruit.evaluations.segment import SALTS, CaseContent, entries_of, pack
 from meruit.evaluations.store.read import find, find_known_cases, find_spending
 from meruit.evaluations.store.write import FinishEvaluation, RecordSegment, StartEvaluation
 from meruit.judges.records import read_totals
 from meruit.judges.scope import VERIFICATION, JudgingScope, judging_for
+from meruit.judges.service import ModelJudges
 from meruit.judges.vote_records import TokenTotal
 from meruit.log.commitment import SALT_BYTES
 from meruit.log.segment import MAX_CASES
@@ -33,10 +35,13 @@ from meruit.model.evaluation import (
 )
 from meruit.model.evidence import Fault
 from meruit.model.verdict import Bounds, Reason, ReasonCode, Verdict, VerificationResult
+from meruit.model.vote import JUDGE
 from meruit.outcomes.records import criteria_body
 from meruit.outcomes.service import Registrar
 from meruit.store.blobs import in_database
 from meruit.store.recorder import Write
+from meruit.usage.followers import UsageWrite
+from meruit.usage.records import RecordRun
 from meruit.verify.catalogue import CompiledCriteria
 
 SEGMENT_BYTES = 8 * 1024 * 1024
@@ -251,7 +256,19 @@ class Evaluator:
 
     def finish(self, evaluation: EvaluationRecord) -> EvaluationRecord:
         """Say that all its cases are recorded; from then on it does not change."""
-        return self._store.recorder.write(self.draft_finish(evaluation))
+        done = self._store.recorder.write(self.draft_finish(evaluation))
+        self.meter_judges(evaluation)
+        return done
+
+    def meter_judges(self, evaluation: EvaluationRecord) -> None:
+        """Record what judges used for it as usage runs of the accounts that their settings name."""
+        judges = self._registrar.engine.services.get(JUDGE)
+        if not isinstance(judges, ModelJudges) or not any(one.account for one in judges.judges.values()):
+            return
+        now = self._store.surroundings.clock()
+        for run in build_judge_runs(evaluation, self.judge_tokens(evaluation), judges.judges, now):
+            write = RecordRun(self._tenant, FRAMEWORK, run)
+            self._store.recorder.write(UsageWrite(self._tenant, FRAMEWORK, write))
 
     def draft_finish(self, evaluation: EvaluationRecord) -> Write[EvaluationRecord]:
         """The write that finishes an evaluation."""

@@ -36,6 +36,10 @@ class JudgeSettings(BaseModel):
     """Seconds that one answer may take."""
     retries: int = Field(default=2, ge=0, le=10, strict=True)
     """How often a request is repeated after a busy or broken endpoint; a timeout is not repeated."""
+    account: str | None = Field(default=None, min_length=1)
+    """The account under `usage.accounts` that its tokens are reconciled with, as one usage run per evaluation."""
+    attribution_key: str = "window"
+    """Where that account counts them: `key:ID`, `project:ID`, `session:ID`, or `window`, by time alone."""
     panel: tuple[str, ...] = Field(default=(), max_length=MAX_MEMBERS)
     """Judges with a model that vote in turn."""
     cascade: tuple[str, ...] = Field(default=(), max_length=MAX_MEMBERS)

@@ -48,7 +48,7 @@ from meruit.errors import ApiProblem, NotFound, UnknownName
 from meruit.evaluations.reader import CaseDetail, CaseFilter, CasePage, EvaluationFilter, Evaluations
 from meruit.evaluations.service import Evaluator, JudgedCase, JudgeLimits
 from meruit.model.access import Role
-from meruit.model.evaluation import Case, EvaluationRecord
+from meruit.model.evaluation import Case, EvaluationRecord, EvaluationStatus
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 
 DigestQuery = Annotated[str | None, QueryParameter(pattern="^[0-9a-f]{64}$", required=False)]
@@ -154,7 +154,11 @@ async def finish_evaluation(
     found = await run_in_reader_thread(_find, request, evaluation)
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
-        return await request.write_once(once, _evaluator(request).draft_finish(found), msgspec.json.encode)
+        evaluator = _evaluator(request)
+        answer = await request.write_once(once, evaluator.draft_finish(found), msgspec.json.encode)
+        if found.status is EvaluationStatus.RUNNING and not isinstance(answer, IdempotentReplay):
+            await asyncio.to_thread(evaluator.meter_judges, found)
+        return answer
 
     return await request.answer_once(key, 200, act)
 
@@ -219,7 +223,7 @@ async def read_evaluation(evaluation: EvaluationPath, request: ApiRequest) -> Re
         summary = reader.summary(found)
         if request.caller.role is Role.AGENT:
             return msgspec.json.encode(AgentEvaluationReply(for_agent(found), summary.overall))
-        return msgspec.json.encode(EvaluationReply(found, summary))
+        return msgspec.json.encode(EvaluationReply(found, summary, reader.judge_tokens(found)))
 
     # Adding up a large evaluation takes longer than other reads may wait.
     return json_response(await asyncio.to_thread(ask))

@@ -11,6 +11,7 @@ from meruit.api.routes.verify import CriteriaReference, Payload
 from meruit.api.wire import PRINTABLE, Body, Label, anchor_pattern
 from meruit.evaluations.compare import MOST_COMPARED, EvaluationComparison
 from meruit.evaluations.summary import EvaluationSummary, Rate
+from meruit.judges.vote_records import TokenTotal
 from meruit.log.segment import MAX_CASES
 from meruit.model.evaluation import (
     MAX_NAME,
@@ -170,6 +171,8 @@ class EvaluationReply(Record, frozen=True):
 
     evaluation: EvaluationRecord
     summary: EvaluationSummary
+    judge_tokens: list[TokenTotal] = msgspec.field(default_factory=list)
+    """What model judges used for it, by model."""
 
 
 class CaseList(Record, frozen=True):

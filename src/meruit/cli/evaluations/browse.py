@@ -97,11 +97,12 @@ def show_command(
         if wanted == CaseFilter() and not after:
             summary, results = reader.summary(found), ReviewResults(store, tenant)
             corrected, judges = results.corrected_rates(found), results.judge_statuses(found)
+            tokens = reader.judge_tokens(found)
             if as_json:
                 shown = {"evaluation": found, "summary": summary, "corrected": corrected, "judges": judges}
-                print_json(msgspec.json.encode(shown))
+                print_json(msgspec.json.encode({**shown, "judge_tokens": tokens}))
                 return ExitCode.PASSED
-            print_summary(found, summary)
+            print_summary(found, summary, tokens)
             if judges:
                 say()
                 print_judge_statuses(judges)

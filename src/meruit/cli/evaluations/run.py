@@ -173,11 +173,11 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
             else:
                 asyncio.run(run_target(evaluator, started, compiled, cases, maker, limits, report=report))
         done = reader.find(started.id)
-        summary = reader.summary(done)
+        summary, tokens = reader.summary(done), reader.judge_tokens(done)
         if as_json:
-            print_json(_to_json(done, summary))
+            print_json(_to_json(done, summary, tokens))
         else:
-            print_summary(done, summary)
+            print_summary(done, summary, tokens)
         compared = None if against is None else reader.compare(against, done)
         write_reports(reader, done, {"junit": junit, "ctrf": ctrf})
         decision = decide(summary.overall, fail_under=fail_under, strict=strict, compared=compared, max_drop=max_drop)
@@ -252,7 +252,7 @@ class _ProgressLine:
         say(f"\r\x1b[K{format_progress(progress)}", err=True, newline=False)
 
 
-def _to_json(evaluation: "EvaluationRecord", summary: object) -> bytes:
+def _to_json(evaluation: "EvaluationRecord", summary: object, judge_tokens: object) -> bytes:
     import msgspec
 
-    return msgspec.json.encode({"evaluation": evaluation, "summary": summary})
+    return msgspec.json.encode({"evaluation": evaluation, "summary": summary, "judge_tokens": judge_tokens})

@@ -8,6 +8,7 @@ from meruit.evaluations.compare import Difference, EvaluationComparison
 from meruit.evaluations.reader import CaseDetail
 from meruit.evaluations.run import EvaluationProgress
 from meruit.evaluations.summary import EvaluationSummary, Rate
+from meruit.judges.vote_records import TokenTotal
 from meruit.model.evaluation import EvaluationRecord
 from meruit.model.verdict import Status
 
@@ -64,7 +65,9 @@ def print_evaluations(found: Sequence[EvaluationRecord], following: str | None, 
         note(f"more with --before {following}")
 
 
-def print_summary(evaluation: EvaluationRecord, summary: EvaluationSummary) -> None:
+def print_summary(
+    evaluation: EvaluationRecord, summary: EvaluationSummary, judge_tokens: Sequence[TokenTotal] = ()
+) -> None:
     """Print the numbers of an evaluation."""
     overall = summary.overall
     say(f"{escape_control_characters(evaluation.name)} ({evaluation.status}, {evaluation.id})")
@@ -76,7 +79,7 @@ def print_summary(evaluation: EvaluationRecord, summary: EvaluationSummary) -> N
         say(
             f"{overall.open:,} cases could not be judged{reasons}; with them it lies between {low:.1f}% and {high:.1f}%"
         )
-    for line in _extras(summary):
+    for line in (*_extras(summary), *map(_format_tokens, judge_tokens)):
         say(line)
     say()
     print_table(
@@ -89,6 +92,12 @@ def print_summary(evaluation: EvaluationRecord, summary: EvaluationSummary) -> N
             (tag, "pass rate", "passed", "failed", "not judged"),
             [(value, format_rate(rate), *_counts(rate)) for value, rate in sorted(values.items())],
         )
+
+
+def _format_tokens(total: TokenTotal) -> str:
+    unknown = f"; {total.unknown_calls:,} not counted, at most {total.unknown_tokens:,}" if total.unknown_calls else ""
+    used = f"{total.input_tokens:,} tokens in and {total.output_tokens:,} out, {total.calls:,} calls{unknown}"
+    return escape_control_characters(f"judge {total.voter} ({total.model}): {used}")
 
 
 def _counts(rate: Rate) -> tuple[str, str, str]:
