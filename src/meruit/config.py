@@ -112,6 +112,12 @@ class ServiceSettings(_Section):
 
     requests_per_minute: int = Field(default=60_000, gt=0)
     """Requests of one key; a minute's share may come at once."""
+    tenant_requests_per_minute: int = Field(default=240_000, gt=0)
+    """Requests of all keys of one tenant; ten seconds' share may come at once."""
+    key_mb_per_minute: int = Field(default=384, gt=0, le=1_048_576)
+    """Megabytes (2^20 bytes) of bodies of one key; ten seconds' share, at least two bodies, may come at once."""
+    tenant_mb_per_minute: int = Field(default=1_536, gt=0, le=1_048_576)
+    """Megabytes of bodies of all keys of one tenant."""
     max_body_bytes: int = Field(default=1_048_576, ge=1_024)
     """Bytes of a request that carries no work; a larger one is refused."""
     max_evidence_bytes: int = Field(default=16 * 1_048_576, ge=1_024, le=MAX_FILE_BYTES)

@@ -399,6 +399,13 @@ class IdempotencyConflict(MeruitError):
     status = 422
 
 
+class KeyInUse(MeruitError):
+    """Another request with the same idempotency key is being served."""
+
+    code = "still_running"
+    status = 409
+
+
 class BodyError(MeruitError):
     """The request body is not the JSON that the route takes; names fields and positions, never values."""
 
@@ -687,6 +694,13 @@ class AmountTooLarge(MeruitError):
 
     code = "too_much"
     status = 422
+
+
+class BalanceTooLarge(AmountTooLarge):
+    """A balance would become larger than an exact account can hold."""
+
+    code = "balance_too_large"
+    status = 409
 
 
 class RuleFailed(MeruitError):

@@ -68,6 +68,9 @@ class Wire(asyncio.Transport):
 
     closing = False
 
+    def __init__(self, address: str = "192.0.2.1") -> None:
+        super().__init__({"peername": (address, 1)})
+
     def is_closing(self) -> bool:
         return self.closing
 
@@ -84,11 +87,11 @@ class Wire(asyncio.Transport):
         pass
 
 
-def wired(app: Any) -> Any:
+def wired(app: Any, address: str = "192.0.2.1") -> Any:
     """A connection, as the loop makes it."""
     config = uvicorn.Config(app, log_config=None, lifespan="off", interface="asgi3")
     made = LimitedHttpProtocol(config=config, server_state=uvicorn.server.ServerState(), app_state={})
-    made.connection_made(Wire())
+    made.connection_made(Wire(address))
     return made
 
 
@@ -146,3 +149,43 @@ def test_a_body_that_was_not_asked_for_is_not_missed(why: str) -> None:
         made.connection_lost(None)
 
     asyncio.run(use())
+
+
+def test_a_body_has_a_deadline_however_steadily_it_comes() -> None:
+    async def use() -> None:
+        made = wired(silent)
+        made.data_received(b"POST / HTTP/1.1\r\nContent-Length: 1000\r\n\r\n")
+        made.data_received(b"a")
+        made.timer.cancel()
+        made.give_up()
+        assert not made.transport.is_closing()
+        made.timer.cancel()
+        made.body_began -= http_limits.BODY_TOTAL_S
+        made.give_up()
+        assert made.transport.is_closing()
+        made.connection_lost(None)
+
+    asyncio.run(use())
+
+
+def test_the_connections_of_one_address_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_limits, "MAX_CONNECTIONS_PER_ADDRESS", 2)
+    monkeypatch.setattr(LimitedHttpProtocol, "proxies", frozenset({"192.0.2.9"}))
+
+    async def use() -> None:
+        several = [wired(silent) for _ in range(3)]
+        assert [one.transport.is_closing() for one in several] == [False, False, True]
+        # Others are served, one IPv6 network counts as one address, and a proxy has many clients.
+        others = [wired(silent, address) for address in ("192.0.2.2", "2001:db8::1", "2001:db8::2", "2001:db8::3")]
+        assert [one.transport.is_closing() for one in others] == [False, False, False, True]
+        behind = [wired(silent, "192.0.2.9") for _ in range(5)]
+        assert not any(one.transport.is_closing() for one in behind)
+        several[0].connection_lost(None)
+        again = wired(silent)
+        assert not again.transport.is_closing()
+        for one in (*several, *others, *behind, again):
+            one.connection_lost(None)
+
+    before = dict(LimitedHttpProtocol.open_by_address)
+    asyncio.run(use())
+    assert dict(LimitedHttpProtocol.open_by_address) == before

@@ -11,11 +11,20 @@ from tests.api.conftest import CRITERIA, ROUGE, WORK, Deploy, Deployment, code_o
 from meruit.api.idempotency import HEADER, REPLAYED
 from meruit.app import build_engine
 from meruit.config import Settings
+from meruit.errors import IdempotencyConflict, KeyInUse
 from meruit.model.access import Role
 from meruit.outcomes.service import JudgedWork, Registrar, Submission
 from meruit.outcomes.store.erase import Erase
+from meruit.store import idempotency as stored_replies
 from meruit.store import tables
-from meruit.store.idempotency import IdempotentWrite
+from meruit.store.idempotency import (
+    ClaimKey,
+    CompleteKey,
+    IdempotentReplay,
+    IdempotentRequest,
+    IdempotentWrite,
+    ReleaseKey,
+)
 from meruit.store.location import Location
 from meruit.verify.catalogue import CompiledCriteria
 
@@ -257,3 +266,34 @@ def test_settings_may_say_that_nothing_is_recorded(deploy: Deploy) -> None:
     assert made.ask("POST", "/v1/verify", key=key, json={**WORK, "criteria": criteria}).json()["recorded"] is False
     body = {**WORK, "criteria": criteria, "record": True}
     assert made.ask("POST", "/v1/verify", key=key, json=body).json()["recorded"] is True
+
+
+def test_two_idempotency_keys_are_refused(either: Deployment, key: str) -> None:
+    twice = [(HEADER, "one"), (HEADER, "two")]
+    reply = either.ask("POST", "/v1/verify", key=key, json=REQUESTS["/v1/verify"], headers=twice)
+    assert (reply.status_code, code_of(reply)) == (400, "bad_idempotency_key")
+
+
+def test_a_reserved_key_is_in_use_in_every_process(either: Deployment, tenant: str) -> None:
+    recorder, once = either.service.store.recorder, IdempotentRequest("rejudged", "f" * 64, 200)
+    assert recorder.write(ClaimKey(tenant, once)) is None
+    with pytest.raises(KeyInUse) as refused:
+        recorder.write(ClaimKey(tenant, once))
+    assert (refused.value.code, refused.value.status) == ("still_running", 409)
+    with pytest.raises(IdempotencyConflict):
+        recorder.write(ClaimKey(tenant, IdempotentRequest("rejudged", "0" * 64, 200)))
+    # A failed request frees it, a done one keeps its reply.
+    recorder.write(ReleaseKey(tenant, once))
+    assert recorder.write(ClaimKey(tenant, once)) is None
+    recorder.write(CompleteKey(tenant, once, b"{}"))
+    recorder.write(ReleaseKey(tenant, once))
+    assert recorder.write(ClaimKey(tenant, once)) == IdempotentReplay(200, b"{}")
+
+
+def test_a_key_whose_process_died_is_free_again(
+    either: Deployment, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder, once = either.service.store.recorder, IdempotentRequest("left", "f" * 64, 200)
+    recorder.write(ClaimKey(tenant, once))
+    monkeypatch.setattr(stored_replies, "CLAIM_S", 0)
+    assert recorder.write(ClaimKey(tenant, once)) is None

@@ -311,3 +311,17 @@ def test_a_wrong_field_is_named_without_its_value(value: Any, where: str, messag
 def test_values_that_a_complaint_quotes_are_dropped() -> None:
     assert field_problem("Invalid enum value 'se`cret' - at `$.a[0].b`") == Problem("a[0].b", NOT_ALLOWED)
     assert field_problem("Expected `str` - at `key in $.a`").where == "a"
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"a": 1e-400}', b"[-1E-0999]", b"[0." + b"0" * 400 + b"1]", b'{"a": [1, 2.5e-5000]}']
+)
+def test_a_number_too_small_for_a_float_is_refused(body: bytes) -> None:
+    with pytest.raises(BodyError) as refused:
+        parse_strict_json(body)
+    assert refused.value.reason == "too_small"
+
+
+@pytest.mark.parametrize("body", [b"[0e-400]", b"[0.0e-999]", b"[1e-300]", b'["1e-400"]', b"[0." + b"0" * 400 + b"]"])
+def test_other_small_numbers_are_taken(body: bytes) -> None:
+    assert parse_strict_json(body) == json.loads(body)

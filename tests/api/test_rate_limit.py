@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.api import rate_limit as throttle
-from meruit.api.rate_limit import Throttle, TokenBuckets
+from meruit.api.rate_limit import Throttle, TokenBuckets, TrafficLimits
 from meruit.errors import ApiProblem
 
 
@@ -106,3 +106,29 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(buckets) == 3
     assert buckets.take("d") > 0
     assert buckets.take("a") == 0.0
+
+
+def test_a_tenant_has_limits_over_all_its_keys() -> None:
+    clock = Clock()
+    limits = Throttle(600, 600, traffic=TrafficLimits(tenant_requests=12), clock=clock)
+    for key in ("k1", "k2"):
+        limits.admit(key, "t")
+    with pytest.raises(ApiProblem) as refused:
+        limits.admit("k3", "t")
+    assert refused.value.status == 429
+    limits.admit("k1", "another")
+
+
+def test_bytes_are_counted_for_key_and_tenant() -> None:
+    clock = Clock()
+    traffic = TrafficLimits(key_bytes=6_000, tenant_bytes=12_000, burst_bytes=1_000)
+    limits = Throttle(600, 600, traffic=traffic, clock=clock)
+    limits.admit_bytes("k1", "t", 1_000)
+    for key, tenant, size in (("k1", "t", 100), ("k2", "t", 1_001)):
+        with pytest.raises(ApiProblem):
+            limits.admit_bytes(key, tenant, size)
+    limits.admit_bytes("k2", "t", 1_000)
+    with pytest.raises(ApiProblem):
+        limits.admit_bytes("k3", "t", 500)
+    limits.admit_bytes("k4", "another", 1_000)
+    Throttle(1, 1, clock=clock).admit_bytes("k", "t", 10**9)

@@ -31,6 +31,7 @@ from meruit.contracts.transitions import (
 from meruit.errors import (
     AmountTooLarge,
     BadRunId,
+    BalanceTooLarge,
     BrokenCriteria,
     CanaryShown,
     ConfigError,
@@ -52,6 +53,7 @@ from meruit.model.money import Line, PricePart
 from meruit.model.verdict import GovernanceStatus, Verdict
 from meruit.outcomes.service import SMALL_BYTES, Registrar
 from meruit.registry import SettlementContext, SettlementRule, settlement_rules
+from meruit.store import tables
 from meruit.store.store import Store
 from meruit.store.transaction import WriteTransaction
 
@@ -719,6 +721,17 @@ def test_local_rules_apply_beside_remote_governance(shared: Store, tenant: str) 
     assert done.judgement.result is not None
     assert (done.judgement.result.governance, done.judgement.result.governance_flags) == ("invalid", ["canary_leak"])
     assert desk.paid() == 0
+
+
+def test_a_balance_past_the_exact_ones_is_refused(desk: Desk) -> None:
+    work = desk.publish(consumer_id="rich").id
+    full = {"tenant": desk.tenant, "currency": "USD", "account": "consumer:rich", "micros": 5 - 2**62}
+    desk.store.recorder.write(lambda writing: writing.insert(tables.balances, **full))
+    with pytest.raises(BalanceTooLarge) as refused:
+        desk.store.recorder.write(AwardContract(desk.request, "ctr_" + "0" * 34, work, "a1"))
+    assert (refused.value.code, refused.value.status) == ("balance_too_large", 409)
+    with pytest.raises(NotFound):
+        desk.market.find_contract(desk.actor, "ctr_" + "0" * 34)
 
 
 def test_terms_that_pay_per_run_hold_work_without_a_run(desk: Desk) -> None:

@@ -21,11 +21,12 @@ from meruit.api.admission import BodyAdmission
 from meruit.api.auth import Authenticator, build_authentication
 from meruit.api.idempotency import KeysInFlight
 from meruit.api.logging import log, log_each
+from meruit.api.open_streams import OpenStreams
 from meruit.api.openapi import Documentation, operation_id
 from meruit.api.playground_host import PlaygroundHosting, is_playground_path
 from meruit.api.problems import exception_handlers
 from meruit.api.query_params import reject_unknown_parameters
-from meruit.api.rate_limit import Throttle
+from meruit.api.rate_limit import Throttle, TrafficLimits
 from meruit.api.request import ApiRequest, Service
 from meruit.api.routes import (
     agent_runs,
@@ -55,7 +56,7 @@ from meruit.api.telemetry import Instruments, TelemetryMiddleware
 from meruit.app import build_benchmarks, build_engine, build_marketplace
 from meruit.benchmarks import records as task_runs
 from meruit.benchmarks.service import needs_environment
-from meruit.config import Settings
+from meruit.config import ServiceSettings, Settings
 from meruit.contracts.transitions import ExpireContracts
 from meruit.errors import SandboxInsecure
 from meruit.events.commit_signal import first_of
@@ -70,6 +71,7 @@ from meruit.store.store import Store
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.engine import VerificationEngine
 
+MEGABYTE = 1_048_576
 EXPIRY_S = 30.0
 """Seconds between two searches for contracts whose deadline has passed."""
 EXPIRED_AT_ONCE, MAX_ROUNDS = 100, 100
@@ -235,8 +237,15 @@ def build_app(service: Service, pages: PageRoutes | None = None, *, working: boo
     new_id = service.store.surroundings.new_id
     router = _PlaygroundRouter(app, service.hosting)
     return TelemetryMiddleware(
-        router, service.instruments, new_id=lambda: new_id("req"), over=service.admission.on_request_end
+        router, service.instruments, new_id=lambda: new_id("req"), over=lambda state: _end_request(service, state)
     )
+
+
+# Any: an application may put any value into the state of an ASGI scope.
+def _end_request(service: Service, state: dict[str, Any]) -> None:
+    """Free what a request has taken, however it ended."""
+    service.admission.on_request_end(state)
+    service.open_streams.on_request_end(state)
 
 
 class _PlaygroundRouter:
@@ -270,6 +279,16 @@ def build_service(
     return assemble_service(engine, settings, store, stopping, hosting)
 
 
+def _build_throttle(limits: ServiceSettings) -> Throttle:
+    traffic = TrafficLimits(
+        tenant_requests=limits.tenant_requests_per_minute,
+        key_bytes=limits.key_mb_per_minute * MEGABYTE,
+        tenant_bytes=limits.tenant_mb_per_minute * MEGABYTE,
+        burst_bytes=2 * limits.max_evidence_bytes,
+    )
+    return Throttle(limits.requests_per_minute, limits.requests_per_minute, traffic=traffic)
+
+
 def assemble_service(
     engine: VerificationEngine,
     settings: Settings,
@@ -279,7 +298,7 @@ def assemble_service(
 ) -> Service:
     """Build the service around an engine whose sandbox was already tested."""
     hosting = hosting or build_hosting(store, settings)
-    instruments, rate = Instruments(), settings.service.requests_per_minute
+    instruments, throttle = Instruments(), _build_throttle(settings.service)
     outbound = Outbound(allowed_networks=settings.service.webhook_networks)
     registrar = Registrar(engine, store, max_criteria=settings.verification.max_criteria_per_task)
     return Service(
@@ -294,13 +313,14 @@ def assemble_service(
         ),
         outbound=outbound,
         instruments=instruments,
-        authenticator=Authenticator(store, Throttle(rate, rate)),
+        authenticator=Authenticator(store, throttle),
+        throttle=throttle,
         keys_in_flight=KeysInFlight(),
         admission=BodyAdmission(),
         settings=settings.service,
         configuration=settings,
         stopping=stopping,
-        open_streams=Counter(),
+        open_streams=OpenStreams(),
         open_exports=Counter(),
         ended=asyncio.Event(),
         record_by_default=settings.verification.store_outcomes,

@@ -51,7 +51,7 @@ class Authenticator:
         """Identify the caller and count the request; raises ApiProblem 401 or 429."""
         found = await self.identify(connection)
         if found.key_id:
-            self._throttle.admit(found.key_id)
+            self._throttle.admit(found.key_id, found.tenant)
         return found
 
     async def identify(self, connection: ApiConnection) -> Caller:
@@ -85,7 +85,7 @@ class Authenticator:
         if token is not None:
             found = await self._identify_by_session(token)
             if found is not None:
-                self._throttle.admit(found.key_id)
+                self._throttle.admit(found.key_id, found.tenant)
                 return found
         if not await self._is_open():
             return None

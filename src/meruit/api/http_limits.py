@@ -8,3 +8,7 @@ HEAD_S = 10.0
 """Longest time for a request line and its headers, from the opening of the connection or their first byte."""
 BODY_S = 30.0
 """Longest pause inside a request body."""
+BODY_TOTAL_S = 300.0
+"""Longest time for a whole request body."""
+MAX_CONNECTIONS_PER_ADDRESS = 512
+"""Most open connections of one address; half of all, so that no single address denies service to the others."""

@@ -6,11 +6,13 @@ each member that the class relies on.
 """
 
 import asyncio
-from typing import Any
+from collections import Counter
+from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from meruit.api import http_limits
+from meruit.api.rate_limit import network_of
 
 TOO_LARGE = "The request's headers are too large."
 
@@ -28,16 +30,33 @@ class LimitedHttpProtocol(HttpToolsProtocol):
     """Bytes received since the parser last reported a header or a part of the body; it keeps a line until it ends."""
     body_at = 0.0
     """When the last part of the body arrived."""
+    body_began = 0.0
+    """When the head was complete."""
+    address: str | None = None
+    """Where the connection comes from, while it counts."""
+    open_by_address: ClassVar[Counter[str]] = Counter()
+    """Open connections by address; of one event loop."""
+    proxies: ClassVar[frozenset[str]] = frozenset()
+    """Addresses behind which many clients are, and which count for nothing."""
     timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
         super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple) and not self.count_connection(network_of(str(peer[0]))):
+            transport.close()
+            return
         self.wait_for_more()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer."""
         self.stop_waiting()
+        if self.address is not None:
+            self.open_by_address[self.address] -= 1
+            if not self.open_by_address[self.address]:
+                del self.open_by_address[self.address]
+            self.address = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -74,6 +93,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self.stop_waiting()
         super().on_headers_complete()
         self.in_body = True
+        self.body_began = self.loop.time()
         self.unparsed_bytes = 0
 
     def on_body(self, body: bytes) -> None:
@@ -88,6 +108,16 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self.is_complete = True
         self.unparsed_bytes = 0
         super().on_message_complete()
+
+    def count_connection(self, address: str) -> bool:
+        """Count the connection until it is lost; false for one too many of its address."""
+        if address in self.proxies:
+            return True
+        if self.open_by_address[address] >= http_limits.MAX_CONNECTIONS_PER_ADDRESS:
+            return False
+        self.open_by_address[address] += 1
+        self.address = address
+        return True
 
     def refuse(self) -> None:
         """Answer 400, and make the parser stop."""
@@ -126,7 +156,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         self.timer = None
         cycle: Any = self.cycle
         if self.in_body:
-            left = self.body_at + http_limits.BODY_S - self.loop.time()
+            until = min(self.body_at + http_limits.BODY_S, self.body_began + http_limits.BODY_TOTAL_S)
+            left = until - self.loop.time()
             if left <= 0 and (self.flow.read_paused or cycle.waiting_for_100_continue):
                 left = http_limits.BODY_S
         elif cycle is not None and not cycle.response_complete:

@@ -40,6 +40,9 @@ _TOO_DEEP = f"lists and objects may be nested at most {MAX_DEPTH} deep"
 _TOO_LONG = f"an integer may have at most {MAX_DIGITS} digits"
 # msgspec ends a message with the path, and quotes the value only where it expects an enum or a tag.
 _COMPLAINT = re.compile(r"(?P<message>.*?)(?: - at `(?:key in )?\$\.?(?P<where>.*)`)?", re.DOTALL)
+_TINY = re.compile(rb"[eE]-0*[1-9]\d{2}|\.0{300}")
+"""What a number holds that may be smaller than any float."""
+_NOT_ZERO = re.compile("[1-9]")
 _QUOTES_A_VALUE = re.compile(r"Invalid (?:enum )?value .*", re.DOTALL)
 
 
@@ -53,6 +56,7 @@ class StrictRequest(Request[Any, Any, Any]):
             parts, size = list[bytes](), 0
             async for part in self.stream():
                 size += len(part)
+                self.count_body_bytes(len(part))
                 if size > LARGE_BYTES:
                     self.acquire_body_slot()
                 parts.append(part)
@@ -61,6 +65,9 @@ class StrictRequest(Request[Any, Any, Any]):
 
     def acquire_body_slot(self) -> None:
         """Take an admission slot for a large body; raises ApiProblem when none is free. Here a slot is always free."""
+
+    def count_body_bytes(self, size: int) -> None:
+        """Count bytes of the body for the caller; here they are not limited."""
 
     async def wait_for_body_turn(self) -> None:
         """Wait until a large body may be parsed; here without waiting."""
@@ -106,6 +113,8 @@ def parse_strict_json(body: bytes) -> Any:
         again = orjson.dumps(value)
     except TypeError:
         # orjson writes integers of 64 bits only.
+        return _parse_exactly(body)
+    if _TINY.search(body):
         return _parse_exactly(body)
     # Parsing drops a duplicate key with its colon. Colons change in number in only one other way: an escape.
     if again.count(b":") != body.count(b":") or (b"\\" in body and b"\\u003" in body):
@@ -166,7 +175,9 @@ def _is_deep(value: Any) -> bool:
 
 def _parse_exactly(body: bytes) -> Any:
     """Parse like parse_strict_json, but count every digit and compare every key; slower."""
-    return json.loads(body, object_pairs_hook=_reject_duplicate_keys, parse_int=_parse_integer)
+    return json.loads(
+        body, object_pairs_hook=_reject_duplicate_keys, parse_int=_parse_integer, parse_float=_parse_float
+    )
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -182,6 +193,14 @@ def _parse_integer(digits: str) -> int:
     if len(digits.removeprefix("-")) > MAX_DIGITS:
         raise BodyError(_TOO_LONG, reason="too_long")
     return int(digits)
+
+
+def _parse_float(digits: str) -> float:
+    number = float(digits)
+    if number == 0 and _NOT_ZERO.search(digits.lower().partition("e")[0]):
+        # It would be read as 0, which is another amount.
+        raise BodyError("a number is smaller than any that can be read; write 0, or a larger one", reason="too_small")
+    return number
 
 
 def _json_error(body: bytes, problem: Exception) -> BodyError:

@@ -8,11 +8,14 @@ import ipaddress
 import math
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from meruit.errors import ApiProblem
 from meruit.store.lru import LruCache
 
 SECONDS_A_MINUTE = 60.0
+BURSTS_A_MINUTE = 6
+"""A tenant's requests and all bytes: this part of a minute's share may come at once."""
 MAX_BUCKETS = 10_000
 """Most keys or addresses in memory. The least recently seen is dropped and starts with a full bucket."""
 FAILURES_A_MINUTE = 10
@@ -30,9 +33,9 @@ class TokenBuckets:
         self._clock = clock
         self._full_at = LruCache[str, float](MAX_BUCKETS)
 
-    def take(self, name: str) -> float:
-        """Take a token and return 0, or return the seconds until there is one."""
-        then, wait = self._next(name)
+    def take(self, name: str, tokens: int = 1) -> float:
+        """Take tokens and return 0, or return the seconds until there are as many."""
+        then, wait = self._next(name, tokens)
         if wait > 0:
             return wait
         self._full_at.put(name, then)
@@ -42,10 +45,10 @@ class TokenBuckets:
         """Return the seconds until there is a token, without taking it."""
         return self._next(name)[1]
 
-    def _next(self, name: str) -> tuple[float, float]:
-        """When the bucket is full after one more token is taken, and the seconds until that token exists."""
+    def _next(self, name: str, tokens: int = 1) -> tuple[float, float]:
+        """When the bucket is full after so many tokens are taken, and the seconds until they exist."""
         now = self._clock()
-        then = max(self._full_at.get(name) or now, now) + self._interval
+        then = max(self._full_at.get(name) or now, now) + self._interval * tokens
         wait = then - now - self._depth
         return then, wait if wait > _ROUNDING else 0.0
 
@@ -57,8 +60,18 @@ class TokenBuckets:
 _ROUNDING = 1e-6
 
 
+class TrafficLimits(NamedTuple):
+    """What keys and tenants may send in a minute; None where it is not limited."""
+
+    tenant_requests: int | None = None
+    key_bytes: int | None = None
+    tenant_bytes: int | None = None
+    burst_bytes: int = 0
+    """What may come at once, at least; the largest body must fit."""
+
+
 class Throttle:
-    """Limits requests per key id, and failed authentications per address."""
+    """Limits requests and bytes per key and per tenant, and failed authentications per address."""
 
     def __init__(
         self,
@@ -67,18 +80,37 @@ class Throttle:
         *,
         failures_per_minute: float = FAILURES_A_MINUTE,
         failure_burst: int = FAILURE_BURST,
+        traffic: TrafficLimits = TrafficLimits(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._keys = TokenBuckets(rate_per_minute, burst, clock)
         self._addresses = TokenBuckets(failures_per_minute, failure_burst, clock)
 
-    def admit(self, key_id: str) -> None:
-        """Count one request of a key; raises ApiProblem 429 when there were too many."""
+        def buckets(rate: int | None, least: int) -> TokenBuckets | None:
+            return None if rate is None else TokenBuckets(rate, max(rate // BURSTS_A_MINUTE, least), clock)
+
+        self._tenants = buckets(traffic.tenant_requests, 1)
+        self._key_bytes = buckets(traffic.key_bytes, traffic.burst_bytes)
+        self._tenant_bytes = buckets(traffic.tenant_bytes, traffic.burst_bytes)
+
+    def admit(self, key_id: str, tenant: str = "") -> None:
+        """Count one request of a key and its tenant; raises ApiProblem 429 when there were too many."""
         _refuse_for(self._keys.take(key_id), "too many requests with this key")
+        if self._tenants is not None:
+            _refuse_for(self._tenants.take(tenant), "too many requests of this tenant")
+
+    def admit_bytes(self, key_id: str, tenant: str, size: int) -> None:
+        """Count the bytes of a body for its key and tenant; raises ApiProblem 429 when there were too many."""
+        for buckets, name, why in (
+            (self._key_bytes, key_id, "too many bytes with this key"),
+            (self._tenant_bytes, tenant, "too many bytes of this tenant"),
+        ):
+            if buckets is not None:
+                _refuse_for(buckets.take(name, size), why)
 
     def count_failure(self, address: str) -> None:
         """Count one failed authentication of an address; raises ApiProblem 429 when there were too many."""
-        _refuse_for(self._addresses.take(_network_of(address)), _GUESSING)
+        _refuse_for(self._addresses.take(network_of(address)), _GUESSING)
 
 
 _GUESSING = "too many failed attempts to authenticate from this address"
@@ -91,7 +123,7 @@ def _refuse_for(seconds: float, why: str) -> None:
         raise ApiProblem(429, "too_many_requests", detail, headers={"Retry-After": str(whole)})
 
 
-def _network_of(address: str) -> str:
+def network_of(address: str) -> str:
     """The network of an address. Other text, such as the path of a socket, is returned unchanged."""
     try:
         found = ipaddress.ip_address(address)

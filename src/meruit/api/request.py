@@ -11,9 +11,11 @@ from sqlalchemy import Connection
 from meruit.api.admission import ADMISSION_SLOT, AdmissionSlot, BodyAdmission
 from meruit.api.auth import Authenticator
 from meruit.api.db_threads import run_in_reader_thread
-from meruit.api.idempotency import REPLAYED, KeysInFlight, fingerprint, storage_key, validate_key
+from meruit.api.idempotency import HEADER, REPLAYED, KeysInFlight, fingerprint, storage_key, validate_key
 from meruit.api.json_body import SMALL_BYTES, StrictRequest
+from meruit.api.open_streams import OpenStreams
 from meruit.api.playground_host import PlaygroundHosting
+from meruit.api.rate_limit import Throttle
 from meruit.api.server import ShutdownSignal
 from meruit.api.telemetry import Instruments
 from meruit.api.wire import json_response
@@ -27,7 +29,15 @@ from meruit.model.access import Caller
 from meruit.model.usage import UsagePolicy
 from meruit.outcomes.service import Registrar
 from meruit.sources.http_guard import Outbound
-from meruit.store.idempotency import IdempotentReplay, IdempotentRequest, IdempotentWrite, find_replay
+from meruit.store.idempotency import (
+    ClaimKey,
+    CompleteKey,
+    IdempotentReplay,
+    IdempotentRequest,
+    IdempotentWrite,
+    ReleaseKey,
+    find_replay,
+)
 from meruit.store.recorder import Write
 from meruit.store.store import Store
 
@@ -47,6 +57,7 @@ class Service(NamedTuple):
     outbound: Outbound
     instruments: Instruments
     authenticator: Authenticator
+    throttle: Throttle
     keys_in_flight: KeysInFlight
     admission: BodyAdmission
     """Of large bodies."""
@@ -54,7 +65,7 @@ class Service(NamedTuple):
     configuration: Settings
     """All settings as in force."""
     stopping: ShutdownSignal
-    open_streams: Counter[str]
+    open_streams: OpenStreams
     """Open event streams per key."""
     open_exports: Counter[str]
     """Exports under way per key."""
@@ -105,6 +116,12 @@ class ApiRequest(StrictRequest):
         if ADMISSION_SLOT not in state:
             state[ADMISSION_SLOT] = self.service.admission.acquire_slot(self.caller.key_id or KEYLESS)
 
+    def count_body_bytes(self, size: int) -> None:
+        """Count bytes of the body for the key and its tenant; raises ApiProblem 429 when there were too many."""
+        caller = self.scope.get("user")
+        if isinstance(caller, Caller) and caller.key_id:
+            self.service.throttle.admit_bytes(caller.key_id, caller.tenant, size)
+
     async def wait_for_body_turn(self) -> None:
         """Wait until a large body may be parsed."""
         slot: AdmissionSlot = self.scope["state"][ADMISSION_SLOT]
@@ -136,6 +153,27 @@ class ApiRequest(StrictRequest):
         """Store the reply of a request whose effect is already durable."""
         return reply if once is None else await self.write_once(once, lambda _: reply, bytes)
 
+    async def act_once(
+        self, once: IdempotentRequest | None, act: Callable[[], Awaitable[bytes]]
+    ) -> bytes | IdempotentReplay:
+        """Act under an idempotency key that no other process acts under meanwhile; for effects of many transactions.
+
+        Raises KeyInUse while another request has the key. A key is free again when its request fails.
+        """
+        if once is None:
+            return await act()
+        recorder, tenant = self.service.store.recorder, self.caller.tenant
+        done = await recorder.record(ClaimKey(tenant, once))
+        if done is not None:
+            return done
+        try:
+            reply = await act()
+        except BaseException:
+            await recorder.record(ReleaseKey(tenant, once))
+            raise
+        await recorder.record(CompleteKey(tenant, once, reply))
+        return reply
+
     # Any: OpenAPI reads the annotation of the route; the reply is already encoded.
     async def answer_once(
         self,
@@ -148,6 +186,8 @@ class ApiRequest(StrictRequest):
 
         With `render_again`, a second reply is rendered from the records instead, for replies that must not be stored.
         """
+        if len(self.headers.getall(HEADER, [])) > 1:
+            raise ApiProblem(400, "bad_idempotency_key", f"the request has two headers {HEADER}; send one")
         key, tenant = validate_key(key), self.caller.tenant
         stored_key = None if key is None else storage_key(self.caller, key)
         with self.service.keys_in_flight.hold_key(tenant, stored_key):

@@ -112,7 +112,7 @@ def run(  # noqa: PLR0913 - one per setting
     url = _url(host, listener)
     config = uvicorn.Config(
         app,
-        http=_choose_protocol(),
+        http=_choose_protocol(trusted_proxies),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -183,10 +183,11 @@ def _url(host: str, listener: socket.socket) -> str:
 
 
 # Any: uvicorn takes the class of a protocol, or its name.
-def _choose_protocol() -> Any:
+def _choose_protocol(trusted_proxies: Sequence[str] = ()) -> Any:
     """Choose the fast parser where it is installed, with the limits on headers that only the slow one has."""
     try:
         from meruit.api.http_protocol import LimitedHttpProtocol
     except ImportError:
         return "h11"
-    return LimitedHttpProtocol
+    # Many clients share the address of a proxy.
+    return type("ServiceHttpProtocol", (LimitedHttpProtocol,), {"proxies": frozenset(trusted_proxies)})

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
-from meruit.errors import StoreError, StoreUnavailable
+from meruit.errors import BalanceTooLarge, StoreError, StoreUnavailable
 from meruit.log.note import SigningKey
 from meruit.model.time import to_micros, to_rfc3339
+from meruit.store import tables
 from meruit.store.database import Database, translate_driver_errors
 from meruit.store.lru import LruCache
 from meruit.store.rows import RowKey
@@ -189,6 +190,8 @@ class Recorder:
 def _refusal(problem: Exception) -> Exception:
     """The error for the caller whose part cannot be written."""
     match problem:
+        case IntegrityError() if tables.EXACT_BALANCES in str(problem.orig):
+            return BalanceTooLarge("a balance would pass 2^62 millionths; settle what is owed, or use another account")
         case IntegrityError():
             return StoreError(f"it contradicts what is recorded already: {problem.orig}")
         case DataError() | UnicodeError():

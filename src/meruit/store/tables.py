@@ -360,6 +360,9 @@ postings = Table(
     Index("postings_by_account", "tenant", "account", "currency", "at", "leaf"),
 )
 
+EXACT_BALANCES = "balances_are_exact"
+"""The name of the limit on balances."""
+
 balances = Table(
     "balances",
     metadata,
@@ -368,7 +371,7 @@ balances = Table(
     Column("account", Text, primary_key=True),
     Column("micros", BigInteger, nullable=False),
     # Far from the end of the integers, where SQLite would go on in floats.
-    CheckConstraint(f"micros BETWEEN {-(2**62)} AND {2**62}", name="balances_are_exact"),
+    CheckConstraint(f"micros BETWEEN {-(2**62)} AND {2**62}", name=EXACT_BALANCES),
 )
 
 governance_checks = Table(

@@ -357,6 +357,22 @@ def test_what_was_taken_back_is_judged_again_and_paid(either: Deployment, key: s
     assert (paid["state"], paid["settlement"]["number"], paid["settlement"]["version"]) == ("settled", 2, 2)
 
 
+def test_a_contract_is_rejudged_once_under_one_key(either: Deployment, key: str) -> None:
+    contract = awarded(either, key)
+    moved(either, key, contract, "complete", {"output": GOOD})
+    path, once = f"/v1/contracts/{contract}/rejudge", {"Idempotency-Key": "judge-it"}
+    replies = [either.ask("POST", path, key=key, json={"reason": "why"}, headers=once) for _ in range(2)]
+    assert [reply.status_code for reply in replies] == [200, 200]
+    assert replies[0].content == replies[1].content
+    assert [reply.headers.get("Idempotency-Replayed") for reply in replies] == [None, "true"]
+    assert either.ask("GET", f"/v1/contracts/{contract}", key=key).json()["outcome"]["version"] == 2
+    # A request that fails leaves its key to the next one.
+    missing = f"/v1/contracts/{contract[:-4]}0000/rejudge"
+    refused = [either.ask("POST", missing, key=key, json={"reason": "why"}, headers={**once, "Idempotency-Key": "x"})]
+    refused.append(either.ask("POST", missing, key=key, json={"reason": "why"}, headers={"Idempotency-Key": "x"}))
+    assert [reply.status_code for reply in refused] == [404, 404]
+
+
 @pytest.mark.parametrize(
     "reason", ["", " ", "x" * 201, "a\nb", "a\0b", "a\x1b[2Jb", "a\u2028b", "a\u202eb", "a\u0085b"]
 )

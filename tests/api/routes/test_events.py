@@ -14,9 +14,10 @@ from standardwebhooks import Webhook
 from tests.api.conftest import CRITERIA, WORK, Deploy, Deployment, code_of, settings_with
 from tests.api.test_auth import dead_letter, webhook_wish
 
+from meruit.api.open_streams import OpenStreams
 from meruit.api.routes import events
 from meruit.api.server import run
-from meruit.errors import StoreUnavailable
+from meruit.errors import ApiProblem, StoreUnavailable
 from meruit.events.store.webhooks import MAX_WEBHOOKS, AddWebhook
 from meruit.model.access import Role
 from meruit.model.events import EventType
@@ -334,8 +335,25 @@ def test_the_open_streams_of_a_key_are_limited(
 ) -> None:
     operator = either.key(Role.OPERATOR, tenant)
     monkeypatch.setattr(events, "MAX_OPEN_STREAMS", 1)
-    either.service.open_streams[operator.partition(".")[0]] += 1
+    state: dict[str, Any] = {}
+    either.service.open_streams.open_stream(operator.partition(".")[0], 1, state)
     try:
-        assert either.ask("GET", "/v1/events", key=operator).status_code == 429
+        reply = either.ask("GET", "/v1/events", key=operator)
+        assert (reply.status_code, code_of(reply)) == (429, "too_many_streams")
     finally:
-        either.service.open_streams[operator.partition(".")[0]] -= 1
+        either.service.open_streams.on_request_end(state)
+    assert either.service.open_streams[operator.partition(".")[0]] == 0
+
+
+def test_streams_count_before_they_begin() -> None:
+    streams, states = OpenStreams(), [dict[str, Any]() for _ in range(300)]
+    refused = 0
+    for state in states:
+        try:
+            streams.open_stream("key", 32, state)
+        except ApiProblem:
+            refused += 1
+    assert (streams["key"], refused) == (32, 268)
+    for state in [*states, {}]:
+        streams.on_request_end(state)
+    assert streams["key"] == 0

@@ -397,3 +397,20 @@ def test_the_criteria_of_work_are_as_many_as_settings_allow(deploy: Deploy) -> N
 def test_without_keys_it_is_this_machine_that_gives_work_out(deploy: Deploy) -> None:
     made = deploy(settings=settings_with(requests_per_minute=100))
     assert made.ask("POST", "/v1/work", json={"title": "t"}).json()["created_by"] == "this machine"
+
+
+@pytest.mark.parametrize(
+    "priced",
+    [
+        {"token_rates": {"input_per_million": 3, "output_per_million": "15", "cached_per_million": 0.3}},
+        {"tokens_at_cost": True},
+    ],
+)
+def test_terms_that_price_tokens_are_taken(either: Deployment, key: str, priced: dict[str, Any]) -> None:
+    terms = {"cpc_rate": "0.05", "max_token_cost": "0.50", **priced}
+    work = either.ask("POST", "/v1/work", key=key, json={"title": "t", "terms": terms}).json()
+    assert work["terms"]["rules"][-1] == "tokens"
+    made = either.ask("POST", "/v1/contracts", key=key, json={"work_id": work["id"], "agent_id": "a"}).json()
+    assert made["hold"] == "0.55"
+    done = either.ask("POST", f"/v1/contracts/{made['id']}/complete", key=key, json={"output": {"text": "done"}}).json()
+    assert (done["state"], done["on_hold"]["kind"]) == ("verification_pending", "held")

@@ -465,8 +465,11 @@ async def rejudge_contract(
     reason = validate_reason(data.reason)
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        return await request.act_once(once, judge)
+
+    async def judge() -> bytes:
         standing = await asyncio.to_thread(judge_again, request.service.marketplace, request.actor, contract_id, reason)
-        return await request.store_reply(once, _render_contract(request, standing))
+        return _render_contract(request, standing)
 
     return await request.answer_once(key, 200, act)
 

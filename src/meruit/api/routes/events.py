@@ -113,23 +113,19 @@ async def stream_events(
     start = int(last) if last is not None else after
     if start is None:
         start = await service.read(events.newest_event)
-    if service.open_streams[request.caller.key_id] >= MAX_OPEN_STREAMS:
-        raise ApiProblem(429, "too_many_streams", f"a key may have {MAX_OPEN_STREAMS} open streams; close one first")
+    # Counted before anything else is awaited, and until the request ends, also where the stream never begins.
+    service.open_streams.open_stream(request.caller.key_id, MAX_OPEN_STREAMS, request.scope["state"])
     about = None if subject is None else frozenset({subject})
     following = service.dispatcher.follow(tenant, start, wanted, service.ended, subjects=about)
 
     async def lines() -> AsyncIterator[bytes]:
-        service.open_streams[request.caller.key_id] += 1
-        try:
-            # Sent at once, so that a client knows that it is connected.
-            yield b": following\n\n"
-            async for numbered in following:
-                # The key may be revoked while the stream is open.
-                if not await _is_still_authorized(request):
-                    return
-                yield b": still here\n\n" if numbered is None else _encode_event(numbered)
-        finally:
-            service.open_streams[request.caller.key_id] -= 1
+        # Sent at once, so that a client knows that it is connected.
+        yield b": following\n\n"
+        async for numbered in following:
+            # The key may be revoked while the stream is open.
+            if not await _is_still_authorized(request):
+                return
+            yield b": still here\n\n" if numbered is None else _encode_event(numbered)
 
     return Stream(lines(), media_type=STREAM)
 

@@ -325,14 +325,14 @@ async def rejudge_task_run(
     """Judge the recorded evidence again, by the same or another version of the criteria. The first verdict is kept."""
     reason = validate_reason(data.reason)
 
-    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+    async def judge() -> bytes:
         with _translate_errors(request):
             tenant, benchmarks = request.caller.tenant, request.service.benchmarks
             judged = _verdict_counter(request, recording=False)
             run = await benchmarks.rejudge(tenant, task_run_id, reason, data.benchmark, judged=judged)
-        return await request.store_reply(once, msgspec.json.encode(run))
+        return msgspec.json.encode(run)
 
-    return await request.answer_once(key, 200, act)
+    return await request.answer_once(key, 200, lambda once: request.act_once(once, judge))
 
 
 @get(
