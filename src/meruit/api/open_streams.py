@@ -18,6 +18,11 @@ class OpenStreams:
     def __getitem__(self, key_id: str) -> int:
         return self._open[key_id]
 
+    @property
+    def total(self) -> int:
+        """Open streams of all keys."""
+        return self._open.total()
+
     # Any, here and below: an application may put any value into the state of an ASGI scope.
     def open_stream(self, key_id: str, most: int, state: dict[str, Any]) -> None:
         """Count one more stream until its request ends; raises ApiProblem 429 for one too many."""

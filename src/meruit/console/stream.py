@@ -34,24 +34,19 @@ async def follow_changes(request: PageRequest) -> Stream:
     if not types <= set(EventType):
         raise ApiProblem(400, "unknown_event_type", "this page follows events of a type that does not exist")
     holder = f"live:{caller.key_id}"
-    if service.open_streams[holder] >= MAX_OPEN:
-        raise ApiProblem(429, "too_many_streams", f"{MAX_OPEN} pages are live already; close one")
+    service.open_streams.open_stream(holder, MAX_OPEN, request.scope["state"])
     last = request.headers.get("last-event-id", "")
     start = int(last) if last.isdecimal() and len(last) < 16 else await service.read(events.newest_event)
     about = frozenset({subject}) if subject else None
     following = service.dispatcher.follow(caller.tenant, start, types or None, service.ended, subjects=about)
 
     async def lines() -> AsyncIterator[bytes]:
-        service.open_streams[holder] += 1
-        try:
-            yield b"event: follow\ndata: 1\n\n"
-            async for numbered in following:
-                # The session may end while the page is open.
-                if not await _is_still_here(request):
-                    return
-                yield b": still here\n\n" if numbered is None else b"id: %d\nevent: change\ndata: 1\n\n" % numbered.seq
-        finally:
-            service.open_streams[holder] -= 1
+        yield b"event: follow\ndata: 1\n\n"
+        async for numbered in following:
+            # The session may end while the page is open.
+            if not await _is_still_here(request):
+                return
+            yield b": still here\n\n" if numbered is None else b"id: %d\nevent: change\ndata: 1\n\n" % numbered.seq
 
     return Stream(lines(), media_type=STREAM, headers={"X-Accel-Buffering": "no"})
 

@@ -207,7 +207,7 @@ async def show_health(request: PageRequest) -> Response[Any]:
         version=__version__,
         database=service.store.database.location.kind,
         queue=service.store.recorder.queue_length,
-        streams=sum(service.open_streams.values()),
+        streams=service.open_streams.total,
         **values,
     )
 
