@@ -157,6 +157,12 @@ WHO_MAY: dict[str, frozenset[Role]] = {
     "GET /v1/datasets/{dataset:str}": READERS,
     "GET /v1/datasets/{dataset:str}/cases": READERS,
     "GET /v1/datasets/{dataset:str}/diff": READERS,
+    "POST /v1/reviews": OPERATORS,
+    "GET /v1/reviews": READERS,
+    "GET /v1/reviews/{review:str}": READERS,
+    "GET /v1/reviews/{review:str}/next": OPERATORS,
+    "POST /v1/reviews/{review:str}/labels": OPERATORS,
+    "GET /v1/reviews/{review:str}/labels": READERS,
     "GET /v1/ledger/balances": READERS,
     "GET /v1/ledger/statement": EVERYONE,
     "POST /v1/governance/validate_outcome": OPERATORS,
@@ -389,6 +395,11 @@ def dataset_of(tenant: str) -> str:
     return f"data-of-{tenant}"
 
 
+def review_of(tenant: str) -> str:
+    """The name of a review that each tenant has, of its evaluation."""
+    return f"review-of-{tenant}"
+
+
 def planted_evaluation(deployment: Deployment, tenant: str, operator: str, canary: Canary) -> None:
     """An evaluation and a dataset, each part with a text of its own."""
     cases = [
@@ -410,6 +421,20 @@ def planted_evaluation(deployment: Deployment, tenant: str, operator: str, canar
         ("evaluations", {**body, "name": canary("case-other"), "tags": {"agent_id": canary("case-agent")}}),
         (f"evaluations/{evaluation_of(tenant)}/cases", {"cases": cases}),
         ("datasets", {"name": dataset_of(tenant), "cases": cases}),
+        (
+            "reviews",
+            {
+                "name": review_of(tenant),
+                "evaluation": evaluation_of(tenant),
+                "random": 1,
+                "question": canary("review-question"),
+                "instructions": canary("review-instructions"),
+            },
+        ),
+        (
+            f"reviews/{review_of(tenant)}/labels",
+            {"labels": [{"number": 1, "choice": "no", "note": canary("label-note"), "labeller": "ann"}]},
+        ),
     ):
         reply = deployment.ask("POST", f"/v1/{path}", key=operator, json=sent)
         assert reply.is_success, reply.text
@@ -700,6 +725,7 @@ def with_evaluation(method: str, path: str, deployment: Deployment, planted: Pla
         ready = evaluation_ready_for(deployment, planted.keys[Role.OPERATOR])
         path = path.replace("{evaluation:str}", ready)
     path = path.replace("{evaluation:str}", evaluation_of(planted.tenant)).replace("{case_id:path}", "a/1")
+    path = path.replace("{review:str}", review_of(planted.tenant))
     return path.replace("{dataset:str}", dataset_of(planted.tenant))
 
 
@@ -747,6 +773,14 @@ def options_of(route: str, planted: Planted) -> dict[str, Any]:
         "POST /v1/evaluations/{evaluation:str}/cases": {"json": rows},
         "GET /v1/evaluations/{evaluation:str}/compare": {"params": {"with": evaluation_of(planted.tenant)}},
         "POST /v1/datasets": {"json": {"name": f"new-{secrets.token_hex(8)}", **rows}},
+        "POST /v1/reviews": {
+            "json": {
+                "name": f"new-{secrets.token_hex(8)}",
+                "evaluation": evaluation_of(planted.tenant),
+                "random": 1,
+            }
+        },
+        "POST /v1/reviews/{review:str}/labels": {"json": {"labels": [{"number": 1, "choice": "yes"}]}},
         "GET /v1/datasets/{dataset:str}/diff": {"params": {"with": f"{dataset_of(planted.tenant)}@1"}},
     }
     if "{contract_id:str}/" in route:
@@ -973,6 +1007,7 @@ def test_those_who_may_see_all_that_was_planted(scene: Scene) -> None:
         "GET /v1/usage/runs/{usage_run_id:str}",
         *("GET /v1/evaluations", "GET /v1/evaluations/{evaluation:str}", "GET /v1/evaluations/{evaluation:str}/cases"),
         *("GET /v1/evaluations/{evaluation:str}/cases/{case_id:path}", "GET /v1/datasets/{dataset:str}/cases"),
+        *("GET /v1/reviews", "GET /v1/reviews/{review:str}/labels"),
     ]
     admin = scene.ours.keys[Role.ADMIN]
     seen = "".join(text_of(asked(scene, request_of(route, scene, scene.ours), admin)) for route in of_admin)

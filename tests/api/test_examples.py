@@ -12,6 +12,7 @@ from tests.api.test_auth import (
     dead_letter,
     evaluation_of,
     evaluation_ready_for,
+    review_of,
     usage_run_ready_for,
 )
 from tests.api.test_openapi import Known, known
@@ -63,6 +64,7 @@ def real_ids(known: Known, name: str, method: str, path: str) -> dict[str, Any]:
         "evaluation": lambda: evaluation_of(known.tenant) if method == "GET" else evaluation_ready_for(deployment, key),
         "case_id": lambda: "a/1",
         "dataset": lambda: dataset_of(known.tenant),
+        "review": lambda: review_of(known.tenant),
         "other_id": known.ended_benchmark_run,
     }
     found = {parameter: make() for parameter, make in real.items() if f"{{{parameter}}}" in path}
@@ -79,6 +81,8 @@ def with_real_ids(known: Known, name: str, body: Any) -> Any:
         written = written.replace(PARAMETERS["contract_id"], contract)
     if name in ("create_benchmark_run", "create_task_run"):
         written = written.replace("front-desk", "b").replace("book-a-visit", "t")
+    if name == "create_review":
+        written = written.replace("nightly", evaluation_of(known.tenant))
     return json.loads(written)
 
 

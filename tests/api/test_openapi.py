@@ -32,6 +32,7 @@ from tests.api.test_auth import (
     evaluation_ready_for,
     planted_evaluation,
     rescored,
+    review_of,
     usage_run_ready_for,
 )
 
@@ -186,6 +187,7 @@ def made_real(case: AnyCase, known: Known) -> None:
         ),
         "case_id": lambda: "a/1",
         "dataset": lambda: dataset_of(known.tenant),
+        "review": lambda: review_of(known.tenant),
     }
     for name in found.keys() & real.keys():
         found[name] = real[name]()

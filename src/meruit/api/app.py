@@ -45,6 +45,7 @@ from meruit.api.routes import (
     ledger,
     outcomes,
     playgrounds,
+    reviews,
     standings,
     usage,
     verify,
@@ -107,6 +108,10 @@ LARGE_BODY_ROUTES = [
     evaluations.list_cases,
     datasets.add_dataset,
     datasets.list_datasets,
+    reviews.create_review,
+    reviews.list_reviews,
+    reviews.record_labels,
+    reviews.list_labels,
 ]
 """Routes whose body may be as large as evidence, and the routes that share a path with one of them."""
 ROUTES = [
@@ -181,6 +186,8 @@ ROUTES = [
     datasets.read_dataset,
     datasets.list_dataset_cases,
     datasets.compare_datasets,
+    reviews.read_review,
+    reviews.read_next_case,
     agents.read_trust,
     ledger.read_balances,
     ledger.read_earnings,

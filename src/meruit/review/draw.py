@@ -69,7 +69,8 @@ def _draw_at_random(
 def _allocate(sizes: Mapping[str, int], wanted: int) -> dict[str, int]:
     """How many of each stratum: in proportion, but a few of each; the largest remainders get what is left."""
     total = sum(sizes.values())
-    least = {name: min(size, FEWEST_IN_STRATUM) for name, size in sizes.items()}
+    fewest = FEWEST_IN_STRATUM if len(sizes) > 1 else 0
+    least = {name: min(size, fewest) for name, size in sizes.items()}
     if wanted and sum(least.values()) > wanted:
         raise InvalidReview(
             f"{len(sizes)} strata need at least {sum(least.values())} random cases, not {wanted}; "
