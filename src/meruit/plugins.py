@@ -1,6 +1,6 @@
 """What a plugin imports: the registries, and the values that plugins take and return.
 
-A metric, check, flag, settlement rule or usage source is one file that registers itself:
+A metric, check, flag, settlement rule, usage source, importer or exporter is one file that registers itself:
 
     from meruit.plugins import MetricType, Work, metrics
 """
@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING
 from meruit._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from meruit.errors import AuthorError
+    from meruit.errors import AuthorError, ImportDamaged
+    from meruit.evaluations.export import EvaluationExport
+    from meruit.evaluations.importers.support.pieces import (
+        Claim,
+        ImportedCase,
+        ImportNote,
+        RunFacts,
+        TokenClasses,
+        build_case,
+    )
+    from meruit.evaluations.importers.support.source import ImportSource
+    from meruit.evaluations.reader import CaseDetail
     from meruit.model.contract import Terms
     from meruit.model.evidence import Cause, Checked, Fault, Measured, Missing, Provenance, Skipped
     from meruit.model.governance import Action, Dossier, Suspicion
@@ -24,7 +35,9 @@ if TYPE_CHECKING:
         Finding,
         SettlementContext,
         checks,
+        exporters,
         flags,
+        importers,
         metrics,
         settlement_rules,
         usage_followers,
@@ -35,27 +48,39 @@ __all__ = [
     "Action",
     "Ask",
     "AuthorError",
+    "CaseDetail",
     "Cause",
     "Checked",
+    "Claim",
     "Dossier",
+    "EvaluationExport",
     "Fault",
     "Finding",
+    "ImportDamaged",
+    "ImportNote",
+    "ImportSource",
+    "ImportedCase",
     "Line",
     "Measured",
     "MetricType",
     "Missing",
     "PricePart",
     "Provenance",
+    "RunFacts",
     "SettlementContext",
     "Skipped",
     "Suspicion",
     "Terms",
+    "TokenClasses",
     "UsageAccount",
     "UsageSource",
     "VerificationResult",
     "Work",
+    "build_case",
     "checks",
+    "exporters",
     "flags",
+    "importers",
     "metrics",
     "settlement_rules",
     "usage_followers",
@@ -64,7 +89,18 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "errors": ("AuthorError",),
+        "errors": ("AuthorError", "ImportDamaged"),
+        "evaluations.export": ("EvaluationExport",),
+        "evaluations.importers.support.pieces": (
+            "Claim",
+            "ImportNote",
+            "ImportedCase",
+            "RunFacts",
+            "TokenClasses",
+            "build_case",
+        ),
+        "evaluations.importers.support.source": ("ImportSource",),
+        "evaluations.reader": ("CaseDetail",),
         "model.contract": ("Terms",),
         "model.evidence": (
             "Cause",
@@ -96,7 +132,9 @@ __getattr__, __dir__ = lazy_names(
             "Finding",
             "SettlementContext",
             "checks",
+            "exporters",
             "flags",
+            "importers",
             "metrics",
             "settlement_rules",
             "usage_followers",
