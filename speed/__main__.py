@@ -12,6 +12,7 @@ NAMES = (
     "checks",
     "sandbox",
     "rescore",
+    "evaluate",
     "settle",
     "gate",
     "usage",
