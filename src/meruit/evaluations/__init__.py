@@ -14,6 +14,7 @@ Read in this order:
     imports.py      results of other tools, with what they claim       importers/
     export.py       an evaluation as other tools read it               exporters/
     compare.py      two evaluations, paired case by case
+    pairwise.py     evaluations compared by preference; bradley_terry.py fits the model
     ci.py           what a pipeline asks: good enough or not, a summary, annotations
     reader.py       Evaluations: find, list, cases, summaries, comparisons
     page/           one evaluation or a comparison as one HTML file

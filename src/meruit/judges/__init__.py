@@ -10,6 +10,8 @@ Read in this order:
     api.py           the two chat APIs
     client.py        one question over HTTP
     answer.py        reads a model's answer
+    prefer.py        which of two outputs a judge prefers
+    injections.py    outputs that try to talk a judge round
     scope.py         for which tenant and evaluation judges are asked
     vote_records.py  where votes and tokens are kept: the interface, and one in memory
     store.py         the same in the store: tables and SQL

@@ -112,7 +112,7 @@ class VotingDesk:
             shared = self._casting.get((scope.tenant, key))
         if shared is None:
             draft = _draft(key, voter, ordinal, stage, prompt, self._clock())
-            asking = _Asking(judge, voter, draft, prompt, scope, shown.output_digest)
+            asking = _Asking(judge, voter, draft, prompt, scope, shown)
             shared = asyncio.create_task(self._ask(asking))
             self._casting[scope.tenant, key] = shared
             shared.add_done_callback(lambda _task: self._casting.pop((scope.tenant, key), None))
@@ -200,7 +200,7 @@ class _Asking:
     draft: Vote
     prompt: JudgePrompt
     scope: JudgingScope
-    output_digest: str | None
+    shown: ShownWork
 
     def call(self, now: datetime) -> JudgeCall:
         """One request, with the most that it can cost."""
@@ -210,7 +210,8 @@ class _Asking:
             account=self.scope.account,
             voter=self.voter.name,
             model=self.voter.settings.model or "",
-            output_digest=self.output_digest or "",
+            output_digest=self.shown.output_digest or "",
+            other_digest=self.shown.other_digest or "",
             reserved_tokens=most,
             began_at=now,
         )

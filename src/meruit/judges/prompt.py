@@ -56,6 +56,8 @@ class ShownWork:
     parts: dict[str, str]
     output_digest: str | None
     """Of the work's output, so that erasing it erases what was said about it."""
+    other_digest: str | None = None
+    """Of the output that it is compared with."""
 
 
 def build_prompt(question: JudgeQuestion, parts: Mapping[str, str], seed: str) -> JudgePrompt:
@@ -98,20 +100,20 @@ def show_work(question: JudgeQuestion, work: Work) -> ShownWork | Missing:
     for part in question.sees:
         match part:
             case "input":
-                shown[part] = _to_text({key: one for key, one in work.input.items() if key not in PRIVATE_INPUTS})
+                shown[part] = show_part({key: one for key, one in work.input.items() if key not in PRIVATE_INPUTS})
             case "output":
-                shown[part] = _to_text(work.output)
+                shown[part] = show_part(work.output)
             case _:
                 found = [work.input[name] for name in REFERENCES if work.input.get(name) is not None]
                 if not found:
                     why = "the input has no reference, which the judge is to see"
                     return Missing(why, Cause.METRIC_MISSING, Fault.AUTHOR)
-                shown[part] = _to_text(found[0])
+                shown[part] = show_part(found[0])
     return ShownWork(shown, payload_digest(work.output))
 
 
 # Any: parts of work are any JSON.
-def _to_text(value: Any) -> str:
+def show_part(value: Any) -> str:
     """A part as a judge reads it best: a single text as it is, everything else as JSON."""
     if isinstance(value, Mapping) and len(value) == 1:
         (only,) = value.values()

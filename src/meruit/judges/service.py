@@ -11,7 +11,7 @@ from meruit.judges.settings import JudgeSettings, JudgingSettings
 from meruit.judges.vote_records import MemoryVotes, VoteRecords
 from meruit.judges.voter import ReadyJudge, find_judge
 from meruit.metrics.support.extractor import MetricExtractor, MetricService
-from meruit.metrics.support.judge_question import read_question
+from meruit.metrics.support.judge_question import JudgeQuestion, read_question
 from meruit.model.evidence import Measured, Missing, Provenance
 from meruit.model.vote import JUDGE
 from meruit.model.work import Work
@@ -32,7 +32,7 @@ class JudgeExtractor(MetricExtractor):
     provenance = Provenance.JUDGED
 
     def __init__(self, judge: ReadyJudge, desk: "VotingDesk") -> None:
-        self.judge, self._desk = judge, desk
+        self.judge, self.desk = judge, desk
         self.version = judge.version
 
     def supported_metrics(self) -> list[str]:
@@ -47,7 +47,7 @@ class JudgeExtractor(MetricExtractor):
         shown = show_work(self.judge.question, work)
         if isinstance(shown, Missing):
             return {JUDGE: shown}
-        return {JUDGE: await self._desk.judge(self.judge, shown, current_scope())}
+        return {JUDGE: await self.desk.judge(self.judge, shown, current_scope())}
 
 
 class ModelJudges(MetricService):
@@ -83,7 +83,11 @@ class ModelJudges(MetricService):
     def open(self, metric: str, ask: Ask) -> JudgeExtractor:
         """The extractor of one question; raises AuthorError for a question or a judge that is not valid."""
         del metric
-        return JudgeExtractor(find_judge(self.judges, read_question(ask)), self._open_desk())
+        return self.open_question(read_question(ask))
+
+    def open_question(self, question: JudgeQuestion) -> JudgeExtractor:
+        """The extractor of one question; raises AuthorError for a judge that the settings do not name."""
+        return JudgeExtractor(find_judge(self.judges, question), self._open_desk())
 
     def _open_desk(self) -> "VotingDesk":
         if self._desk is None:

@@ -84,6 +84,7 @@ class _FinishCall:
                 tenant=self.call.tenant,
                 key=self.vote.key,
                 output_digest=self.call.output_digest,
+                other_digest=self.call.other_digest,
                 asked_at=to_micros(self.vote.asked_at),
                 body=self.vote.to_json(),
             )
@@ -134,5 +135,6 @@ def forget_votes(writing: WriteTransaction, tenant: str, output_digest: str) -> 
 
 _FORGET = delete(tables.judge_votes).where(
     tables.judge_votes.c.tenant == bindparam("of_tenant"),
-    tables.judge_votes.c.output_digest == bindparam("of_output"),
+    (tables.judge_votes.c.output_digest == bindparam("of_output"))
+    | (tables.judge_votes.c.other_digest == bindparam("of_output")),
 )

@@ -20,6 +20,8 @@ class JudgeCall(Record, frozen=True):
     model: str
     output_digest: str
     """Of the output that it is about."""
+    other_digest: str
+    """Of the output that it is compared with; empty where there is none."""
     reserved_tokens: int
     """The most that it can cost; counted until the endpoint has said what it cost."""
     began_at: datetime

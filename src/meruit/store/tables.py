@@ -793,9 +793,11 @@ judge_votes = Table(
     Column("tenant", Text, primary_key=True),
     Column("key", String(64), primary_key=True),
     Column("output_digest", Text, nullable=False),
+    Column("other_digest", Text, nullable=False),
     Column("asked_at", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Index("judge_votes_by_output", "tenant", "output_digest"),
+    Index("judge_votes_by_other", "tenant", "other_digest"),
 )
 """What model judges answered, by the digest of what they were asked."""
 

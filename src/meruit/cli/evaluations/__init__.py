@@ -4,6 +4,7 @@
 - filters.py - the filters of cases, as options
 - run.py - `meruit eval run`
 - browse.py - `meruit eval list`, `show` and `compare`
+- pairwise.py - `meruit eval compare --pairwise`
 - export.py - `meruit eval export`
 - import_file.py - `meruit import`
 - reports.py - what `meruit eval run` writes for a pipeline

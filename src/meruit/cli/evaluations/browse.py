@@ -8,7 +8,16 @@ import click
 from meruit.cli.evaluations.filters import case_filters, make_filter, parse_pairs
 from meruit.cli.shared.list_options import check_span, span_options
 from meruit.cli.shared.open_store import open_records
-from meruit.cli.terminal import ExitCode, json_option, print_json, say, store_options, tenant_option
+from meruit.cli.terminal import (
+    ExitCode,
+    config_option,
+    fresh_option,
+    json_option,
+    print_json,
+    say,
+    store_options,
+    tenant_option,
+)
 
 STATUSES = ("running", "finished")
 
@@ -125,22 +134,35 @@ def show_command(
 @click.option(
     "--limit", type=click.IntRange(0, 10_000), default=10, show_default=True, metavar="N", help="Flips listed."
 )
+@click.option("--pairwise", "judge", metavar="JUDGE", help="Ask this judge which output of each case is better.")
+@click.option("--question", metavar="TEXT", help="With --pairwise: question to the judge (default: which is better).")
+@click.option("--rubric", metavar="TEXT", help="With --pairwise: how to decide.")
+@click.option("--max-judge-tokens", type=int, metavar="N", help="Ask judges nothing once so many tokens were used.")
+@fresh_option
 @tenant_option
 @store_options
+@config_option
 @json_option
-def compare_command(
+def compare_command(  # noqa: PLR0913 - one an option
     *,
     first: str,
     others: tuple[str, ...],
     limit: int,
+    judge: str | None,
+    question: str | None,
+    rubric: str | None,
+    max_judge_tokens: int | None,
+    fresh: bool,
     tenant: str,
     data: str | None,
     database_url: str | None,
+    config: str | None,
     as_json: bool,
 ) -> int:
     """Compare one to three evaluations with the first one, case by case.
 
-    Give names or ids. With several, the probabilities allow for the number of comparisons.
+    Give names or ids. With several, the probabilities allow for the number of comparisons. With --pairwise, a judge is
+    asked about both orders of each two outputs; answers that contradict each other are a tie.
     """
     import msgspec
 
@@ -149,8 +171,16 @@ def compare_command(
     from meruit.evaluations.reader import Evaluations
     from meruit.review.results import ReviewResults
 
+    if judge is None and (question or rubric):
+        raise click.UsageError("--question and --rubric need --pairwise")
     with open_records(data, database_url) as store:
         reader = Evaluations(store, tenant)
+        if judge is not None:
+            from meruit.cli.evaluations.pairwise import PairOptions, print_preferences
+
+            asked = PairOptions(judge, question, rubric, max_judge_tokens, config, fresh=fresh)
+            print_preferences(store, tenant, [reader.find(name) for name in (first, *others)], asked, as_json=as_json)
+            return ExitCode.PASSED
         base, several = reader.find(first), [reader.find(other) for other in others]
         compared = reader.compare_several(base, several)
         results = ReviewResults(store, tenant)

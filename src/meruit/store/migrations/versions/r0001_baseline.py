@@ -759,11 +759,13 @@ def _create_judges() -> None:
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("key", sa.String(length=64), nullable=False),
         sa.Column("output_digest", sa.Text(), nullable=False),
+        sa.Column("other_digest", sa.Text(), nullable=False),
         sa.Column("asked_at", sa.BigInteger(), nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "key"),
     )
     op.create_index("judge_votes_by_output", "judge_votes", ["tenant", "output_digest"], unique=False)
+    op.create_index("judge_votes_by_other", "judge_votes", ["tenant", "other_digest"], unique=False)
     op.create_table(
         "judge_tokens",
         sa.Column("tenant", sa.Text(), nullable=False),

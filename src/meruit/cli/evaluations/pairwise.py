@@ -1,0 +1,70 @@
+"""`meruit eval compare --pairwise`: which evaluation's outputs a judge prefers."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from meruit.cli.terminal import escape_control_characters, print_json, print_table, say
+from meruit.config import Settings
+from meruit.evaluations.bradley_terry import Preference
+from meruit.evaluations.pairwise import PairwiseComparison, compare_pairwise
+from meruit.evaluations.reader import Evaluations
+from meruit.judges.prefer import DEFAULT_QUESTION, PairJudge, PairQuestion
+from meruit.judges.records import StoredVotes
+from meruit.judges.scope import JudgingScope
+from meruit.judges.service import ModelJudges
+from meruit.model.evaluation import EvaluationRecord
+from meruit.store.store import Store
+
+ACCOUNT = "pairwise"
+"""Before the id of the first evaluation: the account that the judge's tokens count for."""
+
+
+class PairOptions(NamedTuple):
+    """What the command was given."""
+
+    judge: str
+    question: str | None
+    rubric: str | None
+    max_tokens: int | None
+    config: str | None
+    fresh: bool = False
+
+
+def print_preferences(
+    store: Store, tenant: str, evaluations: Sequence[EvaluationRecord], asked: PairOptions, *, as_json: bool
+) -> None:
+    """Ask the judge and print the preferences; raises AuthorError for a judge that the settings do not name."""
+    settings = Settings.load(asked.config)
+    judges = ModelJudges(settings.judges, settings.judging)
+    judges.keep_votes(StoredVotes(store))
+    if asked.fresh:
+        judges.ask_again()
+    question = PairQuestion(asked.judge, asked.question or DEFAULT_QUESTION, asked.rubric or "")
+    scope = JudgingScope(tenant, f"{ACCOUNT}:{evaluations[0].id}", asked.max_tokens)
+    found = compare_pairwise(Evaluations(store, tenant), evaluations, PairJudge(judges, question), scope)
+    if as_json:
+        print_json(msgspec.json.encode({"pairwise": found}))
+    else:
+        _print(found)
+
+
+def _print(found: PairwiseComparison) -> None:
+    model = found.model
+    first = escape_control_characters(model.agents[0].name)
+    open_pairs = f"; {found.open:,} got no answer" if found.open else ""
+    say(f"{len(found.pairs):,} pairs of outputs, both orders asked{open_pairs}")
+    print_table(
+        ("evaluation", f"preferred to {first}", "preferred", "not preferred", "ties"),
+        [(one.name, _format(one), f"{one.wins:,}", f"{one.losses:,}", f"{one.ties:,}") for one in model.agents],
+    )
+    if model.why_not:
+        say(model.why_not)
+
+
+def _format(one: Preference) -> str:
+    if one.preferred is None:
+        return "–"
+    interval = "" if one.interval is None else f" ({one.interval.low * 100:.1f} to {one.interval.high * 100:.1f})"
+    return f"{one.preferred:.1%}{interval}"
