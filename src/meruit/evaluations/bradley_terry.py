@@ -19,8 +19,8 @@ FEWEST_CASES = 10
 MAX_STEPS = 500
 CLOSE = 1e-10
 """How little strengths may change in the last step."""
-MOST_TIES = 1e6
-"""A weight of ties beyond which nothing else happens."""
+ONLY_TIES = 1e6
+"""The weight of ties where there is nothing else."""
 
 Comparison = tuple[int, int, int | None]
 """Two agents by their places, and the preferred one; None for a tie."""
@@ -116,6 +116,9 @@ def _fit(agents: int, counts: Counts) -> tuple[list[float], float]:
         for place in (one, other):
             score[place] += number if preferred == place else number / 2 if preferred is None else 0.0
         ties += number if preferred is None else 0
+    if ties == played.total():
+        # Nothing else happened, so the weight of ties has no limit.
+        return [1.0] * agents, ONLY_TIES
     strengths, tie = [1.0] * agents, 1.0 if ties else 0.0
     for _ in range(MAX_STEPS):
         expected, tied = [0.0] * agents, 0.0
@@ -132,8 +135,7 @@ def _fit(agents: int, counts: Counts) -> tuple[list[float], float]:
         new_tie = ties / tied if tied else 0.0
         moved = max(abs(math.log(one / two)) for one, two in zip(new, strengths, strict=True)) + abs(new_tie - tie)
         strengths, tie = new, new_tie
-        # Where there are only ties, their weight has no limit.
-        if moved < CLOSE or tie > MOST_TIES:
+        if moved < CLOSE:
             break
     return strengths, tie
 
