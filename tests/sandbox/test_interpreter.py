@@ -28,12 +28,6 @@ LONG_MS = 60_000
 PATIENCE_S = 60
 
 
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a loaded machine the line on which code fails is told as well."""
-    monkeypatch.setattr(interpreter, "QUICKLY_S", 60.0)
-
-
 @pytest.fixture
 def own(small: Sandbox) -> Iterator[Interpreter]:
     """An interpreter that a test may ruin."""
