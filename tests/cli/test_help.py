@@ -9,6 +9,8 @@ import pytest
 from meruit.cli import COMMANDS, meruit
 
 COLUMNS = 80
+WIDTH = COLUMNS - 2
+"""As wide as click writes in a terminal of 80 columns."""
 
 
 def groups() -> Iterator[click.Group]:
@@ -43,7 +45,7 @@ def summary_of(command: click.Command) -> str:
 def help_of(command: click.Command, name: str | None = None) -> list[str]:
     # A command keeps the help option of the first context that asks for it, so it must be the real one.
     names = meruit.context_settings["help_option_names"]
-    context = click.Context(command, info_name=name or command.name, terminal_width=COLUMNS, help_option_names=names)
+    context = click.Context(command, info_name=name or command.name, terminal_width=WIDTH, help_option_names=names)
     return command.get_help(context).splitlines()
 
 

@@ -144,7 +144,7 @@ def list_command(
 def show_command(
     *, reference: str, limit: int, after: int, tenant: str, data: str | None, database_url: str | None, as_json: bool
 ) -> int:
-    """Show a version of a dataset (default: the latest) and its first cases."""
+    """Show a version of a dataset with its first cases."""
     import msgspec
 
     from meruit.evaluations.datasets import Datasets

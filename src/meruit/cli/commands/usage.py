@@ -377,7 +377,7 @@ def acknowledge(
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Accept a provider count that fell, so that it can be verified.
+    """Accept a provider count that fell, so that it counts.
 
     Exit codes are those of `meruit usage explain`.
     """
@@ -418,7 +418,7 @@ def export(  # noqa: PLR0913 - one an option
     database_url: str | None,
     as_json: bool,
 ) -> int:
-    """Export a run as a metrics.json, or all as a runs_manifest.json.
+    """Export one run as metrics.json, all as runs_manifest.json.
 
     The file appears when it is complete.
     """

@@ -159,7 +159,7 @@ def compare_command(  # noqa: PLR0913 - one an option
     config: str | None,
     as_json: bool,
 ) -> int:
-    """Compare one to three evaluations with the first one, case by case.
+    """Compare evaluations with the first one, case by case.
 
     Give names or ids. With several, the probabilities allow for the number of comparisons. With --pairwise, a judge is
     asked about both orders of each two outputs; answers that contradict each other are a tie.
