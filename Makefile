@@ -15,6 +15,8 @@ WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) \* 3 / 2)
 # A disk that must keep each commit makes tests wait: they write to memory where it has room for gigabytes.
 MEMORY := $(shell df --output=avail -k /dev/shm 2>/dev/null | awk 'END { if ($$1 > 4000000) print "/dev/shm" }')
 
+PYTEST := $(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest
+
 .PHONY: help demo test check golden static style types servers bench thorough endurance mutants docs lock clean
 
 help:  ## list the targets
@@ -25,7 +27,10 @@ demo: $(READY)  ## four stories end to end: agents' work, verdicts, bills, token
 
 test: $(READY) servers  ## every test, in parallel, with coverage
 	@rm -rf .coverage
-	@$(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest -p tests.probes -n $(WORKERS) --dist worksteal $(ARGS)
+	@# Rewriting every assertion takes half a minute of each worker: only tests that failed run again with it.
+	@$(PYTEST) --assert=plain -p tests.probes -n $(WORKERS) --dist worksteal $(ARGS) || { failed=$$?; \
+	  [ $$failed != 1 ] || { echo "the failed tests again, with the values of their assertions"; \
+	    $(PYTEST) -n $(WORKERS) --last-failed --last-failed-no-failures=none $(ARGS); }; exit $$failed; }
 	@$(BIN)/python tests/coverage_floor.py
 
 golden: $(READY)  ## write the golden files of tests again; read the diff before you commit

@@ -240,7 +240,7 @@ def list_command(
 @store_options
 @json_option
 def show_command(*, name: str, tenant: str, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Show how far a review is, how far people agree, and what labels say."""
+    """Show how far a review is, and how far people agree."""
     import msgspec
 
     from meruit.cli.views.review import print_review
