@@ -134,6 +134,14 @@ def test_an_unreadable_answer_is_repaired_once(server: Endpoint) -> None:
     assert server.asked[1].user.startswith(server.asked[0].user)
 
 
+def test_parameters_are_sent_as_set(server: Endpoint) -> None:
+    judge_text(judges_of({"polite": model(server.url, seed=7, temperature=None)}), wanted=criteria(votes=2))
+    assert sorted(asked.body["seed"] for asked in server.asked) == [7, 8]
+    assert all("temperature" not in asked.body for asked in server.asked)
+    judge_text(judges_of({"polite": model(server.url, api="anthropic", temperature=None)}), wanted=criteria(votes=1))
+    assert "temperature" not in server.asked[-1].body
+
+
 def test_words_around_the_object_need_no_repair(server: Endpoint) -> None:
     server.script = lambda _: Say(raw='Sure!\n```json\n{"reason": "r", "answer": "no"}\n```')
     found = judge_text(judges_of({"polite": model(server.url)}), wanted=criteria(votes=1))

@@ -86,12 +86,11 @@ def fit_preferences(names: Sequence[str], cases: Sequence[Sequence[Comparison]])
 def is_connected(agents: int, counts: Counts) -> bool:
     """Whether each agent is reached from each other by preferences; a tie goes both ways."""
     beats: dict[int, set[int]] = {place: set() for place in range(agents)}
-    for (one, other, preferred), number in counts.items():
-        if number:
-            if preferred != other:
-                beats[one].add(other)
-            if preferred != one:
-                beats[other].add(one)
+    for one, other, preferred in counts:
+        if preferred != other:
+            beats[one].add(other)
+        if preferred != one:
+            beats[other].add(one)
     beaten_by = {place: {other for other in beats if place in beats[other]} for place in beats}
     return all(_reached(0, edges) == set(beats) for edges in (beats, beaten_by))
 

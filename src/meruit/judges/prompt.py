@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from meruit.judges.fence import build_fence, closing
+from meruit.judges.fence import build_fence
 from meruit.metrics.support.judge_question import JudgeQuestion
 from meruit.model.canonical import digest, payload_digest
 from meruit.model.evidence import Cause, Fault, Missing
@@ -122,16 +122,3 @@ def show_part(value: Any) -> str:
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, indent=1, default=str)
-
-
-def outside_fence(prompt: JudgePrompt, nonce: str) -> str:
-    """The text of a prompt without what is inside the fences; for tests and lint."""
-    kept, inside = [], False
-    for line in (prompt.system + "\n" + prompt.user).split("\n"):
-        if line == closing(nonce):
-            inside = False
-        if not inside:
-            kept.append(line)
-        if line.startswith(f"<work-{nonce} part="):
-            inside = True
-    return "\n".join(kept)
