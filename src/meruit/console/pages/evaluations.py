@@ -21,6 +21,7 @@ from meruit.model.events import EventType
 from meruit.model.evidence import Fault
 from meruit.model.verdict import Status, Verdict
 from meruit.pages.drawing import Box, Drawing, Label, Stroke
+from meruit.review.results import ReviewResults
 
 PAGE_SIZE = 25
 COLUMNS = (
@@ -103,6 +104,8 @@ async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) ->
     table = Table.of(query, "Cases", CASE_COLUMNS)
     evaluations = Evaluations(request.service.store, request.caller.tenant)
 
+    results = ReviewResults(request.service.store, request.caller.tenant)
+
     def ask() -> tuple[EvaluationRecord, Counted, list[str], list[CaseDetail], int | None]:
         evaluation = evaluations.find(evaluation_id)
         criteria = evaluations.criteria(evaluation).ids
@@ -116,8 +119,13 @@ async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) ->
         rows = [_case_cells(one.summary, criteria) for one in cases]
         return await table_response(request, table.file, headings, rows)
     summary = counted.summary
+    corrected, judges = await asyncio.to_thread(
+        lambda: (results.corrected_rates(evaluation), results.judge_statuses(evaluation))
+    )
     return request.show(
         "evaluation.html",
+        corrected=corrected,
+        judges={one.criterion: one for one in judges},
         live=Live(types=LIVE_EVENTS, subject=evaluation.id) if evaluation.ended_at is None else None,
         evaluation=evaluation,
         summary=summary,

@@ -22,9 +22,12 @@ from meruit.model.access import Role
 from meruit.model.evaluation import CaseSummary, EvaluationRecord
 from meruit.model.events import EventType
 from meruit.model.outcome import AgentOutcome, OutcomeSummary, VerdictVersion
+from meruit.model.review import Label as RecordedLabel
+from meruit.model.review import ReviewRecord
 from meruit.model.verdict import CriterionResult, Status, Verdict, VerificationResult
 from meruit.outcomes import records as outcomes
 from meruit.outcomes.records import OUTCOME_HEADINGS, OutcomeFilter, outcome_cells
+from meruit.review.service import Reviews
 from meruit.store.paging import ListPage
 
 PAGE_SIZE = 50
@@ -107,6 +110,8 @@ class JudgedView:
     record: Any = None
     previous: str = ""
     following: str = ""
+    labels: tuple[tuple[ReviewRecord, RecordedLabel], ...] = ()
+    """What people said of it, each with its review."""
 
 
 @page("/outcomes/{outcome_id:str}", roles=ANYONE)
@@ -144,6 +149,16 @@ async def show_outcome(request: PageRequest, outcome_id: FromPath[str]) -> Respo
     )
 
 
+def _labels(
+    reviews: Reviews, evaluation: EvaluationRecord, case: CaseSummary
+) -> tuple[tuple[ReviewRecord, RecordedLabel], ...]:
+    return tuple(
+        (review, label)
+        for review in reviews.page(evaluation=evaluation)
+        for label in reviews.labels_of_case(review, case.case_id, case.repeat)
+    )
+
+
 def _find(request: PageRequest, outcome_id: str, version: int | None) -> JudgedView:
     store, caller = request.service.store, request.caller
     with store.database.reading() as connection:
@@ -171,6 +186,7 @@ def _find(request: PageRequest, outcome_id: str, version: int | None) -> JudgedV
     return JudgedView(
         *(outcome_id, detail.input, detail.output, detail.metadata, detail.result, detail.error_message),
         *(case, evaluation),
+        labels=_labels(Reviews(store, caller.tenant), evaluation, case),
         previous=near[-1].outcome_id if near else "",
         following=following.outcome_id if following is not None else "",
     )

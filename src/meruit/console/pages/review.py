@@ -1,0 +1,123 @@
+"""Reviews: queues of cases, one case at a time and blind, and what the labels say."""
+
+import asyncio
+from typing import Any
+
+from litestar import Response
+from litestar.params import FromPath
+
+from meruit.api.routes.reviews import labeller_of
+from meruit.console.page import OPERATORS, NavEntry, PageRequest, action, page, read_field
+from meruit.console.query import Query
+from meruit.console.shape import json_tree, main_text
+from meruit.console.table import Column, Table
+from meruit.errors import ApiProblem
+from meruit.evaluations.reader import Evaluations
+from meruit.model.review import CANNOT_TELL, Label, ReviewRecord
+from meruit.review.results import ReviewResults
+from meruit.review.service import MAX_TEXT, BlindCase, Reviews
+
+PAGE_SIZE = 50
+LAST_LABELS = 5
+"""Labels of one's own that can be changed beside the next case."""
+COLUMNS = (
+    Column("review", "Review"),
+    Column("evaluation", "Evaluation"),
+    Column("criterion", "Criterion", minor=True),
+    Column("cases", "Cases", numeric=True),
+    Column("labels", "Labels", numeric=True),
+    Column("created", "Created", numeric=True),
+)
+
+
+def _reviews(request: PageRequest) -> Reviews:
+    return Reviews(request.service.store, request.caller.tenant)
+
+
+@page("/reviews", nav=NavEntry("Quality", "Review", keys="r", order=40))
+async def list_reviews(request: PageRequest) -> Response[Any]:
+    """List reviews, newest first."""
+    query = Query.of(request)
+    before = query.get("before") or None
+    found = await asyncio.to_thread(lambda: _reviews(request).page(before=before, limit=PAGE_SIZE))
+    return request.show(
+        "reviews.html",
+        query=query,
+        table=Table.of(query, "Reviews, newest first", COLUMNS),
+        reviews=found,
+        next=query.turn("before", found[-1].id) if len(found) == PAGE_SIZE else None,
+    )
+
+
+@page("/reviews/{review_id:str}")
+async def show_review(request: PageRequest, review_id: FromPath[str]) -> Response[Any]:
+    """Show how far a review is, how far people agree, and the rate that their labels correct."""
+
+    def ask() -> dict[str, Any]:
+        store, tenant = request.service.store, request.caller.tenant
+        reviews = _reviews(request)
+        review = reviews.find(review_id)
+        evaluation = Evaluations(store, tenant).find(review.evaluation_id)
+        return {
+            "review": review,
+            "evaluation": evaluation,
+            "progress": reviews.progress(review),
+            "rate": ReviewResults(store, tenant).corrected_rate(evaluation, review.criterion),
+        }
+
+    return request.show("review.html", **await asyncio.to_thread(ask))
+
+
+@page("/reviews/{review_id:str}/label", roles=OPERATORS)
+async def show_next_case(request: PageRequest, review_id: FromPath[str]) -> Response[Any]:
+    """Show the next case, blind, or one that the labeller wants to change."""
+    number, labeller = Query.of(request).number("case"), labeller_of(request.caller)
+
+    def ask() -> tuple[ReviewRecord, BlindCase | None, list[Label]]:
+        reviews = _reviews(request)
+        review = reviews.find(review_id)
+        case = reviews.next_case(review, labeller) if number is None else reviews.case(review, number)
+        own = [one for one in reviews.labels(review) if one.labeller == labeller]
+        return review, case, sorted(own, key=lambda one: one.at, reverse=True)
+
+    review, case, own = await asyncio.to_thread(ask)
+    shown = [] if case is None else [_part(name, value) for name, value in case.parts.items()]
+    return request.show(
+        "review-case.html",
+        review=review,
+        case=case,
+        shown=shown,
+        own=own[:LAST_LABELS],
+        done=len(own),
+        words={CANNOT_TELL: "cannot tell"},
+        max_note=MAX_TEXT,
+        is_change=number is not None,
+    )
+
+
+# Any: a part of the work is JSON.
+def _part(name: str, value: Any) -> tuple[str, str | None, Any]:
+    """The name of a part, its text where it is one text alone, and its tree otherwise."""
+    if value is None:
+        return name, None, None
+    # A labeller sees all of a part: of several fields, none is left out.
+    text = main_text(value) if len(value) == 1 else None
+    return name, text, None if text is not None else json_tree(value, name)
+
+
+@action("/reviews/{review_id:str}/label")
+async def label_case(request: PageRequest, review_id: FromPath[str]) -> Response[Any]:
+    """Record a label and go on to the next case."""
+    number = await read_field(request, "number", longest=10)
+    choice = await read_field(request, "choice", longest=200)
+    note = await read_field(request, "note", longest=MAX_TEXT)
+    if not number.isascii() or not number.isdigit():
+        raise ApiProblem(400, "invalid", "number: the case is missing; open the review again")
+    who = labeller_of(request.caller)
+
+    def draft() -> Any:
+        reviews = _reviews(request)
+        return reviews.draft_label(reviews.find(review_id), int(number), labeller=who, choice=choice, note=note, by=who)
+
+    await request.service.store.recorder.record(await asyncio.to_thread(draft))
+    return request.go_to(f"/reviews/{review_id}/label")
