@@ -16,7 +16,11 @@ def review_id(console: Deployment) -> str:
     evaluate(console.store, "replies", DEFAULT_TENANT, cases=40)
     reviews = Reviews(console.store, DEFAULT_TENANT)
     wanted = ReviewRequest(
-        *("polite", "replies", "right"), question="Is it <b>polite</b>?", instructions="Be fair.", random=20, seed=2
+        *("polite", "replies", "right"),
+        question="Is it <b>polite</b>?",
+        instructions="Be fair.\nTake your time.",
+        random=20,
+        seed=2,
     )
     made = reviews.create(wanted, by="test")
     for number in range(1, 13):
@@ -47,6 +51,7 @@ def test_a_case_is_shown_blind_and_labelled_by_one_key(console: Deployment, read
         ("no", "2"),
         ("cannot_tell", "3"),
     ]
+    assert "<p>Be fair.</p><p>Take your time.</p>" in page.text
     first = label_next(operator, review_id, "no")
     after = operator.get(f"/reviews/{review_id}/label").text
     assert number_on(after) != first

@@ -144,8 +144,8 @@ def label_command(
     with open_records(data, database_url) as store:
         reviews = Reviews(store, tenant)
         found = reviews.find(name)
-        if found.terms.instructions:
-            say(escape_control_characters(found.terms.instructions), err=as_json)
+        for line in found.terms.instructions.splitlines():
+            say(escape_control_characters(line), err=as_json)
         done = _label_cases(reviews, found, labeller, err=as_json)
         progress = reviews.progress(found, labeller)
     if as_json:

@@ -96,13 +96,13 @@ async def show_next_case(request: PageRequest, review_id: FromPath[str]) -> Resp
 
 
 # Any: a part of the work is JSON.
-def _part(name: str, value: Any) -> tuple[str, str | None, Any]:
-    """The name of a part, its text where it is one text alone, and its tree otherwise."""
+def _part(name: str, value: Any) -> tuple[str, list[str] | None, Any]:
+    """The name of a part, the lines of its text where it is one text alone, and its tree otherwise."""
     if value is None:
         return name, None, None
     # A labeller sees all of a part: of several fields, none is left out.
     text = main_text(value) if len(value) == 1 else None
-    return name, text, None if text is not None else json_tree(value, name)
+    return (name, None, json_tree(value, name)) if text is None else (name, text.splitlines(), None)
 
 
 @action("/reviews/{review_id:str}/label")
