@@ -20,6 +20,7 @@ from meruit import __version__
 from meruit.api.admission import BodyAdmission
 from meruit.api.auth import Authenticator, build_authentication
 from meruit.api.idempotency import KeysInFlight
+from meruit.api.integrity import StoreIntegrity, check_in_background
 from meruit.api.logging import log, log_each
 from meruit.api.open_streams import OpenStreams
 from meruit.api.openapi import Documentation, operation_id
@@ -329,6 +330,7 @@ def assemble_service(
         stopping=stopping,
         open_streams=OpenStreams(),
         open_exports=Counter(),
+        integrity=StoreIntegrity(),
         ended=asyncio.Event(),
         record_by_default=settings.verification.store_outcomes,
         max_criteria=settings.verification.max_criteria_per_task,
@@ -385,11 +387,15 @@ def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextMana
             deliver = asyncio.create_task(service.dispatcher.run(service.ended))
             expire = asyncio.create_task(_expire_due(service))
             sweep = asyncio.create_task(_sweep_runs(service))
+            examine_log = asyncio.create_task(
+                check_in_background(service.store, service.integrity, service.instruments, service.ended)
+            )
             try:
                 yield
             finally:
                 service.ended.set()
                 end_streams.cancel()
+                await examine_log
                 await deliver
                 await expire
                 await sweep

@@ -12,6 +12,7 @@ from meruit.api.admission import ADMISSION_SLOT, AdmissionSlot, BodyAdmission
 from meruit.api.auth import Authenticator
 from meruit.api.db_threads import run_in_reader_thread
 from meruit.api.idempotency import HEADER, REPLAYED, KeysInFlight, fingerprint, storage_key, validate_key
+from meruit.api.integrity import StoreIntegrity
 from meruit.api.json_body import SMALL_BYTES, StrictRequest
 from meruit.api.open_streams import OpenStreams
 from meruit.api.playground_host import PlaygroundHosting
@@ -69,6 +70,8 @@ class Service(NamedTuple):
     """Open event streams per key."""
     open_exports: Counter[str]
     """Exports under way per key."""
+    integrity: StoreIntegrity
+    """Whether the store agrees with its audit log."""
     ended: asyncio.Event
     """Set when the shutdown begins; event streams end then."""
     record_by_default: bool

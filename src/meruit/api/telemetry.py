@@ -62,6 +62,10 @@ class Instruments:
         self.outbox_lag = Gauge("meruit_outbox_lag", "Events that are not delivered yet.", registry=own)
         self.webhook_attempts_total = Counter("meruit_webhook_attempts", "Deliveries tried.", ("result",), registry=own)
         self.dead_letters_total = Counter("meruit_dead_letters", "Events that became dead letters.", registry=own)
+        self.audit_problems = Gauge(
+            "meruit_audit_problems", "Contradictions between the store and its audit log.", registry=own
+        )
+        self.audit_leaves = Gauge("meruit_audit_leaves_checked", "Leaves of the audit log checked.", registry=own)
         ProcessCollector(registry=own)
 
     def exposition(self) -> bytes:

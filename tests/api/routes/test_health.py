@@ -1,21 +1,27 @@
 """Whether the service lives, and its numbers as Prometheus reads them."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import update
 from tests.api.conftest import CRITERIA, WORK, Deploy, Deployment, code_of
 
 from meruit import __version__
 from meruit.api import app as build
+from meruit.api import integrity
 from meruit.api.app import build_service
+from meruit.api.integrity import IntegrityState, StoreIntegrity
 from meruit.api.routes.health import PROMETHEUS
 from meruit.api.server import ShutdownSignal
+from meruit.api.telemetry import Instruments
 from meruit.config import Settings
-from meruit.errors import SandboxInsecure
+from meruit.errors import SandboxInsecure, StoreError
 from meruit.model.access import Role
 from meruit.model.kinds import Tier
 from meruit.sandbox.selftest import Examination
+from meruit.store import tables
 from meruit.store.location import Location
 from meruit.store.store import Store
 
@@ -57,7 +63,7 @@ def test_requests_are_counted_by_the_template_of_their_route(deploy: Deploy) -> 
 def test_a_service_that_can_read_its_records_is_well(deployment: Deployment) -> None:
     reply = deployment.ask("GET", "/health", client=("192.0.2.1", 1))
     assert reply.status_code == 200
-    assert reply.json() == {"status": "ok", "version": __version__, "database": "ok"}
+    assert reply.json() == {"status": "ok", "version": __version__, "database": "ok", "audit": "unchecked"}
 
 
 def test_a_service_whose_database_is_gone_says_so(deploy: Deploy, store_location: Location) -> None:
@@ -109,3 +115,55 @@ def test_a_service_whose_sandbox_does_not_hold_is_not_built(
         with pytest.raises(SandboxInsecure, match="python: reads files"):
             build_service(Settings(), store, ShutdownSignal())
     store.close()
+
+
+def examined(store: Store, monkeypatch: pytest.MonkeyPatch) -> tuple[StoreIntegrity, Instruments]:
+    """What the check in the background finds."""
+    monkeypatch.setattr(integrity, "DELAY_S", 0.0)
+    monkeypatch.setattr(integrity, "PAUSE_S", 0.0)
+    found, instruments = StoreIntegrity(), Instruments()
+
+    async def check() -> None:
+        await integrity.check_in_background(store, found, instruments, asyncio.Event())
+
+    asyncio.run(check())
+    return found, instruments
+
+
+def test_a_store_that_was_changed_turns_health_red(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = deploy()
+    made.ask("POST", "/v1/verify", key=made.key(Role.OPERATOR), json={**WORK, "criteria": CRITERIA})
+    store = made.service.store
+    found, instruments = examined(store, monkeypatch)
+    assert (found.state, found.problems) == (IntegrityState.SOUND, [])
+    with store.database.writer.begin() as connection:
+        connection.execute(update(tables.verdicts).values(verdict="fail"))
+    found, instruments = examined(store, monkeypatch)
+    assert found.state is IntegrityState.BROKEN
+    assert b"meruit_audit_problems 1.0" in instruments.exposition()
+    made.service.integrity.state = found.state
+    reply = made.ask("GET", "/health")
+    assert (reply.status_code, reply.json()["status"], reply.json()["audit"]) == (200, "degraded", "broken")
+
+
+def test_a_check_ends_with_the_service(deploy: Deploy) -> None:
+    store, found = deploy().service.store, StoreIntegrity()
+
+    async def stop_early() -> None:
+        ended = asyncio.Event()
+        ended.set()
+        await integrity.check_in_background(store, found, Instruments(), ended)
+        with pytest.raises(integrity.CheckStopped):
+            integrity._check_store(store, Instruments(), ended)
+
+    asyncio.run(stop_early())
+    assert found.state is IntegrityState.UNCHECKED
+
+
+def test_a_check_that_fails_says_so(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise StoreError("the database is gone")
+
+    monkeypatch.setattr(integrity, "check_log", fail)
+    found, _ = examined(deploy().service.store, monkeypatch)
+    assert found.state is IntegrityState.UNCHECKED

@@ -365,6 +365,22 @@ def _edit(statement: str) -> None:
     connection.close()
 
 
+def test_a_changed_verdict_is_found(stall: Stall) -> None:
+    stall.settled()
+    checked = json.loads(stall.run("audit", "check", "--json").stdout)
+    assert (checked["problems"], checked["size"] > 3, checked["rows"] > 3) == ([], True, True)
+    _edit("UPDATE verdicts SET verdict = 'fail'")
+    for command in (("audit", "check"), ("ledger", "check")):
+        ended = stall.run(*command)
+        assert ended.returncode == 1
+        assert "row verdicts default/" in ended.stdout
+    (problem,) = json.loads(stall.run("audit", "check", "--json").stdout)["problems"]
+    assert problem["code"] == "row"
+    _edit("UPDATE verdicts SET verdict = 'pass'")
+    ended = stall.run("audit", "check")
+    assert (ended.returncode, ended.stdout.count("\n")) == (0, 1)
+
+
 def test_a_deleted_contract_is_missed(run: Run) -> None:
     stall = Stall(run)
     waiting, paid = stall.awarded(), stall.settled()

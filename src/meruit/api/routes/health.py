@@ -7,6 +7,7 @@ from sqlalchemy import select
 
 from meruit import __version__
 from meruit.api.auth import PUBLIC, READERS
+from meruit.api.integrity import IntegrityState
 from meruit.api.request import ApiRequest
 from meruit.api.wire import json_response
 from meruit.errors import StoreError
@@ -23,18 +24,23 @@ class Health(Record, frozen=True):
     """The health of the service."""
 
     status: str
+    """`ok`; `degraded` where the store contradicts its audit log; `unavailable` without a database."""
     version: str
     database: str
+    audit: str
+    """Whether the store agrees with its audit log: `unchecked`, `checking`, `sound` or `broken`."""
 
 
 @get("/health", opt={PUBLIC: True}, summary="Check the health of the service", tags=["service"])
 async def read_health(request: ApiRequest) -> Response[Health]:
-    """Answer 200 when the database can be read, else 503."""
+    """Answer 200 when the database can be read, else 503; `audit` says whether it was changed from outside."""
+    audit = request.service.integrity.state
     try:
         await request.service.read(lambda connection: connection.execute(select(tables.log_state.c.id)).one())
     except StoreError:
-        return json_response(Health("unavailable", __version__, "unreachable"), 503)
-    return json_response(Health("ok", __version__, "ok"))
+        return json_response(Health("unavailable", __version__, "unreachable", str(audit)), 503)
+    status = "degraded" if audit is IntegrityState.BROKEN else "ok"
+    return json_response(Health(status, __version__, "ok", str(audit)))
 
 
 @get("/metrics", guards=[READERS], summary="Read Prometheus metrics", tags=["service"], media_type=PROMETHEUS)

@@ -1,4 +1,4 @@
-"""`meruit audit`: export an outcome as a proof bundle, and check such a bundle."""
+"""`meruit audit`: export an outcome as a proof bundle, check such a bundle, and check a whole store."""
 
 import sys
 from pathlib import Path
@@ -16,6 +16,7 @@ from meruit.cli.terminal import (
     paint,
     print_json,
     say,
+    show_progress,
     store_options,
     tenant_option,
 )
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def audit() -> None:
-    """Export outcomes as proof bundles, and check such bundles."""
+    """Export outcomes as proof bundles; check bundles and stores."""
 
 
 @audit.command()
@@ -63,6 +64,34 @@ def export(
         else:
             note(f"{file}: {len(bundle):,} bytes")
     return ExitCode.PASSED
+
+
+@audit.command()
+@store_options
+@json_option
+def check(*, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Check a whole store: its log, checkpoints and recorded rows.
+
+    Recomputes every leaf, tile, root and signed checkpoint, and compares every row that the log commits to. Reads
+    everything. Exit codes: 0 nothing contradicts the log, 1 something does; each problem is printed.
+    """
+    from meruit.audit.check import check_log
+
+    with (
+        open_records(data, database_url) as store,
+        store.database.reading() as connection,
+        show_progress("checking") as progress,
+    ):
+        found = check_log(connection, progress)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        for one in found.problems:
+            say(escape_control_characters(f"{one.code} {one.where}: {one.message}"))
+        unsigned = f", the last {found.unsigned:,} not signed yet" if found.unsigned else ""
+        counted = f"{found.size:,} leaves{unsigned}, {found.checkpoints:,} checkpoints, {found.rows:,} rows"
+        say(f"{'the store agrees with its log' if found.sound else 'the store contradicts its log'}: {counted}")
+    return ExitCode.PASSED if found.sound else ExitCode.NOT_PASSED
 
 
 @audit.command()

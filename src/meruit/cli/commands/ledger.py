@@ -239,11 +239,13 @@ def _print_earnings(report: "EarningsReport") -> None:
 def check(*, tenant: str | None, data: str | None, database_url: str | None, as_json: bool) -> int:
     """Verify the books: no money made or lost, payments justified.
 
-    Checks that every payment has its verdict and that balances agree with the audit log. Reads all transactions. Exit
-    codes: 0 the books are sound, 1 they are not; each violation is printed.
+    Checks that every payment has its verdict, that balances agree with the audit log, and that the log agrees with its
+    signed checkpoints. Reads all transactions. Exit codes: 0 the books are sound, 1 they are not; each violation is
+    printed.
     """
     import msgspec
 
+    from meruit.audit.check import check_log
     from meruit.cli.views.contract import describe_violations
     from meruit.contracts.invariants import find_violations
     from meruit.contracts.records import books, tenants
@@ -255,6 +257,9 @@ def check(*, tenant: str | None, data: str | None, database_url: str | None, as_
             kept = books(connection, one)
             contracts += len(kept.contracts)
             found[one] = find_violations(kept)
+        # Books that agree with a log prove nothing if the log was rewritten with them.
+        problems = check_log(connection).problems
+        found["audit log"] = [f"{one.code} {one.where}: {one.message}" for one in problems]
     violations = [(one, what) for one, several in found.items() for what in several]
     if as_json:
         listed = [{"tenant": one, "what": what} for one, what in violations]
