@@ -8,7 +8,7 @@ from enum import StrEnum
 from meruit.api.logging import log
 from meruit.api.telemetry import Instruments
 from meruit.audit.check import LogCheck, LogProblem, check_log
-from meruit.events.dispatcher import first_of
+from meruit.events.commit_signal import first_of
 from meruit.store.store import Store
 
 DELAY_S = 5.0
