@@ -13,6 +13,7 @@ from meruit.documents.document import parse
 from meruit.errors import ConfigError, DocumentError, Problem
 from meruit.files import MAX_FILE_BYTES, display_name, read_bytes
 from meruit.judges.settings import JudgeSettings, JudgingSettings, find_judge_faults
+from meruit.model.access import DEFAULT_TENANT
 from meruit.model.limits import (
     DEFAULT_MEMORY_MB,
     DEFAULT_TIMEOUT_MS,
@@ -122,6 +123,8 @@ class ServiceSettings(_Section):
     """Bytes of a request that carries no work; a larger one is refused."""
     max_evidence_bytes: int = Field(default=16 * 1_048_576, ge=1_024, le=MAX_FILE_BYTES)
     """Bytes of a request that carries work."""
+    operator_tenant: str = Field(default=DEFAULT_TENANT, min_length=1, max_length=200)
+    """The tenant whose keys read `/metrics`, which counts the requests of all tenants."""
     webhook_networks: tuple[IPv4Network | IPv6Network, ...] = ()
     """Networks that webhooks may reach although they are not public, such as 10.0.0.0/8."""
     trusted_proxies: tuple[str, ...] = ()

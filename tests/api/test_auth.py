@@ -178,7 +178,8 @@ WHO_MAY: dict[str, frozenset[Role]] = {
     "DELETE /v1/webhooks/{webhook_id:str}": OPERATORS,
     "GET /v1/webhooks/{webhook_id:str}/dead": READERS,
     "POST /v1/webhooks/{webhook_id:str}/dead/{seq:int}/redeliver": OPERATORS,
-    "GET /metrics": READERS,
+    # Only the operator's tenant reads it, which none of these keys is of.
+    "GET /metrics": frozenset(),
     "GET /schema": EVERYONE,
     "GET /schema/openapi.json": EVERYONE,
 }

@@ -36,7 +36,7 @@ class Instruments:
     def __init__(self) -> None:
         self.registry = own = CollectorRegistry()
         self.requests_total = Counter(
-            "meruit_requests", "Requests answered.", ("method", "route", "status"), registry=own
+            "meruit_requests", "Requests answered.", ("method", "route", "status", "tenant"), registry=own
         )
         self.request_seconds = Histogram(
             "meruit_request_seconds", "From first byte in to last byte out.", ("route",), buckets=_SECONDS, registry=own
@@ -92,7 +92,7 @@ class TelemetryMiddleware:
         self._new_id = new_id
         self._clock = clock
         # Looking up a labelled child costs more than counting; there are few labels.
-        self._counters: dict[tuple[str, str, int], Counter] = {}
+        self._counters: dict[tuple[str, str, int, str], Counter] = {}
         self._histograms: dict[str, Histogram] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,7 +141,9 @@ class TelemetryMiddleware:
         """Count one request and write its line."""
         method = scope["method"] if scope["method"] in _METHODS else OTHER_METHOD
         route = scope.get("path_template", NO_ROUTE)
-        self._counter(method, route, status).inc()
+        caller = scope["state"].get("caller")
+        # Empty for requests without a key, and for those of wrong ones.
+        self._counter(method, route, status, caller.tenant if isinstance(caller, Caller) else "").inc()
         self._histogram(route).observe(seconds)
         fields: dict[str, Any] = {
             "request_id": scope["state"]["request_id"],
@@ -151,16 +153,15 @@ class TelemetryMiddleware:
             "ms": round(seconds * 1000, 2),
             "bytes_in": bytes_in,
         }
-        caller = scope["state"].get("caller")
         if isinstance(caller, Caller):
             fields |= {"key_id": caller.key_id, "tenant": caller.tenant, "role": caller.role}
         log("request", **fields)
 
-    def _counter(self, method: str, route: str, status: int) -> Counter:
-        found = self._counters.get((method, route, status))
+    def _counter(self, method: str, route: str, status: int, tenant: str) -> Counter:
+        found = self._counters.get((method, route, status, tenant))
         if found is None:
-            found = self._instruments.requests_total.labels(method, route, str(status))
-            self._counters[method, route, status] = found
+            found = self._instruments.requests_total.labels(method, route, str(status), tenant)
+            self._counters[method, route, status, tenant] = found
         return found
 
     def _histogram(self, route: str) -> Histogram:

@@ -367,7 +367,7 @@ def test_an_agent_sees_of_its_runs_what_its_model_saw(desk: Desk) -> None:
 
 def test_prometheus_counts_what_waits_and_what_happened(desk: Desk) -> None:
     desk.queue("nobody-knows-it")
-    text = desk.deployment.ask("GET", "/metrics", key=desk.operator).text
+    text = desk.deployment.ask("GET", "/metrics", key=desk.deployment.key(Role.OPERATOR)).text
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     assert float(lines['meruit_agent_runs{status="queued"}']) >= 1
     assert 'meruit_agent_runs{status="running"}' in lines

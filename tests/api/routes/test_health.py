@@ -49,9 +49,9 @@ def test_requests_are_counted_by_the_template_of_their_route(deploy: Deploy) -> 
     made.ask("GET", "/nothing/at/all", key=key)
     found = numbers(made, key)
     template = "/v1/outcomes/{outcome_id}"
-    assert found["meruit_requests_total", "GET", template, "200"] == 3
-    assert found["meruit_requests_total", "GET", template, "404"] == 1
-    assert found["meruit_requests_total", "GET", "-", "404"] == 1
+    assert found["meruit_requests_total", "GET", template, "200", "default"] == 3
+    assert found["meruit_requests_total", "GET", template, "404", "default"] == 1
+    assert found["meruit_requests_total", "GET", "-", "404", ""] == 1
     assert found["meruit_request_seconds_count", template] == 4
     assert found["meruit_verdicts_total", "pass"] == 1
     assert found["meruit_recorded_total",] == 1
@@ -60,10 +60,19 @@ def test_requests_are_counted_by_the_template_of_their_route(deploy: Deploy) -> 
     assert not any(outcome in part for name in found for part in name)
 
 
+def test_only_the_operators_tenant_reads_the_metrics_of_all(deployment: Deployment) -> None:
+    for role in (Role.OPERATOR, Role.ADMIN, Role.AUDITOR):
+        reply = deployment.ask("GET", "/metrics", key=deployment.key(role, "another-tenant"))
+        assert (reply.status_code, code_of(reply)) == (403, "forbidden")
+        assert "meruit_requests" not in reply.text
+
+
 def test_a_service_that_can_read_its_records_is_well(deployment: Deployment) -> None:
     reply = deployment.ask("GET", "/health", client=("192.0.2.1", 1))
     assert reply.status_code == 200
-    assert reply.json() == {"status": "ok", "version": __version__, "database": "ok", "audit": "unchecked"}
+    said = reply.json()
+    assert said.pop("audit") in {"unchecked", "checking", "sound"}
+    assert said == {"status": "ok", "version": __version__, "database": "ok"}
 
 
 def test_a_service_whose_database_is_gone_says_so(deploy: Deploy, store_location: Location) -> None:

@@ -10,7 +10,7 @@ from meruit.api.auth import PUBLIC, READERS
 from meruit.api.integrity import IntegrityState
 from meruit.api.request import ApiRequest
 from meruit.api.wire import json_response
-from meruit.errors import StoreError
+from meruit.errors import ApiProblem, StoreError
 from meruit.gate import records as agent_reading
 from meruit.gate.run import FINAL_STATES, RunState
 from meruit.model.record import Record
@@ -45,8 +45,11 @@ async def read_health(request: ApiRequest) -> Response[Health]:
 
 @get("/metrics", guards=[READERS], summary="Read Prometheus metrics", tags=["service"], media_type=PROMETHEUS)
 async def read_metrics(request: ApiRequest) -> Response[bytes]:
-    """Read the metrics of the service in the text format of Prometheus."""
+    """Read the metrics of the service in the text format of Prometheus; only for keys of the operator's tenant."""
     service = request.service
+    operators = service.settings.operator_tenant
+    if request.caller.tenant != operators:
+        raise ApiProblem(403, "forbidden", f"only keys of the tenant {operators} read the metrics of all tenants")
     service.instruments.recorder_queue.set(service.store.recorder.queue_length)
     # The other metrics are served even when the database is down.
     with suppress(StoreError):

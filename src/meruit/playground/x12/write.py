@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from meruit.checks.formats.x12 import Segment, X12Delimiters
+from meruit.model.text import normalize_unicode
 
 STANDARD = X12Delimiters("*", ":", "~", "^")
 REPETITIONS = "^!|"
@@ -35,7 +36,8 @@ def marks_for(asked: X12Delimiters) -> X12Delimiters:
 
 def sanitize_element(text: str, marks: X12Delimiters) -> str:
     """Return a text as an element may hold it: ASCII, without delimiters."""
-    folded = unicodedata.normalize("NFKD", text)
+    # Cut before and after, because some characters stand for many others.
+    folded = normalize_unicode("NFKD", text[: 4 * MAX_ELEMENT])[: 8 * MAX_ELEMENT]
     ascii_only = "".join(mark for mark in folded if not unicodedata.combining(mark)).encode("ascii", "replace").decode()
     for mark in marks:
         ascii_only = ascii_only.replace(mark or "", " ") if mark else ascii_only
