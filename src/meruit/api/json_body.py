@@ -54,9 +54,14 @@ class StrictRequest(Request[Any, Any, Any]):
         state = self._connection_state
         if state.body is Empty:
             parts, size = list[bytes](), 0
+            declared = self.headers.get("content-length", "")
+            if is_declared := declared.isdecimal():
+                # All of it at once: of several bodies that are too many together, the first ones come through.
+                self.count_body_bytes(int(declared))
             async for part in self.stream():
                 size += len(part)
-                self.count_body_bytes(len(part))
+                if not is_declared:
+                    self.count_body_bytes(len(part))
                 if size > LARGE_BYTES:
                     self.acquire_body_slot()
                 parts.append(part)

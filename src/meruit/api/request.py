@@ -122,7 +122,8 @@ class ApiRequest(StrictRequest):
     def count_body_bytes(self, size: int) -> None:
         """Count bytes of the body for the key and its tenant; raises ApiProblem 429 when there were too many."""
         caller = self.scope.get("user")
-        if isinstance(caller, Caller) and caller.key_id:
+        # A body that is too large is refused as such.
+        if isinstance(caller, Caller) and caller.key_id and size <= self.service.settings.max_evidence_bytes:
             self.service.throttle.admit_bytes(caller.key_id, caller.tenant, size)
 
     async def wait_for_body_turn(self) -> None:

@@ -414,3 +414,18 @@ def test_terms_that_price_tokens_are_taken(either: Deployment, key: str, priced:
     assert made["hold"] == "0.55"
     done = either.ask("POST", f"/v1/contracts/{made['id']}/complete", key=key, json={"output": {"text": "done"}}).json()
     assert done["state"] == "verification_pending"
+
+
+def test_a_body_counts_once_with_its_whole_length(
+    deployment: Deployment, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, counted = deployment.key(Role.OPERATOR, tenant), list[tuple[str, str, int]]()
+    throttle = deployment.service.throttle
+    monkeypatch.setattr(throttle, "admit_bytes", lambda *charge: counted.append(charge))
+    content = b'{"title": "%s"}' % (b"x" * 100)
+    typed = {"Content-Type": "application/json"}
+    assert deployment.ask("POST", "/v1/work", key=key, content=content, headers=typed).status_code == 201
+    assert counted == [(key.partition(".")[0], tenant, len(content))]
+    huge = {**typed, "Content-Length": str(10**12)}
+    assert deployment.ask("POST", "/v1/work", key=key, content=content, headers=huge).status_code == 413
+    assert len(counted) == 1
