@@ -1,6 +1,7 @@
 """An import is an evaluation by its origin's claims, or by our criteria beside them; the same file is imported once."""
 
 import io
+import runpy
 import shutil
 import struct
 import zipfile
@@ -214,3 +215,12 @@ def test_links_out_of_a_folder_are_not_followed(tmp_path: Path) -> None:
         recognise(ImportSource(tmp_path / "job"))
     shutil.copy(outside, tmp_path / "job" / "result.json")
     assert recognise(ImportSource(tmp_path / "job")).name == "harbor"
+
+
+def test_the_example_logs_are_what_their_program_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Path(__file__).parents[3] / "examples" / "evaluations"
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(folder / "make_logs.py"), run_name="__main__")
+    for name in ("inspect.json", "promptfoo.json"):
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
