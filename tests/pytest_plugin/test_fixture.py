@@ -99,7 +99,7 @@ def test_one(meruit):
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        ('meruit.verify("criteria.yaml", float("nan"))', "*NotJsonSerializable*"),
+        ('meruit.verify("criteria.yaml", float("nan"))', "*InvalidCase: the output is not plain JSON*"),
         ('meruit.verify("criteria.yaml", "Paris", metadata={"cost": float("nan")})', "*InvalidCase: the metadata*"),
         ('meruit.verify("missing.yaml", "Paris")', "*UnreadableFile*missing.yaml*"),
         ('meruit.verify({"criteria": [{"metric": "no_such"}]}, "Paris")', "*CriteriaError*"),

@@ -11,7 +11,7 @@ import pytest
 from meruit.app import build_engine
 from meruit.config import Settings
 from meruit.documents.authoring import parse_criteria
-from meruit.errors import CouldNotVerify, CriteriaNotMet, InvalidCase, MeruitError
+from meruit.errors import CouldNotVerify, CriteriaNotMet, InvalidCase, MeruitError, NotJsonSerializable
 from meruit.evaluations.targets import public_input
 from meruit.gate.candidate import to_json_value
 from meruit.model.canonical import payload_bytes
@@ -99,6 +99,7 @@ class MeruitFixture:
     @property
     def given(self) -> dict[str, Any]:
         """The input of the case without its references: what an agent may see."""
+        __tracebackhide__ = True
         if self._case is None:
             raise InvalidCase(f"{self._node.name} has no case; mark it with @pytest.mark.meruit_dataset(FILE)")
         return public_input(self._case)
@@ -179,7 +180,10 @@ class MeruitFixture:
     ) -> Case:
         base = self._case or Case(shorten_id(self._node.nodeid))
         number = f" ({self._calls})" if self._calls > 1 else ""
-        made = to_json_value(output)
+        try:
+            made = to_json_value(output)
+        except NotJsonSerializable as problem:
+            raise InvalidCase(f"the output is not plain JSON: {problem}") from None
         if isinstance(given, str):
             given = {"prompt": given}
         parts = {
