@@ -146,14 +146,3 @@ def find_next(connection: Connection, tenant: str, review: ReviewRecord, labelle
     )
     row = connection.execute(query).first()
     return None if row is None else draw_of(row)
-
-
-def count_labelled(connection: Connection, tenant: str, review_id: str, labeller: str | None = None) -> int:
-    """How many cases have a label, of this person or of anyone."""
-    table = tables.review_labels
-    query = select(func.count(func.distinct(table.c.number))).where(
-        table.c.tenant == tenant, table.c.review_id == review_id
-    )
-    if labeller is not None:
-        query = query.where(table.c.labeller == labeller)
-    return int(connection.execute(query).scalar_one())
