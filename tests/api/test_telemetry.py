@@ -87,7 +87,7 @@ def test_a_request_is_counted_by_its_route_and_logged_once(world: World, client:
     for name in ("secret-a", "secret-b"):
         assert client.get(f"/things/{name}").status_code == 200
     numbers = world.numbers()
-    assert numbers["meruit_requests_total", ("GET", "/things/{name}", "200")] == 2
+    assert numbers["meruit_requests_total", ("GET", "/things/{name}", "200", "t1")] == 2
     assert numbers["meruit_request_seconds_count", ("/things/{name}",)] == 2
     assert numbers["meruit_request_seconds_sum", ("/things/{name}",)] == pytest.approx(0.002)
     assert numbers["meruit_requests_in_flight", ()] == 0
@@ -111,7 +111,7 @@ def test_labels_stay_few(world: World, client: TestClient[Any]) -> None:
         client.get(f"/nothing/{n}")
         client.request(f"ODD{n}", "/things")
     names = {labels for name, labels in world.numbers() if name == "meruit_requests_total"}
-    assert names == {("GET", "-", "404"), ("other", "-", "405")}
+    assert names == {("GET", "-", "404", ""), ("other", "-", "405", "")}
 
 
 @pytest.mark.parametrize("chosen", ["a", "A.b_c-9", "x" * 64])
@@ -198,7 +198,7 @@ def test_an_app_that_breaks_is_counted_and_its_error_passes_on(starts: bool, sta
     world = World(app)
     with pytest.raises(LookupError):
         asyncio.run(served(world))
-    assert world.numbers()["meruit_requests_total", ("GET", "-", status)] == 1
+    assert world.numbers()["meruit_requests_total", ("GET", "-", status, "")] == 1
     assert world.numbers()["meruit_requests_in_flight", ()] == 0
 
 
@@ -209,7 +209,7 @@ def test_a_caller_that_left_is_counted_as_gone() -> None:
     world = World(app)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(served(world))
-    assert world.numbers()["meruit_requests_total", ("GET", "-", "499")] == 1
+    assert world.numbers()["meruit_requests_total", ("GET", "-", "499", "")] == 1
 
 
 def test_other_connections_pass_unseen() -> None:
