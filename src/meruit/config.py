@@ -189,8 +189,8 @@ class UsageSettings(_Section):
         for name, account in accounts.items():
             # One file may be written in many ways.
             file = os.path.realpath(account.file) if account.file else account.file
-            told = account.model_copy(update={"file": file})
-            same = names.setdefault(told.model_dump_json(exclude={"options"}), name)
+            located = account.model_copy(update={"file": file})
+            same = names.setdefault(located.model_dump_json(exclude={"options"}), name)
             if same != name:
                 raise ValueError(f"{same!r} and {name!r} are one account; name it once")
         return accounts

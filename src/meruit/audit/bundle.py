@@ -384,9 +384,9 @@ def _locate_file(data: bytes, info: zipfile.ZipInfo) -> tuple[slice, int]:
     """Where a file's packed content is, and where the next begins; raises BundleFlaw if the list says otherwise."""
     sizes = info.CRC, info.compress_size, info.file_size
     sizes_after = bool(info.flag_bits & _SIZES_AFTER)
-    mark, _, flags, method, _, _, *told, name, extra = _BEFORE.unpack_from(data, info.header_offset)
+    mark, _, flags, method, _, _, *local_sizes, name, extra = _BEFORE.unpack_from(data, info.header_offset)
     begin = info.header_offset + _BEFORE.size
-    before = mark, flags, method, (*told,), data[begin : begin + name]
+    before = mark, flags, method, (*local_sizes,), data[begin : begin + name]
     begin += name + extra
     end = begin + info.compress_size
     after = data[end : end + _AFTER.size] if sizes_after else b""

@@ -79,7 +79,7 @@ def export(store: Store, scope: Scope, outcome_id: str, *, sleep: Sleep = time.s
         contract_id = outcomes.summary(connection, scope, outcome_id).contract_id
         last = audit.last_in_contract(connection, scope.tenant, contract_id)
         (newest,) = audit.window(connection, scope.tenant, contract_id, last, last)
-        of_runs = [told[-1].position for told in _runs_paid(connection, scope.tenant, contract_id).values()]
+        of_runs = [leaves[-1].position for leaves in _runs_paid(connection, scope.tenant, contract_id).values()]
         return max(newest.position, *of_runs, _key_leaf(connection, store)) + 1
 
     return pack(
@@ -162,7 +162,7 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
         contract_seq=last,
         log_size=signed.size,
         first_log_size=begun.size,
-        usage={run: len(told) for run, told in paid.items()},
+        usage={run: len(leaves) for run, leaves in paid.items()},
     )
     result = result_from(kept[latest.version][1]) if latest.version in kept else None
     return Bundle(
@@ -186,7 +186,7 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
         results={version: result for version, (_, result) in kept.items()},
         statement=envelope(statement_about(latest, about, work, result), store.signer),
         contract=_contract(connection, scope.tenant, contract_id, outcome_id),
-        usage=UsageFile({run: _proof(connection, scope.tenant, run, told) for run, told in paid.items()})
+        usage=UsageFile({run: _proof(connection, scope.tenant, run, leaves) for run, leaves in paid.items()})
         if paid
         else None,
     )
@@ -282,17 +282,17 @@ def _runs_paid(connection: Connection, tenant: str, contract_id: str) -> dict[st
         select(table.c.bill).where(table.c.tenant == tenant, table.c.contract_id == contract_id)
     ).scalars()
     runs = sorted({use.run_id for one in paid for use in Bill.from_json(one).usage})
-    told = {run: contract_of(run) for run in runs}
+    contracts = {run: contract_of(run) for run in runs}
     return {
         run: audit.window(connection, tenant, name, 1, audit.last_in_contract(connection, tenant, name))
-        for run, name in told.items()
+        for run, name in contracts.items()
     }
 
 
-def _proof(connection: Connection, tenant: str, run_id: str, told: Sequence[audit.LogLeaf]) -> RunProof:
+def _proof(connection: Connection, tenant: str, run_id: str, leaves: Sequence[audit.LogLeaf]) -> RunProof:
     """The run, and the observations of it that the log commits to so far."""
     kept = load_commitment(connection, tenant, run_id)
-    entries = [read_entry(leaf.body) for leaf in told]
+    entries = [read_entry(leaf.body) for leaf in leaves]
     count = max(entry.attempts for entry in entries if isinstance(entry, UsageEntry))
     return RunProof(kept.salt.hex(), kept.run, kept.observations[:count])
 

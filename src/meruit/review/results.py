@@ -381,9 +381,9 @@ def _rated(
 ) -> list[RatedCase]:
     """The cases for the estimator; those of which people cannot tell are left out of the labels, or get a value."""
     drawn = {key: one for key, one in truths.items() if one.drawn}
-    told: dict[str, list[bool]] = {}
+    decided: dict[str, list[bool]] = {}
     for one in drawn.values():
-        told.setdefault(one.stratum, []).append(one.truth is not None)
+        decided.setdefault(one.stratum, []).append(one.truth is not None)
     found = []
     for case in cases:
         labels = drawn.get(CaseKey(case.case_id, case.repeat))
@@ -392,7 +392,7 @@ def _rated(
         if labels is None or value is None:
             found.append(RatedCase(_value(judged_answer(case, position)), group=case.group or ""))
             continue
-        sides = told[labels.stratum]
+        sides = decided[labels.stratum]
         share = sum(sides) / len(sides) if cannot_tell is None else 1.0
         found.append(
             RatedCase(

@@ -110,8 +110,8 @@ async def read_benchmark(benchmark: BenchmarkPath, request: ApiRequest) -> Respo
     def ask() -> bytes:
         view, found = request.service.benchmarks.find(request.caller.tenant, benchmark)
         document = found.model_dump(exclude_defaults=True, mode="json", by_alias=True)
-        told = {name: getattr(view, name) for name in BenchmarkReply.__struct_fields__ if name != "document"}
-        return msgspec.json.encode(told | {"document": {**document, "version": view.version}})
+        fields = {name: getattr(view, name) for name in BenchmarkReply.__struct_fields__ if name != "document"}
+        return msgspec.json.encode(fields | {"document": {**document, "version": view.version}})
 
     return json_response(await asyncio.to_thread(ask))
 

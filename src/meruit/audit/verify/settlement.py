@@ -239,8 +239,8 @@ def check_settlement(
     _check_books(deal, contract, story, money)
     moved = f"{len(deal.money)} transfers, and no money made or lost"
     if settled and not again:
-        told = f"none of {len(settled)} settlements could be recomputed; {moved}"
-        return StepFinding(AuditStep.SETTLEMENT, AuditStepState.SKIPPED, told)
+        message = f"none of {len(settled)} settlements could be recomputed; {moved}"
+        return StepFinding(AuditStep.SETTLEMENT, AuditStepState.SKIPPED, message)
     return step_ok(AuditStep.SETTLEMENT, f"{again} of {len(settled)} settlements recomputed; {moved}")
 
 

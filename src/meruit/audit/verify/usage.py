@@ -53,14 +53,14 @@ class UsageProofs:
 
         Only a count that the log called verified then, and that such rules verify, can have been paid.
         """
-        told = [entry for index, entry in self._story.get(run_id, ()) if index < before]
-        if self._file is None or not told or told[-1].status != UsageStatus.VERIFIED:
+        earlier = [entry for index, entry in self._story.get(run_id, ()) if index < before]
+        if self._file is None or not earlier or earlier[-1].status != UsageStatus.VERIFIED:
             raise _settlement_flaw(f"the log did not call the tokens of run {short(run_id)} verified when it paid")
-        read, count = self._of(run_id, self._file), told[-1].attempts
+        read, count = self._of(run_id, self._file), earlier[-1].attempts
         # A person who accepts a count that fell has seen every observation recorded by then, and no later one.
         accepted = [
             Acknowledgement(max(one.at for one in read.observations[: entry.attempts]), entry.by, entry.reason)
-            for entry in told
+            for entry in earlier
             if entry.by
         ]
         # Imported observations are not paid by, and some rules leave them out of the comparison.
@@ -85,24 +85,24 @@ def usage_history(entries: Mapping[int, Entry], tenant: str, about: Annotations)
     story: dict[str, list[tuple[int, UsageEntry]]] = {}
     for index, entry in entries.items():
         if isinstance(entry, UsageEntry):
-            told = story.setdefault(entry.run, [])
-            _check_next(index, entry, tenant, told)
-            told.append((index, entry))
-    counts = {run: len(told) for run, told in story.items()}
+            earlier = story.setdefault(entry.run, [])
+            _check_next(index, entry, tenant, earlier)
+            earlier.append((index, entry))
+    counts = {run: len(earlier) for run, earlier in story.items()}
     if counts != about.usage:
         run = min(name for name in counts | about.usage if counts.get(name) != about.usage.get(name))
         raise _sequence_flaw(f"the log has other entries of run {short(run)} than the statement says")
     return story
 
 
-def _check_next(index: int, entry: UsageEntry, tenant: str, told: Sequence[tuple[int, UsageEntry]]) -> None:
+def _check_next(index: int, entry: UsageEntry, tenant: str, earlier: Sequence[tuple[int, UsageEntry]]) -> None:
     if entry.tenant != tenant:
         raise _sequence_flaw(f"entry {index} is about another tenant's run")
-    if entry.number != len(told) + 1:
-        raise _sequence_flaw(f"entry {index} is number {entry.number} of its run, after number {len(told)}")
+    if entry.number != len(earlier) + 1:
+        raise _sequence_flaw(f"entry {index} is number {entry.number} of its run, after number {len(earlier)}")
     if entry.number > MAX_ENTRIES:
         raise _sequence_flaw(f"there are more than {MAX_ENTRIES:,} entries of run {short(entry.run)}")
-    if entry.attempts < (told[-1][1].attempts if told else 1):
+    if entry.attempts < (earlier[-1][1].attempts if earlier else 1):
         raise _sequence_flaw(
             f"entry {index} is based on fewer observations than the entry before it; observations are never removed"
         )
@@ -114,13 +114,13 @@ def check_usage(file: UsageFile | None, story: UsageHistory) -> None:
     if proofs.keys() != story.keys() or (file is not None and not proofs):
         raise BundleFlaw(AuditStep.BLOBS, f"{USAGE} is missing, or is about other runs than the log")
     for run, proof in proofs.items():
-        told = [entry for _, entry in story[run]]
-        if len(proof.observations) != told[-1].attempts:
+        earlier = [entry for _, entry in story[run]]
+        if len(proof.observations) != earlier[-1].attempts:
             raise BundleFlaw(
                 AuditStep.BLOBS, f"{USAGE} has other observations of run {short(run)} than the log commits to"
             )
         salt, digests = salt_of(proof.salt), _digests(proof)
-        for entry in told:
+        for entry in earlier:
             if len(salt) != SALT_BYTES or entry.evidence != commitment_to(salt, digests[entry.attempts]):
                 raise BundleFlaw(AuditStep.BLOBS, f"run {short(run)} or its observations are not what was committed to")
 

@@ -87,7 +87,7 @@ class AgentRunWatch(NamedTuple):
             said = agent_reading.find_verdict(connection, self.tenant, run_id, submission_id)
         return said.message if isinstance(said, Rejection) else ""
 
-    async def follow(self, tell: Callable[[OutboxEvent], None]) -> None:
+    async def follow(self, report: Callable[[OutboxEvent], None]) -> None:
         """Pass each event on until the run has ended."""
         place = self.run().seq - 1
         while True:
@@ -95,7 +95,7 @@ class AgentRunWatch(NamedTuple):
             over = self.run().status in FINAL_STATES
             found = self.events(place)
             for one in found:
-                tell(one)
+                report(one)
                 place = one.seq
             if over and not found:
                 return
@@ -108,9 +108,9 @@ async def drive_to_end(watched: AgentRunWatch, roster: AgentRoster | None) -> bo
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     # A worker in this process reports its progress in order; of one elsewhere only the events are known.
-    tell = _print_progress if roster is None else _note_waiting
+    report = _print_progress if roster is None else _note_waiting
     with stop_on_signals(stopping):
-        watching = loop.create_task(watched.follow(lambda one: tell(watched, one)))
+        watching = loop.create_task(watched.follow(lambda one: report(watched, one)))
         halted = loop.create_task(stopping.wait())
         waited: set[asyncio.Task[Any]] = {watching, halted}
         working = None

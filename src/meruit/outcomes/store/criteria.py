@@ -55,9 +55,9 @@ class RegisterCriteria(NamedTuple):
             created_at=writing.now.micros,
             created_by=self.created_by,
         )
-        told = {"name": self.name, "version": version, "criteria_digest": self.digest}
+        payload = {"name": self.name, "version": version, "criteria_digest": self.digest}
         subject = f"criteria/{self.name}"
-        writing.emit(self.tenant, EventType.CRITERIA_REGISTERED, subject, f"{subject}:{version}", told)
+        writing.emit(self.tenant, EventType.CRITERIA_REGISTERED, subject, f"{subject}:{version}", payload)
         made = NamedCriteria(self.name, version, self.digest, from_micros(writing.now.micros), self.created_by)
         _LATEST.put(writing, made, self.tenant, self.name)
         return made

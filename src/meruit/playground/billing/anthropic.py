@@ -175,10 +175,10 @@ class Anthropic(ProviderApi):
 
     def _cost_report(self, asked: BillingRequest) -> Json:
         query = _AnthropicQuery(asked, {}, ("workspace_id", "description"), widths={"1d": WIDTHS["1d"]})
-        told = ("context_window", "cost_type", "model", "service_tier", "token_type", "inference_geo")
+        facts = ("context_window", "cost_type", "model", "service_tier", "token_type", "inference_geo")
 
         def group(line: CallCostLine) -> Group:
-            described = [_FACTS[name](line) if "description" in query.groups else None for name in told]
+            described = [_FACTS[name](line) if "description" in query.groups else None for name in facts]
             return (*query.group(line), *described)
 
         def bucket(span: TimeBucket) -> object:
@@ -191,7 +191,7 @@ class Anthropic(ProviderApi):
                 "currency": "USD",
                 "amount": _cents(amount),
                 **query.with_all(mine),
-                **dict(zip(told, described, strict=True)),
+                **dict(zip(facts, described, strict=True)),
             }
 
         return query.buckets(bucket)

@@ -338,8 +338,8 @@ def _try_mutants(
     return tried, failed_by
 
 
-def _survivors(plan: Plan, told: set[str]) -> Iterator[LintFinding]:
+def _survivors(plan: Plan, reported: set[str]) -> Iterator[LintFinding]:
     for rule in plan.rules:
-        if rule.id not in told:
+        if rule.id not in reported:
             message = "no mutant of the gold output fails this: does it ask for anything?"
             yield LintFinding(Severity.ERROR, "survived", message, rule.id)
