@@ -3,11 +3,10 @@
 from typing import NamedTuple
 
 from meruit.judges.store import StoredVotes, forget_votes, read_totals
-from meruit.model.evidence import Provenance
 from meruit.model.verdict import CriterionResult, VerificationResult
 from meruit.model.vote import JudgeEvidence, read_judge_evidence
 
-__all__ = ["JudgedCriterion", "StoredVotes", "forget_votes", "is_judged", "judged_criteria", "read_totals"]
+__all__ = ["JudgedCriterion", "StoredVotes", "forget_votes", "judged_criteria", "read_totals"]
 
 
 class JudgedCriterion(NamedTuple):
@@ -17,12 +16,7 @@ class JudgedCriterion(NamedTuple):
     evidence: JudgeEvidence
 
 
-def is_judged(result: CriterionResult) -> bool:
-    """Whether a judge was to decide the criterion."""
-    return result.provenance is Provenance.JUDGED
-
-
 def judged_criteria(result: VerificationResult) -> list[JudgedCriterion]:
     """The criteria of a result that a judge was asked about, in their order; without those that hold no votes."""
-    found = ((one, read_judge_evidence(one.details)) for one in result.criterion_results if is_judged(one))
+    found = ((one, read_judge_evidence(one.details)) for one in result.criterion_results if one.is_judged)
     return [JudgedCriterion(one, evidence) for one, evidence in found if evidence is not None]

@@ -151,6 +151,11 @@ class CriterionResult(Record, frozen=True):
     """The value's scale; what we compute is a fraction, also where the threshold is in percent."""
 
     @property
+    def is_judged(self) -> bool:
+        """Whether a model judge was to decide the criterion."""
+        return self.provenance is Provenance.JUDGED
+
+    @property
     def value_on_scale(self) -> Value | None:
         """The value on the threshold's scale, to be shown beside it."""
         if self.scale is not Scale.PERCENT or self.value_scale is not Scale.FRACTION:

@@ -15,7 +15,6 @@ from meruit.documents.sanitize import describe
 from meruit.errors import AuditStep, BundleFlaw
 from meruit.judge.verdict import evidence_of, rejudge
 from meruit.judge.votes import decide_votes
-from meruit.judges.records import is_judged
 from meruit.log.entries import PARTS, VerdictEntry
 from meruit.log.note import VerifierKey
 from meruit.model.canonical import from_canonical, payload_bytes
@@ -171,7 +170,7 @@ def _remeasure(
     ):
         own = rule.criterion.expr is not None or rule.criterion.metric in own_names
         slot = compiled.slots[number]
-        if is_judged(stored):
+        if stored.is_judged:
             not_rerun.append(f"testimony: {one.name}, {rule.id}: {_recount_votes(one.name, stored)}")
             continue
         if own and not run_code:
