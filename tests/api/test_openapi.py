@@ -224,6 +224,7 @@ def made_real_body(path: str, body: dict[str, Any], known: Known) -> None:
         body |= MOVES["resolve"]["json"]
     if "criteria" in body:
         body["criteria"] = "judged" if path.startswith("/v1/verify") else CRITERIA
+    made_real_review(path, body, known)
     if path == "/v1/evaluations":
         body["name"] = f"new-{secrets.token_hex(8)}"
     if "cases" in body:
@@ -231,6 +232,14 @@ def made_real_body(path: str, body: dict[str, Any], known: Known) -> None:
     if "url" in body:
         # Nothing is ever erased here, so nothing is ever sent there.
         body |= {"url": "https://meruit.invalid/hook", "types": ["outcome.erased"]}
+
+
+def made_real_review(path: str, body: dict[str, Any], known: Known) -> None:
+    if path == "/v1/reviews":
+        body.clear()
+        body |= {"name": f"new-{secrets.token_hex(8)}", "evaluation": evaluation_of(known.tenant), "random": 1}
+    if "labels" in body:
+        body["labels"] = [{"number": 1, "choice": "yes"}]
 
 
 def sent(case: AnyCase, known: Known, key: str) -> httpx.Response:
