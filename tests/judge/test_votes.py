@@ -5,9 +5,10 @@ from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from meruit.judge.votes import decide_votes
-from meruit.model.evidence import Cause, Fault, Measured
+from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.vote import JUDGE, JudgeEvidence, Vote, VoteStatus, read_judge_evidence
 
 CHOICES = ["poor", "fair", "good"]
@@ -55,6 +56,15 @@ def test_a_value_has_enough_equal_votes_of_one_stage(cast: list[Vote], agree: in
     assert decide_votes(kept) == found
     ranks = [CHOICES.index(str(one.answer)) for one in usable]
     assert (kept.low, kept.high) == ((CHOICES[min(ranks)], CHOICES[max(ranks)]) if ranks else (None, None))
+
+
+def test_missing_votes_quote_the_first_problem_and_not_all_of_it() -> None:
+    failed = [
+        structs.replace(vote(None, VoteStatus.FAILED), problem=text) for text in (None, "no key" + "x" * 999, "z")
+    ]
+    found = decide_votes(evidence(failed))
+    assert isinstance(found, Missing)
+    assert (": no key" in found.why, "z" in found.why, len(found.why) < 500) == (True, False, True)
 
 
 def test_a_later_stage_decides_what_the_first_left_open() -> None:

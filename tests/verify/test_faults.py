@@ -147,6 +147,9 @@ def test_criteria_that_a_program_built_are_examined_too() -> None:
         ),
         (asked("word_count", threshold=["a"], comparison="contains_all"), ["threshold"]),
         (asked("has_required_fields", {"fields": ["a", 1.5], "null_ok": 1}), ["params.fields[1]", "params.null_ok"]),
+        # What is missing is not the fault of what is there.
+        (asked("judge", {"question": "q", "choices": ["a", "b"]}), ["params"]),
+        (asked("judge", {"question": 7, "choices": ["a", "b"], "judge": "j"}), ["params.question"]),
     ],
 )
 def test_the_part_of_a_question_that_is_at_fault_is_named(whole: dict[str, Any], where: list[str]) -> None:

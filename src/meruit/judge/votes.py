@@ -8,6 +8,9 @@ import msgspec
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.vote import JUDGE, JudgeEvidence, VoteAnswer, VoteStatus
 
+MAX_PROBLEM = 300
+"""Characters of the first failed vote's problem that the reason quotes."""
+
 
 def decide_votes(evidence: JudgeEvidence) -> Measured | Missing:
     """The value that enough votes agree on, or why there is none; the votes are its details.
@@ -32,6 +35,8 @@ def decide_votes(evidence: JudgeEvidence) -> Measured | Missing:
     why = f"judge {evidence.name!r} gave {counts.total()} of {len(asked)} votes; {evidence.agree} are needed"
     if any(vote.status is VoteStatus.LIMIT for vote in asked):
         why += " (the limit of tokens is reached)"
+    elif problem := next((vote.problem for vote in asked if vote.problem), None):
+        why += f": {problem[:MAX_PROBLEM]}"
     return Missing(why, Cause.VOTES_MISSING, Fault.SYSTEM, details)
 
 

@@ -27,6 +27,7 @@ MAX_TRIALS = 300
 """How often a metric is prepared, at most, to find out which of a criterion's params are at fault."""
 _THRESHOLD: Path = ("threshold",)
 _LINE = re.compile(r"\(line (\d+)\)$|\(line (\d+)\);")
+_NEEDED = re.compile(r"\bneeds the param (\w+)")
 _PLACE = re.compile(r"^(\d+):\d+: ")
 """Line and column at the beginning of a message about an expression."""
 
@@ -90,7 +91,7 @@ def _find_ask_faults(
         question[_THRESHOLD] = [*asked.wanted]
     positions = {path: [*range(len(value))] for path, value in question.items() if isinstance(value, list)}
     why, found = trials.explain(question), False
-    while why is not None and trials.left > 0:
+    while why is not None and not _needs_absent_param(why, question) and trials.left > 0:
         path = next((one for one in question if trials.explain(_without(question, one)) != why), None)
         if path is None:
             break
@@ -105,6 +106,12 @@ def _find_ask_faults(
         why = trials.explain(question)
     if why is not None and not found:
         yield next(iter(question), _THRESHOLD)[:1], why
+
+
+def _needs_absent_param(why: str, question: _Question) -> bool:
+    """Whether the fault is that a param is missing, so that no other part is at fault."""
+    needed = _NEEDED.search(why)
+    return needed is not None and ("params", needed[1]) not in question
 
 
 def _find_item(trials: _Trials, question: _Question, path: Path, why: str) -> int | None:

@@ -70,9 +70,11 @@ def read_question(ask: Ask) -> JudgeQuestion:
 
 
 def _read_text(ask: Ask, name: str) -> str:
-    value = ask.params.get(name)
-    if not isinstance(value, str) or not value.strip():
+    if name not in ask.params:
         raise AuthorError(f"a judge needs the param {name}: {PARAMS[name]}")
+    value = ask.params[name]
+    if not isinstance(value, str) or not value.strip():
+        raise AuthorError(f"the param {name} is a text that is not empty, not {value!r:.80}")
     if len(value) > MAX_TEXT:
         raise AuthorError(f"the param {name} has {len(value):,} characters; the limit is {MAX_TEXT:,}")
     return value
