@@ -75,6 +75,22 @@ def test_judge_returns_any_verdict(run: Run) -> None:
     done.assert_outcomes(passed=1)
 
 
+def test_the_recorded_output_of_a_case_is_judged(run: Run, pytester: pytest.Pytester) -> None:
+    lines = ('{"id": "a", "input": {"reference": "Oslo"}, "output": "Oslo"}', '{"id": "b", "input": {"prompt": "x"}}')
+    (pytester.path / "recorded.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    done = run(
+        """
+import pytest
+
+@pytest.mark.meruit_dataset("recorded.jsonl")
+def test_one(case, meruit):
+    meruit.verify("criteria.yaml")
+"""
+    )
+    done.assert_outcomes(passed=1, failed=1)
+    done.stdout.fnmatch_lines(["E*InvalidCase: b has no recorded output*"])
+
+
 def test_criteria_and_outputs_take_several_forms(run: Run) -> None:
     done = run(
         """

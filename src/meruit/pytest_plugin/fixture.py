@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from meruit.app import build_engine
 from meruit.config import Settings
@@ -108,13 +109,13 @@ class MeruitFixture:
         self,
         criteria: CriteriaSource,
         # Any: whatever a test has made that JSON can hold.
-        output: Any,
+        output: Any = UNSET,
         *,
         input: Mapping[str, Any] | str | None = None,  # noqa: A002 - as the work calls it
         metadata: Mapping[str, Any] | None = None,
         case_id: str | None = None,
     ) -> VerificationResult:
-        """Judge an output, and fail the test unless the criteria are met.
+        """Judge an output, or the recorded one of the case, and fail the test unless the criteria are met.
 
         The file of criteria is looked for beside the test and in the root folder. A test of a dataset judges by the
         input and the metadata of its case; what is given here is added to them. Raises CriteriaNotMet, or
@@ -131,7 +132,7 @@ class MeruitFixture:
         self,
         criteria: CriteriaSource,
         # Any: as of verify.
-        output: Any,
+        output: Any = UNSET,
         *,
         input: Mapping[str, Any] | str | None = None,  # noqa: A002 - as the work calls it
         metadata: Mapping[str, Any] | None = None,
@@ -180,6 +181,10 @@ class MeruitFixture:
     ) -> Case:
         base = self._case or Case(shorten_id(self._node.nodeid))
         number = f" ({self._calls})" if self._calls > 1 else ""
+        if output is UNSET:
+            if base.output is None:
+                raise InvalidCase(f"{base.id} has no recorded output; pass what your agent made as output=…")
+            output = base.output
         try:
             made = to_json_value(output)
         except NotJsonSerializable as problem:
