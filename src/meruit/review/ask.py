@@ -33,7 +33,7 @@ def question_of(criterion: SuccessCriterion | None) -> str:
         return "Is this work acceptable?"
     if is_judged(criterion) and isinstance(criterion.params.get("question"), str):
         return str(criterion.params["question"])
-    return f"Does the work meet the criterion {criterion.label!r}?"
+    return f"Does the work meet the criterion {criterion.id or criterion.label!r}?"
 
 
 def instructions_of(criterion: SuccessCriterion | None) -> str:

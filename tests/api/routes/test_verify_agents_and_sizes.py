@@ -41,9 +41,9 @@ def test_an_item_of_a_large_batch_is_judged_outside_the_event_loop(
     registrar = either.service.registrar
     judge = registrar.judge
 
-    async def seen(ready: Any, submission: Any) -> Any:
+    async def seen(ready: Any, submission: Any, tenant: str) -> Any:
         sizes.append(submission.size)
-        return await judge(ready, submission)
+        return await judge(ready, submission, tenant)
 
     monkeypatch.setattr(registrar, "judge", seen)
     items = [{"output": {"text": "word " * 20_000}}, *[{"output": {"text": "a"}}] * 9]

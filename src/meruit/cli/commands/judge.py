@@ -53,9 +53,8 @@ def calibrate_command(  # noqa: PLR0913 - one an option
         found = results.calibrations(name, chosen, min_labels=min_labels or MIN_LABELS)
         if not found:
             known = results.judge_names(chosen)
-            raise NotFound(
-                f"no random label is about {name!r}{nearest(name, known)}; `meruit judge list` shows what is labelled"
-            )
+            meant = "" if name in known else nearest(name, known)
+            raise NotFound(f"no random label is about {name!r}{meant}; `meruit judge list` shows what is labelled")
     failures = [
         line
         for one in found

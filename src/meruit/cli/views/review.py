@@ -35,8 +35,8 @@ def print_review(review: ReviewRecord, progress: ReviewProgress, rate: Corrected
     """Print how far a review is, how far people agree, and what their labels say."""
     say(escape_control_characters(f"{review.name}: {review.terms.question}"))
     say(escape_control_characters(f"{review.evaluation}, {review.criterion or WHOLE}"))
-    people = ", ".join(progress.labellers) or "no one yet"
-    say(f"{progress.labelled:,} of {progress.cases:,} cases labelled by {escape_control_characters(people)}")
+    people = f" by {', '.join(progress.labellers)}" if progress.labellers else ""
+    say(f"{progress.labelled:,} of {progress.cases:,} cases labelled{escape_control_characters(people)}")
     if progress.cannot_tell:
         say(f"{progress.cannot_tell:,} labels say cannot tell")
     for line in _agreement(progress.agreement):
