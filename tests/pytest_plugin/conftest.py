@@ -8,9 +8,12 @@ import pytest
 from meruit.evaluations.reader import CaseDetail, Evaluations
 from meruit.model.access import DEFAULT_TENANT
 from meruit.model.evaluation import EvaluationRecord
+from meruit.pytest_plugin import dataset, failure, fixture, recording
 from meruit.store.location import Location
 from meruit.store.store import Store
 
+PARTS = (dataset, failure, fixture, recording)
+"""Loaded here, so that probes of coverage are in them: a session inside a test loads them without."""
 PLUGIN = ("-p", "meruit.pytest_plugin", "-p", "no:cacheprovider")
 CRITERIA = """
 criteria:
