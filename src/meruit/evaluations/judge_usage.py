@@ -17,7 +17,7 @@ FRAMEWORK = "judge"
 def build_judge_runs(
     evaluation: EvaluationRecord, totals: Sequence[TokenTotal], judges: Mapping[str, JudgeSettings], now: datetime
 ) -> Iterator[MeteredRun]:
-    """One run for each judge whose settings name an account; a call that nobody counted leaves its step uncounted."""
+    """One run for each judge whose settings name an account; a call without a count leaves its step without one."""
     for total in totals:
         judge = judges.get(total.voter)
         if judge is None or judge.account is None:

@@ -93,7 +93,7 @@ class EmbeddingExtractor(MetricExtractor):
     async def extract(
         self, task_input: Mapping[str, Any], task_output: Mapping[str, Any], metadata: Mapping[str, Any]
     ) -> dict[str, Measured | Missing]:
-        """The similarity, with the vectors; what the endpoint cannot do is no fault of the agent."""
+        """The similarity, with the vectors; where the endpoint fails, the agent is not at fault."""
         work = Work(input=task_input, output=task_output, metadata=metadata)
         references = self._references(work)
         if isinstance(references, Missing):
@@ -129,7 +129,7 @@ class EmbeddingExtractor(MetricExtractor):
                 "references": [encode_vector(vectors[reference]) for reference in references],
             },
         }
-        # Opposite meaning is no less alike than none: a share is never negative.
+        # Opposite meaning counts as none: a share is never negative.
         return Measured(max(0.0, best), details)
 
     async def _embed(self, texts: Sequence[str]) -> list[Vector]:
