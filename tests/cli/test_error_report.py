@@ -174,3 +174,9 @@ def test_every_error_has_a_code() -> None:
     assert report_of(MeruitError("x"), []).code == "error"
     assert report_of(AgentError("x"), []).code == "bad_agent"
     assert report_of(click.ClickException("x"), []).hint == "run `meruit --help`"
+
+
+@pytest.mark.parametrize("option", ["--fail-under", "--max-drop", "--min-kappa", "--max-cost", "--rate"])
+def test_a_limit_that_is_nan_is_refused(run: Run, option: str) -> None:
+    error = error_of(run, "eval", "run", "criteria.yaml", "cases.jsonl", "--name", "n", option, "nan")
+    assert (error["code"], option in error["message"]) == ("usage", True)

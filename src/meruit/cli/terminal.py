@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from math import isnan
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -24,6 +25,13 @@ class ExitCode(IntEnum):
     COULD_NOT_VERIFY = 3
     CREDENTIALS = 4
     INTERRUPTED = 130
+
+
+def refuse_nan(_context: click.Context, _option: click.Parameter, value: float | None) -> float | None:
+    """Refuse a limit that is NaN: nothing is below or above it, so it would never hold anything back."""
+    if value is not None and isnan(value):
+        raise click.BadParameter("NaN is not a limit; give a number")
+    return value
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON; errors too.")

@@ -3,7 +3,17 @@
 import click
 
 from meruit.cli.shared.open_store import open_records
-from meruit.cli.terminal import ExitCode, json_option, note, print_json, print_table, say, store_options, tenant_option
+from meruit.cli.terminal import (
+    ExitCode,
+    json_option,
+    note,
+    print_json,
+    print_table,
+    refuse_nan,
+    say,
+    store_options,
+    tenant_option,
+)
 
 
 @click.group()
@@ -19,7 +29,13 @@ min_labels_option = click.option(
 @judge.command("calibrate")
 @click.argument("name", metavar="NAME")
 @click.option("--against", "against", multiple=True, metavar="REVIEW", help="Review with labels (default: all).")
-@click.option("--min-kappa", type=click.FloatRange(-1, 1), metavar="KAPPA", help="Exit 1 when kappa is lower.")
+@click.option(
+    "--min-kappa",
+    type=click.FloatRange(-1, 1),
+    callback=refuse_nan,
+    metavar="KAPPA",
+    help="Exit 1 when kappa is lower.",
+)
 @click.option("--min-labels", type=click.IntRange(1), metavar="N", help="Exit 1 with fewer random labels.")
 @tenant_option
 @store_options

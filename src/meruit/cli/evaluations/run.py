@@ -16,6 +16,7 @@ from meruit.cli.terminal import (
     note,
     print_json,
     python_full_option,
+    refuse_nan,
     say,
     store_options,
     tenant_option,
@@ -57,18 +58,37 @@ if TYPE_CHECKING:
 @click.option("--repeat", default=1, show_default=True, metavar="K", help="Tries of each case, for pass@k and pass^k.")
 @click.option("--retries", default=2, show_default=True, metavar="N", help="Further tries when making an output fails.")
 @click.option("--timeout", "timeout_s", default=120.0, show_default=True, metavar="S", help="Seconds for one output.")
-@click.option("--rate", "rate_per_s", type=float, metavar="N", help="Most outputs begun in a second.")
-@click.option("--max-cost", type=float, metavar="DOLLARS", help="Begin no output once so much was spent.")
+@click.option(
+    "--rate", "rate_per_s", type=float, callback=refuse_nan, metavar="N", help="Most outputs begun in a second."
+)
+@click.option(
+    "--max-cost", type=float, callback=refuse_nan, metavar="DOLLARS", help="Begin no output once so much was spent."
+)
 @click.option("--max-judge-tokens", type=int, metavar="N", help="Ask judges nothing once so many tokens were used.")
 @fresh_option
-@click.option("--fail-under", type=click.FloatRange(0, 1), metavar="RATE", help="Exit 1 when the pass rate is lower.")
+@click.option(
+    "--fail-under",
+    type=click.FloatRange(0, 1),
+    callback=refuse_nan,
+    metavar="RATE",
+    help="Exit 1 when the pass rate is lower.",
+)
 @click.option("--strict", is_flag=True, help="With --fail-under: go by the lower end of the interval.")
 @click.option("--baseline", metavar="NAME", help="Exit 1 when worse than this evaluation by more than --max-drop.")
 @click.option(
-    "--max-drop", default=0.0, show_default=True, metavar="POINTS", help="Percentage points, with --baseline."
+    "--max-drop",
+    default=0.0,
+    callback=refuse_nan,
+    show_default=True,
+    metavar="POINTS",
+    help="Percentage points, with --baseline.",
 )
 @click.option(
-    "--min-kappa", type=click.FloatRange(-1, 1), metavar="KAPPA", help="Exit 1 when a judge's kappa is lower."
+    "--min-kappa",
+    type=click.FloatRange(-1, 1),
+    callback=refuse_nan,
+    metavar="KAPPA",
+    help="Exit 1 when a judge's kappa is lower.",
 )
 @click.option("--min-labels", type=click.IntRange(1), metavar="N", help="Exit 1 when a judge has fewer random labels.")
 @click.option("--junit", metavar="FILE", help="Write JUnit XML too.")
