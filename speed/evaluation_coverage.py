@@ -9,8 +9,8 @@ from random import Random
 from typing import NamedTuple
 
 from meruit.evaluations.compare import compare_evaluations
+from meruit.evaluations.evaluation import CaseSummary
 from meruit.evaluations.summary import SummaryBuilder
-from meruit.model.evaluation import CaseSummary
 from meruit.model.task_run import ConfidenceInterval
 from meruit.model.verdict import Verdict
 

@@ -44,4 +44,4 @@ def meruit_at_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         assert process.stdout is not None
         assert process.stdout.readline()
         yield folder
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)

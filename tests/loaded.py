@@ -3,7 +3,6 @@
 import gc
 import marshal
 import os
-import pkgutil
 import select
 import socket
 import sys
@@ -12,7 +11,7 @@ from importlib import import_module
 from typing import NoReturn
 
 import meruit.cli
-import meruit.cli.commands
+from meruit.cli import COMMANDS, IN_PACKAGES
 
 LATER = ("alembic.config", "meruit.api.app", "meruit.contracts.client", "sqlalchemy.dialects.sqlite")
 """What commands load only when they run; one that is not named here is loaded then, as ever."""
@@ -20,8 +19,9 @@ LATER = ("alembic.config", "meruit.api.app", "meruit.contracts.client", "sqlalch
 
 def main() -> None:
     """Serve until our input ends."""
-    for module in pkgutil.iter_modules(meruit.cli.commands.__path__, "meruit.cli.commands."):
-        import_module(module.name)
+    for name in COMMANDS:
+        module, _ = IN_PACKAGES.get(name, (f"commands.{name}", name))
+        import_module(f"meruit.cli.{module}")
     for name in LATER:
         import_module(name)
     # What is never collected is not copied either.

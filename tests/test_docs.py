@@ -78,7 +78,7 @@ def served(pages: str, folder: Path, programs: Path) -> Iterator[str]:
             yield json.loads(process.stdout.readline())["url"].removeprefix("http://")
         finally:
             process.terminate()
-            process.communicate(timeout=30)
+            process.communicate(timeout=300)
 
 
 def environment(programs: Path) -> dict[str, str]:
@@ -99,7 +99,7 @@ def run_console(text: str, folder: Path, where: str, programs: Path) -> None:
             env=environment(programs),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         printed = done.stdout.replace(where, SERVED)
@@ -136,7 +136,7 @@ def test_the_examples_of_a_page_are_true(page: Path, tmp_path: Path, meruit_at_h
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 0, done.stderr

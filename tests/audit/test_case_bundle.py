@@ -13,6 +13,7 @@ from meruit.audit.export import export, receipt
 from meruit.audit.verify import entries as entries_module
 from meruit.audit.verify.outcome import verify_bundle
 from meruit.errors import AuditStep, BundleFlaw, NotFound
+from meruit.evaluations.evaluation import Case
 from meruit.evaluations.reader import CaseFilter, Evaluations, erase_case
 from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator
@@ -21,7 +22,6 @@ from meruit.log.merkle import is_included, leaf_hash
 from meruit.log.note import VerifierKey, open_checkpoint
 from meruit.log.segment import is_in_segment
 from meruit.model.access import Scope
-from meruit.model.evaluation import Case
 from meruit.outcomes.service import Registrar
 from meruit.store.location import Location
 from meruit.store.store import Store

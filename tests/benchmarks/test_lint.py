@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from meruit import VerificationEngine
 from meruit.benchmarks.lint import MAX_SURVIVORS, TaskReport, _list_names, lint_task
 from meruit.benchmarks.mutations import GRAVE, environment_mutants
+from meruit.model.assertion import allows_none
 from meruit.model.environment import EnvironmentState, Snapshot, SourceKind, make_item
-from meruit.model.guards import allows_none
 from meruit.model.task import Task
 from meruit.verify.lint.criteria import Severity
 

@@ -121,7 +121,7 @@ def test_the_shell_can_complete_a_command() -> None:
         "COMP_CWORD": "1",
     }
     with started(env=environment) as process:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, out.split(), err) == (0, [b"plain,verify"], b"")
 
 
@@ -296,7 +296,7 @@ def test_a_broken_pipe_is_no_error(arguments: tuple[str, ...]) -> None:
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=300) == 0
 
 
 @pytest.mark.usefixtures("_work")
@@ -312,7 +312,7 @@ def test_a_full_disk_is_not_a_failure_of_the_work(run: Run, monkeypatch: pytest.
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full disk to offer")
 def test_a_disk_that_is_really_full_is_named() -> None:
     with Path("/dev/full").open("wb") as full, started("metrics", stdout=full) as process:
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=300)
     assert process.returncode == 3
     assert os.strerror(errno.ENOSPC).encode() in err
 
@@ -375,7 +375,7 @@ def test_ctrl_c_is_130_and_prints_nothing(option: str) -> None:
     with started("verify", "slow.yaml", "--output", "o.json", option, preexec_fn=heed_interruptions) as process:
         writer = open_for(process, "slow.yaml")
         press_ctrl_c(process)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
         os.close(writer)
     assert (process.returncode, out, err.strip()) == (130, b"", b"")
 
@@ -400,7 +400,7 @@ run()
 @pytest.mark.parametrize("second", ["pass", "os.kill(os.getpid(), signal.SIGINT); time.sleep(60)"])
 def test_a_second_ctrl_c_during_cleanup_is_130_too(second: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SLOW_EXIT.format(second=second)], capture_output=True, check=False, timeout=60
+        [sys.executable, "-c", SLOW_EXIT.format(second=second)], capture_output=True, check=False, timeout=300
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, b"cleaned up\n", b"")
 
@@ -420,12 +420,12 @@ run()
 
 
 def test_ctrl_c_while_modules_load_is_130() -> None:
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, check=False, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_python_m_meruit_is_the_command_line() -> None:
     with started("metrics", "accuracy") as process:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (0, b"")
     assert out.startswith(b"accuracy (accuracy, computed): ")

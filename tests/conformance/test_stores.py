@@ -196,7 +196,7 @@ def opened_by_processes(location: Location, number: int) -> list[str]:
     """The vkey that each of several processes found, all opening at one moment; forks, for importing takes longest."""
     layout = (str(opening.MIGRATIONS), *opening.REVISIONS)
     command = [sys.executable, "-c", OPENING, str(location.folder), location.url or "", str(number), *layout]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     found = done.stdout.split()
     assert (done.returncode, len(found)) == (0, number), done
     return found

@@ -27,8 +27,16 @@ from meruit.errors import (
     StoreError,
     UsageRunEnded,
 )
-from meruit.model.metering import AttributionKey, AttributionKind, MeteredCall, MeteredStep, UsageRecord, Window
-from meruit.model.prices import PriceQuote, RunCosts
+from meruit.model.metering import (
+    AttributionKey,
+    AttributionKind,
+    MeteredCall,
+    MeteredStep,
+    PriceQuote,
+    RunCosts,
+    UsageRecord,
+    Window,
+)
 from meruit.model.time import to_micros
 from meruit.model.usage import Acknowledgement, Observation, Tokens, UsageCode, UsagePolicy, UsageStatus
 from meruit.store import tables

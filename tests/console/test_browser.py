@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.console.browsing import CHROMIUM, SCREENS, Walk, fill, serve, walk
 
+from meruit.evaluations.evaluation import Case
 from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator
 from meruit.model.access import DEFAULT_TENANT
-from meruit.model.evaluation import Case
 from meruit.verify.engine import VerificationEngine
 
 if TYPE_CHECKING:

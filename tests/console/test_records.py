@@ -9,11 +9,11 @@ from tests.console.conftest import SignIn
 from meruit.cli.demo.support_replies import CRITERIA, make_cases
 from meruit.console.app import find_handlers
 from meruit.console.page import PAGE
+from meruit.evaluations.evaluation import Case, EvaluationRecord
 from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator
 from meruit.model.access import Role
-from meruit.model.evaluation import Case, EvaluationRecord
 from meruit.model.outcome import Labels
 from meruit.outcomes.service import Submission
 

@@ -35,9 +35,8 @@ from meruit.governance.dossier import HandedIn
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
 from meruit.model.contract import Contract, ContractState, Escrow
-from meruit.model.metering import CallState, MeteredCall, MeteredStep, UsageRecord
+from meruit.model.metering import CallState, MeteredCall, MeteredStep, PriceQuote, UsageRecord
 from meruit.model.money import Bill
-from meruit.model.prices import PriceQuote
 from meruit.model.usage import Assurance, Observation, Tokens, UsagePolicy, UsageStatus
 from meruit.outcomes.store.erase import erase
 from meruit.store.store import Store

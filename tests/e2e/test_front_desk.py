@@ -220,7 +220,9 @@ def test_all_seven_checks_are_used() -> None:
 def test_the_script_acts_as_the_environment_says(clinic: Clinic) -> None:
     def act(started: TaskRunStart) -> None:
         given = {**os.environ, **environment(started)}
-        subprocess.run([sys.executable, FOLDER / "agents" / "run.py", "near_miss_1"], env=given, check=True, timeout=60)
+        subprocess.run(
+            [sys.executable, FOLDER / "agents" / "run.py", "near_miss_1"], env=given, check=True, timeout=300
+        )
 
     found = clinic.run("refuted-allergy", {"near_miss_1": act})
     assert found["near_miss_1"].fails == EXPECTED["refuted-allergy"]["deleted_it"]["fails"]

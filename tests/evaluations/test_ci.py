@@ -5,8 +5,8 @@ import pytest
 
 from meruit.evaluations.ci import annotations, decide, write_markdown
 from meruit.evaluations.compare import EvaluationComparison, compare_evaluations
+from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.summary import SummaryBuilder
-from meruit.model.evaluation import CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.model.time import from_micros
 from meruit.model.verdict import Verdict
 

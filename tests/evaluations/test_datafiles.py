@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from meruit.errors import DocumentError, MeruitError, UnreadableFile
 from meruit.evaluations.datafiles import MAX_LINE_BYTES, ColumnMap, open_data
-from meruit.model.evaluation import Case
+from meruit.evaluations.evaluation import Case
 
 MAP = ColumnMap.parse("id=q,input.reference=answer,output.text=said,metadata.duration_ms=ms,tags.lang=lang")
 ROWS = [

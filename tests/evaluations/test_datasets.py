@@ -15,7 +15,7 @@ from meruit.evaluations.dataset_chunks import (
     write_row,
 )
 from meruit.evaluations.datasets import ChangedRow, Datasets, parse_cursor
-from meruit.model.evaluation import Case
+from meruit.evaluations.evaluation import Case
 from meruit.store import tables
 from meruit.store.store import Store
 

@@ -9,13 +9,13 @@ import pytest
 
 from meruit.errors import CostLimitReached, EvaluationConflict
 from meruit.evaluations import run_target as running
+from meruit.evaluations.evaluation import Case, CaseError, EvaluationStatus
 from meruit.evaluations.journal import FOLDER, RunJournal, open_journal
 from meruit.evaluations.reader import CaseFilter, Evaluations
 from meruit.evaluations.run import RunLimits
 from meruit.evaluations.run_target import run_target
 from meruit.evaluations.service import Evaluator
 from meruit.evaluations.targets import FunctionTarget
-from meruit.model.evaluation import Case, CaseError, EvaluationStatus
 from meruit.verify.catalogue import CompiledCriteria
 
 DOLLAR = 1_000_000

@@ -13,12 +13,12 @@ from tests.pages.browsing import CHROMIUM, Screen, Visit, visit
 from tests.sampling import IN_FULL
 
 from meruit.errors import MeruitError
+from meruit.evaluations.evaluation import Case, CaseError
 from meruit.evaluations.page import cases as page_cases
 from meruit.evaluations.page.render import render_comparison, render_evaluation
 from meruit.evaluations.reader import Evaluations, erase_case
 from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator
-from meruit.model.evaluation import Case, CaseError
 from meruit.outcomes.service import Registrar
 from meruit.store.location import Location
 from meruit.store.store import Store

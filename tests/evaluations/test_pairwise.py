@@ -11,6 +11,7 @@ from tests.judges.endpoint import KEY, KEY_VARIABLE, Asked, Endpoint, Say, endpo
 
 from meruit.cli import main
 from meruit.errors import AuthorError, MeruitError
+from meruit.evaluations.evaluation import Case, EvaluationRecord
 from meruit.evaluations.pairwise import compare_pairwise
 from meruit.evaluations.reader import Evaluations, erase_case
 from meruit.evaluations.run import run_cases
@@ -18,7 +19,6 @@ from meruit.evaluations.service import Evaluator
 from meruit.judges.prefer import PairJudge, PairQuestion, Preferred
 from meruit.judges.records import StoredVotes
 from meruit.judges.scope import JudgingScope
-from meruit.model.evaluation import Case, EvaluationRecord
 from meruit.outcomes.service import Registrar
 from meruit.store.store import Store
 from meruit.verify.engine import VerificationEngine

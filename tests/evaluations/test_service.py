@@ -6,13 +6,13 @@ from sqlalchemy import func, select
 from tests.evaluations.conftest import CRITERIA, TENANT
 
 from meruit.errors import AuthorError, EvaluationConflict, MeruitError, NotFound, UnknownName
+from meruit.evaluations.evaluation import MAX_NAME, MAX_TAGS, Case, CaseError, EvaluationStatus
 from meruit.evaluations.reader import CaseFilter, EvaluationFilter, Evaluations
 from meruit.evaluations.run import EvaluationProgress, run_cases
 from meruit.evaluations.segment import entries_of, unpack
 from meruit.evaluations.service import Evaluator, SegmentBuffer
 from meruit.log.entries import SegmentEntry, read_entry
 from meruit.log.segment import MAX_CASES, case_proof, is_in_segment
-from meruit.model.evaluation import MAX_NAME, MAX_TAGS, Case, CaseError, EvaluationStatus
 from meruit.model.evidence import Fault
 from meruit.model.verdict import Verdict
 from meruit.store import tables

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.evaluations.compare import EvaluationComparison, compare_evaluations
+from meruit.evaluations.evaluation import CaseSummary
 from meruit.evaluations.summary import MAX_TAG_VALUES, EvaluationSummary, SummaryBuilder
-from meruit.model.evaluation import CaseSummary
 from meruit.model.verdict import Verdict
 
 CRITERIA = ("first", "second")

@@ -13,6 +13,7 @@ import pytest
 
 from meruit.errors import MeruitError, TargetFailed
 from meruit.evaluations import run_target as running
+from meruit.evaluations.evaluation import Case, CaseError, EvaluationStatus
 from meruit.evaluations.reader import CaseFilter, Evaluations
 from meruit.evaluations.run import RunLimits
 from meruit.evaluations.run_target import run_target
@@ -27,7 +28,6 @@ from meruit.evaluations.targets import (
     load_function,
     to_output,
 )
-from meruit.model.evaluation import Case, CaseError, EvaluationStatus
 from meruit.verify.catalogue import CompiledCriteria
 
 QUICK = RunLimits(concurrency=4, retries=0, timeout_s=60)

@@ -124,7 +124,7 @@ class Observer:
         return self._engine.connect()
 
     def _sqlite(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.location.folder / FILE, isolation_level=None, timeout=30)
+        return sqlite3.connect(self.location.folder / FILE, isolation_level=None, timeout=300)
 
     def _postgres(self) -> "psycopg.Connection[Any]":
         return psycopg.connect(self.location.url or "")

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from meruit.errors import CostLimitReached
+from meruit.evaluations.evaluation import Case
 from meruit.evaluations.journal import FOLDER
 from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.run import RunLimits
@@ -24,7 +25,6 @@ from meruit.evaluations.service import Evaluator
 from meruit.evaluations.targets import FunctionTarget
 from meruit.log.entries import SegmentEntry, read_entry
 from meruit.log.segment import segment_root
-from meruit.model.evaluation import Case
 from meruit.outcomes.service import Registrar
 from meruit.store import tables
 from meruit.store.location import Location

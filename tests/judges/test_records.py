@@ -13,6 +13,7 @@ from tests.judges.endpoint import INPUT_TOKENS, KEY, KEY_VARIABLE, OUTPUT_TOKENS
 from meruit.audit.export import export
 from meruit.audit.verify.outcome import verify_bundle
 from meruit.cli import main
+from meruit.evaluations.evaluation import Case
 from meruit.evaluations.reader import CaseFilter, Evaluations, erase_case
 from meruit.evaluations.run import RunLimits, run_cases
 from meruit.evaluations.service import Evaluator
@@ -20,7 +21,6 @@ from meruit.judges import judged_criteria
 from meruit.judges.records import StoredVotes
 from meruit.judges.service import ModelJudges
 from meruit.model.access import Role, Scope
-from meruit.model.evaluation import Case
 from meruit.model.vote import JUDGE, VoteStatus
 from meruit.outcomes.records import erase
 from meruit.outcomes.rescore.run import RescoreTask

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.model.chat import MOST_TOKENS
-from meruit.model.prices import PriceQuote, RunCosts
+from meruit.model.metering import PriceQuote, RunCosts
 from meruit.model.usage import Observation, Tokens, UsagePolicy, UsageRun, UsageStep, sum_tokens
 
 COUNTS = st.integers(0, MOST_TOKENS)

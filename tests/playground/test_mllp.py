@@ -57,7 +57,7 @@ def talking(state: PlaygroundState, talk: Callable[[int], T], *, idle_s: float =
 
 def sent(port: int, *parts: bytes) -> bytes:
     """Everything that comes back until the other side, told that nothing follows, hangs up."""
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", port), timeout=300) as connection:
         with contextlib.suppress(OSError):
             for part in parts:
                 connection.sendall(part)
@@ -179,7 +179,7 @@ def test_a_frame_that_never_ends_ends_the_connection_only(state: PlaygroundState
 
 def test_silence_ends_a_connection(state: PlaygroundState) -> None:
     def talk(port: int) -> bytes:
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=300) as connection:
             connection.sendall(START + b"MSH|")
             return connection.recv(100)
 
@@ -203,7 +203,7 @@ def test_too_many_connections_are_turned_away(state: PlaygroundState, monkeypatc
     def talk(port: int) -> bytes:
         with MLLPClient("127.0.0.1", port) as client:
             client.send_message(SIU)
-            with socket.create_connection(("127.0.0.1", port), timeout=20) as another:
+            with socket.create_connection(("127.0.0.1", port), timeout=300) as another:
                 return another.recv(100)
 
     assert talking(state, talk) == b""

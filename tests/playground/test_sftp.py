@@ -433,7 +433,7 @@ def test_openssh_puts_gets_lists_and_renames(state: PlaygroundState, tmp_path: P
                 env={"SSH_ASKPASS": str(asking), "SSH_ASKPASS_REQUIRE": "force", "HOME": str(tmp_path)},
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=300,
             )
 
     done = asyncio.run(run())

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.reader import CaseDetail, Evaluations
 from meruit.model.access import DEFAULT_TENANT
-from meruit.model.evaluation import EvaluationRecord
 from meruit.pytest_plugin import dataset, failure, fixture, recording
 from meruit.store.location import Location
 from meruit.store.store import Store

@@ -11,8 +11,8 @@ from tests.pytest_plugin.conftest import CASES, TESTS, Run, read_records
 
 from meruit.evaluations.datafiles import ColumnMap, open_data
 from meruit.evaluations.datasets import Datasets
+from meruit.evaluations.evaluation import Case, CaseError
 from meruit.model.access import DEFAULT_TENANT
-from meruit.model.evaluation import Case, CaseError
 from meruit.model.verdict import Verdict
 from meruit.pytest_plugin.fixture import VerifiedCase
 from meruit.pytest_plugin.recording import group_verdicts

@@ -7,8 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from meruit.model.metering import MeteredRun, MeteredStep, UsageRecord
-from meruit.model.prices import PriceQuote, RunCosts
+from meruit.model.metering import MeteredRun, MeteredStep, PriceQuote, RunCosts, UsageRecord
 from meruit.model.usage import Assurance, Tokens, UsageChange, UsageCode, UsageStatus, UsageVerdict
 
 USUAL = Tokens(900, 100, 4)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from meruit.evaluations.evaluation import Case, CaseError
 from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator
-from meruit.model.evaluation import Case, CaseError
 from meruit.outcomes.service import Registrar
 from meruit.review.results import ReviewResults
 from meruit.review.service import Reviews

@@ -10,12 +10,12 @@ from tests.judges.asking import criteria, engine_of, judges_of, model
 from tests.judges.endpoint import Asked, Endpoint, Say, endpoint
 
 from meruit.cli import meruit
+from meruit.evaluations.evaluation import Case
 from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator
-from meruit.model.evaluation import Case
-from meruit.model.review import DrawKind
 from meruit.outcomes.service import Registrar
+from meruit.review.label import DrawKind
 from meruit.review.results import ReviewResults, unmet_requirements
 from meruit.review.service import ReviewRequest, Reviews
 from meruit.store.location import Location

@@ -6,8 +6,8 @@ from tests.review.test_service import label_all
 
 from meruit.evaluations.reader import Evaluations
 from meruit.model.criterion import SuccessCriterion
-from meruit.model.review import CANNOT_TELL
 from meruit.review.ask import choices_of, instructions_of, question_of
+from meruit.review.label import CANNOT_TELL
 from meruit.review.results import ReviewResults
 from meruit.review.service import ReviewRequest, Reviews
 from meruit.review.truth import choice_of_key, decide_truth

@@ -10,8 +10,8 @@ from tests.review.conftest import CASES, TENANT, number_of, truth_of
 from meruit.errors import InvalidCase, InvalidReview, MeruitError, NotFound, ReviewConflict, UnknownName
 from meruit.log.commitment import matches
 from meruit.log.entries import LabelEntry, ReviewEntry, read_entry
-from meruit.model.review import CANNOT_TELL, DrawKind, LabelChoice
 from meruit.review.draw import CaseKey, draw_cases
+from meruit.review.label import CANNOT_TELL, DrawKind, LabelChoice
 from meruit.review.service import MAX_DRAWN, MAX_TEXT, ReviewRequest, Reviews, has_split_votes
 from meruit.store import tables
 from meruit.store.store import Store

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from meruit.model.chat import MOST_TOKENS
-from meruit.model.metering import CallState, MeteredCall, MeteredRun, MeteredStep
-from meruit.model.prices import PriceQuote
+from meruit.model.metering import CallState, MeteredCall, MeteredRun, MeteredStep, PriceQuote
 from meruit.model.usage import Assurance, Tokens, UsageCode, UsageStatus, UsageVerdict, sum_tokens
 from meruit.usage.cost import (
     PRICE_CHANGED,

@@ -18,10 +18,10 @@ from meruit.model.metering import (
     CostRow,
     MeteredCall,
     MeteredRun,
+    RunCosts,
     UsageRecord,
     UsageRow,
 )
-from meruit.model.prices import RunCosts
 from meruit.model.usage import Tokens, UsageStatus
 from meruit.usage.cost import PRICE_CHANGED
 from meruit.usage.pricing import amount_billed, ledger_of, merge_ledgers, quotes_for, quotes_missing, requote

@@ -22,7 +22,7 @@ def test_engines_built_in_many_threads_know_every_metric() -> None:
         "    found = list(pool.map(lambda _: len(VerificationEngine().catalogue.names()), range(8)))\n"
         "assert len(set(found)) == 1 and found[0] > 10, found\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
 
 
 def test_changing_a_result_changes_no_other() -> None:

@@ -4,7 +4,7 @@ Read in this order:
 
 - app.py - the application: routes, error handlers, background tasks
 - request.py - what a route works with: the service, the caller, idempotent writes
-- routes/ - one file per resource
+- routes/ - one file per resource; wire/ - their requests and replies
 - auth.py - keys and roles; rate_limit.py - limits per key and per address
 - json_body.py - strict JSON; admission.py - how many large bodies at once; query_params.py - unknown parameters
 - idempotency.py - the header Idempotency-Key

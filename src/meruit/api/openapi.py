@@ -10,7 +10,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from meruit.api.examples import add_examples
 from meruit.api.listing import SPREADSHEETS
 from meruit.api.problems import PROBLEM_TYPE
-from meruit.api.wire import Body
+from meruit.api.wire.common import Body
 
 # Any, here and below: a JSON schema is objects, lists and plain values in one another.
 OpenApiNode = dict[str, Any]

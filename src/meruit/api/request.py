@@ -19,7 +19,7 @@ from meruit.api.playground_host import PlaygroundHosting
 from meruit.api.rate_limit import Throttle
 from meruit.api.server import ShutdownSignal
 from meruit.api.telemetry import Instruments
-from meruit.api.wire import json_response
+from meruit.api.wire.common import json_response
 from meruit.benchmarks.service import Benchmarks
 from meruit.config import ServiceSettings, Settings
 from meruit.contracts.marketplace import Marketplace

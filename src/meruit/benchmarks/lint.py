@@ -11,6 +11,7 @@ from meruit.benchmarks.vital_fields import VitalField
 from meruit.checks.matching.formulas import Formula, formulas_in
 from meruit.errors import AuthorError
 from meruit.judge.plan import CriterionRule
+from meruit.model.assertion import as_range
 from meruit.model.environment import (
     ANSWER_SOURCE,
     FACTS_KEY,
@@ -19,7 +20,6 @@ from meruit.model.environment import (
     as_work_part,
     compact_state,
 )
-from meruit.model.item_range import as_range
 from meruit.model.record import Record
 from meruit.model.task import Task
 from meruit.model.verdict import Status, Verdict, VerificationResult

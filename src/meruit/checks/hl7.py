@@ -14,9 +14,9 @@ from meruit.checks.framework.context import CheckContext
 from meruit.checks.framework.identity import hl7_identity
 from meruit.checks.framework.selection import FieldResult
 from meruit.checks.matching.matchers import Dialect
+from meruit.model.assertion import Range
 from meruit.model.environment import Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing
-from meruit.model.item_range import Range
 from meruit.model.work import Work
 from meruit.registry import CheckExample
 

@@ -4,7 +4,7 @@ Read in this order:
 
 - terminal.py - options and output that all commands share
 - error_report.py - errors as text, or as JSON under `--json`
-- commands/ - one file for each command
+- commands/ - one file for each command; benchmarks/, evaluations/ and review/ - commands of one capability
 - shared/ - work that several commands share
 - views/ - results as tables
 - demo/ - the stories of `meruit demo`
@@ -52,8 +52,15 @@ COMMANDS = (
     "worker",
 )
 """One file each in commands/, with a function of the same name, unless IN_PACKAGES says where it is."""
-IN_PACKAGES = {"eval": ("evaluations.group", "eval_group"), "import": ("evaluations.import_file", "import_command")}
-"""Commands that are a package of their own: the module and the function."""
+IN_PACKAGES = {
+    "benchmark": ("benchmarks.benchmark", "benchmark"),
+    "dataset": ("evaluations.dataset", "dataset"),
+    "eval": ("evaluations.group", "eval_group"),
+    "import": ("evaluations.import_file", "import_command"),
+    "judge": ("review.judge", "judge"),
+    "review": ("review.review", "review"),
+}
+"""Commands of capabilities that have a package of commands: the module and the function."""
 
 
 class LazyCommands(click.Group):

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meruit.evaluations.compare import EvaluationComparison
+from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.summary import OPEN, EvaluationSummary
-from meruit.model.evaluation import CaseSummary, EvaluationRecord
 from meruit.store.lru import LruCache
 
 MAX_KEPT = 256

@@ -39,9 +39,9 @@ from meruit.log.entries import NO_CRITERIA, ReleaseEntry, ReversalEntry, Settlem
 from meruit.model.contract import Contract, ContractState, Escrow, SettleWhen
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.events import EventType
+from meruit.model.metering import RunCosts
 from meruit.model.money import Bill, ContractTokenUse
 from meruit.model.numbers import in_units
-from meruit.model.prices import RunCosts
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.records import AddVersions, NewVersion, criteria_from
 from meruit.store import tables

@@ -1,6 +1,7 @@
 """Evaluations: named sets of cases judged by the same criteria, compared case by case.
 
 Read in this order:
+    evaluation.py   an evaluation, a dataset and a case, as values
     service.py      Evaluator: begin, judge, record in segments, finish
     run.py          a whole run of stored outputs: limits, progress, going on after a death
     run_target.py   the same where a target makes the outputs
@@ -29,12 +30,12 @@ from meruit._lazy import lazy_names
 if TYPE_CHECKING:
     from meruit.evaluations.compare import Difference, EvaluationComparison
     from meruit.evaluations.datasets import DatasetDiff, Datasets
+    from meruit.evaluations.evaluation import Case, CaseError, CaseSummary, DatasetRecord, EvaluationRecord
     from meruit.evaluations.from_python import EvaluationResult, evaluate, evaluate_async
     from meruit.evaluations.reader import CaseDetail, CaseFilter, CasePage, EvaluationFilter, Evaluations
     from meruit.evaluations.run import EvaluationProgress, RunLimits
     from meruit.evaluations.summary import EvaluationSummary, Rate
     from meruit.evaluations.targets import CommandTarget, FunctionTarget, TargetOutput, UrlTarget
-    from meruit.model.evaluation import Case, CaseError, CaseSummary, DatasetRecord, EvaluationRecord
 
 __all__ = [
     "Case",
@@ -73,6 +74,6 @@ __getattr__, __dir__ = lazy_names(
         "evaluations.run": ("EvaluationProgress", "RunLimits"),
         "evaluations.summary": ("EvaluationSummary", "Rate"),
         "evaluations.targets": ("CommandTarget", "FunctionTarget", "TargetOutput", "UrlTarget"),
-        "model.evaluation": ("Case", "CaseError", "CaseSummary", "DatasetRecord", "EvaluationRecord"),
+        "evaluations.evaluation": ("Case", "CaseError", "CaseSummary", "DatasetRecord", "EvaluationRecord"),
     },
 )

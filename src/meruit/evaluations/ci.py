@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from meruit.evaluations.compare import EvaluationComparison
+from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.summary import EvaluationSummary, Rate
-from meruit.model.evaluation import EvaluationRecord
 from meruit.model.record import Record
 
 SLACK_POINTS = 1e-9

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 import msgspec
 
+from meruit.evaluations.evaluation import CaseSummary
 from meruit.evaluations.summary import OPEN
-from meruit.model.evaluation import CaseSummary
 from meruit.model.record import Record
 from meruit.model.task_run import ConfidenceInterval
 from meruit.reports.statistics import (

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 import orjson
 
 from meruit.errors import DocumentError, MeruitError, Problem, UnreadableFile, nearest
+from meruit.evaluations.evaluation import Case
 from meruit.files import display_name, read_bytes
-from meruit.model.evaluation import Case
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """The longest row that is read."""

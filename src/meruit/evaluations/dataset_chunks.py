@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from meruit.errors import InvalidCase, StoreError
+from meruit.evaluations.evaluation import Case
 from meruit.model.canonical import payload_bytes
-from meruit.model.evaluation import Case
 
 FEWEST_ROWS, MOST_ROWS = 16, 1_024
 """Of a chunk; the last may be shorter."""

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from meruit.errors import MeruitError, UnknownName
+from meruit.evaluations.evaluation import STATUS_LETTERS, EvaluationRecord
 from meruit.evaluations.reader import CaseDetail, Evaluations
 from meruit.evaluations.summary import OPEN, EvaluationSummary
 from meruit.log.note import SigningKey
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.evaluation import STATUS_LETTERS, EvaluationRecord
 from meruit.model.verdict import CriterionResult, Status
 from meruit.registry import exporters
 

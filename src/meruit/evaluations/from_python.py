@@ -12,6 +12,7 @@ from typing import Any
 
 from meruit.errors import MeruitError
 from meruit.evaluations.datafiles import ColumnMap
+from meruit.evaluations.evaluation import Case, EvaluationRecord
 from meruit.evaluations.reader import CaseDetail, Evaluations
 from meruit.evaluations.run import Report, RunLimits, run_cases
 from meruit.evaluations.run_target import run_target
@@ -19,7 +20,6 @@ from meruit.evaluations.service import Evaluator
 from meruit.evaluations.summary import EvaluationSummary, Rate
 from meruit.evaluations.targets import FunctionTarget, Target
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.evaluation import Case, EvaluationRecord
 from meruit.outcomes.service import Registrar
 from meruit.store.location import Location
 from meruit.store.store import Store

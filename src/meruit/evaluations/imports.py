@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from meruit.errors import ImportDamaged, ImportFormatUnknown, ImportWithoutClaims, NotFound
+from meruit.evaluations.evaluation import MAX_TAGS, Case, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.importers.support.pieces import Claim, ImportedCase, ImportNote, Piece, RunFacts, name_of
 from meruit.evaluations.importers.support.source import ImportSource
 from meruit.evaluations.run import Report, run_cases
 from meruit.evaluations.service import Evaluator
-from meruit.model.evaluation import MAX_TAGS, Case, EvaluationRecord, EvaluationStatus
 from meruit.model.verdict import Verdict
 from meruit.model.work import ORIGIN
 from meruit.registry import Importer, importers

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from meruit.errors import EvaluationConflict
-from meruit.model.evaluation import Case, CaseError
+from meruit.evaluations.evaluation import Case, CaseError
 from meruit.model.record import Record
 
 FOLDER = "evaluation-runs"

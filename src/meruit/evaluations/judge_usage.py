@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.judges.settings import JudgeSettings
 from meruit.judges.vote_records import TokenTotal
-from meruit.model.evaluation import EvaluationRecord
 from meruit.model.metering import MeteredRun, MeteredStep
 from meruit.model.usage import Tokens
 from meruit.usage.meter import parse_attribution_key

@@ -7,10 +7,10 @@ from typing import Any
 
 from meruit.errors import MeruitError
 from meruit.evaluations.bradley_terry import Comparison, PreferenceModel, fit_preferences
+from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.reader import Evaluations
 from meruit.judges.prefer import PairJudge, Preferred
 from meruit.judges.scope import JudgingScope
-from meruit.model.evaluation import EvaluationRecord
 from meruit.model.record import Record
 
 MAX_PAIRS = 20_000

@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from meruit.errors import MeruitError, NotFound, UnknownName, nearest
 from meruit.evaluations.compare import MOST_COMPARED, EvaluationComparison, adjust_family, compare_evaluations
+from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.segment import CaseContent, payload_of
 from meruit.evaluations.store import read
 from meruit.evaluations.store.erase import erase_case
@@ -18,7 +19,6 @@ from meruit.judges.records import read_totals
 from meruit.judges.vote_records import TokenTotal
 from meruit.log.note import SigningKey
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.evaluation import CaseSummary, EvaluationRecord
 from meruit.model.record import Record
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.records import criteria_body, criteria_from

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from meruit.errors import MeruitError
+from meruit.evaluations.evaluation import Case, EvaluationRecord
 from meruit.evaluations.service import Evaluator, JudgedCase, JudgeLimits, SegmentBuffer
 from meruit.evaluations.summary import Rate, SummaryBuilder
-from meruit.model.evaluation import Case, EvaluationRecord
 from meruit.verify.catalogue import CompiledCriteria
 
 MAX_CONCURRENCY = 1_000

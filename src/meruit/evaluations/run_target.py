@@ -8,12 +8,12 @@ from contextlib import suppress
 import msgspec
 
 from meruit.errors import CostLimitReached, TargetFailed
+from meruit.evaluations.evaluation import Case, CaseError, EvaluationRecord
 from meruit.evaluations.journal import MadeOutput, RunJournal
 from meruit.evaluations.run import Report, RunLimits, RunState, repeat_cases, without_twins
 from meruit.evaluations.service import Evaluator, JudgedCase
 from meruit.evaluations.targets import Target, TargetOutput
 from meruit.model.canonical import payload_bytes
-from meruit.model.evaluation import Case, CaseError, EvaluationRecord
 from meruit.verify.catalogue import CompiledCriteria
 
 FLUSH_S = 0.5

@@ -12,6 +12,14 @@ from typing import Any
 import msgspec
 
 from meruit.errors import InvalidCase
+from meruit.evaluations.evaluation import (
+    MAX_NAME,
+    MAX_TAGS,
+    STATUS_LETTERS,
+    Case,
+    CaseSummary,
+    EvaluationRecord,
+)
 from meruit.evaluations.journal import RunJournal, open_journal
 from meruit.evaluations.judge_usage import FRAMEWORK, build_judge_runs
 from meruit.evaluations.segment import SALTS, CaseContent, entries_of, pack
@@ -25,14 +33,6 @@ from meruit.log.commitment import SALT_BYTES
 from meruit.log.segment import MAX_CASES
 from meruit.model.canonical import payload_bytes, payload_digest
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.evaluation import (
-    MAX_NAME,
-    MAX_TAGS,
-    STATUS_LETTERS,
-    Case,
-    CaseSummary,
-    EvaluationRecord,
-)
 from meruit.model.evidence import Fault
 from meruit.model.verdict import Bounds, Reason, ReasonCode, Verdict, VerificationResult
 from meruit.model.vote import JUDGE

@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 
 from meruit.benchmarks.score import pass_at_k, pass_hat_k
-from meruit.model.evaluation import CaseSummary
+from meruit.evaluations.evaluation import CaseSummary
 from meruit.model.record import Record
 from meruit.model.task_run import ConfidenceInterval
 from meruit.model.verdict import Bounds, Verdict

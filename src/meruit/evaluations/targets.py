@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import orjson
 
 from meruit.errors import MeruitError, TargetFailed
-from meruit.model.evaluation import Case
+from meruit.evaluations.evaluation import Case
 
 MAX_OUTPUT_BYTES = 16 * 1024 * 1024
 """The longest output of a target."""

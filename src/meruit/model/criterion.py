@@ -19,8 +19,8 @@ from pydantic import (
     model_validator,
 )
 
+from meruit.model.assertion import guard_defaults, is_guard
 from meruit.model.canonical import digest
-from meruit.model.guards import guard_defaults, is_guard
 from meruit.model.kinds import (
     CONTAINMENT,
     DEFAULT_AXIS,

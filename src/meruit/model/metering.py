@@ -1,4 +1,4 @@
-"""What a run reports of its calls, and what a provider's usage API returns."""
+"""What a run reports of its calls, what a provider's usage API returns, and what tokens cost."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
@@ -9,7 +9,6 @@ from typing import Annotated, Protocol
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from meruit.model.prices import PriceQuote, RunCosts
 from meruit.model.record import Record
 from meruit.model.usage import Acknowledgement, Moment, Tokens, UsageRun, UsageStep, UsageVerdict, sum_tokens
 
@@ -19,6 +18,42 @@ MAX_CALLS = 100_000
 MAX_NAME = 200
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME)]
 Label = Annotated[str, msgspec.Meta(max_length=MAX_NAME)]
+
+
+class PriceQuote(Record, frozen=True):
+    """The prices of one model at the time of a run, from one version of one price table."""
+
+    source: str
+    """The table's name."""
+    version: str
+    table_sha256: str
+    provider: str
+    model: str
+    """The name in the run."""
+    matched: str
+    """The name in the table."""
+    at: Moment
+    """The time of the call; prices change."""
+    prices: dict[str, Decimal]
+    """For a million tokens, by class: input, output, cached, cache_write; for a thousand requests: requests."""
+    tier: str = "standard"
+    band: str = ""
+    """The band of context lengths that the prices are for; empty where there is only one."""
+    currency: str = "USD"
+    reason: str = ""
+    """Why there is a quote after the first."""
+
+
+class RunCosts(Record, frozen=True):
+    """The three costs of a run; none overwrites another, and None means unknown."""
+
+    quoted: Decimal | None = None
+    """The frozen prices times the verified tokens."""
+    billed: Decimal | None = None
+    """What the provider bills, where the amount can be attributed to the run."""
+    settled: Decimal | None = None
+    """What the contract owed."""
+    currency: str = "USD"
 
 
 class CallState(StrEnum):

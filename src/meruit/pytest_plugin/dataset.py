@@ -10,9 +10,9 @@ from meruit.config import location_of
 from meruit.errors import InvalidCase, MeruitError, nearest
 from meruit.evaluations.datafiles import ColumnMap, open_data
 from meruit.evaluations.datasets import PREFIX, Datasets
+from meruit.evaluations.evaluation import Case
 from meruit.evaluations.run import without_twins
 from meruit.model.access import DEFAULT_TENANT
-from meruit.model.evaluation import Case
 from meruit.pytest_plugin import MARKER, option_of
 
 ARGUMENT = "case"

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
+from meruit.evaluations.evaluation import Case
 from meruit.judge.explain import explain_difference
-from meruit.model.evaluation import Case
 from meruit.model.kinds import COMPARISON_SIGNS
 from meruit.model.text import escape_control_characters
 from meruit.model.verdict import CriterionResult, Status, VerificationResult

@@ -13,11 +13,11 @@ from meruit.app import build_engine
 from meruit.config import Settings
 from meruit.documents.authoring import parse_criteria
 from meruit.errors import CouldNotVerify, CriteriaNotMet, InvalidCase, MeruitError, NotJsonSerializable
+from meruit.evaluations.evaluation import MAX_NAME, Case
 from meruit.evaluations.targets import public_input
 from meruit.gate.candidate import to_json_value
 from meruit.model.canonical import payload_bytes
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.evaluation import MAX_NAME, Case
 from meruit.model.record import Record
 from meruit.model.text import escape_control_characters
 from meruit.model.verdict import Verdict, VerificationResult

@@ -17,11 +17,11 @@ from meruit.app import open_store
 from meruit.config import location_of
 from meruit.documents.sanitize import describe
 from meruit.errors import DocumentError, EvaluationConflict, MeruitError
+from meruit.evaluations.evaluation import CaseError, EvaluationRecord
 from meruit.evaluations.reader import EvaluationFilter, Evaluations
 from meruit.evaluations.service import Evaluator, SegmentBuffer, check_name, check_tags
 from meruit.evaluations.targets import MAX_ERROR_CHARS
 from meruit.model.access import DEFAULT_TENANT
-from meruit.model.evaluation import CaseError, EvaluationRecord
 from meruit.outcomes.records import criteria_from
 from meruit.outcomes.service import Registrar
 from meruit.pytest_plugin import option_of

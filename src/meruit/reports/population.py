@@ -12,8 +12,7 @@ from itertools import groupby
 import msgspec
 
 from meruit.errors import ReportError
-from meruit.model.metering import UsageRecord
-from meruit.model.prices import RunCosts
+from meruit.model.metering import RunCosts, UsageRecord
 from meruit.model.record import Record
 from meruit.model.usage import Assurance, Tokens, UsageCode, UsageStatus
 from meruit.reports.statistics import fisher, holm

@@ -1,6 +1,7 @@
 """People's labels, and what they say of judges: review queues, agreement, calibration, corrected rates.
 
 Read in this order:
+    label.py         a review, its draws and its labels, as values
     draw.py          draw cases by chance within strata, with the probability of each
     ask.py           what labellers are asked
     service.py       Reviews: make a queue, hand out cases blind, keep labels
@@ -19,17 +20,17 @@ from typing import TYPE_CHECKING
 from meruit._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from meruit.model.review import DrawKind, Label, LabelChoice, ReviewDraw, ReviewRecord, ReviewTerms
     from meruit.review.agreement import Agreement, agreement_of
     from meruit.review.calibration import Calibration, JudgedLabel, calibrate
     from meruit.review.corrected import CorrectedMean, RatedCase, Target, correct_difference, correct_rate
+    from meruit.review.label import DrawKind, Label, LabelChoice, ReviewDraw, ReviewRecord, ReviewTerms
     from meruit.review.plan import LabelPlan, plan_from_error, plan_from_pilot
     from meruit.review.results import CorrectedDifference, CorrectedRate, JudgeCalibration, ReviewResults
     from meruit.review.rogan_gladen import RoganGladen, correct_by_error_rates
     from meruit.review.service import BlindCase, ReviewProgress, ReviewRequest, Reviews
 
 _NAMES = {
-    "model.review": ("DrawKind", "Label", "LabelChoice", "ReviewDraw", "ReviewRecord", "ReviewTerms"),
+    "review.label": ("DrawKind", "Label", "LabelChoice", "ReviewDraw", "ReviewRecord", "ReviewTerms"),
     "review.agreement": ("Agreement", "agreement_of"),
     "review.calibration": ("Calibration", "JudgedLabel", "calibrate"),
     "review.corrected": ("CorrectedMean", "RatedCase", "Target", "correct_difference", "correct_rate"),

@@ -6,7 +6,7 @@ from typing import Any
 
 from meruit.model.criterion import SuccessCriterion
 from meruit.model.kinds import ComparisonOperator
-from meruit.model.review import CANNOT_TELL_KEY, LabelChoice
+from meruit.review.label import CANNOT_TELL_KEY, LabelChoice
 
 JUDGE_METRIC = "judge"
 YES_NO = (LabelChoice("yes", "y", meets=True), LabelChoice("no", "n", meets=False))

@@ -6,7 +6,7 @@ from random import Random
 from typing import NamedTuple, TypeVar
 
 from meruit.errors import InvalidReview
-from meruit.model.review import DrawKind, ReviewDraw
+from meruit.review.label import DrawKind, ReviewDraw
 
 FEWEST_IN_STRATUM = 2
 """Cases drawn of each stratum at least, where it has them: one alone shows no spread."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from meruit.errors import InvalidReview
 from meruit.model.record import Record
-from meruit.model.review import CANNOT_TELL, Label, ReviewDraw, ReviewRecord
+from meruit.review.label import CANNOT_TELL, Label, ReviewDraw, ReviewRecord
 from meruit.review.truth import answer_of
 
 COLUMNS = (

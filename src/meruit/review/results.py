@@ -4,10 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.reader import CaseDetail, CaseFilter, Evaluations
-from meruit.model.evaluation import CaseSummary, EvaluationRecord
 from meruit.model.record import Record
-from meruit.model.review import DrawKind, Label, ReviewDraw, ReviewRecord
 from meruit.model.task_run import ConfidenceInterval
 from meruit.model.time import to_micros
 from meruit.model.verdict import Bounds
@@ -23,6 +22,7 @@ from meruit.review.calibration import (
 )
 from meruit.review.corrected import UNDECIDED, CorrectedMean, RatedCase, Target, correct_difference, correct_rate
 from meruit.review.draw import CaseKey
+from meruit.review.label import DrawKind, Label, ReviewDraw, ReviewRecord
 from meruit.review.rogan_gladen import RoganGladen, correct_by_error_rates
 from meruit.review.service import Reviews, judged_answer
 from meruit.review.truth import CaseLabels, answer_of

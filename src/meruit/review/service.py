@@ -8,13 +8,16 @@ import msgspec
 from sqlalchemy import Connection
 
 from meruit.errors import InvalidReview, NotFound
+from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.service import check_name
 from meruit.evaluations.summary import OPEN
 from meruit.log.commitment import SALT_BYTES
-from meruit.model.evaluation import CaseSummary, EvaluationRecord
 from meruit.model.record import Record
-from meruit.model.review import (
+from meruit.review.agreement import Agreement, agreement_of
+from meruit.review.ask import choices_of, instructions_of, question_of
+from meruit.review.draw import CaseKey, draw_cases
+from meruit.review.label import (
     CANNOT_TELL,
     CANNOT_TELL_KEY,
     DrawKind,
@@ -24,9 +27,6 @@ from meruit.model.review import (
     ReviewRecord,
     ReviewTerms,
 )
-from meruit.review.agreement import Agreement, agreement_of
-from meruit.review.ask import choices_of, instructions_of, question_of
-from meruit.review.draw import CaseKey, draw_cases
 from meruit.review.label_files import GivenLabel
 from meruit.review.store import read
 from meruit.review.store.write import CreateReview, RecordLabel, RecordLabels

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from meruit.model.record import Record
-from meruit.model.review import CANNOT_TELL, Label, LabelChoice, ReviewTerms
+from meruit.review.label import CANNOT_TELL, Label, LabelChoice, ReviewTerms
 
 
 class CaseLabels(Record, frozen=True):

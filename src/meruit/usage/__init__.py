@@ -27,9 +27,10 @@ if TYPE_CHECKING:
         MeteredCall,
         MeteredRun,
         MeteredStep,
+        PriceQuote,
+        RunCosts,
         UsageRecord,
     )
-    from meruit.model.prices import PriceQuote, RunCosts
     from meruit.model.usage import (
         Assurance,
         Observation,
@@ -80,11 +81,9 @@ __getattr__, __dir__ = lazy_names(
             "MeteredCall",
             "MeteredRun",
             "MeteredStep",
-            "UsageRecord",
-        ),
-        "model.prices": (
             "PriceQuote",
             "RunCosts",
+            "UsageRecord",
         ),
         "model.usage": (
             "Assurance",

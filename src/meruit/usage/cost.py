@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from meruit.model.metering import CallState, MeteredCall, MeteredRun, MeteredStep
-from meruit.model.prices import PriceQuote
+from meruit.model.metering import CallState, MeteredCall, MeteredRun, MeteredStep, PriceQuote
 from meruit.model.usage import Assurance, Tokens, UsageStatus, UsageVerdict, sum_tokens
 
 STANDARD = "standard"

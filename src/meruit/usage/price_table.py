@@ -8,7 +8,7 @@ from hashlib import sha256
 from importlib import metadata, resources
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from meruit.model.prices import PriceQuote
+from meruit.model.metering import PriceQuote
 from meruit.usage.cost import STANDARD_TIERS, band_name, covers, tier_of
 
 if TYPE_CHECKING:

@@ -5,8 +5,16 @@ from decimal import Decimal
 
 import msgspec
 
-from meruit.model.metering import AttributionKind, CallState, CostRow, MeteredRun, UsageRecord, UsageRow
-from meruit.model.prices import PriceQuote, RunCosts
+from meruit.model.metering import (
+    AttributionKind,
+    CallState,
+    CostRow,
+    MeteredRun,
+    PriceQuote,
+    RunCosts,
+    UsageRecord,
+    UsageRow,
+)
 from meruit.model.usage import Tokens
 from meruit.usage.cost import PRICE_CHANGED, clamp_calls, covers, quote_cost, tier_of
 from meruit.usage.price_table import ModelPriceTable, load_table

@@ -17,8 +17,7 @@ from tests.usage.metering import BEGUN, ENDED, attempt
 
 from meruit.errors import FetchError
 from meruit.model.access import Role
-from meruit.model.metering import MAX_STEPS
-from meruit.model.prices import PriceQuote, RunCosts
+from meruit.model.metering import MAX_STEPS, PriceQuote, RunCosts
 from meruit.model.usage import Observation, Tokens
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy

@@ -15,7 +15,7 @@ from meruit.checks.framework.compile import validate_settings
 from meruit.checks.matching.formulas import fill_templates
 from meruit.checks.matching.matchers import Dialect
 from meruit.errors import AssertionFaults, AuthorError
-from meruit.model.item_range import Range, as_range
+from meruit.model.assertion import Range, as_range
 
 # Any, here and below: whatever an author may write.
 ANYTHING = st.recursive(

@@ -150,7 +150,7 @@ def test_a_bundle_may_come_from_standard_input(run: Run, bundle: str) -> None:
 
 def test_a_bundle_may_go_to_standard_output(outcome: str, meruit_at_hand: Path) -> None:
     command = [str(meruit_at_hand / "meruit"), "audit", "export", outcome, "-o", "-"]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, timeout=300, check=True)
     assert read(unpack(done.stdout)).manifest.outcome == outcome
 
 

@@ -40,7 +40,7 @@ def up(*options: str) -> Iterator[subprocess.Popen[str]]:
         try:
             yield process
             process.send_signal(signal.SIGTERM)
-            _, err = process.communicate(timeout=30)
+            _, err = process.communicate(timeout=300)
             assert (process.returncode, "Traceback" in err) == (0, False), err
         finally:
             process.kill()
@@ -239,7 +239,7 @@ def test_events_are_followed_until_the_reader_leaves(run: Run) -> None:
                 assert json.loads(process.stdout.readline())["type"] == "called"
                 process.stdout.close()
                 state.log("called")
-                assert (process.wait(timeout=30), process.stderr.read()) == (0, b"")
+                assert (process.wait(timeout=300), process.stderr.read()) == (0, b"")
             finally:
                 process.kill()
 

@@ -115,7 +115,7 @@ def run_printed(page: str, folder: Path, stdin: bytes = b"", **variables: str) -
         input=stdin,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=300,
         env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8", **variables},
     )
     assert (done.returncode, done.stdout) == (0, b""), done.stderr.decode()
@@ -197,7 +197,7 @@ def test_standard_input_that_is_a_file_is_not_written_over_either(runs: str, mer
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=300,
         )
     assert (done.returncode, Path("runs.html").exists()) == (2, False)
     assert "Error: runs.json " in done.stderr

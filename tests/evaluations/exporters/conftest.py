@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable
 import pytest
 from tests.evaluations.conftest import CRITERIA
 
+from meruit.evaluations.evaluation import Case, CaseError
 from meruit.evaluations.export import EvaluationExport
 from meruit.evaluations.reader import Evaluations, erase_case
 from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator
-from meruit.model.evaluation import Case, CaseError
 from meruit.outcomes.service import Registrar
 from meruit.store.store import Store
 from meruit.verify.engine import VerificationEngine

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from meruit.errors import MeruitError
+from meruit.evaluations.evaluation import CaseError
 from meruit.evaluations.importers.support.pieces import ImportedCase, ImportNote
 from meruit.evaluations.importers.support.source import ImportSource
 from meruit.evaluations.imports import recognise, survey, with_claim
-from meruit.model.evaluation import CaseError
 from meruit.registry import Importer, importers
 
 FILES = Path(__file__).parent / "files"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from meruit.evaluations.evaluation import Case
 from meruit.evaluations.importers.openai_evals import ITEM
 from meruit.evaluations.importers.support.pieces import ImportedCase, ImportNote
 from meruit.evaluations.importers.support.source import ImportSource
 from meruit.evaluations.imports import recognise, with_claim
-from meruit.model.evaluation import Case
 
 MESSAGES = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
 USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "cached_input_tokens": 3, "cost": 0.5}

@@ -29,7 +29,7 @@ def server() -> Iterator[ProviderServer]:
 
 @pytest.fixture
 def client(server: ProviderServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {ADMIN_KEY}"}, timeout=10) as asking:
+    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {ADMIN_KEY}"}, timeout=300) as asking:
         yield asking
 
 

@@ -51,7 +51,7 @@ def server(clock: Clock) -> Iterator[ProviderServer]:
 
 @pytest.fixture
 def client(server: ProviderServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, headers=HEADERS, timeout=10) as asking:
+    with httpx.Client(base_url=server.url, headers=HEADERS, timeout=300) as asking:
         yield asking
 
 

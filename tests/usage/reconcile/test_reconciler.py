@@ -30,9 +30,9 @@ from meruit.model.metering import (
     MeteredRun,
     MeteredStep,
     Page,
+    RunCosts,
     Window,
 )
-from meruit.model.prices import RunCosts
 from meruit.model.usage import Assurance, Tokens, UsagePolicy, UsageStatus
 from meruit.playground.billing.faults import Dip, Faults, Outage, OutageKind
 from meruit.playground.billing.server import ADMIN_KEY, PLAIN_KEY

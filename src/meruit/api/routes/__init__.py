@@ -1,1 +1,1 @@
-"""HTTP routes, one file per resource. A `*_wire.py` file holds the requests and replies of its resource."""
+"""HTTP routes, one file per resource. Requests and replies of the larger ones are in `api/wire/`."""

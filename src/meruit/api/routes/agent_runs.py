@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from meruit.api.auth import ANYONE, OPERATORS, READERS
 from meruit.api.request import ApiRequest
-from meruit.api.routes.agent_runs_wire import (
+from meruit.api.wire.agent_runs import (
     AgentRunBrief,
     AgentRunDetail,
     AgentRunEvents,
@@ -29,7 +29,7 @@ from meruit.api.routes.agent_runs_wire import (
     to_detail,
     to_own_run,
 )
-from meruit.api.wire import Key, LabelQuery, Limit, PageCursor, anchor_pattern, json_response
+from meruit.api.wire.common import Key, LabelQuery, Limit, PageCursor, anchor_pattern, json_response
 from meruit.errors import ApiProblem, NotFound, Problem, nearest
 from meruit.events.records import list_events
 from meruit.gate import records as agent_reading

@@ -6,7 +6,7 @@ from sqlalchemy import Connection
 from meruit.api.auth import ANYONE
 from meruit.api.listing import SinceQuery, UntilQuery, invalid_field, parse_span
 from meruit.api.request import ApiRequest
-from meruit.api.wire import LabelQuery, json_response
+from meruit.api.wire.common import LabelQuery, json_response
 from meruit.contracts import records
 from meruit.contracts.trust import TrustScore
 from meruit.errors import ApiProblem

@@ -12,20 +12,26 @@ from msgspec import Meta
 from meruit.api.auth import OPERATORS, READERS
 from meruit.api.problems import MAX_ERRORS
 from meruit.api.request import ApiRequest, Service
-from meruit.api.wire import Body, Key, Limit, PageCursor, anchor_pattern, json_response
+from meruit.api.wire.common import (
+    BENCHMARK_NAME,
+    BENCHMARK_SLUG,
+    Body,
+    Key,
+    Limit,
+    PageCursor,
+    json_response,
+)
 from meruit.benchmarks import records as benchmarks
 from meruit.benchmarks.records import BenchmarkView
 from meruit.documents.authoring import parse_benchmark
 from meruit.errors import ApiProblem, DocumentError, NotFound, Problem, UnsupportedCriteria
 from meruit.model.canonical import canonical
 from meruit.model.record import Record
-from meruit.model.task import MAX_ATTACHMENTS, MAX_TASKS, SLUG, Benchmark, Task, TaskSource
+from meruit.model.task import MAX_ATTACHMENTS, MAX_TASKS, Benchmark, Task, TaskSource
 from meruit.playground.environment import CONFIGURED, seed_of
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 
-_SLUG = SLUG.strip("^$")
 MAX_BENCHMARK_VERSION = 1_000_000
-BENCHMARK_SLUG, BENCHMARK_NAME = anchor_pattern(_SLUG), anchor_pattern(rf"{_SLUG}(@[1-9][0-9]{{0,6}})?")
 BenchmarkPath = Annotated[
     str, PathParameter(pattern=BENCHMARK_NAME, description="`slug@version`, or `slug` for the newest.")
 ]

@@ -19,7 +19,7 @@ from meruit.api.auth import ANYONE, OPERATORS, READERS, ApiConnection, allow
 from meruit.api.db_threads import run_in_reader_thread
 from meruit.api.listing import FormatQuery, SinceQuery, UntilQuery, next_page, parse_span, table_response, wants_table
 from meruit.api.request import ApiRequest, Service
-from meruit.api.wire import (
+from meruit.api.wire.common import (
     CONTRACT_ID,
     WORK_ID,
     Amount,
@@ -29,6 +29,7 @@ from meruit.api.wire import (
     LabelQuery,
     Limit,
     PageCursor,
+    Payload,
     Reason,
     json_response,
 )
@@ -101,9 +102,6 @@ WorkQuery = Annotated[str | None, QueryParameter(pattern=WORK_ID, required=False
 State = Annotated[ContractState | None, QueryParameter(name="state", required=False)]
 HoldState = Annotated[HoldKind | None, QueryParameter(name="state", required=False)]
 VisibleContract = ContractView | AgentContract
-
-# Any: the output is any JSON object.
-Payload = Annotated[dict[str, Any], Meta(description="A JSON object.")]
 
 
 class AwardRequest(Body, frozen=True):

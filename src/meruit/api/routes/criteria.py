@@ -9,7 +9,7 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from meruit.api.auth import OPERATORS, READERS
 from meruit.api.request import ApiRequest
-from meruit.api.wire import CRITERIA_NAME, Body, CriteriaName, Key, Limit, VersionPath
+from meruit.api.wire.common import CRITERIA_NAME, Body, CriteriaName, Key, Limit, VersionPath
 from meruit.errors import CriteriaError
 from meruit.model.record import Record
 from meruit.outcomes import records as criteria

@@ -11,10 +11,10 @@ from msgspec import Meta
 from meruit.api.auth import OPERATORS, READERS
 from meruit.api.db_threads import run_in_reader_thread
 from meruit.api.request import ApiRequest
-from meruit.api.routes.evaluations_wire import CaseBody, CaseCursor
-from meruit.api.wire import Body, CriteriaName, Key, Limit, anchor_pattern, json_response
+from meruit.api.wire.common import Body, CriteriaName, Key, Limit, anchor_pattern, json_response
+from meruit.api.wire.evaluations import CaseBody, CaseCursor
 from meruit.evaluations.datasets import DatasetDiff, Datasets, parse_cursor
-from meruit.model.evaluation import Case, DatasetRecord
+from meruit.evaluations.evaluation import Case, DatasetRecord
 from meruit.model.record import Record
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 

@@ -13,7 +13,7 @@ from litestar.response import Stream
 from meruit.api.auth import READERS
 from meruit.api.listing import invalid_field
 from meruit.api.request import ApiRequest
-from meruit.api.routes.evaluations_wire import EvaluationPath
+from meruit.api.wire.evaluations import EvaluationPath
 from meruit.errors import ApiProblem, UnknownName
 from meruit.evaluations.export import EvaluationExport
 from meruit.evaluations.reader import Evaluations

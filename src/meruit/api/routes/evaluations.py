@@ -13,7 +13,9 @@ from meruit.api.auth import ANYONE, OPERATORS, READERS
 from meruit.api.db_threads import run_in_reader_thread
 from meruit.api.listing import SinceQuery, UntilQuery, invalid_field, parse_span
 from meruit.api.request import ApiRequest
-from meruit.api.routes.evaluations_wire import (
+from meruit.api.routes.verify import load_criteria
+from meruit.api.wire.common import Key, Limit, json_response
+from meruit.api.wire.evaluations import (
     AGENT_TAG,
     AgentCaseList,
     AgentEvaluationPage,
@@ -42,13 +44,11 @@ from meruit.api.routes.evaluations_wire import (
     case_verdict,
     for_agent,
 )
-from meruit.api.routes.verify import load_criteria
-from meruit.api.wire import Key, Limit, json_response
 from meruit.errors import ApiProblem, NotFound, UnknownName
+from meruit.evaluations.evaluation import Case, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.reader import CaseDetail, CaseFilter, CasePage, EvaluationFilter, Evaluations
 from meruit.evaluations.service import Evaluator, JudgedCase, JudgeLimits
 from meruit.model.access import Role
-from meruit.model.evaluation import Case, EvaluationRecord, EvaluationStatus
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 
 DigestQuery = Annotated[str | None, QueryParameter(pattern="^[0-9a-f]{64}$", required=False)]

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from meruit.api.auth import OPERATORS, READERS
 from meruit.api.request import ApiRequest
-from meruit.api.wire import PRINTABLE, Body, Limit, PageCursor, anchor_pattern, json_response
+from meruit.api.wire.common import PRINTABLE, Body, Limit, PageCursor, anchor_pattern, json_response
 from meruit.errors import ApiProblem, MeruitError, StoreError
 from meruit.events import records as events
 from meruit.events.records import AddWebhook, DeadLetter, IssuedWebhook, Redeliver, RemoveWebhook, Webhook

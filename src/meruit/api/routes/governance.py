@@ -14,7 +14,7 @@ from msgspec import Meta
 from meruit.api.auth import OPERATORS
 from meruit.api.json_body import field_problem
 from meruit.api.request import ApiRequest
-from meruit.api.wire import Body, Label, json_response
+from meruit.api.wire.common import Body, Label, json_response
 from meruit.errors import ApiProblem, BodyError, Problem
 from meruit.governance.dossier import dossier_from_context
 from meruit.governance.evaluate import find_excesses, govern

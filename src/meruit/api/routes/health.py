@@ -9,7 +9,7 @@ from meruit import __version__
 from meruit.api.auth import PUBLIC, READERS
 from meruit.api.integrity import IntegrityState
 from meruit.api.request import ApiRequest
-from meruit.api.wire import json_response
+from meruit.api.wire.common import json_response
 from meruit.errors import ApiProblem, StoreError
 from meruit.gate import records as agent_reading
 from meruit.gate.run import FINAL_STATES, RunState

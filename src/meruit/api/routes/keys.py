@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from meruit.api.auth import ADMINS
 from meruit.api.request import ApiRequest
-from meruit.api.wire import Body, Label, Limit, anchor_pattern, json_response
+from meruit.api.wire.common import Body, Label, Limit, anchor_pattern, json_response
 from meruit.errors import ApiProblem
 from meruit.model.access import Role
 from meruit.model.record import Record

@@ -19,7 +19,7 @@ from meruit.api.listing import (
     wants_table,
 )
 from meruit.api.request import ApiRequest
-from meruit.api.wire import PRINTABLE, LabelQuery, json_response
+from meruit.api.wire.common import PRINTABLE, LabelQuery, json_response
 from meruit.contracts import records as ledger
 from meruit.contracts.earnings import EarningsReport, to_earnings_report
 from meruit.contracts.list_csv import (

@@ -11,7 +11,15 @@ from sqlalchemy import Connection
 from meruit.api.auth import ANYONE, READERS
 from meruit.api.listing import FormatQuery, SinceQuery, UntilQuery, next_page, parse_span, table_response, wants_table
 from meruit.api.request import ApiRequest
-from meruit.api.wire import MAX_VERSION, LabelQuery, Limit, PageCursor, VersionQuery, anchor_pattern, json_response
+from meruit.api.wire.common import (
+    MAX_VERSION,
+    LabelQuery,
+    Limit,
+    PageCursor,
+    VersionQuery,
+    anchor_pattern,
+    json_response,
+)
 from meruit.audit.bundle import CaseReceipt, Receipt
 from meruit.audit.export import export, receipt
 from meruit.documents.csv_table import Cell

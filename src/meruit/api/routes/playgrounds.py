@@ -17,7 +17,7 @@ from meruit.api.db_threads import run_in_reader_thread
 from meruit.api.playground_host import PlaygroundHosting
 from meruit.api.problems import MAX_ERRORS
 from meruit.api.request import ApiRequest
-from meruit.api.wire import Body, Limit, anchor_pattern, json_response
+from meruit.api.wire.common import Body, Limit, anchor_pattern, json_response
 from meruit.errors import ApiProblem, DocumentError, MeruitError, NotFound, PlaygroundFull
 from meruit.model.access import Scope
 from meruit.model.record import Record

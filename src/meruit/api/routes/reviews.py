@@ -11,12 +11,12 @@ from msgspec import Meta
 from meruit.api.auth import OPERATORS, READERS
 from meruit.api.db_threads import run_in_reader_thread
 from meruit.api.request import ApiRequest
-from meruit.api.wire import PRINTABLE, Body, Key, Label, Limit, anchor_pattern, json_response
+from meruit.api.wire.common import PRINTABLE, Body, Key, Label, Limit, anchor_pattern, json_response
 from meruit.evaluations.reader import Evaluations
 from meruit.model.access import Caller
 from meruit.model.record import Record
-from meruit.model.review import Label as RecordedLabel
-from meruit.model.review import LabelChoice, ReviewDraw, ReviewRecord
+from meruit.review.label import Label as RecordedLabel
+from meruit.review.label import LabelChoice, ReviewDraw, ReviewRecord
 from meruit.review.label_files import GivenLabel
 from meruit.review.results import CorrectedRate, ReviewResults
 from meruit.review.service import MAX_CHOICES, MAX_DRAWN, MAX_TEXT, BlindCase, ReviewProgress, ReviewRequest, Reviews

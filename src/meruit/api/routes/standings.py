@@ -7,7 +7,7 @@ from meruit.api.db_threads import run_in_reader_thread
 from meruit.api.request import ApiRequest
 from meruit.api.routes.benchmarks import BenchmarkPath
 from meruit.api.routes.task_runs import BenchmarkRunId
-from meruit.api.wire import json_response
+from meruit.api.wire.common import json_response
 from meruit.errors import ApiProblem, MeruitError, NotFound, TaskRunStateError
 from meruit.reports.standings import BenchmarkStandings, Leaderboard, RunComparison
 

@@ -16,9 +16,9 @@ from meruit.api.auth import ANYONE, OPERATORS, READERS
 from meruit.api.db_threads import run_in_reader_thread
 from meruit.api.listing import SinceQuery, UntilQuery, parse_span
 from meruit.api.request import ApiRequest
-from meruit.api.routes.benchmarks import BENCHMARK_SLUG
 from meruit.api.routes.contracts import PARTIES, validate_reason
-from meruit.api.routes.task_runs_wire import (
+from meruit.api.wire.common import BENCHMARK_SLUG, Key, LabelQuery, Limit, PageCursor, anchor_pattern, json_response
+from meruit.api.wire.task_runs import (
     AgentBenchmarkRun,
     AgentBenchmarkRunPage,
     AgentTaskRun,
@@ -37,7 +37,6 @@ from meruit.api.routes.task_runs_wire import (
     render_started_task_run,
     task_run_to_agent,
 )
-from meruit.api.wire import Key, LabelQuery, Limit, PageCursor, anchor_pattern, json_response
 from meruit.benchmarks import records as runs
 from meruit.benchmarks.records import CreateRuns, TaskRunFilter
 from meruit.errors import (

@@ -13,8 +13,8 @@ from sqlalchemy import Connection
 from meruit.api.auth import OPERATORS, READERS
 from meruit.api.json_body import SMALL_BYTES
 from meruit.api.request import ApiRequest
-from meruit.api.routes.usage_requests import parse_run, parse_step
-from meruit.api.routes.usage_wire import (
+from meruit.api.wire.common import PRINTABLE, Key, LabelQuery, Limit, PageCursor, json_response
+from meruit.api.wire.usage import (
     AcknowledgeRequest,
     EndRequest,
     StepRequest,
@@ -25,7 +25,7 @@ from meruit.api.routes.usage_wire import (
     to_brief,
     to_detail,
 )
-from meruit.api.wire import PRINTABLE, Key, LabelQuery, Limit, PageCursor, json_response
+from meruit.api.wire.usage_requests import parse_run, parse_step
 from meruit.errors import ApiProblem, InvalidUsage, Problem
 from meruit.model.metering import MAX_NAME, MAX_STEPS, MeteredRun, MeteredStep, UsageRecord
 from meruit.model.usage import Acknowledgement, UsagePolicy, UsageStatus

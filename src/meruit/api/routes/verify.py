@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from meruit.api.auth import allow
 from meruit.api.request import ApiRequest, Service
-from meruit.api.wire import Body, Key, Label, anchor_pattern
+from meruit.api.wire.common import Body, CriteriaReference, Key, Label, Payload
 from meruit.documents.authoring import CUSTOM, WRAPPER
 from meruit.errors import ApiProblem, Unavailable
 from meruit.log.entries import OUR_CONTRACT
@@ -30,16 +30,6 @@ MAX_BATCH = 100
 SMALL_BYTES = 16 * 1024
 """Criteria of requests up to this size are compiled in the event loop."""
 SUBMITTERS = allow(Role.AGENT, Role.OPERATOR, Role.ADMIN)
-
-# Any: input and output are any JSON objects.
-Payload = Annotated[dict[str, Any], Meta(description="A JSON object.")]
-CriteriaReference = Annotated[
-    str,
-    Meta(
-        pattern=anchor_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(@[1-9][0-9]{0,8})?"),
-        description="Registered criteria: `name` for the latest version, or `name@version`.",
-    ),
-]
 
 
 class VerifyItem(Body, frozen=True):

@@ -13,7 +13,18 @@ from meruit.api.auth import ANYONE, OPERATORS, READERS
 from meruit.api.listing import SinceQuery, UntilQuery, parse_span
 from meruit.api.problems import MAX_ERRORS
 from meruit.api.request import ApiRequest, Service
-from meruit.api.wire import WORK_ID, Amount, Body, Key, Label, LabelQuery, Limit, PageCursor, Reason, json_response
+from meruit.api.wire.common import (
+    WORK_ID,
+    Amount,
+    Body,
+    Key,
+    Label,
+    LabelQuery,
+    Limit,
+    PageCursor,
+    Reason,
+    json_response,
+)
 from meruit.contracts import records as contracts
 from meruit.contracts import records as works
 from meruit.contracts.records import Actor, SubmitWork, WorkFilter, WorkRow, WorkView

@@ -24,7 +24,7 @@ from meruit.checks.matching.matchers import WORDS, Dialect, Matcher, matcher
 from meruit.checks.values.dates import duration
 from meruit.checks.values.decimals import numeral
 from meruit.errors import AuthorError
-from meruit.model.item_range import AT_LEAST_ONE, Range, as_range
+from meruit.model.assertion import AT_LEAST_ONE, Range, as_range
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from meruit.model.evaluation import Case, CaseError
+from meruit.evaluations.evaluation import Case, CaseError
 
 SEED = 40711
 CRITERIA: dict[str, Any] = {

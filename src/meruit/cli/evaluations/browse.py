@@ -52,8 +52,8 @@ def list_command(  # noqa: PLR0913 - one an option
     import msgspec
 
     from meruit.cli.evaluations.view import print_evaluations
+    from meruit.evaluations.evaluation import EvaluationStatus
     from meruit.evaluations.reader import EvaluationFilter, Evaluations
-    from meruit.model.evaluation import EvaluationStatus
 
     check_span(since, until)
     wanted = EvaluationFilter(text, tuple(map(EvaluationStatus, statuses)), tags, since=since, until=until)

@@ -30,9 +30,9 @@ def export_command(
     """
     import msgspec
 
+    from meruit.evaluations.evaluation import EvaluationStatus
     from meruit.evaluations.export import EvaluationExport, export_format, write_export
     from meruit.evaluations.reader import Evaluations
-    from meruit.model.evaluation import EvaluationStatus
 
     chosen = export_format(format_name, target)
     with open_records(data, database_url) as store:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from meruit.evaluations.evaluation import EvaluationRecord
     from meruit.evaluations.reader import CaseFilter, Evaluations
-    from meruit.model.evaluation import EvaluationRecord
 
 VERDICTS = ("pass", "partial", "fail", "inconclusive", "error")
 FAULTS = ("agent", "author", "system")

@@ -8,13 +8,13 @@ import msgspec
 from meruit.cli.terminal import escape_control_characters, print_json, print_table, say
 from meruit.config import Settings
 from meruit.evaluations.bradley_terry import Preference
+from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.pairwise import PairwiseComparison, compare_pairwise
 from meruit.evaluations.reader import Evaluations
 from meruit.judges.prefer import DEFAULT_QUESTION, PairJudge, PairQuestion
 from meruit.judges.records import StoredVotes
 from meruit.judges.scope import JudgingScope
 from meruit.judges.service import ModelJudges
-from meruit.model.evaluation import EvaluationRecord
 from meruit.store.store import Store
 
 ACCOUNT = "pairwise"

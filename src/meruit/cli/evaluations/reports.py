@@ -8,10 +8,10 @@ from meruit.cli.terminal import escape_control_characters, note, say
 from meruit.errors import MeruitError
 from meruit.evaluations.ci import GateDecision, annotations, write_markdown
 from meruit.evaluations.compare import EvaluationComparison
+from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.export import EvaluationExport, write_export
 from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.summary import EvaluationSummary
-from meruit.model.evaluation import EvaluationRecord
 
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 """The variable in which GitHub names the file of a step's summary."""

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from meruit.evaluations.ci import GateDecision
+    from meruit.evaluations.evaluation import EvaluationRecord
     from meruit.evaluations.run import EvaluationProgress
     from meruit.evaluations.targets import Target
-    from meruit.model.evaluation import EvaluationRecord
     from meruit.review.results import ReviewResults
 
 

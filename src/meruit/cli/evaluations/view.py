@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from meruit.cli.terminal import escape_control_characters, format_cell, note, print_table, say
 from meruit.cli.views.verdict import format_value
 from meruit.evaluations.compare import Difference, EvaluationComparison
+from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.reader import CaseDetail
 from meruit.evaluations.run import EvaluationProgress
 from meruit.evaluations.summary import EvaluationSummary, Rate
 from meruit.judges.vote_records import TokenTotal
-from meruit.model.evaluation import EvaluationRecord
 from meruit.model.verdict import Status
 
 LONGEST_TEXT = 60

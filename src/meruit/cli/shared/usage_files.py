@@ -200,8 +200,8 @@ def _read_runs(path: str) -> list[RecordableRun]:
 def _parse_api_run(places: DocumentReader, path: str) -> MeteredRun:
     """Read a run as the HTTP API takes it, as strictly; raises DocumentError."""
     # Only this format needs the modules of the service.
-    from meruit.api.routes.usage_requests import parse_run
-    from meruit.api.routes.usage_wire import UsageRunRequest
+    from meruit.api.wire.usage import UsageRunRequest
+    from meruit.api.wire.usage_requests import parse_run
     from meruit.errors import InvalidUsageReport
 
     request = places.record((), UsageRunRequest)

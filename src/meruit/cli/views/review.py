@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from meruit.cli.terminal import escape_control_characters, note, print_table, say
-from meruit.model.review import ReviewRecord
 from meruit.model.task_run import ConfidenceInterval
 from meruit.review.agreement import Agreement, Coefficient
 from meruit.review.calibration import Calibration, JudgeRate
 from meruit.review.corrected import CorrectedMean
+from meruit.review.label import ReviewRecord
 from meruit.review.plan import LabelPlan
 from meruit.review.results import CorrectedDifference, CorrectedRate, JudgeCalibration, JudgeStatus
 from meruit.review.service import BlindCase, ReviewProgress

@@ -9,7 +9,7 @@ from litestar.params import FromPath
 from sqlalchemy import Connection
 
 from meruit.api.routes.agent_runs import find_visible_run
-from meruit.api.routes.agent_runs_wire import to_own_run
+from meruit.api.wire.agent_runs import to_own_run
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, OPERATORS, NavEntry, PageRequest, action, page, read_field
 from meruit.console.query import Choice, Filter, Query

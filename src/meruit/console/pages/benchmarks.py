@@ -8,7 +8,7 @@ from litestar import Response
 from litestar.params import FromPath
 from sqlalchemy import Connection
 
-from meruit.api.routes.task_runs_wire import task_run_to_agent
+from meruit.api.wire.task_runs import task_run_to_agent
 from meruit.benchmarks import records as benchmarks
 from meruit.console.environment_difference import SystemChange, compare_environments
 from meruit.console.live import Live

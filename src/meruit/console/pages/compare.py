@@ -16,8 +16,8 @@ from meruit.console.summaries import CasePair, Counted, compare, count, pair_cas
 from meruit.console.table import Column, Table
 from meruit.errors import ApiProblem
 from meruit.evaluations.compare import MOST_COMPARED, Difference, EvaluationComparison
+from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.reader import CaseDetail, Evaluations
-from meruit.model.evaluation import EvaluationRecord
 from meruit.pages.drawing import Box, Drawing, Stroke
 from meruit.pages.scale import Axis
 

@@ -14,9 +14,9 @@ from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import main_text, plural, tone, word
 from meruit.console.summaries import Counted, count, count_listed
 from meruit.console.table import Column, Table
+from meruit.evaluations.evaluation import STATUS_LETTERS, CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.reader import CaseDetail, CaseFilter, EvaluationFilter, Evaluations
 from meruit.evaluations.summary import Rate
-from meruit.model.evaluation import STATUS_LETTERS, CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.model.events import EventType
 from meruit.model.evidence import Fault
 from meruit.model.verdict import Status, Verdict

@@ -15,6 +15,7 @@ from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.shape import plural, short_id, span
 from meruit.contracts import records as contracts
+from meruit.evaluations.evaluation import EvaluationRecord, EvaluationStatus
 from meruit.evaluations.reader import EvaluationFilter, Evaluations
 from meruit.evaluations.summary import Rate
 from meruit.events import records as events
@@ -22,7 +23,6 @@ from meruit.gate import records as agent_runs
 from meruit.gate.run import AgentRun, RunState
 from meruit.model.access import Role
 from meruit.model.contract import ContractState
-from meruit.model.evaluation import EvaluationRecord, EvaluationStatus
 from meruit.model.numbers import in_units
 from meruit.model.usage import UsageStatus
 from meruit.model.verdict import Bounds, Verdict

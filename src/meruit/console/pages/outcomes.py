@@ -17,16 +17,16 @@ from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import TextPiece, json_tree, main_text, plural, text_difference, tone
 from meruit.console.table import Column, Table
+from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.reader import CaseFilter, Evaluations, find_case
 from meruit.model.access import Role
-from meruit.model.evaluation import CaseSummary, EvaluationRecord
 from meruit.model.events import EventType
 from meruit.model.outcome import AgentOutcome, OutcomeSummary, VerdictVersion
-from meruit.model.review import Label as RecordedLabel
-from meruit.model.review import ReviewRecord
 from meruit.model.verdict import CriterionResult, Status, Verdict, VerificationResult
 from meruit.outcomes import records as outcomes
 from meruit.outcomes.records import OUTCOME_HEADINGS, OutcomeFilter, outcome_cells
+from meruit.review.label import Label as RecordedLabel
+from meruit.review.label import ReviewRecord
 from meruit.review.service import Reviews
 from meruit.store.paging import ListPage
 

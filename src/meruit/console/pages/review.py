@@ -13,7 +13,7 @@ from meruit.console.shape import json_tree, main_text
 from meruit.console.table import Column, Table
 from meruit.errors import ApiProblem
 from meruit.evaluations.reader import Evaluations
-from meruit.model.review import CANNOT_TELL, Label, ReviewRecord
+from meruit.review.label import CANNOT_TELL, Label, ReviewRecord
 from meruit.review.results import ReviewResults
 from meruit.review.service import MAX_TEXT, BlindCase, Reviews
 

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
+from meruit.evaluations.evaluation import STATUS_LETTERS
 from meruit.evaluations.export import EvaluationExport, case_name, is_open, shorten, unmet
 from meruit.evaluations.reader import CaseDetail
-from meruit.model.evaluation import STATUS_LETTERS
 from meruit.registry import exporters
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

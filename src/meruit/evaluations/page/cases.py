@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from meruit.evaluations.evaluation import STATUS_LETTERS, CaseSummary, EvaluationRecord
 from meruit.evaluations.reader import CaseDetail, CaseFilter, Evaluations
 from meruit.evaluations.summary import OPEN
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.evaluation import STATUS_LETTERS, CaseSummary, EvaluationRecord
 from meruit.model.verdict import CriterionResult
 
 MAX_ROWS = 50_000

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from meruit.errors import MeruitError
+from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.page.cases import Side, list_cases, pack_cases
 from meruit.evaluations.page.plot import draw_differences, tone_of
 from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.summary import EvaluationSummary, Rate
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
-from meruit.model.evaluation import EvaluationRecord
 from meruit.model.kinds import COMPARISON_SIGNS
 from meruit.pages.number_format import format_interval, format_share
 from meruit.pages.templating import build_environment

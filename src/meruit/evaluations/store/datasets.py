@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from meruit.errors import NotFound, nearest
-from meruit.model.evaluation import DatasetRecord
+from meruit.evaluations.evaluation import DatasetRecord
 from meruit.model.time import from_micros
 from meruit.store import tables
 from meruit.store.blobs import EvidencePart

@@ -9,8 +9,8 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, func, not_, or_, select
 
 from meruit.errors import NotFound, nearest
+from meruit.evaluations.evaluation import CaseError, CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.segment import CaseContent, entries_of, unpack
-from meruit.model.evaluation import CaseError, CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.model.evidence import Fault
 from meruit.model.record import Record
 from meruit.model.time import from_micros, to_micros

@@ -7,10 +7,10 @@ import msgspec
 from sqlalchemy import bindparam, select, update
 
 from meruit.errors import EvaluationConflict, NotFound
+from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.store.read import evaluation_of
 from meruit.log.entries import SegmentEntry
 from meruit.log.segment import segment_root
-from meruit.model.evaluation import CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.model.events import EventType
 from meruit.model.time import from_micros
 from meruit.outcomes.records import commit_criteria

@@ -7,8 +7,8 @@ import msgspec
 from sqlalchemy import Connection, Row, Select, and_, func, select
 
 from meruit.errors import NotFound, nearest
-from meruit.model.review import DrawKind, Label, ReviewDraw, ReviewRecord, ReviewTerms
 from meruit.model.time import from_micros
+from meruit.review.label import DrawKind, Label, ReviewDraw, ReviewRecord, ReviewTerms
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 

@@ -11,8 +11,8 @@ from meruit.log.commitment import commitment
 from meruit.log.entries import LabelEntry, ReviewEntry, read_entry
 from meruit.model.canonical import digest
 from meruit.model.events import EventType
-from meruit.model.review import CANNOT_TELL, Label, ReviewDraw, ReviewRecord, ReviewTerms
 from meruit.model.time import from_micros
+from meruit.review.label import CANNOT_TELL, Label, ReviewDraw, ReviewRecord, ReviewTerms
 from meruit.review.store.read import label_of, review_of, select_reviews
 from meruit.store import tables
 from meruit.store.rows import Rows

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from meruit.errors import NotFound
-from meruit.model.metering import MeteredRun, UsageRecord
-from meruit.model.prices import PriceQuote, RunCosts
+from meruit.model.metering import MeteredRun, PriceQuote, RunCosts, UsageRecord
 from meruit.model.time import from_micros, to_micros
 from meruit.model.usage import Acknowledgement, Observation, Tokens, UsageRun, UsageVerdict, sum_tokens
 from meruit.store import tables

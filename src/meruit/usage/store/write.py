@@ -17,8 +17,14 @@ from meruit.errors import (
 from meruit.log.commitment import SALT_BYTES, commitment, usage_evidence_bytes
 from meruit.log.entries import UsageEntry
 from meruit.model.events import EventType
-from meruit.model.metering import AttributionKind, MeteredRun, UsageRecord, attribution_key_problem
-from meruit.model.prices import PriceQuote, RunCosts
+from meruit.model.metering import (
+    AttributionKind,
+    MeteredRun,
+    PriceQuote,
+    RunCosts,
+    UsageRecord,
+    attribution_key_problem,
+)
 from meruit.model.time import from_micros
 from meruit.model.usage import BY_FILE, Acknowledgement, Observation, UsageCode, UsagePolicy, UsageStatus, UsageVerdict
 from meruit.store.transaction import WriteTransaction

@@ -145,7 +145,7 @@ def test_an_installed_package_adds_a_source(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
     assert told.stdout == "('counter', 'counter', {'a': 'b'})\n"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from meruit.model.evaluation import MAX_NAME, Case, CaseError
+from meruit.evaluations.evaluation import MAX_NAME, Case, CaseError
 
 MAX_DEPTH = 100
 """Levels of foreign JSON that are kept; deeper parts are left out."""

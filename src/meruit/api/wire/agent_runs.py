@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from meruit.api.wire import Body, Label
+from meruit.api.wire.common import Body, Label
 from meruit.gate.limits import MAX_ATTEMPTS
 from meruit.gate.records import LiveWorker
 from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, GateSubmissionSummary, RunRequest, RunState

@@ -1,6 +1,6 @@
 """Parse reported usage runs, from requests or files; usage blocks are read by the rules of each provider."""
 
-from meruit.api.routes.usage_wire import CallRequest, StepRequest, UsageRunRequest
+from meruit.api.wire.usage import CallRequest, StepRequest, UsageRunRequest
 from meruit.errors import AuthorError, InvalidUsageReport, MeteringError
 from meruit.model.metering import AttributionKey, MeteredCall, MeteredRun, MeteredStep
 from meruit.usage.meter import parse_attribution_key

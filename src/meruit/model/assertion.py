@@ -1,9 +1,19 @@
-"""How many items an assertion allows, as authors write it."""
+"""Assertions as authors write them: how many items one allows, and whether it only forbids.
+
+An assertion that only forbids is a guard. It holds while nothing is done, so it gates a verdict and earns no points.
+"""
 
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+GUARD_DEFAULTS: Mapping[str, Any] = {"weight": 0, "required": True}
+"""What a guard's criterion has unless its author writes otherwise: an unwanted act is never a matter of degree."""
+UNCHANGED_DEFAULTS: Mapping[str, Any] = {**GUARD_DEFAULTS, "axis": "safety"}
+UNCHANGED = "state-unchanged"
+"""The check that is a guard with any settings."""
+_ASKED_OF_SPEECH = ("contains", "phrases", "order")
+_ASKED_OF_ITEMS = ("fields", "fhirpath", "segments", "order", "outcome", "envelope", "valid", "size", "sha256")
 _SIGNED = re.compile(r"(>=|<=|==?|>|<)\s*([0-9]{1,9})")
 
 
@@ -38,6 +48,30 @@ def as_range(written: Any) -> Range:
         if _is_number(low) and (high is None or (_is_number(high) and low <= high)):
             return Range(low, high)
     raise ValueError('expected a number of items: 1, ">=1", [1, 3] or {min: 1, max: 3}')
+
+
+def is_guard(check: str, settings: Mapping[str, Any]) -> bool:
+    """Whether an assertion only forbids: phrases, changes, or more items than a maximum."""
+    if check == UNCHANGED or settings.get("changed") == "none":
+        return True
+    if settings.get("forbidden") and not any(settings.get(name) for name in _ASKED_OF_SPEECH):
+        return True
+    return allows_none(settings.get("count")) and not any(settings.get(name) for name in _ASKED_OF_ITEMS)
+
+
+def guard_defaults(check: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The defaults of an assertion's criterion; empty where it is not a guard."""
+    if check == UNCHANGED:
+        return UNCHANGED_DEFAULTS
+    return GUARD_DEFAULTS if is_guard(check, settings) else {}
+
+
+def allows_none(count: Any) -> bool:
+    """Whether a count allows that there is no item; a count that is not valid is refused elsewhere."""
+    try:
+        return count is not None and as_range(count).low == 0
+    except ValueError:
+        return False
 
 
 def _ends(written: Any) -> tuple[Any, Any] | None:

@@ -21,7 +21,7 @@ from meruit.cli.terminal import (
 from meruit.errors import InvalidReview, MeruitError
 
 if TYPE_CHECKING:
-    from meruit.model.review import LabelChoice, ReviewRecord
+    from meruit.review.label import LabelChoice, ReviewRecord
     from meruit.review.service import BlindCase, Reviews
 
 RECORDED_BY = "cli"
@@ -36,7 +36,7 @@ def review() -> None:
 
 
 def _parse_choice(text: str) -> "LabelChoice":
-    from meruit.model.review import LabelChoice
+    from meruit.review.label import LabelChoice
 
     name, _, meaning = text.rpartition("=")
     label, _, key = name.partition(":")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from meruit.cli.commands.benchmark_standings import compare, leaderboard
+from meruit.cli.benchmarks.standings import compare, leaderboard
 from meruit.cli.terminal import (
     ExitCode,
     StoreAddress,

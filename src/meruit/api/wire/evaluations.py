@@ -7,13 +7,9 @@ import msgspec
 from litestar.params import PathParameter, QueryParameter
 from msgspec import Meta
 
-from meruit.api.routes.verify import CriteriaReference, Payload
-from meruit.api.wire import PRINTABLE, Body, Label, anchor_pattern
+from meruit.api.wire.common import PRINTABLE, Body, CriteriaReference, Label, Payload, anchor_pattern
 from meruit.evaluations.compare import MOST_COMPARED, EvaluationComparison
-from meruit.evaluations.summary import EvaluationSummary, Rate
-from meruit.judges.vote_records import TokenTotal
-from meruit.log.segment import MAX_CASES
-from meruit.model.evaluation import (
+from meruit.evaluations.evaluation import (
     MAX_NAME,
     MAX_TAGS,
     Case,
@@ -22,6 +18,9 @@ from meruit.model.evaluation import (
     EvaluationRecord,
     EvaluationStatus,
 )
+from meruit.evaluations.summary import EvaluationSummary, Rate
+from meruit.judges.vote_records import TokenTotal
+from meruit.log.segment import MAX_CASES
 from meruit.model.evidence import Fault
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from meruit.api.wire import PRINTABLE, Body, Label, Reason, anchor_pattern
+from meruit.api.wire.common import PRINTABLE, Body, Label, Reason, anchor_pattern
 from meruit.model.metering import (
     MAX_CALLS,
     MAX_NAME,
@@ -15,9 +15,10 @@ from meruit.model.metering import (
     AttributionKind,
     CallState,
     MeteredRun,
+    PriceQuote,
+    RunCosts,
     UsageRecord,
 )
-from meruit.model.prices import PriceQuote, RunCosts
 from meruit.model.record import Record
 from meruit.model.usage import Acknowledgement, Moment, Observation, Tokens, UsageCode, UsageStatus, UsageVerdict
 from meruit.usage.cost import UnknownCost, quote_cost

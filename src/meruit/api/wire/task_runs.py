@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from meruit.api.routes.benchmarks import BENCHMARK_NAME, BENCHMARK_SLUG
-from meruit.api.wire import Body, Label, Reason
+from meruit.api.wire.common import BENCHMARK_NAME, BENCHMARK_SLUG, Body, Label, Reason
 from meruit.benchmarks.evidence import completion as completion_of
 from meruit.benchmarks.records import CreateRuns
 from meruit.benchmarks.service import MAX_REPEATS, TaskRunStart

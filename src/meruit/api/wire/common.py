@@ -10,6 +10,7 @@ from msgspec import Meta
 from meruit.api.idempotency import HEADER
 from meruit.log.entries import OUR_CONTRACT
 from meruit.model.outcome import MAX_LABEL
+from meruit.model.task import SLUG
 from meruit.store.database import MAX_PAGE
 
 JSON = "application/json"
@@ -19,6 +20,18 @@ def anchor_pattern(pattern: str) -> str:
     """Make a pattern match the whole text; Python's `$` alone also matches before a final line break."""
     return rf"^{pattern}$(?!\n)"
 
+
+# Any: input and output are any JSON objects.
+Payload = Annotated[dict[str, Any], Meta(description="A JSON object.")]
+CriteriaReference = Annotated[
+    str,
+    Meta(
+        pattern=anchor_pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(@[1-9][0-9]{0,8})?"),
+        description="Registered criteria: `name` for the latest version, or `name@version`.",
+    ),
+]
+_SLUG = SLUG.strip("^$")
+BENCHMARK_SLUG, BENCHMARK_NAME = anchor_pattern(_SLUG), anchor_pattern(rf"{_SLUG}(@[1-9][0-9]{{0,6}})?")
 
 # No control characters: an id goes into logs, file names and terminals.
 PRINTABLE = anchor_pattern(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")

@@ -1,0 +1,1 @@
+"""`meruit benchmark`: benchmark.py has the command, standings.py its leaderboard and comparison."""

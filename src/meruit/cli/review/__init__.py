@@ -1,0 +1,1 @@
+"""People's labels: review.py is `meruit review`, judge.py is `meruit judge`."""
