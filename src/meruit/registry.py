@@ -130,6 +130,8 @@ class Check(NamedTuple):
     reader: Any = None
     """Its reader of items, which `let` uses too."""
     examples: tuple[CheckExample, ...] = ()
+    is_text: Callable[[Mapping[str, Any]], bool] = lambda _settings: False
+    """Whether all values that an assertion with these settings reads are text, as those of HL7 and X12."""
 
 
 class FlagExample(NamedTuple):

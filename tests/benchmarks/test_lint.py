@@ -223,7 +223,8 @@ def test_mistakes_that_nothing_notices_are_named() -> None:
 
 def test_what_was_done_must_not_be_undone_unnoticed() -> None:
     more = rows(("prior_auth/1", b'{"member":"M1","cpt":"72148"}'), ("note/1", b'{"text":"called"}'))
-    report = lint(ASKED, UNTOUCHED | {"except": ["portal:note/*"]}, gold=more)
+    noted = {"label": "noted", "assert": "portal-state-match", "correlate_by": {"resource": "note"}, "weight": 0.1}
+    report = lint(ASKED, noted, UNTOUCHED, gold=more)
     (undone,) = [finding for finding in report.findings if finding.severity is Severity.ERROR]
     assert undone.code == "mutant_passes"
     assert "portal:note/1 undone;" in undone.message
@@ -351,3 +352,17 @@ def test_everything_that_was_done_is_undone_by_some_mutant(pair: tuple[Environme
 
 def test_nothing_done_is_no_reason_to_undo_anything() -> None:
     assert {mutant.harm for mutant in environment_mutants(BEFORE, BEFORE)} <= {"touched", "deleted", "added"}
+
+
+# What the author leaves open
+
+
+def test_a_mutant_of_what_except_allows_is_not_reported() -> None:
+    more = rows(("prior_auth/1", b'{"member":"M1","cpt":"72148"}'), ("note/1", b'{"member":"M1"}'))
+    allowed = UNTOUCHED | {"except": ["portal:note/*"]}
+    report = lint(ASKED, allowed, gold=more)
+    assert report.ok
+    assert report.survivors == []
+    # What a criterion asks for is tested all the same.
+    noted = {"label": "noted", "assert": "portal-state-match", "correlate_by": {"resource": "note"}}
+    assert "portal:note/1 member changed" in lint(ASKED, noted, allowed, gold=more).survivors

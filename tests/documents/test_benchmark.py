@@ -241,6 +241,34 @@ def test_benchmark_files_are_distinguished_from_criteria(write: Write, tmp_path:
     assert not is_benchmark_file("-")
 
 
+NUMBERS = """\
+benchmark: b
+tasks:
+- id: t1
+  instruction: send it
+  criteria:
+  - assert: x12-response
+    correlate_by: {TRN.2: 7.0}
+    fields: {CLM.2: 450.00, AMT.2: {in: [1.50, 2]}, SV1.2: {near: {value: 9.50, by: 0.10}}}
+  - assert: sftp-file-present
+    path: claims/*.837
+    parse: x12
+    fields: [{path: CLM.2, expected: 450.00, weight: 2.50}]
+  - {assert: portal-state-match, correlate_by: {resource: claim}, fields: {amount: 450.00}}
+"""
+
+
+def test_a_number_that_is_compared_with_text_is_its_text(write: Write) -> None:
+    criteria = load_benchmark(write(NUMBERS)).tasks[0].criteria
+    first, second, third = (one.assertion.settings for one in criteria if one.assertion is not None)
+    assert first["correlate_by"] == {"TRN.2": "7.0"}
+    assert first["fields"]["CLM.2"] == "450.00"
+    assert first["fields"]["AMT.2"] == {"in": ["1.50", 2]}
+    assert first["fields"]["SV1.2"] == {"near": {"value": 9.5, "by": 0.1}}
+    assert second["fields"] == [{"path": "CLM.2", "expected": "450.00", "weight": 2.5}]
+    assert third["fields"] == {"amount": 450.0}
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
     lambda inner: (

@@ -147,3 +147,9 @@ def test_a_shape_that_is_said_is_not_guessed() -> None:
     assert [one.key for one in rows(text, shape="document").items] == ["auth", "page"]
     assert "page" in trouble(rows(text, shape="rows"))
     assert [one.key for one in rows(text, shape="rows", documents=["page"]).items] == ["auth/A1", "page"]
+
+
+def test_a_list_is_not_a_document() -> None:
+    text = '{"auths": [{"id": "A1"}], "page": {"n": 1}}'
+    assert "auths" in trouble(rows(text, shape="document"))
+    assert [one.key for one in rows(text, shape="document", documents=["auths"]).items] == ["auths", "page"]

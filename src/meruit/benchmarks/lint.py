@@ -9,6 +9,7 @@ from meruit.benchmarks.environment import asks_for_answer
 from meruit.benchmarks.mutations import GRAVE, EnvironmentMutant, environment_mutants
 from meruit.benchmarks.vital_fields import VitalField
 from meruit.checks.matching.formulas import Formula, formulas_in
+from meruit.checks.unchanged import is_allowed
 from meruit.errors import AuthorError
 from meruit.judge.plan import CriterionRule
 from meruit.model.assertion import as_range
@@ -99,7 +100,10 @@ def lint_task(
         findings.append(LintFinding(Severity.ERROR, "gold_fails", why))
         return TaskReport(task.id, False, findings, str(nothing.verdict), free, str(good.verdict))  # noqa: FBT003
     tried, failed_by, survivors = 0, dict[str, str](), list[_Survivor]()
+    open_items = _OpenItems(prepared.plan.rules, good, len(gold))
     for mutant in environment_mutants(began, gold):
+        if open_items.is_open(mutant):
+            continue
         tried += 1
         result = judge(began, mutant.state)
         noticed = [one.criterion_id for one in result.criterion_results if one.status is Status.NOT_MET]
@@ -120,6 +124,35 @@ def lint_task(
         survivors=[one.mutant.name for one in survivors[:MAX_SURVIVORS]],
         survived=len(survivors),
     )
+
+
+class _OpenItems:
+    """Items that the author leaves open: `except` allows any change of them, and no criterion asks for them."""
+
+    def __init__(self, rules: Sequence[CriterionRule], good: VerificationResult, sources: int) -> None:
+        asserted = [rule.criterion.assertion for rule in rules]
+        self._allowed = [
+            (str(one.settings.get("from", "")), tuple(map(str, one.settings["except"])))
+            for one in asserted
+            if one is not None and isinstance(one.settings.get("except"), list)
+        ]
+        self._sources = sources
+        self._chosen = {
+            (details.get("source"), str(chosen["key"]))
+            for details in (one.details or {} for one in good.criterion_results)
+            for listed in ("selected", "also_selected")
+            for chosen in details.get(listed, ())
+        }
+
+    def is_open(self, mutant: EnvironmentMutant) -> bool:
+        """Whether a change of the mutant's item means nothing."""
+        if mutant.key is None or (mutant.source, mutant.key) in self._chosen:
+            return False
+        return any(
+            source in ("", mutant.source)
+            and is_allowed(mutant.source, mutant.key, allowed, alone=bool(source) or self._sources == 1)
+            for source, allowed in self._allowed
+        )
 
 
 def _is_clean(findings: list[LintFinding]) -> bool:

@@ -35,6 +35,9 @@ class EnvironmentMutant(NamedTuple):
     """`undone`, `twice`, `dropped`, `changed`, `touched`, `deleted` or `added`."""
     vital: VitalField | None = None
     """What the field is about that was dropped or changed, where a mistake in it harms."""
+    source: str = ""
+    key: str | None = None
+    """The item that was mutated; None where the mutant is of a whole source."""
 
 
 GRAVE = frozenset({"undone", "twice", "touched", "deleted", "added"})
@@ -64,20 +67,20 @@ def _of_change(
     after: EnvironmentState, name: str, key: str, was: Item | None, now: Item | None
 ) -> Iterator[EnvironmentMutant]:
     where = f"{name}:{key}"
-    yield EnvironmentMutant(f"{where} undone", _with(after, name, key, was), "undone")
+    yield EnvironmentMutant(f"{where} undone", _with(after, name, key, was), "undone", source=name, key=key)
     if now is None:
         return
     if was is None:
         twin = _twin(now, after[name].kind)
-        yield EnvironmentMutant(f"{where} done twice", _with(after, name, twin.key, twin), "twice")
+        state = _with(after, name, twin.key, twin)
+        yield EnvironmentMutant(f"{where} done twice", state, "twice", source=name, key=twin.key)
     # Vital fields come first, so that a long item leaves out none of them.
     found = sorted(_item_mutations(now, after[name].kind), key=lambda mutation: mutation.vital is None)
     vital = sum(mutation.vital is not None for mutation in found)
     for mutation in found[: min(max(vital, MAX_OF_AN_ITEM), MAX_VITAL)]:
         spoilt = make_item(key, mutation.content, version=f"{now.version}-spoilt", facts=now.facts)
-        yield EnvironmentMutant(
-            f"{where} {mutation.name}", _with(after, name, key, spoilt), mutation.harm, mutation.vital
-        )
+        state = _with(after, name, key, spoilt)
+        yield EnvironmentMutant(f"{where} {mutation.name}", state, mutation.harm, mutation.vital, name, key)
 
 
 def _of_call(after: EnvironmentState, name: str, said: list[str]) -> Iterator[EnvironmentMutant]:
@@ -96,10 +99,10 @@ def _beside(after: EnvironmentState, name: str, untouched: list[Item]) -> Iterat
     for alike in several.values():
         one, kind = alike[0], after[name].kind
         touched = Item(one.key, f"{one.version}-touched", one.body, one.encoding, one.facts)
-        yield EnvironmentMutant(f"{name}:{one.key} touched", _with(after, name, one.key, touched), "touched")
-        yield EnvironmentMutant(f"{name}:{one.key} deleted", _with(after, name, one.key, None), "deleted")
-        for twin in (_twin(other, kind) for other in alike[:OF_A_KIND]):
-            yield EnvironmentMutant(f"{name}:{twin.key} added", _with(after, name, twin.key, twin), "added")
+        added = ((twin.key, "added", twin) for twin in (_twin(other, kind) for other in alike[:OF_A_KIND]))
+        for key, harm, item in ((one.key, "touched", touched), (one.key, "deleted", None), *added):
+            state = _with(after, name, key, item)
+            yield EnvironmentMutant(f"{name}:{key} {harm}", state, harm, source=name, key=key)
 
 
 def _without(state: EnvironmentState, name: str, keys: list[str]) -> EnvironmentState:

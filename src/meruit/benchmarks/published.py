@@ -2,10 +2,14 @@
 
 import asyncio
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
+from meruit.benchmarks.formula_names import find_unknown_names
 from meruit.benchmarks.store import published
 from meruit.benchmarks.store.published import BenchmarkView, PublishBenchmark, PublishedBenchmark
+from meruit.documents.document import MAX_PROBLEMS
+from meruit.documents.tree import format_path
 from meruit.errors import NotFound, Problem, UnsupportedCriteria
 from meruit.model.canonical import canonical, digest
 from meruit.model.task import Benchmark, Task, split_name
@@ -105,13 +109,13 @@ def select_tasks(benchmark: Benchmark, wanted: Sequence[str] | None) -> list[Tas
 
 
 def validate_benchmark(benchmark: Benchmark) -> None:
-    """Raise UnsupportedCriteria if an assertion of a task cannot run."""
+    """Raise UnsupportedCriteria if an assertion of a task cannot run, or uses a name that nothing defines."""
     problems = [
         Problem(f"tasks[{number}].criteria[{place}].{'.'.join(map(str, where))}", why)
         for number, task in enumerate(benchmark.tasks)
         for place, criterion in enumerate(task.criteria)
         if criterion.assertion is not None
         for where, why in faults_of(criterion.assertion)
-    ]
+    ] or [Problem(format_path(path), why) for path, why in islice(find_unknown_names(benchmark), MAX_PROBLEMS)]
     if problems:
         raise UnsupportedCriteria("benchmark", problems)

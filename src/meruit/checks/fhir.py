@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import AliasChoices, Field, TypeAdapter, field_validator, model_validator
 
 from meruit.checks.fhir_types.cardinality import cardinality_error
-from meruit.checks.fhir_types.r4_elements import path_error
+from meruit.checks.fhir_types.r4_elements import expression_error, path_error
 from meruit.checks.fhir_types.reference import mark_own_references
 from meruit.checks.fhir_types.resource_types import RESOURCE_TYPES
 from meruit.checks.fhir_types.search import Search, compile_search
@@ -27,7 +27,7 @@ from meruit.checks.framework.identity import fhir_identity
 from meruit.checks.framework.selection import FieldResult, decide, field_result
 from meruit.checks.matching.matchers import Dialect, holds_template
 from meruit.checks.values.decimals import format_decimal, numeral
-from meruit.errors import AuthorError, UnreadableContent, nearest
+from meruit.errors import AssertionFaults, AuthorError, UnreadableContent, nearest
 from meruit.model.environment import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
@@ -80,9 +80,15 @@ class FhirResourceState(SelectionAssertion):
 
     @model_validator(mode="after")
     def _check_elements(self) -> "FhirResourceState":
-        for path in (*self.where, *self.fields):
-            if (why := path_error(self.resource, path)) is not None:
-                raise ValueError(why)
+        faults = [
+            ((setting, path), why)
+            for setting, paths in (("where", self.where), ("fields", self.fields), ("fhirpath", self.fhirpath))
+            for path in paths
+            if (why := (expression_error if setting == "fhirpath" else path_error)(self.resource, path)) is not None
+        ]
+        if faults:
+            # Not a ValueError: pydantic would report it without its path.
+            raise AssertionFaults(faults)
         return self
 
     @model_validator(mode="after")

@@ -174,6 +174,7 @@ _ROSTER = {"path": "outbound/roster_*.json", "changed": "created", "count": 1, "
     reads=[SourceKind.FILES],
     settings=SftpFilePresent,
     reader=FileReader(),
+    is_text=lambda settings: settings.get("parse") in (FileFormat.HL7, FileFormat.X12),
     examples=[
         _example(
             _ROSTER | {"fields": {"members[].id": {"set": ["A1", "A2"]}}},

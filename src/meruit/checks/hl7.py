@@ -121,6 +121,7 @@ def _example(expect: str, **asked: Any) -> CheckExample:
     settings=Hl7Structural,
     evidence="field_results",
     reader=READER,
+    is_text=lambda _settings: True,
     examples=[
         _example("1", correlate_by={"MSH-9.1": "SIU", "MSH-9.2": "S13"}, count=1, fields={"PID-3[5=MR].1": "483671"}),
         _example("1", segments={"SCH": 1, "RGS": ">=1"}, order=["MSH", "SCH", "PID", "RGS"]),

@@ -137,11 +137,11 @@ def _collateral(
     )
     looked_for = work_context.selected.get(name, set())
     for key, change in sorted(changes.items()):
-        if change is not ItemChange.NONE and key not in looked_for and not _is_allowed(name, key, allow, alone=alone):
+        if change is not ItemChange.NONE and key not in looked_for and not is_allowed(name, key, allow, alone=alone):
             yield CollateralChange(name, key, change)
 
 
-def _is_allowed(name: str, key: str, allow: tuple[str, ...], *, alone: bool) -> bool:
+def is_allowed(name: str, key: str, allow: tuple[str, ...], *, alone: bool) -> bool:
     """Match `source:key`; a bare key is enough with one source, and would allow too much with several."""
     # A bracket is literal: file names have them.
     globs = [pattern.replace("[", "[[]") for pattern in allow]

@@ -288,6 +288,7 @@ def _example(expect: str, **asked: Any) -> CheckExample:
     reads=[SourceKind.X12],
     settings=X12Response,
     reader=READER,
+    is_text=lambda _settings: True,
     examples=[
         _example("1", set="271", correlate_by={"TRN.2": "93175-012547"}, envelope="ok", outcome="active"),
         _example("1", set="271", fields={"HL[22]/NM1[1=IL].9": "123456789", "AAA": "absent"}),

@@ -17,7 +17,7 @@ from meruit.model.contract import WorkSubmission
 from meruit.model.criterion import Assertion, CustomMetric, SuccessCriteria, SuccessCriterion
 from meruit.model.limits import MAX_CUSTOM_METRICS
 from meruit.model.task import Benchmark
-from meruit.registry import MetricNames, faults_of, metrics
+from meruit.registry import MetricNames, checks, faults_of, metrics
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -27,6 +27,11 @@ WRAPPER = "success_criteria"
 CUSTOM = "custom_metrics"
 """The key of the metrics that a file defines itself."""
 CODE_FILE = "code_file"
+ASSERTION = "assertion"
+_RULES = frozenset({"fields", "where", "correlate_by"})
+"""The settings of an assertion that hold matchers."""
+_LITERAL = frozenset({"equals", "expected", "in", "not_in", "not", "set", "any", "all", "none", "one_of", "all_of"})
+"""The matchers that compare for equality, or hold others that may."""
 
 Gather = Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
 """Reads the files that a seed names, except those that are attached already."""
@@ -51,6 +56,9 @@ class CriteriaFault(NamedTuple):
 
 Examine = Callable[[CriteriaParts], Iterable[CriteriaFault]]
 """Finds what an engine could not do with the criteria as they are written."""
+
+ExamineBenchmark = Callable[[Benchmark], Iterable[tuple[Path, str]]]
+"""Finds faults of assertions that only the whole benchmark shows; a path is that of a criterion and inside it."""
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _EXAMPLE = "criteria: [{metric: accuracy, metric_type: percentage, comparison: gte, threshold: 0.9}]"
@@ -100,6 +108,7 @@ def parse_criteria(
             name, sort_and_limit_problems([*problems, Problem(format_path(prefix), expected, document.line_of(prefix))])
         )
     beyond = [*_find_raw_problems(content, prefix, known_metrics, max_criteria)]
+    _keep_written_numbers(document, content.get("criteria"), (*prefix, "criteria"))
     if assertions_too:
         beyond += islice(find_assertion_faults(content.get("criteria"), (*prefix, "criteria")), MAX_PROBLEMS + 1)
     if read_code is not None:
@@ -213,11 +222,12 @@ def parse_benchmark(
     name: str = "benchmark",
     *,
     gather: Gather | None = None,
+    examine: ExamineBenchmark | None = None,
 ) -> Benchmark:
     """Read a benchmark; raises DocumentError with every problem and its line, those of its assertions included.
 
-    `gather` takes a seed and the benchmark's own attachments, reads the other files that the seed names, and raises
-    MeruitError for a file that it cannot read.
+    `examine` finds what is wrong with a valid benchmark as a whole. `gather` takes a seed and the benchmark's own
+    attachments, reads the other files that the seed names, and raises MeruitError for a file that it cannot read.
     """
     document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
     problems = list[Problem]()
@@ -228,6 +238,7 @@ def parse_benchmark(
     ]
     for number, task in tasks:
         place = ("tasks", number, "criteria")
+        _keep_written_numbers(document, task.get("criteria"), place)
         problems += [
             Problem(format_path(path), fault, document.line_of(path))
             for path, fault in islice(find_assertion_faults(task.get("criteria"), place), MAX_PROBLEMS + 1)
@@ -245,9 +256,19 @@ def parse_benchmark(
     except DocumentError as refused:
         problems += refused.problems
     else:
+        if examine is not None:
+            located = ((_written_path(whole, path), fault) for path, fault in islice(examine(benchmark), MAX_PROBLEMS))
+            problems += [Problem(format_path(path), fault, document.line_of(path)) for path, fault in located]
         if not problems:
             return benchmark
     raise DocumentError(name, sort_and_limit_problems(problems))
+
+
+def _written_path(whole: dict[str, Any], path: Path) -> Path:
+    """The path in the file of a part of an assertion: the file may have the assertion under a key of its own."""
+    task, criterion = path[1], path[3]
+    nested = ASSERTION in whole["tasks"][task]["criteria"][criterion]
+    return (*path[:4], ASSERTION, *path[4:]) if nested else path
 
 
 def _attachments(
@@ -325,21 +346,51 @@ def _find_raw_problems(
 
 def find_assertion_faults(criteria: Any, place: Path) -> Iterator[tuple[Path, str]]:
     """Let the checks validate the assertions of a list of criteria, before the criteria are read."""
-    for number, criterion in enumerate(criteria if isinstance(criteria, list) else ()):
-        if not isinstance(criterion, Mapping):
-            continue
-        flat = "assert" in criterion and "assertion" not in criterion
-        foreign = SuccessCriterion.COMMON if flat else frozenset[str]()
-        written = criterion if flat else criterion.get("assertion")
-        if not isinstance(written, Mapping):
-            continue
+    for here, written in _written_assertions(criteria, place):
+        # In flat form, the criterion's own keys are beside those of its assertion.
+        foreign = frozenset[str]() if here[-1] == ASSERTION else SuccessCriterion.COMMON
         try:
             assertion = Assertion.model_validate({key: one for key, one in written.items() if key not in foreign})
         except ValidationError:
             continue  # The model reports it.
-        here = (*place, number) if flat else (*place, number, "assertion")
         for path, fault in faults_of(assertion):
             yield (*here, *path), fault
+
+
+def _written_assertions(criteria: Any, place: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The assertions of a list of criteria, each with its path in the file."""
+    for number, criterion in enumerate(criteria if isinstance(criteria, list) else ()):
+        if not isinstance(criterion, dict):
+            continue
+        flat = "assert" in criterion and ASSERTION not in criterion
+        written = criterion if flat else criterion.get(ASSERTION)
+        if isinstance(written, dict):
+            yield (*place, number) if flat else (*place, number, ASSERTION), written
+
+
+def _keep_written_numbers(document: Document, criteria: Any, place: Path) -> None:
+    """Replace numbers that are compared with text by their own text: YAML reads 450.00 as 450."""
+    if not document.numbers:
+        return
+    for here, written in _written_assertions(criteria, place):
+        check = checks.find(str(written.get("assert")))
+        if check is None or not check.is_text(written):
+            continue
+        for path, text in document.numbers.items():
+            if path[: len(here)] == here and _is_literal(path[len(here) :]):
+                holder: Any = document.value
+                for step in path[:-1]:
+                    holder = holder[step]
+                holder[path[-1]] = text
+
+
+def _is_literal(path: Path) -> bool:
+    """Whether a value of an assertion is compared for equality, by its path in the assertion."""
+    start = next((place for place, step in enumerate(path) if step in _RULES), None)
+    if start is None:
+        return False
+    # After the setting comes the path of a field, or in a list its position.
+    return len(path) > start + 1 and all(isinstance(step, int) or step in _LITERAL for step in path[start + 2 :])
 
 
 def _custom_metrics(content: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:

@@ -1,6 +1,7 @@
 """Parses a YAML or JSON file into plain values that know their lines."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from meruit.documents.json_events import json_events
@@ -25,6 +26,8 @@ class Document(NamedTuple):
     value: Any
     lines: Mapping[Path, int]
     """Counted from 1: a mapping's entry has the line of its key, a list's item its own."""
+    numbers: Mapping[Path, str] = MappingProxyType({})
+    """The numbers whose text their value does not keep, as written: 450.00."""
 
     def line_of(self, path: Path) -> int | None:
         """The line of a path, or of the nearest path around it that the file has; None without a file."""
@@ -46,7 +49,7 @@ def parse(text: str | bytes, name: str) -> Document:
         raise DocumentError(name, [refused.problem]) from None
     if tree.problems:
         raise DocumentError(name, sort_and_limit_problems(tree.problems))
-    return Document(name, tree.value, tree.lines)
+    return Document(name, tree.value, tree.lines, tree.numbers)
 
 
 def sort_and_limit_problems(problems: Iterable[Problem]) -> list[Problem]:

@@ -67,6 +67,8 @@ class Tree(NamedTuple):
     value: Any
     lines: dict[Path, int]
     problems: list[Problem]
+    numbers: dict[Path, str]
+    """The numbers whose text their value does not keep, as written: 450.00."""
 
 
 def format_path(path: Path) -> str:
@@ -84,7 +86,7 @@ def build(events: Iterable[ParseEvent]) -> Tree:
             builder.problems.append(Problem("", "the file is empty"))
     except DocumentUnreadable as refused:
         builder.problems.append(refused.problem)
-    return Tree(builder.value, builder.lines, builder.problems)
+    return Tree(builder.value, builder.lines, builder.problems, builder.numbers)
 
 
 class _OpenCollection:
@@ -106,6 +108,7 @@ class _Builder:
         self.value: Any = None
         self.lines: dict[Path, int] = {}
         self.problems: list[Problem] = []
+        self.numbers: dict[Path, str] = {}
         self._opened: list[_OpenCollection] = []
         self._nodes = 0
 
@@ -159,6 +162,8 @@ class _Builder:
             except ValueError as problem:
                 self._complain(path, event, str(problem))
             self._complain(path, event, _fault_of_text(event.text))
+            if event.plain and (isinstance(value, float | Decimal) or _is_other_text(value, event.text)):
+                self.numbers[path] = event.text
         else:
             self._open(value, path, event.line)
         self._put(parent, value)
@@ -191,6 +196,12 @@ def scalar(text: str) -> Number | str | bool | None:
     if _NOT_FINITE.fullmatch(text):
         raise ValueError("expected a finite number, not infinity or NaN")
     return text
+
+
+# Any: a scalar.
+def _is_other_text(value: Any, text: str) -> bool:
+    """Whether a whole number was written in another way than Python writes it."""
+    return type(value) is int and str(value) != text
 
 
 def _number(text: str, whole: str, decimals: str | None, exponent: str | None) -> Number:

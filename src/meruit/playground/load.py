@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from meruit.benchmarks.formula_names import find_unknown_names
 from meruit.documents.authoring import parse_benchmark
 from meruit.documents.document import parse
 from meruit.errors import DocumentError
@@ -42,7 +43,12 @@ def load_benchmark(path: str | Path) -> Benchmark:
         read_seed(seed, read)
         return files
 
-    return parse_benchmark(read_bytes(path), display_name(path), gather=None if str(path) == "-" else gather)
+    return parse_benchmark(
+        read_bytes(path),
+        display_name(path),
+        gather=None if str(path) == "-" else gather,
+        examine=find_unknown_names,
+    )
 
 
 def is_benchmark_file(path: str | Path) -> bool:

@@ -41,8 +41,8 @@ class RowsSource:
     ) -> None:
         """`key` is the field that identifies the rows of a list; `documents` are resources that are not rows.
 
-        With `shape`, all other resources are `rows`, or all are a `document`. Without it, a resource is a document
-        unless it is a list or an object of objects.
+        With `shape`, all other resources must be `rows`, or each must be a `document`, which a list is not. Without
+        it, a resource is a document unless it is a list or an object of objects.
         """
         self._shape = shape
         self._url = check_base_url(url)
@@ -73,7 +73,14 @@ class RowsSource:
 
     def _parts(self, reply: HttpReply, resource: str, part: slices.JsonSlice) -> list[tuple[str, str]]:
         match part.value:
-            case _ if resource in self._documents or self._shape == "document":
+            case _ if resource in self._documents:
+                return [(resource, part.text)]
+            case list() if self._shape == "document":
+                raise SourceError(
+                    f"{reply.where} has {resource}, which is a list and so rows, not a document; "
+                    f"set `shape: rows` with a `key`, or add it to `documents`"
+                )
+            case _ if self._shape == "document":
                 return [(resource, part.text)]
             case dict(rows) if all(isinstance(row, dict) for row in rows.values()):
                 return [(f"{resource}/{key}", row.text) for key, row in _read(reply, part.text, _STATE).items()]

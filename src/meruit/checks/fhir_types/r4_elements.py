@@ -396,6 +396,18 @@ def path_error(resource: str, path: str) -> str | None:
     return None
 
 
+_NAMES = re.compile(r"(?:([A-Z]\w*)\.)?([a-z]\w*(?:\.[a-z]\w*)*)(?!\w|\()")
+"""The elements that a FHIRPath expression begins with, with its resource type and without its first function."""
+
+
+def expression_error(resource: str, expression: str) -> str | None:
+    """Why no resource of that type has the elements that a FHIRPath expression begins with; None where it may."""
+    found = _NAMES.match(expression.strip())
+    if found is None or (found[1] is not None and found[1] != resource):
+        return None
+    return path_error(resource, found[2])
+
+
 def _is_meant(name: str, element: str) -> bool:
     """Whether a name finds an element: its own name, or the common name of a choice."""
     return element == name or (element.startswith(name) and element[len(name) :] in CHOICE_TYPES)

@@ -47,12 +47,14 @@ def state_check(  # noqa: PLR0913 - one a property of a check
     version: str = "1",
     last: bool = False,
     several: bool = False,
+    is_text: Callable[[Mapping[str, Any]], bool] = lambda _settings: False,
 ) -> Callable[[Callable[[A, CheckContext], Finding]], Callable[[A, CheckContext], Finding]]:
     """Register the function below as the check that `assert: name` asks for.
 
     It gets the assertion, validated as `settings` and with every `${…}` filled in, and the context of its source.
     `evidence` is the name of its field results in the evidence. A check with `last` runs after all others; one that
-    reads `several` sources needs no `from`.
+    reads `several` sources needs no `from`. `is_text` takes the settings of an assertion, and says whether all values
+    are text: a number in a file then means its text.
     """
     kinds = frozenset(reads)
 
@@ -70,6 +72,7 @@ def state_check(  # noqa: PLR0913 - one a property of a check
                 settings=settings,
                 reader=reader,
                 examples=tuple(examples),
+                is_text=is_text,
             )
         )
         return decide

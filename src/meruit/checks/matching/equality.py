@@ -70,7 +70,7 @@ def _same_scalar(expected: Any, actual: Any, dialect: Dialect) -> bool:
     if number is None:
         return isinstance(actual, str) and bool(expected == actual)
     if dialect is Dialect.TEXT:
-        # A code is text. An amount is written as 450.00 or 450, and YAML keeps only its value.
+        # A number in a file is its text already. One that was computed, or came as JSON, has only its value.
         is_code = isinstance(expected, int) or not isinstance(actual, str)
         return bool(format_decimal(number) == actual) if is_code else numeral(actual) == number
     return not isinstance(actual, str) and numeral(actual) == number
@@ -83,13 +83,23 @@ def equals(given: Any, dialect: Dialect, _depth: int = 0) -> Judge:
         return _null
 
     def test(value: Any) -> str | None:
-        return None if same(given, value, dialect) else f"is {format_value(value)}"
+        return None if same(given, value, dialect) else f"is {format_value(value)}{_hint(given, value, dialect)}"
 
     one = AnyValueJudge(test)
     if not isinstance(given, list):
         return one
     # A path opens lists, so a list is compared with all the values.
     return lambda values: None if same(given, list(values), dialect) else one(values)
+
+
+def _hint(given: Any, value: Any, dialect: Dialect) -> str:
+    """What to write where two texts are the same number."""
+    if dialect is Dialect.JSON or not isinstance(given, str) or not isinstance(value, str):
+        return ""
+    number = numeral(given)
+    if number is None or numeral(value) != number:
+        return ""
+    return f", the same number as other text; to compare by value write {{near: {{value: {given}, by: 0}}}}"
 
 
 def _null(values: Values) -> str | None:

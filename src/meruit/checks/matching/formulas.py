@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Context, Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 from meruit.checks.matching.compare import TemplateValue, parts_of
 from meruit.checks.values.decimals import format_decimal, numeral
@@ -48,6 +48,10 @@ _PARTS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Name, ast.Attribu
 _FINE = (*_SIGNS, *_PARTS, *_ARITHMETIC, *_ORDER)
 
 
+ANY_VALUE: Final = object()
+"""Stands for a value that is not known before the check runs."""
+
+
 class Formula:
     """A compiled expression; raises AuthorError for one that is not valid."""
 
@@ -80,6 +84,25 @@ class Formula:
         if isinstance(found, Fraction):
             return _RESULT.divide(Decimal(found.numerator), Decimal(found.denominator))
         return found
+
+    def unknown(self, names: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+        """Yield each reference that these names cannot give, once, and the names that are known there."""
+        seen = set[str]()
+        for part in ast.walk(self._tree):
+            chain = _chain(part)
+            found: Any = names
+            for place, step in enumerate(chain):
+                if found is ANY_VALUE or (step in self._reserved and not place):
+                    break
+                if not _has_member(found, step):
+                    reference = ".".join(map(str, chain[: place + 1]))
+                    if reference not in seen:
+                        seen.add(reference)
+                        yield reference, sorted(map(str, found)) if isinstance(found, Mapping) else []
+                    break
+                found = found[step]
+
+    _reserved = frozenset({*_WORDS, *_FUNCTIONS})
 
     def _allow(self, part: ast.AST) -> None:
         match part:
@@ -169,6 +192,25 @@ class Formula:
         if isinstance(found, list) and isinstance(name, Fraction) and name.denominator == 1 and 0 <= name < len(found):
             return _to_exact(found[int(name)])
         raise UnknownFormulaValue(f"{self._source_of(part)} does not exist")
+
+
+def _chain(part: ast.AST) -> tuple[str | int, ...]:
+    """The name and the members that a part refers to, as far as they are written out; empty for other parts."""
+    match part:
+        case ast.Name(id=name):
+            return (name,)
+        case ast.Attribute(value=inner, attr=name) | ast.Subscript(value=inner, slice=ast.Constant(value=str(name))):
+            return (*outer, name) if (outer := _chain(inner)) else ()
+        case ast.Subscript(value=inner, slice=ast.Constant(value=int(place))):
+            return (*outer, place) if (outer := _chain(inner)) else ()
+        case _:
+            return ()
+
+
+def _has_member(found: Any, step: str | int) -> bool:
+    if isinstance(found, list):
+        return isinstance(step, int) and 0 <= step < len(found)
+    return isinstance(found, Mapping) and step in found
 
 
 def _to_exact(found: Any) -> Any:
