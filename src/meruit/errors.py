@@ -660,6 +660,12 @@ class SandboxError(MeruitError):
         super().__init__(message)
 
 
+class UnreadableAnswer(MeruitError):
+    """A model judge's answer does not have the form that was asked for; caught where votes are made."""
+
+    code = "unreadable_answer"
+
+
 class UnknownFormulaValue(MeruitError):
     """A formula names a value that this state does not have."""
 
@@ -1097,6 +1103,12 @@ class AuditStep(StrEnum):
     def exit_code(self) -> int:
         """How `meruit audit verify` ends when this is the first step that fails."""
         return FIRST_EXIT_CODE + [*AuditStep].index(self)
+
+
+class LogCheckStopped(MeruitError):
+    """The service stops before its check of the log has ended."""
+
+    code = "log_check_stopped"
 
 
 class BundleFlaw(MeruitError):

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from tests.judges.asking import PARAMS, criteria, engine_of, judges_of, question
 
 from meruit.config import Settings
-from meruit.errors import AuthorError, ConfigError, CriteriaError
-from meruit.judges.answer import UnreadableAnswer, read_answer
+from meruit.errors import AuthorError, ConfigError, CriteriaError, UnreadableAnswer
+from meruit.judges.answer import read_answer
 from meruit.judges.api import APIS
 from meruit.judges.settings import JudgeSettings, find_judge_faults
 from meruit.judges.voter import find_judge

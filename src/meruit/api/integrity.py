@@ -8,6 +8,7 @@ from enum import StrEnum
 from meruit.api.logging import log
 from meruit.api.telemetry import Instruments
 from meruit.audit.check import LogCheck, LogProblem, check_log
+from meruit.errors import LogCheckStopped
 from meruit.events.commit_signal import first_of
 from meruit.store.store import Store
 
@@ -25,10 +26,6 @@ class IntegrityState(StrEnum):
     SOUND = "sound"
     BROKEN = "broken"
     """The store contradicts its audit log: the database was changed from outside."""
-
-
-class CheckStopped(Exception):
-    """The service ends before the check does."""
 
 
 @dataclass(slots=True)
@@ -49,7 +46,7 @@ async def check_in_background(
     integrity.state = IntegrityState.CHECKING
     try:
         found = await asyncio.to_thread(_check_store, store, instruments, ended)
-    except CheckStopped:
+    except LogCheckStopped:
         return
     except Exception as problem:  # noqa: BLE001 - the service goes on; that nothing was checked is said
         integrity.state = IntegrityState.UNCHECKED
@@ -66,7 +63,7 @@ async def check_in_background(
 def _check_store(store: Store, instruments: Instruments, ended: asyncio.Event) -> LogCheck:
     def pace(done: int, _total: int) -> None:
         if ended.is_set():
-            raise CheckStopped
+            raise LogCheckStopped
         instruments.audit_leaves.set(done)
         time.sleep(PAUSE_S)
 

@@ -495,7 +495,7 @@ def voice_transcript(asked: VoiceTranscript, context: CheckContext) -> Checked |
     if results:
         broken = any(one.why is not None for one in results if one.kind is PhraseRole.FORBIDDEN)
         required = [one for one in results if one.kind is not PhraseRole.FORBIDDEN]
-        # What must not be said is no part of a share: said once, it costs the whole criterion.
+        # A forbidden phrase does not count towards a share: said once, it costs the whole criterion.
         score = Fraction(not broken) if broken or not required else _share_found(required)
     else:
         score = Fraction(bool(call.by(asked.speaker)))

@@ -104,7 +104,7 @@ async def sign_in(request: PageRequest) -> Response[bytes]:
 
 @action("/sign-out", roles=ANYONE)
 async def sign_out(request: PageRequest) -> Response[bytes]:
-    """End the session, here and for whoever copied it."""
+    """End the session, here and for every copy of its cookie."""
     token = request.cookies.get(SESSION_COOKIE)
     if token is not None:
         await request.service.store.recorder.record(EndSession(token))

@@ -84,7 +84,7 @@ def exact(moment: datetime) -> str:
 
 
 def short_id(text: str) -> str:
-    """The start of an id, enough to tell two apart."""
+    """The start of an id, long enough to distinguish two."""
     return text if len(text) <= SHORT_ID else f"{text[:SHORT_ID]}…"
 
 

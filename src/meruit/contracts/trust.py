@@ -112,7 +112,7 @@ def _classify_verdict(facts: WorkFacts) -> WorkEnd:
     if facts.success or facts.verdict is Verdict.PASS:
         if cancelled:
             return WorkEnd.CANCELLED
-        # A passing verdict is no success only where governance objects.
+        # A passing verdict is not a success only where governance objects.
         return WorkEnd.DELIVERED if facts.success else WorkEnd.DOUBTED
     return WorkEnd.DOUBTED if facts.objected else WorkEnd.NOT_DELIVERED
 

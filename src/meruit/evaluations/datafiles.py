@@ -80,7 +80,7 @@ class ColumnMap:
         values: dict[str, Any] = {}
         for target, column in self.targets:
             if column not in row:
-                raise MeruitError(f"there is no column {column!r}{nearest(column, row)}; there are {_columns(row)}")
+                raise MeruitError(f"no column is named {column!r}{nearest(column, row)}; there are {_columns(row)}")
             values[target] = row[column]
         return _case(values, default_id, dotted=True)
 

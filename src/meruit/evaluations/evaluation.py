@@ -105,7 +105,7 @@ class DatasetRecord(Record, frozen=True):
     version: int
     """Counted from 1."""
     digest: str
-    """SHA-256 of its cases in canonical form; equal for equal cases, whatever file they come from."""
+    """SHA-256 of its cases in canonical form; equal for equal cases from any file."""
     rows: int
     """How many cases it has."""
     created_at: datetime

@@ -125,7 +125,7 @@ class Evaluations:
             yield from (one.summary for one in self.details(evaluation, wanted, after=after, limit=limit))
 
     def _index(self, evaluation: EvaluationRecord, wanted: CaseFilter, after: int) -> Iterator[CaseSummary]:
-        """The cases that fit all that their slim rows can tell."""
+        """The cases that pass every filter on their index rows."""
         with (
             self._reading() as connection,
             closing(read.cases(connection, self._tenant, evaluation.id, wanted, after=after)) as found,

@@ -120,7 +120,7 @@ class RunState:
         if cases:
             self.evaluator.record(self.evaluation, cases)
 
-    def tell(self, *, last: bool = False) -> None:
+    def report_progress(self, *, last: bool = False) -> None:
         """Report progress, from time to time."""
         now = self.timer()
         if self.report is None or (not last and now - self.reported < PROGRESS_S):
@@ -146,9 +146,9 @@ def run_cases(
     missing = evaluator.missing(evaluation, without_twins(cases))
     for judged in evaluator.judge_all(evaluation, criteria, missing, limits):
         run.record(run.count(judged))
-        run.tell()
+        run.report_progress()
     run.record(run.buffer.take())
-    run.tell(last=True)
+    run.report_progress(last=True)
     return evaluator.finish(evaluation)
 
 

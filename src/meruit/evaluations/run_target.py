@@ -70,7 +70,7 @@ class _TargetRun:
                 await asyncio.gather(*self._running, return_exceptions=True)
             # Also on the way out, as after Ctrl-C: what is made is kept.
             await self._record(self._run.buffer.take())
-        self._run.tell(last=True)
+        self._run.report_progress(last=True)
         if stopped:
             raise CostLimitReached(self._describe_limit())
 
@@ -119,7 +119,7 @@ class _TargetRun:
             judged = one.result()
             self._dearest_micros = max(self._dearest_micros, judged.case.cost_micros or 0)
             await self._record(self._run.count(judged))
-        self._run.tell()
+        self._run.report_progress()
         if self._run.timer() - self._flushed >= FLUSH_S:
             await self._record(self._run.buffer.take())
 

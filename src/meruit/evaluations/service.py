@@ -350,7 +350,7 @@ def _result_without_output(
     case: Case, outcome_id: str, criteria: CompiledCriteria, now: datetime
 ) -> VerificationResult:
     """The inconclusive result of a case that has no output."""
-    why = case.error_message or "there is no output to judge"
+    why = case.error_message or "the case has no output to judge"
     return VerificationResult(
         contract_id=outcome_id,
         success=False,

@@ -12,7 +12,7 @@ class AttackTrial(Record, frozen=True):
 
     attack: str
     honest: bool
-    """Whether it is honest behaviour, so that whatever is noticed is a false positive."""
+    """Whether it is honest behaviour, so that any flag is a false positive."""
     tries: int
     noticed: int
     """Tries that were flagged, held or invalidated."""

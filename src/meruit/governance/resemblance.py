@@ -10,7 +10,7 @@ NEAR_LIKENESS = 0.85
 
 
 def output_keys(marks: SubmissionFingerprints) -> dict[str, float | None]:
-    """Under which keys an output is found, with the likeness that a match means; None where signatures tell."""
+    """Under which keys an output is found, with the likeness that a match means; None where signatures decide."""
     if marks.output is None:
         return {}
     parts = dict.fromkeys(marks.parts, PART_LIKENESS)

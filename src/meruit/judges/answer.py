@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
+from meruit.errors import UnreadableAnswer
 from meruit.metrics.support.judge_question import JudgeQuestion
 from meruit.model.vote import VoteAnswer
 
@@ -17,10 +18,6 @@ class ParsedAnswer(NamedTuple):
 
     answer: VoteAnswer
     reason: str
-
-
-class UnreadableAnswer(Exception):
-    """The answer does not have the asked form; caught where votes are made."""
 
 
 # Any: a model may answer with any JSON.

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from meruit.errors import SourceError
+from meruit.errors import SourceError, UnreadableAnswer
 from meruit.judge.votes import decide_votes
-from meruit.judges.answer import ParsedAnswer, UnreadableAnswer, read_answer
+from meruit.judges.answer import ParsedAnswer, read_answer
 from meruit.judges.api import TokenUse
 from meruit.judges.client import JudgeClient, RawReply, is_timeout, may_be_paid
 from meruit.judges.prompt import REPAIR, JudgePrompt, ShownWork, build_prompt

@@ -120,7 +120,7 @@ class PlaygroundState:
         self._room: tuple[int, int] | None = None
         """The quota, and what checkpoints take of it; read once per change."""
         if not path.is_file():
-            raise MeruitError(f"there is no playground at {path}")
+            raise MeruitError(f"no playground exists at {path}")
         with self._use_connection() as connection:
             found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("application_id", "user_version")]
         if found != [_OURS, _FORMAT]:

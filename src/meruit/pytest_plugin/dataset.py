@@ -54,7 +54,7 @@ def _read_cases(config: pytest.Config, beside: Path, marker: pytest.Mark) -> lis
         mapped = ColumnMap() if columns is None else ColumnMap.parse(columns)
         found = [*islice(without_twins(open_data(str(place), format_name).cases(mapped)), limit)]
     if not found:
-        # pytest would skip the test, and nobody would see that nothing is tested.
+        # pytest would skip the test, and hide that nothing is tested.
         raise InvalidCase(f"{file} holds no cases")
     return found
 

@@ -74,7 +74,7 @@ class ReportRow:
 
 
 def row_order(row: ReportRow) -> tuple[str, str, str]:
-    """The order of runs in a report: by agent, task and id, whatever order they came in."""
+    """The order of runs in a report: by agent, task and id, not by arrival."""
     return row.agent, row.task, row.id
 
 

@@ -51,7 +51,7 @@ class Standing(Record, frozen=True):
     recorded_by: list[str]
     """Who had the runs recorded and judged: names of API keys, or the command line."""
     tied_with: list[str]
-    """Agents that this one cannot be told apart from: the difference could be chance."""
+    """Agents that are tied with this one: the difference could be chance."""
 
 
 class Leaderboard(Record, frozen=True):
@@ -219,7 +219,7 @@ def _ties(columns: Mapping[str, Sequence[float]]) -> dict[str, list[str]]:
     adjusted = dict(zip((pair for pair, _ in tested), holm([p for _, p in tested]), strict=True))
     ties: dict[str, list[str]] = {agent: [] for agent in columns}
     for a, b in pairs:
-        # Too few tasks for a test tell no agents apart.
+        # Too few tasks for a test separate no agents.
         if adjusted.get((a, b), 1.0) >= SIGNIFICANT:
             ties[a].append(b)
             ties[b].append(a)

@@ -28,7 +28,7 @@ def draw_cases(
     purposive: Mapping[DrawKind, Sequence[CaseKey]],
     seed: int,
 ) -> list[ReviewDraw]:
-    """Draw `random` cases by chance and add the others; all in one random order, so that a place tells nothing."""
+    """Draw `random` cases by chance and add the others; all in one random order, so that a place reveals nothing."""
     # The same seed draws the same cases in every version of Python: only random() is used.
     chance = Random(seed)  # noqa: S311 - not for secrets
     drawn = _draw_at_random(population, strata, random, chance)

@@ -37,7 +37,7 @@ class EvidencePart(NamedTuple):
 
 
 def in_database(content: bytes) -> EvidencePart:
-    """A piece that is kept in the database whatever its size, so that it is there with its record or not at all."""
+    """A piece of any size that is kept in the database, so that it is there with its record or not at all."""
     return EvidencePart(sha256(content).hexdigest(), content)
 
 

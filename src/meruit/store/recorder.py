@@ -149,7 +149,7 @@ class Recorder:
             return self._commit_group(group)
         except StoreUnavailable as problem:
             return [problem] * len(group)
-        except Exception as problem:  # noqa: BLE001 - whatever it was, each caller must hear of it
+        except Exception as problem:  # noqa: BLE001 - each caller must hear of any error
             if len(group) > 1:
                 # One of them is at fault; alone, the others succeed.
                 return [answer for one in group for answer in self._write_group([one])]

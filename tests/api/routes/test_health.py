@@ -17,7 +17,7 @@ from meruit.api.routes.health import PROMETHEUS
 from meruit.api.server import ShutdownSignal
 from meruit.api.telemetry import Instruments
 from meruit.config import Settings
-from meruit.errors import SandboxInsecure, StoreError
+from meruit.errors import LogCheckStopped, SandboxInsecure, StoreError
 from meruit.model.access import Role
 from meruit.model.kinds import Tier
 from meruit.sandbox.selftest import Examination
@@ -162,7 +162,7 @@ def test_a_check_ends_with_the_service(deploy: Deploy) -> None:
         ended = asyncio.Event()
         ended.set()
         await integrity.check_in_background(store, found, Instruments(), ended)
-        with pytest.raises(integrity.CheckStopped):
+        with pytest.raises(LogCheckStopped):
             integrity._check_store(store, Instruments(), ended)
 
     asyncio.run(stop_early())

@@ -195,7 +195,7 @@ async def list_evaluations(  # noqa: PLR0913 - one a filter
 
 # Any: a filter of any type.
 def _refuse_for_agents(**filters: Any) -> None:
-    """Refuse a filter that would tell an agent what its work is judged by."""
+    """Refuse a filter that would reveal to an agent what its work is judged by."""
     asked = next((name for name, value in filters.items() if value), None)
     if asked is not None:
         raise ApiProblem(403, "forbidden", f"agent keys may not filter by {asked}")

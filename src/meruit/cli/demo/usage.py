@@ -70,7 +70,7 @@ def run_metered_day() -> MeteredDay:
 
 
 class DemoClock:
-    """A clock that stands still until it is moved."""
+    """A clock that changes only when it is moved."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now

@@ -138,7 +138,7 @@ async def _find_act(request: PageRequest, contract_id: str, act_name: str) -> tu
     known = DECISIONS if found.contract.state is ContractState.DISPUTED else ACTS
     act = known.get(act_name)
     if act is None and act_name not in ACTS | DECISIONS:
-        raise NotFound(f"there is no act {act_name!r}")
+        raise NotFound(f"no act is named {act_name!r}")
     if act is None:
         state = str(found.contract.state).replace("_", " ")
         raise ApiProblem(409, "wrong_state", f"the contract changed while you looked: it is {state}; nothing was done")

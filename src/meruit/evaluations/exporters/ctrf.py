@@ -11,7 +11,7 @@ from meruit.evaluations.reader import CaseDetail
 from meruit.registry import exporters
 
 SPEC_VERSION = "0.0.0"
-"""Of the specification; it has had no release that says otherwise."""
+"""The version of CTRF's schema; it has had one release."""
 
 
 @exporters.add("ctrf", ending=".ctrf.json")

@@ -93,7 +93,7 @@ class KeepChunk:
 
 @dataclass(frozen=True, slots=True)
 class AddVersion:
-    """A new version of a dataset whose chunks are kept; the same content as the latest is no new version."""
+    """A new version of a dataset whose chunks are kept; the same content as the latest makes no new version."""
 
     tenant: str
     name: str

@@ -115,7 +115,7 @@ def _document(work: Work, path: Path | None) -> Any:
     else:
         document = part_at(work.output, path)
     if document is ABSENT:
-        return Missing(f"there is no output.{'.'.join(path or ())}", fault=Fault.AGENT)
+        return Missing(f"the work lacks output.{'.'.join(path or ())}", fault=Fault.AGENT)
     if not isinstance(document, str):
         return document
     if len(document) > MAX_CHARS:

@@ -144,7 +144,7 @@ class FhirEndpoint:
                 if found.content is None:
                     raise FhirRefusal(410, "deleted", f"{kind}/{identity} was deleted by version {wanted}")
                 return _version_reply(found)
-        raise FhirRefusal(404, "not-found", f"there is no version {wanted[:40]!r} of {kind}/{identity}")
+        raise FhirRefusal(404, "not-found", f"{kind}/{identity} has no version {wanted[:40]!r}")
 
     def _create(self, call: FhirCall) -> FhirReply:
         kind = call.path[0]

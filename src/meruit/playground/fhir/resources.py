@@ -142,7 +142,7 @@ def store_resource(
 
 
 def delete(state: PlaygroundState, key: str, *, noted: Mapping[str, Any] | None = None) -> str | None:
-    """Delete a resource; returns the version of the deletion, None if there is no such resource."""
+    """Delete a resource; returns the version of the deletion, None if it does not exist."""
     with state.change():
         last = state.latest(FHIR, key)
         if last is None or last.content is None:

@@ -119,7 +119,7 @@ def build_case(  # noqa: PLR0913 - one a part of a case
     error: str | None = None,
     group: str | None = None,
 ) -> Case:
-    """A case from foreign values: whatever they are, it can be kept."""
+    """A case from foreign values, made safe to store."""
     facts = plain(metadata or {})
     if messages:
         facts["messages"] = plain([*messages])
