@@ -17,10 +17,15 @@ NOT_FOUND = "Metric not found: "
 """Begins what is said of a value that was not measured."""
 MAX_MESSAGE = 200
 """The longest description of an exception."""
+_NUMBERS = frozenset({float, int})
+_TEXT = frozenset({str})
 
 
 def sanitize(finding: Any) -> Evidence:  # noqa: PLR0911 - one return a kind of finding
     """Turn a finding into evidence with plain JSON values only."""
+    # The usual case first: a number with details.
+    if finding.__class__ is Measured and finding.value.__class__ in _NUMBERS and finding.provenance is None:
+        return Measured(finding.value, _sanitize_details(finding.details))
     match finding:
         case Missing():
             # A plugin may return other types than its annotations say.
@@ -101,6 +106,9 @@ def _sanitize_details(details: Any) -> Any:
     """Copy the details as plain JSON."""
     if details is None:
         return None
+    copied = _copy_plain(details)
+    if copied is not None:
+        return copied
     try:
         try:
             written = msgspec.json.encode(details)
@@ -109,6 +117,25 @@ def _sanitize_details(details: Any) -> Any:
         return msgspec.json.decode(written, type=dict[str, Any])
     except (TypeError, ValueError, RecursionError):
         return {"message": "the details cannot be written as JSON"}
+
+
+def _copy_plain(details: Any) -> dict[str, Any] | None:
+    """A copy of details that hold only ASCII texts and lists of them, as those of keywords do; else None."""
+    if details.__class__ is not dict:
+        return None
+    copied: dict[str, Any] = {}
+    for key, value in details.items():
+        if value.__class__ is list:
+            if not (_TEXT.issuperset(map(type, value)) and "".join(value).isascii()):
+                return None
+            copied[key] = value.copy()
+        elif value.__class__ is str and value.isascii():
+            copied[key] = value
+        else:
+            return None
+        if key.__class__ is not str or not key.isascii():
+            return None
+    return copied
 
 
 def _escape_nested(value: Any) -> Any:

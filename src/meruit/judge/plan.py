@@ -10,9 +10,9 @@ from meruit.judge.compare import Bracket, Test, bracket, compile_test, value_sca
 from meruit.model.canonical import canonical
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
 from meruit.model.evidence import Fault, Provenance
-from meruit.model.kinds import DEFAULT_AXIS, Aggregation, ComparisonOperator, MetricType, MissingPolicy, Scale
+from meruit.model.kinds import DEFAULT_AXIS, Aggregation, MetricType, MissingPolicy, Scale
 from meruit.model.numbers import MICRO, Number, exact
-from meruit.model.verdict import Status
+from meruit.model.verdict import CriterionResult, Reason, ReasonCode, Status, VerificationResult
 
 DEFAULT_MINIMUM = Fraction(1, 2)
 """The default weighted score that succeeds; a written 0.0 means 0.0."""
@@ -24,16 +24,6 @@ class Trait(NamedTuple):
     natural: MetricType | None = None
     """The metric's own type; None when a third-party extractor computes it."""
     provenance: Provenance | None = None
-
-
-# From comparison to error, then id, index, status, score, exact, required, axis, cause, fault.
-# fmt: off
-FixedResultFields = tuple[
-    ComparisonOperator | None, bool, float, float | None, float | None, None,
-    str, int, Status, float, str, bool, str, None, Fault,
-]
-# fmt: on
-"""The fields of a result between its threshold and its provenance, in order; the same for every work."""
 
 
 COMPUTED_HERE = Trait(None, Provenance.COMPUTED)
@@ -75,8 +65,11 @@ class CriterionRule(NamedTuple):
     provenance: Provenance | None
     natural: MetricType | None
     value_scale: Scale | None
-    when_met: FixedResultFields
-    when_not: FixedResultFields
+    when_met: CriterionResult
+    """The result of a value that meets it, to be copied; the value is still to be set."""
+    when_not: CriterionResult
+    reason: Reason
+    """What a result says where it is not met."""
 
 
 class Plan(NamedTuple):
@@ -99,8 +92,8 @@ class Plan(NamedTuple):
     """The criteria in canonical form."""
     digest: str
     """SHA-256 of the canonical form."""
-    outcome_cache: dict[tuple[Status, ...], object]
-    """Cache of outcomes by the statuses of the criteria; not part of the plan's meaning."""
+    outcome_cache: dict[tuple[Status, ...], VerificationResult]
+    """Cache of results by the statuses of the criteria, to be copied; not part of the plan's meaning."""
 
 
 def compile_plan(
@@ -163,6 +156,23 @@ def _rule(
     shown_bonus = None if criterion.bonus is None else float(criterion.bonus)
     shown_penalty = None if criterion.penalty is None else float(criterion.penalty)
     numbers = bracket(criterion, trait.natural) if criterion.assertion is None else None
+    scale = value_scale(criterion, trait.natural)
+    # Any: fields of several types.
+    fixed: dict[str, Any] = {
+        "metric": criterion.subject,
+        "value": None,
+        "threshold": criterion.threshold,
+        "comparison": criterion.comparison,
+        "weight": shown_weight,
+        "criterion_id": name,
+        "index": position,
+        "required": gates,
+        "axis": axis,
+        "provenance": trait.provenance,
+        "natural": trait.natural,
+        "scale": criterion.scale,
+        "value_scale": scale,
+    }
     return CriterionRule(
         position=position,
         id=name,
@@ -187,15 +197,14 @@ def _rule(
         axis=axis,
         provenance=trait.provenance,
         natural=trait.natural,
-        value_scale=value_scale(criterion, trait.natural),
-        when_met=(
-            *(criterion.comparison, True, shown_weight, shown_bonus, None, None),
-            *(name, position, Status.MET, 1.0, "1", gates, axis, None, Fault.NONE),
+        value_scale=scale,
+        when_met=CriterionResult(**fixed, met=True, bonus=shown_bonus, status=Status.MET, score=1.0, exact="1"),
+        when_not=CriterionResult(
+            **fixed, met=False, penalty=shown_penalty, status=Status.NOT_MET, score=0.0, exact="0", fault=Fault.AGENT
         ),
-        when_not=(
-            *(criterion.comparison, False, shown_weight, None, shown_penalty, None),
-            *(name, position, Status.NOT_MET, 0.0, "0", gates, axis, None, Fault.AGENT),
-        ),
+        reason=Reason(ReasonCode.REQUIRED_NOT_MET, f"{name} is required and not met", name)
+        if gates
+        else Reason(ReasonCode.NOT_MET, f"{name} is not met", name),
     )
 
 

@@ -16,7 +16,7 @@ from meruit.metrics.support.pattern import compile_pattern, matching_patterns
 from meruit.metrics.support.schema import SafeSchema, compile_schema
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.kinds import MetricType
-from meruit.model.work import Work
+from meruit.model.work import Work, written_output
 from meruit.registry import Ask, Finding, Measure, metrics
 
 MAX_SEARCH_WORK = 1_000_000_000
@@ -294,7 +294,7 @@ def matches_schema(ask: Ask) -> Measure:
                 schema = _schema(work.input["output_schema"])
             except AuthorError as problem:
                 return Missing(str(problem), cause=Cause.AUTHOR_ERROR, fault=Fault.AUTHOR)
-        mismatches = schema.mismatches(_document(work))
+        mismatches = schema.mismatches(_document(work), work.derive(written_output))
         if isinstance(mismatches, Missing):
             return mismatches
         if not mismatches:

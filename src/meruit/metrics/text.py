@@ -58,6 +58,12 @@ def _text(work: Work) -> str | Missing:
     return Missing(f"the output's text is not a text but {type(text).__name__}", fault=Fault.AGENT)
 
 
+def _visible_text(work: Work) -> str | Missing:
+    """The text without invisible characters."""
+    text = _text(work)
+    return text if isinstance(text, Missing) else strip_invisible(text)
+
+
 def _reference(work_input: Mapping[str, Any]) -> str | Missing:
     reference = work_input.get("reference")
     if not isinstance(reference, str | None):
@@ -326,8 +332,8 @@ def _longest_sequence(words: WordPair) -> Finding:
 )
 def output_length(work: Work) -> Finding:
     """Characters in the text (`output.text`), without invisible ones and without spaces around it."""
-    text = _text(work)
-    return text if isinstance(text, Missing) else len(strip_invisible(text).strip())
+    text = work.derive(_visible_text)
+    return text if isinstance(text, Missing) else len(text.strip())
 
 
 @metrics.add(
@@ -342,5 +348,5 @@ def output_length(work: Work) -> Finding:
 )
 def word_count(work: Work) -> Finding:
     """Words in the text, separated by white space; invisible characters are not words."""
-    text = _text(work)
-    return text if isinstance(text, Missing) else len(strip_invisible(text).split())
+    text = work.derive(_visible_text)
+    return text if isinstance(text, Missing) else len(text.split())

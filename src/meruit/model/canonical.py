@@ -31,16 +31,30 @@ def digest(value: Any) -> str:
 
 def payload_digest(payload: Any) -> str | None:
     """SHA-256 of a payload's sorted JSON; None when it is not JSON at all."""
+    if payload.__class__ is dict and not payload:
+        return EMPTY_DIGEST
     written = payload_bytes(payload)
     return None if written is None else sha256(written).hexdigest()
+
+
+EMPTY_DIGEST = sha256(b"{}").hexdigest()
+"""Of a payload that has nothing in it."""
 
 
 def payload_bytes(payload: Any) -> bytes | None:
     """A payload's sorted JSON; None when it is not JSON at all."""
     try:
-        written = dumps(payload, option=_PLAIN)
+        return strict_bytes(payload)
     except (TypeError, RecursionError):
         return _slow_bytes(payload)
+
+
+def strict_bytes(payload: Any) -> bytes | None:
+    """A payload's sorted JSON; None where it holds NaN.
+
+    Raises TypeError for what is not JSON of at most 254 levels with integers of at most 64 bits.
+    """
+    written = dumps(payload, option=_PLAIN)
     # The writer turns NaN into null, so a null may have been NaN.
     return None if b"null" in written and _holds_nan(payload) else written
 

@@ -19,6 +19,12 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     Records form trees, never cycles, so the garbage collector need not follow them.
     """
 
+    if TYPE_CHECKING:
+
+        def __copy__(self) -> Self:
+            """A shallow copy, without `__post_init__`: it takes a fifth of the time that the constructor takes."""
+            ...
+
     def to_dict(self) -> dict[str, Any]:
         """Plain Python values, ready for any JSON library."""
         # to_builtins answers Any; a struct always becomes a dict.

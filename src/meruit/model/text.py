@@ -23,7 +23,8 @@ _CONTROLS = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
 def strip_invisible(text: str) -> str:
     """The text without characters that are not visible: controls, joiners, fillers, variants; spaces stay."""
     if text.isascii():
-        return _CONTROLS.sub("", text)
+        # Line breaks are not printable either, so what is not may still be plain.
+        return text if text.isprintable() else _CONTROLS.sub("", text)
     hidden = [char for char in {*text} if _is_hidden(char)]
     return text.translate(dict.fromkeys(map(ord, hidden))) if hidden else text
 

@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from meruit.model.canonical import strict_bytes
+
 T = TypeVar("T")
 
 PRIVATE_INPUTS = frozenset(
@@ -43,3 +45,11 @@ class Work(msgspec.Struct, frozen=True, eq=False):
             self.derived[compute] = compute(self)
         # The dict is keyed by the function that made the value, so its type is that function's.
         return self.derived[compute]  # type: ignore[no-any-return]
+
+
+def written_output(work: Work) -> bytes | None:
+    """The output as sorted JSON; None where it is not JSON that every reader takes. Use `work.derive`."""
+    try:
+        return strict_bytes(work.output)
+    except (TypeError, RecursionError):
+        return None

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, Self, cast
 
 from meruit.documents.authoring import read_model
@@ -39,7 +40,7 @@ from meruit.model.verdict import (
     Verdict,
     VerificationResult,
 )
-from meruit.model.work import Work
+from meruit.model.work import Work, written_output
 from meruit.store.lru import LruCache
 from meruit.verify.cache import ResultCache
 from meruit.verify.catalogue import ENGINE_VERSION, Catalogue, CompiledCriteria
@@ -93,6 +94,8 @@ class VerificationEngine:
         self._patience_s = patience_s
         self._cache: ResultCache[Any] = ResultCache(cache_ttl_s, timer)
         self._compiled = LruCache[int, tuple[SuccessCriteria, CompiledCriteria]](MAX_COMPILED)
+        self._accepted: CompiledCriteria | None = None
+        """The criteria that were used last, which need not be examined again."""
 
     @property
     def extractors(self) -> dict[str, MetricExtractor]:
@@ -194,6 +197,8 @@ class VerificationEngine:
     def _compile_once(self, criteria: SuccessCriteria | Mapping[str, Any] | CompiledCriteria) -> CompiledCriteria:
         """Compiled criteria; a set that was seen before is not compiled again."""
         if isinstance(criteria, CompiledCriteria):
+            if criteria is self._accepted:
+                return criteria
             strange = not self.extractors.keys() >= {*criteria.owners} - criteria.custom.keys() - criteria.asked.keys()
             # Another engine may allow other code, and more of it.
             barred = criteria.custom and criteria.sandboxes.policy != self.catalogue.sandboxes.policy
@@ -201,6 +206,7 @@ class VerificationEngine:
                 raise VerificationRefusal(
                     ReasonCode.BAD_INPUT, "these criteria were compiled by another engine; compile them here"
                 )
+            self._accepted = criteria
             return criteria
         if not isinstance(criteria, SuccessCriteria):
             return self.compile(criteria)
@@ -406,7 +412,10 @@ def _parts(work: Work) -> tuple[Any, Any, Any]:
 
 
 def _digests(work: Work) -> Digests:
-    return Digests(payload_digest(work.input), payload_digest(work.output), payload_digest(work.metadata))
+    # Metrics that need the output as JSON find it written.
+    written = work.derive(written_output)
+    output = payload_digest(work.output) if written is None else sha256(written).hexdigest()
+    return Digests(payload_digest(work.input), output, payload_digest(work.metadata))
 
 
 def _run_in_own_loop(start: Callable[[], Any]) -> VerificationResult:

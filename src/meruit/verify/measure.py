@@ -29,7 +29,20 @@ def measure(compiled: CompiledCriteria, work: Work, digests: Digests, cache: Res
 
     Done before any await, so that nothing can change the work between its digest and our measuring.
     """
-    found = [AWAITED if slot.last else _measure_slot(slot, work, digests, cache) for slot in compiled.slots]
+    found: list[Evidence] = []
+    for slot in compiled.slots:
+        ask = slot.measure
+        if ask is None or slot.cache_key is not None or slot.last:
+            found.append(AWAITED if slot.last else _measure_slot(slot, work, digests, cache))
+            continue
+        # The usual case, without a call of its own.
+        try:
+            finding = ask(work)
+            if finding.__class__ is not float and finding.__class__ is not int:
+                finding = sanitize(finding)
+        except (Exception, SystemExit) as crash:  # noqa: BLE001 - whatever a plugin does costs its own criteria only
+            finding = _missing_slot(slot, crash)
+        found.append(finding)
     for place, slot in enumerate(compiled.slots):
         if slot.last:
             found[place] = _measure_slot(slot, work, digests, cache)
@@ -60,10 +73,14 @@ def _measure_slot(slot: Slot, work: Work, digests: Digests, cache: ResultCache[A
         if finding.__class__ is not float and finding.__class__ is not int:
             finding = sanitize(finding)
     except (Exception, SystemExit) as crash:  # noqa: BLE001 - whatever a plugin does costs its own criteria only
-        return Missing(f"{slot.subject} failed: {describe(crash)}", slot.crash, Fault.SYSTEM)
+        return _missing_slot(slot, crash)
     if key is not None:
         cache.put(key, finding)
     return finding
+
+
+def _missing_slot(slot: Slot, crash: BaseException) -> Missing:
+    return Missing(f"{slot.subject} failed: {describe(crash)}", slot.crash, Fault.SYSTEM)
 
 
 def _answer(slot: Slot, answers: Mapping[str, Any]) -> Evidence:

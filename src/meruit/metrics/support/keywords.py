@@ -17,6 +17,9 @@ MAX_PREPARED = 32
 """How many lists of inputs a metric remembers prepared."""
 
 
+_TEXT = frozenset({str})
+
+
 class PresenceSearch(NamedTuple):
     """A list to search for, and the prepared search."""
 
@@ -93,6 +96,16 @@ def measure_share(
     # Works of one kind often list the same in their input.
     prepare = lru_cache(MAX_PREPARED)(make)
 
+    @lru_cache(MAX_PREPARED)
+    def prepare_texts(texts: tuple[str, ...], name: str) -> PresenceSearch:
+        return make(_distinct_texts(texts, name))
+
+    def search_of(value: Any, name: str) -> PresenceSearch:
+        # Texts need not be examined again; other equal values, as 1 and true, are not the same.
+        if value.__class__ is list and _TEXT.issuperset(map(type, value)):
+            return prepare_texts(tuple(value), name)
+        return prepare(_distinct_texts(value, name))
+
     def measure(work: Work) -> Finding:
         search = prepared
         if search is None:
@@ -101,7 +114,7 @@ def measure_share(
                 places = ", ".join((*(f"params.{name}" for name in params), *(f"input.{name}" for name in inputs)))
                 return Missing(f"no list to search for; set one as {places}", fault=Fault.AUTHOR)
             try:
-                search = prepare(_distinct_texts(work.input[listed], f"input.{listed}"))
+                search = search_of(work.input[listed], f"input.{listed}")
             except AuthorError as problem:
                 return Missing(str(problem), cause=Cause.AUTHOR_ERROR, fault=Fault.AUTHOR)
         found = search.find(work)

@@ -67,16 +67,16 @@ class SafeSchema:
     branches: bool
     """Whether one mismatch can hold others."""
 
-    def mismatches(self, document: Any) -> tuple[Mismatch, ...] | Missing:
-        """The first few mismatches; empty when the document matches; Missing when that is unknown."""
-        try:
-            # Only JSON can be validated: sets, huge numbers, cycles and lone surrogates are refused here.
-            written = orjson.dumps(document, option=_STRICT)
-        except (TypeError, RecursionError) as problem:
-            return Missing(f"the output is not JSON of at most {MAX_DOCUMENT_DEPTH} levels: {problem}")
-        # NaN is written as null, so a null may be one.
-        if _NULL.search(written) and _has_nan(document):
-            return Missing("the output is not JSON: it holds NaN or infinity")
+    def mismatches(self, document: Any, written: bytes | None = None) -> tuple[Mismatch, ...] | Missing:
+        """The first few mismatches; empty when the document matches; Missing when that is unknown.
+
+        `written` is the document as JSON, where that is known; its keys may be in any order.
+        """
+        if written is None:
+            made = _write_document(document)
+            if isinstance(made, Missing):
+                return made
+            written = made
         if self.graph and not self.graph.affords(document, written):
             return Missing(
                 "the schema costs too much on this output: it refers to itself too often, or the output is too large",
@@ -95,6 +95,18 @@ class SafeSchema:
         if not self.branches and len(written) <= MAX_REPORTED_BYTES:
             return _first(self.validator, document)
         return (Mismatch("", "does not match the schema; the output is too large to say where"),)
+
+
+def _write_document(document: Any) -> bytes | Missing:
+    """A document as JSON. Only JSON can be validated: sets, huge numbers, cycles and lone surrogates are refused."""
+    try:
+        written = orjson.dumps(document, option=_STRICT)
+    except (TypeError, RecursionError) as problem:
+        return Missing(f"the output is not JSON of at most {MAX_DOCUMENT_DEPTH} levels: {problem}")
+    # NaN is written as null, so a null may be one.
+    if _NULL.search(written) and _has_nan(document):
+        return Missing("the output is not JSON: it holds NaN or infinity")
+    return written
 
 
 def compile_schema(schema: Any) -> SafeSchema:
