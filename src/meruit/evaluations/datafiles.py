@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 
@@ -82,7 +83,7 @@ class ColumnMap:
             if column not in row:
                 raise MeruitError(f"no column is named {column!r}{nearest(column, row)}; there are {_columns(row)}")
             values[target] = row[column]
-        return _case(values, default_id, dotted=True)
+        return _case(values, default_id)
 
 
 def _check_target(target: str) -> None:
@@ -97,45 +98,92 @@ def _columns(row: Row) -> str:
     return ", ".join(map(repr, list(row)[:MAX_PROBLEMS])) or "none"
 
 
-def _case_by_names(row: Row, default_id: str) -> Case:
-    """A case from columns with the usual names; what has another name becomes a part of the input."""
-    values: dict[str, Any] = {}
-    others: dict[str, Any] = {}
-    for column, value in row.items():
+class _Layout(NamedTuple):
+    """What columns with the usual names mean."""
+
+    single: tuple[tuple[str, str], ...]
+    """Pairs of a target and its column."""
+    whole: tuple[tuple[str, str], ...]
+    """Pairs of a part and the column that is all of it."""
+    inside: tuple[tuple[str, str], ...]
+    """Pairs of a key of the input and its column."""
+    others: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def _layout(columns: tuple[str, ...]) -> _Layout:
+    """The layout of a row; most rows of a file have the same columns."""
+    found: dict[str, str] = {}
+    for column in columns:
         target = KNOWN_COLUMNS.get(column)
         if target is None:
-            others[column] = value
-        elif target in values:
+            continue
+        if target in found:
             raise MeruitError(f"two columns say what the {target} is, {column!r} is one; choose with --map")
-        else:
-            values[target] = value
+        found[target] = column
+    inside = ((target.partition(".")[2], column) for target, column in found.items() if "." in target)
+    return _Layout(
+        single=tuple(pair for pair in found.items() if pair[0] in SINGLE),
+        whole=tuple(pair for pair in found.items() if pair[0] in PARTS),
+        inside=tuple(inside),
+        others=tuple(column for column in columns if column not in KNOWN_COLUMNS),
+    )
+
+
+def _case_by_names(row: Row, default_id: str) -> Case:
+    """A case from columns with the usual names; what has another name becomes a part of the input."""
+    layout = _layout(tuple(row))
+    parts: dict[str, Any] = {"input": {}, "output": None, "metadata": {}, "tags": {}}
+    input_is_object = False
+    for name, column in layout.whole:
+        value = row[column]
+        parts[name] = _whole(name, value, parts[name])
+        input_is_object |= name == "input" and isinstance(value, Mapping)
+    given = parts["input"]
+    for key, column in layout.inside:
+        given[key] = row[column]
     # Where the input is an object of its own, other columns are facts about the case.
-    rest = "metadata" if isinstance(values.get("input"), Mapping) else "input"
-    values |= {f"{rest}.{column}": value for column, value in others.items() if value is not None}
-    # A whole part comes before its parts.
-    return _case(dict(sorted(values.items())), default_id)
+    rest = parts["metadata"] if input_is_object else given
+    for column in layout.others:
+        value = row[column]
+        if value is not None:
+            rest[column] = value
+    return _make_case(parts, {target: row[column] for target, column in layout.single}, default_id)
 
 
-def _case(values: Mapping[str, Any], default_id: str, *, dotted: bool = False) -> Case:
+def _case(values: Mapping[str, Any], default_id: str) -> Case:
+    """A case from targets as a mapping names them."""
     parts: dict[str, Any] = {"input": {}, "output": None, "metadata": {}, "tags": {}}
     single: dict[str, Any] = {}
     for target, value in values.items():
-        name, _, path = target.partition(".")
-        if target in SINGLE:
+        name, path = _steps(target)
+        if not name:
             single[target] = value
-        elif path:
-            # A column's own name may have dots; only a mapping names paths.
-            steps = path.split(".") if dotted else [path]
-            parts[name] = _put(parts[name] or {}, steps, value)
-        else:
+        elif not path:
             parts[name] = _whole(name, value, parts[name])
+        elif len(path) == 1:
+            parts[name] = {**(parts[name] or {}), path[0]: value}
+        else:
+            parts[name] = _put(parts[name] or {}, path, value)
+    return _make_case(parts, single, default_id)
+
+
+@lru_cache(maxsize=256)
+def _steps(target: str) -> tuple[str, tuple[str, ...]]:
+    """The part that a target fills and the path in it; no part where it fills a field of its own."""
+    name, _, path = target.partition(".")
+    return ("", ()) if target in SINGLE else (name, tuple(path.split(".")) if path else ())
+
+
+def _make_case(parts: Mapping[str, Any], single: Mapping[str, Any], default_id: str) -> Case:
+    tags = parts["tags"]
     return Case(
         id=_text(single.get("id"), "id") or default_id,
         input=parts["input"],
         output=parts["output"],
         metadata=parts["metadata"],
         group=_text(single.get("group"), "group"),
-        tags={str(name): _text(value, f"tags.{name}") or "-" for name, value in parts["tags"].items()},
+        tags={str(name): _text(value, f"tags.{name}") or "-" for name, value in tags.items()} if tags else tags,
         repeat=_whole_number(single.get("repeat")),
         claimed=_text(single.get("claimed"), "claimed"),
         cost_micros=_micros(single.get("cost")),
@@ -149,7 +197,7 @@ def _whole(name: str, value: Any, before: Any) -> Any:
     if isinstance(value, str) and name in ("metadata", "tags"):
         value = _parse_object(value, name)
     if isinstance(value, Mapping):
-        return {**(before or {}), **value}
+        return {**before, **value} if before else {**value}
     if name in ("input", "output"):
         return {**(before or {}), ("prompt" if name == "input" else "text"): value}
     raise MeruitError(f"{name} is an object, not {type(value).__name__}")
@@ -222,13 +270,12 @@ class DataFile:
     def cases(self, columns: ColumnMap = ColumnMap()) -> Iterator[Case]:  # noqa: B008 - frozen
         """Its cases, in order; raises DocumentError with the row that is wrong."""
         for number, row in enumerate(self._rows(), 1):
-            where, found = f"row {number}", f"a row is an object, not {type(row).__name__}"
-            if not isinstance(row, Mapping):
-                raise DocumentError(display_name(self.path), [Problem(where, found)])
             try:
+                if not isinstance(row, dict):
+                    raise MeruitError(f"a row is an object, not {type(row).__name__}")
                 case = columns.apply(row, str(number))
             except MeruitError as problem:
-                raise DocumentError(display_name(self.path), [Problem(where, str(problem))]) from None
+                raise DocumentError(display_name(self.path), [Problem(f"row {number}", str(problem))]) from None
             yield case
 
     def rows_as_read(self) -> Iterator[Row]:

@@ -190,8 +190,14 @@ class Evaluations:
         with self._reading() as connection:
             shape = read.shape(connection, self._tenant, evaluation.id)
         builder = SummaryBuilder(self.criteria(evaluation).ids, clustered=shape.clustered, repeated=shape.repeated)
-        for case in self.cases(evaluation):
-            builder.add(case)
+        if shape.clustered or shape.repeated:
+            for case in self.cases(evaluation):
+                builder.add(case)
+            return builder.build()
+        with self._reading() as connection:
+            for case, times in read.alike_cases(connection, self._tenant, evaluation.id):
+                builder.add(case, times)
+            builder.add_latencies(read.latencies(connection, self._tenant, evaluation.id))
         return builder.build()
 
     def compare(self, first: EvaluationRecord, second: EvaluationRecord) -> EvaluationComparison:

@@ -49,21 +49,20 @@ class CaseContent(Record, frozen=True, omit_defaults=True):
         """What the log commits to."""
         if self.erased is not None:
             return self.erased
-        parts = [bytes(part) for part in (self.input, self.output, self.metadata, self.result)]
+        parts = bytes(self.input), bytes(self.output), bytes(self.metadata), bytes(self.result)
         if self.salts is None or not all(parts):
             raise StoreError(f"the case {self.case!r} of a segment is incomplete; restore it from a copy")
-        given, made, facts, result = (
-            commitment(bytes.fromhex(salt), part) for salt, part in zip(self.part_salts(), parts, strict=True)
-        )
+        salts = bytes.fromhex(self.salts)
+        given, made, facts, result = parts
         return CaseEntry(
             case=self.case,
             repeat=self.repeat,
             outcome=self.outcome,
             version=self.version,
-            input=given,
-            output=made,
-            metadata=facts,
-            result=result,
+            input=commitment(salts[:SALT_BYTES], given),
+            output=commitment(salts[SALT_BYTES : 2 * SALT_BYTES], made),
+            metadata=commitment(salts[2 * SALT_BYTES : 3 * SALT_BYTES], facts),
+            result=commitment(salts[3 * SALT_BYTES : SALTS * SALT_BYTES], result),
             verdict=self.verdict,
             success=self.success,
             score=self.score,

@@ -6,8 +6,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
+from hashlib import sha256
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
@@ -31,11 +33,12 @@ from meruit.judges.service import ModelJudges
 from meruit.judges.vote_records import TokenTotal
 from meruit.log.commitment import SALT_BYTES
 from meruit.log.segment import MAX_CASES
-from meruit.model.canonical import payload_bytes, payload_digest
+from meruit.model.canonical import payload_bytes
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Fault
 from meruit.model.verdict import Bounds, Reason, ReasonCode, Verdict, VerificationResult
 from meruit.model.vote import JUDGE
+from meruit.model.work import Work
 from meruit.outcomes.records import criteria_body
 from meruit.outcomes.service import Registrar
 from meruit.store.blobs import in_database
@@ -43,13 +46,13 @@ from meruit.store.recorder import Write
 from meruit.usage.followers import UsageWrite
 from meruit.usage.records import RecordRun
 from meruit.verify.catalogue import CompiledCriteria
+from meruit.verify.measure import Digests
 
 SEGMENT_BYTES = 8 * 1024 * 1024
 """A segment is recorded once its cases are this large together, even if there are fewer than 512."""
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedCase:
+class JudgedCase(NamedTuple):
     """A case with its verdict, not yet recorded."""
 
     case: Case
@@ -184,35 +187,40 @@ class Evaluator:
         """Judge one case; one without an output is inconclusive. Judges' tokens count for the evaluation."""
         check_case(case)
         outcome_id = self._store.surroundings.new_id("out")
+        written = WrittenWork.write(case)
         if case.output is None or case.error is not None:
-            result = _result_without_output(case, outcome_id, criteria, self._store.surroundings.clock())
-        else:
+            result = _result_without_output(case, outcome_id, criteria, self._store.surroundings.clock(), written)
+            return self._to_judged(case, outcome_id, result, written)
+        work = Work(output=case.output, input=case.input, metadata=case.metadata)
+        engine, digests = self._registrar.engine, written.digests()
+        if criteria.asked:
             scope = JudgingScope(self._tenant, VERIFICATION if evaluation is None else evaluation.id, limits.max_tokens)
             with judging_for(scope):
-                result = self._registrar.engine.verify_sync(
-                    outcome_id, case.input, case.output, criteria, case.metadata
-                )
-        return self._to_judged(case, outcome_id, result)
+                result = engine.verify_digested(outcome_id, criteria, work, digests)
+        else:
+            result = engine.verify_digested(outcome_id, criteria, work, digests)
+        return self._to_judged(case, outcome_id, result, written)
 
     def adopt(self, case: Case, result: VerificationResult) -> JudgedCase:
         """A case that another process judged by the same criteria."""
         check_case(case)
         outcome_id = self._store.surroundings.new_id("out")
-        return self._to_judged(case, outcome_id, msgspec.structs.replace(result, contract_id=outcome_id))
+        result = msgspec.structs.replace(result, contract_id=outcome_id)
+        return self._to_judged(case, outcome_id, result, WrittenWork.write(case))
 
-    def _to_judged(self, case: Case, outcome_id: str, result: VerificationResult) -> JudgedCase:
-        parts = [_payload(case, name, part) for name, part in _parts(case)]
-        written = result.to_json()
-        given, made, facts = parts
+    def _to_judged(
+        self, case: Case, outcome_id: str, result: VerificationResult, written: "WrittenWork"
+    ) -> JudgedCase:
+        result_json = result.to_json()
         content = CaseContent(
             case=case.id,
             repeat=case.repeat,
             outcome=outcome_id,
             version=1,
-            input=msgspec.Raw(given),
-            output=msgspec.Raw(made),
-            metadata=msgspec.Raw(facts),
-            result=msgspec.Raw(written),
+            input=msgspec.Raw(written.input),
+            output=msgspec.Raw(written.output),
+            metadata=msgspec.Raw(written.metadata),
+            result=msgspec.Raw(result_json),
             salts=self._store.surroundings.entropy(SALTS * SALT_BYTES).hex(),
             verdict=result.verdict.value,
             success=result.success,
@@ -222,6 +230,7 @@ class Evaluator:
             error_message=case.error_message,
         )
         latency = case.metadata.get("duration_ms")
+        results = result.criterion_results
         summary = CaseSummary(
             case_id=case.id,
             repeat=case.repeat,
@@ -231,16 +240,17 @@ class Evaluator:
             verdict=result.verdict,
             success=result.success,
             score=result.score,
-            statuses="".join([STATUS_LETTERS[one.status] for one in result.criterion_results]),
+            statuses="".join([STATUS_LETTERS[one.status] for one in results]),
             group=case.group,
             tags=case.tags,
             claimed=case.claimed,
             error=case.error,
-            faults=_faults(result),
+            # Without results of criteria there was no output to judge: nothing that the agent can be blamed for.
+            faults=_faults(frozenset([one.fault for one in results])) if results else (Fault.SYSTEM,),
             latency_ms=float(latency) if isinstance(latency, int | float) and not isinstance(latency, bool) else None,
             cost_micros=case.cost_micros,
         )
-        return JudgedCase(case, summary, content, result, sum(map(len, parts)) + len(written))
+        return JudgedCase(case, summary, content, result, written.size + len(result_json))
 
     def record(self, evaluation: EvaluationRecord, judged: Sequence[JudgedCase]) -> int:
         """Record up to 512 cases as one segment; durable when this returns its number."""
@@ -309,6 +319,8 @@ def check_name(name: str, what: str) -> None:
 
 def check_tags(tags: Mapping[str, str], what: str) -> None:
     """Refuse too many tags, and names or values that cannot be shown."""
+    if not tags:
+        return
     if len(tags) > MAX_TAGS:
         raise InvalidCase(f"{what} has {len(tags)} tags; the limit is {MAX_TAGS}")
     for name, value in tags.items():
@@ -326,20 +338,43 @@ def check_case(case: Case) -> None:
         raise InvalidCase(f"the case {case.id!r} has the repeat {case.repeat}; repeats are counted from 0")
 
 
-def _faults(result: VerificationResult) -> tuple[Fault, ...]:
+@lru_cache(maxsize=64)
+def _faults(found: frozenset[Fault]) -> tuple[Fault, ...]:
     """Who is responsible for what was not met or not measured, in alphabetical order."""
-    # Without results of criteria there was no output to judge: nothing that the agent can be blamed for.
-    found = {one.fault for one in result.criterion_results} if result.criterion_results else {Fault.SYSTEM}
     return tuple(sorted(found - {Fault.NONE}))
 
 
-def _parts(case: Case) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    yield "input", case.input
-    yield "output", {} if case.output is None else case.output
-    yield "metadata", case.metadata
+class WrittenWork(NamedTuple):
+    """The work of a case as it is kept: written once, for its digests and for its segment."""
+
+    input: bytes
+    output: bytes
+    metadata: bytes
+
+    @classmethod
+    def write(cls, case: Case) -> Self:
+        """Write the work; raises InvalidCase for what is not JSON."""
+        return cls(
+            *(_payload(case, "input", case.input), _payload(case, "output", case.output or {})),
+            _payload(case, "metadata", case.metadata),
+        )
+
+    def digests(self) -> Digests:
+        """The digests of the parts, as the engine takes them."""
+        return Digests(*[_NO_WORK if part == b"{}" else sha256(part).hexdigest() for part in self])
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.input) + len(self.output) + len(self.metadata)
+
+
+_NO_WORK = sha256(b"{}").hexdigest()
 
 
 def _payload(case: Case, name: str, part: Mapping[str, Any]) -> bytes:
+    if not part:
+        return b"{}"
     written = payload_bytes(part)
     if written is None:
         raise InvalidCase(f"the {name} of case {case.id!r} is not plain JSON (NaN, a date, or nested too deeply)")
@@ -347,9 +382,10 @@ def _payload(case: Case, name: str, part: Mapping[str, Any]) -> bytes:
 
 
 def _result_without_output(
-    case: Case, outcome_id: str, criteria: CompiledCriteria, now: datetime
+    case: Case, outcome_id: str, criteria: CompiledCriteria, now: datetime, written: WrittenWork
 ) -> VerificationResult:
     """The inconclusive result of a case that has no output."""
+    digests = written.digests()
     why = case.error_message or "the case has no output to judge"
     return VerificationResult(
         contract_id=outcome_id,
@@ -369,7 +405,7 @@ def _result_without_output(
         coverage=0.0,
         reasons=[Reason(ReasonCode.NO_OUTPUT, why)],
         criteria_digest=criteria.digest,
-        input_digest=payload_digest(case.input),
-        output_digest=payload_digest({} if case.output is None else case.output),
-        metadata_digest=payload_digest(case.metadata),
+        input_digest=digests.input,
+        output_digest=digests.output,
+        metadata_digest=digests.metadata,
     )

@@ -2,7 +2,8 @@
 
 import math
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 
 from meruit.benchmarks.score import pass_at_k, pass_hat_k
 from meruit.evaluations.evaluation import CaseSummary
@@ -77,15 +78,17 @@ class _Tally:
         self.passed = self.failed = self.open = 0
         self._groups: dict[str, list[int]] | None = {} if clustered else None
 
-    def add(self, *, passed: bool, open_: bool, group: str) -> None:
+    def add(self, *, passed: bool, open_: bool, group: str, times: int = 1) -> None:
         if open_:
-            self.open += 1
+            self.open += times
             return
-        self.passed += passed
-        self.failed += not passed
+        if passed:
+            self.passed += times
+        else:
+            self.failed += times
         if self._groups is not None:
             counts = self._groups.setdefault(group, [0, 0])
-            counts[passed] += 1
+            counts[passed] += times
 
     @property
     def groups(self) -> int:
@@ -127,46 +130,53 @@ class SummaryBuilder:
         self._verdicts = {verdict.value: 0 for verdict in Verdict}
         self._errors: dict[str, int] = {}
         self._tries: dict[str, list[int]] = {}
-        self._latencies, self._scores = array("d"), array("d")
+        self._latencies = array("d")
+        self._scores: dict[float, int] = {}
         self._cost: int | None = None
         self._claimed = self._disputed = 0
 
     def _tally(self) -> _Tally:
         return _Tally(clustered=self._clustered)
 
-    def add(self, case: CaseSummary) -> None:
-        """Count one more case."""
+    def add(self, case: CaseSummary, times: int = 1) -> None:
+        """Count one more case, or several that are alike: then its cost is that of all of them."""
         group, open_ = case.group or case.case_id, case.verdict in OPEN
-        self._verdicts[case.verdict.value] += 1
-        self._overall.add(passed=case.success, open_=open_, group=group)
+        self._verdicts[case.verdict.value] += times
+        self._overall.add(passed=case.success, open_=open_, group=group, times=times)
         for tally, letter in zip(self._criteria.values(), case.statuses, strict=False):
             if letter != "x":
-                tally.add(passed=letter == "m", open_=letter == "i", group=group)
+                tally.add(passed=letter == "m", open_=letter == "i", group=group, times=times)
         for name, value in case.tags.items():
             values = self._tags.setdefault(name, {})
             if value in values or len(values) < MAX_TAG_VALUES:
-                values.setdefault(value, self._tally()).add(passed=case.success, open_=open_, group=group)
+                values.setdefault(value, self._tally()).add(
+                    passed=case.success, open_=open_, group=group, times=times
+                )
         if not open_:
-            self._add_score(case)
-        self._add_extras(case)
+            self._add_score(case, times)
+        self._add_extras(case, times)
 
-    def _add_score(self, case: CaseSummary) -> None:
-        self._scores.append(case.score)
+    def _add_score(self, case: CaseSummary, times: int) -> None:
+        self._scores[case.score] = self._scores.get(case.score, 0) + times
         if self._repeated:
             counts = self._tries.setdefault(case.case_id, [0, 0])
-            counts[0] += 1
-            counts[1] += case.success
+            counts[0] += times
+            counts[1] += times * case.success
 
-    def _add_extras(self, case: CaseSummary) -> None:
+    def _add_extras(self, case: CaseSummary, times: int) -> None:
         if case.error is not None:
-            self._errors[case.error.value] = self._errors.get(case.error.value, 0) + 1
+            self._errors[case.error.value] = self._errors.get(case.error.value, 0) + times
         if case.latency_ms is not None:
             self._latencies.append(case.latency_ms)
         if case.cost_micros is not None:
             self._cost = (self._cost or 0) + case.cost_micros
         if case.claimed is not None:
-            self._claimed += 1
-            self._disputed += case.is_disputed
+            self._claimed += times
+            self._disputed += times * case.is_disputed
+
+    def add_latencies(self, latencies: Iterable[float]) -> None:
+        """Latencies of cases that were counted without theirs."""
+        self._latencies.extend(latencies)
 
     def overall(self) -> Rate:
         """The pass rate so far."""
@@ -178,7 +188,7 @@ class SummaryBuilder:
         return EvaluationSummary(
             verdicts=dict(self._verdicts),
             overall=self._overall.rate(),
-            mean_score=math.fsum(self._scores) / len(self._scores) if self._scores else None,
+            mean_score=_mean(self._scores),
             criteria={name: tally.rate() for name, tally in self._criteria.items()},
             tags={name: {value: one.rate() for value, one in values.items()} for name, values in self._tags.items()},
             errors=dict(self._errors),
@@ -190,6 +200,12 @@ class SummaryBuilder:
             claimed=self._claimed,
             disputed=self._disputed,
         )
+
+
+def _mean(counted: Mapping[float, int]) -> float | None:
+    """The mean of numbers that each occur several times; exact before it is rounded."""
+    count = sum(counted.values())
+    return float(sum(Fraction(number) * times for number, times in counted.items()) / count) if count else None
 
 
 def _spread(numbers: "array[float]") -> Spread | None:

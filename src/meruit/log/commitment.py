@@ -14,7 +14,9 @@ def commitment(salt: bytes, content: bytes) -> str:
     Salted because content can be erased, and its salt with it: what remains then says nothing, even about a content
     that could be guessed, such as a yes or a name.
     """
-    return commitment_to(salt, sha256(content).hexdigest())
+    if len(salt) != SALT_BYTES:
+        raise ValueError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
+    return sha256(_PURPOSE + salt + sha256(content).digest()).hexdigest()
 
 
 def commitment_to(salt: bytes, digest: str) -> str:

@@ -133,6 +133,12 @@ class WriteTransaction:
         """Add a row with all its columns."""
         self._rows.setdefault(table, []).append(_values_in_order(table, row))
 
+    def insert_all(self, table: Table, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+        """Add many rows at once; `columns` are all of the table's, in its order."""
+        if [*columns] != [column.name for column in table.columns]:
+            raise TypeError(f"the columns of {table.name} are {[column.name for column in table.columns]}")
+        self._rows.setdefault(table, []).extend(rows)
+
     def merge(self, table: Table, how: MergeRule, /, **row: Any) -> None:
         """Add a row that may be there already; each table is merged in one way."""
         self._merges.append((table, how, _values_in_order(table, row)))

@@ -194,6 +194,18 @@ class VerificationEngine:
             return self._error_result(contract_id, crash)
         return _run_in_own_loop(lambda: self.verify(contract_id, work_input, work_output, compiled, execution_metadata))
 
+    def verify_digested(
+        self, contract_id: str, compiled: CompiledCriteria, work: Work, digests: Digests
+    ) -> VerificationResult:
+        """The same for callers that have written the work as JSON themselves, and know its digests."""
+        if compiled.owners or self._client() is not None:
+            return self.verify_sync(contract_id, work.input, work.output, compiled, work.metadata)
+        try:
+            found = measure(compiled, work, digests, self._cache)
+            return self._conclude(contract_id, compiled, found, work, digests)
+        except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
+            return self._error_result(contract_id, crash)
+
     def _compile_once(self, criteria: SuccessCriteria | Mapping[str, Any] | CompiledCriteria) -> CompiledCriteria:
         """Compiled criteria; a set that was seen before is not compiled again."""
         if isinstance(criteria, CompiledCriteria):

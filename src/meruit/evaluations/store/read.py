@@ -1,6 +1,6 @@
 """Reading evaluations: by name or id, their cases by filter, and one case with all that is kept of it."""
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from typing import Any
@@ -61,12 +61,17 @@ class EvaluationFilter(Record, frozen=True):
     """Started before."""
 
 
-def has_tags(tags: Mapping[str, str], wanted: Iterable[tuple[str, str]]) -> bool:
+def has_tags(tags: Mapping[str, str], wanted: Collection[tuple[str, str]]) -> bool:
     """Whether each tag that is asked for has one of the values that are asked for."""
+    if not wanted:
+        return True
     values: dict[str, list[str]] = {}
     for name, value in wanted:
         values.setdefault(name, []).append(value)
     return all(tags.get(name) in several for name, several in values.items())
+
+
+_VERDICTS = {verdict.value: verdict for verdict in Verdict}
 
 
 # Any, here and below: SQLAlchemy's rows have their columns as untyped attributes.
@@ -95,7 +100,7 @@ def case_of(row: Any) -> CaseSummary:
         seq=row.seq,
         outcome_id=row.outcome_id,
         version=row.version,
-        verdict=Verdict(row.verdict),
+        verdict=_VERDICTS[row.verdict],
         success=bool(row.success),
         score=row.score,
         statuses=row.statuses,
@@ -211,6 +216,43 @@ def _fitting(wanted: CaseFilter) -> Iterator[ColumnElement[bool]]:
         yield claimed != table.c.verdict
         yield not_(and_(is_partial, claimed == Verdict.FAIL.value, table.c.success == 0))
         yield not_(and_(is_partial, claimed == Verdict.PASS.value, table.c.success == 1))
+
+
+def alike_cases(connection: Connection, tenant: str, evaluation_id: str) -> Iterator[tuple[CaseSummary, int]]:
+    """Cases that statistics count alike, one of each kind with their number; its cost is that of all of them.
+
+    For evaluations whose cases have no groups and were tried once: ids are left out. So are latencies.
+    """
+    table = tables.evaluation_cases
+    kind = [
+        table.c[name] for name in ("verdict", "success", "score", "statuses", "tags", "claimed", "error")
+    ]
+    cost = func.sum(table.c.cost_micros).label("cost_micros")
+    query = (
+        select(*kind, cost, func.count().label("times"))
+        .where(table.c.tenant == tenant, table.c.evaluation_id == evaluation_id)
+        .group_by(*kind)
+    )
+    with closing(connection.execution_options(yield_per=FETCH_ROWS).execute(query)) as rows:
+        for row in rows:
+            case = CaseSummary(
+                *("", 0, 0, "", 1, _VERDICTS[row.verdict], bool(row.success), row.score, row.statuses),
+                tags={} if row.tags is None else msgspec.json.decode(row.tags),
+                claimed=row.claimed,
+                error=None if row.error is None else CaseError(row.error),
+                cost_micros=None if row.cost_micros is None else int(row.cost_micros),
+            )
+            yield case, row.times
+
+
+def latencies(connection: Connection, tenant: str, evaluation_id: str) -> Iterator[float]:
+    """The latencies of the cases that have one, in milliseconds."""
+    table = tables.evaluation_cases
+    query = select(table.c.latency_ms).where(
+        table.c.tenant == tenant, table.c.evaluation_id == evaluation_id, table.c.latency_ms.is_not(None)
+    )
+    with closing(connection.execution_options(yield_per=FETCH_ROWS).execute(query).scalars()) as found:
+        yield from found
 
 
 def find_known_cases(
