@@ -8,11 +8,11 @@ import pytest
 from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.reader import CaseDetail, Evaluations
 from meruit.model.access import DEFAULT_TENANT
-from meruit.pytest_plugin import dataset, failure, fixture, recording
+from meruit.pytest_plugin import dataset, failure, fixture, journal, recording
 from meruit.store.location import Location
 from meruit.store.store import Store
 
-PARTS = (dataset, failure, fixture, recording)
+PARTS = (dataset, failure, fixture, journal, recording)
 """Loaded here, so that probes of coverage are in them: a session inside a test loads them without."""
 PLUGIN = ("-p", "meruit.pytest_plugin", "-p", "no:cacheprovider")
 CRITERIA = """

@@ -15,6 +15,7 @@ from meruit.evaluations.evaluation import Case, CaseError
 from meruit.model.access import DEFAULT_TENANT
 from meruit.model.verdict import Verdict
 from meruit.pytest_plugin.fixture import VerifiedCase
+from meruit.pytest_plugin.journal import SessionHeader, SessionJournal, find_left_behind
 from meruit.pytest_plugin.recording import group_verdicts
 from meruit.store.location import Location
 from meruit.store.store import Store
@@ -88,6 +89,49 @@ def test_a_session_that_stops_early_is_partial(run: Run, pytester: pytest.Pytest
     (evaluation, cases) = read_records(pytester.path / "records")["nightly"]
     assert evaluation.tags == {"partial": "yes"}
     assert [one.summary.case_id for one in cases] == ["fr", "no"]
+
+
+KILLED = (
+    TESTS.replace("def test_capital", "def test_a_capital")
+    + """
+def test_death(meruit):
+    import os, signal
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+)
+
+
+def test_a_session_that_is_killed_is_recorded_by_the_next(run: Run, pytester: pytest.Pytester) -> None:
+    records = pytester.path / "records"
+    run(KILLED, *RECORD, apart=True)
+    (journal,) = (records / "pytest-sessions").glob("*.jsonl")
+    kept = journal.read_bytes()
+    # Half a line, as a death leaves it.
+    journal.write_bytes(kept + kept[-20:-1])
+    done = run(TESTS, *RECORD)
+    done.stdout.fnmatch_lines(["*recorded for a session that was killed: 3 cases as nightly 2*: pass rate 50.0%"])
+    (left,) = {*read_records(records)} - {"nightly"}
+    (evaluation, _) = read_records(records)[left]
+    assert (evaluation.status, evaluation.tags) == ("finished", {"partial": "yes"})
+    assert cases_of(records, left) == cases_of(records) == EXPECTED
+    # Had the second one died too before it removed the journal, a third one would find all of it recorded.
+    journal.write_bytes(kept)
+    run("def test_it(): pass", "--meruit-data", "records", "--meruit-name", "other")
+    assert {*read_records(records)} == {"nightly", left}
+    assert not [*journal.parent.iterdir()]
+
+
+def test_the_journal_of_a_session_that_lives_is_left_alone(tmp_path: Path) -> None:
+    journal = SessionJournal(tmp_path, "now", SessionHeader("nightly", {}))
+    assert not [*tmp_path.iterdir()]
+    journal.add([VerifiedCase(test="t", call="t 1", case=Case("a"))])
+    assert [*find_left_behind(tmp_path)] == []
+    journal.change_header(SessionHeader("other", {"a": "1"}))
+    journal.close()
+    (left,) = find_left_behind(tmp_path)
+    assert (left.header.name, [one.case.id for one in left.verdicts]) == ("other", ["a"])
+    journal.remove()
+    assert [*find_left_behind(tmp_path)] == []
 
 
 def test_verdicts_that_cannot_be_recorded_fail_the_session(run: Run) -> None:

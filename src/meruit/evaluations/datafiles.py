@@ -270,12 +270,13 @@ class DataFile:
     def cases(self, columns: ColumnMap = ColumnMap()) -> Iterator[Case]:  # noqa: B008 - frozen
         """Its cases, in order; raises DocumentError with the row that is wrong."""
         for number, row in enumerate(self._rows(), 1):
+            if not isinstance(row, Mapping):
+                problem = f"a row is an object, not {type(row).__name__}"
+                raise DocumentError(display_name(self.path), [Problem(f"row {number}", problem)])
             try:
-                if not isinstance(row, dict):
-                    raise MeruitError(f"a row is an object, not {type(row).__name__}")
                 case = columns.apply(row, str(number))
-            except MeruitError as problem:
-                raise DocumentError(display_name(self.path), [Problem(f"row {number}", str(problem))]) from None
+            except MeruitError as refused:
+                raise DocumentError(display_name(self.path), [Problem(f"row {number}", str(refused))]) from None
             yield case
 
     def rows_as_read(self) -> Iterator[Row]:

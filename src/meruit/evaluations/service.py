@@ -208,9 +208,7 @@ class Evaluator:
         result = msgspec.structs.replace(result, contract_id=outcome_id)
         return self._to_judged(case, outcome_id, result, WrittenWork.write(case))
 
-    def _to_judged(
-        self, case: Case, outcome_id: str, result: VerificationResult, written: "WrittenWork"
-    ) -> JudgedCase:
+    def _to_judged(self, case: Case, outcome_id: str, result: VerificationResult, written: "WrittenWork") -> JudgedCase:
         result_json = result.to_json()
         content = CaseContent(
             case=case.id,

@@ -149,9 +149,7 @@ class SummaryBuilder:
         for name, value in case.tags.items():
             values = self._tags.setdefault(name, {})
             if value in values or len(values) < MAX_TAG_VALUES:
-                values.setdefault(value, self._tally()).add(
-                    passed=case.success, open_=open_, group=group, times=times
-                )
+                values.setdefault(value, self._tally()).add(passed=case.success, open_=open_, group=group, times=times)
         if not open_:
             self._add_score(case, times)
         self._add_extras(case, times)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from meruit.sources.http import HttpClient, HttpResponse
 
 METRIC = "embedding_similarity"
+SUMMARY = "likeness in meaning of `output.text` and its nearest reference, by an endpoint that the settings name"
 PATH = "/embeddings"
 MAX_REFERENCES = 64
 """References of one case: the vector of each is recorded."""

@@ -1,12 +1,13 @@
 """The verdicts of a session as an evaluation.
 
 Each verdict travels with the report of its test, from a worker of pytest-xdist too. The process that the session was
-started in records all of them at the end.
+started in keeps it in a journal at once, and records all of them at the end. If it is killed before that, the next
+session in the same folder records what the journal holds.
 """
 
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -16,8 +17,8 @@ import pytest
 from meruit.app import open_store
 from meruit.config import location_of
 from meruit.documents.sanitize import describe
-from meruit.errors import DocumentError, EvaluationConflict, MeruitError
-from meruit.evaluations.evaluation import CaseError, EvaluationRecord
+from meruit.errors import DocumentError, EvaluationConflict, MeruitError, NotFound
+from meruit.evaluations.evaluation import MAX_NAME, CaseError, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.reader import EvaluationFilter, Evaluations
 from meruit.evaluations.service import Evaluator, SegmentBuffer, check_name, check_tags
 from meruit.evaluations.targets import MAX_ERROR_CHARS
@@ -26,15 +27,18 @@ from meruit.outcomes.records import criteria_from
 from meruit.outcomes.service import Registrar
 from meruit.pytest_plugin import option_of
 from meruit.pytest_plugin.fixture import JUDGE, VERIFIED, SessionJudge, VerifiedCase, case_of, name_of_test, shorten_id
+from meruit.pytest_plugin.journal import SessionHeader, SessionJournal, find_left_behind
 from meruit.store.store import Store
 
 ATTRIBUTE = "meruit_verified"
 """Where a report carries verdicts: texts, which every kind of worker can send."""
 DEFAULT_NAME = "pytest-{time}"
+PARTIAL = "partial"
+"""The tag of sessions that did not run to their end."""
 
 
 class SessionRecorder:
-    """Collects the verdicts of a session and records them when it ends."""
+    """Keeps the verdicts of a session as they come, and records them when it ends."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -44,11 +48,17 @@ class SessionRecorder:
         try:
             self._location = location_of(option_of(config, "data"))
             written = option_of(config, "name") or DEFAULT_NAME
-            self._name = written.replace("{time}", f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+            time = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+            self._name = written.replace("{time}", time)
             self._tags = dict(map(_parse_tag, [*config.getini("meruit_tags"), *config.getoption("meruit_tags")]))
             check_name(self._name, "the evaluation")
             check_tags(self._tags, "the evaluation")
+            # A name without the time may be used again by the session that is to make up for a killed one.
+            left = self._name if "{time}" in written else f"{self._name[: MAX_NAME - len(time) - 1]} {time}"
+            header = SessionHeader(left, {**self._tags, PARTIAL: "yes"})
+            self._journal = SessionJournal(self._location.folder, time, header)
             if not self._is_worker:
+                self._record_left_behind()
                 self._refuse_known_name()
         except MeruitError as problem:
             raise pytest.UsageError(str(problem)) from None
@@ -67,6 +77,16 @@ class SessionRecorder:
     def _open(self) -> Store:
         return open_store(self._location, make=True)
 
+    def _record_left_behind(self) -> None:
+        """Record what sessions that were killed have left behind."""
+        for left in find_left_behind(self._location.folder):
+            try:
+                self._record(left.verdicts, left.header, "recorded for a session that was killed:")
+            except MeruitError as problem:
+                self._lines.append(f"ERROR {left.file} of a session that was killed is not recorded: {problem}")
+            else:
+                left.file.unlink(missing_ok=True)
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
@@ -83,8 +103,10 @@ class SessionRecorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect what a report carries; it comes here from every worker."""
-        if not self._is_worker:
-            self._found += [msgspec.json.decode(one, type=VerifiedCase) for one in getattr(report, ATTRIBUTE, ())]
+        if not self._is_worker and hasattr(report, ATTRIBUTE):
+            found = [msgspec.json.decode(one, type=VerifiedCase) for one in getattr(report, ATTRIBUTE)]
+            self._journal.add(found)
+            self._found += found
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -92,25 +114,32 @@ class SessionRecorder:
         if self._is_worker or not self._found:
             return
         is_partial = exitstatus == pytest.ExitCode.INTERRUPTED or bool(session.shouldstop or session.shouldfail)
+        header = SessionHeader(self._name, {**self._tags, PARTIAL: "yes"} if is_partial else self._tags)
         try:
-            self._record({**self._tags, "partial": "yes"} if is_partial else self._tags)
+            self._journal.change_header(header)
+            self._record(self._found, header, "recorded")
         except MeruitError as problem:
             self._lines.append(f"ERROR the verdicts are not recorded: {problem}")
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+        self._journal.remove()
 
-    def _record(self, tags: dict[str, str]) -> None:
-        groups, lost = group_verdicts(self._found)
+    def pytest_unconfigure(self) -> None:
+        """Let go of the journal."""
+        self._journal.close()
+
+    def _record(self, found: Sequence[VerifiedCase], header: SessionHeader, what: str) -> None:
+        groups, lost = group_verdicts(found)
         if lost:
             self._lines.append(f"{lost} cases ended before any verdict, by no known criteria; they are not recorded")
         judge = self._config.stash.get(JUDGE, None) or SessionJudge(self._config)
         with closing(self._open()) as store:
             evaluator, reader = Evaluator(Registrar(judge.engine, store), DEFAULT_TENANT), _reader(store)
             for group in groups:
-                name = self._name if len(groups) == 1 else f"{self._name} ({group.label})"
-                done = _record_group(evaluator, name, group, tags)
+                name = header.name if len(groups) == 1 else f"{header.name} ({group.label})"
+                done = _record_group(evaluator, name, group, header.tags, go_on=found is not self._found)
                 overall = reader.summary(done).overall
                 shown = "nothing was judged" if overall.rate is None else f"pass rate {overall.rate:.1%}"
-                self._lines.append(f"recorded {overall.cases} cases as {name} ({done.id}): {shown}")
+                self._lines.append(f"{what} {overall.cases} cases as {name} ({done.id}): {shown}")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say what was recorded."""
@@ -124,13 +153,23 @@ def _reader(store: Store) -> Evaluations:
     return Evaluations(store, DEFAULT_TENANT)
 
 
-def _record_group(evaluator: Evaluator, name: str, group: "CriteriaGroup", tags: Mapping[str, str]) -> EvaluationRecord:
+def _record_group(
+    evaluator: Evaluator, name: str, group: "CriteriaGroup", tags: Mapping[str, str], *, go_on: bool
+) -> EvaluationRecord:
+    """Record verdicts by the same criteria; with `go_on`, a process that was killed may have recorded some or all."""
+    if go_on:
+        with suppress(NotFound):
+            known = evaluator.find(name)
+            if known.status is EvaluationStatus.FINISHED:
+                return known
     compiled = evaluator.compile(criteria_from(group.criteria.encode()))
     started = evaluator.start(name, compiled, tags=tags, planned=len(group.cases))
+    by_key = {(one.case.id, one.case.repeat): one for one in group.cases}
     buffer = SegmentBuffer()
-    for one in group.cases:
+    for case in evaluator.missing(started, [one.case for one in group.cases]):
+        result = by_key[case.id, case.repeat].result
         # What was judged is not judged again: its metrics may have asked other systems.
-        judged = evaluator.judge(compiled, one.case) if one.result is None else evaluator.adopt(one.case, one.result)
+        judged = evaluator.judge(compiled, case) if result is None else evaluator.adopt(case, result)
         if segment := buffer.add(judged):
             evaluator.record(started, segment)
     if segment := buffer.take():

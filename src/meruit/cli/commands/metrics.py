@@ -64,6 +64,8 @@ def metrics(*, name: str | None, config: str | None, as_json: bool) -> int:
 
 def _list_metrics(catalogue: "Catalogue") -> dict[str, MetricRow]:
     """Every metric by name: the installed ones, and those of the settings' own extractors."""
+    from meruit.metrics.embedding_similarity import METRIC, SUMMARY, EmbeddingExtractor
+    from meruit.model.kinds import MetricType
     from meruit.registry import metrics as registry
 
     rows = {
@@ -80,6 +82,18 @@ def _list_metrics(catalogue: "Catalogue") -> dict[str, MetricRow]:
         )
         for metric in registry
     }
+    if METRIC in catalogue.switched_off:
+        rows[METRIC] = MetricRow(
+            name=METRIC,
+            family="embedding",
+            kind=str(MetricType.PERCENTAGE),
+            summary=SUMMARY,
+            params={},
+            provenance=str(EmbeddingExtractor.provenance),
+            version=EmbeddingExtractor.version,
+            enabled=False,
+            disabled_by=catalogue.switched_off[METRIC],
+        )
     for name in catalogue.names():
         owner = catalogue.owner_of(name)
         if owner is not None:

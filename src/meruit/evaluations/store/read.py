@@ -224,9 +224,7 @@ def alike_cases(connection: Connection, tenant: str, evaluation_id: str) -> Iter
     For evaluations whose cases have no groups and were tried once: ids are left out. So are latencies.
     """
     table = tables.evaluation_cases
-    kind = [
-        table.c[name] for name in ("verdict", "success", "score", "statuses", "tags", "claimed", "error")
-    ]
+    kind = [table.c[name] for name in ("verdict", "success", "score", "statuses", "tags", "claimed", "error")]
     cost = func.sum(table.c.cost_micros).label("cost_micros")
     query = (
         select(*kind, cost, func.count().label("times"))
