@@ -12,6 +12,8 @@ CHROMIUM := /usr/bin/chromium
 unexport PYTHONDONTWRITEBYTECODE
 # Some tests wait for processes and sockets, so there are more workers than processors.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) \* 3 / 2)
+# Files of tests that run a sample in `make test`.
+SAMPLED := $(shell grep -rl --include='test_*.py' 'tests.sampling import' tests)
 # A disk that must keep each commit makes tests wait: they write to memory where it has room for gigabytes.
 MEMORY := $(shell df --output=avail -k /dev/shm 2>/dev/null | awk 'END { if ($$1 > 4000000) print "/dev/shm" }')
 
@@ -27,10 +29,10 @@ demo: $(READY)  ## four stories end to end: agents' work, verdicts, bills, token
 
 test: $(READY) servers  ## every test, in parallel, with coverage
 	@rm -rf .coverage
-	@# Rewriting every assertion takes half a minute of each worker: only tests that failed run again with it.
-	@$(PYTEST) --assert=plain -p tests.probes -n $(WORKERS) --dist worksteal $(ARGS) || { failed=$$?; \
+	@# Rewriting every assertion takes half a minute: only tests that failed run again with it.
+	@$(PYTEST) --assert=plain -p tests.probes -p tests.forking --workers $(WORKERS) $(ARGS) || { failed=$$?; \
 	  [ $$failed != 1 ] || { echo "the failed tests again, with the values of their assertions"; \
-	    $(PYTEST) -n $(WORKERS) --last-failed --last-failed-no-failures=none $(ARGS); }; exit $$failed; }
+	    $(PYTEST) -p tests.forking --workers $(WORKERS) --last-failed --last-failed-no-failures=none $(ARGS); }; exit $$failed; }
 	@$(BIN)/python tests/coverage_floor.py
 
 golden: $(READY)  ## write the golden files of tests again; read the diff before you commit
@@ -59,10 +61,10 @@ thorough: $(READY) servers  ## the properties with many more examples (an hour o
 
 endurance: $(READY)  ## ten thousand calls in each tier of the sandbox, 5,000 deaths on the way of money, 500 at the gate, 100 of an evaluation (some minutes)
 	@$(BIN)/python -m tests.faults.endurance
-	@MERUIT_DEATHS=all $(BIN)/python -m pytest -n auto -q tests/faults/test_deaths.py tests/faults/test_market_deaths.py \
-	  tests/faults/test_gate_deaths.py tests/faults/test_hostile.py tests/faults/test_usage_week.py tests/e2e/test_kill.py \
-	  tests/api/test_auth.py tests/faults/test_evaluation_deaths.py \
-	  tests/evaluations/test_page.py
+	@MERUIT_DEATHS=all $(BIN)/python -m pytest -n auto -q $(sort $(SAMPLED) tests/faults/test_deaths.py \
+	  tests/faults/test_market_deaths.py tests/faults/test_gate_deaths.py tests/faults/test_hostile.py \
+	  tests/faults/test_usage_week.py tests/e2e/test_kill.py tests/api/test_auth.py \
+	  tests/faults/test_evaluation_deaths.py tests/evaluations/test_page.py)
 
 mutants: $(READY)  ## mutation tests of the judge (some minutes)
 	@$(BIN)/mutmut run && $(BIN)/mutmut results

@@ -1,12 +1,13 @@
 """Which lines and branches tests reach, by probes that remove themselves once they were passed.
 
 On Python 3.11 a traced test takes half as long again, one with probes a tenth. SlipCover's own plugin puts them into
-all that pytest rewrites, too, which breaks some libraries; this one stays within our source. For workers of xdist only.
+all that pytest rewrites, too, which breaks some libraries; this one stays within our source. Each worker of
+`tests.forking` writes what it has reached.
 """
 
 import json
-import os
 from pathlib import Path
+from time import process_time
 
 from slipcover import FileMatcher, ImportManager, Slipcover, wrap_spec_from_file_location
 
@@ -18,19 +19,38 @@ OMITTED = [
     *("*/meruit/__main__.py", "*/meruit/sandbox/launch.py", "*/meruit/sandbox/determinism.py"),
     "*/meruit/sandbox/zygote.py",
 ]
-WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 
-_probes = Slipcover(branch=True, source=SOURCE, omit=OMITTED, exclude_also=["@overload", r"\.\.\.$"])
-if WORKER is not None:
-    # Before anything of ours is loaded, and to the end.
-    _ours = FileMatcher(sources=SOURCE, omit=OMITTED)
-    ImportManager(_probes, _ours).__enter__()
-    # So migrations are loaded.
-    wrap_spec_from_file_location(_probes, _ours)
+NEVER = 2_000_000_000
+"""SlipCover by itself removes probes when one was passed fifty times too often, and searches all functions for it."""
+
+_probes = Slipcover(
+    d_miss_threshold=NEVER, branch=True, source=SOURCE, omit=OMITTED, exclude_also=["@overload", r"\.\.\.$"]
+)
+_ours = FileMatcher(sources=SOURCE, omit=OMITTED)
+# Before anything of ours is loaded, and to the end.
+ImportManager(_probes, _ours).__enter__()
+# So migrations are loaded.
+wrap_spec_from_file_location(_probes, _ours)
+
+
+_removing = [0.0]
+"""At how many seconds of this process the probes that were passed are removed next."""
+
+
+def pytest_runtest_teardown() -> None:
+    """Remove probes at 5, 10, 20, 40, ... seconds: most are passed early."""
+    spent = process_time()
+    if spent > _removing[0]:
+        _probes.deinstrument_seen()
+        _removing[0] = max(5.0, spent * 2)
+
+
+def write_measured(name: str) -> None:
+    """Write what this process has reached."""
+    MEASURED.mkdir(exist_ok=True)
+    (MEASURED / f"{name}.json").write_text(json.dumps(_probes.get_coverage()))
 
 
 def pytest_sessionfinish() -> None:
-    """Tell what was reached."""
-    if WORKER is not None:
-        MEASURED.mkdir(exist_ok=True)
-        (MEASURED / f"{WORKER}.json").write_text(json.dumps(_probes.get_coverage()))
+    """Write what the process without workers has reached."""
+    write_measured("main")

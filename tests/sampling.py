@@ -2,12 +2,20 @@
 
 import os
 import subprocess
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
+from random import Random
+from typing import TypeVar
+
+from hypothesis import settings
 
 IN_FULL = "MERUIT_DEATHS" in os.environ
 """`make endurance` runs everything."""
 SEED_VARIABLE = "MERUIT_SEED"
+THOROUGH = 1_000
+"""So many examples has a property in `make thorough`."""
+T = TypeVar("T")
 
 
 @cache
@@ -19,6 +27,21 @@ def seed() -> int:
     root = Path(__file__).parents[1]
     found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
     return int(found.stdout[:7], 16) if found.returncode == 0 else 0
+
+
+def is_in_full() -> bool:
+    """Whether everything is to be run: `make endurance`, and `make thorough` with its many examples."""
+    return IN_FULL or settings().max_examples >= THOROUGH
+
+
+def sample(cases: Sequence[T], one_in: int, always: Collection[T] = ()) -> list[T]:
+    """One in so many of the cases, by the seed; those that must not be missed are in every sample."""
+    if is_in_full():
+        return list(cases)
+    missing = set(always) - set(cases)
+    assert not missing, f"not among the cases: {missing}"
+    chosen = Random(seed()).sample(range(len(cases)), -(-len(cases) // one_in))
+    return [case for place, case in enumerate(cases) if place in chosen or case in always]
 
 
 def pytest_report_header() -> str:

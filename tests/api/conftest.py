@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,21 +40,28 @@ ROUGE = {"metric": "rougeL", "metric_type": "rouge_score", "comparison": "gte", 
 CRITERIA: dict[str, Any] = {"criteria": [ROUGE]}
 WORK: dict[str, Any] = {"input": {"reference": "the cat sat"}, "output": {"text": "the cat sat"}}
 
-UNSTEADY = Path(tempfile.mkdtemp(prefix="meruit-unsteady-"))
-"""A system that tasks read, of this process alone, and that `out_of_reach` takes away."""
-atexit.register(shutil.rmtree, UNSTEADY, ignore_errors=True)
-DOWN = BenchmarkSettings(sources={"down": TaskSource(kind=SourceKind.FILES, at=str(UNSTEADY))})
-"""What a service of these tests may read."""
+
+@cache
+def unsteady() -> Path:
+    """A system that tasks read, of this process alone, and that `out_of_reach` takes away."""
+    folder = Path(tempfile.mkdtemp(prefix="meruit-unsteady-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def unsteady_sources() -> BenchmarkSettings:
+    """What a service of these tests may read."""
+    return BenchmarkSettings(sources={"down": TaskSource(kind=SourceKind.FILES, at=str(unsteady()))})
 
 
 @contextmanager
 def out_of_reach() -> Iterator[None]:
     """While this lasts, the system cannot be read; before a run starts it must be."""
-    away = UNSTEADY.rename(UNSTEADY.with_suffix(".away"))
+    away = unsteady().rename(unsteady().with_suffix(".away"))
     try:
         yield
     finally:
-        away.rename(UNSTEADY)
+        away.rename(unsteady())
 
 
 HOUSEKEEPING = {"cursors", "leases", "checkpoints"}
@@ -327,7 +334,9 @@ def deploy(engine: VerificationEngine, tmp_path: Path) -> Iterator[Deploy]:
 @pytest.fixture(scope="session")
 def deployment(engine: VerificationEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """A service with keys, shared by the tests of one worker: each takes a tenant of its own."""
-    made = Deployment(Location(tmp_path_factory.mktemp("shared") / "data"), engine, Settings(benchmarks=DOWN))
+    made = Deployment(
+        Location(tmp_path_factory.mktemp("shared") / "data"), engine, Settings(benchmarks=unsteady_sources())
+    )
     made.key(tenant="whoever-came-first")
     yield made
     made.close()
@@ -342,7 +351,9 @@ def either(
         yield request.getfixturevalue("deployment")
         return
     url = request.getfixturevalue("new_postgres")()
-    made = Deployment(Location(tmp_path_factory.mktemp("shared") / "data", url), engine, Settings(benchmarks=DOWN))
+    made = Deployment(
+        Location(tmp_path_factory.mktemp("shared") / "data", url), engine, Settings(benchmarks=unsteady_sources())
+    )
     made.key(tenant="whoever-came-first")
     yield made
     made.close()

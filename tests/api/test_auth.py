@@ -20,7 +20,6 @@ from litestar.routes import HTTPRoute
 from sqlalchemy import func, select
 from tests.api.conftest import (
     CRITERIA,
-    DOWN,
     WORK,
     Deploy,
     Deployment,
@@ -28,6 +27,7 @@ from tests.api.conftest import (
     new_tenant,
     out_of_reach,
     settings_with,
+    unsteady_sources,
 )
 from tests.api.running import planted_task, task_in_trouble
 from tests.sampling import IN_FULL, seed
@@ -631,7 +631,7 @@ def scenes(
         url = new_postgres() if database == "postgresql" else None
         location = Location(tmp_path_factory.mktemp("walk") / "data", url)
         settings = settings_with(webhook_networks=["127.0.0.0/8"])
-        deployment = Deployment(location, engine, settings.model_copy(update={"benchmarks": DOWN}))
+        deployment = Deployment(location, engine, settings.model_copy(update={"benchmarks": unsteady_sources()}))
         opened.append(deployment)
         return planted_scene(deployment)
 

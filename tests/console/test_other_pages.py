@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from tests.api.conftest import DOWN, Deployment, new_tenant
+from tests.api.conftest import Deployment, new_tenant, unsteady_sources
 from tests.api.running import Bench
 from tests.api.test_auth import agent_run_ready_for, dead_letter, usage_run_ready_for
 from tests.api.test_openapi import known_runs
@@ -47,7 +47,7 @@ class Filled(NamedTuple):
 @pytest.fixture(scope="module")
 def filled(engine: VerificationEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     folder = tmp_path_factory.mktemp("filled") / "data"
-    made = Deployment(Location(folder), engine, Settings(benchmarks=DOWN), pages=build_pages)
+    made = Deployment(Location(folder), engine, Settings(benchmarks=unsteady_sources()), pages=build_pages)
     tenant = new_tenant()
     keys = {role: made.key(role, tenant) for role in Role}
     readers = {role: Reader(made, cookie_of(sign_in(made, key))) for role, key in keys.items()}
