@@ -61,10 +61,7 @@ thorough: $(READY) servers  ## the properties with many more examples (an hour o
 
 endurance: $(READY)  ## ten thousand calls in each tier of the sandbox, 5,000 deaths on the way of money, 500 at the gate, 100 of an evaluation (some minutes)
 	@$(BIN)/python -m tests.faults.endurance
-	@MERUIT_DEATHS=all $(BIN)/python -m pytest -n auto -q $(sort $(SAMPLED) tests/faults/test_deaths.py \
-	  tests/faults/test_market_deaths.py tests/faults/test_gate_deaths.py tests/faults/test_hostile.py \
-	  tests/faults/test_usage_week.py tests/e2e/test_kill.py tests/api/test_auth.py \
-	  tests/faults/test_evaluation_deaths.py tests/evaluations/test_page.py)
+	@MERUIT_DEATHS=all $(BIN)/python -m pytest -n auto -q $(SAMPLED) tests/e2e/test_kill.py tests/console/test_browser.py
 
 mutants: $(READY)  ## mutation tests of the judge (some minutes)
 	@$(BIN)/mutmut run && $(BIN)/mutmut results

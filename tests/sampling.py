@@ -34,13 +34,13 @@ def is_in_full() -> bool:
     return IN_FULL or settings().max_examples >= THOROUGH
 
 
-def sample(cases: Sequence[T], one_in: int, always: Collection[T] = ()) -> list[T]:
-    """One in so many of the cases, by the seed; those that must not be missed are in every sample."""
+def sample(cases: Sequence[T], one_in: int, always: Collection[T] = (), name: str = "") -> list[T]:
+    """One in so many of the cases, by the seed and a name; those that must not be missed are in every sample."""
     if is_in_full():
         return list(cases)
     missing = set(always) - set(cases)
     assert not missing, f"not among the cases: {missing}"
-    chosen = Random(seed()).sample(range(len(cases)), -(-len(cases) // one_in))
+    chosen = Random(f"{seed()} {name}").sample(range(len(cases)), -(-len(cases) // one_in))
     return [case for place, case in enumerate(cases) if place in chosen or case in always]
 
 

@@ -48,7 +48,7 @@ def browser(site: str) -> "Iterator[Browser]":
 
 @pytest.fixture(scope="module")
 def walked(browser: "Browser", site: str) -> Walk:
-    """Every kind of page on every screen."""
+    """Every kind of page, and every screen."""
     return walk(browser, site)
 
 
