@@ -5,7 +5,6 @@ xdist's `-n 3`. A worker that dies fails the test it was running; another one ta
 """
 
 import atexit
-import io
 import os
 import pickle
 import signal
@@ -254,7 +253,6 @@ def _settle(session: pytest.Session, number: int) -> None:
         capture.read_global_capture()
         capture.stop_global_capturing()
         capture.start_global_capturing()
-    sys.__stdin__ = io.TextIOWrapper(io.BytesIO())
     factory: Any = session.config._tmp_path_factory  # type: ignore[attr-defined]  # as above
     factory._basetemp = factory.getbasetemp() / f"worker-{number}"
     factory._basetemp.mkdir(mode=0o700)
