@@ -4,13 +4,13 @@ import os
 from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator, model_validator
 
 from meruit.documents.authoring import read_model
 from meruit.documents.document import parse
-from meruit.errors import ConfigError, DocumentError, Problem
+from meruit.errors import ConfigError, DocumentError, InvalidAddress, NoteError, Problem
 from meruit.files import MAX_FILE_BYTES, display_name, read_bytes
 from meruit.judges.settings import JudgeSettings, JudgingSettings, find_judge_faults
 from meruit.model.access import DEFAULT_TENANT
@@ -25,6 +25,9 @@ from meruit.model.metering import UsageAccount
 from meruit.model.task import TaskSource
 from meruit.model.usage import INTERVAL_MIN, Anchor, UsagePolicy
 from meruit.store.location import Location
+
+if TYPE_CHECKING:
+    from meruit.audit.known_witness import KnownWitness
 
 DEFAULT_PATH = Path("config/outcome-verification.yaml")
 PATH_VARIABLE = "MERUIT_CONFIG"
@@ -196,6 +199,77 @@ class UsageSettings(_Section):
         return accounts
 
 
+class WitnessSettings(_Section):
+    """A witness that cosigns the checkpoints of the audit log."""
+
+    url: str
+    """Where it is: the URL before `/add-checkpoint`."""
+    key: str
+    """Its public key, as `meruit audit witness key` prints it."""
+
+    @field_validator("url")
+    @classmethod
+    def _require_url(cls, url: str) -> str:
+        # Imported here, and below: few settings name a witness, and every command loads settings.
+        from meruit.sources.http import check_base_url
+
+        try:
+            return check_base_url(url)
+        except InvalidAddress as problem:
+            raise ValueError(str(problem)) from None
+
+    @field_validator("key")
+    @classmethod
+    def _require_key(cls, key: str) -> str:
+        from meruit.log.cosignature import WitnessKey
+
+        try:
+            return WitnessKey.parse(key).vkey
+        except NoteError as problem:
+            raise ValueError(str(problem)) from None
+
+
+class AuditSettings(_Section):
+    """Who watches the audit log."""
+
+    witnesses: dict[str, WitnessSettings] = Field(default_factory=dict)
+    """Witnesses by a name of your choice; `meruit serve` asks each of them to cosign new checkpoints."""
+    quorum: int | None = Field(default=None, ge=1)
+    """How many must cosign before a checkpoint counts as witnessed; the default is more than half of them."""
+
+    @field_validator("witnesses")
+    @classmethod
+    def _reject_duplicate_witnesses(cls, witnesses: dict[str, WitnessSettings]) -> dict[str, WitnessSettings]:
+        """One key is one witness, whatever it is called."""
+        names: dict[str, str] = {}
+        for name, one in witnesses.items():
+            same = names.setdefault(one.key.rpartition("+")[2], name)
+            if same != name:
+                raise ValueError(f"{same!r} and {name!r} have one key; name that witness once")
+        return witnesses
+
+    @model_validator(mode="after")
+    def _require_enough(self) -> "AuditSettings":
+        if self.quorum is not None and self.quorum > len(self.witnesses):
+            raise ValueError(f"a quorum of {self.quorum} needs as many witnesses; there are {len(self.witnesses)}")
+        return self
+
+    @property
+    def needed(self) -> int:
+        """How many must cosign; 0 without witnesses."""
+        if not self.witnesses:
+            return 0
+        return len(self.witnesses) // 2 + 1 if self.quorum is None else self.quorum
+
+    @property
+    def known_witnesses(self) -> "list[KnownWitness]":
+        """As they are asked."""
+        from meruit.audit.known_witness import KnownWitness
+        from meruit.log.cosignature import WitnessKey
+
+        return [KnownWitness(name, one.url, WitnessKey.parse(one.key)) for name, one in self.witnesses.items()]
+
+
 def _default_extractors() -> dict[str, ExtractorSettings]:
     classes = {
         "latency": "LatencyExtractor",
@@ -224,6 +298,8 @@ class Settings(_Section):
     """What benchmarks may reach."""
     usage: UsageSettings = Field(default_factory=UsageSettings)
     """Accounts at providers, and when a count is verified."""
+    audit: AuditSettings = Field(default_factory=AuditSettings)
+    """Who watches the audit log."""
     judges: dict[str, JudgeSettings] = Field(default_factory=dict)
     """Model judges by the name that criteria give: a model behind an endpoint, a panel or a cascade."""
     judging: JudgingSettings = Field(default_factory=JudgingSettings)

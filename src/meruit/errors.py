@@ -1080,6 +1080,8 @@ class AuditStep(StrEnum):
     """It can be read at all."""
     SIGNATURE = "signature"
     """The checkpoints and the statement are signed by the key."""
+    WITNESSES = "witnesses"
+    """Enough witnesses cosigned the checkpoint."""
     INCLUSION = "inclusion"
     """Every entry is in the log that the checkpoint signs."""
     CONSISTENCY = "consistency"
@@ -1102,7 +1104,9 @@ class AuditStep(StrEnum):
     @property
     def exit_code(self) -> int:
         """How `meruit audit verify` ends when this is the first step that fails."""
-        return FIRST_EXIT_CODE + [*AuditStep].index(self)
+        # Codes never change: this step came later than the others, and has the last one.
+        steps = [step for step in AuditStep if step is not AuditStep.WITNESSES]
+        return FIRST_EXIT_CODE + [*steps, AuditStep.WITNESSES].index(self)
 
 
 class LogCheckStopped(MeruitError):
@@ -1131,6 +1135,34 @@ class NoteError(MeruitError):
     """A key, a note or a checkpoint is not valid, or the expected key did not sign it."""
 
     code = "bad_note"
+
+
+class WitnessUnusable(MeruitError):
+    """The folder of a witness cannot be used; the message says why."""
+
+    code = "witness_unusable"
+
+
+class WitnessRefusal(MeruitError):
+    """A witness did not cosign a checkpoint; the code says why."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class LogContradiction(MeruitError):
+    """A log is not the one that its reader kept: it was rolled back or forked, or its key changed without a proof."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ProofUnavailable(MeruitError):
+    """A service did not answer with a checkpoint or a proof that can be read."""
+
+    code = "proof_unavailable"
 
 
 # Playgrounds.

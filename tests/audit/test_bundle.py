@@ -68,6 +68,7 @@ def test_each_step_has_its_exit_code() -> None:
         "statement": 18,
         "governance": 19,
         "settlement": 20,
+        "witnesses": 21,
     }
 
 
@@ -174,7 +175,7 @@ def test_a_sound_bundle_is_read_whole(world: World) -> None:
     for shape, data in world.bundles.items():
         found = check(data, world.signer.verifier)
         assert found.flaw is None, shape
-        assert [one.step for one in found.passed] == [*AuditStep][:6]
+        assert [one.step for one in found.passed] == [*AuditStep][:7]
         assert found.history is not None
         assert found.bundle is not None
         assert [verdict.version for verdict in found.history.verdicts] == found.bundle.manifest.versions
@@ -195,12 +196,14 @@ def test_findings_tell_every_step_once() -> None:
     passed = [
         StepFinding(AuditStep.BUNDLE, AuditStepState.OK, ""),
         StepFinding(AuditStep.SIGNATURE, AuditStepState.OK, ""),
+        StepFinding(AuditStep.WITNESSES, AuditStepState.SKIPPED, ""),
     ]
     found = findings("out_1", passed, flaw, ["a note"])
     assert [one.step for one in found.steps] == [*AuditStep]
-    assert [one.state for one in found.steps[:4]] == [
+    assert [one.state for one in found.steps[:5]] == [
         AuditStepState.OK,
         AuditStepState.OK,
+        AuditStepState.SKIPPED,
         AuditStepState.FAILED,
         AuditStepState.NOT_REACHED,
     ]

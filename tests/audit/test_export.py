@@ -143,7 +143,7 @@ def test_at_most_one_checkpoint_is_signed_a_second(tmp_path: Path) -> None:
 def test_a_contract_that_never_rests_is_given_up(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome_id = put(store, contract="busy")
     monkeypatch.setattr(exporting, "checkpoint", lambda *_arguments: None)
-    monkeypatch.setattr(audit, "latest_checkpoint", lambda _connection: None)
+    monkeypatch.setattr(audit, "best_witnessed", lambda *_arguments: None)
     with pytest.raises(StoreUnavailable, match="pause"):
         exported(store, outcome_id)
 
@@ -410,7 +410,7 @@ def test_a_skipped_criterion_is_compared_as_such(world: World) -> None:
     lied = msgspec.structs.replace(result, criterion_results=[skipped, latency])
     found = verify_bundle(_with_result(forged, 1, lied).packed(world.signer, whole))
     assert found.failed is AuditStep.METRICS
-    assert "recorded is skipped, measured again value 0.8" in found.steps[6].message
+    assert "recorded is skipped, measured again value 0.8" in found.steps[7].message
 
 
 def test_a_result_of_other_criteria_is_told(world: World) -> None:

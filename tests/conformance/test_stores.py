@@ -853,7 +853,7 @@ def test_the_checkpoint_that_covers_an_entry_is_the_first_after_it(long: Store) 
             found = audit.checkpoint_covering(connection, size)
             assert found is not None
             assert found.size == min(other for other in sizes if other >= size)
-        latest = audit.latest_checkpoint(connection)
+        latest = audit.best_witnessed(connection, 0)
         assert latest is not None
         assert latest.size == sizes[-1]
         assert audit.checkpoint_covering(connection, audit.log_size(connection) + 1) is None
@@ -866,7 +866,7 @@ def test_a_log_that_nobody_adds_to_can_be_signed_as_it_is(store: Store) -> None:
     store.recorder.write(audit.write_nothing, sign_now=True)
     with store.database.reading() as connection:
         size = audit.log_size(connection)
-        latest = audit.latest_checkpoint(connection)
+        latest = audit.best_witnessed(connection, 0)
         age = audit.checkpoint_age_micros(connection, 0)
     assert latest is not None
     assert (latest.size, open_checkpoint(latest.note, store.signer.verifier).size) == (size, size)

@@ -195,7 +195,7 @@ def _is_done(view: View, request: Request, answer: dict[str, Any]) -> bool:
         return view.keys[request.key_id].revoked_at is not None
     if request.kind is Kind.ADVANCE:
         return cursor_of(view.connection, request.name or CONSUMER) >= request.upto
-    latest = audit.latest_checkpoint(view.connection)
+    latest = audit.best_witnessed(view.connection, 0)
     return latest is not None and latest.size >= view.seen.size
 
 

@@ -227,7 +227,7 @@ def test_more_criteria_than_anyone_means_are_not_compiled(world: World) -> None:
         for body in ({"criteria": [LATENCY] * count}, {"success_criteria": {"criteria": [LATENCY] * count}}):
             found = verify_bundle(_with_criteria(world, canonical(body)))
             assert found.failed is AuditStep.METRICS, count
-            assert why in found.steps[6].message
+            assert why in found.steps[7].message
 
 
 def _with_criteria(world: World, body: bytes) -> bytes:

@@ -55,6 +55,7 @@ from meruit.api.routes import (
 from meruit.api.routes import task_runs as runs
 from meruit.api.server import ShutdownSignal
 from meruit.api.telemetry import Instruments, TelemetryMiddleware
+from meruit.api.witnessing import Witnessing, witness_in_background
 from meruit.app import build_benchmarks, build_engine, build_marketplace
 from meruit.benchmarks import records as task_runs
 from meruit.benchmarks.service import needs_environment
@@ -331,6 +332,7 @@ def assemble_service(
         open_streams=OpenStreams(),
         open_exports=Counter(),
         integrity=StoreIntegrity(),
+        witnessing=Witnessing(settings.audit.known_witnesses, settings.audit.needed),
         ended=asyncio.Event(),
         record_by_default=settings.verification.store_outcomes,
         max_criteria=settings.verification.max_criteria_per_task,
@@ -390,11 +392,17 @@ def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextMana
             examine_log = asyncio.create_task(
                 check_in_background(service.store, service.integrity, service.instruments, service.ended)
             )
+            witness = asyncio.create_task(
+                witness_in_background(service.store, service.witnessing, service.instruments, service.ended)
+            )
             try:
                 yield
             finally:
                 service.ended.set()
                 end_streams.cancel()
+                # A request to a witness that does not answer would hold up the end; it is asked again after the start.
+                witness.cancel()
+                await asyncio.gather(witness, return_exceptions=True)
                 await examine_log
                 await deliver
                 await expire

@@ -20,6 +20,7 @@ from meruit.api.rate_limit import Throttle
 from meruit.api.server import ShutdownSignal
 from meruit.api.telemetry import Instruments
 from meruit.api.wire.common import json_response
+from meruit.api.witnessing import Witnessing
 from meruit.benchmarks.service import Benchmarks
 from meruit.config import ServiceSettings, Settings
 from meruit.contracts.marketplace import Marketplace
@@ -72,6 +73,8 @@ class Service(NamedTuple):
     """Exports under way per key."""
     integrity: StoreIntegrity
     """Whether the store agrees with its audit log."""
+    witnessing: Witnessing
+    """Who has cosigned the audit log."""
     ended: asyncio.Event
     """Set when the shutdown begins; event streams end then."""
     record_by_default: bool

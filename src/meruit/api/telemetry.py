@@ -66,6 +66,15 @@ class Instruments:
             "meruit_audit_problems", "Contradictions between the store and its audit log.", registry=own
         )
         self.audit_leaves = Gauge("meruit_audit_leaves_checked", "Leaves of the audit log checked.", registry=own)
+        self.witnessed_size = Gauge(
+            "meruit_audit_witnessed_entries", "Entries of the audit log that the quorum has cosigned.", registry=own
+        )
+        self.witness_cosigned = Gauge(
+            "meruit_witness_entries",
+            "Entries of the audit log that a witness cosigned last.",
+            ("witness",),
+            registry=own,
+        )
         ProcessCollector(registry=own)
 
     def exposition(self) -> bytes:

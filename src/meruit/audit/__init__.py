@@ -1,9 +1,12 @@
-"""Bundles that let a third party check an outcome and its payment: written, signed, read.
+"""Bundles that let a third party check an outcome and its payment; followers and witnesses of the log.
 
 Read in this order:
     export.py       gather a bundle from the store
     bundle.py       the files of a bundle, packed and read in one form only
     findings.py     what checking comes to, step by step
+    follow.py       a reader's file of checkpoints; log_sources.py reads a service or a store
+    witness.py      a witness for other logs; cosigning.py asks witnesses for this one
+    check.py        a whole store against its log
     verify/         entries.py (log), outcome.py (metrics, judge), settlement.py (governance, money), usage.py (tokens)
 """
 

@@ -27,6 +27,7 @@ from meruit.audit.bundle import (
     statement_about,
 )
 from meruit.audit.case import verdict_of_case
+from meruit.audit.verify.receipt import CASE_RECEIPT_FORMAT, RECEIPT_FORMAT
 from meruit.errors import NotFound, StoreError, StoreUnavailable
 from meruit.evaluations.reader import KeptCase, find_case, load_case
 from meruit.log.entries import OUR_CONTRACT, PARTS, SegmentEntry, UsageEntry, VerdictEntry, read_entry
@@ -46,8 +47,6 @@ from meruit.store.log_tiles import Tiles
 from meruit.store.store import Store
 from meruit.usage.records import contract_of, load_commitment
 
-RECEIPT_FORMAT = "meruit-receipt/1"
-CASE_RECEIPT_FORMAT = "meruit-case-receipt/1"
 MAX_TRIES = 20
 """How often a checkpoint is asked for, while others keep writing to the same contract."""
 
@@ -127,9 +126,9 @@ def _when_signed(
     for _ in range(MAX_TRIES):
         with store.database.reading() as connection:
             size = size_needed(connection)
-            latest = audit.latest_checkpoint(connection)
-            if latest is not None and latest.size >= size:
-                return read(connection, _resign(store.signer, latest, Tiles(connection)))
+            covering = audit.best_witnessed(connection, size)
+            if covering is not None:
+                return read(connection, _resign(store.signer, covering, Tiles(connection)))
         checkpoint(store, size, sleep)
     raise StoreUnavailable("the contract is being written to without a pause; try again later")
 

@@ -53,6 +53,7 @@ COMMANDS = (
 )
 """One file each in commands/, with a function of the same name, unless IN_PACKAGES says where it is."""
 IN_PACKAGES = {
+    "audit": ("auditing.group", "audit"),
     "benchmark": ("benchmarks.benchmark", "benchmark"),
     "dataset": ("evaluations.dataset", "dataset"),
     "eval": ("evaluations.group", "eval_group"),

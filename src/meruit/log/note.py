@@ -4,7 +4,7 @@ import re
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Self
+from typing import NamedTuple, Self
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -139,8 +139,8 @@ class SigningKey:
         """The whole note: the text, an empty line, the signature."""
         if not text.endswith("\n") or not _is_plain(text):
             raise NoteError("the text of a note ends in a newline and holds no other control characters")
-        signature = bytes.fromhex(self.key_id) + self.sign_bytes(text.encode())
-        return f"{text}\n{_DASH}{self.name} {_base64(signature)}\n"
+        signature = NoteSignature(self.name, self.key_id, self.sign_bytes(text.encode()))
+        return f"{text}\n{signature.line()}"
 
     def sign_bytes(self, data: bytes) -> bytes:
         """The bare Ed25519 signature."""
@@ -175,7 +175,12 @@ def open_checkpoint(note: str, key: VerifierKey) -> Checkpoint:
     Lines after the third, which C2SP tlog-checkpoint leaves to others, are signed but mean nothing to us. Whether the
     origin is the expected one is for the caller to ask.
     """
-    lines = open_note(note, key).split("\n")[:-1]
+    return read_checkpoint(open_note(note, key))
+
+
+def read_checkpoint(text: str) -> Checkpoint:
+    """The checkpoint in the text of a note, which the caller has verified or does not trust; raises NoteError."""
+    lines = text.split("\n")[:-1]
     if len(lines) < 3 or not all(lines):
         raise NoteError("malformed checkpoint: it has at least three lines, and none is empty")
     origin, size, root = lines[:3]
@@ -189,8 +194,8 @@ def open_checkpoint(note: str, key: VerifierKey) -> Checkpoint:
 
 def open_note(note: str, key: VerifierKey) -> str:
     """The text of a note that this key signed; the signatures of other keys are not looked at."""
-    text, signed = _parts(note)
-    ours = [signature for name, key_id, signature in signed if (name, key_id) == (key.name, key.key_id)]
+    text, signed = split_note(note)
+    ours = [one.signature for one in signed if (one.name, one.key_id) == (key.name, key.key_id)]
     if not ours:
         raise NoteError(f"the note has no signature by {key.name}+{key.key_id}")
     if not all(key.verify(text.encode(), signature) for signature in ours):
@@ -207,8 +212,21 @@ def strict_base64(text: str) -> bytes:
     return decoded
 
 
-def _parts(note: str) -> tuple[str, list[tuple[str, str, bytes]]]:
-    """The text of a note, and of each signature the name, the key's id and the signature itself."""
+class NoteSignature(NamedTuple):
+    """One signature line of a note."""
+
+    name: str
+    key_id: str
+    """Eight hex digits."""
+    signature: bytes
+
+    def line(self) -> str:
+        """The line as a note holds it, with its newline."""
+        return f"{_DASH}{self.name} {_base64(bytes.fromhex(self.key_id) + self.signature)}\n"
+
+
+def split_note(note: str) -> tuple[str, list[NoteSignature]]:
+    """The text of a note, and its signatures, none of them verified."""
     # Counted in characters first, so that no more than that is ever encoded.
     if len(note) > MAX_NOTE_BYTES or not _is_plain(note) or len(note.encode()) > MAX_NOTE_BYTES:
         raise NoteError(f"malformed note: it is at most {MAX_NOTE_BYTES} bytes of UTF-8 without control characters")
@@ -218,10 +236,11 @@ def _parts(note: str) -> tuple[str, list[tuple[str, str, bytes]]]:
         raise NoteError("malformed note: it is a text, an empty line, and lines with signatures")
     if len(lines) > MAX_SIGNATURES:
         raise NoteError(f"malformed note: it has more than {MAX_SIGNATURES} signatures")
-    return f"{text}\n", [_signature(line) for line in lines]
+    return f"{text}\n", [read_signature(line) for line in lines]
 
 
-def _signature(line: str) -> tuple[str, str, bytes]:
+def read_signature(line: str) -> NoteSignature:
+    """Read one signature line, without its newline; raises NoteError."""
     name, _, encoded = line.removeprefix(_DASH).partition(" ")
     try:
         decoded = strict_base64(encoded)
@@ -229,7 +248,7 @@ def _signature(line: str) -> tuple[str, str, bytes]:
         decoded = b""
     if not line.startswith(_DASH) or not _is_name(name) or len(decoded) <= _KEY_ID_BYTES:
         raise NoteError(f"malformed note: a signature reads `{_DASH}name base64`, not {line[:100]!r}")
-    return name, decoded[:_KEY_ID_BYTES].hex(), decoded[_KEY_ID_BYTES:]
+    return NoteSignature(name, decoded[:_KEY_ID_BYTES].hex(), decoded[_KEY_ID_BYTES:])
 
 
 def _is_name(name: str) -> bool:

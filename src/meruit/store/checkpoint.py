@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from meruit.errors import NoteError, StoreError
 from meruit.log.merkle import Subtree, range_root
-from meruit.log.note import Checkpoint, SigningKey, open_checkpoint
+from meruit.log.note import Checkpoint, SigningKey, open_checkpoint, split_note
 from meruit.model.time import to_micros
 from meruit.store import log as audit
 from meruit.store.log import SignedCheckpoint
@@ -34,6 +34,15 @@ def checkpoint(
     return found
 
 
+def witnessed_checkpoint(store: Store) -> SignedCheckpoint:
+    """The newest checkpoint among those that most witnesses cosigned, by this store's key."""
+    with store.database.reading() as connection:
+        found = audit.best_witnessed(connection, 0)
+        if found is not None:
+            return checkpoint_signed_by(store.signer, found, Tiles(connection).subtree)
+    return checkpoint(store)
+
+
 def _covering(store: Store, size: int) -> SignedCheckpoint | None:
     with store.database.reading() as connection:
         found = audit.checkpoint_covering(connection, size)
@@ -46,10 +55,12 @@ def checkpoint_signed_by(signer: SigningKey, found: SignedCheckpoint, subtree: S
         open_checkpoint(found.note, signer.verifier)
     except NoteError:
         note = signer.sign(Checkpoint(signer.name, found.size, range_root(0, found.size, subtree)).text())
-        if note.partition("\n\n")[0] != found.note.partition("\n\n")[0]:
+        text, signed = split_note(found.note)
+        if split_note(note)[0] != text:
             raise StoreError(
                 f"the checkpoint of {found.size} entries does not fit the audit log: "
                 "the database was changed from outside; restore it from a copy"
             ) from None
-        return SignedCheckpoint(found.size, note)
+        # Witnesses sign the text, and it is the same.
+        return SignedCheckpoint(found.size, note + "".join(one.line() for one in signed if one.name != signer.name))
     return found

@@ -14,6 +14,8 @@ from meruit.store.transaction import WriteTransaction
 
 MAX_SEARCHED = 50_000
 """Entries that one page of the log looks at, where many tenants share it."""
+MAX_COMPARED = 64
+"""Checkpoints among which one with cosignatures is looked for; witnesses answer within a minute, or not at all."""
 MAX_WINDOW = 2_000
 """Entries of one contract that a bundle carries."""
 
@@ -51,11 +53,18 @@ def checkpoint_covering(connection: Connection, size: int) -> SignedCheckpoint |
     return None if row is None else SignedCheckpoint(row.size, row.note)
 
 
-def latest_checkpoint(connection: Connection) -> SignedCheckpoint | None:
-    """The newest that is signed; the log may have grown since."""
+def best_witnessed(connection: Connection, size: int) -> SignedCheckpoint | None:
+    """Of the newest checkpoints of at least that size, the one with the most cosignatures; of several, the newest."""
     table = tables.checkpoints
-    row = connection.execute(select(table).order_by(table.c.size.desc()).limit(1)).first()
-    return None if row is None else SignedCheckpoint(row.size, row.note)
+    rows = connection.execute(
+        select(table).where(table.c.size >= size).order_by(table.c.size.desc()).limit(MAX_COMPARED)
+    ).all()
+    # A note has one line for each signature, and the log's own are as many on all.
+    return max(
+        (SignedCheckpoint(row.size, row.note) for row in rows),
+        key=lambda one: (one.note.rpartition("\n\n")[2].count("\n"), one.size),
+        default=None,
+    )
 
 
 def newest_checkpoints(connection: Connection, limit: int) -> list[SignedCheckpoint]:

@@ -72,7 +72,7 @@ def test_a_service_that_can_read_its_records_is_well(deployment: Deployment) -> 
     assert reply.status_code == 200
     said = reply.json()
     assert said.pop("audit") in {"unchecked", "checking", "sound"}
-    assert said == {"status": "ok", "version": __version__, "database": "ok"}
+    assert said == {"status": "ok", "version": __version__, "database": "ok", "witnesses": "off"}
 
 
 def test_a_service_whose_database_is_gone_says_so(deploy: Deploy, store_location: Location) -> None:

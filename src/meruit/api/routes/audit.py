@@ -11,10 +11,11 @@ from meruit.api.request import ApiRequest
 from meruit.errors import ApiProblem
 from meruit.model.record import Record
 from meruit.store import log as audit
-from meruit.store.checkpoint import checkpoint
+from meruit.store.checkpoint import checkpoint, witnessed_checkpoint
 
 TEXT = "text/plain"
 """Litestar adds the charset UTF-8."""
+Witnessed = Annotated[bool, QueryParameter(description="Whether to prefer cosignatures over the newest records.")]
 Size = Annotated[int, QueryParameter(ge=0, le=2**53)]
 
 
@@ -27,9 +28,14 @@ class Consistency(Record, frozen=True):
 
 
 @get("/v1/audit/checkpoint", guards=[ANYONE], summary="Read the signed checkpoint", tags=["audit"], media_type=TEXT)
-async def read_checkpoint(request: ApiRequest) -> str:
-    """Read a C2SP checkpoint that covers all records. A new one is signed at most once a second."""
-    return (await asyncio.to_thread(checkpoint, request.service.store)).note
+async def read_checkpoint(request: ApiRequest, witnessed: Witnessed = False) -> str:  # noqa: FBT002 - a query parameter
+    """Read a C2SP checkpoint that covers all records, with the cosignatures of witnesses that it has so far.
+
+    A new one is signed at most once a second, and witnesses cosign some seconds later. `witnessed=true` reads the
+    newest with most cosignatures instead; it may lack the last records.
+    """
+    store = request.service.store
+    return (await asyncio.to_thread(witnessed_checkpoint if witnessed else checkpoint, store)).note
 
 
 @get("/v1/audit/key", guards=[ANYONE], summary="Read the verifier key", tags=["audit"], media_type=TEXT)

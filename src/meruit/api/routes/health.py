@@ -10,6 +10,7 @@ from meruit.api.auth import PUBLIC, READERS
 from meruit.api.integrity import IntegrityState
 from meruit.api.request import ApiRequest
 from meruit.api.wire.common import json_response
+from meruit.api.witnessing import WitnessedState
 from meruit.errors import ApiProblem, StoreError
 from meruit.gate import records as agent_reading
 from meruit.gate.run import FINAL_STATES, RunState
@@ -24,23 +25,25 @@ class Health(Record, frozen=True):
     """The health of the service."""
 
     status: str
-    """`ok`; `degraded` where the store contradicts its audit log; `unavailable` without a database."""
+    """`ok`; `degraded` where the store contradicts its audit log or a witness; `unavailable` without a database."""
     version: str
     database: str
     audit: str
     """Whether the store agrees with its audit log: `unchecked`, `checking`, `sound` or `broken`."""
+    witnesses: str
+    """Whether witnesses have cosigned the audit log: `off`, `waiting`, `witnessed`, or `contradicted`."""
 
 
 @get("/health", opt={PUBLIC: True}, summary="Check the health of the service", tags=["service"])
 async def read_health(request: ApiRequest) -> Response[Health]:
     """Answer 200 when the database can be read, else 503; `audit` says whether it was changed from outside."""
-    audit = request.service.integrity.state
+    audit, witnesses = request.service.integrity.state, request.service.witnessing.state
     try:
         await request.service.read(lambda connection: connection.execute(select(tables.log_state.c.id)).one())
     except StoreError:
-        return json_response(Health("unavailable", __version__, "unreachable", str(audit)), 503)
-    status = "degraded" if audit is IntegrityState.BROKEN else "ok"
-    return json_response(Health(status, __version__, "ok", str(audit)))
+        return json_response(Health("unavailable", __version__, "unreachable", str(audit), str(witnesses)), 503)
+    broken = audit is IntegrityState.BROKEN or witnesses is WitnessedState.CONTRADICTED
+    return json_response(Health("degraded" if broken else "ok", __version__, "ok", str(audit), str(witnesses)))
 
 
 @get("/metrics", guards=[READERS], summary="Read Prometheus metrics", tags=["service"], media_type=PROMETHEUS)

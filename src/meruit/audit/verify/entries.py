@@ -1,7 +1,7 @@
 """Every check of a bundle that needs nothing but the bundle: no metric, no judge, no store."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -28,6 +28,7 @@ from meruit.audit.verify.usage import UsageHistory, check_usage, usage_history
 from meruit.contracts.latency import ContractTimes
 from meruit.errors import AuditStep, BundleFlaw, MeruitError
 from meruit.log.commitment import matches, salt_of
+from meruit.log.cosignature import WitnessKey, cosignatures
 from meruit.log.entries import (
     GOVERNANCE,
     NO_CRITERIA,
@@ -55,7 +56,7 @@ from meruit.log.entries import (
     read_entry,
 )
 from meruit.log.merkle import is_consistent, is_included, leaf_hash
-from meruit.log.note import Checkpoint, VerifierKey, open_checkpoint
+from meruit.log.note import Checkpoint, VerifierKey, open_checkpoint, split_note
 from meruit.log.segment import CaseEntry, case_bytes, is_in_segment, read_case, root_of
 from meruit.log.statement import open_envelope
 
@@ -121,10 +122,26 @@ class BundleCheck(NamedTuple):
     history: OutcomeHistory | None = None
 
 
-def check(data: bytes, pinned: VerifierKey | None = None, kept: str | None = None) -> BundleCheck:
+class WitnessQuorum(NamedTuple):
+    """Which witnesses a reader trusts, and how many of them must have cosigned."""
+
+    keys: tuple[WitnessKey, ...] = ()
+    required: int = 0
+
+
+NO_WITNESSES = WitnessQuorum()
+
+
+def check(
+    data: bytes,
+    pinned: VerifierKey | None = None,
+    kept: str | None = None,
+    quorum: WitnessQuorum = NO_WITNESSES,
+) -> BundleCheck:
     """Every step that needs no metric and no judge; never raises.
 
-    `pinned` is the key that must have signed, `kept` the note of an older checkpoint of the same log.
+    `pinned` is the key that must have signed, `kept` the note of an older checkpoint of the same log, `quorum` the
+    witnesses that must have cosigned the checkpoint.
     """
     passed: list[StepFinding] = []
     notes: list[str] = []
@@ -136,6 +153,7 @@ def check(data: bytes, pinned: VerifierKey | None = None, kept: str | None = Non
         signed = _verify_signatures(bundle, pinned, kept)
         passed.append(step_ok(AuditStep.SIGNATURE, f"by {signed.key.name}+{signed.key.key_id}"))
         notes.append(_about_key(pinned))
+        passed.append(check_witnesses(bundle.checkpoint, quorum))
         _check_inclusion(bundle.entries, signed.checkpoint)
         passed.append(
             step_ok(AuditStep.INCLUSION, f"{len(bundle.entries)} entries in a log of {signed.checkpoint.size}")
@@ -168,6 +186,33 @@ def findings(
     reached = {found.step for found in steps}
     steps += [StepFinding(step, AuditStepState.NOT_REACHED, "") for step in AuditStep if step not in reached]
     return Findings(outcome, None if flaw is None else flaw.step, steps, [*notes])
+
+
+def check_witnesses(note: str, quorum: WitnessQuorum) -> StepFinding:
+    """Whether enough of the witnesses cosigned the checkpoint; raises BundleFlaw."""
+    others = len(split_note(note)[1]) - 1
+    if not quorum.keys and not quorum.required:
+        counted = (
+            f"{others} cosignature{'s' * (others != 1)}, not checked: give --witness" if others else "none asked for"
+        )
+        return StepFinding(AuditStep.WITNESSES, AuditStepState.SKIPPED, counted)
+    found = cosignatures(note, quorum.keys)
+    if len(found) < quorum.required:
+        raise BundleFlaw(
+            AuditStep.WITNESSES,
+            f"{len(found)} of your {len(quorum.keys)} witnesses cosigned the checkpoint, and {quorum.required} must: "
+            "ask the operator for a newer export; if they never sign, the log was rolled back or forked",
+        )
+    names = ", ".join(f"{one.witness.name} at {_date(one.time_s)}" for one in found)
+    return step_ok(AuditStep.WITNESSES, f"{len(found)} of {len(quorum.keys)}{': ' if names else ''}{names}")
+
+
+def _date(time_s: int) -> str:
+    """A time that a witness signed, for a message; it may be any number."""
+    try:
+        return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{time_s} s after 1970"
 
 
 def _about_key(pinned: VerifierKey | None) -> str:

@@ -9,7 +9,15 @@ import msgspec
 
 from meruit.audit.bundle import Bundle, statement_about
 from meruit.audit.findings import AuditStepState, Findings, StepFinding
-from meruit.audit.verify.entries import OutcomeHistory, VerifiedSignatures, check, findings, step_ok
+from meruit.audit.verify.entries import (
+    NO_WITNESSES,
+    OutcomeHistory,
+    VerifiedSignatures,
+    WitnessQuorum,
+    check,
+    findings,
+    step_ok,
+)
 from meruit.audit.verify.settlement import check_governance, check_settlement
 from meruit.documents.sanitize import describe
 from meruit.errors import AuditStep, BundleFlaw
@@ -46,14 +54,19 @@ class _VerdictRecord(NamedTuple):
 
 
 def verify_bundle(
-    data: bytes, *, key: VerifierKey | None = None, checkpoint: str | None = None, run_code: bool = False
+    data: bytes,
+    *,
+    key: VerifierKey | None = None,
+    checkpoint: str | None = None,
+    witnesses: WitnessQuorum = NO_WITNESSES,
+    run_code: bool = False,
 ) -> Findings:
     """Check a bundle, step by step until one fails; never raises.
 
-    `key` is the one that must have signed it, `checkpoint` the note of an older one that was kept. Code that the
-    criteria bring along runs, in the sandbox, only with `run_code`.
+    `key` is the one that must have signed it, `checkpoint` the note of an older one that was kept, `witnesses` those
+    that must have cosigned. Code that the criteria bring along runs, in the sandbox, only with `run_code`.
     """
-    checked = check(data, key, checkpoint)
+    checked = check(data, key, checkpoint, witnesses)
     outcome = checked.bundle.manifest.outcome if checked.bundle is not None else None
     if checked.bundle is None or checked.signed is None or checked.history is None:
         return findings(outcome, checked.passed, checked.flaw, checked.notes)

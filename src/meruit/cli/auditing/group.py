@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from meruit.cli.auditing.follow import consistency_command, follow_command
+from meruit.cli.auditing.inputs import key_option, load_key, load_quorum, read_content, witness_options
+from meruit.cli.auditing.receipt import receipt_group
+from meruit.cli.auditing.witness import witness_group
 from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
     ExitCode,
@@ -23,12 +27,15 @@ from meruit.cli.terminal import (
 
 if TYPE_CHECKING:
     from meruit.audit.findings import Findings
-    from meruit.log.note import VerifierKey
 
 
 @click.group()
 def audit() -> None:
-    """Export outcomes as proof bundles; check bundles and stores."""
+    """Export outcomes as proof bundles; check bundles, logs and stores."""
+
+
+for _command in (follow_command, consistency_command, receipt_group, witness_group):
+    audit.add_command(_command)
 
 
 @audit.command()
@@ -96,25 +103,31 @@ def check(*, data: str | None, database_url: str | None, as_json: bool) -> int:
 
 @audit.command()
 @click.argument("bundle", metavar="BUNDLE.zip")
-@click.option(
-    "--key",
-    metavar="VKEY|FILE",
-    help="Key that must have signed the bundle, as the operator published it, or a file with it.",
-)
+@key_option
 @click.option(
     "--checkpoint",
     "checkpoint_file",
     metavar="FILE",
     help="An earlier checkpoint of the same log; the bundle's log must extend it.",
 )
+@witness_options
 @click.option("--run-code", is_flag=True, help="Also run the custom code of the criteria, in the sandbox.")
 @json_option
-def verify(*, bundle: str, key: str | None, checkpoint_file: str | None, run_code: bool, as_json: bool) -> int:
+def verify(
+    *,
+    bundle: str,
+    key: str | None,
+    checkpoint_file: str | None,
+    witnesses: tuple[str, ...],
+    required: int | None,
+    run_code: bool,
+    as_json: bool,
+) -> int:
     """Check a bundle offline: no service, database or network.
 
     Exit code 0 if every step holds, else the code of the first step that fails: 10 bundle, 11 signature, 12 inclusion,
     13 consistency, 14 sequence, 15 blobs, 16 metrics, 17 judge, 18 statement,
-    19 governance, 20 settlement.
+    19 governance, 20 settlement, 21 witnesses.
     """
     # Imported here so that --help is quick.
     from meruit.audit.bundle import MAX_BUNDLE_BYTES
@@ -122,11 +135,14 @@ def verify(*, bundle: str, key: str | None, checkpoint_file: str | None, run_cod
     from meruit.log.note import MAX_NOTE_BYTES
 
     check_stdin_used_once(bundle, checkpoint_file)
-    pinned = _load_key(key) if key is not None else None
+    pinned = load_key(key) if key is not None else None
+    quorum = load_quorum(witnesses, required)
     checkpoint = None
     if checkpoint_file is not None:
-        checkpoint = _read_content(checkpoint_file, MAX_NOTE_BYTES).decode(errors="replace")
-    found = verify_bundle(_read_content(bundle, MAX_BUNDLE_BYTES), key=pinned, checkpoint=checkpoint, run_code=run_code)
+        checkpoint = read_content(checkpoint_file, MAX_NOTE_BYTES).decode(errors="replace")
+    found = verify_bundle(
+        read_content(bundle, MAX_BUNDLE_BYTES), key=pinned, checkpoint=checkpoint, witnesses=quorum, run_code=run_code
+    )
     if as_json:
         print_json(found.to_json())
     else:
@@ -174,57 +190,6 @@ def checkpoint(*, data: str | None, database_url: str | None, as_json: bool) -> 
         # The note ends with a newline.
         say(found.note.removesuffix("\n"))
     return ExitCode.PASSED
-
-
-@audit.command()
-@click.argument("outcome_id")
-@click.option(
-    "--version", type=click.IntRange(min=1), metavar="N", help="Version of the verdict (default: the latest)."
-)
-@store_options
-@tenant_option
-@click.option(
-    "--json",
-    is_flag=True,
-    expose_value=False,
-    help="No effect on the receipt, which is always one line of JSON; errors become JSON.",
-)
-def receipt(*, outcome_id: str, version: int | None, data: str | None, database_url: str | None, tenant: str) -> int:
-    """Print a receipt: proof that a verdict is in the log."""
-    from meruit.audit.export import receipt as taken
-    from meruit.model.access import Scope
-
-    with open_records(data, database_url) as store:
-        found = taken(store, Scope(tenant), outcome_id, version)
-    print_json(found.to_json())
-    return ExitCode.PASSED
-
-
-def _load_key(given: str) -> "VerifierKey":
-    """Read a published key, or the file that holds it."""
-    from meruit.errors import NoteError
-    from meruit.log.note import MAX_NOTE_BYTES, VerifierKey
-
-    try:
-        return VerifierKey.parse(given)
-    except NoteError:
-        if "+" in given and not Path(given).is_file():
-            raise
-    return VerifierKey.parse(_read_content(given, MAX_NOTE_BYTES).decode(errors="replace").strip())
-
-
-def _read_content(file: str, most: int) -> bytes:
-    """Read a file, or standard input for `-`, up to one byte past the limit."""
-    from meruit.errors import Problem, UnreadableFile
-
-    try:
-        if file == "-":
-            return sys.stdin.buffer.read(most + 1)
-        with Path(file).open("rb") as found:
-            return found.read(most + 1)
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or problem
-        raise UnreadableFile(file, [Problem("", f"cannot be read: {reason}")]) from None
 
 
 def _print(found: "Findings") -> None:

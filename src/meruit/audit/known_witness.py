@@ -1,0 +1,14 @@
+"""A witness as the settings name it."""
+
+from typing import NamedTuple
+
+from meruit.log.cosignature import WitnessKey
+
+
+class KnownWitness(NamedTuple):
+    """A witness that a log asks: where it is, and the key that it must sign with."""
+
+    name: str
+    """As the settings call it."""
+    url: str
+    key: WitnessKey

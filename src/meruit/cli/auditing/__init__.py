@@ -1,0 +1,8 @@
+"""`meruit audit`: proof bundles, receipts, checkpoints, witnesses, and the check of a whole store.
+
+- group.py - the command, and what reads or checks a store and its bundles
+- follow.py - keep checkpoints of a log and prove that each extends the last
+- receipt.py - receipts of single verdicts
+- witness.py - run a witness, and ask witnesses
+- inputs.py - keys, checkpoints and logs that options name
+"""
