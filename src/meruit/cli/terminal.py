@@ -49,6 +49,8 @@ _database_option = click.option(
 )
 MAX_LABEL = 200
 """Characters of an id or label."""
+RECORDED_BY = "cli"
+"""Who records reviews, labels and calibrations from here, as the log names it."""
 MAX_CURSOR = 2**63 - 1
 """The largest integer that a database column holds."""
 

@@ -11,7 +11,7 @@ from meruit.errors import AmountTooLarge, MeruitError, RuleFailed
 from meruit.model.contract import Execution, Terms
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Fault
-from meruit.model.money import Bill, ContractTokenUse, Cost, Line, PricePart, as_decimal, as_micros
+from meruit.model.money import Bill, ContractTokenUse, Cost, JudgeStanding, Line, PricePart, as_decimal, as_micros
 from meruit.model.numbers import MICRO, Number, exact
 from meruit.model.threshold import LARGEST_MICROS, MONEY_PLACES, money
 from meruit.model.usage import UsageStatus
@@ -42,8 +42,14 @@ def hold_for(criteria: SuccessCriteria | None, terms: Terms) -> int:
     return hold
 
 
-def bill(result: VerificationResult, terms: Terms, hold: int, usage: Sequence[ContractTokenUse] = ()) -> Bill:
-    """Bill a result and its tokens, rule by rule.
+def bill(
+    result: VerificationResult,
+    terms: Terms,
+    hold: int,
+    usage: Sequence[ContractTokenUse] = (),
+    judges: Sequence[JudgeStanding] = (),
+) -> Bill:
+    """Bill a result and its tokens, rule by rule; `judges` are kept with the bill.
 
     Raises UnknownName for a rule that is not installed, and RuleFailed.
     """
@@ -73,6 +79,7 @@ def bill(result: VerificationResult, terms: Terms, hold: int, usage: Sequence[Co
         released=hold - total,
         tokens=sum_of(lines, PricePart.TOKENS),
         usage=used,
+        judges=tuple(judges),
     )
 
 

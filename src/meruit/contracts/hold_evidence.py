@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from meruit.contracts.payment_decision import HoldCode, HoldReason
-from meruit.model.contract import Contract, Escrow
+from meruit.contracts.payment_decision import HoldCode, HoldReason, deciding_judges
+from meruit.model.contract import Contract, Escrow, Terms
 from meruit.model.governance import Disposition, Flag, GovernanceCheck, disposition_of
-from meruit.model.money import ContractTokenUse
+from meruit.model.money import ContractTokenUse, JudgeStanding
 from meruit.model.numbers import in_units
 from meruit.model.record import Record
 from meruit.model.verdict import CriterionResult, Status, VerificationResult
@@ -64,6 +64,8 @@ class HoldFacts(NamedTuple):
     check: GovernanceCheck | None
     """What governance went by; None where it was not asked, or was erased."""
     usage: tuple[ContractTokenUse, ...] = ()
+    judges: tuple[JudgeStanding, ...] = ()
+    terms: Terms = Terms()
     # Any: an input is any JSON.
     work_input: Mapping[str, Any] = {}
     canaries: tuple[str, ...] = ()
@@ -92,6 +94,8 @@ def explain_reason(reason: HoldReason, facts: HoldFacts) -> Iterator[HoldEvidenc
         case HoldCode.UNMEASURED | HoldCode.ONLY_CLAIMED:
             for judged in _results_of(facts.result, reason.about):
                 yield HoldEvidence(code, judged.error or reason.message, [judged.criterion_id], _describe(judged))
+        case HoldCode.JUDGE_UNCALIBRATED:
+            yield HoldEvidence(code, reason.message, about, _describe_judge(reason.about[0], facts))
         case HoldCode.INCONCLUSIVE:
             yield HoldEvidence(code, reason.message, about, _describe_bounds(facts.result))
         case HoldCode.USAGE_UNVERIFIED | HoldCode.USAGE_NOT_PAYABLE | HoldCode.PRICE_UNKNOWN:
@@ -169,6 +173,15 @@ def _describe(judged: CriterionResult) -> dict[str, Any]:
         "bonus": judged.bonus,
         "penalty": judged.penalty,
     }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _describe_judge(criterion: str, facts: HoldFacts) -> dict[str, Any]:
+    """The judge of a criterion, and what is known of it beside what the terms ask for."""
+    judges = {} if facts.result is None else deciding_judges(facts.result)
+    judge, version = judges.get(criterion, ("", ""))
+    standing = next((one for one in facts.judges if one.version == version), JudgeStanding(judge, version, 0))
+    known = {**standing.to_dict(), "min_labels": facts.terms.labels_asked_for, "min_kappa": facts.terms.min_kappa}
     return {name: value for name, value in known.items() if value is not None}
 
 

@@ -15,9 +15,11 @@ from meruit.model.contract import BonusOnFailure, Terms
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Provenance
 from meruit.model.kinds import Aggregation
-from meruit.model.money import Bill, ContractTokenUse
+from meruit.model.money import Bill, ContractTokenUse, JudgeStanding
+from meruit.model.numbers import exact
 from meruit.model.usage import UsageStatus
 from meruit.model.verdict import BELIEVED, GovernanceStatus, Status, Verdict, VerificationResult
+from meruit.model.vote import read_judge_evidence
 
 CONCLUSIVE = frozenset({Verdict.PASS, Verdict.PARTIAL, Verdict.FAIL})
 PAYABLE = BELIEVED | {GovernanceStatus.NOT_CHECKED}
@@ -40,6 +42,8 @@ class HoldCode(StrEnum):
     """A bonus or penalty depends on a criterion that was not measured."""
     ONLY_CLAIMED = "only_claimed"
     """A penalty or success depends on what only the agent says."""
+    JUDGE_UNCALIBRATED = "judge_uncalibrated"
+    """The terms ask for a calibrated judge, and people's labels do not show that this one is."""
     RUN_MISSING = "run_missing"
     """The terms pay per run, and the work names no run."""
     USAGE_MISSING = "usage_missing"
@@ -59,7 +63,14 @@ class HoldCode(StrEnum):
 
 
 REVIEW = frozenset(
-    {HoldCode.GOVERNANCE, HoldCode.INCONCLUSIVE, HoldCode.UNMEASURED, HoldCode.ONLY_CLAIMED, HoldCode.RUN_MISSING}
+    {
+        HoldCode.GOVERNANCE,
+        HoldCode.INCONCLUSIVE,
+        HoldCode.UNMEASURED,
+        HoldCode.ONLY_CLAIMED,
+        HoldCode.JUDGE_UNCALIBRATED,
+        HoldCode.RUN_MISSING,
+    }
 )
 """What a person may overrule by a release."""
 USAGE = frozenset(
@@ -122,6 +133,8 @@ class PaymentFacts:
     """Of the criteria of the contract."""
     usage: tuple[ContractTokenUse, ...] = ()
     """The tokens of the runs that name the contract; empty where the terms do not price tokens."""
+    judges: tuple[JudgeStanding, ...] = ()
+    """The judges that decided a criterion; empty where the terms do not ask for calibrated ones."""
     paid_under: str | None = None
     """Another contract that was paid for the same run."""
     settled_version: int = 0
@@ -143,7 +156,7 @@ def decide_payment(facts: PaymentFacts) -> Pay | Hold:
     if reasons:
         return Hold(reasons)
     try:
-        return Pay(bill(facts.result, facts.terms, facts.escrow_micros, facts.usage))
+        return Pay(bill(facts.result, facts.terms, facts.escrow_micros, facts.usage, facts.judges))
     except (RuleFailed, UnknownName) as problem:
         return Hold((HoldReason(HoldCode.RULE_FAILED, str(problem)),))
 
@@ -164,6 +177,7 @@ def _reasons(facts: PaymentFacts, result: VerificationResult) -> Iterator[HoldRe
         if facts.terms.pay_per_run and not facts.has_run:
             message = "its terms pay per run, and the output came without a run_id"
             yield HoldReason(HoldCode.RUN_MISSING, message)
+        yield from judge_reasons(result, facts.judges, facts.terms)
     yield from usage_reasons(facts.usage, facts.terms)
     # A person who releases a flagged output has seen the flag; a payment since then is not flagged.
     if facts.paid_under is not None and DUPLICATE_FLAG not in result.governance_flags:
@@ -214,6 +228,35 @@ def _criteria_with_claims(result: VerificationResult, criteria: SuccessCriteria,
         # A result has the penalty only of criteria that are not met.
         and (criteria.criteria[one.index].penalty or (by_success and (one.required or any_counts)))
     )
+
+
+def deciding_judges(result: VerificationResult) -> dict[str, tuple[str, str]]:
+    """The judge that decided each criterion, by the criterion's id: its name and its version."""
+    found = {}
+    for one in result.criterion_results:
+        if one.is_judged and one.status is not Status.INDETERMINATE:
+            evidence = read_judge_evidence(one.details)
+            found[one.criterion_id] = ("", "") if evidence is None else (evidence.name, evidence.version)
+    return found
+
+
+def judge_reasons(result: VerificationResult, judges: Sequence[JudgeStanding], terms: Terms) -> Iterator[HoldReason]:
+    """Why judged criteria cannot be paid without review, one by one; nothing where the terms do not ask."""
+    wanted = terms.labels_asked_for
+    if wanted is None:
+        return
+    known = {one.version: one for one in judges}
+    for criterion, (judge, version) in deciding_judges(result).items():
+        standing = known.get(version, JudgeStanding(judge, version, 0))
+        if standing.labels < wanted:
+            lacks = f"has {standing.labels} random labels of the {wanted} that the terms ask for"
+        elif terms.min_kappa is not None and (standing.kappa is None or exact(standing.kappa) < exact(terms.min_kappa)):
+            shown = "unknown" if standing.kappa is None else f"{standing.kappa:g}"
+            lacks = f"has a kappa of {shown}, and the terms ask for {terms.min_kappa}"
+        else:
+            continue
+        message = f"criterion {criterion} was decided by the judge {judge!r}, which {lacks}"
+        yield HoldReason(HoldCode.JUDGE_UNCALIBRATED, message, (criterion,))
 
 
 def usage_reasons(usage: Sequence[ContractTokenUse], terms: Terms) -> Iterator[HoldReason]:

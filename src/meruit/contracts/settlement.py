@@ -56,6 +56,7 @@ ADVICE = {
     HoldCode.ALREADY_SETTLED: "judge it again, or void it",
     HoldCode.RULE_FAILED: "repair the rule and settle it again, or void it",
     **dict.fromkeys(REVIEW, "release it or void it"),
+    HoldCode.JUDGE_UNCALIBRATED: "label cases, run `meruit judge calibrate` and settle it; or release it, or void it",
     **dict.fromkeys(USAGE, "it is paid once its tokens are verified and priced; or void it"),
 }
 """What to do about a contract that is held."""
@@ -75,6 +76,7 @@ def load_payment_facts(step: ContractTransaction, contract: Contract, *, release
         criteria=None if work.criteria is None else criteria_of(work.criteria),
         criteria_digest=work.criteria_digest or NO_CRITERIA,
         usage=step.usage(contract),
+        judges=step.judges(contract, judgement.result),
         paid_under=find_paid_contract(step.writing, step.tenant, contract, contract.evidence),
         has_run=contract.evidence is not None,
         settled_version=contract.version,
@@ -107,6 +109,7 @@ def pay_or_hold(
             # The output was just judged by the criteria of the contract.
             criteria_digest=result.criteria_digest,
             usage=step.usage(contract),
+            judges=step.judges(contract, result),
             paid_under=paid_under,
             has_run=contract.evidence is not None,
         )

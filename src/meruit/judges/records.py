@@ -2,11 +2,29 @@
 
 from typing import NamedTuple
 
-from meruit.judges.store import StoredVotes, forget_votes, read_totals
+from meruit.judges.store import (
+    CalibratedJudge,
+    RecordCalibration,
+    StoredVotes,
+    forget_votes,
+    read_totals,
+    select_calibrations,
+    standings_of,
+)
 from meruit.model.verdict import CriterionResult, VerificationResult
 from meruit.model.vote import JudgeEvidence, read_judge_evidence
 
-__all__ = ["JudgedCriterion", "StoredVotes", "forget_votes", "judged_criteria", "read_totals"]
+__all__ = [
+    "CalibratedJudge",
+    "JudgedCriterion",
+    "RecordCalibration",
+    "StoredVotes",
+    "forget_votes",
+    "judged_criteria",
+    "read_totals",
+    "select_calibrations",
+    "standings_of",
+]
 
 
 class JudgedCriterion(NamedTuple):

@@ -1,13 +1,17 @@
 """Votes and tokens in the store: tables and SQL."""
 
 import asyncio
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, bindparam, delete, select
+from sqlalchemy import Connection, Select, bindparam, delete, select
 
 from meruit.judges.vote_records import JudgeCall, TokenLimits, TokenTotal, is_beyond
+from meruit.log.entries import CalibrationEntry
+from meruit.model.money import JudgeStanding
+from meruit.model.record import Record
 from meruit.model.time import to_micros
 from meruit.model.vote import Vote
 from meruit.store import tables
@@ -138,3 +142,71 @@ _FORGET = delete(tables.judge_votes).where(
     (tables.judge_votes.c.output_digest == bindparam("of_output"))
     | (tables.judge_votes.c.other_digest == bindparam("of_output")),
 )
+
+
+class CalibratedJudge(Record, frozen=True):
+    """One version of a judge, as people's labels know it."""
+
+    judge: str
+    version: str
+    labels: int
+    kappa: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordCalibration:
+    """Keeps what labels say of judges, in the log too; payments by terms that ask for it go by the last one."""
+
+    tenant: str
+    found: tuple[CalibratedJudge, ...]
+    by: str
+
+    def __call__(self, writing: WriteTransaction) -> int:
+        """Write those that changed; how many."""
+        rows = writing.read(select_calibrations(self.tenant, [one.version for one in self.found]))
+        known = {row.version: (row.labels, row.kappa) for row in rows}
+        changed = [one for one in self.found if known.get(one.version) != (one.labels, one.kappa)]
+        for one in changed:
+            kappa = "" if one.kappa is None else repr(one.kappa)
+            leaf = writing.append(
+                CalibrationEntry(
+                    writing.now.written,
+                    tenant=self.tenant,
+                    judge=one.judge,
+                    version=one.version,
+                    labels=one.labels,
+                    kappa=kappa,
+                    by=self.by,
+                ),
+                self.tenant,
+            )
+            writing.merge(
+                tables.judge_calibrations,
+                MergeRule.REPLACED,
+                tenant=self.tenant,
+                version=one.version,
+                judge=one.judge,
+                labels=one.labels,
+                kappa=one.kappa,
+                leaf=leaf,
+                at=writing.now.micros,
+            )
+        return len(changed)
+
+
+def select_calibrations(tenant: str, versions: Sequence[str]) -> Select[Any]:
+    """The last calibration of each of these versions."""
+    table = tables.judge_calibrations
+    return select(table).where(table.c.tenant == tenant, table.c.version.in_([*versions]))
+
+
+# Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
+def standings_of(rows: Iterable[Any], judges: Iterable[tuple[str, str]]) -> tuple[JudgeStanding, ...]:
+    """What is known of each judge, named with its version; 0 labels where it was never calibrated."""
+    known = {row.version: row for row in rows}
+    return tuple(
+        JudgeStanding(name, version, known[version].labels, known[version].kappa)
+        if version in known
+        else JudgeStanding(name, version, 0)
+        for name, version in dict.fromkeys(judges)
+    )

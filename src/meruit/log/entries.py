@@ -256,8 +256,22 @@ class LabelEntry(_LogEntry, frozen=True, tag="label"):
     by: str
 
 
+class CalibrationEntry(_LogEntry, frozen=True, tag="calibration"):
+    """What people's labels say of one version of a judge; payments may rest on it."""
+
+    tenant: str
+    judge: str
+    version: str
+    labels: int
+    """Random labels."""
+    kappa: str
+    """Between the judge and people, as a decimal; empty where it is not known."""
+    by: str
+
+
 Entry: TypeAlias = (
     KeyEntry
+    | CalibrationEntry
     | SegmentEntry
     | ReviewEntry
     | LabelEntry

@@ -25,11 +25,13 @@ from meruit.model.outcome import MAX_LABEL
 from meruit.model.record import Record
 from meruit.model.threshold import money, plain_json
 from meruit.model.verdict import Verdict
+from meruit.model.vote import MIN_LABELS
 from meruit.model.work import PRIVATE_INPUTS
 
 DISPUTE_HOURS = 24
 MAX_DISPUTE_HOURS = 168
 DEADLINE_HOURS = 168
+MAX_MIN_LABELS = 1_000_000
 MAX_DEADLINE_HOURS = 24 * 366
 MAX_TEXT = 20_000
 MAX_CANARIES = 100
@@ -171,6 +173,17 @@ class Terms(BaseModel):
     pay_per_run: StrictBool = Field(
         default=False, description="Whether each payment is for one run: work that names no run_id is held."
     )
+    min_kappa: Share | None = Field(
+        default=None,
+        description="The least kappa, between a judge and people, by which a judged criterion is paid without review.",
+    )
+    min_labels: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_MIN_LABELS,
+        strict=True,
+        description=f"Random labels that each judge needs (default with min_kappa: {MIN_LABELS}).",
+    )
     dispute_window_hours: int = Field(default=DISPUTE_HOURS, ge=1, le=MAX_DISPUTE_HOURS, strict=True)
     deadline_hours: int = Field(default=DEADLINE_HOURS, ge=1, le=MAX_DEADLINE_HOURS, strict=True)
     platform_fee_rate: Share = Field(
@@ -189,6 +202,11 @@ class Terms(BaseModel):
     def prices_tokens(self) -> bool:
         """Whether the price depends on tokens, which must be verified."""
         return self.token_rates is not None or self.tokens_at_cost
+
+    @property
+    def labels_asked_for(self) -> int | None:
+        """Random labels that each judge of a paid criterion needs; None where the terms do not ask."""
+        return MIN_LABELS if self.min_labels is None and self.min_kappa is not None else self.min_labels
 
     @model_validator(mode="before")
     @classmethod

@@ -68,7 +68,19 @@ class ContractTokenUse(Record, frozen=True):
     """Why the tokens or their cost are not known."""
 
 
-# A bill without tokens or adjustment omits these fields, so that its bytes do not change.
+class JudgeStanding(Record, frozen=True):
+    """How well people's labels know one version of a judge, as a contract is paid by it."""
+
+    judge: str
+    """Its name in the settings."""
+    version: str
+    labels: int
+    """Random labels of this version, as the last recorded calibration counted them; 0 without one."""
+    kappa: float | None = None
+    """Cohen's, between the judge and people; None where it is not known."""
+
+
+# A bill without tokens, judges or adjustment omits these fields, so that its bytes do not change.
 class Bill(Record, frozen=True, omit_defaults=True):
     """What is owed for one outcome: lines that sum to the total, and where the total goes."""
 
@@ -88,6 +100,8 @@ class Bill(Record, frozen=True, omit_defaults=True):
     """For tokens, beside the three others: base + bonus − penalty + tokens is the total."""
     usage: tuple[ContractTokenUse, ...] = ()
     """The runs behind the tokens, as they were when the bill was made."""
+    judges: tuple[JudgeStanding, ...] = ()
+    """The judges whose calibration the terms ask for, as they were when the bill was made."""
     adjustment: int = 0
     """What a dispute was settled on, instead of all other parts: it is the total then."""
 

@@ -10,6 +10,8 @@ from meruit.model.record import Record
 
 JUDGE = "judge"
 """The metric whose value is voted, and the key of the votes in a criterion's details."""
+MIN_LABELS = 50
+"""Random labels of people from which on a judge counts as calibrated, where nothing else is asked."""
 VoteAnswer = str | int
 """One of the choices, or a whole number on the scale."""
 

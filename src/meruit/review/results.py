@@ -6,10 +6,12 @@ import msgspec
 
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.reader import CaseDetail, CaseFilter, Evaluations
+from meruit.judges.records import CalibratedJudge, RecordCalibration
 from meruit.model.record import Record
 from meruit.model.task_run import ConfidenceInterval
 from meruit.model.time import to_micros
 from meruit.model.verdict import Bounds
+from meruit.model.vote import MIN_LABELS
 from meruit.review.ask import is_judged
 from meruit.review.calibration import (
     Calibration,
@@ -28,8 +30,6 @@ from meruit.review.service import Reviews, judged_answer
 from meruit.review.truth import CaseLabels, answer_of
 from meruit.store.store import Store
 
-MIN_LABELS = 50
-"""Random labels from which on a judge counts as calibrated, where nothing else is asked."""
 Truths = Mapping[CaseKey, CaseLabels]
 
 
@@ -99,6 +99,7 @@ class ReviewResults:
     """The results of one tenant's reviews."""
 
     def __init__(self, store: Store, tenant: str) -> None:
+        self._store, self._tenant = store, tenant
         self._reviews = Reviews(store, tenant)
         self._evaluations = Evaluations(store, tenant)
 
@@ -236,6 +237,23 @@ class ReviewResults:
             for (version, criterion), several in gathered.items()
         ]
 
+    def record(self, found: Iterable[JudgeCalibration], *, by: str) -> int:
+        """Record calibrations, for payments whose terms ask for them; how many changed. Rules have no version."""
+        best: dict[str, JudgeCalibration] = {}
+        for one in found:
+            if one.version is not None:
+                known = best.get(one.version, one)
+                best[one.version] = max(known, one, key=lambda each: each.calibration.labels)
+        judges = tuple(
+            CalibratedJudge(
+                *(one.name, version, one.calibration.labels),
+                # Beyond this, a float's noise would decide.
+                None if one.calibration.kappa is None else round(one.calibration.kappa, KAPPA_DIGITS),
+            )
+            for version, one in best.items()
+        )
+        return self._store.recorder.write(RecordCalibration(self._tenant, judges, by)) if judges else 0
+
     def judge_names(self, reviews: Iterable[ReviewRecord]) -> list[str]:
         """The judges, or else the criteria, that these reviews are about."""
         found: list[str] = []
@@ -333,6 +351,7 @@ def unmet_requirements(
 
 WHOLE = "verdict"
 """How the whole verdict is named where a criterion could be."""
+KAPPA_DIGITS = 6
 MOST_REVIEWS = 500
 """Reviews that are read together."""
 FIRST_CASES = 20

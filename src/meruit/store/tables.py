@@ -816,6 +816,19 @@ judge_tokens = Table(
 )
 """Tokens of judges for each evaluation and each day; what is reserved counts as unknown until it is answered."""
 
+judge_calibrations = Table(
+    "judge_calibrations",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("version", String(64), primary_key=True),
+    Column("judge", String(200), nullable=False),
+    Column("labels", BigInteger, nullable=False),
+    Column("kappa", Float),
+    Column("leaf", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+"""What people's labels say of each version of a judge, as last recorded."""
+
 reviews = Table(
     "reviews",
     metadata,

@@ -18,7 +18,7 @@ from meruit.contracts.bill import bill, bill_adjustment, fee_and_payout, hold_fo
 from meruit.contracts.invariants import Books, Settlement, find_violations
 from meruit.contracts.latency import MEASURED_TIMES, measure_latency
 from meruit.contracts.lifecycle import Decision
-from meruit.contracts.payment_decision import PAYABLE, review_reasons, usage_reasons
+from meruit.contracts.payment_decision import PAYABLE, judge_reasons, review_reasons, usage_reasons
 from meruit.contracts.postings import Parties
 from meruit.contracts.replay import transfer_from_entry
 from meruit.documents.sanitize import describe
@@ -329,12 +329,13 @@ def _recheck_settlement(
         raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid tokens that were not known: {waits.message}")
     if result is None:
         return "the result it rests on was erased"
-    held = next(review_reasons(result, agreed.criteria, terms), None)
+    reasons = (*review_reasons(result, agreed.criteria, terms), *judge_reasons(result, owed.judges, terms))
+    held = next(iter(reasons), None)
     # What governance holds is released by a version that says so; a word with the settlement is not enough.
     if held and (not entry.reason or result.governance not in PAYABLE):
         raise BundleFlaw(AuditStep.SETTLEMENT, f"settlement {number} paid what was not released: {held.message}")
     try:
-        recomputed = bill(result, terms, agreed.hold, owed.usage)
+        recomputed = bill(result, terms, agreed.hold, owed.usage, owed.judges)
     except (UnknownName, RuleFailed) as problem:
         return str(problem)
     if recomputed.total != owed.total:

@@ -4,6 +4,7 @@ import click
 
 from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
+    RECORDED_BY,
     ExitCode,
     json_option,
     note,
@@ -60,7 +61,8 @@ def calibrate_command(  # noqa: PLR0913 - one an option
 
     from meruit.cli.views.review import print_calibration
     from meruit.errors import NotFound, nearest
-    from meruit.review.results import MIN_LABELS, MOST_REVIEWS, ReviewResults, unmet_requirements
+    from meruit.model.vote import MIN_LABELS
+    from meruit.review.results import MOST_REVIEWS, ReviewResults, unmet_requirements
     from meruit.review.service import Reviews
 
     with open_records(data, database_url) as store:
@@ -71,6 +73,7 @@ def calibrate_command(  # noqa: PLR0913 - one an option
             known = results.judge_names(chosen)
             meant = "" if name in known else nearest(name, known)
             raise NotFound(f"no random label is about {name!r}{meant}; `meruit judge list` shows what is labelled")
+        results.record(found, by=RECORDED_BY)
     failures = [
         line
         for one in found

@@ -9,6 +9,7 @@ import click
 
 from meruit.cli.shared.open_store import open_records
 from meruit.cli.terminal import (
+    RECORDED_BY,
     ExitCode,
     escape_control_characters,
     json_option,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from meruit.review.label import LabelChoice, ReviewRecord
     from meruit.review.service import BlindCase, Reviews
 
-RECORDED_BY = "cli"
 BACK, NOTE, STOP = "<", "+", "."
 FORMATS = ("jsonl", "csv")
 MAX_FILE_BYTES = 64 * 1024 * 1024

@@ -6,7 +6,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from meruit.contracts.hold_evidence import HoldFacts, HoldKind, HoldView, explain_dispute, explain_reason
-from meruit.contracts.payment_decision import Hold, PaymentFacts, decide_payment
+from meruit.contracts.payment_decision import Hold, PaymentFacts, decide_payment, deciding_judges
 from meruit.contracts.store import work as works
 from meruit.contracts.store.read import (
     ContractFilter,
@@ -20,11 +20,14 @@ from meruit.contracts.store.transaction import BY_USAGE
 from meruit.contracts.token_terms import token_use
 from meruit.errors import WrongState
 from meruit.governance.records import find_paid_contract_now
+from meruit.judges.records import select_calibrations, standings_of
 from meruit.log.entries import NO_CRITERIA
 from meruit.model.access import Scope
-from meruit.model.contract import Contract, ContractState
+from meruit.model.contract import Contract, ContractState, Terms
 from meruit.model.governance import GovernanceCheck
+from meruit.model.money import JudgeStanding
 from meruit.model.time import from_micros
+from meruit.model.verdict import VerificationResult
 from meruit.outcomes.records import criteria_from
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
@@ -104,6 +107,8 @@ def load_hold(connection: Connection, scope: Scope, contract_id: str, shelf: Blo
         result=payment.result,
         check=_load_check(connection, scope.tenant, contract),
         usage=payment.usage,
+        judges=payment.judges,
+        terms=payment.terms,
         work_input=works.input_of(connection, scope.tenant, work, shelf),
         canaries=work.submission.canaries,
     )
@@ -129,11 +134,22 @@ def _load_payment_facts(
         criteria=None if work.criteria is None else criteria_from(work.criteria),
         criteria_digest=work.criteria_digest or NO_CRITERIA,
         usage=tuple(map(token_use, used)),
+        judges=_load_judges(connection, tenant, terms, None if judgement is None else judgement.result),
         paid_under=find_paid_contract_now(connection, tenant, contract, contract.evidence),
         has_run=contract.evidence is not None,
         settled_version=contract.version,
         reversed_by_usage=version <= contract.version and _is_reversed_by_usage(connection, tenant, contract),
     )
+
+
+def _load_judges(
+    connection: Connection, tenant: str, terms: Terms, result: VerificationResult | None
+) -> tuple[JudgeStanding, ...]:
+    if result is None or terms.labels_asked_for is None:
+        return ()
+    judges = deciding_judges(result)
+    query = select_calibrations(tenant, [version for _, version in judges.values()])
+    return standings_of(connection.execute(query).all(), judges.values())
 
 
 def _is_reversed_by_usage(connection: Connection, tenant: str, contract: Contract) -> bool:

@@ -8,15 +8,18 @@ from typing import Any, NamedTuple
 from sqlalchemy import bindparam, select, update
 
 from meruit.contracts.lifecycle import Operation
+from meruit.contracts.payment_decision import deciding_judges
 from meruit.contracts.store.read import FIND, ContractJudgement, ContractSnapshot, contract_from_rows, row_of, terms_of
 from meruit.contracts.token_terms import token_use
 from meruit.errors import NotFound, WrongState
+from meruit.judges.records import select_calibrations, standings_of
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
 from meruit.model.contract import Contract
 from meruit.model.events import EventType
-from meruit.model.money import Bill, ContractTokenUse
+from meruit.model.money import Bill, ContractTokenUse, JudgeStanding
 from meruit.model.time import from_micros
+from meruit.model.verdict import VerificationResult
 from meruit.outcomes.records import ERASED, LATEST_RESULTS, LatestResult, result_from
 from meruit.store import tables
 from meruit.store.rows import Rows
@@ -158,6 +161,14 @@ class ContractTransaction(NamedTuple):
         if not terms_of(contract).prices_tokens:
             return ()
         return tuple(map(token_use, find_in_transaction(self.writing, self.tenant, contract.id)))
+
+    def judges(self, contract: Contract, result: VerificationResult | None) -> tuple[JudgeStanding, ...]:
+        """How well the judges that decided are known; empty where the terms do not ask for calibrated ones."""
+        if result is None or terms_of(contract).labels_asked_for is None:
+            return ()
+        judges = deciding_judges(result)
+        rows = self.writing.read(select_calibrations(self.tenant, [version for _, version in judges.values()]))
+        return standings_of(rows, judges.values())
 
     def record_operation(
         self, contract: Contract, operation: Operation, number: int, mark: str, reason: str = ""

@@ -779,6 +779,17 @@ def _create_judges() -> None:
         sa.Column("unknown_tokens", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "account", "voter", "model"),
     )
+    op.create_table(
+        "judge_calibrations",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("version", sa.String(length=64), nullable=False),
+        sa.Column("judge", sa.String(length=200), nullable=False),
+        sa.Column("labels", sa.BigInteger(), nullable=False),
+        sa.Column("kappa", sa.Float(), nullable=True),
+        sa.Column("leaf", sa.BigInteger(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "version"),
+    )
 
 
 def _create_reviews() -> None:
