@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
+from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -12,7 +13,9 @@ import msgspec
 from meruit.config import CUSTOM, ExtractorSettings, Settings, location_of
 from meruit.documents.sanitize import describe
 from meruit.errors import ConfigError, MeruitError, Problem, nearest
+from meruit.judges.prices import CallPrice
 from meruit.judges.service import ModelJudges
+from meruit.judges.settings import JudgeSettings
 from meruit.metrics.content import ContainsExtractor
 from meruit.metrics.embedding_similarity import METRIC as EMBEDDING_METRIC
 from meruit.metrics.embedding_similarity import EmbeddingExtractor
@@ -84,8 +87,26 @@ def build_engine(
         custom=custom_code(settings, allow_python_full=allow_python_full),
         clock=clock,
         switched_off={name: why for name, why in _metrics_switched_off(settings) if name not in computed},
-        services={JUDGE: ModelJudges(settings.judges, settings.judging, clock=clock)},
+        services={JUDGE: build_judges(settings, clock=clock)},
     )
+
+
+def build_judges(settings: Settings, *, clock: Callable[[], datetime] = utc_now) -> ModelJudges:
+    """The model judges that the settings describe, with the price book of usage."""
+    return ModelJudges(settings.judges, settings.judging, clock=clock, prices=find_judge_price)
+
+
+def find_judge_price(judge: JudgeSettings, at: datetime) -> CallPrice | None:
+    """The dearest band of a model's prices; None where the table does not know the model."""
+    # The table takes a moment to load, which judges without a limit of cost should not pay.
+    from meruit.usage.price_table import load_table
+
+    provider = judge.api if judge.api == "anthropic" or judge.base_url is None else ""
+    quotes = [one.prices for one in load_table().quotes(provider, judge.model or "", at)]
+    if not quotes or not all({"input", "output"} <= one.keys() for one in quotes):
+        return None
+    dearest = {name: max(Fraction(one.get(name, 0)) for one in quotes) for name in ("input", "output", "requests")}
+    return CallPrice(dearest["input"], dearest["output"], dearest["requests"])
 
 
 def _metrics_switched_off(settings: Settings) -> Iterator[tuple[str, str]]:

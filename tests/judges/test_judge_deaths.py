@@ -19,6 +19,8 @@ from meruit.store.location import FILE
 CASES, CONCURRENCY, PATIENCE_S = 12, 4, 60.0
 PER_VOTE = INPUT_TOKENS + OUTPUT_TOKENS
 LIMIT = 12_000
+PRICES = {"input_per_million": 1, "output_per_million": 10}
+MOST_MICROS = 20_000
 COMMAND = "from meruit.cli import main; import sys; main(sys.argv[1:])"
 
 
@@ -64,13 +66,17 @@ def wait_until(is_true: Callable[[], bool]) -> None:
 def test_a_killed_evaluation_asks_no_answered_question_again(tmp_path: Path) -> None:
     provider = Provider()
     with endpoint(provider) as server:
-        settings = {"judges": {"polite": model(server.url, max_tokens=16)}, "judging": {"concurrency": CONCURRENCY}}
+        settings = {
+            "judges": {"polite": model(server.url, max_tokens=16, prices=PRICES)},
+            "judging": {"concurrency": CONCURRENCY},
+        }
         (tmp_path / "settings.json").write_bytes(msgspec.json.encode(settings))
         (tmp_path / "criteria.json").write_bytes(msgspec.json.encode(criteria(votes=1)))
         rows = (f'{{"id": "c{n}", "output": {{"text": "reply {n}"}}}}\n' for n in range(CASES))
         (tmp_path / "cases.jsonl").write_text("".join(rows))
         arguments = ["eval", "run", "criteria.json", "cases.jsonl", "--name", "doomed", "--config", "settings.json"]
         arguments += ["--data", "data", "--concurrency", str(CONCURRENCY), "--max-judge-tokens", str(LIMIT), "--json"]
+        arguments += ["--max-judge-cost", str(MOST_MICROS / 1e6)]
 
         def start() -> subprocess.Popen[bytes]:
             return subprocess.Popen(
@@ -102,6 +108,12 @@ def test_a_killed_evaluation_asks_no_answered_question_again(tmp_path: Path) -> 
         out, err = start().communicate(timeout=PATIENCE_S)
         shown = msgspec.json.decode(out)
     assert {key: provider.asked[key] for key in known} == answered, err
+    # One key for each question, and one request more for each death at most.
+    assert len(provider.asked) == CASES
+    assert max(provider.asked.values()) <= 1 + 2
+    assert shown["summary"]["overall"]["passed"] == CASES
+    with sqlite3.connect(tmp_path / "data" / FILE) as connection:
+        assert connection.execute("SELECT count(*) FROM judge_calls").fetchone() == (0,)
     # Everything that was ever billed, the unanswered included, is within the limit.
     assert sum(provider.asked.values()) * PER_VOTE <= LIMIT
     (total,) = shown["judge_tokens"]
@@ -110,3 +122,5 @@ def test_a_killed_evaluation_asks_no_answered_question_again(tmp_path: Path) -> 
     assert total["calls"] >= sum(provider.asked.values())
     spent = total["input_tokens"] + total["output_tokens"] + total["unknown_tokens"]
     assert spent <= LIMIT
+    assert total["unpriced_calls"] == 0
+    assert total["cost_micros"] + total["unknown_micros"] <= MOST_MICROS

@@ -1,6 +1,8 @@
 """Judged criteria where records are kept: asked once, proven, erased, metered, and hidden from agents."""
 
+import asyncio
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ from meruit.evaluations.reader import CaseFilter, Evaluations, erase_case
 from meruit.evaluations.run import RunLimits, run_cases
 from meruit.evaluations.service import Evaluator
 from meruit.judges import judged_criteria
-from meruit.judges.records import StoredVotes
+from meruit.judges.records import StoredVotes, read_totals
 from meruit.judges.service import ModelJudges
+from meruit.judges.vote_records import MAX_SENDS, CallCost, CallLimits, JudgeCall, Reservation
 from meruit.model.access import Role, Scope
 from meruit.model.vote import JUDGE, VoteStatus
 from meruit.outcomes.records import erase
@@ -30,6 +33,7 @@ from meruit.store.store import Store
 from meruit.usage.records import find as find_usage
 from meruit.verify.engine import VerificationEngine
 
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
 PER_VOTE = INPUT_TOKENS + OUTPUT_TOKENS
 CASES = [Case(f"c{n}", {"text": "hello"}, {"text": f"{'Thank you' if n % 2 else 'No'} {n}"}) for n in range(6)]
 
@@ -227,3 +231,23 @@ def test_the_commands_judge_and_meter(
     assert (code, shown["judge_tokens"][0]["calls"]) == (0, 9)
     everything = b"".join(one.read_bytes() for one in (tmp_path / "data").rglob("*") if one.is_file())
     assert KEY.encode() not in everything
+
+
+def test_a_question_that_every_process_died_of_is_not_sent_for_ever(
+    shared: Store, server: Endpoint, tenant: str
+) -> None:
+    votes, call = StoredVotes(shared), JudgeCall(tenant, "ev", "polite", "m-1", "", "", 10, NOW, key="k")
+
+    async def send(times: int, *, fresh: bool = False) -> list[Reservation]:
+        again = msgspec.structs.replace(call, fresh=fresh)
+        return [await votes.reserve(again, CallLimits(account_tokens=1_000)) for _ in range(times)]
+
+    found = asyncio.run(send(MAX_SENDS + 1))
+    assert found == [Reservation.GRANTED] * MAX_SENDS + [Reservation.POISONED]
+    assert asyncio.run(send(1, fresh=True)) == [Reservation.GRANTED]
+    with shared.database.reading() as connection:
+        (total,) = read_totals(connection, tenant, "ev")
+    # Each request may have been paid, so each counts.
+    assert (total.calls, total.unknown_tokens) == (MAX_SENDS + 1, 10 * (MAX_SENDS + 1))
+    asyncio.run(votes.finish(call, None, CallCost(1, 1, 0)))
+    assert asyncio.run(send(1)) == [Reservation.GRANTED]

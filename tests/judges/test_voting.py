@@ -1,13 +1,21 @@
 """Votes to a criterion: agreement, bounds, failures, panels, cascades, and what the evidence keeps."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.judges.asking import criteria, engine_of, judge_text, judges_of, model, votes_of
+from tests.judges.asking import criteria, engine_of, judge_text, judges_of, model, question, votes_of
 from tests.judges.endpoint import INPUT_TOKENS, KEY, OUTPUT_TOKENS, Asked, Endpoint, Say, endpoint
 
+from meruit.app import build_judges, find_judge_price
+from meruit.config import Settings
+from meruit.errors import AuthorError
+from meruit.judges.prices import find_price
+from meruit.judges.scope import JudgingScope, judging_for
+from meruit.judges.settings import JudgeSettings
 from meruit.model.evidence import Cause, Fault, Provenance
 from meruit.model.verdict import Status, Verdict
 from meruit.model.vote import VoteStatus
@@ -250,3 +258,58 @@ def test_calls_without_a_count_use_up_what_was_reserved(server: Endpoint) -> Non
     for n in range(4):
         judge_text(judges, f"reply {n}", criteria(votes=1))
     assert len(server.asked) == 1
+
+
+CHEAP = {"input_per_million": 1, "output_per_million": 10}
+
+
+def test_cost_beyond_the_limit_of_a_day_is_not_asked(server: Endpoint) -> None:
+    judges = judges_of({"polite": model(server.url, max_tokens=16, prices=CHEAP)}, {"max_cost_per_day": "0.004"})
+    found = [judge_text(judges, f"reply {n}") for n in range(12)]
+    assert found[0].value == "yes"
+    assert found[-1].cause is Cause.VOTES_MISSING
+    assert {vote.status for vote in votes_of(found[-1]).votes} == {VoteStatus.LIMIT}
+    assert 0 < len(server.asked) * (INPUT_TOKENS + 10 * OUTPUT_TOKENS) <= 4_000
+
+
+def test_one_judge_of_a_panel_may_cost_less_than_the_others(server: Endpoint) -> None:
+    judges = judges_of(
+        {
+            "dear": model(server.url, model="dear", max_tokens=16, prices=CHEAP, max_cost_per_evaluation="0.002"),
+            "cheap": model(server.url, model="cheap", max_tokens=16),
+            "polite": {"panel": ["dear", "cheap"]},
+        }
+    )
+    with judging_for(JudgingScope(account="ev_1")):
+        for n in range(6):
+            judge_text(judges, f"reply {n}", criteria(votes=2))
+    asked = Counter(one.model for one in server.asked)
+    assert asked["cheap"] == 6
+    assert 0 < asked["dear"] * (INPUT_TOKENS + 10 * OUTPUT_TOKENS) <= 2_000
+
+
+@pytest.mark.parametrize("judging", [{"max_cost_per_day": 1}, {"max_cost_per_evaluation": 0}])
+def test_a_limited_judge_without_a_known_price_is_refused(server: Endpoint, judging: dict[str, int]) -> None:
+    with pytest.raises(AuthorError, match="prices"):
+        judges_of({"polite": model(server.url)}, judging).open_question(question())
+    with pytest.raises(AuthorError, match="prices"):
+        judges_of({"polite": model(server.url, max_cost_per_evaluation=1)}).open_question(question())
+    assert server.asked == []
+
+
+def test_the_price_book_prices_known_models() -> None:
+    known = build_judges(Settings.model_validate({"judges": {"polite": {"model": "gpt-4o-mini"}}}))
+    at = datetime(2026, 6, 1, tzinfo=UTC)
+    price = find_price(known.judges["polite"], at, find_judge_price)
+    assert price is not None
+    assert price.micros(1_000_000, 0) == 150_000
+    assert price.micros(1, 0) == 1
+    assert find_price(JudgeSettings(model="m-1"), at, find_judge_price) is None
+
+
+def test_what_is_asked_again_on_purpose_has_another_key(server: Endpoint) -> None:
+    judges = judges_of({"polite": model(server.url)})
+    judge_text(judges, wanted=criteria(votes=1))
+    judges.ask_again()
+    judge_text(judges, wanted=criteria(votes=1))
+    assert len({one.headers["idempotency-key"] for one in server.asked}) == 2

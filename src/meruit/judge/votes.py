@@ -33,8 +33,8 @@ def decide_votes(evidence: JudgeEvidence) -> Measured | Missing:
         why = f"the votes of judge {evidence.name!r} disagree: {evidence.agree} of {len(asked)} must be equal"
         return Missing(why, Cause.VOTES_DISAGREE, Fault.NONE, details)
     why = f"judge {evidence.name!r} gave {counts.total()} of {len(asked)} votes; {evidence.agree} are needed"
-    if any(vote.status is VoteStatus.LIMIT for vote in asked):
-        why += " (the limit of tokens is reached)"
+    if limited := next((vote for vote in asked if vote.status is VoteStatus.LIMIT), None):
+        why += f" ({limited.problem or 'a limit is reached'})"
     elif problem := next((vote.problem for vote in asked if vote.problem), None):
         why += f": {problem[:MAX_PROBLEM]}"
     return Missing(why, Cause.VOTES_MISSING, Fault.SYSTEM, details)

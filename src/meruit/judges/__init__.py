@@ -2,6 +2,7 @@
 
 Read in this order:
     settings.py      judges as an operator names them: a model, a panel, a cascade
+    prices.py        what their calls cost
     service.py       ModelJudges: answers the metric `judge` for an engine
     voter.py         which model casts which vote, and the versions of judges
     desk.py          VotingDesk: each question once, within limits, several at a time

@@ -52,7 +52,7 @@ class JudgeClient:
             "Content-Type": "application/json",
             "Accept": "application/json",
             # An endpoint that honours it answers a repeated request once.
-            "Idempotency-Key": f"{key}{'-repair' if repair else ''}",
+            "Idempotency-Key": key,
         }
 
         async def take(response: HttpResponse) -> RawReply:

@@ -20,10 +20,11 @@ from meruit.judge.votes import decide_votes
 from meruit.judges.answer import ParsedAnswer, read_answer
 from meruit.judges.api import TokenUse
 from meruit.judges.client import JudgeClient, RawReply, is_timeout, may_be_paid
+from meruit.judges.prices import CallPrice, PriceBook, find_price, no_prices, to_micros
 from meruit.judges.prompt import REPAIR, JudgePrompt, ShownWork, build_prompt
 from meruit.judges.scope import VERIFICATION, JudgingScope
 from meruit.judges.settings import JudgingSettings
-from meruit.judges.vote_records import JudgeCall, TokenLimits, VoteRecords
+from meruit.judges.vote_records import MAX_SENDS, CallCost, CallLimits, JudgeCall, Reservation, VoteRecords
 from meruit.judges.voter import ReadyJudge, Voter
 from meruit.model.canonical import digest
 from meruit.model.evidence import Measured, Missing
@@ -67,12 +68,14 @@ class VotingDesk:
         records: VoteRecords,
         *,
         clock: Callable[[], datetime],
+        prices: PriceBook = no_prices,
         timer: Callable[[], float] = time.monotonic,
         fresh: bool = False,
     ) -> None:
         self.records = records
         self.fresh = fresh
         self._client, self._settings, self._clock, self._timer = client, settings, clock, timer
+        self._prices = prices
         self._loop = JudgeLoop()
         self._casting: dict[tuple[str, str], asyncio.Task[Vote]] = {}
         self._open = 0
@@ -132,17 +135,20 @@ class VotingDesk:
     async def _call(self, asking: "_Asking", earlier: TokenUse, *, repair: bool) -> Vote:
         """One request, counted before it is sent. `earlier` is what the request before it has cost."""
         draft = msgspec.structs.replace(asking.draft, repaired=repair)
-        call = asking.call(self._clock())
-        if not await self._reserve(call, asking.scope):
+        now = self._clock()
+        limits = self._limits(asking)
+        price = find_price(asking.voter.settings, now, self._prices if _needs_price(asking, limits) else no_prices)
+        call = asking.call(now, price, repair=repair, fresh=self.fresh)
+        reserved = await self._reserve(call, limits)
+        if reserved is not Reservation.GRANTED:
             known = {"input_tokens": earlier.input, "output_tokens": earlier.output}
-            return msgspec.structs.replace(draft, status=VoteStatus.LIMIT, problem=_LIMIT, **known)
+            status = VoteStatus.FAILED if reserved is Reservation.POISONED else VoteStatus.LIMIT
+            return msgspec.structs.replace(draft, status=status, problem=_REFUSED[reserved], **known)
         began = self._timer()
         vote, used = draft, TokenUse()
         try:
             seed = asking.voter.seed(draft.ordinal)
-            reply = await self._client.ask(
-                asking.voter.settings, asking.prompt, seed=seed, key=draft.key, repair=repair
-            )
+            reply = await self._client.ask(asking.voter.settings, asking.prompt, seed=seed, key=call.key, repair=repair)
             used = reply.answer.tokens
             vote = _read_vote(draft, reply, asking.judge)
         except SourceError as trouble:
@@ -157,28 +163,38 @@ class VotingDesk:
                 latency_ms=round((self._timer() - began) * 1_000),
             )
             kept = vote.status in ANSWERED and (repair or vote.status is not VoteStatus.UNREADABLE)
-            await self._finish(call, vote if kept else None, used)
+            await self._finish(call, vote if kept else None, _cost(used, price))
         return vote
 
-    async def _reserve(self, call: JudgeCall, scope: JudgingScope) -> bool:
-        """Whether the limits allow the call; where others are open, what they leave over is waited for."""
-        allowed = [scope.max_tokens]
-        if scope.account != VERIFICATION:
-            allowed.append(self._settings.max_tokens_per_evaluation)
-        account = min((one for one in allowed if one is not None), default=None)
-        limits = TokenLimits(account, self._settings.max_tokens_per_day)
+    async def _reserve(self, call: JudgeCall, limits: CallLimits) -> Reservation:
+        """Whether the call may be sent; where others are open, what they leave over is waited for."""
         # One at a time: each sees what the one before has reserved.
         async with self._condition():
-            while not await self.records.reserve(call, limits):
-                if not self._open:
-                    return False
+            while (found := await self.records.reserve(call, limits)) is not Reservation.GRANTED:
+                if not self._open or found is Reservation.POISONED:
+                    return found
                 await self._condition().wait()
             self._open += 1
-        return True
+        return found
 
-    async def _finish(self, call: JudgeCall, vote: Vote | None, used: TokenUse) -> None:
+    def _limits(self, asking: "_Asking") -> CallLimits:
+        settings, scope = self._settings, asking.scope
+        tokens, micros, of_voter = [scope.max_tokens], None, None
+        if scope.account != VERIFICATION:
+            tokens.append(settings.max_tokens_per_evaluation)
+            micros = to_micros(settings.max_cost_per_evaluation)
+            of_voter = to_micros(asking.voter.settings.max_cost_per_evaluation)
+        return CallLimits(
+            min((one for one in tokens if one is not None), default=None),
+            settings.max_tokens_per_day,
+            micros,
+            to_micros(settings.max_cost_per_day),
+            of_voter,
+        )
+
+    async def _finish(self, call: JudgeCall, vote: Vote | None, cost: CallCost) -> None:
         try:
-            await self.records.finish(call, vote, used.input, used.output)
+            await self.records.finish(call, vote, cost)
         finally:
             async with self._condition():
                 self._open -= 1
@@ -202,9 +218,12 @@ class _Asking:
     scope: JudgingScope
     shown: ShownWork
 
-    def call(self, now: datetime) -> JudgeCall:
+    def call(self, now: datetime, price: CallPrice | None, *, repair: bool, fresh: bool) -> JudgeCall:
         """One request, with the most that it can cost."""
-        most = self.prompt.bytes_total + len(REPAIR) + OVERHEAD_TOKENS + self.voter.settings.max_tokens
+        most = self.prompt.bytes_total + len(REPAIR) + OVERHEAD_TOKENS
+        answer = self.voter.settings.max_tokens
+        # An endpoint that honours the key would answer a question asked again on purpose with the old answer.
+        again = f"-{self.draft.asked_at.timestamp():.6f}" if fresh else ""
         return JudgeCall(
             tenant=self.scope.tenant,
             account=self.scope.account,
@@ -212,12 +231,35 @@ class _Asking:
             model=self.voter.settings.model or "",
             output_digest=self.shown.output_digest or "",
             other_digest=self.shown.other_digest or "",
-            reserved_tokens=most,
+            reserved_tokens=most + answer,
             began_at=now,
+            key=f"{self.draft.key}{again}{'-repair' if repair else ''}",
+            reserved_micros=None if price is None else price.micros(most, answer),
+            fresh=fresh,
         )
 
 
-_LIMIT = "the limit of tokens is reached"
+_REFUSED = {
+    Reservation.TOKEN_LIMIT: "the limit of tokens is reached",
+    Reservation.COST_LIMIT: "the limit of cost is reached",
+    Reservation.POISONED: (
+        f"it was sent {MAX_SENDS} times, and each time the process ended before the answer was recorded; "
+        "--fresh asks again"
+    ),
+}
+
+
+def _needs_price(asking: _Asking, limits: CallLimits) -> bool:
+    """Whether a cost is limited or shown; loading a price book takes a moment."""
+    return asking.scope.account != VERIFICATION or limits.day_micros is not None
+
+
+def _cost(used: TokenUse, price: CallPrice | None) -> CallCost:
+    if used.input is None or used.output is None:
+        return CallCost()
+    # A call that the endpoint did not work on costs nothing, whatever the price of a request.
+    micros = 0 if used == TokenUse(0, 0) else None if price is None else price.micros(used.input, used.output)
+    return CallCost(used.input, used.output, micros)
 
 
 def _decide(judge: ReadyJudge, votes: list[Vote]) -> Measured | Missing:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from meruit.judges.prices import PriceBook, check_prices, no_prices
 from meruit.judges.prompt import show_work
 from meruit.judges.scope import current_scope
 from meruit.judges.settings import JudgeSettings, JudgingSettings
@@ -61,8 +62,10 @@ class ModelJudges(MetricService):
         *,
         clock: Callable[[], datetime] = _utc_now,
         client: "JudgeClient | None" = None,
+        prices: PriceBook | None = None,
     ) -> None:
         self.judges = dict(judges)
+        self._prices = prices
         self._settings, self._environment, self._clock, self._client = settings, environment, clock, client
         self._records: VoteRecords = MemoryVotes()
         self._fresh = False
@@ -86,8 +89,10 @@ class ModelJudges(MetricService):
         return self.open_question(read_question(ask))
 
     def open_question(self, question: JudgeQuestion) -> JudgeExtractor:
-        """The extractor of one question; raises AuthorError for a judge that the settings do not name."""
-        return JudgeExtractor(find_judge(self.judges, question), self._open_desk())
+        """The extractor of one question; raises AuthorError for a judge that cannot be asked within the limits."""
+        judge = find_judge(self.judges, question)
+        check_prices(judge, self._settings, self.judges, self._clock(), self._prices or no_prices)
+        return JudgeExtractor(judge, self._open_desk())
 
     def _open_desk(self) -> "VotingDesk":
         if self._desk is None:
@@ -100,6 +105,7 @@ class ModelJudges(MetricService):
                 self._settings,
                 self._records,
                 clock=self._clock,
+                prices=self._prices or no_prices,
                 fresh=self._fresh,
             )
         return self._desk

@@ -6,9 +6,21 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from meruit.errors import InvalidAddress
+from meruit.model.criterion import Amount
 
 MAX_MEMBERS = 15
 DEFAULT_URLS = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
+
+
+class JudgePrices(BaseModel):
+    """What a model costs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input_per_million: Amount
+    """US dollars for a million tokens of questions."""
+    output_per_million: Amount
+    """US dollars for a million tokens of answers, reasoning included."""
 
 
 class JudgeSettings(BaseModel):
@@ -36,6 +48,10 @@ class JudgeSettings(BaseModel):
     """Seconds that one answer may take."""
     retries: int = Field(default=2, ge=0, le=10, strict=True)
     """How often a request is repeated after a busy or broken endpoint; a timeout is not repeated."""
+    prices: JudgePrices | None = None
+    """The model's prices; by default those of the price book that usage has."""
+    max_cost_per_evaluation: Amount | None = None
+    """US dollars that this judge may cost for one evaluation; no limit when not given."""
     account: str | None = Field(default=None, min_length=1)
     """The account under `usage.accounts` that its tokens are reconciled with, as one usage run per evaluation."""
     attribution_key: str = "window"
@@ -81,6 +97,15 @@ class JudgingSettings(BaseModel):
     """Tokens that judges may use for one evaluation, questions and answers together; no limit when not given."""
     max_tokens_per_day: int | None = Field(default=None, ge=0, strict=True)
     """Tokens that judges may use in one day (UTC) for one tenant; no limit when not given."""
+    max_cost_per_evaluation: Amount | None = None
+    """US dollars that judges may cost for one evaluation; no limit when not given."""
+    max_cost_per_day: Amount | None = None
+    """US dollars that judges may cost in one day (UTC) for one tenant; no limit when not given."""
+
+    def limit_cost(self, dollars: float) -> "JudgingSettings":
+        """The same with at most this cost for one evaluation."""
+        least = dollars if self.max_cost_per_evaluation is None else min(dollars, self.max_cost_per_evaluation)
+        return JudgingSettings.model_validate({**self.model_dump(), "max_cost_per_evaluation": least})
 
 
 def find_judge_faults(judges: Mapping[str, JudgeSettings]) -> list[tuple[str, str]]:

@@ -8,7 +8,16 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Select, bindparam, delete, select
 
-from meruit.judges.vote_records import JudgeCall, TokenLimits, TokenTotal, is_beyond
+from meruit.judges.vote_records import (
+    MAX_SENDS,
+    CallCost,
+    CallLimits,
+    JudgeCall,
+    Reservation,
+    Spent,
+    TokenTotal,
+    allow,
+)
 from meruit.log.entries import CalibrationEntry
 from meruit.model.money import JudgeStanding
 from meruit.model.record import Record
@@ -36,50 +45,75 @@ class StoredVotes:
             body = connection.execute(query).scalar()
         return None if body is None else msgspec.json.decode(body, type=Vote)
 
-    async def reserve(self, call: JudgeCall, limits: TokenLimits) -> bool:
-        """Count the most that a call can cost; False where a limit does not allow it."""
-        return await self._store.recorder.record(_ReserveTokens(call, limits))
+    async def reserve(self, call: JudgeCall, limits: CallLimits) -> Reservation:
+        """Count the most that a call can cost, and write down that it is sent, before it is; or refuse it."""
+        return await self._store.recorder.record(_ReserveCall(call, limits))
 
-    async def finish(
-        self, call: JudgeCall, vote: Vote | None, input_tokens: int | None, output_tokens: int | None
-    ) -> None:
+    async def finish(self, call: JudgeCall, vote: Vote | None, cost: CallCost) -> None:
         """Count what the call has cost, and keep the vote where there is one."""
-        await self._store.recorder.record(_FinishCall(call, vote, input_tokens, output_tokens))
+        await self._store.recorder.record(_FinishCall(call, vote, cost))
 
 
 @dataclass(frozen=True, slots=True)
-class _ReserveTokens:
-    """Counts the most that a call can cost, before it is sent: a process that dies has counted it."""
+class _ReserveCall:
+    """Counts the most that a call can cost, and that it is sent: a process that dies has written it down."""
 
     call: JudgeCall
-    limits: TokenLimits
+    limits: CallLimits
 
-    def __call__(self, writing: WriteTransaction) -> bool:
-        """Reserve; False where a limit does not allow it."""
-        spent, today = (_read_spent(writing, self.call.tenant, account) for account in self.call.accounts)
-        if is_beyond(spent, today, self.call.reserved_tokens, self.limits):
-            return False
-        _add(writing, self.call, calls=1, unknown_calls=1, unknown_tokens=self.call.reserved_tokens)
-        return True
+    def __call__(self, writing: WriteTransaction) -> Reservation:
+        """Reserve, unless a limit does not allow it, or too many processes died while they waited for the answer."""
+        call, table = self.call, tables.judge_calls
+        query = select(table.c.sends).where(table.c.tenant == call.tenant, table.c.key == call.key)
+        sends = sum(int(row[0]) for row in writing.read(query))
+        if sends >= MAX_SENDS and not call.fresh:
+            return Reservation.POISONED
+        account, day = (_read_spent(writing, call, name) for name in call.accounts)
+        found = allow(call, account, day, self.limits)
+        if found is not Reservation.GRANTED:
+            return found
+        _add(
+            writing,
+            call,
+            calls=1,
+            unknown_calls=1,
+            unknown_tokens=call.reserved_tokens,
+            unknown_micros=call.reserved_micros or 0,
+            unpriced_calls=int(call.reserved_micros is None),
+        )
+        writing.merge(
+            table,
+            MergeRule.REPLACED,
+            tenant=call.tenant,
+            key=call.key,
+            output_digest=call.output_digest,
+            other_digest=call.other_digest,
+            sends=sends + 1,
+            sent_at=to_micros(call.began_at),
+        )
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class _FinishCall:
     call: JudgeCall
     vote: Vote | None
-    input_tokens: int | None
-    output_tokens: int | None
+    cost: CallCost
 
     def __call__(self, writing: WriteTransaction) -> None:
-        """Replace what was reserved by what it was, where that is known."""
-        if self.input_tokens is not None and self.output_tokens is not None:
+        """Replace what was reserved by what it was, where that is known; the call is no longer under way."""
+        cost = self.cost
+        writing.change(_ARRIVED, of_tenant=self.call.tenant, of_key=self.call.key)
+        if cost.input_tokens is not None and cost.output_tokens is not None:
             _add(
                 writing,
                 self.call,
-                input_tokens=self.input_tokens,
-                output_tokens=self.output_tokens,
+                input_tokens=cost.input_tokens,
+                output_tokens=cost.output_tokens,
                 unknown_calls=-1,
                 unknown_tokens=-self.call.reserved_tokens,
+                cost_micros=cost.micros or 0,
+                unknown_micros=-(self.call.reserved_micros or 0),
             )
         if self.vote is not None:
             writing.merge(
@@ -94,7 +128,10 @@ class _FinishCall:
             )
 
 
-_COUNTS = ("calls", "input_tokens", "output_tokens", "unknown_calls", "unknown_tokens")
+_COUNTS = (
+    *("calls", "input_tokens", "output_tokens", "unknown_calls", "unknown_tokens"),
+    *("cost_micros", "unknown_micros", "unpriced_calls"),
+)
 
 
 def _add(writing: WriteTransaction, call: JudgeCall, **counts: int) -> None:
@@ -111,12 +148,18 @@ def _add(writing: WriteTransaction, call: JudgeCall, **counts: int) -> None:
         )
 
 
-def _read_spent(writing: WriteTransaction, tenant: str, account: str) -> int:
+def _read_spent(writing: WriteTransaction, call: JudgeCall, account: str) -> Spent:
     """What an account has spent; one row for each of its models."""
     table = tables.judge_tokens
-    spent = table.c.input_tokens + table.c.output_tokens + table.c.unknown_tokens
-    query = select(spent).where(table.c.tenant == tenant, table.c.account == account)
-    return sum(int(row[0]) for row in writing.read(query))
+    tokens = (table.c.input_tokens + table.c.output_tokens + table.c.unknown_tokens).label("tokens")
+    micros = (table.c.cost_micros + table.c.unknown_micros).label("micros")
+    query = select(table.c.voter, tokens, micros).where(table.c.tenant == call.tenant, table.c.account == account)
+    rows = writing.read(query)
+    return Spent(
+        sum(int(row.tokens) for row in rows),
+        sum(int(row.micros) for row in rows),
+        sum(int(row.micros) for row in rows if row.voter == call.voter),
+    )
 
 
 def read_totals(connection: Connection, tenant: str, account: str) -> list[TokenTotal]:
@@ -134,13 +177,19 @@ def _plain(value: Any) -> Any:
 
 def forget_votes(writing: WriteTransaction, tenant: str, output_digest: str) -> None:
     """Erase what judges said about an output, with the outcome that holds it."""
-    writing.change(_FORGET, of_tenant=tenant, of_output=output_digest)
+    for statement in _FORGET:
+        writing.change(statement, of_tenant=tenant, of_output=output_digest)
 
 
-_FORGET = delete(tables.judge_votes).where(
-    tables.judge_votes.c.tenant == bindparam("of_tenant"),
-    (tables.judge_votes.c.output_digest == bindparam("of_output"))
-    | (tables.judge_votes.c.other_digest == bindparam("of_output")),
+_FORGET = tuple(
+    delete(table).where(
+        table.c.tenant == bindparam("of_tenant"),
+        (table.c.output_digest == bindparam("of_output")) | (table.c.other_digest == bindparam("of_output")),
+    )
+    for table in (tables.judge_votes, tables.judge_calls)
+)
+_ARRIVED = delete(tables.judge_calls).where(
+    tables.judge_calls.c.tenant == bindparam("of_tenant"), tables.judge_calls.c.key == bindparam("of_key")
 )
 
 

@@ -28,7 +28,7 @@ class VoteStatus(StrEnum):
     UNREADABLE = "unreadable"
     """The answer does not have the asked form, also after one more try."""
     LIMIT = "limit"
-    """Not asked, because the limit of tokens is reached."""
+    """Not asked, because a limit of tokens or cost is reached."""
 
 
 ANSWERED = frozenset({VoteStatus.USABLE, VoteStatus.REFUSED, VoteStatus.UNREADABLE})

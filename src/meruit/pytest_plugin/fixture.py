@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 
 import msgspec
 import pytest
@@ -87,6 +87,15 @@ VERIFIED = pytest.StashKey[list[VerifiedCase]]()
 """What a test had judged so far and is not reported yet."""
 
 
+class CaseParts(TypedDict, total=False):
+    """What a test may add to its case."""
+
+    # Any: JSON.
+    input: Mapping[str, Any] | str | None
+    metadata: Mapping[str, Any] | None
+    case_id: str | None
+
+
 class MeruitFixture:
     """The fixture `meruit`: judges what a test has made by criteria."""
 
@@ -105,16 +114,8 @@ class MeruitFixture:
             raise InvalidCase(f"{self._node.name} has no case; mark it with @pytest.mark.meruit_dataset(FILE)")
         return public_input(self._case)
 
-    def verify(
-        self,
-        criteria: CriteriaSource,
-        # Any: whatever a test has made that JSON can hold.
-        output: Any = UNSET,
-        *,
-        input: Mapping[str, Any] | str | None = None,  # noqa: A002 - as the work calls it
-        metadata: Mapping[str, Any] | None = None,
-        case_id: str | None = None,
-    ) -> VerificationResult:
+    # Any: whatever a test has made that JSON can hold.
+    def verify(self, criteria: CriteriaSource, output: Any = UNSET, **parts: Unpack[CaseParts]) -> VerificationResult:
         """Judge an output, or the recorded one of the case, and fail the test unless the criteria are met.
 
         The file of criteria is looked for beside the test and in the root folder. A test of a dataset judges by the
@@ -122,39 +123,31 @@ class MeruitFixture:
         CouldNotVerify where what could not be measured decides.
         """
         __tracebackhide__ = True
-        result, case = self._judge_output(criteria, output, input, metadata, case_id)
+        result, case = self._judge_output(criteria, output, **parts)
         if result.success:
             return result
         could_not = result.verdict in (Verdict.INCONCLUSIVE, Verdict.ERROR)
         raise (CouldNotVerify if could_not else CriteriaNotMet)(describe_verdict(result, case))
 
-    def judge(
-        self,
-        criteria: CriteriaSource,
-        # Any: as of verify.
-        output: Any = UNSET,
-        *,
-        input: Mapping[str, Any] | str | None = None,  # noqa: A002 - as the work calls it
-        metadata: Mapping[str, Any] | None = None,
-        case_id: str | None = None,
-    ) -> VerificationResult:
+    # Any: as of verify.
+    def judge(self, criteria: CriteriaSource, output: Any = UNSET, **parts: Unpack[CaseParts]) -> VerificationResult:
         """The same, but any verdict is returned; assert what you need of it."""
         __tracebackhide__ = True
-        return self._judge_output(criteria, output, input, metadata, case_id)[0]
+        return self._judge_output(criteria, output, **parts)[0]
 
     def _judge_output(
         self,
         criteria: CriteriaSource,
         output: Any,
-        given: Mapping[str, Any] | str | None,
-        metadata: Mapping[str, Any] | None,
-        case_id: str | None,
+        input: Mapping[str, Any] | str | None = None,  # noqa: A002 - as the work calls it
+        metadata: Mapping[str, Any] | None = None,
+        case_id: str | None = None,
     ) -> tuple[VerificationResult, Case]:
         __tracebackhide__ = True
         self._calls += 1
         try:
             label, compiled = self._judge.compile(criteria, self._folders)
-            case = self._make_case(output, given, metadata, case_id)
+            case = self._make_case(output, input, metadata, case_id)
         except MeruitError as problem:
             # Where it was found is of no use to the author of the test.
             raise problem.with_traceback(None) from None

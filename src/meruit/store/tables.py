@@ -813,8 +813,23 @@ judge_tokens = Table(
     Column("output_tokens", BigInteger, nullable=False),
     Column("unknown_calls", BigInteger, nullable=False),
     Column("unknown_tokens", BigInteger, nullable=False),
+    Column("cost_micros", BigInteger, nullable=False),
+    Column("unknown_micros", BigInteger, nullable=False),
+    Column("unpriced_calls", BigInteger, nullable=False),
 )
 """Tokens of judges for each evaluation and each day; what is reserved counts as unknown until it is answered."""
+
+judge_calls = Table(
+    "judge_calls",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("key", String(120), primary_key=True),
+    Column("output_digest", Text, nullable=False),
+    Column("other_digest", Text, nullable=False),
+    Column("sends", Integer, nullable=False),
+    Column("sent_at", BigInteger, nullable=False),
+)
+"""Questions that were sent and whose end is not recorded: under way, or left by a process that died."""
 
 judge_calibrations = Table(
     "judge_calibrations",

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from tests.review.conftest import evaluate, number_of, truth_of
 
 from meruit.cli import meruit
+from meruit.errors import InvalidCase
 from meruit.store.location import Location
 from meruit.store.store import Store
 
@@ -174,3 +175,11 @@ def test_wrong_options_are_usage_errors(run: Run) -> None:
     assert run("review", "create", "x", "first", "--choice", "good", exit_code=-1).exception is not None
     unknown = run("judge", "calibrate", "nobody-labelled-this", exit_code=-1)
     assert getattr(unknown.exception, "code", "") == "not_found"
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb"])
+def test_a_labeller_without_a_name_is_refused(run: Run, name: str) -> None:
+    run("review", "create", "nameless", "first", "--criterion", "right", "--random", "5", "--seed", "1")
+    refused = run("review", "label", "nameless", "--as", name, given="y", exit_code=-1)
+    assert isinstance(refused.exception, InvalidCase)
+    assert answer(run("review", "show", "nameless", "--json"))["progress"]["labelled"] == 0

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from meruit.app import build_judges
 from meruit.cli.terminal import escape_control_characters, print_json, print_table, say
 from meruit.config import Settings
 from meruit.evaluations.bradley_terry import Preference
@@ -14,7 +15,6 @@ from meruit.evaluations.reader import Evaluations
 from meruit.judges.prefer import DEFAULT_QUESTION, PairJudge, PairQuestion
 from meruit.judges.records import StoredVotes
 from meruit.judges.scope import JudgingScope
-from meruit.judges.service import ModelJudges
 from meruit.store.store import Store
 
 ACCOUNT = "pairwise"
@@ -37,7 +37,7 @@ def print_preferences(
 ) -> None:
     """Ask the judge and print the preferences; raises AuthorError for a judge that the settings do not name."""
     settings = Settings.load(asked.config)
-    judges = ModelJudges(settings.judges, settings.judging)
+    judges = build_judges(settings)
     judges.keep_votes(StoredVotes(store))
     if asked.fresh:
         judges.ask_again()

@@ -65,6 +65,13 @@ if TYPE_CHECKING:
     "--max-cost", type=float, callback=refuse_nan, metavar="DOLLARS", help="Begin no output once so much was spent."
 )
 @click.option("--max-judge-tokens", type=int, metavar="N", help="Ask judges nothing once so many tokens were used.")
+@click.option(
+    "--max-judge-cost",
+    type=click.FloatRange(0),
+    callback=refuse_nan,
+    metavar="DOLLARS",
+    help="Ask judges nothing that could cost more; the price of each model must be known.",
+)
 @fresh_option
 @click.option(
     "--fail-under",
@@ -119,6 +126,7 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
     rate_per_s: float | None,
     max_cost: float | None,
     max_judge_tokens: int | None,
+    max_judge_cost: float | None,
     fresh: bool,
     fail_under: float | None,
     strict: bool,
@@ -173,7 +181,13 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
     if kept and (mapping is not None or format_name is not None):
         raise click.UsageError("--map and --format are for files; `meruit dataset add` takes them")
     file = None if kept else open_data(data_file, format_name)
-    loaded = load_engine(criteria, config, allow_python_full=allow_python_full, governed=True, fresh=fresh)
+    loaded = load_engine(
+        *(criteria, config),
+        allow_python_full=allow_python_full,
+        governed=True,
+        fresh=fresh,
+        max_judge_cost=max_judge_cost,
+    )
     store = open_store(location_of(data, database_url), make=True)
     try:
         evaluator = Evaluator(Registrar(loaded.engine, store), tenant)

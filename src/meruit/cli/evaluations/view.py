@@ -97,6 +97,10 @@ def print_summary(
 def _format_tokens(total: TokenTotal) -> str:
     unknown = f"; {total.unknown_calls:,} not counted, at most {total.unknown_tokens:,}" if total.unknown_calls else ""
     used = f"{total.input_tokens:,} tokens in and {total.output_tokens:,} out, {total.calls:,} calls{unknown}"
+    if total.unpriced_calls < total.calls:
+        most = f" to ${(total.cost_micros + total.unknown_micros) / 1e6:,.4f}" if total.unknown_micros else ""
+        unpriced = f", {total.unpriced_calls:,} calls without a known price" if total.unpriced_calls else ""
+        used += f"; ${total.cost_micros / 1e6:,.4f}{most}{unpriced}"
     return escape_control_characters(f"judge {total.voter} ({total.model}): {used}")
 
 

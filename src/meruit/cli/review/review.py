@@ -138,9 +138,11 @@ def label_command(
     """
     import msgspec
 
+    from meruit.evaluations.service import check_name
     from meruit.review.service import Reviews
 
-    labeller = labeller or _user_name()
+    labeller = _user_name() if labeller is None else labeller
+    check_name(labeller, "the labeller (--as)")
     with open_records(data, database_url) as store:
         reviews = Reviews(store, tenant)
         found = reviews.find(name)

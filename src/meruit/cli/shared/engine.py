@@ -21,13 +21,22 @@ class EngineWithCriteria(NamedTuple):
 
 
 def load_engine(
-    criteria: str, config: str | None, *, allow_python_full: bool = False, governed: bool = False, fresh: bool = False
+    criteria: str,
+    config: str | None,
+    *,
+    allow_python_full: bool = False,
+    governed: bool = False,
+    fresh: bool = False,
+    max_judge_cost: float | None = None,
 ) -> EngineWithCriteria:
     """Read the settings and the criteria; raises DocumentError with every problem of a bad file.
 
-    With `fresh`, judges are asked again what they answered before.
+    With `fresh`, judges are asked again what they answered before. `max_judge_cost` is the most, in dollars, that they
+    may cost for one evaluation, where the settings are not stricter.
     """
     settings = Settings.load(config)
+    if max_judge_cost is not None:
+        settings = settings.model_copy(update={"judging": settings.judging.limit_cost(max_judge_cost)})
     engine = build_engine(settings, allow_python_full=allow_python_full, governed=governed)
     judges = engine.services.get(JUDGE)
     if fresh and isinstance(judges, ModelJudges):

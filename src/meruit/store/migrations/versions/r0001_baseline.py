@@ -777,7 +777,20 @@ def _create_judges() -> None:
         sa.Column("output_tokens", sa.BigInteger(), nullable=False),
         sa.Column("unknown_calls", sa.BigInteger(), nullable=False),
         sa.Column("unknown_tokens", sa.BigInteger(), nullable=False),
+        sa.Column("cost_micros", sa.BigInteger(), nullable=False),
+        sa.Column("unknown_micros", sa.BigInteger(), nullable=False),
+        sa.Column("unpriced_calls", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "account", "voter", "model"),
+    )
+    op.create_table(
+        "judge_calls",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("key", sa.String(length=120), nullable=False),
+        sa.Column("output_digest", sa.Text(), nullable=False),
+        sa.Column("other_digest", sa.Text(), nullable=False),
+        sa.Column("sends", sa.Integer(), nullable=False),
+        sa.Column("sent_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "key"),
     )
     op.create_table(
         "judge_calibrations",
