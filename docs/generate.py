@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Iterator
 from importlib import import_module
+from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from textwrap import dedent
@@ -243,7 +244,7 @@ def describe_annotation(annotation: Any) -> str:
 
 def describe_plain_type(annotation: Any) -> str:
     words = {int: "integer", float: "number", bool: "true or false", str: "text", Any: "any value", type(None): ""}
-    words |= {IPv4Network: "network", IPv6Network: "network", ...: ""}
+    words |= {IPv4Network: "network", IPv6Network: "network", Decimal: "number", ...: ""}
     if annotation in words:
         return words[annotation]
     return "section" if issubclass(annotation, BaseModel) else " or ".join(f"`{one}`" for one in annotation)
