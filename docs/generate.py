@@ -11,8 +11,8 @@ import sys
 import types
 import typing
 from collections.abc import Iterator
-from importlib import import_module
 from decimal import Decimal
+from importlib import import_module
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from textwrap import dedent
