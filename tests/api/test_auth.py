@@ -104,6 +104,7 @@ WHO_MAY: dict[str, frozenset[Role]] = {
     "GET /v1/benchmark-runs": EVERYONE,
     "GET /v1/benchmark-runs/{benchmark_run_id:str}": EVERYONE,
     "POST /v1/benchmark-runs/{benchmark_run_id:str}/cancel": OPERATORS,
+    "POST /v1/benchmark-runs/{benchmark_run_id:str}/resume": OPERATORS,
     "POST /v1/task-runs": OPERATORS,
     "GET /v1/task-runs": EVERYONE,
     "GET /v1/task-runs/{task_run_id:str}": EVERYONE,

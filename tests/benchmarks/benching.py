@@ -98,6 +98,10 @@ class MemoryGround:
         """As it was told before."""
         return {"at": place_id}
 
+    async def last_event(self, place_id: str) -> str | None:
+        """The last row."""
+        return max(self.rows.get(place_id, {}), default=None)
+
     async def discard(self, place_id: str) -> None:
         """Forget a world."""
         self.discarded.append(place_id)

@@ -212,7 +212,7 @@ def rolled_out(here: Bench, folder: Path, repeats: int = 3) -> list[Rollout]:
         await here.publish()
         _, several = await here.benchmarks.create(here.tenant, "me", "demo", repeats=repeats)
         command = parse_agent_command("true", ["t1"])
-        observer = Observer(lambda _run: None, lambda _rollout: None)
+        observer = Observer(lambda _run, _state: None, lambda _rollout: None)
         every = Rollouts(here.benchmarks, here.tenant, command, os.environ, AgentLogs(folder), observer)
         return await every.run_all(several)
 

@@ -807,7 +807,7 @@ def test_a_transition_checks_the_state_when_written(here: Bench, clock: Clock) -
         draft, criteria = await judged(here, first.id)
         pending = await here.created()
         writes: list[Any] = [
-            run_moves.CompleteRun(here.tenant, pending.id, draft, criteria),
+            run_moves.CompleteRun(here.tenant, pending.id, draft, criteria, None),
             run_moves.BeginJudging(here.tenant, pending.id, 1),
             run_moves.RereadRun(here.tenant, first.id, "out_x", draft, criteria, "now"),
         ]
@@ -817,7 +817,7 @@ def test_a_transition_checks_the_state_when_written(here: Bench, clock: Clock) -
         # Completed in the same moment in which somebody finds that its time is over.
         here.store.recorder.write(run_moves.BeginJudging(here.tenant, first.id, 1))
         clock.pass_s(901)
-        complete = run_moves.CompleteRun(here.tenant, first.id, draft, criteria)
+        complete = run_moves.CompleteRun(here.tenant, first.id, draft, criteria, first.started_at)
         late = run_moves.TimeOutRuns(here.tenant, (first.id, second.id))
         done, timed_out = together(here.store, [complete, late])
         assert (done.status, [run.id for run in timed_out]) == (RunStatus.COMPLETED, [second.id])
@@ -916,3 +916,41 @@ def test_the_outcome_of_a_run_has_its_labels(here: Bench) -> None:
     with here.store.database.reading() as connection:
         found = outcomes.summary(connection, here.scope, run.outcome_id or "")
     assert (found.contract_id, found.agent_id, found.domain) == (run.id, "a1", "demo@1/t1")
+
+
+def test_an_interrupted_run_starts_again_and_counts_once(here: Bench, clock: Clock) -> None:
+    async def moves() -> None:
+        await here.publish()
+        lost = await here.started()
+        here.ground.act(lost)
+        stale, criteria = await judged(here, lost.id)
+        assert [run.id for run in await here.benchmarks.requeue(here.tenant, [lost.id])] == [lost.id]
+        assert lost.playground_id in here.ground.discarded
+        run = here.benchmarks.reader.run(here.scope, lost.id)
+        assert (run.status, run.started_at, run.deadline, run.playground_id) == (RunStatus.PENDING, None, None, None)
+        assert await here.benchmarks.requeue(here.tenant, [lost.id]) == []
+        clock.pass_s(1)
+        again = (await here.benchmarks.start(here.scope, lost.id)).run
+        assert again.playground_id != lost.playground_id
+        # What was judged before the interruption does not count for the new environment.
+        with pytest.raises(TaskRunStateError):
+            here.store.recorder.write(run_moves.CompleteRun(here.tenant, lost.id, stale, criteria, lost.started_at))
+        here.ground.act(again)
+        ended = await here.benchmarks.complete(here.scope, lost.id)
+        assert (ended.status, ended.attempt, ended.verdict) == (RunStatus.COMPLETED, lost.attempt, Verdict.PASS)
+        assert await here.benchmarks.requeue(here.tenant, [lost.id], judging_too=True) == []
+
+    asyncio.run(moves())
+    kinds = Counter(types_told(here))
+    assert [kinds[f"task_run.{what}"] for what in ("started", "requeued", "completed")] == [2, 1, 1]
+
+
+def test_a_run_that_is_judged_is_not_taken_away(here: Bench) -> None:
+    async def moves() -> None:
+        await here.publish()
+        run = await here.started()
+        here.store.recorder.write(run_moves.BeginJudging(here.tenant, run.id, to_micros(run.created_at)))
+        assert await here.benchmarks.requeue(here.tenant, [run.id]) == []
+        assert len(await here.benchmarks.requeue(here.tenant, [run.id], judging_too=True)) == 1
+
+    asyncio.run(moves())

@@ -151,6 +151,7 @@ ROUTES = [
     runs.list_benchmark_runs,
     runs.read_benchmark_run,
     runs.cancel_benchmark_run,
+    runs.resume_benchmark_run,
     runs.create_task_run,
     runs.list_task_runs,
     runs.read_task_run,

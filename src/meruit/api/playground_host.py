@@ -213,6 +213,10 @@ class PlaygroundHosting:
         self._require_local(place_id)
         return await self._environments().access(place_id)
 
+    async def last_event(self, place_id: str) -> str | None:
+        """Return the newest event of an environment, in words; None before the first, or if it is not here."""
+        return await self._environments().last_event(place_id)
+
     async def discard(self, place_id: str) -> None:
         """Remove an environment; has no effect for one that does not exist here."""
         self._owned.pop(place_id, None)

@@ -44,6 +44,9 @@ class EnvironmentProvider(Protocol):
     async def access(self, place_id: str) -> dict[str, Any]:
         """Return how an agent gets into an environment that was prepared before."""
 
+    async def last_event(self, place_id: str) -> str | None:
+        """Return the newest event of an environment, in words; None before the first."""
+
     async def discard(self, place_id: str) -> None:
         """Remove an environment; one that is gone already is fine."""
 
@@ -67,6 +70,10 @@ class NoEnvironments:
     async def access(self, place_id: str) -> dict[str, Any]:
         """Raise Unreachable."""
         raise Unreachable(f"playground {place_id} is not served here")
+
+    async def last_event(self, place_id: str) -> str | None:  # noqa: ARG002 - the protocol's name
+        """Return None."""
+        return None
 
     async def discard(self, place_id: str) -> None:
         """Leave the environment to the process that serves it."""

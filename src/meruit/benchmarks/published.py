@@ -10,9 +10,9 @@ from meruit.benchmarks.store import published
 from meruit.benchmarks.store.published import BenchmarkView, PublishBenchmark, PublishedBenchmark
 from meruit.documents.document import MAX_PROBLEMS
 from meruit.documents.tree import format_path
-from meruit.errors import NotFound, Problem, UnsupportedCriteria
+from meruit.errors import MeruitError, NotFound, Problem, UnsupportedCriteria
 from meruit.model.canonical import canonical, digest
-from meruit.model.task import Benchmark, Task, split_name
+from meruit.model.task import Benchmark, Task, practice_slug, practised_slug, split_name
 from meruit.model.task_run import TaskRun
 from meruit.outcomes.service import Registrar
 from meruit.registry import faults_of
@@ -52,8 +52,26 @@ class BenchmarkLibrary:
         # Compiling many tasks takes long enough to hold up every other request.
         return await self.store.recorder.record(await asyncio.to_thread(self.publication, tenant, by, benchmark))
 
+    async def practise(self, tenant: str, by: str, benchmark: Benchmark) -> Benchmark:
+        """Keep a benchmark for practice under a name of its own, unless it is published as it is; returns that one."""
+        plan = await asyncio.to_thread(self._plan, tenant, by, benchmark)
+        try:
+            if (await asyncio.to_thread(self.find, tenant, benchmark.name)).view.digest == plan.digest:
+                return benchmark
+        except NotFound:
+            pass
+        own = benchmark.model_copy(update={"benchmark": practice_slug(benchmark.benchmark, plan.digest)})
+        kept = (await asyncio.to_thread(self._plan, tenant, by, own))._replace(practice=True)
+        await self.store.recorder.record(kept)
+        return own
+
     def publication(self, tenant: str, by: str, benchmark: Benchmark) -> PublishBenchmark:
         """Plan a publication, without recording it."""
+        if practised_slug(benchmark.benchmark) is not None:
+            raise MeruitError(f"{benchmark.benchmark} is a name of practice; publish it under another name")
+        return self._plan(tenant, by, benchmark)
+
+    def _plan(self, tenant: str, by: str, benchmark: Benchmark) -> PublishBenchmark:
         validate_benchmark(benchmark)
         ready = [self.registrar.compile(task.success_criteria) for task in benchmark.tasks]
         written = benchmark.model_dump(exclude_defaults=True, mode="json", by_alias=True)

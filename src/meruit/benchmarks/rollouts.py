@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,10 +62,21 @@ def read_answer(said: Path) -> str | None:
     return content.decode("utf-8", "replace")
 
 
+class RolloutState(StrEnum):
+    """What happens to a task run that has not ended."""
+
+    STARTING = "starting"
+    """Its environment is prepared."""
+    RUNNING = "running"
+    """Its agent works."""
+    JUDGING = "judging"
+
+
 class Observer(NamedTuple):
     """Called with the progress."""
 
-    began: Callable[[TaskRun], None]
+    entered: Callable[[TaskRun, RolloutState], None]
+    """A task run enters a state."""
     ended: Callable[[Rollout], None]
 
 
@@ -84,14 +96,14 @@ class Rollouts(NamedTuple):
     """Whether an agent's standard output is its answer."""
 
     async def run_all(self, runs: Sequence[TaskRun]) -> list[Rollout]:
-        """Run an agent on each; an error cancels the running ones, and the others stay pending."""
+        """Run an agent on each; after an error or an interruption those that have not ended are pending."""
         at_once = asyncio.Semaphore(self.parallel)
         running: list[str] = []
 
         async def in_turn(run: TaskRun) -> Rollout:
             await at_once.acquire()
             running.append(run.id)
-            self.observer.began(run)
+            self.observer.entered(run, RolloutState.STARTING)
             done = await self._run_one(run)
             running.remove(run.id)
             self.observer.ended(done)
@@ -103,11 +115,11 @@ class Rollouts(NamedTuple):
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(in_turn(run)) for run in runs]
         except BaseExceptionGroup as several:
-            await self.benchmarks.cancel(self.tenant, running)
+            await self.benchmarks.requeue(self.tenant, running, judging_too=True)
             # The first error ended all others.
             raise several.exceptions[0] from None
         except BaseException:
-            await self.benchmarks.cancel(self.tenant, running)
+            await self.benchmarks.requeue(self.tenant, running, judging_too=True)
             raise
         return [task.result() for task in tasks]
 
@@ -149,6 +161,7 @@ class Rollouts(NamedTuple):
     async def _run_and_complete(self, started: TaskRunStart) -> Rollout:
         run = started.run
         said = self.logs.of(run).with_suffix(".answer") if self.answers else None
+        self.observer.entered(run, RolloutState.RUNNING)
         ran = await run_agent(
             self.command,
             started,
@@ -159,6 +172,7 @@ class Rollouts(NamedTuple):
         )
         self.logs.save_exit(run, ran)
         answer = None if said is None else read_answer(said)
+        self.observer.entered(run, RolloutState.JUDGING)
         ended = await self.benchmarks.complete(self._scope, run.id, answer=answer)
         if ended.status is RunStatus.CANCELLED:
             # Cancelled by a caller that could not remove its environment.

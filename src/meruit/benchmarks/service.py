@@ -26,6 +26,7 @@ from meruit.benchmarks.store.transitions import (
     NewCriterionRun,
     NewTaskRun,
     RejudgeRun,
+    RequeueRuns,
     RereadRun,
     StartRun,
     TimeOutRuns,
@@ -123,6 +124,10 @@ class Benchmarks:
     async def publish(self, tenant: str, by: str, benchmark: Benchmark) -> BenchmarkView:
         """Publish a benchmark; raises UnsupportedCriteria for criteria that cannot be judged, and BenchmarkTaken."""
         return await self.library.publish(tenant, by, benchmark)
+
+    async def practise(self, tenant: str, by: str, benchmark: Benchmark) -> Benchmark:
+        """Keep a benchmark for practice, without publishing it; returns it under the name of its runs."""
+        return await self.library.practise(tenant, by, benchmark)
 
     def find(self, tenant: str, name: str) -> PublishedBenchmark:
         """Find a benchmark by `slug@version`, or the newest version of `slug`; raises NotFound."""
@@ -299,7 +304,9 @@ class Benchmarks:
                     return run
                 raise
             draft = await asyncio.to_thread(self.registrar.draft, scope.tenant, found)
-            ended = await self.store.recorder.record(CompleteRun(scope.tenant, run_id, draft, rows))
+            ended = await self.store.recorder.record(
+                CompleteRun(scope.tenant, run_id, draft, rows, kept.run.started_at)
+            )
             if ended.outcome_id == draft.id:
                 judged(found.result.verdict)
             await self._tidy(scope.tenant, [ended])
@@ -399,6 +406,22 @@ class Benchmarks:
         ended = await self.store.recorder.record(CancelRuns(tenant, tuple(run_ids)))
         await self._tidy(tenant, ended)
         return ended
+
+    async def requeue(self, tenant: str, run_ids: Sequence[str], *, judging_too: bool = False) -> list[TaskRun]:
+        """Return running runs whose agents are gone to pending; returns them as they were.
+
+        They start again in new environments. Runs that have ended, and those that are being judged unless
+        `judging_too`, stay unchanged.
+        """
+        lost = [one for one in run_ids if not self._judging.is_held(tenant, one)]
+        discard = await asyncio.to_thread(self._build_discard, tenant, lost)
+        requeued = await self.store.recorder.record(RequeueRuns(tenant, tuple(lost), judging_too))
+        for run in requeued:
+            if run.playground_id is not None:
+                await self.environments.discard(run.playground_id)
+        if requeued:
+            await self.store.recorder.record(discard)
+        return requeued
 
     async def sweep(self, tenant: str | None = None) -> int:
         """End the runs whose deadline has passed; returns how many."""

@@ -239,6 +239,21 @@ class Benchmark(BaseModel):
         return next((task for task in self.tasks if task.id == task_id), None)
 
 
+_PRACTICE = re.compile(r"(.+)\.practice-[0-9a-f]{12}")
+_MAX_PRACTISED = 100 - len(".practice-") - 12
+
+
+def practice_slug(slug: str, content_digest: str) -> str:
+    """The name of a file that is only practised with: it is not published, so its version stays free."""
+    return f"{slug[:_MAX_PRACTISED]}.practice-{content_digest[:12]}"
+
+
+def practised_slug(slug: str) -> str | None:
+    """The slug of the file that a practice slug stands for; None for a published one."""
+    found = _PRACTICE.fullmatch(slug)
+    return None if found is None else found[1]
+
+
 _NAME = re.compile(r"([a-z0-9][a-z0-9._-]{0,99})(?:@([1-9][0-9]{0,6}))?")
 
 

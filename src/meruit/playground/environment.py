@@ -12,7 +12,7 @@ from meruit.model.criterion import Assertion
 from meruit.model.environment import EnvironmentState, Snapshot, SourceKind
 from meruit.model.task import Benchmark, Task, TaskSource
 from meruit.playground.host import Endpoints, Host
-from meruit.playground.seed import Seed, read_seed
+from meruit.playground.seed import Seed, is_of_seed, read_seed
 from meruit.playground.state import NAMES
 from meruit.registry import checks
 from meruit.sources.open import open_source
@@ -84,6 +84,12 @@ class PlaygroundProvider:
         if found is None:
             raise UnknownPlayground(f"the playground {place_id} is not served here")
         return found.to_dict()
+
+    async def last_event(self, place_id: str) -> str | None:
+        """Return the newest event of an environment, in words; None before the first."""
+        state = self.host.state_of(place_id)
+        found = None if state is None else await asyncio.to_thread(state.last_event)
+        return None if found is None or is_of_seed(found) else " ".join(filter(None, (found.type, found.key)))
 
     async def discard(self, place_id: str) -> None:
         """Remove an environment; one that is gone already is fine."""

@@ -6,10 +6,9 @@ from litestar import Response, get
 from litestar.params import QueryParameter
 from litestar.types import ASGIApp
 
-from meruit.model.environment import SourceKind
 from meruit.model.record import Record
 from meruit.playground.http import Find, PlaygroundRequest, answer, playground_of, serve
-from meruit.playground.seed import EVENT as SEED
+from meruit.playground.seed import is_of_seed
 from meruit.playground.state import PlaygroundEvent, PlaygroundState
 
 MAX_PAGE = 500
@@ -42,11 +41,7 @@ def page(state: PlaygroundState, after: int, limit: int = MAX_PAGE) -> EventPage
     """Return the events after one; what a seed brought is not among them."""
     while found := state.events(after, limit):
         after = found[-1].seq
-        done = [event for event in found if not _is_seed(event)]
+        done = [event for event in found if not is_of_seed(event)]
         if done:
             return EventPage(done, after)
     return EventPage([], after)
-
-
-def _is_seed(event: PlaygroundEvent) -> bool:
-    return event.type == SEED or (event.kind is SourceKind.FHIR and event.facts.get("from") == SEED)

@@ -30,7 +30,7 @@ from meruit.playground.fhir.json import Json, write
 from meruit.playground.fhir.json import parse as parse_json
 from meruit.playground.fhir.resources import IDENTITY, TYPES, store_resource
 from meruit.playground.portal.payer import AUTH_RULE, DECISIONS, text
-from meruit.playground.state import PlaygroundState
+from meruit.playground.state import PlaygroundEvent, PlaygroundState
 
 MAX_FHIR_FILE_BYTES = 64 * 1024 * 1024
 """Of one file of resources."""
@@ -87,6 +87,11 @@ def apply_seed(state: PlaygroundState, seed: Seed) -> None:
             state.append(SourceKind.X12, interchange, event=EVENT)
         settings = {"call": seed.call, "facts": seed.facts}
         state.set(**{said: value for said, value in settings.items() if value})
+
+
+def is_of_seed(event: PlaygroundEvent) -> bool:
+    """Whether an event is about content that a seed brought."""
+    return event.type == EVENT or (event.kind is SourceKind.FHIR and event.facts.get("from") == EVENT)
 
 
 class _SeedError(MeruitError):

@@ -297,10 +297,14 @@ class PlaygroundState:
 
     def events(self, after: int = 0, limit: int = 500) -> list[PlaygroundEvent]:
         """List events, oldest first, after the one of that number."""
-        rows = self._rows(
-            "SELECT seq, at, type, kind, key, facts FROM events WHERE seq > ? ORDER BY seq LIMIT ?",
-            *(after, min(limit, MAX_EVENTS)),
-        )
+        return self._events("WHERE seq > ? ORDER BY seq LIMIT ?", after, min(limit, MAX_EVENTS))
+
+    def last_event(self) -> PlaygroundEvent | None:
+        """Return the newest event."""
+        return next(iter(self._events("ORDER BY seq DESC LIMIT 1")), None)
+
+    def _events(self, which: str, *given: int) -> list[PlaygroundEvent]:
+        rows = self._rows(f"SELECT seq, at, type, kind, key, facts FROM events {which}", *given)  # noqa: S608 - ours
         return [
             PlaygroundEvent(seq, at, said, SourceKind(kind) if kind else None, key, json.loads(facts))
             for seq, at, said, kind, key, facts in rows

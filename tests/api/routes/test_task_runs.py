@@ -469,6 +469,21 @@ def test_what_was_given_up_does_not_count_and_is_listed(bench: Bench) -> None:
     assert (whole["ended"], whole["result"]["verdict"], whole["result"]["score"]) == (True, "inconclusive", 0.0)
 
 
+def test_a_resumed_run_starts_its_lost_tasks_again(bench: Bench) -> None:
+    bench.publish(task(scoring(10), id="good"), task(scoring(10), id="lost"))
+    made = bench.done("benchmark-runs", {"benchmark": "b", "agent_id": "robot"})
+    good, lost = (one["id"] for one in made["task_runs"])
+    first = {run: bench.done(f"task-runs/{run}/start") for run in (good, lost)}
+    bench.complete(good)
+    resumed = bench.done(f"benchmark-runs/{made['id']}/resume")
+    assert (resumed["counts"], resumed["ended"]) == ({"completed": 1, "pending": 1}, False)
+    again = bench.done(f"task-runs/{lost}/start")
+    assert again["access"]["id"] != first[lost]["access"]["id"]
+    bench.complete(lost)
+    result = bench.read(f"benchmark-runs/{made['id']}")["result"]
+    assert (result["runs"], result["verdict"]) == (2, "pass")
+
+
 def test_whose_time_is_over_scores_nothing(deploy: Deploy) -> None:
     now = [datetime(2030, 1, 1, tzinfo=UTC)]
     made = deploy(surroundings=ClockAndEntropy(clock=lambda: now[0]))
@@ -611,7 +626,7 @@ def test_another_tenant_finds_nothing(bench: Bench) -> None:
         *(("POST", f"task-runs/{run}/{move}", {}) for move in ("start", "complete", "cancel", "recheck")),
         ("POST", f"task-runs/{done}/rejudge", reason),
         ("GET", f"benchmark-runs/{made['id']}", {}),
-        ("POST", f"benchmark-runs/{made['id']}/cancel", {}),
+        *(("POST", f"benchmark-runs/{made['id']}/{move}", {}) for move in ("cancel", "resume")),
         ("GET", f"criterion-runs/{criterion['id']}", {}),
     ]
     for method, path, options in asked:

@@ -147,6 +147,32 @@ async def cancel_benchmark_run(
     return await request.answer_once(key, 200, act)
 
 
+@post(
+    "/v1/benchmark-runs/{benchmark_run_id:str}/resume",
+    status_code=200,
+    guards=[OPERATORS],
+    summary="Resume a benchmark run",
+    tags=["runs"],
+)
+async def resume_benchmark_run(
+    benchmark_run_id: BenchmarkRunId, request: ApiRequest, key: Key = None
+) -> Response[BenchmarkRun]:
+    """Return its running task runs to pending, for agents that were lost. Each can start again in a new environment.
+
+    Task runs that have ended, or are being judged, stay unchanged, so nothing counts twice.
+    """
+    await request.require_no_body()
+    service, scope = request.service, request.caller.scope
+
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        several = await run_in_reader_thread(service.benchmarks.reader.task_runs, scope, benchmark_run_id)
+        await service.benchmarks.requeue(scope.tenant, [run.id for run in several])
+        found = await run_in_reader_thread(service.benchmarks.reader.benchmark_run, scope, benchmark_run_id)
+        return await request.store_reply(once, msgspec.json.encode(found))
+
+    return await request.answer_once(key, 200, act)
+
+
 # Task runs
 
 

@@ -52,6 +52,8 @@ class PublishBenchmark(NamedTuple):
     digest: str
     criteria: tuple[tuple[bytes, str], ...]
     """The criteria of each task in canonical form, with their digest."""
+    practice: bool = False
+    """Whether it is kept for practice only, and not published."""
 
     def __call__(self, writing: WriteTransaction) -> BenchmarkView:
         """Store it and commit to the criteria of its tasks in the log; publishing the same again changes nothing."""
@@ -70,7 +72,7 @@ class PublishBenchmark(NamedTuple):
         for body, digest in self.criteria:
             commit_criteria(writing, self.tenant, body, digest)
         seq = writing.emit(
-            *(self.tenant, EventType.BENCHMARK_PUBLISHED, f"{slug}@{version}", f"{slug}@{version}:published"),
+            *(self.tenant, self._event, f"{slug}@{version}", f"{slug}@{version}:published"),
             {"benchmark": slug, "version": version, "digest": self.digest, "tasks": len(self.benchmark.tasks)},
         )
         title, tasks, now = self.benchmark.title, len(self.benchmark.tasks), writing.now.micros
@@ -90,6 +92,10 @@ class PublishBenchmark(NamedTuple):
         view = BenchmarkView(slug, version, seq, self.digest, title, tasks, from_micros(now), self.by)
         _VIEWS.put(writing, view, self.tenant, slug, version)
         return view
+
+    @property
+    def _event(self) -> EventType:
+        return EventType.BENCHMARK_PRACTISED if self.practice else EventType.BENCHMARK_PUBLISHED
 
 
 _LINE = [
@@ -118,9 +124,9 @@ def content(connection: Connection, tenant: str, view: BenchmarkView) -> Benchma
 
 
 def page(connection: Connection, tenant: str, *, before: int | None = None, limit: int = 50) -> list[BenchmarkView]:
-    """List benchmarks, newest first."""
+    """List published benchmarks, newest first."""
     of = tables.benchmarks
-    query = select(*_LINE).where(of.c.tenant == tenant)
+    query = select(*_LINE).where(of.c.tenant == tenant, of.c.slug.not_like("%.practice-____________"))
     if before is not None:
         query = query.where(of.c.seq < before)
     return [_view(row) for row in connection.execute(query.order_by(of.c.seq.desc()).limit(min(limit, MAX_PAGE)))]

@@ -1,6 +1,7 @@
 """Transitions of task runs: each happens once, from the right state only, in one transaction with its outcome."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -159,8 +160,36 @@ class StartRun(NamedTuple):
             playground_id=self.playground_id,
         )
         _save(writing, self.tenant, TaskRunRow(run, self.input.address))
-        _emit_event(writing, self.tenant, EventType.TASK_RUN_STARTED, run, "started")
+        # A run that was interrupted starts more than once.
+        _emit_event(writing, self.tenant, EventType.TASK_RUN_STARTED, run, f"started:{now}")
         return run
+
+
+class RequeueRuns(NamedTuple):
+    """Return runs that were interrupted to pending: they lose their environments, and may start in new ones."""
+
+    tenant: str
+    ids: tuple[str, ...]
+    judging_too: bool = False
+    """Whether runs that are being judged are returned too, because the process that judged them has ended."""
+
+    def __call__(self, writing: WriteTransaction) -> list[TaskRun]:
+        """Write the running ones as pending; returns them as they were. The others stay unchanged."""
+        return [was for one in self.ids if (was := self._one(writing, one)) is not None]
+
+    def _one(self, writing: WriteTransaction, run_id: str) -> TaskRun | None:
+        found = _load(writing, self.tenant, run_id)
+        if found.run.status is not RunStatus.RUNNING or (found.asked_at is not None and not self.judging_too):
+            return None
+        if found.input_address is not None:
+            release(writing, self.tenant, [found.input_address])
+        run = msgspec.structs.replace(
+            found.run, status=RunStatus.PENDING, started_at=None, deadline=None, playground_id=None
+        )
+        _save(writing, self.tenant, TaskRunRow(run, None))
+        what = f"requeued:{0 if found.run.started_at is None else to_micros(found.run.started_at)}"
+        _emit_event(writing, self.tenant, EventType.TASK_RUN_REQUEUED, run, what)
+        return found.run
 
 
 class BeginJudging(NamedTuple):
@@ -208,6 +237,8 @@ class CompleteRun(NamedTuple):
     id: str
     outcome: NewOutcome
     criteria: tuple[NewCriterionRun, ...]
+    started_at: datetime | None
+    """When the run was started whose environment was judged."""
 
     def __call__(self, writing: WriteTransaction) -> TaskRun:
         """Record the outcome and its criterion runs; a second caller gets the result of the first."""
@@ -216,6 +247,8 @@ class CompleteRun(NamedTuple):
             return found.run
         if found.run.status is RunStatus.PENDING:
             raise _never_started(self.id)
+        if found.run.started_at != self.started_at:
+            raise TaskRunStateError(f"task run {self.id} was started again; what was judged is not its environment")
         if found.asked_at is None and found.is_overdue(writing.now.micros):
             return _end(writing, self.tenant, found, RunStatus.TIMED_OUT, EventType.TASK_RUN_TIMED_OUT)
         run = _record_outcome(writing, self.tenant, found, self.outcome, self.criteria)

@@ -102,7 +102,7 @@ benchmark.add_command(leaderboard)
     "--scored/--practice",
     default=True,
     show_default=True,
-    help="Whether the run counts (default) or is practice. The agent of a run that counts does not see the criteria.",
+    help="Whether the run counts (default) or is practice. Practice publishes nothing, and shows the criteria.",
 )
 @click.option("--agent-id", metavar="NAME", help="Name of the agent in the records.")
 @tenant_option
@@ -155,7 +155,7 @@ def run(  # noqa: PLR0913 - one an option
     ) as at:
 
         async def measure() -> int:
-            meant = await find_or_publish(at, COMMAND_LINE, name, found)
+            meant = await find_or_publish(at, COMMAND_LINE, name, found, practice=not scored)
             command = parse_agent_command(agent, select_tasks(meant, tasks))
             created, runs = await at.benchmarks.create(
                 *(tenant, COMMAND_LINE, meant.name),
@@ -193,33 +193,36 @@ def resume(  # noqa: PLR0913 - one an option
     config: str | None,
     as_json: bool,
 ) -> int:
-    """Continue a benchmark run that was interrupted or killed.
+    """Complete a benchmark run that was interrupted or killed.
 
-    Starts the task runs that had not begun. Task runs that were under way have lost their agents and are cancelled.
+    Starts the task runs that have not ended, also those that were under way, each in a new playground. Task runs that
+    have ended stay as they are.
     """
     from meruit.benchmarks.agent_process import parse_agent_command
     from meruit.cli.shared.benchmark_runs import run_rollouts, run_until_interrupted
     from meruit.cli.shared.benchmark_session import open_session
-    from meruit.cli.views.benchmark import is_or_are, pluralize
+    from meruit.cli.views.benchmark import pluralize
     from meruit.errors import MeruitError
-    from meruit.model.task_run import RunStatus
+    from meruit.model.task_run import ENDED, RunStatus
 
     with open_session(StoreAddress(data, database_url, tenant), config, any_address=allow_sources) as at:
         runs = at.reader.task_runs(at.scope, run_id)
-        pending = [one for one in runs if one.status is RunStatus.PENDING]
-        if not pending:
-            raise MeruitError(f"every task run of {run_id} has begun; there is nothing to resume")
-        command = parse_agent_command(agent, [one.task for one in pending])
-        lost = [one.id for one in runs if one.status is RunStatus.RUNNING]
+        left = [one for one in runs if one.status not in ENDED]
+        if not left:
+            raise MeruitError(f"every task run of {run_id} has ended; there is nothing to resume")
+        command = parse_agent_command(agent, [one.task for one in left])
+        lost = [one.id for one in left if one.status is RunStatus.RUNNING]
 
         async def measure() -> int:
             if lost:
+                # While another process runs them, their playgrounds are locked.
                 async with at.open_playgrounds(at.home_of_run(run_id)) as benchmarks:
-                    await benchmarks.cancel(tenant, lost)
-                whose = "its agent" if len(lost) == 1 else "their agents"
-                note(f"{pluralize(len(lost), 'task run')} had lost {whose}, and {is_or_are(len(lost))} cancelled")
+                    await benchmarks.requeue(tenant, lost, judging_too=True)
+                whose = "its agent and starts" if len(lost) == 1 else "their agents and start"
+                note(f"{pluralize(len(lost), 'task run')} had lost {whose} again")
+            waiting = [at.reader.run(at.scope, one.id) for one in left]
             return await run_rollouts(
-                at, run_id, pending, (command, parallel, timeout, answer is not None), as_json=as_json
+                at, run_id, waiting, (command, parallel, timeout, answer is not None), as_json=as_json
             )
 
         return run_until_interrupted(measure())

@@ -95,6 +95,7 @@ async def run_rollouts(
             timeout_s=timeout,
             answers=answers,
         )
+        watching = asyncio.create_task(progress.watch(benchmarks.environments.last_event))
         try:
             done = await rollouts.run_all(runs)
         except BaseException as problem:
@@ -102,6 +103,7 @@ async def run_rollouts(
             _note_unfinished(at, run_id, interrupted=isinstance(problem, asyncio.CancelledError))
             raise
         finally:
+            watching.cancel()
             progress.clear()
     printed = load_and_print_run(at, run_id, as_json=as_json)
     if not as_json:
@@ -130,7 +132,7 @@ def _note_unfinished(at: BenchmarkSession, run_id: str, *, interrupted: bool) ->
     total = pluralize(sum(counts.values()), "task run")
     note(
         f"{'interrupted' if interrupted else 'ended early'}: {ended:,} of {total} ended and are recorded, "
-        f"{cancelled:,} cancelled, {pending:,} not begun"
+        f"{cancelled:,} cancelled, {pending:,} left to do"
     )
     resume = f"`meruit benchmark resume {run_id} --agent …` starts the rest"
     note(resume if pending else f"`meruit benchmark show {run_id}` shows them")

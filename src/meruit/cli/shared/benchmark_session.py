@@ -137,10 +137,17 @@ def read_benchmark_file(name: str) -> Benchmark | None:
     return load_benchmark(name) if is_file_name(name) else None
 
 
-async def find_or_publish(at: BenchmarkSession, by: str, name: str, found: Benchmark | None) -> Benchmark:
-    """Find the benchmark by name; one from a file is published first. Raises MeruitError if it has changed."""
+async def find_or_publish(
+    at: BenchmarkSession, by: str, name: str, found: Benchmark | None, *, practice: bool = False
+) -> Benchmark:
+    """Find the benchmark by name; one from a file is published first. Raises MeruitError if it has changed.
+
+    For practice, nothing is published: a file gets a name of its own.
+    """
     if found is None:
         return at.benchmarks.find(at.tenant, name).benchmark
+    if practice:
+        return await at.benchmarks.practise(at.tenant, by, found)
     try:
         await at.benchmarks.publish(at.tenant, by, found)
     except BenchmarkTaken:

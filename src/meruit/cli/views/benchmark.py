@@ -1,13 +1,17 @@
 """Benchmark runs as text: progress while they run, results when they have ended."""
 
+import asyncio
+import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from meruit.benchmarks.agent_process import AgentExit
-from meruit.benchmarks.rollouts import Observer, Rollout
+from meruit.benchmarks.rollouts import Observer, Rollout, RolloutState
 from meruit.cli.terminal import (
     ExitCode,
     escape_control_characters,
@@ -24,6 +28,10 @@ from meruit.model.verdict import AxisScore, Verdict
 
 MAX_NAMED = 3
 """Most tasks that the progress line names."""
+LIVE_S = 1.0
+"""How often the progress line of a terminal is drawn."""
+LOGGED_S = 30.0
+"""How often running tasks are reported elsewhere, in seconds."""
 MAX_LOGS = 10
 """Most logs that are listed after a run."""
 _CLEAR = "\r\x1b[K"
@@ -69,22 +77,60 @@ def worst_run(runs: Sequence[TaskRun]) -> TaskRun | None:
     return min(counting, key=lambda run: run.score or 0.0, default=None)
 
 
-class Progress:
-    """Progress on stderr: a line for each task run that ended, and on a terminal a live line of running tasks."""
+class _Going(NamedTuple):
+    """A task run that has not ended."""
 
-    def __init__(self, total: int) -> None:
+    run: TaskRun
+    state: RolloutState
+    since: float
+    """When its agent began, or its environment was being prepared."""
+    last_event: str | None = None
+
+
+class Progress:
+    """Progress on stderr: a line for each task run that ended, and what happens to those that run.
+
+    Those are one live line on a terminal, and otherwise a line for each every half minute.
+    """
+
+    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.total = total
         self.done = 0
-        self._going: dict[str, str] = {}
+        self._clock = clock
+        self._going: dict[str, _Going] = {}
         self._live = sys.stderr is not None and sys.stderr.isatty()
 
     def observer(self) -> Observer:
         """Callbacks for the runner."""
-        return Observer(self._on_begin, self._on_end)
+        return Observer(self._on_state, self._on_end)
 
-    def _on_begin(self, run: TaskRun) -> None:
-        self._going[run.id] = _attempt_label(run)
+    async def watch(self, last_event: Callable[[str], Awaitable[str | None]]) -> None:
+        """Show the state, the seconds and the last event of each running task again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(LIVE_S if self._live else LOGGED_S)
+            await self.update(last_event)
+
+    async def update(self, last_event: Callable[[str], Awaitable[str | None]]) -> None:
+        """Show them once."""
+        for run_id, one in [*self._going.items()]:
+            seen = None if one.run.playground_id is None else await last_event(one.run.playground_id)
+            # It may have ended meanwhile.
+            if run_id in self._going:
+                self._going[run_id] = self._going[run_id]._replace(last_event=seen)
+        if not self._live:
+            for one in self._going.values():
+                say(escape_control_characters(self._describe(one)), err=True)
         self._draw()
+
+    def _on_state(self, run: TaskRun, state: RolloutState) -> None:
+        known = self._going.get(run.id)
+        since = self._clock() if known is None or state is RolloutState.RUNNING else known.since
+        self._going[run.id] = _Going(run, state, since, None if known is None else known.last_event)
+        self._draw()
+
+    def _describe(self, one: _Going) -> str:
+        said = f"{_attempt_label(one.run)} {one.state} {self._clock() - one.since:.0f} s"
+        return said if one.last_event is None else f"{said}, last event: {one.last_event}"
 
     def _on_end(self, rollout: Rollout) -> None:
         self.done += 1
@@ -103,10 +149,12 @@ class Progress:
     def _draw(self) -> None:
         if not (self._live and self._going):
             return
-        names = [*self._going.values()]
+        names = [self._describe(one) for one in self._going.values()]
         more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
         named = ", ".join(names[:MAX_NAMED]) + more
-        sys.stderr.write(f"{_CLEAR}{self.done} of {self.total} done; running: {escape_control_characters(named)}")
+        line = f"{self.done} of {self.total} done; {escape_control_characters(named)}"
+        # A line that wraps could not be cleared.
+        sys.stderr.write(f"{_CLEAR}{line[: shutil.get_terminal_size().columns - 1]}")
         sys.stderr.flush()
 
 
@@ -158,6 +206,9 @@ def print_run(
     else:
         for line in _result_lines(found.result, found.repeats):
             say(line)
+    other = Counter(by for run in runs if (by := version_judged_by(run)) is not None)
+    for version, times in sorted(other.items()):
+        say(f"{pluralize(times, 'task run')} judged by {found.benchmark}@{version}")
 
 
 def print_log_paths(runs: Sequence[TaskRun], agents: Mapping[str, AgentExit | None]) -> None:
