@@ -14,6 +14,7 @@ from meruit.errors import ConfigError, DocumentError, InvalidAddress, NoteError,
 from meruit.files import MAX_FILE_BYTES, display_name, read_bytes
 from meruit.judges.settings import JudgeSettings, JudgingSettings, find_judge_faults
 from meruit.model.access import DEFAULT_TENANT
+from meruit.model.contract import AGENT_TRIES, MAX_AGENT_TRIES, AgentScore
 from meruit.model.limits import (
     DEFAULT_MEMORY_MB,
     DEFAULT_TIMEOUT_MS,
@@ -126,6 +127,10 @@ class ServiceSettings(_Section):
     """Bytes of a request that carries no work; a larger one is refused."""
     max_evidence_bytes: int = Field(default=16 * 1_048_576, ge=1_024, le=MAX_FILE_BYTES)
     """Bytes of a request that carries work."""
+    agent_tries: int = Field(default=AGENT_TRIES, strict=True, ge=0, le=MAX_AGENT_TRIES)
+    """How often an agent may verify its own work by one set of criteria; the terms of an open contract go first."""
+    agent_score: AgentScore = AgentScore.COARSE
+    """What agents see of scores without a contract: `coarse` (0, 0.5 or 1), `verdict` (no score) or `exact`."""
     operator_tenant: str = Field(default=DEFAULT_TENANT, min_length=1, max_length=200)
     """The tenant whose keys read `/metrics`, which counts the requests of all tenants."""
     webhook_networks: tuple[IPv4Network | IPv6Network, ...] = ()

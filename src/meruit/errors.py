@@ -702,6 +702,13 @@ class AmountTooLarge(MeruitError):
     status = 422
 
 
+class NoTriesLeft(MeruitError):
+    """An agent has used its tries at criteria."""
+
+    code = "no_tries_left"
+    status = 403
+
+
 class BalanceTooLarge(AmountTooLarge):
     """A balance would become larger than an exact account can hold."""
 

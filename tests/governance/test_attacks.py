@@ -55,3 +55,11 @@ def test_rates_have_intervals_that_hold_them(found: dict[str, AttackTrial]) -> N
 def test_a_rule_that_is_off_notices_nothing() -> None:
     off = {one.attack: one.noticed for one in try_attacks(1, 2, Policy(off=["concentrated_pair"]))}
     assert off["colluding pair"] == 0
+
+
+def test_searches_for_hidden_criteria_are_flagged(found: dict[str, AttackTrial]) -> None:
+    assert found["search for hidden words, one at a time"].noticed == TRIES
+    assert found["search for a limit by figures"].noticed == TRIES
+    assert found["search for hidden words by halves"].noticed >= TRIES // 4
+    assert found["honest: revises each text four times"].noticed == 0
+    assert found["honest: answers by a form"].noticed <= TRIES // 10

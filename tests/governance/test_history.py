@@ -15,15 +15,23 @@ from meruit.governance.history import (
     LARGEST,
     MAX_DAYS,
     MAX_METRICS,
+    MAX_WORD_MARKS,
+    NEAR_WORDS,
     WINDOW,
     AgentHistory,
+    NearTries,
+    TryMark,
+    add_try,
     baselines,
+    find_near_tries,
     is_first_output,
     is_near,
     normalise_text,
     recent,
+    share_words,
     sketch,
     update_history,
+    word_marks,
 )
 from meruit.model.governance import Action, Disposition, Flag, GovernanceResult, MetricFact
 from meruit.model.kinds import MetricType
@@ -263,3 +271,36 @@ def test_a_sketch_is_that_of_what_is_seen() -> None:
 )
 def test_invalid_or_copied_outputs_are_not_first_outputs(said: GovernanceResult | None, sighted: bool) -> None:
     assert is_first_output(said) is sighted
+
+
+def marks(*texts: str, passed: bool = False) -> list[TryMark]:
+    tries: list[TryMark] = []
+    for text in texts:
+        tries = add_try(tries, word_marks(text), passed=passed)
+    return tries
+
+
+@given(st.lists(st.sampled_from(["a b c d", "a b c d e", "f g h i", "a", "1 2 3 4", ""]), max_size=12))
+def test_stored_tries_are_read_back(texts: list[str]) -> None:
+    tries = marks(*texts)
+    assert [TryMark.parse(str(one)) for one in tries] == tries
+
+
+def test_tries_are_near_through_the_words_that_they_share() -> None:
+    assert find_near_tries(marks("a b c d e f"), word_marks("a b c d")) == NearTries(1, 1)
+    assert find_near_tries(marks("a b c d"), word_marks("a b c d e f 17")) == NearTries(1, 1)
+    assert find_near_tries(marks("the sum is 17 or so"), word_marks("the sum is 4.5 or so")) == NearTries(1, 1)
+    assert find_near_tries(marks("a b c d"), word_marks("e f g h")) == NearTries()
+    assert find_near_tries(marks("yes"), word_marks("yes it is a long story")) == NearTries()
+    assert find_near_tries(marks("yes", passed=True), word_marks("Yes")) == NearTries(1, 0)
+    # The halves of a text are near each other through the whole.
+    assert find_near_tries(marks("a b c d e f g h", "a b c d"), word_marks("e f g h")) == NearTries(2, 2)
+
+
+def test_long_texts_are_compared_by_a_sample_of_their_words() -> None:
+    words = [f"w{chr(97 + one // 26)}{chr(97 + one % 26)}" for one in range(600)]
+    whole, half = word_marks(" ".join(words)), word_marks(" ".join(words[:300]))
+    other = word_marks(" ".join(f"x{word}" for word in words))
+    assert len(whole.split(":")) <= MAX_WORD_MARKS + 1
+    assert share_words(whole, half) > NEAR_WORDS
+    assert share_words(whole, other) == 0

@@ -40,6 +40,7 @@ from meruit.contracts.store.read import (
     load_snapshot,
     load_snapshots,
     page,
+    shown_scores,
     to_agent_contract,
     to_contract_view,
 )
@@ -48,6 +49,7 @@ from meruit.contracts.store.transaction import (
     ContractRequest,
     new_salt,
 )
+from meruit.contracts.store.tries import RecordedTries, RecordTries
 from meruit.contracts.store.trust import find_similar_agent, load_trust
 from meruit.contracts.store.work import (
     SubmitWork,
@@ -81,6 +83,8 @@ __all__ = [
     "HoldEvidence",
     "HoldKind",
     "HoldView",
+    "RecordTries",
+    "RecordedTries",
     "Statement",
     "StatementLine",
     "SubmitWork",
@@ -114,6 +118,7 @@ __all__ = [
     "page_work",
     "postings_of",
     "require_account",
+    "shown_scores",
     "statement",
     "sum_earnings",
     "tenants",

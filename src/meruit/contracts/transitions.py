@@ -250,7 +250,9 @@ class CompleteContract(NamedTuple):
     def _check_governance(self, step: ContractTransaction, contract: Contract) -> GovernanceCheck | None:
         if self.policy is None and self.remote is None:
             return None
-        dossier = add_history(step.writing, step.tenant, contract, self.dossier, self.fingerprints)
+        dossier = add_history(
+            *(step.writing, step.tenant, contract, self.dossier, self.fingerprints), self.outcome.result.criteria_digest
+        )
         answers = [] if self.policy is None else [govern(dossier, self.policy)]
         answers += [] if self.remote is None else [self.remote]
         result = answers[0] if len(answers) == 1 else combine_results(*answers)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from meruit.governance.attack_trial import AttackTrial, count_tries, end_of
 from meruit.governance.evaluate import PreparedRule, apply_rules, prepare_rules
+from meruit.governance.probing_attacks import try_probing
 from meruit.governance.text_attacks import try_text_attacks
 from meruit.model.governance import Dealings, Dossier, History, MetricFact, Policy
 
@@ -62,7 +63,11 @@ def try_attacks(
     policy: Policy = Policy(),  # noqa: B008 - frozen
 ) -> list[AttackTrial]:
     """Try every attack so often, each try by attackers of its own."""
-    return [*_try_pairs(seed, tries, policy), *try_text_attacks(seed, tries, policy)]
+    return [
+        *_try_pairs(seed, tries, policy),
+        *try_text_attacks(seed, tries, policy),
+        *try_probing(seed, tries, policy),
+    ]
 
 
 def _try_pairs(seed: int, tries: int, policy: Policy) -> Iterator[AttackTrial]:

@@ -17,7 +17,7 @@ from meruit.governance.fold import (
     shared_shingles,
     signature_of,
 )
-from meruit.governance.history import SubmissionFingerprints, normalise_text, sketch
+from meruit.governance.history import SubmissionFingerprints, normalise_text, sketch_and_words
 from meruit.metrics.support.rouge import rouge_l, words_alphanumeric
 from meruit.model.canonical import digest, payload_bytes, payload_digest
 from meruit.model.contract import MIN_CANARY, Contract
@@ -192,10 +192,12 @@ def fingerprints_of(
     `task` is the title, description and domain of the work. With `by_run_id`, only a `run_id` identifies the run.
     """
     given = public_input_fingerprint(work_input)
+    of_text, of_words = sketch_and_words(text_of(handed.output))
     return _output_fingerprints(handed.output)._replace(
         input=given,
         evidence=_run_fingerprint(contract.agent_id, given, handed, by_run_id=by_run_id),
-        sketch=sketch(text_of(handed.output)),
+        sketch=of_text,
+        words=of_words,
         task=(payload_digest(["task", *task, given]) if task else None) or given,
     )
 
@@ -226,8 +228,11 @@ def fingerprints_without_contract(work: Work, *, by_agent: bool) -> SubmissionFi
     The task behind such work is unknown, so that a comparison with the work of contracts would mistake one piece of
     work for two.
     """
+    of_text, of_words = sketch_and_words(text_of(work.output)) if by_agent else ("", "")
     return _output_fingerprints(work.output, b"verified\0")._replace(
-        input=public_input_fingerprint(work.input), sketch=sketch(text_of(work.output)) if by_agent else ""
+        input=public_input_fingerprint(work.input),
+        sketch=of_text,
+        words=of_words,
     )
 
 

@@ -39,6 +39,7 @@ _WINDOWS = frozenset({"margins", "accuracies"})
 _COUNTS = frozenset(
     {
         *("canaries", "output_chars", "n", "bonus_micros", "latency_mismatches", "near_duplicates"),
+        *("near_tries", "near_tries_failed"),
         *Dealings.__struct_fields__,
     }
 )
@@ -139,6 +140,8 @@ def find_excesses(dossier: Dossier) -> Iterator[Problem]:
         why = _too_much(name, value)
         if why is not None:
             yield Problem(where, why)
+    if dossier.history.near_tries_failed > dossier.history.near_tries:
+        yield Problem("history.near_tries_failed", "is more than near_tries")
     dealings = dossier.history.dealings
     for part, whole in _NO_MORE_THAN:
         if getattr(dealings, part) > getattr(dealings, whole):

@@ -4,7 +4,9 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from itertools import chain
 from typing import NamedTuple
+from zlib import crc32
 
 import msgspec
 
@@ -31,6 +33,14 @@ NEAR_BITS = 3
 _BITS = [bytes(byte >> bit & 1 for byte in range(256)) for bit in range(7, -1, -1)]
 """For each bit of a byte, the table that maps a byte to it."""
 
+
+MAX_WORD_MARKS = 64
+"""Hashes of words that are stored of one try."""
+MIN_WORDS = 4
+"""Shorter tries are near each other only if they are equal."""
+NEAR_WORDS = 0.75
+"""Two tries are nearly the same if the smaller one has this share of its words from the larger one."""
+_FIGURES = re.compile(r"\d+(?:[.,]\d+)*")
 
 COPIES = frozenset({"replayed_output", "sybil_output"})
 """Flags of outputs that were seen before; only their first agent is remembered."""
@@ -59,6 +69,8 @@ class SubmissionFingerprints(NamedTuple):
     """Of long texts that are only part of the output."""
     signature: str = ""
     """Of the output's shingles; empty for an output that is too short."""
+    words: str = ""
+    """Of the output's words, with figures left out; empty where it does not count as a try."""
 
 
 class DailyStatistics(Record, frozen=True, array_like=True):
@@ -204,9 +216,13 @@ def _strip_padding(text: str) -> str:
 
 def sketch(text: str) -> str:
     """A 64-bit simhash of the words, three at a time, as 16 hex digits: nearly equal texts differ in few bits."""
+    return _sketch(_word_blocks(text))
+
+
+def _sketch(blocks: list[list[str]]) -> str:
     shingles = [
         " ".join(block[start : start + SHINGLE])
-        for block in _word_blocks(text)
+        for block in blocks
         for start in range(max(1, len(block) - SHINGLE + 1))
     ]
     digests = b"".join(
@@ -239,3 +255,88 @@ def _blocks(words: list[str]) -> list[list[str]]:
 def is_near(one: str, other: str) -> bool:
     """Whether two sketches are of nearly equal texts."""
     return (int(one, 16) ^ int(other, 16)).bit_count() <= NEAR_BITS
+
+
+class NearTries(NamedTuple):
+    """Earlier tries at the same criteria with nearly the same words."""
+
+    near: int = 0
+    failed: int = 0
+    """How many of them did not pass."""
+
+
+class TryMark(NamedTuple):
+    """One try at criteria, as it is compared with later ones."""
+
+    passed: bool
+    group: int
+    """Tries that are near each other, or near to one that is near to both, have the same group."""
+    words: str
+    """As `word_marks` writes them."""
+
+    def __str__(self) -> str:
+        """The try as it is stored."""
+        return f"{int(self.passed)}.{self.group}.{self.words}"
+
+    @classmethod
+    def parse(cls, text: str) -> "TryMark":
+        """A stored try."""
+        passed, group, words = text.split(".")
+        return cls(passed == "1", int(group), words)
+
+
+def sketch_and_words(text: str) -> tuple[str, str]:
+    """The sketch of a text, and the marks of its words; both at once, because normalising costs most."""
+    blocks = _word_blocks(text)
+    return _sketch(blocks), _word_marks(blocks)
+
+
+def word_marks(text: str) -> str:
+    """Hashes of the words of a text, without figures: all of them, or the smallest of many, after their number."""
+    return _word_marks(_word_blocks(text))
+
+
+def _word_marks(blocks: list[list[str]]) -> str:
+    words = {*_FIGURES.sub("#", " ".join(chain.from_iterable(blocks))).split()}
+    hashes = sorted({crc32(word.encode(errors="surrogatepass")) for word in words})
+    return ":".join([f"{len(hashes):x}", *(f"{one:08x}" for one in hashes[:MAX_WORD_MARKS])])
+
+
+def find_near_tries(tries: Iterable[TryMark], words: str) -> NearTries:
+    """How many of the tries are in a group with one that has nearly the same words."""
+    found = _near_groups([*tries], words)
+    return NearTries(len(found), sum(not one.passed for one in found))
+
+
+def add_try(tries: Sequence[TryMark], words: str, *, passed: bool) -> list[TryMark]:
+    """The tries with one more, in the group of those near to it."""
+    found = _near_groups(tries, words)
+    near = {one.group for one in found}
+    group = min(near) if near else max((one.group for one in tries), default=-1) + 1
+    joined = [one._replace(group=group) if one.group in near else one for one in tries]
+    return [*joined, TryMark(passed, group, words)]
+
+
+def _near_groups(tries: Sequence[TryMark], words: str) -> list[TryMark]:
+    near = {one.group for one in tries if share_words(one.words, words) >= NEAR_WORDS}
+    return [one for one in tries if one.group in near]
+
+
+def share_words(one: str, other: str) -> float:
+    """The share of the smaller text's words that the larger one has, from their marks; estimated for long texts.
+
+    A search by halves leaves words out, and a search word by word adds them: both keep the words that they share.
+    """
+    if one == other:
+        return 1.0
+    (count, *marks), (other_count, *other_marks) = one.split(":"), other.split(":")
+    sizes = int(count, 16), int(other_count, 16)
+    if min(sizes) < MIN_WORDS:
+        return 0.0
+    shared = {*marks} & {*other_marks}
+    if max(sizes) <= MAX_WORD_MARKS or not shared:
+        return len(shared) / min(sizes)
+    # The smallest hashes of the union are a random sample of it.
+    sample = sorted({*marks, *other_marks})[:MAX_WORD_MARKS]
+    alike = len(shared.intersection(sample)) / len(sample)
+    return min(1.0, alike * sum(sizes) / ((1 + alike) * min(sizes)))

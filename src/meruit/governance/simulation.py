@@ -14,7 +14,19 @@ from msgspec.structs import replace
 from meruit.governance.attack_trial import AttackTrial
 from meruit.governance.attacks import TRIES, try_attacks
 from meruit.governance.evaluate import govern
-from meruit.governance.history import AgentHistory, baselines, is_first_output, is_near, recent, sketch, update_history
+from meruit.governance.history import (
+    AgentHistory,
+    TryMark,
+    add_try,
+    baselines,
+    find_near_tries,
+    is_first_output,
+    is_near,
+    recent,
+    sketch,
+    update_history,
+    word_marks,
+)
 from meruit.model.evidence import Provenance
 from meruit.model.governance import (
     Action,
@@ -51,6 +63,7 @@ MAX_SKETCHES = 20
 WORDS = tuple(
     f"{first}{second}" for first in "bcdfghjklmnprstvw" for second in ("alo", "eri", "ino", "otu", "uma", "yse")
 )
+PROBING = "probing"
 SHORT_ANSWERS = ("yes", "no", "42", "Paris", "none of these")
 
 HONEST = (
@@ -174,9 +187,13 @@ def trial(
 def _agents(rng: random.Random, outcomes: int) -> Iterator[SimulatedAgent]:
     """A few cheats of each kind, the rest honest."""
     wanted = outcomes // OUTCOMES_PER_AGENT
-    cheats = [kind for kind in CHEATS for _ in range(max(2, round(wanted * CHEAT_SHARE)))]
+    of_each = max(2, round(wanted * CHEAT_SHARE))
+    cheats = [kind for kind in CHEATS if kind != PROBING for _ in range(of_each)]
     rest = max(wanted - len(cheats), len(HONEST))
     kinds = [*cheats, *(HONEST[number % len(HONEST)] for number in range(rest))]
+    # They take the places of ordinary agents, so that the other agents stay the same for the same seed.
+    for place in [number for number, kind in enumerate(kinds) if kind == HONEST[0]][:of_each]:
+        kinds[place] = PROBING
     for number, kind in enumerate(kinds):
         loyal = kind == "loyal customer"
         # Consumers stay with excellent agents too, which earn a bonus nearly every time.
@@ -204,6 +221,8 @@ class SimulatedMarket:
         """By evidence, the contract."""
         self.sketches: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         """By agent and input."""
+        self.tries: defaultdict[str, list[TryMark]] = defaultdict(list)
+        """By agent; all are judged by the same criteria."""
         self.dealt: Counter[tuple[str, ...]] = Counter()
         self.earned: Counter[tuple[str, ...]] = Counter()
         self.last: dict[str, SimulatedOutcome] = {}
@@ -217,12 +236,15 @@ class SimulatedMarket:
         given_input, given_contract = self.given.get((agent.id, deed.output), (deed.input_id, ""))
         first_agent, first_input = self.first.get(deed.output, (agent.id, deed.input_id))
         shared = first_agent != agent.id and first_input != deed.input_id
+        tries = find_near_tries(self.tries[agent.id], word_marks(deed.output))
         history = History(
             replayed_in=given_contract if given_input != deed.input_id else None,
             shared_with=first_agent if shared else None,
             settled_under=self.settled.get(deed.evidence_id),
             latency_mismatches=memory.mismatches,
             near_duplicates=self._near_duplicates(deed),
+            near_tries=tries.near,
+            near_tries_failed=tries.failed,
             margins=margins,
             accuracies=accuracies,
             baselines=baselines(memory, {fact.metric for fact in dossier.metrics}, deed.day),
@@ -244,6 +266,8 @@ class SimulatedMarket:
         sketches = self.sketches[agent, deed.input_id]
         if len(sketches) < MAX_SKETCHES:
             sketches.append(sketch(deed.output))
+        tries = add_try(self.tries[agent], word_marks(deed.output), passed=dossier.success)
+        self.tries[agent] = tries[-MAX_SKETCHES:]
         bonus = any(fact.bonus_micros for fact in dossier.metrics)
         for party in _parties(agent, dossier.consumer_id or ""):
             self.dealt[party] += 1
@@ -509,7 +533,7 @@ def _is_cheat_attempt(rng: random.Random, deed: SimulatedOutcome, market: Simula
     """Whether the agent cheats in this outcome."""
     agent, dossier = deed.agent, deed.dossier
     match agent.kind:
-        case "retry_farming" | "threshold_bunching" | "perfect_accuracy_streak":
+        case "retry_farming" | "probing" | "threshold_bunching" | "perfect_accuracy_streak":
             return True
         case "concentrated_pair":
             return dossier.consumer_id == agent.favourite
@@ -610,6 +634,13 @@ def _cheat_retry_farming(rng: random.Random, deed: SimulatedOutcome, _market: Si
     return _with_output(deed, " ".join(words))._replace(input_id=input_id)
 
 
+def _cheat_probing(_rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
+    # The same text with another word at its end, which is hardly ever the one that the criteria ask for.
+    text = _output(random.Random(deed.agent.id), deed.agent)  # noqa: S311 - as above
+    word = random.Random(deed.dossier.contract_id).choice(WORDS)  # noqa: S311 - as above
+    return _with_output(_with_accuracy(deed, 0.5), f"{text} {word}")
+
+
 def _cheat_threshold_bunching(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
     aimed = rng.random() < 0.85
     return _with_accuracy(deed, round(ACCURACY_MIN * (1 + (rng.uniform(0, 0.01) if aimed else rng.uniform(0, 0.1))), 4))
@@ -649,5 +680,6 @@ CHEATS: dict[str, Cheat] = {
     "concentrated_pair": _cheat_concentrated_pair,
     "anomaly": _cheat_anomaly,
     "perfect_accuracy_streak": _cheat_perfect_accuracy_streak,
+    PROBING: _cheat_probing,
 }
 """How to cheat, by the rule that detects it."""

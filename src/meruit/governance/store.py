@@ -9,8 +9,12 @@ from sqlalchemy import Connection
 
 from meruit.governance.history import (
     AgentHistory,
+    NearTries,
     SubmissionFingerprints,
+    TryMark,
+    add_try,
     baselines,
+    find_near_tries,
     is_first_output,
     is_near,
     recent,
@@ -28,7 +32,7 @@ MAX_SIGHTINGS = 32
 """How many earlier outputs are compared."""
 DAY_MICROS = 86_400 * 1_000_000
 MAX_SKETCHES = 20
-"""How many of an agent's last outputs to one input are compared."""
+"""How many of an agent's last outputs to one input, and of its last tries at one set of criteria, are compared."""
 
 
 class HistoryKind(StrEnum):
@@ -58,18 +62,25 @@ class _EarlierOutput(NamedTuple):
 _HISTORIES = Rows[AgentHistory]("agent_history")
 _SIGHTINGS = Rows[tuple[_Sighting, ...]]("first_output")
 _OUTPUT_SKETCHES = Rows[Sequence[str]]("output_sketches")
+_TRIES = Rows[Sequence[TryMark]]("try_sketches")
 _PAID_EVIDENCE = Rows[Mapping[str, bool]]("paid_evidence")
 """Contracts that this group paid for a run, or took the payment back from."""
 
 
 def add_history(
-    writing: WriteTransaction, tenant: str, contract: Contract, dossier: Dossier, marks: SubmissionFingerprints
+    writing: WriteTransaction,
+    tenant: str,
+    contract: Contract,
+    dossier: Dossier,
+    marks: SubmissionFingerprints,
+    criteria_digest: str | None = None,
 ) -> Dossier:
     """The dossier with the history of its agent, its output and its run."""
     memory = _load_history(writing, tenant, contract.agent_id, HistoryKind.CONTRACT)
     margins, accuracies = recent(memory, dossier.metrics)
     replayed, shared = _earlier_outputs(writing, tenant, contract.agent_id, marks)
     names = {fact.metric for fact in dossier.metrics}
+    tries = _find_near_tries(writing, tenant, contract.agent_id, criteria_digest, marks)
     return msgspec.structs.replace(
         dossier,
         history=History(
@@ -79,6 +90,8 @@ def add_history(
             near_duplicates=sum(
                 is_near(marks.sketch, one) for one in _sketches(writing, tenant, contract.agent_id, marks.input)
             ),
+            near_tries=tries.near,
+            near_tries_failed=tries.failed,
             margins=margins,
             accuracies=accuracies,
             baselines=baselines(memory, names, writing.now.micros // DAY_MICROS),
@@ -126,6 +139,8 @@ class VerifiedWork(NamedTuple):
     """Whether the agent handed it in itself: it then counts as an attempt, and shapes no history."""
     invalid: bool = False
     """Whether governance rejects it; it then shapes no history either."""
+    criteria_digest: str | None = None
+    """Of the criteria that judged it."""
 
 
 def compare_verified(writing: WriteTransaction, tenant: str, work: VerifiedWork) -> Dossier:
@@ -137,8 +152,10 @@ def compare_verified(writing: WriteTransaction, tenant: str, work: VerifiedWork)
     memory = _load_history(writing, tenant, agent, HistoryKind.VERIFICATION)
     margins, accuracies = recent(memory, facts)
     replayed, shared = _earlier_outputs(writing, tenant, agent, marks)
-    near = 0
+    near, tries = 0, NearTries()
     if work.by_agent:
+        tries = _find_near_tries(writing, tenant, agent, work.criteria_digest, marks)
+        _record_try(writing, tenant, work)
         near = sum(is_near(marks.sketch, one) for one in _sketches(writing, tenant, agent, marks.input))
         record_attempt(writing, tenant, OutputAttempt(agent, marks.input, marks.sketch))
     elif not work.invalid:
@@ -148,6 +165,8 @@ def compare_verified(writing: WriteTransaction, tenant: str, work: VerifiedWork)
     history = History(
         **_resemblance(replayed, shared),
         near_duplicates=near,
+        near_tries=tries.near,
+        near_tries_failed=tries.failed,
         margins=margins,
         accuracies=accuracies,
         baselines=baselines(memory, {fact.metric for fact in facts}, writing.now.micros // DAY_MICROS),
@@ -176,6 +195,41 @@ def record_attempt(writing: WriteTransaction, tenant: str, attempt: OutputAttemp
         input_hash=given,
         sketches=" ".join(sketches),
     )
+
+
+def _find_near_tries(
+    writing: WriteTransaction, tenant: str, agent_id: str, criteria_digest: str | None, marks: SubmissionFingerprints
+) -> NearTries:
+    if criteria_digest is None or not marks.words:
+        return NearTries()
+    return find_near_tries(_tries(writing, tenant, agent_id, criteria_digest), marks.words)
+
+
+def _record_try(writing: WriteTransaction, tenant: str, work: VerifiedWork) -> None:
+    """Record the words of a try, so that many nearly equal ones at the same criteria are noticed."""
+    digest = work.criteria_digest
+    if digest is None or not work.marks.words:
+        return
+    known = _tries(writing, tenant, work.agent_id, digest)
+    tries = add_try(known, work.marks.words, passed=work.dossier.success)[-MAX_SKETCHES:]
+    _TRIES.put(writing, tries, tenant, work.agent_id, digest)
+    writing.merge(
+        tables.try_sketches,
+        MergeRule.REPLACED,
+        tenant=tenant,
+        agent_id=work.agent_id,
+        criteria_digest=digest,
+        sketches=" ".join(map(str, tries)),
+    )
+
+
+def _tries(writing: WriteTransaction, tenant: str, agent_id: str, criteria_digest: str) -> Sequence[TryMark]:
+    known = _TRIES.get(writing, tenant, agent_id, criteria_digest)
+    if known is None:
+        rows = writing.ask(_TRIED, tenant, agent_id, criteria_digest)
+        known = [*map(TryMark.parse, str(rows[0][0]).split())] if rows else ()
+        _TRIES.put(writing, known, tenant, agent_id, criteria_digest)
+    return known
 
 
 def record_paid_evidence(writing: WriteTransaction, tenant: str, contract: Contract, evidence: str) -> None:
@@ -338,6 +392,7 @@ _REPLAYED = f"{_SIGHTED} = ? AND input_hash <> ? LIMIT {MAX_SIGHTINGS}"
 _SHARED = f"{_SIGHTED} <> ? AND input_hash <> ? LIMIT {MAX_SIGHTINGS}"
 _SETTLED = "SELECT contract_id FROM settled_evidence WHERE tenant = ? AND evidence = ? AND live = 1"
 _SKETCHES = "SELECT sketches FROM output_sketches WHERE tenant = ? AND agent_id = ? AND input_hash = ?"
+_TRIED = "SELECT sketches FROM try_sketches WHERE tenant = ? AND agent_id = ? AND criteria_digest = ?"
 _DEALT = "SELECT agent_id, consumer_id, outcomes, with_bonus FROM dealings WHERE tenant = ? AND agent_id ="
 # Four lookups by the whole key; a condition with OR would read every row.
 _DEALINGS = " UNION ALL ".join(

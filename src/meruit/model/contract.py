@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
+from math import floor
 from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import (
@@ -36,6 +37,11 @@ MAX_DEADLINE_HOURS = 24 * 366
 MAX_TEXT = 20_000
 MAX_CANARIES = 100
 MIN_CANARY = 8
+AGENT_TRIES = 10
+"""How often an agent may have its own work verified by one set of criteria, unless the terms say otherwise."""
+MAX_AGENT_TRIES = 1_000_000
+SCORE_STEPS = 2
+"""Coarse scores are rounded down to a multiple of one over this."""
 USUAL_RULES = ("cpc", "cpa_bonus", "claimed_only", "bonus_on_failure", "cap", "cpa_penalty")
 TOKENS_RULE = "tokens"
 """The rule that bills tokens; terms that price tokens need it."""
@@ -73,6 +79,37 @@ class LatencyFrom(StrEnum):
     AWARD = "award"
     START = "start"
     """From the start that the agent reports, when it likes; from the award where it reports none."""
+
+
+class AgentScore(StrEnum):
+    """What an agent sees of a score before the contract is paid."""
+
+    COARSE = "coarse"
+    """0, 0.5 or 1, rounded down."""
+    VERDICT = "verdict"
+    """No score, only the verdict."""
+    EXACT = "exact"
+
+
+def show_score(score: float, shown: AgentScore) -> float | None:
+    """The score as an agent sees it; None where it sees the verdict only."""
+    match shown:
+        case AgentScore.COARSE:
+            return floor(score * SCORE_STEPS) / SCORE_STEPS
+        case AgentScore.VERDICT:
+            return None
+        case AgentScore.EXACT:
+            return score
+
+
+class AgentTries(Record, frozen=True):
+    """How often an agent may still have its work verified by the same criteria."""
+
+    used: int
+    left: int
+    budget: int
+    contract_id: str | None = None
+    """The open contract whose terms set the budget; null where the service sets it."""
 
 
 class LatencyBasis(Record, frozen=True):
@@ -183,6 +220,17 @@ class Terms(BaseModel):
         le=MAX_MIN_LABELS,
         strict=True,
         description=f"Random labels that each judge needs (default with min_kappa: {MIN_LABELS}).",
+    )
+    agent_tries: int = Field(
+        default=AGENT_TRIES,
+        ge=0,
+        le=MAX_AGENT_TRIES,
+        strict=True,
+        description="How often the agent may have its work verified by the same criteria before it completes.",
+    )
+    agent_score: AgentScore = Field(
+        default=AgentScore.COARSE,
+        description="What the agent sees of the score until it is paid: 0, 0.5 or 1, only the verdict, or all of it.",
     )
     dispute_window_hours: int = Field(default=DISPUTE_HOURS, ge=1, le=MAX_DISPUTE_HOURS, strict=True)
     deadline_hours: int = Field(default=DEADLINE_HOURS, ge=1, le=MAX_DEADLINE_HOURS, strict=True)
@@ -473,6 +521,10 @@ class AgentWork(Record, frozen=True):
     """From when the agent's time counts."""
     pay_per_run: bool = False
     """Whether work without a `run_id` is held."""
+    agent_tries: int = AGENT_TRIES
+    """How often the agent may have its work verified by the same criteria before it completes."""
+    agent_score: AgentScore = AgentScore.COARSE
+    """What the agent sees of the score until it is paid."""
 
 
 class AgentContract(Record, frozen=True):
@@ -492,6 +544,7 @@ class AgentContract(Record, frozen=True):
     verdict: Verdict | None
     success: bool | None
     score: float | None
+    """Rounded down to 0, 0.5 or 1, or null, until the contract is paid; the terms say which."""
     total: str | None
     """The price that was paid; None before payment."""
     fee: str | None

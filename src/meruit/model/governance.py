@@ -199,6 +199,10 @@ class History(Record, frozen=True):
     """How often this agent claimed to be faster than it was observed to be."""
     near_duplicates: int = 0
     """Earlier attempts of this agent at the same input with nearly the same output."""
+    near_tries: int = 0
+    """Earlier tries of this agent at the same criteria with nearly the same words, whatever the input."""
+    near_tries_failed: int = 0
+    """How many of them did not pass."""
     margins: list[float] = msgspec.field(default_factory=list)
     """Of the last 60 values that met a threshold, the oldest first, this outcome's included."""
     accuracies: list[float] = msgspec.field(default_factory=list)

@@ -39,6 +39,8 @@ class OutcomeSummary(Record, frozen=True):
     success: bool
     score: float
     criteria_digest: str
+    by_agent: bool = False
+    """Whether the agent submitted it itself, without a contract."""
 
 
 class VerdictVersion(Record, frozen=True):
@@ -66,7 +68,8 @@ class AgentOutcome(Record, frozen=True):
     version: int
     verdict: Verdict
     success: bool
-    score: float
+    score: float | None
+    """Rounded down to 0, 0.5 or 1, unless the contract is paid; null where the terms show the verdict only."""
 
 
 class OutcomeRecord(BaseModel):

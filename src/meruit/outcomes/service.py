@@ -237,6 +237,7 @@ class Registrar:
             marks=fingerprints_without_contract(work, by_agent=by_agent),
             by_agent=by_agent,
             invalid=judged.result.governance is GovernanceStatus.INVALID,
+            criteria_digest=judged.result.criteria_digest,
         )
         return draft._replace(history_check=HistoryCheck(governance, verified))
 

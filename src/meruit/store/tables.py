@@ -440,6 +440,27 @@ output_sketches = Table(
 )
 """Sketches of an agent's last outputs to one input."""
 
+agent_tries = Table(
+    "agent_tries",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("agent_id", Text, primary_key=True),
+    Column("criteria_digest", Text, primary_key=True),
+    Column("contract_id", String(60), primary_key=True),
+    Column("used", BigInteger, nullable=False),
+)
+"""How often an agent had its own work verified by criteria: under an open contract, or an empty id without one."""
+
+try_sketches = Table(
+    "try_sketches",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("agent_id", Text, primary_key=True),
+    Column("criteria_digest", Text, primary_key=True),
+    Column("sketches", Text, nullable=False),
+)
+"""The words of an agent's last outputs that were judged by the same criteria, and whether each passed."""
+
 benchmarks = Table(
     "benchmarks",
     metadata,

@@ -160,7 +160,7 @@ def test_an_agent_sees_how_each_item_of_a_batch_ended(either: Deployment, tenant
     body = {"criteria": "judged", "items": [{"output": {}}, {"output": {"text": "x"}, "agent_id": "robot"}]}
     found = either.ask("POST", "/v1/verify/batch", key=agent, json=body).json()
     assert found["summary"]["total"] == 2
-    assert {*found["results"][0]} == {"outcome_id", "version", "recorded", "verdict", "success", "score"}
+    assert {*found["results"][0]} == {"outcome_id", "version", "recorded", "verdict", "success", "score", "tries"}
     own = either.ask("GET", "/v1/outcomes", key=agent).json()["outcomes"]
     assert {one["id"] for one in own} == {one["outcome_id"] for one in found["results"]}
 

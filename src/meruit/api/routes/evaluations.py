@@ -251,7 +251,7 @@ async def list_cases(  # noqa: PLR0913 - one a filter
 
     A search for a text examines a bounded number of cases for one page: go on while `next` is not null.
     """
-    agent = request.caller.role is Role.AGENT
+    agent, shown = request.caller.role is Role.AGENT, request.service.settings.agent_score
     if agent:
         _refuse_for_agents(
             criterion=criteria, tag=tagged, fault=faults, group=groups, text=text, disputed=disputed, detail=detail
@@ -277,7 +277,7 @@ async def list_cases(  # noqa: PLR0913 - one a filter
         cases = [*reader.cases(found, wanted, after=after, limit=limit)]
         following = cases[-1].seq if len(cases) == limit else None
         if agent:
-            return msgspec.json.encode(AgentCaseList([*map(case_verdict, cases)], following))
+            return msgspec.json.encode(AgentCaseList([case_verdict(one, shown) for one in cases], following))
         return msgspec.json.encode(CaseList(cases, following))
 
     return json_response(await asyncio.to_thread(ask))

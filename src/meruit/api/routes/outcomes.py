@@ -1,6 +1,7 @@
 """`/v1/outcomes`: recorded outcomes, the versions of their verdicts, and proofs."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from litestar import Response, get
@@ -22,10 +23,13 @@ from meruit.api.wire.common import (
 )
 from meruit.audit.bundle import CaseReceipt, Receipt
 from meruit.audit.export import export, receipt
+from meruit.contracts.records import shown_scores
 from meruit.documents.csv_table import Cell
 from meruit.errors import ApiProblem
 from meruit.judge.difference import VerdictDifference, difference
+from meruit.log.entries import OUR_CONTRACT
 from meruit.model.access import Role
+from meruit.model.contract import AgentScore
 from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, VerdictVersion
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict
@@ -99,13 +103,23 @@ async def list_outcomes(  # noqa: PLR0913 - one a filter
 
     found, following = await service.read(ask)
     if caller.role is Role.AGENT:
-        own = [outcomes.for_agent(one) for one in found]
+        own = await _own_outcomes(request, found)
         if (table := wants_table(request, shown_as)) is not None:
             return await table_response(request, table, AGENT_HEADINGS, map(_agent_cells, own), next_page(following))
         return json_response(AgentOutcomePage(own, following))
     if (table := wants_table(request, shown_as)) is not None:
         return await table_response(request, table, OUTCOME_HEADINGS, map(outcome_cells, found), next_page(following))
     return json_response(OutcomePage(found, following))
+
+
+async def _own_outcomes(request: ApiRequest, found: Sequence[OutcomeSummary]) -> list[AgentOutcome]:
+    """What an agent sees of its own outcomes; the terms of a contract say how much of the score."""
+    tenant, usual = request.caller.tenant, request.service.settings.agent_score
+    # The reply to a try shows its score; the terms of a contract that was open then may hide it.
+    of_tries = AgentScore.EXACT if usual is AgentScore.EXACT else AgentScore.VERDICT
+    ids = {one.contract_id for one in found if not one.by_agent and OUR_CONTRACT.fullmatch(one.contract_id)}
+    shown = await request.service.read(lambda connection: shown_scores(connection, tenant, ids)) if ids else {}
+    return [outcomes.for_agent(one, of_tries if one.by_agent else shown.get(one.contract_id, usual)) for one in found]
 
 
 def _agent_cells(one: AgentOutcome) -> tuple[Cell, ...]:
@@ -131,7 +145,7 @@ async def read_outcome(outcome_id: OutcomeId, request: ApiRequest, version: Vers
     caller, service = request.caller, request.service
     if caller.role is Role.AGENT:
         found = await service.read(lambda connection: outcomes.summary(connection, caller.scope, outcome_id))
-        return json_response(outcomes.for_agent(found))
+        return json_response((await _own_outcomes(request, [found]))[0])
 
     def ask(connection: Connection) -> bytes:
         record = outcomes.full_record(connection, caller.scope, outcome_id, service.store.blobs, version)

@@ -13,10 +13,12 @@ from msgspec import Meta
 from meruit.api.auth import allow
 from meruit.api.request import ApiRequest, Service
 from meruit.api.wire.common import Body, CriteriaReference, Key, Label, Payload
+from meruit.contracts.records import RecordTries
 from meruit.documents.authoring import CUSTOM, WRAPPER
 from meruit.errors import ApiProblem, Unavailable
 from meruit.log.entries import OUR_CONTRACT
 from meruit.model.access import Caller, Role
+from meruit.model.contract import AgentScore, AgentTries, show_score
 from meruit.model.outcome import Labels
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict, VerificationResult
@@ -82,7 +84,10 @@ class AgentReply(Record, frozen=True):
     recorded: bool
     verdict: Verdict
     success: bool
-    score: float
+    score: float | None
+    """Rounded down to 0, 0.5 or 1, unless the terms or the service show all of it; null where they show none."""
+    tries: AgentTries | None = None
+    """How often the agent may verify its work by these criteria; null within a batch, which counts as a whole."""
 
 
 class BatchSummary(Record, frozen=True):
@@ -105,6 +110,8 @@ class AgentBatchReply(Record, frozen=True):
 
     summary: BatchSummary
     results: list[AgentReply]
+    tries: AgentTries
+    """How often the agent may verify its work by these criteria; each item is one try."""
 
 
 @post("/v1/verify", status_code=200, guards=[SUBMITTERS], summary="Judge one piece of work", tags=["verify"])
@@ -151,17 +158,27 @@ async def _answer(
             service.instruments.verdicts_total.labels(one.result.verdict.value).inc()
         single = isinstance(data, VerifyRequest)
         if not recording:
-            return _reply(caller, judged, recorded=False, single=single)
+            return _reply(judged, recorded=False, single=single)
         key_used = None if once is None else once.key
         write = await service.registrar.draft_all(
             caller.tenant, judged, by_agent=caller.role is Role.AGENT, idempotency_key=key_used
         )
 
-        def render(written: Sequence[RecordedVersion]) -> bytes:
-            final = [one.as_recorded(where) for one, where in zip(judged, written, strict=True)]
-            return _reply(caller, final, recorded=True, single=single)
+        def complete(written: Sequence[RecordedVersion]) -> list[JudgedWork]:
+            return [one.as_recorded(where) for one, where in zip(judged, written, strict=True)]
 
-        answer = await request.write_once(once, write, render)
+        if caller.role is Role.AGENT:
+            limits = service.settings
+            counted = RecordTries(caller.agent_id or "", ready.digest, limits.agent_tries, limits.agent_score, write)
+            answer = await request.write_once(
+                once,
+                counted,
+                lambda done: _agent_reply(complete(done.versions), done.tries, done.shown, single=single),
+            )
+        else:
+            answer = await request.write_once(
+                once, write, lambda written: _reply(complete(written), recorded=True, single=single)
+            )
         if not isinstance(answer, IdempotentReplay):
             service.instruments.recorded_total.inc(len(judged))
         return answer
@@ -224,14 +241,37 @@ def _has_code(criteria: Mapping[str, Any]) -> bool:
     return bool(criteria.get(CUSTOM) or (isinstance(inner, Mapping) and inner.get(CUSTOM)))
 
 
-def _reply(caller: Caller, judged: Sequence[JudgedWork], *, recorded: bool, single: bool) -> bytes:
-    version = 1 if recorded else None
-    shown = [_item_reply(caller, one, version) for one in judged]
+def _reply(judged: Sequence[JudgedWork], *, recorded: bool, single: bool) -> bytes:
+    shown = [
+        _EncodedReply(one.outcome_id if recorded else None, 1 if recorded else None, recorded, _raw(one))
+        for one in judged
+    ]
     if single:
         return msgspec.json.encode(shown[0], order="deterministic")
+    return msgspec.json.encode({"summary": _summary(judged), "results": shown}, order="deterministic")
+
+
+def _agent_reply(judged: Sequence[JudgedWork], tries: AgentTries, shown: AgentScore, *, single: bool) -> bytes:
+    replies = [
+        AgentReply(
+            outcome_id=one.outcome_id,
+            version=1,
+            recorded=True,
+            verdict=one.result.verdict,
+            success=one.result.success,
+            score=show_score(one.result.score, shown),
+            tries=tries if single else None,
+        )
+        for one in judged
+    ]
+    if single:
+        return msgspec.json.encode(replies[0], order="deterministic")
+    return msgspec.json.encode(AgentBatchReply(_summary(judged), replies, tries), order="deterministic")
+
+
+def _summary(judged: Sequence[JudgedWork]) -> BatchSummary:
     verdicts = Counter(one.result.verdict.value for one in judged)
-    summary = BatchSummary(len(judged), sum(one.result.success for one in judged), dict(sorted(verdicts.items())))
-    return msgspec.json.encode({"summary": summary, "results": shown}, order="deterministic")
+    return BatchSummary(len(judged), sum(one.result.success for one in judged), dict(sorted(verdicts.items())))
 
 
 class _EncodedReply(msgspec.Struct, frozen=True):
@@ -243,15 +283,5 @@ class _EncodedReply(msgspec.Struct, frozen=True):
     result: msgspec.Raw
 
 
-def _item_reply(caller: Caller, one: JudgedWork, version: int | None) -> _EncodedReply | AgentReply:
-    result, outcome_id = one.result, one.outcome_id if version is not None else None
-    if caller.role is Role.AGENT:
-        return AgentReply(
-            outcome_id=outcome_id,
-            version=version,
-            recorded=version is not None,
-            verdict=result.verdict,
-            success=result.success,
-            score=result.score,
-        )
-    return _EncodedReply(outcome_id, version, version is not None, msgspec.Raw(one.result_json))
+def _raw(one: JudgedWork) -> msgspec.Raw:
+    return msgspec.Raw(one.result_json)

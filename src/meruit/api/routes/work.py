@@ -42,6 +42,7 @@ from meruit.errors import (
 from meruit.model.access import Role
 from meruit.model.contract import (
     FINDING_CODE,
+    MAX_AGENT_TRIES,
     MAX_CANARIES,
     MAX_DEADLINE_HOURS,
     MAX_DISPUTE_HOURS,
@@ -49,6 +50,7 @@ from meruit.model.contract import (
     MAX_FINDINGS,
     MAX_TEXT,
     MIN_CANARY,
+    AgentScore,
     AgentWork,
     BonusOnFailure,
     CapSplit,
@@ -112,6 +114,10 @@ class TermsRequest(Body, frozen=True, omit_defaults=True):
     """From when an agent's time counts (default: `input`, its first read of the input)."""
     pay_per_run: bool | None = None
     """Whether each payment is for one run: work that names no `run_id` is held."""
+    agent_tries: Annotated[int, Meta(ge=0, le=MAX_AGENT_TRIES)] | None = None
+    """How often the agent may have its work verified by the same criteria before it completes (default: 10)."""
+    agent_score: AgentScore | None = None
+    """What the agent sees of the score until it is paid (default: `coarse`, which is 0, 0.5 or 1)."""
     dispute_window_hours: Annotated[int, Meta(ge=1, le=MAX_DISPUTE_HOURS)] | None = None
     deadline_hours: Annotated[int, Meta(ge=1, le=MAX_DEADLINE_HOURS)] | None = None
     platform_fee_rate: Share | None = None

@@ -21,6 +21,7 @@ from meruit.evaluations.evaluation import (
 from meruit.evaluations.summary import EvaluationSummary, Rate
 from meruit.judges.vote_records import TokenTotal
 from meruit.log.segment import MAX_CASES
+from meruit.model.contract import AgentScore, show_score
 from meruit.model.evidence import Fault
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict
@@ -144,7 +145,8 @@ class CaseVerdict(Record, frozen=True):
     outcome_id: str
     verdict: Verdict
     success: bool
-    score: float
+    score: float | None
+    """Rounded down to 0, 0.5 or 1 for agents, or null; the service's setting `agent_score` says which."""
 
 
 class CasesReply(Record, frozen=True):
@@ -225,6 +227,6 @@ def for_agent(found: EvaluationRecord) -> AgentEvaluation:
     return AgentEvaluation(found.id, found.name, found.status, found.cases, found.started_at, found.ended_at)
 
 
-def case_verdict(one: CaseSummary) -> CaseVerdict:
+def case_verdict(one: CaseSummary, shown: AgentScore = AgentScore.EXACT) -> CaseVerdict:
     """How one case ended."""
-    return CaseVerdict(one.case_id, one.repeat, one.outcome_id, one.verdict, one.success, one.score)
+    return CaseVerdict(one.case_id, one.repeat, one.outcome_id, one.verdict, one.success, show_score(one.score, shown))

@@ -1,6 +1,6 @@
 """Read contracts: one by id, pages by cursor, and the views for consumers and agents."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -14,7 +14,16 @@ from meruit.contracts.latency import find_latency_basis, times_of
 from meruit.errors import NotFound
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical, from_canonical
-from meruit.model.contract import AgentContract, Contract, ContractState, Escrow, LatencyBasis, Terms
+from meruit.model.contract import (
+    AgentContract,
+    AgentScore,
+    Contract,
+    ContractState,
+    Escrow,
+    LatencyBasis,
+    Terms,
+    show_score,
+)
 from meruit.model.money import Bill, as_micros
 from meruit.model.numbers import Number, in_units
 from meruit.model.record import Record
@@ -162,11 +171,11 @@ def terms_body(terms: Terms) -> bytes:
 
 def terms_of(contract: Contract) -> Terms:
     """The terms of a contract."""
-    return _terms(contract.terms)
+    return parse_terms(contract.terms)
 
 
 @lru_cache(maxsize=1024)
-def _terms(body: bytes) -> Terms:
+def parse_terms(body: bytes) -> Terms:
     """Terms from their canonical form; cached, because many contracts share them."""
     return Terms.model_validate(from_canonical(body))
 
@@ -382,7 +391,7 @@ def to_agent_contract(standing: ContractSnapshot) -> AgentContract:
         outcome_id=contract.outcome_id,
         verdict=None if result is None else result.verdict,
         success=None if result is None else result.success,
-        score=None if result is None else result.score,
+        score=None if result is None else show_score(result.score, shown_score(contract.escrow, terms_of(contract))),
         total=None if bill is None else in_units(bill.total),
         fee=None if bill is None else in_units(bill.fee),
         payout=None if bill is None else in_units(bill.payout),
@@ -390,6 +399,19 @@ def to_agent_contract(standing: ContractSnapshot) -> AgentContract:
         input_read_at=contract.input_read_at,
         latency_basis=latency_basis_of(contract),
     )
+
+
+def shown_score(escrow: Escrow, terms: Terms) -> AgentScore:
+    """What an agent sees of the score of a contract: all of it once it is paid, before that as the terms say."""
+    return AgentScore.EXACT if escrow is Escrow.PAID else terms.agent_score
+
+
+def shown_scores(connection: Connection, tenant: str, contract_ids: Collection[str]) -> dict[str, AgentScore]:
+    """What agents see of the scores of these contracts."""
+    table = tables.contracts.c
+    query = select(table.id, table.escrow, table.terms).where(table.tenant == tenant, table.id.in_(contract_ids))
+    rows = connection.execute(query) if contract_ids else ()
+    return {row.id: shown_score(Escrow(row.escrow), parse_terms(bytes(row.terms))) for row in rows}
 
 
 def latency_basis_of(contract: Contract) -> LatencyBasis:

@@ -275,6 +275,8 @@ def to_agent_work(work: WorkRow, given: Mapping[str, Any]) -> AgentWork:
         deadline_hours=terms.deadline_hours,
         latency_from=terms.latency_from,
         pay_per_run=terms.pay_per_run,
+        agent_tries=terms.agent_tries,
+        agent_score=terms.agent_score,
     )
 
 

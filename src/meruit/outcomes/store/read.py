@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Select, select
 from meruit.errors import NotFound
 from meruit.model.access import Scope
 from meruit.model.canonical import from_canonical
+from meruit.model.contract import AgentScore, show_score
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.money import Bill
 from meruit.model.numbers import in_units
@@ -117,7 +118,7 @@ def summary(connection: Connection, scope: Scope, outcome_id: str) -> OutcomeSum
     return _summary(_row(connection, scope, outcome_id))
 
 
-def for_agent(found: OutcomeSummary) -> AgentOutcome:
+def for_agent(found: OutcomeSummary, shown: AgentScore = AgentScore.COARSE) -> AgentOutcome:
     """What of it the agent itself may see."""
     return AgentOutcome(
         id=found.id,
@@ -126,7 +127,7 @@ def for_agent(found: OutcomeSummary) -> AgentOutcome:
         version=found.version,
         verdict=found.verdict,
         success=found.success,
-        score=found.score,
+        score=show_score(found.score, shown),
     )
 
 
@@ -299,6 +300,7 @@ def _summary(row: Any) -> OutcomeSummary:
         success=bool(row.success),
         score=row.score,
         criteria_digest=row.criteria_digest,
+        by_agent=bool(row.by_agent),
     )
 
 

@@ -411,6 +411,23 @@ def _create_governance() -> None:
         sa.Column("sketches", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "agent_id", "input_hash"),
     )
+    op.create_table(
+        "agent_tries",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("agent_id", sa.Text(), nullable=False),
+        sa.Column("criteria_digest", sa.Text(), nullable=False),
+        sa.Column("contract_id", sa.String(length=60), nullable=False),
+        sa.Column("used", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "agent_id", "criteria_digest", "contract_id"),
+    )
+    op.create_table(
+        "try_sketches",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("agent_id", sa.Text(), nullable=False),
+        sa.Column("criteria_digest", sa.Text(), nullable=False),
+        sa.Column("sketches", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "agent_id", "criteria_digest"),
+    )
 
 
 def _create_benchmarks() -> None:
