@@ -243,7 +243,13 @@ async def build_reconciler(
                 wrong = f"it has the key of {same!r}, and so is the same account; name it once"
                 raise ConfigError("configuration", [Problem(f"usage.accounts.{name}", wrong)])
             accounts[name] = Account(
-                name, account.provider, source, key, self_reported=kind.self_reported, is_file=kind.is_file
+                name,
+                account.provider,
+                source,
+                key,
+                self_reported=kind.self_reported,
+                is_file=kind.is_file,
+                shared_by=account.shared_by,
             )
         yield Reconciler(store, accounts, policy=settings.usage.policy.policy)
 

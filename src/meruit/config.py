@@ -189,6 +189,11 @@ class UsageSettings(_Section):
     tick_min: FiniteFloat = Field(default=5.0, strict=True, gt=0, le=24 * 60)
     """Minutes between two rounds of `meruit reconcile --watch`."""
 
+    def sharers(self, tenant: str, account: str) -> tuple[str, ...]:
+        """The tenants whose runs of an account count together with those of this tenant, which is among them."""
+        known = self.accounts.get(account)
+        return (tenant,) if known is None else known.sharers(tenant)
+
     @field_validator("accounts")
     @classmethod
     def _reject_duplicate_accounts(cls, accounts: dict[str, UsageAccount]) -> dict[str, UsageAccount]:
@@ -198,7 +203,7 @@ class UsageSettings(_Section):
             # One file may be written in many ways.
             file = os.path.realpath(account.file) if account.file else account.file
             located = account.model_copy(update={"file": file})
-            same = names.setdefault(located.model_dump_json(exclude={"options"}), name)
+            same = names.setdefault(located.model_dump_json(exclude={"options", "shared_by"}), name)
             if same != name:
                 raise ValueError(f"{same!r} and {name!r} are one account; name it once")
         return accounts

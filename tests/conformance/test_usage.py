@@ -391,8 +391,9 @@ def test_a_call_belongs_to_one_run(here: Place, new_tenant: Callable[[], str]) -
     here.write(here.called("r", "gen-1", "gen-2", **account))
     assert here.write(here.called("r", "gen-1", "gen-2", **account)) == here.found()
     for other in (here, there):
+        write = other.called("q", "gen-3", "gen-2", **account)
         with pytest.raises(InvalidUsage, match="call 'gen-2'") as told:
-            other.write(other.called("q", "gen-3", "gen-2", **account))
+            other.write(write._replace(sharers=(here.tenant, there.tenant)))
         assert "'r'" not in str(told.value)
         with pytest.raises(NotFound):
             other.found("q")
@@ -401,6 +402,8 @@ def test_a_call_belongs_to_one_run(here: Place, new_tenant: Callable[[], str]) -
     there.write(there.called("x", "gen-1", attribution_key=AttributionKey(AttributionKind.KEY, "k"), **account))
     there.write(there.called("y", "gen-3", "", **account))
     there.write(there.called("z", "", **account))
+    # Without sharing, another tenant's calls are its own.
+    there.write(there.called("own", "gen-2", **account))
 
 
 def test_an_open_run_has_the_calls_that_it_names_by_now(here: Place) -> None:
@@ -494,8 +497,17 @@ def test_a_run_recorded_late_makes_its_cohort_due(
         "attribution_key": AttributionKey(AttributionKind.KEY, "k"),
     }
     settled(here, **attribution_key)
-    run = there.metered("late", **{**attribution_key, **more})
-    there.write(RecordRuns(there.tenant, "me", [run]) if bulk else there.record("late", **{**attribution_key, **more}))
+    run, both = there.metered("late", **{**attribution_key, **more}), (here.tenant, there.tenant)
+    alone = there.metered("alone", **{**attribution_key, **more})
+    there.write(RecordRun(there.tenant, "me", alone) if not bulk else RecordRuns(there.tenant, "me", [alone]))
+    # What a tenant records changes nothing for another, unless they share the account.
+    assert not is_due(here, clock)
+    sharing = {run.source: both}
+    there.write(
+        RecordRuns(there.tenant, "me", [run], sharing=sharing)
+        if bulk
+        else RecordRun(there.tenant, "me", run, sharers=both)
+    )
     assert is_due(here, clock) == disturbs
     assert here.check().verdict.status is UsageStatus.VERIFIED
 
@@ -1028,7 +1040,7 @@ def test_an_account_yields_every_run_that_may_have_used_a_span(
         begins = None if begun is None else BEGUN + timedelta(minutes=begun)
         ends = None if lasted is None else (begins or BEGUN) + timedelta(minutes=lasted)
         runs.append(here.metered(f"r{number}", started_at=begins, ended_at=ends, source=here.tenant))
-    # A provider knows accounts, and not which tenants share one.
+    # A provider knows accounts, and not which tenants share one; the operator says it.
     others = Place(store, f"usage-{next(_NUMBERS)}")
     here.write(RecordRuns(here.tenant, "me", [*runs[::2], here.metered("other", source="other")]))
     others.write(RecordRuns(others.tenant, "me", runs[1::2]))
@@ -1039,9 +1051,12 @@ def test_an_account_yields_every_run_that_may_have_used_a_span(
     }
     with pytest.MonkeyPatch.context() as patched, store.database.reading() as connection:
         patched.setattr(usage_reading, "ATTRIBUTION_BLOCK", 2)
-        found = [*usage_reading.iterate_account(connection, here.tenant, start, end)]
+        both = (here.tenant, others.tenant)
+        found = [*usage_reading.iterate_account(connection, both, here.tenant, start, end)]
+        alone = [*usage_reading.iterate_account(connection, both[:1], here.tenant, start, end)]
     assert len(found) == len(wanted)
     assert {one.id for one in found} == wanted
+    assert {one.id for one in alone} == wanted & {one.id for one in runs[::2]}
 
 
 def test_an_attribution_run_has_the_columns_of_its_row(here: Place) -> None:
@@ -1049,7 +1064,7 @@ def test_an_attribution_run_has_the_columns_of_its_row(here: Place) -> None:
     here.write(here.record("open", ended_at=None, steps=1, source=here.tenant))
     here.looked(attempt(10, Tokens(20, 10, 3)), attempt(20, FetchError.SERVER))
     with here.store.database.reading() as connection:
-        unknown, known = usage_reading.iterate_account(connection, here.tenant, BEGUN, ENDED)
+        unknown, known = usage_reading.iterate_account(connection, (here.tenant,), here.tenant, BEGUN, ENDED)
     record = here.found()
     assert record.next_observation_at is not None
     assert known == AttributionRun(

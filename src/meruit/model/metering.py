@@ -254,6 +254,15 @@ class UsageAccount(BaseModel):
     key_variable: str | None = Field(default=None, description="The environment variable that holds the key.")
     file: str | None = Field(default=None, description="Of sources that are files: the file or folder.")
     options: dict[str, str] = Field(default_factory=dict, description="What else this kind of API takes.")
+    shared_by: tuple[str, ...] = Field(
+        default=(),
+        max_length=1_000,
+        description="Tenants whose runs the provider counts together (default: none; each tenant is judged by itself).",
+    )
+
+    def sharers(self, tenant: str) -> tuple[str, ...]:
+        """The tenants whose runs count together with those of this one, which is among them."""
+        return self.shared_by if tenant in self.shared_by else (tenant,)
 
 
 class UsageSource(Protocol):

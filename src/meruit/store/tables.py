@@ -672,8 +672,7 @@ usage_runs = Table(
     Index("usage_runs_by_framework", "tenant", "framework", "seq"),
     Index("usage_runs_by_status", "tenant", "status", "seq"),
     Index("usage_runs_by_tenant_account", "tenant", "account", "ended_at", "seq"),
-    Index("usage_runs_by_account", "account", "ended_at", "seq"),
-    Index("usage_runs_by_attribution_key", "account", "attribution_kind", "attribution_key", "ended_at"),
+    Index("usage_runs_by_attribution_key", "tenant", "account", "attribution_kind", "attribution_key", "ended_at"),
     Index("usage_runs_due", "tenant", "account", "next_observation_at"),
     Index("usage_runs_by_contract", "tenant", "contract_id", "seq"),
 )
@@ -694,12 +693,12 @@ usage_observations = Table(
 usage_calls = Table(
     "usage_calls",
     metadata,
+    Column("tenant", Text, primary_key=True),
     Column("account", String(200), primary_key=True),
     Column("call_id", String(200), primary_key=True),
-    Column("tenant", Text, nullable=False),
     Column("run_id", String(200), nullable=False),
 )
-"""The run that each call belongs to, across tenants, because an account belongs to the deployment; empty for none."""
+"""The run of a tenant that each call belongs to; empty for none."""
 
 usage_fetches = Table(
     "usage_fetches",

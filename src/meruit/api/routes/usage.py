@@ -26,6 +26,7 @@ from meruit.api.wire.usage import (
     to_detail,
 )
 from meruit.api.wire.usage_requests import parse_run, parse_step
+from meruit.config import UsageSettings
 from meruit.errors import ApiProblem, InvalidUsage, Problem
 from meruit.model.metering import MAX_NAME, MAX_STEPS, MeteredRun, MeteredStep, UsageRecord
 from meruit.model.usage import Acknowledgement, UsagePolicy, UsageStatus
@@ -55,7 +56,12 @@ async def record_usage_run(
     is_large = len(await request.body()) > SMALL_BYTES
     run = await asyncio.to_thread(parse_run, data, run_id) if is_large else parse_run(data, run_id)
     write = _RecordReportedRun(
-        tenant=actor.tenant, by=actor.by, run=run, now=surroundings.clock(), policy=request.service.usage_policy
+        tenant=actor.tenant,
+        by=actor.by,
+        run=run,
+        now=surroundings.clock(),
+        policy=request.service.usage_policy,
+        sharers=request.service.configuration.usage.sharers(actor.tenant, run.source),
     )
     return await _answer_write(request, key, write, status=201)
 
@@ -91,11 +97,12 @@ async def list_usage_runs(
 @get("/v1/usage/runs/{usage_run_id:str}", guards=[READERS], summary="Read a usage run", tags=["usage"])
 async def read_usage_run(usage_run_id: UsageRunId, request: ApiRequest) -> Response[UsageDetail]:
     """Read a run with its own counts, every observation, the deciding rule, prices and costs."""
-    tenant = request.caller.tenant
+    tenant, usage = request.caller.tenant, request.service.configuration.usage
 
     def ask(connection: Connection) -> UsageDetail:
         record = usage_reading.find(connection, tenant, usage_run_id)
-        return to_detail(record, usage_reading.find_observations(connection, tenant, usage_run_id))
+        others = [one for one in usage.sharers(tenant, record.run.source) if one != tenant]
+        return to_detail(record, usage_reading.find_observations(connection, tenant, usage_run_id), others)
 
     return json_response(await request.service.read(ask))
 
@@ -195,12 +202,14 @@ class _RecordReportedRun(NamedTuple):
     run: MeteredRun
     now: datetime
     policy: UsagePolicy
+    sharers: tuple[str, ...]
+    """The tenants that share the account."""
 
     def __call__(self, writing: WriteTransaction) -> UsageRecord:
         """Record it; raises UsageRunEnded, InvalidUsage."""
         stored = find_run(writing, self.tenant, self.run.id)
         run = self._with_start() if stored is None else self._merge_with(stored.record.run)
-        return RecordRun(self.tenant, self.by, run, policy=self.policy)(writing)
+        return RecordRun(self.tenant, self.by, run, policy=self.policy, sharers=self.sharers)(writing)
 
     def _with_start(self) -> MeteredRun:
         run = self.run
@@ -222,11 +231,13 @@ class _ChangeRun(NamedTuple):
     transform: Callable[[MeteredRun, datetime], MeteredRun]
     now: datetime
     policy: UsagePolicy
+    usage: UsageSettings
 
     def __call__(self, writing: WriteTransaction) -> UsageRecord:
         """Record it; raises NotFound, UsageRunEnded."""
         run = load_run(writing, self.tenant, self.run_id).record.run
-        return RecordRun(self.tenant, self.by, self.transform(run, self.now), policy=self.policy)(writing)
+        changed, sharers = self.transform(run, self.now), self.usage.sharers(self.tenant, run.source)
+        return RecordRun(self.tenant, self.by, changed, policy=self.policy, sharers=sharers)(writing)
 
 
 def _build_change(
@@ -240,6 +251,7 @@ def _build_change(
         transform=transform,
         now=service.store.surroundings.clock(),
         policy=service.usage_policy,
+        usage=service.configuration.usage,
     )
 
 

@@ -159,6 +159,8 @@ class UsageDetail(UsageBrief, frozen=True, kw_only=True):
     cost_unknown: UnknownCost | None
     """Why there is no quoted cost; null where there is one."""
     cost_unknown_why: str
+    shared_with: list[str]
+    """Other tenants whose runs are counted together with this one, because the operator says that they share it."""
 
 
 class UsagePage(Record, frozen=True):
@@ -174,7 +176,7 @@ def to_brief(record: UsageRecord) -> UsageBrief:
     return UsageBrief(**_brief_fields(record))
 
 
-def to_detail(record: UsageRecord, observations: list[Observation]) -> UsageDetail:
+def to_detail(record: UsageRecord, observations: list[Observation], shared_with: list[str]) -> UsageDetail:
     """Convert a record with its observations."""
     cost = quote_cost(record.run, record.verdict, record.quotes)
     is_known = record.ledger.quoted is not None
@@ -185,6 +187,7 @@ def to_detail(record: UsageRecord, observations: list[Observation]) -> UsageDeta
         verdict=record.verdict,
         observations=observations,
         waits=record.waits,
+        shared_with=shared_with,
         exhausted=record.exhausted,
         acknowledged=record.acknowledged,
         quotes=record.quotes,

@@ -161,7 +161,8 @@ def record(
     actor, settings = command_line_actor(tenant), _settings(config)
     policy = settings.usage.policy.policy
     found = read_recordable(files)
-    runs = RecordRuns(tenant, actor.by, [one.run for one in found], policy)
+    sharing = {one.run.source: settings.usage.sharers(tenant, one.run.source) for one in found}
+    runs = RecordRuns(tenant, actor.by, [one.run for one in found], policy, sharing=sharing)
     store = open_store(location_of(data, database_url), make=True)
     try:
         with store.database.reading() as connection:

@@ -77,6 +77,12 @@ class Account(NamedTuple):
     """Whether it has only what clients report of themselves, which is never verified."""
     is_file: bool = False
     """Whether it reads files, so that the provider is not asked."""
+    shared_by: tuple[str, ...] = ()
+    """Tenants whose runs the provider counts together; a tenant that is not among them is judged by itself."""
+
+    def sharers(self, tenant: str) -> tuple[str, ...]:
+        """The tenants whose runs count together with those of this one, which is among them."""
+        return self.shared_by if tenant in self.shared_by else (tenant,)
 
 
 class AccountSummary(Record, frozen=True):
@@ -252,7 +258,8 @@ class AccountReconciliation:
         cohorts = AccountCohorts(source.bucket)
         # A run that ended just before may still be counted in the first minutes.
         first, last = window.start - GUARD - source.bucket, max(window.end, self._span(day).end)
-        for block in _blocks(iterate_account(connection, query.account, first, last), ATTRIBUTION_BLOCK):
+        sharers = self._account.sharers(query.tenant)
+        for block in _blocks(iterate_account(connection, sharers, query.account, first, last), ATTRIBUTION_BLOCK):
             cohorts.add(block)
         return cohorts
 
@@ -300,7 +307,8 @@ class AccountReconciliation:
         ids = [row.request_id for row in page.rows if row.request_id]
         if not ids or AttributionKind.REQUESTS not in self._account.source.kinds:
             return frozenset()
-        return await self._read(partial(find_claimed_calls, account=self._account.name, call_ids=ids))
+        sharers = self._account.sharers(self._query.tenant)
+        return await self._read(partial(find_claimed_calls, tenants=sharers, account=self._account.name, call_ids=ids))
 
     async def _call_pages(self, ids: Sequence[str]) -> AsyncIterator[Page]:
         async for page in self._account.source.calls(ids):

@@ -1,7 +1,7 @@
 """Make the runs due again that a provider counts together with a run that was recorded or changed."""
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -34,10 +34,11 @@ class _TimeSpan(NamedTuple):
     end: int
 
 
-def invalidate_cohorts(writing: WriteTransaction, runs: Iterable[MeteredRun]) -> None:
-    """Make observed runs due now that are counted together with one of these runs, of any tenant.
+def invalidate_cohorts(writing: WriteTransaction, tenants: Sequence[str], runs: Iterable[MeteredRun]) -> None:
+    """Make observed runs of these tenants due now that are counted together with one of the runs.
 
-    A run without an observation keeps its time: it has no status that could be wrong.
+    What a tenant records changes nothing for others, unless the operator says that they share the account. A run
+    without an observation keeps its time: it has no status that could be wrong.
     """
     by_key: dict[_AccountKey, list[_TimeSpan]] = {}
     for run in runs:
@@ -46,15 +47,19 @@ def invalidate_cohorts(writing: WriteTransaction, runs: Iterable[MeteredRun]) ->
             for attribution_key in _keys_of(run):
                 by_key.setdefault(attribution_key, []).append(span)
     for attribution_key, spans in by_key.items():
-        _invalidate_key(writing, attribution_key, _merge(spans))
+        merged = _merge(spans)
+        for tenant in tenants:
+            _invalidate_key(writing, tenant, attribution_key, merged)
 
 
-def _invalidate_key(writing: WriteTransaction, attribution_key: _AccountKey, spans: list[_TimeSpan]) -> None:
+def _invalidate_key(
+    writing: WriteTransaction, tenant: str, attribution_key: _AccountKey, spans: list[_TimeSpan]
+) -> None:
     """Query once for all spans of an attribution key, then compare each run with the spans."""
     first, last = spans[0].start - NEAR, spans[-1].end + NEAR
     starts = [one.start for one in spans]
     # Also runs that are due: a reconciler may be observing them without knowing of the new runs.
-    for tenant, run_id, start, end in writing.fetch(_OBSERVED_RUNS, *attribution_key, first, last + LONGEST, last):
+    for run_id, start, end in writing.fetch(_OBSERVED_RUNS, tenant, *attribution_key, first, last + LONGEST, last):
         place = bisect_right(starts, end + NEAR) - 1
         if place >= 0 and spans[place].end >= start - NEAR:
             _make_due(writing, tenant, run_id)
@@ -97,8 +102,8 @@ def _merge(spans: Iterable[_TimeSpan]) -> list[_TimeSpan]:
 
 
 _OBSERVED_RUNS = (
-    "SELECT tenant, id, COALESCE(started_at, ended_at), ended_at FROM usage_runs "
-    "WHERE account = ? AND attribution_kind = ? AND attribution_key = ? AND ended_at >= ? AND ended_at <= ? "
-    "AND COALESCE(started_at, ended_at) <= ? AND observations > 0"
+    "SELECT id, COALESCE(started_at, ended_at), ended_at FROM usage_runs "
+    "WHERE tenant = ? AND account = ? AND attribution_kind = ? AND attribution_key = ? "
+    "AND ended_at >= ? AND ended_at <= ? AND COALESCE(started_at, ended_at) <= ? AND observations > 0"
 )
 _MAKE_DUE = "UPDATE usage_runs SET next_observation_at = ?, waiting_for = '' WHERE tenant = ? AND id = ?"

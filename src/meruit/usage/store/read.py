@@ -105,21 +105,24 @@ def count_by_account(connection: Connection, tenant: str) -> dict[str, int]:
     return {row.account: row.number for row in connection.execute(query.order_by(_runs.c.account))}
 
 
-def iterate_account(connection: Connection, account: str, start: Moment, end: Moment) -> Iterator[AttributionRun]:
+def iterate_account(
+    connection: Connection, tenants: Sequence[str], account: str, start: Moment, end: Moment
+) -> Iterator[AttributionRun]:
     """Iterate over the runs of an account that may have used tokens in a span of time, open ones first.
 
-    Includes all tenants: the provider counts by account, for all tenants that share it.
+    `tenants` are those that share the account; others are judged by themselves.
     """
     first, last = to_micros(start), to_micros(end)
-    seq = 0
-    while runs := _fetch_runs(connection, _OPEN_RUNS, account, last, seq, ATTRIBUTION_BLOCK):
-        yield from runs
-        seq = runs[-1].seq
-    ended: int | None
-    ended, seq = first, 0
-    while runs := _fetch_runs(connection, _ENDED_RUNS, account, ended, seq, last, ATTRIBUTION_BLOCK):
-        yield from runs
-        ended, seq = runs[-1].ended_at, runs[-1].seq
+    for tenant in tenants:
+        seq = 0
+        while runs := _fetch_runs(connection, _OPEN_RUNS, tenant, account, last, seq, ATTRIBUTION_BLOCK):
+            yield from runs
+            seq = runs[-1].seq
+        ended: int | None
+        ended, seq = first, 0
+        while runs := _fetch_runs(connection, _ENDED_RUNS, tenant, account, ended, seq, last, ATTRIBUTION_BLOCK):
+            yield from runs
+            ended, seq = runs[-1].ended_at, runs[-1].seq
 
 
 def iterate_all(connection: Connection, tenant: str, framework: str | None = None) -> Iterator[UsageRecord]:
@@ -139,7 +142,7 @@ def _fetch_runs(connection: Connection, statement: str, *values: str | int | Non
 
 
 # Names of our own table; values are bound.
-_SELECT_RUNS = f"SELECT {', '.join(AttributionRun._fields)} FROM usage_runs WHERE account = ?"  # noqa: S608
+_SELECT_RUNS = f"SELECT {', '.join(AttributionRun._fields)} FROM usage_runs WHERE tenant = ? AND account = ?"  # noqa: S608
 _OPEN_RUNS = (
     f"{_SELECT_RUNS} AND ended_at IS NULL AND (started_at IS NULL OR started_at < ?) AND seq > ? ORDER BY seq LIMIT ?"
 )

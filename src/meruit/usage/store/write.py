@@ -1,8 +1,9 @@
 """Write usage: record runs, observations, acknowledgements and prices, and decide again after each change."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -80,6 +81,13 @@ class RecordRun(NamedTuple):
     schedule: Schedule = _DEFAULT_SCHEDULE
     begins: bool = False
     """Whether the run must be new."""
+    sharers: tuple[str, ...] = ()
+    """The tenants that share the account with this one, which is among them; empty for this tenant alone."""
+
+    @property
+    def tenants(self) -> tuple[str, ...]:
+        """The tenants whose runs count together with this one."""
+        return self.sharers or (self.tenant,)
 
     @property
     def run_id(self) -> str:
@@ -91,7 +99,7 @@ class RecordRun(NamedTuple):
         recorded = self.write(writing, _validate_run(self.run))
         record = recorded.record
         if recorded.has_changed_cohort:
-            invalidate_cohorts(writing, [record.run])
+            invalidate_cohorts(writing, self.tenants, [record.run])
         return record
 
     def write(self, writing: WriteTransaction, encoded: EncodedRun) -> _RecordedRun:
@@ -153,7 +161,7 @@ class RecordRun(NamedTuple):
         return _RecordedRun(stored.record, has_changed_cohort=has_moved or encoded.run.ended_at is not None)
 
     def _claim_calls(self, writing: WriteTransaction, run: MeteredRun, before: MeteredRun | None = None) -> None:
-        taken = find_call_of_other_run(writing, self.tenant, run)
+        taken = find_call_of_other_run(writing, self.tenant, self.tenants, run)
         if taken is not None:
             raise InvalidUsage(
                 f"run {run.id!r}: call {taken!r} belongs to another run; record each call with the run that made it"
@@ -169,17 +177,32 @@ class RecordRuns(NamedTuple):
     runs: Sequence[MeteredRun]
     policy: UsagePolicy = _DEFAULT_POLICY
     schedule: Schedule = _DEFAULT_SCHEDULE
+    sharing: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """By account, the tenants that share it with this one; an account that is not named is this tenant's alone."""
 
     def __call__(self, writing: WriteTransaction) -> list[UsageRecord]:
         """Record all runs; raises what `RecordRun` raises."""
         several = [
-            RecordRun(self.tenant, self.by, run, policy=self.policy, schedule=self.schedule) for run in self.runs
+            RecordRun(
+                self.tenant,
+                self.by,
+                run,
+                policy=self.policy,
+                schedule=self.schedule,
+                sharers=self.sharing.get(run.source, ()),
+            )
+            for run in self.runs
         ]
         prefetch_runs(writing, several)
         encoded = [_validate_run(run) for run in self.runs]
-        read_call_owners(writing, [one.run for one in encoded])
+        read_call_owners(writing, (self.tenant,), [one.run for one in encoded])
         recorded = [one.write(writing, this) for one, this in zip(several, encoded, strict=True)]
-        invalidate_cohorts(writing, [one.record.run for one in recorded if one.has_changed_cohort])
+        changed: dict[tuple[str, ...], list[MeteredRun]] = {}
+        for write, one in zip(several, recorded, strict=True):
+            if one.has_changed_cohort:
+                changed.setdefault(write.tenants, []).append(one.record.run)
+        for tenants, runs in changed.items():
+            invalidate_cohorts(writing, tenants, runs)
         return [one.record for one in recorded]
 
 

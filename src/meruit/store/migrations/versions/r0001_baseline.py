@@ -637,11 +637,10 @@ def _create_usage() -> None:
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "id"),
     )
-    op.create_index("usage_runs_by_account", "usage_runs", ["account", "ended_at", "seq"], unique=False)
     op.create_index(
         "usage_runs_by_attribution_key",
         "usage_runs",
-        ["account", "attribution_kind", "attribution_key", "ended_at"],
+        ["tenant", "account", "attribution_kind", "attribution_key", "ended_at"],
         unique=False,
     )
     op.create_index("usage_runs_by_contract", "usage_runs", ["tenant", "contract_id", "seq"], unique=False)
@@ -664,11 +663,11 @@ def _create_usage() -> None:
     )
     op.create_table(
         "usage_calls",
+        sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("account", sa.String(length=200), nullable=False),
         sa.Column("call_id", sa.String(length=200), nullable=False),
-        sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("run_id", sa.String(length=200), nullable=False),
-        sa.PrimaryKeyConstraint("account", "call_id"),
+        sa.PrimaryKeyConstraint("tenant", "account", "call_id"),
     )
     op.create_table(
         "usage_fetches",
