@@ -1032,7 +1032,7 @@ def test_an_agent_learns_only_how_its_work_ended(scene: Scene) -> None:
     told = {"id", "contract_id", "created_at", "version", "verdict", "success", "score"}
     for output in ({}, {"text": 5}, {"text": "x" * 100_000}, {"text": None, "predictions": [1]}, {"a": {"b": [0.1]}}):
         reply = scene.deployment.ask("POST", "/v1/verify", key=agent, json={"output": output, "criteria": criteria})
-        assert reply.json().keys() == {"outcome_id", "version", "recorded", "verdict", "success", "score"}
+        assert reply.json().keys() == {"outcome_id", "version", "recorded", "verdict", "success", "score", "tries"}
         assert_unseen(scene.ours.all, text_of(reply))
         kept = scene.deployment.ask("GET", f"/v1/outcomes/{reply.json()['outcome_id']}", key=agent)
         assert kept.json().keys() == told
