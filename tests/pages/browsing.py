@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser
+    from playwright.async_api import Browser, Page
 
 CHROMIUM = shutil.which("chromium")
 
@@ -124,36 +124,49 @@ async def _visit(
         browser = await driver.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
         )
+        found: dict[tuple[str, Screen], Visit] = {}
         try:
-            return {
-                (name, screen): await _open(browser, (folder / name).as_uri(), screen, scripts, prepare)
-                for screen in screens
-                for name in names
-            }
+            for screen in screens:
+                tab = await _open_tab(browser, screen)
+                for name in names:
+                    found[name, screen] = await _look(tab, (folder / name).as_uri(), scripts, prepare)
+                await tab.page.close()
         finally:
             await browser.close()
+    return found
 
 
-async def _open(browser: "Browser", address: str, screen: Screen, scripts: Mapping[str, str], prepare: str) -> Visit:
-    complaints: list[str] = []
-    requests: list[str] = []
+@dataclass(slots=True)
+class Tab:
+    """One for all pages of a screen, because each new one starts a process; and what came of the page it shows."""
+
+    page: "Page"
+    complaints: list[str]
+    requests: list[str]
+
+
+async def _open_tab(browser: "Browser", screen: Screen) -> Tab:
     page = await browser.new_page(
         offline=True, viewport={"width": screen.width, "height": screen.height}, color_scheme=screen.theme
     )
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("dialog", lambda dialog: complaints.append(dialog.message))
-    page.on("request", lambda request: requests.append(request.url.rpartition("/")[2]))
+    tab = Tab(page, [], [])
+    page.on("console", lambda message: tab.complaints.append(message.text))
+    page.on("pageerror", lambda error: tab.complaints.append(str(error)))
+    page.on("dialog", lambda dialog: tab.complaints.append(dialog.message))
+    page.on("request", lambda request: tab.requests.append(request.url.rpartition("/")[2]))
     await page.emulate_media(media=screen.media, color_scheme=screen.theme)
+    return tab
+
+
+async def _look(tab: Tab, address: str, scripts: Mapping[str, str], prepare: str) -> Visit:
+    page, tab.complaints, tab.requests = tab.page, [], []
     await page.goto(address)
     await page.evaluate(prepare)
-    found = Visit(
+    return Visit(
         await page.evaluate("document.documentElement.scrollWidth"),
         await page.evaluate(OFF_SCREEN),
         await page.evaluate(AUDIT),
         {key: await page.evaluate(script) for key, script in scripts.items()},
-        complaints,
-        requests,
+        tab.complaints,
+        tab.requests,
     )
-    await page.close()
-    return found
