@@ -25,8 +25,8 @@ from meruit.store.location import Location
 
 VERSION = "pginstall18"
 USER = "postgres"
-STARTING_S = 30.0
-STOPPING_S = 20.0
+STARTING_S = 120.0
+STOPPING_S = 120.0
 ROOM_BYTES = 6 << 30
 """Far more than the servers of all workers fill."""
 NOBODY = 65534

@@ -33,16 +33,20 @@ ImportManager(_probes, _ours).__enter__()
 wrap_spec_from_file_location(_probes, _ours)
 
 
-_removing = [0.0]
+_removing = [10.0]
 """At how many seconds of this process the probes that were passed are removed next."""
 
 
+def pytest_collection_finish() -> None:
+    """Remove what was passed when modules were loaded, before workers are forked."""
+    _probes.deinstrument_seen()
+
+
 def pytest_runtest_teardown() -> None:
-    """Remove probes at 5, 10, 20, 40, ... seconds: most are passed early."""
-    spent = process_time()
-    if spent > _removing[0]:
+    """Remove probes at 10, 40, 160, ... seconds: most are passed early, and each removal takes a second."""
+    if process_time() > _removing[0]:
         _probes.deinstrument_seen()
-        _removing[0] = max(5.0, spent * 2)
+        _removing[0] = process_time() * 4
 
 
 def write_measured(name: str) -> None:

@@ -38,6 +38,7 @@ from tests.outcomes.making import (
     written,
 )
 from tests.postgres import Server
+from tests.sampling import is_in_full
 from tests.store.layouts import LATER, LATER_TABLE, stamp, use_later_layout
 
 from meruit.errors import (
@@ -75,7 +76,7 @@ NewTenant = Callable[[], str]
 AT_ONCE = 8
 OLDER = opening.HEAD
 """The layout before `use_later_layout`."""
-EXAMPLES = settings(max_examples=25)
+EXAMPLES = settings(max_examples=25 if is_in_full() else 10)
 ROOT = Path(__file__).resolve().parents[2]
 
 # Text that any database can hold; what they cannot is refused, and has a test of its own.

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from tests.faults.started import run
+from tests.sampling import IN_FULL
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
-SQLITE_DEATHS, POSTGRES_DEATHS = 60, 30
+SQLITE_DEATHS, POSTGRES_DEATHS = (60, 30) if IN_FULL else (30, 15)
 PATIENCE_S = 300
 STEPS = {"none", "pending", "running"}
 """What a life begins with: nothing, a run to be started, a run to be completed."""

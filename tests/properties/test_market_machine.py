@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 from sqlalchemy import select
 from tests.contracts.trading import BEGINNING, COPY, ENGINE, GOOD, LEAKED, REFERENCE, WEAK, Hands, Trading, sent
 from tests.postgres import NewDatabase
+from tests.sampling import is_in_full
 
 from meruit.contracts.invariants import find_violations
 from meruit.contracts.store import ledger
@@ -37,7 +38,7 @@ from meruit.store.location import Location
 from meruit.store.recorder import Write
 from meruit.store.store import ClockAndEntropy, Store
 
-EXAMPLES, POSTGRES_EXAMPLES = 25, 5
+EXAMPLES, POSTGRES_EXAMPLES = (25, 5) if is_in_full() else (12, 3)
 STEPS = 30
 MAX_CONTRACTS = 4
 SHORT_H, LONG_H, WINDOW_H = 1, 168, 24

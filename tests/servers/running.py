@@ -23,8 +23,8 @@ import pytest
 
 MEDPLUM = Path(__file__).parent / "medplum"
 SSHD = "/usr/sbin/sshd"
-STARTING_S = 60.0
-STOPPING_S = 20.0
+STARTING_S = 120.0
+STOPPING_S = 120.0
 ACCOUNTS = ("sshd", "daemon", "nobody")
 """As whom sshd runs when we are root: it then needs nothing of the machine. A locked account lets nobody in."""
 # The shell ends the server when our end of its standard input closes.

@@ -450,7 +450,7 @@ def test_steps_of_many_threads_lose_no_call() -> None:
         gate = threading.Barrier(8)
 
         def work(number: int) -> None:
-            gate.wait(10)
+            gate.wait(60)
             with run.step(f"s{number}") as step:
                 for _ in range(50):
                     step.add(block(1, 1))
@@ -491,7 +491,7 @@ def test_one_step_cannot_be_open_twice() -> None:
 
         thread = threading.Thread(target=again)
         thread.start()
-        thread.join(10)
+        thread.join(60)
     assert len(run.snapshot.steps) == 1
 
 

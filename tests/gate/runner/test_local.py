@@ -352,7 +352,7 @@ class Blocking:
 
     def verify(self, _output: Out) -> int:
         self.asked.append(threading.current_thread())
-        self.answer.wait(20)
+        self.answer.wait(60)
         return 1
 
     def agent(self, **limits: Any) -> Agent:
