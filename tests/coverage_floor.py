@@ -3,15 +3,13 @@
 import json
 import sys
 import tomllib
-from functools import reduce
 from linecache import getline
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
-from slipcover import merge_coverage
 from slipcover.slipcover import format_missing
 
-MEASURED = Path(".coverage")
+MEASURED = Path(".coverage/all.json")
 PURE = "pure modules"
 FLOORS = {PURE: 100.0}
 ELSEWHERE = 95.0
@@ -47,11 +45,10 @@ class Covered(NamedTuple):
 
 
 def main() -> int:
-    workers = [json.loads(file.read_text()) for file in MEASURED.glob("*.json")]
-    if not workers:
+    if not MEASURED.exists():
         print(f"nothing was measured in {MEASURED}; run `make test`", file=sys.stderr)
         return 1
-    measured = reduce(merge_coverage, workers)
+    measured = json.loads(MEASURED.read_text())
     files = [_covered(name, file) for name, file in sorted(measured["files"].items())]
     for file in files:
         if file.missed:

@@ -228,7 +228,7 @@ def _work(session: pytest.Session, line: Connection, number: int) -> NoReturn:
             item = then
         probes = config.pluginmanager.getplugin("tests.probes")
         if probes is not None:
-            probes.write_measured(f"worker-{number}")
+            probes.keep_reached(f"worker-{number}")
         line.send(("over", None))
         code = 0
     except KeyboardInterrupt:

@@ -1,18 +1,19 @@
 """Which lines and branches tests reach, by probes that remove themselves once they were passed.
 
 On Python 3.11 a traced test takes half as long again, one with probes a tenth. SlipCover's own plugin puts them into
-all that pytest rewrites, too, which breaks some libraries; this one stays within our source. Each worker of
-`tests.forking` writes what it has reached.
+all that pytest rewrites, too, which breaks some libraries; this one stays within our source. What the workers of
+`tests.forking` reach is put together at the end.
 """
 
 import json
+import pickle
 from pathlib import Path
 from time import process_time
 
 from slipcover import FileMatcher, ImportManager, Slipcover, wrap_spec_from_file_location
 
 MEASURED = Path(".coverage")
-"""A file for each worker."""
+"""A folder, with a file of what was reached."""
 SOURCE = ["src/meruit"]
 # Run only in processes of their own, the last three behind walls where nothing can be written.
 OMITTED = [
@@ -49,12 +50,19 @@ def pytest_runtest_teardown() -> None:
         _removing[0] = process_time() * 4
 
 
-def write_measured(name: str) -> None:
-    """Write what this process has reached."""
+def keep_reached(worker: str) -> None:
+    """Leave what a worker has reached to the process that forked it."""
     MEASURED.mkdir(exist_ok=True)
-    (MEASURED / f"{name}.json").write_text(json.dumps(_probes.get_coverage()))
+    reached = {file: seen | _probes.newly_seen.get(file, set()) for file, seen in _probes.all_seen.items()}
+    reached |= {file: seen for file, seen in _probes.newly_seen.items() if file not in reached}
+    (MEASURED / f"{worker}.pickle").write_bytes(pickle.dumps(reached))
 
 
 def pytest_sessionfinish() -> None:
-    """Write what the process without workers has reached."""
-    write_measured("main")
+    """Write what all have reached."""
+    MEASURED.mkdir(exist_ok=True)
+    for kept in MEASURED.glob("*.pickle"):
+        for file, seen in pickle.loads(kept.read_bytes()).items():
+            _probes.all_seen[file].update(seen)
+        kept.unlink()
+    (MEASURED / "all.json").write_text(json.dumps(_probes.get_coverage()))
