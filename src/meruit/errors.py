@@ -312,6 +312,20 @@ class TooManyEntries(StoreError):
     status = 409
 
 
+class NotComparable(MeruitError):
+    """Evaluations have no outputs that can be compared, or too many."""
+
+    code = "not_comparable"
+    status = 409
+
+
+class UnknownJudge(MeruitError):
+    """The settings name no such judge, or its question is not valid."""
+
+    code = "unknown_judge"
+    status = 400
+
+
 class NotFound(MeruitError):
     """No such record, or the caller may not see it; the caller cannot tell which."""
 

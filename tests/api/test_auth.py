@@ -152,6 +152,7 @@ WHO_MAY: dict[str, frozenset[Role]] = {
     "GET /v1/evaluations/{evaluation:str}/cases": EVERYONE,
     "GET /v1/evaluations/{evaluation:str}/cases/{case_id:path}": READERS,
     "GET /v1/evaluations/{evaluation:str}/compare": READERS,
+    "POST /v1/evaluations/{evaluation:str}/preferences": OPERATORS,
     "GET /v1/evaluations/{evaluation:str}/export": READERS,
     "POST /v1/datasets": OPERATORS,
     "GET /v1/datasets": READERS,
@@ -774,6 +775,9 @@ def options_of(route: str, planted: Planted) -> dict[str, Any]:
         "POST /v1/evaluations": {"json": {"name": f"new-{secrets.token_hex(8)}", "criteria": CRITERIA}},
         "POST /v1/evaluations/{evaluation:str}/cases": {"json": rows},
         "GET /v1/evaluations/{evaluation:str}/compare": {"params": {"with": evaluation_of(planted.tenant)}},
+        "POST /v1/evaluations/{evaluation:str}/preferences": {
+            "json": {"others": [evaluation_of(planted.tenant)], "judge": "none"}
+        },
         "POST /v1/datasets": {"json": {"name": f"new-{secrets.token_hex(8)}", **rows}},
         "POST /v1/reviews": {
             "json": {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CHROMIUM = shutil.which("chromium")
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
-FEW = Amounts(cases=60, outcomes_a_day=3)
+FEW = Amounts(cases=60, outcomes_a_day=3, attempts=1, labels=12)
 MAX_PAGES = 80
 DOWNLOADS = ("/receipt", "/bundle", "/work")
 LINKS = """

@@ -376,3 +376,46 @@ def test_another_tenant_sees_none_of_it(filled: Filled) -> None:
         *(f"/benchmark-runs/{filled.benchmark_run}", f"/task-runs/{filled.task_runs['rejudge']}"),
     ):
         assert stranger.get(path).status_code == 404, path
+
+
+def test_every_list_can_be_taken_as_a_file_and_sorted(filled: Filled) -> None:
+    filled.usage()
+    filled.agent_run()
+    for path, heading, column in (
+        *(("/usage", "run_id", "cost"), ("/agent-runs", "run_id", "tokens"), ("/audit", "entry", "")),
+        *(("/benchmarks", "benchmark_run_id", "agent"), ("/keys", "name", "created"), ("/webhooks", "url", "")),
+        *(
+            ("/evaluations", "name", "rate"),
+            ("/outcomes", "outcome_id", "score"),
+            ("/contracts", "contract_id", "paid"),
+        ),
+        *(("/holds", "contract_id", "since"), ("/ledger", "account", "balance"), ("/reviews", "review", "")),
+    ):
+        lines = filled.admin.get(f"{path}?format=csv").text.splitlines()
+        assert heading in lines[0], path
+        assert filled.admin.get(f"{path}?format=xlsx").content[:2] == b"PK", path
+        page = filled.admin.get(f"{path}?sort=-{column}" if column else path)
+        assert page.status_code == 200, path
+
+
+def test_only_the_operator_of_the_deployment_sees_its_tenants(filled: Filled) -> None:
+    made, operators = filled.deployment, filled.deployment.service.settings.operator_tenant
+    for tenant, status in ((operators, 200), (filled.tenant, 403)):
+        one = Reader(made, cookie_of(sign_in(made, made.key(Role.ADMIN, tenant))))
+        page = one.get("/tenants")
+        assert page.status_code == status
+        assert ('href="/tenants"' in one.get("/keys").text) == (status == 200)
+        assert (filled.tenant in main_of(page.text)) == (status == 200)
+    auditor = Reader(made, cookie_of(sign_in(made, made.key(Role.AUDITOR, operators))))
+    assert auditor.get("/tenants").status_code == 403
+    first = Reader(made, cookie_of(sign_in(made, made.key(Role.ADMIN, operators))))
+    assert first.get("/tenants?format=csv").text.splitlines()[0] == "tenant,valid_keys,last_outcome_at"
+
+
+def test_times_are_in_the_zone_of_the_browser(filled: Filled) -> None:
+    path = f"/usage/{filled.usage()}"
+    cookie = f"{filled.auditor.cookie}; meruit_zone=Asia/Tokyo"
+    assert "JST" in filled.auditor.get(path, headers={"cookie": cookie}).text
+    assert "Times in UTC" in filled.auditor.get(path).text
+    hostile = f"{filled.auditor.cookie}; meruit_zone=../../etc/passwd"
+    assert "Times in UTC" in filled.auditor.get(path, headers={"cookie": hostile}).text

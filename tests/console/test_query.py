@@ -71,3 +71,16 @@ def test_a_file_is_the_same_list() -> None:
 def test_counted_values_are_ordered_by_number() -> None:
     made = Filter.of_counts("tag", "Tag", {"b": 2, "a": 2, "c": 9, "": 4})
     assert made.choices == [Choice("c", "c", 9), Choice("a", "a", 2), Choice("b", "b", 2)]
+
+
+def test_rows_are_sorted_as_the_reader_chose_and_unknown_ones_come_last() -> None:
+    rows = [("b", 2), ("a", None), ("c", 1)]
+    order = {"name": lambda row: row[0], "score": lambda row: row[1]}
+
+    def names(sort: str) -> str:
+        asked = (("sort", sort),) if sort else ()
+        return "".join(name for name, _ in Table.of(Query("/", asked), "Rows", COLUMNS).sort_rows(rows, order))
+
+    assert [names(one) for one in ("", "name", "-name", "score", "-score", "unknown")] == [
+        *("bac", "abc", "cba", "cba", "bca", "bac"),
+    ]

@@ -104,3 +104,10 @@ def test_other_tenants_and_agents_see_no_review(reader: SignIn, review_id: str) 
     agent = reader(Role.AGENT, agent_id="robot")
     assert agent.get(f"/reviews/{review_id}").status_code == 403
     assert agent.get("/reviews").status_code == 403
+
+
+def test_home_lists_a_review_that_waits_for_labels(reader: SignIn, review_id: str) -> None:
+    assert f'href="/reviews/{review_id}/label"' in reader(Role.OPERATOR).get("/").text
+    auditor = reader(Role.AUDITOR).get("/").text
+    assert f'href="/reviews/{review_id}"' in auditor
+    assert '/label"' not in auditor

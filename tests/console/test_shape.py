@@ -10,11 +10,15 @@ from meruit.console.shape import (
     MAX_NODES,
     JsonNode,
     age,
+    exact,
+    find_zone,
     json_tree,
     line_difference,
     main_text,
     plural,
+    readable,
     short_id,
+    show_times_in,
     text_difference,
     tone,
     word,
@@ -89,3 +93,19 @@ def test_the_text_of_a_payload_is_found() -> None:
     assert main_text("hello") == "hello"
     assert main_text({"a": "b", "c": "d"}) is None
     assert main_text([1]) is None
+
+
+def test_times_are_shown_in_the_zone_that_is_chosen() -> None:
+    moment = datetime(2026, 1, 5, 22, 30, tzinfo=UTC)
+    for name, shown in (("Asia/Tokyo", "2026-01-06 07:30:00 JST"), ("nonsense", "2026-01-05 22:30:00 UTC")):
+        show_times_in(find_zone(name))
+        assert exact(moment) == shown
+    for name in ("", "../../etc/passwd", "/etc/localtime", "Europe/" + "x" * 100, "a\x00b"):
+        assert find_zone(name) is UTC
+    show_times_in(UTC)
+
+
+def test_a_moment_inside_evidence_is_readable() -> None:
+    assert readable("2026-10-20T20:06:20.074606+00:00") == "2026-10-20 20:06:20 UTC"
+    assert readable("2026-10-20T99:06:20Z") == "2026-10-20T99:06:20Z"
+    assert readable("soon") == "soon"

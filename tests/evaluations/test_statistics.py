@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.evaluations.compare import EvaluationComparison, compare_evaluations
+from meruit.evaluations.compare import MOST_VALUES, EvaluationComparison, adjust_family, compare_evaluations
 from meruit.evaluations.evaluation import CaseSummary
 from meruit.evaluations.summary import MAX_TAG_VALUES, EvaluationSummary, SummaryBuilder
 from meruit.model.verdict import Verdict
@@ -212,3 +212,18 @@ def test_a_tag_with_very_many_values_is_cut() -> None:
     found = summary([case(n, True, tag=f"v{n}") for n in range(MAX_TAG_VALUES + 5)])
     assert len(found.tags["kind"]) == MAX_TAG_VALUES
     assert found.overall.cases == MAX_TAG_VALUES + 5
+
+
+def test_each_tag_is_compared_by_itself_and_adjusted() -> None:
+    """Of the same cases, and allowing for the number of tags."""
+    before = [case(n, False, tag="even" if n % 2 == 0 else "odd") for n in range(40)]
+    after = [case(n, n % 2 == 0 and n % 8 != 0, tag="even" if n % 2 == 0 else "odd") for n in range(40)]
+    found = compared(before, after)
+    even, odd = found.tags["kind"]["even"], found.tags["kind"]["odd"]
+    assert (even.cases, even.difference, odd.difference) == (20, 0.75, 0.0)
+    assert even.p is not None
+    assert even.p_holm == pytest.approx(2 * even.p)
+    assert adjust_family([found, found])[0].tags["kind"]["even"].p_holm == pytest.approx(4 * even.p)
+    assert sum(one.cases for one in found.tags["kind"].values()) == found.overall.cases
+    many = [case(n, True, tag=f"t{n}") for n in range(40)]
+    assert len(compared(many, many).tags["kind"]) == MOST_VALUES

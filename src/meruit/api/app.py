@@ -185,6 +185,7 @@ ROUTES = [
     evaluations.finish_evaluation,
     evaluations.read_case,
     evaluations.compare_evaluations,
+    evaluations.compare_by_preference,
     evaluation_export.export_evaluation,
     datasets.read_dataset,
     datasets.list_dataset_cases,

@@ -78,6 +78,7 @@ BODIES: dict[str, Any] = {
     "resolve_dispute": {**_REASON, "decision": "uphold"},
     "start_evaluation": {"name": "nightly", "criteria": _CRITERIA, "tags": {"model": "heron-2"}},
     "record_cases": {"cases": [{"id": "opening-hours", **_WORK}]},
+    "compare_by_preference": {"others": ["yesterday"], "judge": "careful"},
     "add_dataset": {"name": "questions", "cases": [{"id": "opening-hours", "input": _WORK["input"]}]},
     "create_review": {"name": "polite", "evaluation": "nightly", "random": 1},
     "record_labels": {"labels": [{"number": 1, "choice": "yes", "note": "says when, and nothing else"}]},

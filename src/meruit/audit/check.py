@@ -19,9 +19,11 @@ from meruit.log.entries import (
     CriteriaEntry,
     Entry,
     EvidenceEntry,
+    GateEntry,
     GovernanceEntry,
     KeyEntry,
     SettlementEntry,
+    UsageEntry,
     VerdictEntry,
     entry_bytes,
     read_entry,
@@ -30,6 +32,7 @@ from meruit.log.merkle import TILE_HEIGHT, Frontier, leaf_hash, node_hash
 from meruit.log.note import VerifierKey, open_checkpoint
 from meruit.model.record import Record
 from meruit.store import tables
+from meruit.usage.records import contract_of
 
 PAGE = 2_048
 """Leaves that are read at once; a multiple of what a tile covers."""
@@ -147,7 +150,7 @@ class _LogReader:
             self.add("leaf", where, "it is not written in canonical form")
         columns = (row.tenant, row.contract_id, row.contract_seq)
         # A key is the deployment's, and belongs to no tenant.
-        said = (getattr(entry, "tenant", ""), getattr(entry, "contract", None), getattr(entry, "contract_seq", None))
+        said = (getattr(entry, "tenant", ""), *_place_in_sequence(entry))
         if columns != said:
             self.add("leaf", where, f"its columns say {columns}, its bytes say {said}")
         self.entries[type(entry).__name__] += 1
@@ -360,3 +363,14 @@ _ROW_CHECKS = (
     _RowCheck(tables.contracts, "seq", AwardEntry, _compare_award),
     _RowCheck(tables.settlements, "leaf", SettlementEntry, _compare_settlement),
 )
+
+
+def _place_in_sequence(entry: Entry) -> tuple[str | None, int | None]:
+    """What the entry is numbered under without a gap, and its number: a contract, a usage run or an agent run."""
+    match entry:
+        case GateEntry():
+            return entry.run, entry.number
+        case UsageEntry():
+            return contract_of(entry.run), entry.number
+        case _:
+            return getattr(entry, "contract", None), getattr(entry, "contract_seq", None)

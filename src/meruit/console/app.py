@@ -33,7 +33,10 @@ def build_pages(store: Store, visitor: Caller | None = None) -> PageRoutes:
     infos = tuple(info for one in handlers if (info := one.opt.get(PAGE)) is not None)
     environment = build_environment("meruit.console")
     add_to(environment)
-    environment.globals.update(static=static_path, menu=lambda caller: build_menu(infos, caller))
+    environment.globals.update(
+        static=static_path,
+        menu=lambda request: build_menu(infos, request.caller, request.service.settings.operator_tenant),
+    )
 
     # Any: a template takes any values.
     def render(template: str, values: Mapping[str, Any]) -> str:
@@ -70,9 +73,15 @@ def find_handlers() -> list[HTTPRouteHandler]:
     return found
 
 
-def build_menu(infos: tuple[PageInfo, ...], caller: Caller) -> list[tuple[str, list[tuple[NavEntry, str]]]]:
-    """The menu of a caller: sections, each with its lines and their paths."""
-    seen = [(info.nav, info.path) for info in infos if info.nav is not None and caller.role in info.roles]
+def build_menu(
+    infos: tuple[PageInfo, ...], caller: Caller, operators: str
+) -> list[tuple[str, list[tuple[NavEntry, str]]]]:
+    """The menu of a caller: sections, each with its lines and their paths; `operators` is the operator's tenant."""
+    seen = [
+        (info.nav, info.path)
+        for info in infos
+        if info.nav is not None and caller.role in info.roles and (caller.tenant == operators or not info.deployment)
+    ]
     return [
         (section, sorted(lines, key=lambda one: (one[0].order, one[0].word)))
         for section in SECTIONS

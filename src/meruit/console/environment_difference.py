@@ -80,11 +80,11 @@ def _change(key: str, old: Item | None, new: Item | None) -> ItemDifference:
 
 
 def _lines(item: Item | None) -> str:
-    """The content by lines; JSON is indented, so that one field is one line."""
+    """The content by lines; JSON is indented and sorted, so that one field is one line in its place."""
     if item is None or not item.body:
         return ""
     try:
-        return json.dumps(json.loads(item.body), indent=1, ensure_ascii=False)
+        return json.dumps(json.loads(item.body), indent=1, ensure_ascii=False, sort_keys=True)
     except ValueError:
         # HL7 and X12 end segments in other ways.
         return item.body.replace("\r\n", "\n").replace("\r", "\n").replace("~", "~\n")

@@ -3,7 +3,7 @@
 import gzip
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, tzinfo
 from functools import wraps
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from meruit.api.auth import PUBLIC, allow, is_same_site
 from meruit.api.query_params import ANY_PARAMETERS
 from meruit.api.request import ApiRequest
 from meruit.console.live import Live
+from meruit.console.shape import find_zone, show_times_in
 from meruit.console.tokens import FormTokens
 from meruit.errors import ApiProblem
 from meruit.model.access import Caller, Role
@@ -64,6 +65,8 @@ class PageInfo:
     path: str
     roles: frozenset[Role]
     nav: NavEntry | None = None
+    deployment: bool = False
+    """Whether only keys of the operator's tenant see it: it is about all tenants."""
 
 
 class PageRequest(ApiRequest):
@@ -78,6 +81,11 @@ class PageRequest(ApiRequest):
     def now(self) -> datetime:
         """The time, which a page says ages by."""
         return self.service.store.surroundings.clock()
+
+    @property
+    def zone(self) -> tzinfo:
+        """The time zone that this browser chose; UTC where it chose none."""
+        return find_zone(self.cookies.get(ZONE_COOKIE, ""))
 
     @property
     def is_fragment(self) -> bool:
@@ -96,6 +104,7 @@ class PageRequest(ApiRequest):
     # Any, here and below: a template takes any values.
     def show(self, template: str, *, status: int = 200, live: Live | None = None, **values: Any) -> Response[bytes]:
         """Render a template of the console."""
+        show_times_in(self.zone)
         values = {"request": self, "caller": self.scope.get("user"), "now": self.now, "live": live, **values}
         text = self.console.render(template, values)
         return self.reply(text.encode("utf-8", "replace"), status=status)
@@ -125,6 +134,7 @@ class PageRequest(ApiRequest):
 
 
 SESSION_COOKIE = "meruit_session"
+ZONE_COOKIE = "meruit_zone"
 
 Show = Callable[[PageRequest], Awaitable[Response[Any]]]
 
@@ -163,12 +173,23 @@ class Console:
 
 
 def page(
-    path: str, *, roles: frozenset[Role] = READERS, nav: NavEntry | None = None
+    path: str, *, roles: frozenset[Role] = READERS, nav: NavEntry | None = None, deployment: bool = False
 ) -> Callable[[Callable[..., Awaitable[Response[Any]]]], HTTPRouteHandler]:
-    """Make a page of a function that takes the request, and parameters of the path by their names."""
-    info = PageInfo(path, roles, nav)
+    """Make a page of a function that takes the request, and parameters of the path by their names.
+
+    With `deployment`, only keys of the tenant that the settings name as operator see it.
+    """
+    info = PageInfo(path, roles, nav, deployment)
     options = {PUBLIC: True, ANY_PARAMETERS: True, PAGE: info}
-    return get(path, guards=[allow(*roles)], opt=options, include_in_schema=False)
+    guards = [allow(*roles), _require_operator_tenant] if deployment else [allow(*roles)]
+    return get(path, guards=guards, opt=options, include_in_schema=False)
+
+
+# Any: the type of a connection and of a handler in a guard of Litestar.
+def _require_operator_tenant(connection: Any, _handler: Any) -> None:
+    operators = connection.app.state["service"].settings.operator_tenant
+    if connection.user.tenant != operators:
+        raise ApiProblem(403, "forbidden", f"only keys of the tenant {operators} see all tenants")
 
 
 def action(

@@ -3,9 +3,12 @@
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 from typing import Any, Literal
+from zoneinfo import ZoneInfo
 
 from jinja2 import Environment
 from rapidfuzz.distance import Indel
@@ -36,8 +39,14 @@ _TONES = {
     "pending": "open",
     "warning": "partial",
     "not_available": "error",
+    "data_not_available": "error",
 }
-_WORDS = {"not_met": "not met", "indeterminate": "open", "not_available": "not available"}
+_WORDS = {
+    "not_met": "not met",
+    "indeterminate": "open",
+    "not_available": "not available",
+    "data_not_available": "no data",
+}
 _COMPARISONS = {
     "gte": "≥",
     "lte": "≤",
@@ -50,6 +59,8 @@ _COMPARISONS = {
     "contains_any": "any of",
 }
 _UNITS = ((86_400 * 2, 86_400, "d"), (3_600, 3_600, "h"), (60, 60, "min"), (1, 1, "s"))
+_ZONE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,31}(/[A-Za-z0-9_+-]{1,32}){0,2}")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _WORD = re.compile(r"\s+|[^\W_]+|.", re.UNICODE | re.DOTALL)
 
 
@@ -78,9 +89,53 @@ def span(length: timedelta) -> str:
     return "0 s"
 
 
+_ZONE: ContextVar[tzinfo] = ContextVar("zone", default=UTC)
+
+
+@lru_cache(maxsize=256)
+def find_zone(name: str) -> tzinfo:
+    """The time zone of this name, such as Europe/Oslo; UTC where this machine does not know it."""
+    if _ZONE_NAME.fullmatch(name) is None:
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (OSError, ValueError, LookupError):
+        return UTC
+
+
+def show_times_in(zone: tzinfo) -> None:
+    """Show the times of the page that is made now in this zone."""
+    _ZONE.set(zone)
+
+
 def exact(moment: datetime) -> str:
     """The exact time, for those who need it."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return moment.astimezone(_ZONE.get()).strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def _zone_name(moment: datetime) -> str:
+    return moment.tzname() or "UTC"
+
+
+def clock(moment: datetime) -> str:
+    """The time of day."""
+    return moment.astimezone(_ZONE.get()).strftime("%H:%M:%S")
+
+
+def day_and_clock(moment: datetime) -> str:
+    """The day and the time: `3 Nov 14:05`."""
+    here = moment.astimezone(_ZONE.get())
+    return f"{here.day} {here:%b %H:%M}"
+
+
+def readable(text: str) -> str:
+    """A text as it is, but a moment as a page writes moments."""
+    if _MOMENT.fullmatch(text) is None:
+        return text
+    try:
+        return exact(datetime.fromisoformat(text))
+    except ValueError:
+        return text
 
 
 def short_id(text: str) -> str:
@@ -213,6 +268,10 @@ def add_to(environment: Environment) -> None:
         age=age,
         span=span,
         exact=exact,
+        readable=readable,
+        clock=clock,
+        zone_name=_zone_name,
+        day_and_clock=day_and_clock,
         short_id=short_id,
         plural=plural,
         pretty=_pretty,

@@ -11,6 +11,8 @@ from meruit.evaluations.summary import OPEN, EvaluationSummary
 from meruit.store.lru import LruCache
 
 MAX_KEPT = 256
+MAX_PAIRED = 8
+"""Pairs of evaluations whose cases are kept side by side; one may have 50,000."""
 COUNTED_IN_LISTS = 20_000
 """A list counts evaluations up to this size; a larger one is counted once it was opened."""
 SCORE_STEPS = 10
@@ -34,23 +36,14 @@ class CasePair:
     case_id: str
     first: CaseSummary
     second: CaseSummary
-
-    @property
-    def change(self) -> str:
-        """`fixed`, `broken`, `both pass`, `both fail` or `not judged`."""
-        if self.first.verdict in OPEN or self.second.verdict in OPEN:
-            return "not judged"
-        if self.first.success == self.second.success:
-            return "both pass" if self.first.success else "both fail"
-        return "fixed" if self.second.success else "broken"
-
-    @property
-    def difference(self) -> float:
-        """The second score less the first."""
-        return self.second.score - self.first.score
+    change: str
+    """`fixed`, `broken`, `both pass`, `both fail` or `not judged`."""
+    difference: float
+    """The second score less the first."""
 
 
 _counted = LruCache[tuple[str, int], Counted](MAX_KEPT)
+_paired = LruCache[tuple[tuple[str, int], tuple[str, int]], Sequence[CasePair]](MAX_PAIRED)
 _compared = LruCache[tuple[tuple[str, int], ...], list[EvaluationComparison]](MAX_KEPT)
 
 
@@ -104,11 +97,28 @@ def compare(
     return known
 
 
-def pair_cases(evaluations: Evaluations, first: EvaluationRecord, second: EvaluationRecord) -> list[CasePair]:
+def pair_cases(evaluations: Evaluations, first: EvaluationRecord, second: EvaluationRecord) -> Sequence[CasePair]:
     """The first try of each case that both have."""
+    key = (_state_of(first), _state_of(second))
+    known = _paired.get(key)
+    if known is None:
+        known = _pair_cases(evaluations, first, second)
+        _paired.put(key, known)
+    return known
+
+
+def _pair_cases(evaluations: Evaluations, first: EvaluationRecord, second: EvaluationRecord) -> list[CasePair]:
     one = {case.case_id: case for case in evaluations.cases(first) if case.repeat == 0}
     return [
-        CasePair(case.case_id, one[case.case_id], case)
+        CasePair(case.case_id, before, case, _change(before, case), case.score - before.score)
         for case in evaluations.cases(second)
-        if case.repeat == 0 and case.case_id in one
+        if case.repeat == 0 and (before := one.get(case.case_id)) is not None
     ]
+
+
+def _change(first: CaseSummary, second: CaseSummary) -> str:
+    if first.verdict in OPEN or second.verdict in OPEN:
+        return "not judged"
+    if first.success == second.success:
+        return "both pass" if first.success else "both fail"
+    return "fixed" if second.success else "broken"

@@ -1,13 +1,21 @@
 """Tables of lists: which columns there are, which are shown, and how they are sorted."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from meruit.api.listing import ListFormat
 from meruit.console.query import Query
 
+T = TypeVar("T")
 COLUMNS, SORT, FORMAT = "columns", "sort", "format"
+FILE_ROWS = 500
+"""Rows of a list that one file holds."""
+
+
+def count_rows(query: Query, usual: int) -> int:
+    """How many rows to read: those of a page, or FILE_ROWS for a file."""
+    return FILE_ROWS if query.get(FORMAT) in (ListFormat.CSV, ListFormat.XLSX) else usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,16 @@ class Table:
             *(caption, tuple(columns), tuple(shown), query),
             *(order.removeprefix("-"), order.startswith("-")),
         )
+
+    # Any: rows of any kind, and values of any kind that have an order.
+    def sort_rows(self, rows: Sequence[T], order: Mapping[str, Callable[[T], Any]]) -> list[T]:
+        """The rows of this page in the order that the reader chose; as they are where none is chosen."""
+        value = order.get(self.sort)
+        if value is None:
+            return [*rows]
+        known = [(found, row) for row in rows if (found := value(row)) is not None]
+        unknown = [row for row in rows if value(row) is None]
+        return [row for _, row in sorted(known, key=lambda one: one[0], reverse=self.descending)] + unknown
 
     def has(self, key: str) -> bool:
         """Whether a column is shown."""

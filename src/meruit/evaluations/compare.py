@@ -25,6 +25,8 @@ MOST_COMPARED = 4
 SIGNIFICANT = 0.05
 """The level of all tests."""
 LEAST_SPREAD = 1e-12
+MOST_VALUES = 12
+"""Values of one tag that are compared: a tag may be different in every case."""
 TestName = TypeVar("TestName", bound=Hashable)
 
 
@@ -63,6 +65,8 @@ class EvaluationComparison(Record, frozen=True):
     overall: Difference
     criteria: Mapping[str, Difference]
     """Criteria that both have, by their id."""
+    tags: Mapping[str, Mapping[str, Difference]]
+    """Pass rates by the name and value of a tag: the MOST_VALUES values of each name that most cases have."""
     fixed: tuple[str, ...]
     """Cases that fail in the first and pass in the second."""
     broken: tuple[str, ...]
@@ -78,10 +82,11 @@ class EvaluationComparison(Record, frozen=True):
 class _CaseMeans:
     """What is known of one case: its share of passes over repeats, and that of each criterion."""
 
-    __slots__ = ("criteria", "group", "passed", "tries")
+    __slots__ = ("criteria", "group", "passed", "tags", "tries")
 
-    def __init__(self, group: str, criteria: int) -> None:
+    def __init__(self, group: str, criteria: int, tags: Mapping[str, str]) -> None:
         self.group = group
+        self.tags = tags
         self.tries = self.passed = 0
         self.criteria = [[0, 0] for _ in range(criteria)]
 
@@ -111,6 +116,7 @@ def compare_evaluations(
         second=name_b,
         overall=overall,
         criteria=_adjust(by_criterion),
+        tags=_by_tag([(one[case], other[case]) for case in judged]),
         fixed=tuple(case for case in judged if _share(one[case]) < 0.5 <= _share(other[case])),
         broken=tuple(case for case in judged if _share(one[case]) >= 0.5 > _share(other[case])),
         open=len(common) - len(judged),
@@ -126,15 +132,37 @@ def adjust_family(compared: Sequence[EvaluationComparison]) -> list[EvaluationCo
         return [*compared]
     overall = _adjust({place: one.overall for place, one in enumerate(compared)})
     criteria = _adjust({(place, name): d for place, one in enumerate(compared) for name, d in one.criteria.items()})
+    tags = _adjust({(place, *key): d for place, one in enumerate(compared) for key, d in _flat(one.tags).items()})
     return [
         msgspec.structs.replace(
             one,
             overall=overall[place],
             criteria={name: criteria[place, name] for name in one.criteria},
+            tags={name: {value: tags[place, name, value] for value in values} for name, values in one.tags.items()},
             sentence=_sentence(one.first, one.second, overall[place]),
         )
         for place, one in enumerate(compared)
     ]
+
+
+def _by_tag(judged: Sequence[tuple[_CaseMeans, _CaseMeans]]) -> dict[str, dict[str, Difference]]:
+    """The difference among the cases of each tag, as the second evaluation tags them."""
+    pairs: dict[tuple[str, str], list[tuple[float, float, str]]] = {}
+    for before, after in judged:
+        for tag in after.tags.items():
+            pairs.setdefault(tag, []).append((_share(before), _share(after), after.group))
+    by_name: dict[str, list[tuple[str, str]]] = {}
+    for tag in sorted(pairs, key=lambda one: (-len(pairs[one]), one)):
+        by_name.setdefault(tag[0], []).append(tag)
+    kept = {tag: _difference(pairs[tag]) for several in by_name.values() for tag in several[:MOST_VALUES]}
+    found: dict[str, dict[str, Difference]] = {}
+    for (name, value), one in _adjust(kept).items():
+        found.setdefault(name, {})[value] = one
+    return found
+
+
+def _flat(tags: Mapping[str, Mapping[str, Difference]]) -> dict[tuple[str, str], Difference]:
+    return {(name, value): one for name, values in tags.items() for value, one in values.items()}
 
 
 def _collect(cases: Iterable[CaseSummary], criteria: int) -> dict[str, _CaseMeans]:
@@ -142,7 +170,7 @@ def _collect(cases: Iterable[CaseSummary], criteria: int) -> dict[str, _CaseMean
     for case in cases:
         means = found.get(case.case_id)
         if means is None:
-            means = found[case.case_id] = _CaseMeans(case.group or case.case_id, criteria)
+            means = found[case.case_id] = _CaseMeans(case.group or case.case_id, criteria, case.tags)
         if case.verdict not in OPEN:
             means.tries += 1
             means.passed += case.success

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from meruit.errors import MeruitError
+from meruit.errors import NotComparable
 from meruit.evaluations.bradley_terry import Comparison, PreferenceModel, fit_preferences
 from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.reader import Evaluations
@@ -15,6 +15,10 @@ from meruit.model.record import Record
 
 MAX_PAIRS = 20_000
 """Pairs of outputs that one comparison asks about."""
+MAX_PAIRS_A_REQUEST = 1_000
+"""Pairs that one request to the service asks about; `meruit eval compare --pairwise` takes more."""
+ACCOUNT = "pairwise"
+"""Before the id of the first evaluation: the account that the judge's tokens count for."""
 AT_ONCE = 8
 
 
@@ -45,9 +49,16 @@ _Work = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 def compare_pairwise(
-    reader: Evaluations, evaluations: Sequence[EvaluationRecord], judge: PairJudge, scope: JudgingScope
+    reader: Evaluations,
+    evaluations: Sequence[EvaluationRecord],
+    judge: PairJudge,
+    scope: JudgingScope,
+    most: int = MAX_PAIRS,
 ) -> PairwiseComparison:
-    """Ask about each pair of outputs of the cases that two evaluations share; raises MeruitError where none is."""
+    """Ask about each pair of outputs of the cases that two evaluations share.
+
+    Raises NotComparable where no case has two outputs, and where there are more than `most` pairs.
+    """
     works = [_outputs(reader, one) for one in evaluations]
     pairs = [
         (key, one, other)
@@ -56,9 +67,9 @@ def compare_pairwise(
         if key in works[other]
     ]
     if not pairs:
-        raise MeruitError("the evaluations have no case with two outputs in common; nothing can be compared")
-    if len(pairs) > MAX_PAIRS:
-        raise MeruitError(f"there are {len(pairs):,} pairs of outputs; the limit is {MAX_PAIRS:,}")
+        raise NotComparable("the evaluations have no case with two outputs in common; nothing can be compared")
+    if len(pairs) > most:
+        raise NotComparable(f"there are {len(pairs):,} pairs of outputs; the limit is {most:,}")
     found = asyncio.run(_ask_all(judge, works, pairs, scope))
     cases: dict[_Key, list[Comparison]] = {}
     for (key, one, other), preferred in zip(pairs, found, strict=True):
@@ -72,6 +83,11 @@ def compare_pairwise(
     ]
     model = fit_preferences(names, [*cases.values()])
     return PairwiseComparison(judge.version, model, results, sum(one is Preferred.OPEN for one in found))
+
+
+def judging_scope(tenant: str, first: EvaluationRecord, max_tokens: int | None) -> JudgingScope:
+    """The account that the judge's tokens count for: one for each baseline."""
+    return JudgingScope(tenant, f"{ACCOUNT}:{first.id}", max_tokens)
 
 
 def _outputs(reader: Evaluations, evaluation: EvaluationRecord) -> dict[_Key, _Work]:

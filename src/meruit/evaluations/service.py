@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from meruit.errors import InvalidCase
+from meruit.errors import AuthorError, InvalidCase, UnknownJudge
 from meruit.evaluations.evaluation import (
     MAX_NAME,
     MAX_TAGS,
@@ -24,9 +24,12 @@ from meruit.evaluations.evaluation import (
 )
 from meruit.evaluations.journal import RunJournal, open_journal
 from meruit.evaluations.judge_usage import FRAMEWORK, build_judge_runs
+from meruit.evaluations.pairwise import MAX_PAIRS_A_REQUEST, PairwiseComparison, compare_pairwise, judging_scope
+from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.segment import SALTS, CaseContent, entries_of, pack
 from meruit.evaluations.store.read import find, find_known_cases, find_spending
 from meruit.evaluations.store.write import FinishEvaluation, RecordSegment, StartEvaluation
+from meruit.judges.prefer import PairJudge, PairQuestion
 from meruit.judges.records import read_totals
 from meruit.judges.scope import VERIFICATION, JudgingScope, judging_for
 from meruit.judges.service import ModelJudges
@@ -277,6 +280,24 @@ class Evaluator:
         for run in build_judge_runs(evaluation, self.judge_tokens(evaluation), judges.judges, now):
             write = RecordRun(self._tenant, FRAMEWORK, run)
             self._store.recorder.write(UsageWrite(self._tenant, FRAMEWORK, write))
+
+    def prefer(
+        self, evaluations: Sequence[EvaluationRecord], question: PairQuestion, max_tokens: int | None = None
+    ) -> PairwiseComparison:
+        """Ask a judge which outputs of common cases are better, in both orders; answers that are known are not asked.
+
+        Raises UnknownJudge, NotComparable.
+        """
+        judges = self._registrar.engine.services.get(JUDGE)
+        if not isinstance(judges, ModelJudges):
+            raise UnknownJudge("this service has no judges; name one under `judges` in its settings")
+        try:
+            judge = PairJudge(judges, question)
+        except AuthorError as refused:
+            raise UnknownJudge(str(refused)) from None
+        scope = judging_scope(self._tenant, evaluations[0], max_tokens)
+        reader = Evaluations(self._store, self._tenant)
+        return compare_pairwise(reader, evaluations, judge, scope, MAX_PAIRS_A_REQUEST)
 
     def draft_finish(self, evaluation: EvaluationRecord) -> Write[EvaluationRecord]:
         """The write that finishes an evaluation."""

@@ -32,6 +32,7 @@ def build_environment(package: str) -> Environment:
     )
     made.filters.update(
         whole=_show_whole,
+        lines=_show_lines,
         px=_format_px,
         percent=_format_percent,
         count=number_format.format_count,
@@ -65,6 +66,9 @@ def hash_stylesheet() -> str:
 
 def _make_safe(value: object) -> object:
     """Shorten a text and escape its control characters; markup stays as it is."""
+    # Most values are such texts, and a page has thousands of them.
+    if value.__class__ is str and len(value) <= LONGEST and value.isprintable():
+        return value
     if isinstance(value, Markup):
         return value
     if value is None:
@@ -75,6 +79,12 @@ def _make_safe(value: object) -> object:
 
 def _show_whole(text: str) -> Markup:
     return escape(escape_control_characters(text))
+
+
+def _show_lines(text: str) -> Markup:
+    """A whole text for an element that keeps its lines, such as `pre`."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return escape("\n".join(escape_control_characters(line.replace("\t", "    ")) for line in lines))
 
 
 def _keep_percent(form: Callable[_Arguments, str]) -> Callable[_Arguments, str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from meruit.errors import NotFound, TooManyEntries
 from meruit.log.merkle import consistency_proof
@@ -78,8 +78,10 @@ def page(connection: Connection, tenant: str, *, before: int | None = None, limi
     """The newest entries of a tenant; at most MAX_SEARCHED entries of all tenants are looked at."""
     table = tables.log_leaves
     end = log_size(connection) if before is None else before
+    # Not by the index of contracts, which would sort all entries of the tenant: by the order that they are in.
+    owner = func.coalesce(table.c.tenant, "")
     query = select(table.c.seq, table.c.body).where(
-        table.c.tenant == tenant, table.c.seq < end, table.c.seq >= end - MAX_SEARCHED
+        owner == tenant, table.c.seq < end, table.c.seq >= end - MAX_SEARCHED
     )
     rows = connection.execute(query.order_by(table.c.seq.desc()).limit(limit))
     return [LogLeaf(row.seq, row.body) for row in rows]

@@ -34,6 +34,7 @@ from meruit.api.wire.evaluations import (
     EvaluationReply,
     FaultQuery,
     GroupQuery,
+    PreferenceRequest,
     RepeatQuery,
     StartRequest,
     StatusQuery,
@@ -46,8 +47,10 @@ from meruit.api.wire.evaluations import (
 )
 from meruit.errors import ApiProblem, NotFound, UnknownName
 from meruit.evaluations.evaluation import Case, EvaluationRecord, EvaluationStatus
+from meruit.evaluations.pairwise import PairwiseComparison
 from meruit.evaluations.reader import CaseDetail, CaseFilter, CasePage, EvaluationFilter, Evaluations
 from meruit.evaluations.service import Evaluator, JudgedCase, JudgeLimits
+from meruit.judges.prefer import PairQuestion
 from meruit.model.access import Role
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 
@@ -325,5 +328,28 @@ async def compare_evaluations(
             _find(request, evaluation), [_find(request, other) for other in others]
         )
         return msgspec.json.encode(ComparisonReply(compared))
+
+    return json_response(await asyncio.to_thread(ask))
+
+
+@post(
+    "/v1/evaluations/{evaluation:str}/preferences",
+    status_code=200,
+    guards=[OPERATORS],
+    summary="Ask a judge which outputs are better",
+    tags=["evaluations"],
+)
+async def compare_by_preference(
+    evaluation: EvaluationPath, data: JSONBody[PreferenceRequest], request: ApiRequest
+) -> Response[PairwiseComparison]:
+    """Show a judge both outputs of each common case, in both orders, and count which it prefers.
+
+    At most 1,000 pairs. Answers are recorded: the same question about the same outputs is not asked again.
+    """
+    question = PairQuestion(data.judge, data.question, data.rubric)
+
+    def ask() -> bytes:
+        several = [_find(request, one) for one in (evaluation, *data.others)]
+        return msgspec.json.encode(_evaluator(request).prefer(several, question, data.max_judge_tokens))
 
     return json_response(await asyncio.to_thread(ask))

@@ -19,6 +19,7 @@ from meruit.evaluations.evaluation import (
     EvaluationStatus,
 )
 from meruit.evaluations.summary import EvaluationSummary, Rate
+from meruit.judges.prefer import DEFAULT_QUESTION
 from meruit.judges.vote_records import TokenTotal
 from meruit.log.segment import MAX_CASES
 from meruit.model.contract import AgentScore, show_score
@@ -29,6 +30,8 @@ from meruit.model.verdict import Verdict
 MAX_VALUES = 50
 """Most values of one filter."""
 MAX_SEARCH = 200
+MAX_QUESTION = 4_000
+"""Characters of a question to a judge."""
 AGENT_TAG = "agent_id"
 """The tag of an evaluation that lets a key of that agent see how it ended."""
 
@@ -188,6 +191,20 @@ class ComparisonReply(Record, frozen=True):
     """Each of the others, compared with the first."""
 
     comparisons: list[EvaluationComparison]
+
+
+class PreferenceRequest(Body, frozen=True):
+    """Other evaluations, and the judge that is asked which output of each case is better."""
+
+    others: Annotated[list[Label], Meta(min_length=1, max_length=MOST_COMPARED - 1)]
+    """Ids or names of one to three others."""
+    judge: Label
+    """The name of a judge in the settings of the service."""
+    question: Annotated[str, Meta(min_length=1, max_length=MAX_QUESTION)] = DEFAULT_QUESTION
+    rubric: Annotated[str, Meta(max_length=MAX_QUESTION)] = ""
+    """How to decide."""
+    max_judge_tokens: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    """Ask nothing more once so many tokens were used for this comparison."""
 
 
 class AgentEvaluation(Record, frozen=True):

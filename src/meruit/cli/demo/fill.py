@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from meruit.app import build_engine
 from meruit.cli.demo import usage as metered
+from meruit.cli.demo.clinic import run_benchmark
 from meruit.cli.demo.marketplace import hand_in
 from meruit.cli.demo.support_replies import CRITERIA, SEED, make_cases
 from meruit.cli.shared.contracts import command_line_actor, write_transition
@@ -22,6 +23,7 @@ from meruit.contracts.records import ContractRequest
 from meruit.contracts.transitions import AwardContract, DisputeContract, SettleContract, StartContract
 from meruit.documents.authoring import parse_criteria, parse_work
 from meruit.errors import MeruitError, VerificationRejected
+from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator
 from meruit.gate.agent import Agent
@@ -32,12 +34,14 @@ from meruit.model.access import DEFAULT_TENANT
 from meruit.model.outcome import Labels
 from meruit.outcomes.service import Registrar, Submission
 from meruit.playground.billing.server import ProviderServer
+from meruit.review.service import ReviewRequest, Reviews
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 from meruit.testing import ScriptedModel, calls, says, submits
 
 DAYS = 30
 WORKERS = (("summarisation", ("honest", "hasty", "silent")), ("classification", ("careful", "boastful")))
+LABELLER = "mara"
 DISPUTE = "the summary does not name the school"
 Read = Callable[[str, str], str]
 """Reads a file of a story."""
@@ -50,6 +54,10 @@ class Amounts(NamedTuple):
     outcomes_a_day: int = 6
     finished: tuple[str, ...] = ("heron-2", "heron-3")
     running: str = "heron-4"
+    attempts: int = 2
+    """Of each agent at each task of the benchmark."""
+    labels: int = 24
+    """Of the review that is under way."""
 
 
 class DemoTimeline(metered.DemoClock):
@@ -83,7 +91,9 @@ def fill_store(
         _verify_daily(registrar, read, clock, amounts)
         for agent in amounts.finished:
             _evaluate(registrar, agent, amounts.cases, clock)
+        asyncio.run(run_benchmark(store, clock.pass_by, amounts.attempts))
         asyncio.run(_run_agents(store))
+        _review(store, amounts)
         clock.now = clock.end - timedelta(minutes=6)
         _begin_evaluation(registrar, amounts.running, amounts.cases)
         clock.now = clock.end
@@ -160,6 +170,29 @@ def _begin_evaluation(registrar: Registrar, agent: str, number: int) -> None:
     )
     judged = [evaluator.judge(compiled, case) for case in islice(make_cases(agent, number), number // 2)]
     evaluator.record(started, judged)
+
+
+def _review(store: Store, amounts: Amounts) -> None:
+    """Two reviews of the same cases: one is done, and one waits for a few more labels."""
+    reviews, evaluations = Reviews(store, DEFAULT_TENANT), Evaluations(store, DEFAULT_TENANT)
+    before = None
+    for agent in amounts.finished:
+        wanted = ReviewRequest(
+            *(f"replies of {agent}", f"support-replies, {agent}"),
+            question="Would you send this reply as it is?",
+            random=0 if before else amounts.labels,
+            same_cases_as=before,
+        )
+        review = reviews.create(wanted, by=LABELLER)
+        evaluation = evaluations.find(review.evaluation_id)
+        draws = reviews.draws(review)
+        yes, no = (next(one.name for one in review.terms.choices if one.meets is meets) for meets in (True, False))
+        for draw in draws[: len(draws) * 2 // 3] if before else draws:
+            case = evaluations.case(evaluation, draw.case_id, draw.repeat).summary
+            # People and criteria differ in one case of eight.
+            said = case.success is (draw.number % 8 != 3)
+            reviews.label(review, draw.number, labeller=LABELLER, choice=yes if said else no, by=LABELLER)
+        before = review.name
 
 
 class TidePlan(BaseModel):

@@ -10,15 +10,11 @@ from meruit.cli.terminal import escape_control_characters, print_json, print_tab
 from meruit.config import Settings
 from meruit.evaluations.bradley_terry import Preference
 from meruit.evaluations.evaluation import EvaluationRecord
-from meruit.evaluations.pairwise import PairwiseComparison, compare_pairwise
+from meruit.evaluations.pairwise import PairwiseComparison, compare_pairwise, judging_scope
 from meruit.evaluations.reader import Evaluations
 from meruit.judges.prefer import DEFAULT_QUESTION, PairJudge, PairQuestion
 from meruit.judges.records import StoredVotes
-from meruit.judges.scope import JudgingScope
 from meruit.store.store import Store
-
-ACCOUNT = "pairwise"
-"""Before the id of the first evaluation: the account that the judge's tokens count for."""
 
 
 class PairOptions(NamedTuple):
@@ -42,7 +38,7 @@ def print_preferences(
     if asked.fresh:
         judges.ask_again()
     question = PairQuestion(asked.judge, asked.question or DEFAULT_QUESTION, asked.rubric or "")
-    scope = JudgingScope(tenant, f"{ACCOUNT}:{evaluations[0].id}", asked.max_tokens)
+    scope = judging_scope(tenant, evaluations[0], asked.max_tokens)
     found = compare_pairwise(Evaluations(store, tenant), evaluations, PairJudge(judges, question), scope)
     if as_json:
         print_json(msgspec.json.encode({"pairwise": found}))

@@ -190,7 +190,13 @@ def print_comparison(compared: EvaluationComparison, limit: int) -> None:
     say()
     rows = [("all", *_difference(compared.overall))]
     rows += [(name, *_difference(one)) for name, one in compared.criteria.items()]
-    print_table(("criterion", compared.first, compared.second, "difference", "95% interval", "p", "detectable"), rows)
+    rows += [
+        (f"{name} = {value}", *_difference(one))
+        for name, tagged in compared.tags.items()
+        for value, one in tagged.items()
+    ]
+    what = "criterion or tag" if compared.tags else "criterion"
+    print_table((what, compared.first, compared.second, "difference", "95% interval", "p", "detectable"), rows)
     for title, cases in (("fixed", compared.fixed), ("broken", compared.broken)):
         say()
         more = f", and {len(cases) - limit:,} more" if len(cases) > limit else ""

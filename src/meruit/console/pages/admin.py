@@ -9,11 +9,13 @@ from litestar.params import FromPath
 from sqlalchemy import Connection
 
 from meruit import __version__
+from meruit.api.listing import table_response
 from meruit.api.routes.keys import MAX_DAYS
 from meruit.console.live import Live
 from meruit.console.page import ADMINS, OPERATORS, NavEntry, PageRequest, action, page, read_field
 from meruit.console.query import Query
 from meruit.console.settings_shown import list_settings
+from meruit.console.table import Column, Table
 from meruit.errors import ApiProblem, MeruitError, StoreError
 from meruit.events import records as events
 from meruit.events.records import AddWebhook, Redeliver, RemoveWebhook
@@ -25,10 +27,32 @@ from meruit.model.outcome import MAX_LABEL
 from meruit.model.time import to_micros
 from meruit.sandbox.selftest import describe_machine, examine
 from meruit.sources.http_guard import check_url
-from meruit.store import keys, log
+from meruit.store import keys, log, tenants
 from meruit.store.keys import NewKey, Revoke
 
 PAGE_SIZE = 100
+TENANT_COLUMNS = (
+    Column("name", "Tenant"),
+    Column("keys", "Valid keys", numeric=True),
+    Column("last", "Last outcome", numeric=True),
+)
+WEBHOOK_COLUMNS = (
+    Column("url", "URL"),
+    Column("events", "Events"),
+    Column("retried", "Retried", numeric=True),
+    Column("dead", "Dead letters", numeric=True),
+    Column("created", "Created", numeric=True, minor=True),
+    Column("id", "Webhook", usual=False),
+)
+KEY_COLUMNS = (
+    Column("name", "Name", sortable=True),
+    Column("role", "Role", sortable=True),
+    Column("id", "Id"),
+    Column("agent", "Agent", minor=True),
+    Column("created", "Created", numeric=True, minor=True, sortable=True),
+    Column("state", "State"),
+    Column("act", "Act"),
+)
 MAX_URL = 2_000
 
 
@@ -40,9 +64,19 @@ async def list_keys(request: PageRequest) -> Response[Any]:
     found = await request.service.read(
         lambda connection: keys.page(connection, tenant=tenant, after=after, limit=PAGE_SIZE)
     )
+    table = Table.of(query, "Keys by id", KEY_COLUMNS)
+    if table.file is not None:
+        headings = ("name", "role", "id", "agent_id", "created_at", "expires_at", "revoked_at")
+        rows = [
+            (one.name, str(one.role), one.id, one.agent_id, one.created_at, one.expires_at, one.revoked_at)
+            for one in found
+        ]
+        return await table_response(request, table.file, headings, rows)
+    order = {"name": lambda one: one.name, "role": lambda one: one.role, "created": lambda one: one.created_at}
     return request.show(
         "keys.html",
-        keys=found,
+        table=table,
+        keys=table.sort_rows(found, order),
         live=Live(types=(EventType.KEY_CREATED, EventType.KEY_REVOKED)),
         valid=[one for one in found if one.revoked_at is None],
         next=query.turn("after", found[-1].id) if len(found) == PAGE_SIZE else None,
@@ -101,6 +135,29 @@ async def revoke_key(request: PageRequest, key_id: FromPath[str]) -> Response[An
     return request.go_to("/keys", f"The key {revoked.name} is revoked.")
 
 
+@page("/tenants", roles=ADMINS, nav=NavEntry("Service", "Tenants", order=15), deployment=True)
+async def list_tenants(request: PageRequest) -> Response[Any]:
+    """List the tenants of the deployment, with nothing of their work."""
+    query, now = Query.of(request), to_micros(request.now)
+    after = query.get("after")
+    found = await request.service.read(
+        lambda connection: tenants.list_tenants(connection, now, after=after, limit=PAGE_SIZE)
+    )
+    table = Table.of(query, "Tenants by name", TENANT_COLUMNS)
+    if table.file is not None:
+        rows = [(one.name, one.keys, one.last_outcome_at) for one in found]
+        return await table_response(request, table.file, ("tenant", "valid_keys", "last_outcome_at"), rows)
+    limits = request.service.settings
+    return request.show(
+        "tenants.html",
+        table=table,
+        tenants=found,
+        query=query,
+        limits=limits,
+        next=query.turn("after", found[-1].name) if len(found) == PAGE_SIZE else None,
+    )
+
+
 @page("/webhooks", nav=NavEntry("Service", "Webhooks", order=20))
 async def list_webhooks(request: PageRequest) -> Response[Any]:
     """List webhooks, with the number of events that could not be delivered."""
@@ -118,7 +175,20 @@ async def list_webhooks(request: PageRequest) -> Response[Any]:
         ]
 
     found = await request.service.read(ask)
-    return request.show("webhooks.html", webhooks=found, dead=sum(number for _, number, _ in found), most=PAGE_SIZE)
+    query = Query.of(request)
+    table = Table.of(query, "Webhooks by id", WEBHOOK_COLUMNS)
+    if table.file is not None:
+        headings = ("url", "id", "events", "retried", "dead_letters", "created_at")
+        rows = [(one.url, one.id, " ".join(sorted(one.types)), late, dead, one.created_at) for one, dead, late in found]
+        return await table_response(request, table.file, headings, rows)
+    return request.show(
+        "webhooks.html",
+        table=table,
+        query=query,
+        webhooks=found,
+        dead=sum(number for _, number, _ in found),
+        most=PAGE_SIZE,
+    )
 
 
 @page("/webhooks/new", roles=OPERATORS)

@@ -1,6 +1,7 @@
 """Agent runs: what an agent handed in, why it was refused, and what happened next."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -8,14 +9,16 @@ from litestar import Response
 from litestar.params import FromPath
 from sqlalchemy import Connection
 
+from meruit.api.listing import table_response
 from meruit.api.routes.agent_runs import find_visible_run
 from meruit.api.wire.agent_runs import to_own_run
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, OPERATORS, NavEntry, PageRequest, action, page, read_field
 from meruit.console.query import Choice, Filter, Query
-from meruit.console.table import Column, Table
+from meruit.console.table import Column, Table, count_rows
 from meruit.errors import ApiProblem
 from meruit.gate import records as agent_runs
+from meruit.gate.definition import OUTPUT_TOOL
 from meruit.gate.records import CancelRun, ResumeRun
 from meruit.gate.run import FINAL_STATES, AgentRun, RunState, SubmissionOutcome
 from meruit.gate.timeline import TimelineKind, load_timeline
@@ -28,12 +31,19 @@ MAX_VALUE = 100_000
 COLUMNS = (
     Column("run", "Run"),
     Column("status", "Status"),
-    Column("agent", "Agent"),
+    Column("agent", "Agent", sortable=True),
     Column("attempts", "Rejections", numeric=True, hint="Rejected submissions, of those that end the run"),
-    Column("turn", "Turns", numeric=True, minor=True),
-    Column("tokens", "Tokens", numeric=True, minor=True, hint="Input and output, as the model's endpoint counts"),
+    Column("turn", "Turns", numeric=True, minor=True, sortable=True),
+    Column(
+        "tokens",
+        "Tokens",
+        numeric=True,
+        minor=True,
+        sortable=True,
+        hint="Input and output, as the model's endpoint counts",
+    ),
     Column("query", "Query", wide=True, minor=True),
-    Column("created", "Created", numeric=True),
+    Column("created", "Created", numeric=True, sortable=True),
 )
 OWN_COLUMNS = tuple(one for one in COLUMNS if one.key != "tokens")
 STATE_TONES = {
@@ -52,6 +62,23 @@ OUTCOME_TONES = {
 TONES = {str(name): tone for name, tone in (STATE_TONES | OUTCOME_TONES).items()}
 
 
+HEADINGS = ("run_id", "status", "agent", "rejections", "turns", "query", "created_at", "ended_at")
+# Any: a value that has an order.
+ORDER: dict[str, Callable[[AgentRun], Any]] = {
+    "agent": lambda one: one.agent,
+    "turn": lambda one: one.turn,
+    "tokens": lambda one: one.usage.input_tokens + one.usage.output_tokens,
+    "created": lambda one: one.created_at,
+}
+
+
+def _cells(run: AgentRun) -> tuple[Any, ...]:
+    return (
+        *(run.id, str(run.status), run.agent, run.verification.attempts_used, run.turn),
+        *(run.request.query, run.created_at, run.ended_at),
+    )
+
+
 @page("/agent-runs", roles=ANYONE, nav=NavEntry("Agents", "Agent runs", keys="a", order=10))
 async def list_runs(request: PageRequest) -> Response[Any]:
     """List runs, newest first; an agent sees its own."""
@@ -62,18 +89,23 @@ async def list_runs(request: PageRequest) -> Response[Any]:
     before = query.number("before")
 
     def ask(connection: Connection) -> tuple[list[AgentRun], dict[RunState, int]]:
-        found = agent_runs.page(connection, scope.tenant, status=status, agent=agent, before=before, limit=PAGE_SIZE)
+        found = agent_runs.page(
+            connection, scope.tenant, status=status, agent=agent, before=before, limit=count_rows(query, PAGE_SIZE)
+        )
         return found, agent_runs.count_by_status(connection, scope.tenant, agent)
 
     found, counts = await request.service.read(ask)
+    table = Table.of(query, "Agent runs, newest first", OWN_COLUMNS if scope.only_own else COLUMNS)
+    if table.file is not None:
+        return await table_response(request, table.file, HEADINGS, map(_cells, found))
     choices = [Choice(str(one), str(one), counts.get(one, 0), STATE_TONES[one]) for one in RunState]
     return request.show(
         "agent-runs.html",
         live=None if scope.only_own else Live(),
         query=query,
         filters=[Filter("status", "Status", [one for one in choices if one.count])],
-        table=Table.of(query, "Agent runs, newest first", OWN_COLUMNS if scope.only_own else COLUMNS),
-        runs=found,
+        table=table,
+        runs=table.sort_rows(found, ORDER),
         total=sum(counts.values()),
         waiting=counts.get(RunState.WAITING, 0),
         failed=counts.get(RunState.FAILED, 0),
@@ -110,6 +142,7 @@ async def show_run(request: PageRequest, run_id: FromPath[str]) -> Response[Any]
         is_over=run.status in FINAL_STATES,
         tones=TONES,
         as_text=as_text,
+        output_tool=OUTPUT_TOOL,
         **values,
     )
 

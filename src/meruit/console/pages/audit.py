@@ -1,25 +1,36 @@
 """Audit: the log, its checkpoints, and a check of bundles and receipts."""
 
 import asyncio
+import json
+from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from litestar import Response
 from litestar.datastructures import UploadFile
 from sqlalchemy import Connection
 
+from meruit.api.listing import table_response
 from meruit.audit.bundle import MAX_BUNDLE_BYTES
 from meruit.audit.verify.outcome import verify_bundle
+from meruit.console.contract_words import table_format
 from meruit.console.live import Live
 from meruit.console.page import READERS, NavEntry, PageRequest, action, page
 from meruit.console.query import Query
+from meruit.console.shape import plural
 from meruit.errors import ApiProblem, NoteError
 from meruit.log.merkle import is_consistent
 from meruit.log.note import Checkpoint, open_checkpoint
 from meruit.store import log
+from meruit.store.lru import LruCache
 
-PAGE_SIZE = 50
-CHECKPOINTS = 10
+PAGE_SIZE = 25
+CHECKPOINTS = 6
+RECHECK = timedelta(minutes=1)
+"""Older checkpoints that were found sound are checked again after this time; the newest two at every request."""
+MAX_KEPT = 1_000
+HEADINGS = ("entry", "at", "kind", "about", "content")
 TONES = {"ok": "pass", "failed": "fail", "skipped": "open", "not reached": "error"}
 
 
@@ -29,8 +40,10 @@ async def show_audit(request: PageRequest) -> Response[Any]:
     query, store, tenant = Query.of(request), request.service.store, request.caller.tenant
     before = query.number("before")
 
+    kind = table_format(query)
+
     def ask(connection: Connection) -> dict[str, Any]:
-        signed = log.newest_checkpoints(connection, CHECKPOINTS)
+        signed = [] if kind is not None else log.newest_checkpoints(connection, CHECKPOINTS)
         return {
             "size": log.log_size(connection),
             "checkpoints": signed,
@@ -40,12 +53,19 @@ async def show_audit(request: PageRequest) -> Response[Any]:
 
     values = await request.service.read(ask)
     entries = values["entries"]
+    shown = [describe_entry(one) for one in entries]
+    if kind is not None:
+        rows = [
+            (one.position, one.at, one.kind, "; ".join(text for _, text in one.about), one.content) for one in shown
+        ]
+        return await table_response(request, kind, HEADINGS, rows)
     return request.show(
         "audit.html",
         live=Live(),
+        query=query,
         vkey=store.signer.vkey,
         origin=store.signer.name,
-        shown=[(one.position, one.fields()) for one in entries],
+        shown=shown,
         next=query.turn("before", entries[-1].position) if len(entries) == PAGE_SIZE else None,
         findings=None,
         **values,
@@ -68,17 +88,81 @@ async def check_bundle(request: PageRequest) -> Response[Any]:
     return request.show("audit-findings.html", findings=found, tones=TONES, name=uploaded.filename)
 
 
+class EntryView(NamedTuple):
+    """One entry of the log as the page lists it."""
+
+    position: int
+    kind: str
+    at: datetime | None
+    about: list[tuple[str, str]]
+    """Address and id of each record that it is about."""
+    said: str
+    content: str
+    """The entry itself, as JSON."""
+
+
+def describe_entry(leaf: log.LogLeaf) -> EntryView:
+    """What an entry is about, and what it says in a few words."""
+    fields = leaf.fields()
+    about = [
+        (place.format(quote(str(value), safe="")), str(value))
+        for name, place in _PLACES.items()
+        if isinstance(value := fields.get(name), str) and value.startswith(_STARTS[name])
+    ]
+    if isinstance(run := fields.get("run"), str):
+        about.append((f"/{'usage' if fields.get('kind') == 'usage' else 'agent-runs'}/{quote(run, safe='')}", run))
+    if isinstance(digest := fields.get("digest"), str):
+        about.append(("", digest))
+    said = [str(fields[name]).replace("_", " ") for name in _SAID if fields.get(name) not in (None, "")]
+    if isinstance(cases := fields.get("cases"), int):
+        said.append(plural(cases, "case"))
+    if fields.get("kind") == "gate":
+        said.insert(0, str(fields.get("outcome", "")))
+    written = fields.get("at")
+    return EntryView(
+        position=leaf.position,
+        kind=str(fields.get("kind") or "entry"),
+        at=datetime.fromisoformat(written) if isinstance(written, str) else None,
+        about=about,
+        said=", ".join(said),
+        content=json.dumps(fields, ensure_ascii=False, indent=2),
+    )
+
+
+_PLACES = {
+    "outcome": "/outcomes/{}",
+    "contract": "/contracts/{}",
+    "review": "/reviews/{}",
+    "evaluation": "/evaluations/{}",
+}
+_SAID = ("verdict", "disposition", "status", "code", "reason")
+
+
+_STARTS = {"outcome": "out_", "contract": "con_", "review": "rev_", "evaluation": "ev_"}
+"""An outcome without a contract is logged under its own id, and a submission's `outcome` is a word."""
+
+
 def _find_problem(connection: Connection, signed: list[log.SignedCheckpoint], request: PageRequest) -> str:
     """What is wrong with the newest checkpoints: signatures, and that each log continues the one before."""
-    key = request.service.store.signer.verifier
+    store, now = request.service.store, request.now
+    key = store.signer.verifier
     opened: list[Checkpoint] = []
     for one in signed:
         try:
             opened.append(open_checkpoint(one.note, key))
         except NoteError as problem:
             return f"the checkpoint of {one.size:,} entries is not signed by this log's key: {problem}"
-    for newer, older in pairwise(opened):
+    for place, (newer, older) in enumerate(pairwise(opened)):
+        pair = (store.signer.vkey, older.root, newer.root)
+        checked = _checked.get(pair)
+        if place and checked is not None and now - checked < RECHECK:
+            continue
         proof = log.proof_of_consistency(connection, older.size, newer.size)
         if not is_consistent(older.size, newer.size, proof, older.root, newer.root):
             return f"the log of {newer.size:,} entries does not continue that of {older.size:,}"
+        _checked.put(pair, now)
     return ""
+
+
+_checked = LruCache[tuple[str, bytes, bytes], datetime](MAX_KEPT)
+"""When the log between two checkpoints was found sound; only in this process."""

@@ -1,6 +1,7 @@
 """Benchmarks: the leaderboard, the matrix of a run, and what exactly one task run changed."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -8,12 +9,15 @@ from litestar import Response
 from litestar.params import FromPath
 from sqlalchemy import Connection
 
+from meruit.api.listing import table_response
 from meruit.api.wire.task_runs import task_run_to_agent
 from meruit.benchmarks import records as benchmarks
 from meruit.console.environment_difference import SystemChange, compare_environments
+from meruit.console.evidence_paths import list_paths
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, OPERATORS, NavEntry, PageRequest, page
 from meruit.console.query import Query
+from meruit.console.table import Column, Table
 from meruit.errors import NotFound
 from meruit.model.access import Role, Scope
 from meruit.model.environment import environment_in, restore_state
@@ -41,6 +45,22 @@ CRITERION_TONES = {
 TONES = {str(name): tone for name, tone in (STATUS_TONES | CRITERION_TONES).items()}
 
 
+COLUMNS = (
+    Column("agent", "Agent", sortable=True),
+    Column("benchmark", "Benchmark", sortable=True),
+    Column("runs", "Task runs"),
+    Column("created", "Created", numeric=True, sortable=True),
+    Column("id", "Run", usual=False),
+)
+HEADINGS = ("benchmark_run_id", "agent", "benchmark", "version", "scored", "created_at", "ended")
+# Any: a value that has an order.
+ORDER: dict[str, Callable[[BenchmarkRun], Any]] = {
+    "agent": lambda one: one.agent_id,
+    "benchmark": lambda one: one.benchmark,
+    "created": lambda one: one.created_at,
+}
+
+
 @page("/benchmarks", nav=NavEntry("Agents", "Benchmarks", keys="b", order=20))
 async def list_benchmarks(request: PageRequest) -> Response[Any]:
     """List published benchmarks, and the newest runs of agents on them."""
@@ -55,9 +75,18 @@ async def list_benchmarks(request: PageRequest) -> Response[Any]:
 
     values = await request.service.read(ask)
     runs: list[BenchmarkRun] = values["runs"]
+    table = Table.of(query, "Benchmark runs, newest first", COLUMNS)
+    if table.file is not None:
+        rows = [
+            (one.id, one.agent_id, one.benchmark, one.version, one.scored, one.created_at, one.ended) for one in runs
+        ]
+        return await table_response(request, table.file, HEADINGS, rows)
+    values["runs"] = table.sort_rows(runs, ORDER)
     return request.show(
         "benchmarks.html",
         live=Live(),
+        query=query,
+        table=table,
         next=query.turn("before", runs[-1].seq) if len(runs) == PAGE_SIZE else None,
         **values,
     )
@@ -139,6 +168,7 @@ async def show_task_run(request: PageRequest, run_id: FromPath[str]) -> Response
         "task-run.html",
         live=None if run.ended_at is not None else Live(subject=run.id),
         run=run,
+        paths=list_paths,
         acts=await asyncio.to_thread(_acts, request, run),
         tones=TONES,
         **values,

@@ -1,6 +1,7 @@
 """Comparison of evaluations: whether B is better than A, on what, and which cases broke."""
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,22 +9,28 @@ from typing import Any, NamedTuple
 from litestar import Response
 
 from meruit.api.listing import table_response
-from meruit.console.page import NavEntry, PageRequest, page
+from meruit.console.page import OPERATORS, NavEntry, PageRequest, action, page, read_field
 from meruit.console.pages.evaluations import decided_by
 from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import main_text, plural, text_difference
-from meruit.console.summaries import CasePair, Counted, compare, count, pair_cases
+from meruit.console.summaries import CasePair, compare, count, pair_cases
 from meruit.console.table import Column, Table
 from meruit.errors import ApiProblem
 from meruit.evaluations.compare import MOST_COMPARED, Difference, EvaluationComparison
 from meruit.evaluations.evaluation import EvaluationRecord
+from meruit.evaluations.pairwise import PairwiseComparison
 from meruit.evaluations.reader import CaseDetail, Evaluations
+from meruit.evaluations.service import Evaluator
+from meruit.judges.prefer import DEFAULT_QUESTION, PairQuestion
 from meruit.pages.drawing import Box, Drawing, Stroke
 from meruit.pages.scale import Axis
+from meruit.review.results import ReviewResults
 
 PAGE_SIZE = 25
 MAX_PAIRED = 50_000
 """Cases of an evaluation that are listed side by side; larger ones are only summed up."""
+MOST_PAIRS = 200
+"""Pairs of outputs that the page of preferences lists."""
 CHANGES = {"broken": "fail", "fixed": "pass", "both fail": "", "both pass": "", "not judged": "open"}
 COLUMNS = (
     Column("case", "Case"),
@@ -38,6 +45,8 @@ COLUMNS = (
 class ForestRow(NamedTuple):
     """One line of a forest plot."""
 
+    kind: str
+    """Empty for all cases, `criterion`, or the name of a tag."""
     name: str
     other: str
     difference: Difference
@@ -58,14 +67,18 @@ async def show_comparison(request: PageRequest) -> Response[Any]:
         return await _show_pair(request, query, evaluations)
     table = Table.of(query, "Cases in both", COLUMNS, "difference")
 
-    def ask() -> tuple[list[EvaluationRecord], list[Counted], list[EvaluationComparison], list[CasePair], list[str]]:
+    results = ReviewResults(request.service.store, request.caller.tenant)
+
+    def ask() -> tuple[Any, ...]:
         found = [evaluations.find(one) for one in dict.fromkeys(chosen)]
         compared = compare(evaluations, found[0], found[1:])
         small = all(one.cases <= MAX_PAIRED for one in found[:2])
         pairs = pair_cases(evaluations, found[0], found[1]) if small else []
-        return found, [count(evaluations, one) for one in found], compared, pairs, [*evaluations.criteria(found[1]).ids]
+        counted = [count(evaluations, one) for one in found]
+        corrected = [change for one in found[1:] for change in results.corrected_differences(found[0], one)]
+        return found, counted, compared, pairs, [*evaluations.criteria(found[1]).ids], corrected
 
-    found, counted, compared, pairs, criteria = await asyncio.to_thread(ask)
+    found, counted, compared, pairs, criteria, corrected = await asyncio.to_thread(ask)
     changes = Counter(pair.change for pair in pairs)
     wanted = query.all("change") or (("broken",) if changes["broken"] else ("fixed",) if changes["fixed"] else ())
     fits = [pair for pair in pairs if not wanted or pair.change in wanted]
@@ -97,6 +110,8 @@ async def show_comparison(request: PageRequest) -> Response[Any]:
         compared=compared,
         answer=_answer(compared[0]),
         forest=_forest(compared),
+        corrected=corrected,
+        preferences=Query("/compare/preferences", tuple(("e", one.id) for one in found)),
         table=table,
         pairs=shown,
         paired=bool(pairs),
@@ -123,7 +138,7 @@ async def _show_pair(request: PageRequest, query: Query, evaluations: Evaluation
     """One case in two evaluations, side by side."""
     case_id, chosen = query.get("case"), query.all("e")
 
-    def ask() -> tuple[list[EvaluationRecord], list[CaseDetail], list[CasePair]]:
+    def ask() -> tuple[list[EvaluationRecord], list[CaseDetail], Sequence[CasePair]]:
         found = [evaluations.find(one) for one in chosen[:2]]
         return found, [evaluations.case(one, case_id) for one in found], pair_cases(evaluations, *found)
 
@@ -150,9 +165,62 @@ async def _show_pair(request: PageRequest, query: Query, evaluations: Evaluation
     )
 
 
-def _written(side: CaseDetail) -> str:
-    import json
+@page("/compare/preferences", roles=OPERATORS)
+async def ask_preferences(request: PageRequest) -> Response[Any]:
+    """Ask which judge compares the outputs of several evaluations."""
+    return await _show_preferences(request, Query.of(request).all("e"))
 
+
+@action("/compare/preferences")
+async def compare_by_preference(request: PageRequest) -> Response[Any]:
+    """Ask a judge which output of each common case is better, and show what it prefers."""
+    chosen = [str(one) for one in (await request.form()).getall("e", [])]
+    judge, rubric = await read_field(request, "judge", longest=200), await read_field(request, "rubric")
+    question = PairQuestion(judge, await read_field(request, "question") or DEFAULT_QUESTION, rubric)
+    return await _show_preferences(request, chosen, question)
+
+
+async def _show_preferences(
+    request: PageRequest, chosen: Sequence[str], question: PairQuestion | None = None
+) -> Response[Any]:
+    service, tenant = request.service, request.caller.tenant
+    evaluations = Evaluations(service.store, tenant)
+    unlike = [*dict.fromkeys(chosen)]
+    if not 2 <= len(unlike) <= MOST_COMPARED:
+        raise ApiProblem(400, "invalid", f"e: choose 2 to {MOST_COMPARED} evaluations")
+    several = await asyncio.to_thread(lambda: [evaluations.find(one) for one in unlike])
+    found = None
+    if question is not None:
+        evaluator = Evaluator(service.registrar, tenant)
+        found = await asyncio.to_thread(evaluator.prefer, several, question)
+    return request.show(
+        "compare-preferences.html",
+        evaluations=several,
+        judges=[*service.configuration.judges],
+        question=question or PairQuestion("", DEFAULT_QUESTION),
+        found=found,
+        answer="" if found is None else _say_preference(found),
+        pairs=[] if found is None else found.pairs[:MOST_PAIRS],
+        tones={"first": "fail", "second": "pass", "tie": "", "open": "open"},
+        back=Query("/compare", tuple(("e", one.id) for one in several)),
+    )
+
+
+def _say_preference(found: PairwiseComparison) -> str:
+    """Which evaluation the judge prefers, in one sentence."""
+    first, *others = found.model.agents
+    best = max(others, key=lambda one: (one.preferred or 0.0, one.wins))
+    if best.preferred is None:
+        return f"The judge prefers {best.name} {plural(best.wins, 'time')} and not {plural(best.losses, 'time')}."
+    said = f"The judge prefers {best.name} to {first.name} in {100 * best.preferred:.0f} % of cases"
+    if best.interval is None:
+        return f"{said}."
+    low, high = 100 * best.interval.low, 100 * best.interval.high
+    clear = "" if low > 50 or high < 50 else ", which chance alone can explain"
+    return f"{said} (95 % interval {low:.0f} to {high:.0f}){clear}."
+
+
+def _written(side: CaseDetail) -> str:
     return side.error_message or json.dumps(side.output, ensure_ascii=False, indent=2)
 
 
@@ -178,15 +246,16 @@ def _answer(found: EvaluationComparison) -> tuple[str, str]:
 
 
 def _forest(compared: Sequence[EvaluationComparison]) -> list[ForestRow]:
-    """The lines of the plot: all cases, then each criterion, for each evaluation that is compared with A."""
-    lines: list[tuple[str, str, Difference]] = []
+    """The lines of the plot: all cases, then criteria and tags, for each evaluation that is compared with A."""
+    lines: list[tuple[str, str, str, Difference]] = []
     for one in compared:
         other = one.second if len(compared) > 1 else ""
-        lines.append(("All cases", other, one.overall))
-        lines += [(name, other, change) for name, change in one.criteria.items()]
-    reach = max((abs(edge) for _, _, one in lines for edge in _edges(one)), default=0.0) or 0.1
+        lines.append(("", "All cases", other, one.overall))
+        lines += [("criterion", name, other, change) for name, change in one.criteria.items()]
+        lines += [(name, value, other, change) for name, values in one.tags.items() for value, change in values.items()]
+    reach = max((abs(edge) for *_, one in lines for edge in _edges(one)), default=0.0) or 0.1
     axis = Axis(-reach * 1.08, reach * 1.08, 0, 100)
-    return [ForestRow(name, other, one, _plot(one, axis), *_reading(one)) for name, other, one in lines]
+    return [ForestRow(kind, name, other, one, _plot(one, axis), *_reading(one)) for kind, name, other, one in lines]
 
 
 def _edges(one: Difference) -> list[float]:

@@ -1,5 +1,6 @@
 """Contracts: the list by state, one with its bill and history, and what an operator can decide."""
 
+from collections.abc import Callable
 from typing import Any
 
 from litestar import Response
@@ -11,7 +12,7 @@ from meruit.console.contract_words import PARTY_FIELDS, describe_contract, filte
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.query import Choice, Filter, Query
-from meruit.console.table import Column, Table
+from meruit.console.table import Column, Table, count_rows
 from meruit.contracts import records as contracts
 from meruit.contracts.list_csv import (
     AGENT_CONTRACT_HEADINGS,
@@ -26,16 +27,16 @@ from meruit.model.access import Role
 from meruit.model.contract import ContractState
 from meruit.store.paging import ListPage
 
-PAGE_SIZE = 50
+PAGE_SIZE = 30
 COLUMNS = (
     Column("work", "Work"),
     Column("state", "State"),
     Column("verdict", "Verdict"),
-    Column("agent", "Agent"),
-    Column("consumer", "Consumer", minor=True),
-    Column("held", "In escrow", numeric=True, hint="What is held until the contract is settled or void"),
-    Column("paid", "Paid", numeric=True),
-    Column("awarded", "Awarded", numeric=True, minor=True),
+    Column("agent", "Agent", sortable=True),
+    Column("consumer", "Consumer", minor=True, sortable=True),
+    Column("held", "In escrow", numeric=True, sortable=True, hint="What is held until the contract is settled or void"),
+    Column("paid", "Paid", numeric=True, sortable=True),
+    Column("awarded", "Awarded", numeric=True, minor=True, sortable=True),
     Column("id", "Contract", usual=False),
 )
 AGENT_COLUMNS = tuple(one for one in COLUMNS if one.key not in ("consumer", "held"))
@@ -43,13 +44,22 @@ HOLD_COLUMNS = (
     Column("work", "Work"),
     Column("kind", "Waits for", hint="A hold waits for a release or a void; a dispute for a decision"),
     Column("reason", "Why", wide=True),
-    Column("agent", "Agent"),
-    Column("consumer", "Consumer", minor=True),
-    Column("held", "In escrow", numeric=True),
+    Column("agent", "Agent", sortable=True),
+    Column("consumer", "Consumer", minor=True, sortable=True),
+    Column("held", "In escrow", numeric=True, sortable=True),
     Column("paid", "Paid", numeric=True, usual=False),
-    Column("since", "Since", numeric=True),
+    Column("since", "Since", numeric=True, sortable=True),
     Column("id", "Contract", usual=False),
 )
+# Any: a value that has an order.
+ORDER: dict[str, Callable[[ContractSnapshot], Any]] = {
+    "agent": lambda one: one.contract.agent_id,
+    "consumer": lambda one: one.contract.consumer_id,
+    "held": lambda one: one.contract.hold_micros if one.contract.escrow in ("held", "frozen") else 0,
+    "paid": lambda one: None if one.bill is None else one.bill.total,
+    "awarded": lambda one: one.contract.awarded_at,
+    "since": lambda one: None if one.on_hold is None else one.on_hold.since,
+}
 
 
 @page("/contracts", roles=ANYONE, nav=NavEntry("Money", "Contracts", keys="k", order=10))
@@ -62,7 +72,9 @@ async def list_contracts(request: PageRequest) -> Response[Any]:
     before = query.number("before")
 
     def ask(connection: Connection) -> tuple[ListPage[ContractSnapshot], dict[str, str], dict[str, int]]:
-        found, following = contracts.page(connection, scope, wanted=wanted, before=before, limit=PAGE_SIZE)
+        found, following = contracts.page(
+            connection, scope, wanted=wanted, before=before, limit=count_rows(query, PAGE_SIZE)
+        )
         titles = contracts.titles_of(connection, scope.tenant, {one.work_id for one in found})
         snapshots = contracts.load_snapshots(connection, scope.tenant, found)
         return ListPage(snapshots, following), titles, contracts.count_by_state(connection, scope)
@@ -81,7 +93,7 @@ async def list_contracts(request: PageRequest) -> Response[Any]:
         table=table,
         filters=[Filter("state", "State", [one for one in states if one.count])],
         query=query,
-        contracts=found,
+        contracts=table.sort_rows(found, ORDER),
         titles=titles,
         total=sum(counts.values()),
         waiting=counts.get(ContractState.VERIFICATION_PENDING, 0) + counts.get(ContractState.DISPUTED, 0),
@@ -100,7 +112,9 @@ async def list_holds(request: PageRequest) -> Response[Any]:
     before = query.number("before")
 
     def ask(connection: Connection) -> tuple[ListPage[ContractSnapshot], dict[str, str], dict[str, int]]:
-        found = contracts.page_holds(connection, scope, kind=kind, wanted=wanted, before=before, limit=PAGE_SIZE)
+        found = contracts.page_holds(
+            connection, scope, kind=kind, wanted=wanted, before=before, limit=count_rows(query, PAGE_SIZE)
+        )
         titles = contracts.titles_of(connection, scope.tenant, {one.contract.work_id for one in found.entries})
         return found, titles, contracts.count_by_state(connection, scope)
 
@@ -116,7 +130,7 @@ async def list_holds(request: PageRequest) -> Response[Any]:
         table=table,
         filters=[Filter("state", "Waits for", choices)],
         query=query,
-        contracts=found,
+        contracts=table.sort_rows(found, ORDER),
         titles=titles,
         held=held,
         disputed=disputed,

@@ -1,7 +1,8 @@
 """Evaluations: the list of them, and one with its failing cases."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from litestar import Response
@@ -15,7 +16,7 @@ from meruit.console.shape import main_text, plural, tone, word
 from meruit.console.summaries import Counted, count, count_listed
 from meruit.console.table import Column, Table
 from meruit.evaluations.evaluation import STATUS_LETTERS, CaseSummary, EvaluationRecord, EvaluationStatus
-from meruit.evaluations.reader import CaseDetail, CaseFilter, EvaluationFilter, Evaluations
+from meruit.evaluations.reader import CaseFilter, EvaluationFilter, Evaluations
 from meruit.evaluations.summary import Rate
 from meruit.model.events import EventType
 from meruit.model.evidence import Fault
@@ -23,17 +24,19 @@ from meruit.model.verdict import Status, Verdict
 from meruit.pages.drawing import Box, Drawing, Label, Stroke
 from meruit.review.results import ReviewResults
 
-PAGE_SIZE = 25
+PAGE_SIZE = 20
+FILE_CASES = 50_000
+"""Cases that one file holds."""
 COLUMNS = (
-    Column("name", "Evaluation"),
+    Column("name", "Evaluation", sortable=True),
     Column("bar", "0 to 100 %", minor=True),
-    Column("rate", "Pass rate", numeric=True),
+    Column("rate", "Pass rate", numeric=True, sortable=True),
     Column("interval", "95 % interval", numeric=True),
-    Column("cases", "Cases", numeric=True),
+    Column("cases", "Cases", numeric=True, sortable=True),
     Column("open", "Open", numeric=True, minor=True, hint="Cases that could not be judged: neither pass nor fail."),
-    Column("cost", "Cost", numeric=True, minor=True),
+    Column("cost", "Cost", numeric=True, minor=True, sortable=True),
     Column("tags", "Tags", wide=True),
-    Column("started", "Started", numeric=True),
+    Column("started", "Started", numeric=True, sortable=True),
     Column("id", "Id", usual=False),
 )
 CASE_COLUMNS = (
@@ -79,12 +82,29 @@ async def list_evaluations(request: PageRequest) -> Response[Any]:
         "evaluations.html",
         live=Live(types=LIVE_EVENTS),
         table=table,
-        evaluations=shown,
+        evaluations=table.sort_rows(shown, _order(counted)),
+        newest=shown[0] if shown else None,
         counted=counted,
         query=query,
         filters=[Filter("status", "Status", [Choice(str(one), str(one)) for one in EvaluationStatus])],
         next=query.turn("before", shown[-1].id) if more else None,
     )
+
+
+# Any: a value that has an order.
+def _order(counted: dict[str, Counted]) -> dict[str, Callable[[EvaluationRecord], Any]]:
+    """What each column of the list is sorted by."""
+
+    def of_summary(read: Callable[[Counted], Any]) -> Callable[[EvaluationRecord], Any]:
+        return lambda one: None if one.id not in counted else read(counted[one.id])
+
+    return {
+        "name": lambda one: one.name.casefold(),
+        "rate": of_summary(lambda one: one.summary.overall.rate),
+        "cases": lambda one: one.cases,
+        "cost": of_summary(lambda one: one.summary.cost_micros),
+        "started": lambda one: one.started_at,
+    }
 
 
 def _cells(one: EvaluationRecord, counted: dict[str, Counted]) -> tuple[Any, ...]:
@@ -106,18 +126,21 @@ async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) ->
 
     results = ReviewResults(request.service.store, request.caller.tenant)
 
-    def ask() -> tuple[EvaluationRecord, Counted, list[str], list[CaseDetail], int | None]:
+    def ask() -> tuple[Any, ...]:
         evaluation = evaluations.find(evaluation_id)
         criteria = evaluations.criteria(evaluation).ids
         wanted = case_filter(query, criteria)
+        if table.file is not None:
+            return [*islice(evaluations.cases(evaluation, wanted), FILE_CASES)], [*criteria]
         found = evaluations.page_details(evaluation, wanted, after=query.number("after") or 0, limit=PAGE_SIZE)
         return evaluation, count(evaluations, evaluation), [*criteria], found.cases, found.next
 
-    evaluation, counted, criteria, cases, following = await asyncio.to_thread(ask)
+    answered = await asyncio.to_thread(ask)
     if table.file is not None:
+        listed, criteria = answered
         headings = ("case", "repeat", "verdict", "score", "decided_by", "tags", "outcome_id")
-        rows = [_case_cells(one.summary, criteria) for one in cases]
-        return await table_response(request, table.file, headings, rows)
+        return await table_response(request, table.file, headings, [_case_cells(one, criteria) for one in listed])
+    evaluation, counted, criteria, cases, following = answered
     summary = counted.summary
     corrected, judges = await asyncio.to_thread(
         lambda: (results.corrected_rates(evaluation), results.judge_statuses(evaluation))

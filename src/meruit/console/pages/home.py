@@ -1,16 +1,19 @@
 """Home: who needs you, how the last 30 days went, what runs now."""
 
 import asyncio
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
 
 from litestar import Response
 from sqlalchemy import Connection
 
+from meruit.api.integrity import IntegrityState
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.shape import plural, short_id, span
@@ -23,20 +26,40 @@ from meruit.gate import records as agent_runs
 from meruit.gate.run import AgentRun, RunState
 from meruit.model.access import Role
 from meruit.model.contract import ContractState
+from meruit.model.metering import UsageRecord
 from meruit.model.numbers import in_units
 from meruit.model.usage import UsageStatus
 from meruit.model.verdict import Bounds, Verdict
 from meruit.outcomes import records as outcomes
 from meruit.outcomes.records import DailyVerdicts
 from meruit.pages.drawing import Box, Drawing, Label, Stroke
-from meruit.pages.scale import round_up
+from meruit.pages.scale import difference_tick, round_up
 from meruit.reports.statistics import wilson
+from meruit.review.service import Reviews
+from meruit.store import log
+from meruit.store.lru import LruCache
 from meruit.usage import records as usage
 
 DAYS = 30
 MOST = 10
 """Entries of each kind that the page lists."""
-_WORDS = {"Hold": "hold", "Dispute": "dispute", "Usage": "usage warning", "Webhook": "dead letter", "Run": "run"}
+DAILY_KEPT = timedelta(seconds=5)
+MAX_KEPT = 1_000
+SPENT_RUNS = 50
+"""Usage runs whose spend is summed up: the newest."""
+SIGN = re.compile(r"^\W+")
+"""The sign before a message about usage: the page has marks of its own."""
+OPEN_REVIEWS = 20
+"""Reviews that are searched for one that waits: the newest."""
+_WORDS = {
+    "Log": "broken audit log",
+    "Review": "review",
+    "Hold": "hold",
+    "Dispute": "dispute",
+    "Usage": "usage warning",
+    "Webhook": "dead letter",
+    "Run": "run",
+}
 TONES = {"pass": "pass", "partial": "partial", "fail": "fail", "inconclusive": "open", "error": "error"}
 
 
@@ -63,7 +86,20 @@ class Overview:
     daily: DailyVerdicts
     running: list[EvaluationRecord]
     runs: list[AgentRun]
-    usage: Mapping[str, int]
+    spend: list["Spend"]
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """Usage runs of one status, among the newest."""
+
+    status: UsageStatus
+    runs: int
+    tokens: int
+    """As the provider counts, or as the runs do where it has not."""
+    cost: Decimal | None
+    """Only verified tokens have one."""
+    currency: str
 
 
 @page("/", roles=ANYONE, nav=NavEntry("Home", "Home", keys="h", order=0))
@@ -85,38 +121,99 @@ async def show_home(request: PageRequest) -> Response[Any]:
         chart=draw_days(found.daily, now.date()),
         running=found.running,
         runs=found.runs,
-        usage=found.usage,
-        is_new=not found.daily.days and not found.running and not found.usage,
+        spend=found.spend,
+        spent_runs=SPENT_RUNS,
+        integrity=request.service.integrity.state,
+        is_new=not found.daily.days and not found.running and not found.spend,
     )
 
 
 def _overview(request: PageRequest, now: datetime) -> Overview:
-    tenant, scope = request.caller.tenant, request.caller.scope
+    tenant = request.caller.tenant
     evaluations = Evaluations(request.service.store, tenant)
     with request.service.store.database.reading() as connection:
         return Overview(
             needs=[
+                *_broken_log(request, now),
+                *_reviews(request),
                 *_holds(connection, request),
                 *_usage_warnings(connection, tenant, now),
                 *_dead_letters(connection, tenant),
                 *_stuck_runs(connection, tenant, now),
             ],
-            daily=outcomes.count_by_day(connection, scope, now, DAYS),
+            daily=_count_days(connection, request, now),
             running=evaluations.page(EvaluationFilter(statuses=(EvaluationStatus.RUNNING,)), limit=MOST),
             runs=[
                 one
                 for state in (RunState.RUNNING, RunState.QUEUED)
                 for one in agent_runs.page(connection, tenant, status=state, limit=MOST)
             ],
-            usage=Counter(str(one.verdict.status) for one in usage.page(connection, tenant, limit=200)),
+            spend=_spend(usage.page(connection, tenant, limit=SPENT_RUNS)),
         )
+
+
+def _count_days(connection: Connection, request: PageRequest, now: datetime) -> DailyVerdicts:
+    """The verdicts of each day; counted again when something was recorded, but not more often than DAILY_KEPT."""
+    service, size = request.service, log.log_size(connection)
+    key = (service.store.signer.vkey, request.caller.tenant)
+    known = _daily.get(key)
+    if known is not None and known[1].date() == now.date() and (known[0] == size or now - known[1] < DAILY_KEPT):
+        return known[2]
+    counted = outcomes.count_by_day(connection, request.caller.scope, now, DAYS)
+    _daily.put(key, (size, now, counted))
+    return counted
+
+
+_daily = LruCache[tuple[str, str], tuple[int, datetime, DailyVerdicts]](MAX_KEPT)
+
+
+def _broken_log(request: PageRequest, now: datetime) -> Iterator[Need]:
+    found = request.service.integrity
+    if found.state is IntegrityState.BROKEN:
+        said = f"{plural(len(found.problems), 'record')} differ from the log; run meruit audit check"
+        yield Need("Log", "fail", "The database contradicts its audit log", "", "/audit", said, now)
+
+
+def _reviews(request: PageRequest) -> Iterator[Need]:
+    reviews = Reviews(request.service.store, request.caller.tenant)
+    for one in reviews.page(limit=OPEN_REVIEWS):
+        missing = one.cases * one.terms.per_case - one.labels
+        if missing <= 0:
+            continue
+        yield Need(
+            kind="Review",
+            tone="open",
+            what=f"{plural(missing, 'label')} of {one.evaluation}",
+            who=one.criterion or "whole verdict",
+            href=f"/reviews/{quote(one.id)}{'/label' if request.can_operate else ''}",
+            why=one.terms.question,
+            since=one.created_at,
+            act="Label" if request.can_operate else "Show",
+        )
+
+
+def _spend(runs: Sequence[UsageRecord]) -> list[Spend]:
+    found = []
+    for status in UsageStatus:
+        several = [one for one in runs if one.verdict.status is status]
+        if not several:
+            continue
+        counts = [one.verdict.tokens or one.run.local for one in several]
+        quoted = [one.ledger.quoted for one in several if one.ledger.quoted is not None]
+        found.append(
+            Spend(
+                *(status, len(several), sum(one.total for one in counts if one is not None)),
+                *(sum(quoted, Decimal()) if quoted else None, several[0].ledger.currency),
+            )
+        )
+    return found
 
 
 def _holds(connection: Connection, request: PageRequest) -> Iterator[Need]:
     tenant = request.caller.tenant
     found = contracts.page_holds(connection, request.caller.scope, limit=MOST).entries
     titles = contracts.titles_of(connection, tenant, {one.contract.work_id for one in found})
-    for one in contracts.add_holds(connection, tenant, found):
+    for one in found:
         contract, hold = one.contract, one.on_hold
         disputed = contract.state is ContractState.DISPUTED
         micros = contract.total_micros or contract.hold_micros
@@ -137,7 +234,12 @@ def _usage_warnings(connection: Connection, tenant: str, now: datetime) -> Itera
     for one in usage.page(connection, tenant, status=UsageStatus.WARNING, limit=MOST):
         yield Need(
             *("Usage", "partial", f"Run {one.run.id}", one.run.framework, f"/usage/{quote(one.run.id, safe='')}"),
-            *(one.verdict.message, one.run.ended_at or one.run.started_at or now, "unknown", "Explain"),
+            *(
+                SIGN.sub("", one.verdict.message),
+                one.run.ended_at or one.run.started_at or now,
+                "unknown",
+                "Explain",
+            ),
         )
 
 
@@ -204,8 +306,9 @@ def draw_days(daily: DailyVerdicts, today: date) -> Drawing:
     shapes: list[Any] = []
     if most:
         top = round_up(most)
-        line = 119 - 105 * (most / top)
-        shapes += [Stroke(0, line, 100, line, "grid"), Label(100, line - 3, f"{most:,}", "end")]
+        marked = difference_tick(most)
+        line = 119 - 105 * (marked / top)
+        shapes += [Stroke(0, line, 100, line, "grid"), Label(0, line - 4, f"{marked:,.0f}")]
         for place, day in enumerate(days):
             y = 119.0
             for verdict, number in ((one, daily.days.get(day, {}).get(one, 0)) for one in TONES):
@@ -214,7 +317,7 @@ def draw_days(daily: DailyVerdicts, today: date) -> Drawing:
                     y -= height
                     said = f"{day.day} {day:%B}: {number:,} {verdict}"
                     shapes.append(
-                        Box(place * 100 / DAYS + 0.25, y, 2.8, max(height - 1, 0.8), f"f {TONES[verdict]}", said)
+                        Box(place * 100 / DAYS + 0.3, y, 2.6, max(height - 1, 0.8), f"f {TONES[verdict]}", said)
                     )
     shapes.append(Stroke(0, 120, 100, 120, "axis"))
     shapes += [Label(0, 136, f"{days[0].day} {days[0]:%b}"), Label(100, 136, f"{days[-1].day} {days[-1]:%b}", "end")]

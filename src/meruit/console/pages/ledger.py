@@ -1,5 +1,6 @@
 """The ledger: balances of all accounts, and the statement of one."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +13,7 @@ from meruit.console.contract_words import table_format
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.query import Choice, Filter, Query
+from meruit.console.table import Column, Table
 from meruit.contracts import records as contracts
 from meruit.contracts.list_csv import BALANCE_HEADINGS, STATEMENT_HEADINGS, balance_cells, statement_rows
 from meruit.contracts.records import Balance, Statement
@@ -23,6 +25,19 @@ LINES = 200
 """Movements of one page in each currency."""
 
 
+COLUMNS = (
+    Column("account", "Account", sortable=True),
+    Column("currency", "Currency", sortable=True),
+    Column("balance", "Balance", numeric=True, sortable=True),
+)
+# Any: a value that has an order.
+ORDER: dict[str, Callable[[Balance], Any]] = {
+    "account": lambda one: one.account,
+    "currency": lambda one: one.currency,
+    "balance": lambda one: one.micros,
+}
+
+
 @page("/ledger", nav=NavEntry("Money", "Ledger", keys="m", order=30))
 async def show_balances(request: PageRequest) -> Response[Any]:
     """Show the balance of every account; those of a currency sum to zero."""
@@ -32,8 +47,10 @@ async def show_balances(request: PageRequest) -> Response[Any]:
         raise ApiProblem(409, "too_many_accounts", f"there are more than {MAX_ACCOUNTS:,} accounts; open a statement")
     asked, currency = query.get("account").lower(), query.get("currency")
     kept = [one for one in found if asked in one.account.lower() and (not currency or one.currency == currency)]
-    if (kind := table_format(query)) is not None:
-        return await table_response(request, kind, BALANCE_HEADINGS, map(balance_cells, kept))
+    table = Table.of(query, "Balances by currency and account", COLUMNS)
+    if table.file is not None:
+        return await table_response(request, table.file, BALANCE_HEADINGS, map(balance_cells, kept))
+    kept = table.sort_rows(kept, ORDER)
     counts: dict[str, int] = {}
     for one in found:
         counts[one.currency] = counts.get(one.currency, 0) + 1
@@ -41,6 +58,7 @@ async def show_balances(request: PageRequest) -> Response[Any]:
         "ledger.html",
         live=Live(),
         query=query,
+        table=table,
         filters=[Filter("currency", "Currency", [Choice(code, code, number) for code, number in counts.items()])],
         balances=kept[:SHOWN_ACCOUNTS],
         left_out=max(0, len(kept) - SHOWN_ACCOUNTS),

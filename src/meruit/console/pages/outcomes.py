@@ -1,7 +1,7 @@
 """Cases and outcomes: the list of what was judged alone, and one with its evidence."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,12 @@ from sqlalchemy import Connection
 
 from meruit.api.listing import next_page, table_response
 from meruit.audit.export import export, receipt
+from meruit.console.evidence_paths import list_paths
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import TextPiece, json_tree, main_text, plural, text_difference, tone
-from meruit.console.table import Column, Table
+from meruit.console.table import Column, Table, count_rows
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.reader import CaseFilter, Evaluations, find_case
 from meruit.model.access import Role
@@ -37,14 +38,20 @@ REFERENCE = "reference"
 COLUMNS = (
     Column("outcome", "Outcome"),
     Column("verdict", "Verdict"),
-    Column("score", "Score", numeric=True),
-    Column("agent", "Agent"),
+    Column("score", "Score", numeric=True, sortable=True),
+    Column("agent", "Agent", sortable=True),
     Column("domain", "Domain", minor=True),
     Column("contract", "Contract", minor=True),
     Column("consumer", "Consumer", usual=False),
     Column("version", "Version", numeric=True, usual=False),
-    Column("recorded", "Recorded", numeric=True),
+    Column("recorded", "Recorded", numeric=True, sortable=True),
 )
+# Any: a summary for a reader or for an agent, and a value that has an order.
+ORDER: dict[str, Callable[[Any], Any]] = {
+    "score": lambda one: one.score,
+    "agent": lambda one: one.agent_id,
+    "recorded": lambda one: one.created_at,
+}
 AGENT_COLUMNS = tuple(one for one in COLUMNS if one.key not in ("agent", "domain", "consumer"))
 
 
@@ -63,7 +70,9 @@ async def list_outcomes(request: PageRequest) -> Response[Any]:
     )
 
     def ask(connection: Connection) -> ListPage[OutcomeSummary]:
-        return outcomes.page(connection, caller.scope, narrowed=wanted, before=query.number("before"), limit=PAGE_SIZE)
+        return outcomes.page(
+            connection, caller.scope, narrowed=wanted, before=query.number("before"), limit=count_rows(query, PAGE_SIZE)
+        )
 
     found, following = await request.service.read(ask)
     shown: list[OutcomeSummary] | list[AgentOutcome] = [outcomes.for_agent(one) for one in found] if is_agent else found
@@ -76,7 +85,8 @@ async def list_outcomes(request: PageRequest) -> Response[Any]:
         "outcomes.html",
         live=None if is_agent else Live(types=(EventType.OUTCOME_RECORDED,)),
         table=table,
-        outcomes=shown,
+        outcomes=table.sort_rows(shown, ORDER),
+        newest=shown[0] if shown else None,
         query=query,
         filters=[Filter("verdict", "Verdict", chips), *_chosen(query)],
         next=None if following is None else query.turn("before", following),
@@ -227,20 +237,7 @@ def _first_reason(result: VerificationResult) -> str:
 
 def evidence_paths(one: CriterionResult) -> list[tuple[str, str, str]]:
     """Path, expected and found of each place that a criterion names."""
-    listed = (one.details or {}).get("paths") or (one.details or {}).get("differences") or ()
-    rows: list[tuple[str, str, str]] = []
-    for entry in listed if isinstance(listed, list | tuple) else ():
-        if isinstance(entry, Mapping):
-            path = entry.get("path") or entry.get("where") or ""
-            expected, found = entry.get("expected", entry.get("reference")), entry.get("found", entry.get("output"))
-            rows.append((str(path), _plain(expected), _plain(found)))
-        elif isinstance(entry, str):
-            rows.append((entry, "", ""))
-    return rows
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return list_paths(one.details or {})
 
 
 def _marks(result: VerificationResult | None) -> dict[str, list[tuple[str, str]]]:

@@ -6,10 +6,11 @@ from typing import Any
 from litestar import Response
 from litestar.params import FromPath
 
+from meruit.api.listing import table_response
 from meruit.api.routes.reviews import labeller_of
 from meruit.console.page import OPERATORS, NavEntry, PageRequest, action, page, read_field
 from meruit.console.query import Query
-from meruit.console.shape import json_tree, main_text
+from meruit.console.shape import JsonNode, json_tree
 from meruit.console.table import Column, Table
 from meruit.errors import ApiProblem
 from meruit.evaluations.reader import Evaluations
@@ -40,10 +41,18 @@ async def list_reviews(request: PageRequest) -> Response[Any]:
     query = Query.of(request)
     before = query.get("before") or None
     found = await asyncio.to_thread(lambda: _reviews(request).page(before=before, limit=PAGE_SIZE))
+    table = Table.of(query, "Reviews, newest first", COLUMNS)
+    if table.file is not None:
+        headings = ("review", "id", "evaluation", "criterion", "cases", "labels", "created_at")
+        rows = [
+            (one.name, one.id, one.evaluation, one.criterion, one.cases, one.labels, one.created_at) for one in found
+        ]
+        return await table_response(request, table.file, headings, rows)
     return request.show(
         "reviews.html",
         query=query,
-        table=Table.of(query, "Reviews, newest first", COLUMNS),
+        table=table,
+        waiting=sum(one.labels < one.cases * one.terms.per_case for one in found),
         reviews=found,
         next=query.turn("before", found[-1].id) if len(found) == PAGE_SIZE else None,
     )
@@ -96,13 +105,16 @@ async def show_next_case(request: PageRequest, review_id: FromPath[str]) -> Resp
 
 
 # Any: a part of the work is JSON.
-def _part(name: str, value: Any) -> tuple[str, list[str] | None, Any]:
-    """The name of a part, the lines of its text where it is one text alone, and its tree otherwise."""
+def _part(name: str, value: Any) -> tuple[str, list[tuple[str, str | None, JsonNode]] | None]:
+    """The name of a part, and its fields: name, text where it is one, and tree; None for a part that was erased."""
     if value is None:
-        return name, None, None
+        return name, None
     # A labeller sees all of a part: of several fields, none is left out.
-    text = main_text(value) if len(value) == 1 else None
-    return (name, None, json_tree(value, name)) if text is None else (name, text.splitlines(), None)
+    fields = [
+        (key, one if isinstance(one, str) else None, json_tree(one, f"{name}.{key}")) for key, one in value.items()
+    ]
+    # What can be read comes first.
+    return name, sorted(fields, key=lambda one: (one[1] is None, -len(one[1] or "")))
 
 
 @action("/reviews/{review_id:str}/label")

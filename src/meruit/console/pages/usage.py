@@ -1,7 +1,7 @@
 """Usage: which runs match the provider's bill, which do not, and what would change that."""
 
-import re
-from datetime import UTC, datetime
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from litestar import Response
@@ -12,31 +12,48 @@ from meruit.api.listing import table_response
 from meruit.api.routes.contracts import validate_reason
 from meruit.console.live import Live
 from meruit.console.page import OPERATORS, NavEntry, PageRequest, action, page, read_field
+from meruit.console.pages.home import SIGN
 from meruit.console.query import Choice, Filter, Query
-from meruit.console.table import Column, Table
+from meruit.console.table import Column, Table, count_rows
 from meruit.console.usage_chart import draw_observations
 from meruit.errors import ApiProblem
 from meruit.model.metering import UsageRecord
 from meruit.model.usage import Acknowledgement, Observation, UsageCode, UsageStatus
+from meruit.store.lru import LruCache
 from meruit.store.transaction import WriteTransaction
 from meruit.usage import records as usage
 from meruit.usage.cost import quote_cost
 from meruit.usage.followers import UsageWrite
 from meruit.usage.records import Acknowledge, ObserveNow
 
-PAGE_SIZE = 50
-_SIGN = re.compile(r"^\W+")
+PAGE_SIZE = 30
+MANY_RUNS = 20_000
+"""From so many runs on, counts are kept for COUNTS_KEPT."""
+COUNTS_KEPT = timedelta(seconds=5)
 COLUMNS = (
     Column("run", "Run"),
     Column("status", "Status"),
     Column("agent", "Agent"),
     Column("why", "Why", wide=True, minor=True),
-    Column("run_tokens", "Run counts", numeric=True, minor=True, hint="Input and output tokens that the run reports"),
-    Column("tokens", "Provider counts", numeric=True, hint="Input and output tokens that the provider counts"),
-    Column("cost", "Cost", numeric=True, hint="At the prices of the time, once the tokens are verified"),
+    Column(
+        "run_tokens",
+        "Run counts",
+        numeric=True,
+        minor=True,
+        sortable=True,
+        hint="Input and output tokens that the run reports",
+    ),
+    Column(
+        "tokens",
+        "Provider counts",
+        numeric=True,
+        sortable=True,
+        hint="Input and output tokens that the provider counts",
+    ),
+    Column("cost", "Cost", numeric=True, sortable=True, hint="At the prices of the time, once the tokens are verified"),
     Column("account", "Account", usual=False),
     Column("task", "Task", usual=False),
-    Column("ended", "Ended", numeric=True, minor=True),
+    Column("ended", "Ended", numeric=True, minor=True, sortable=True),
 )
 HEADINGS = (
     *("run_id", "status", "code", "framework", "account", "task", "run_input", "run_output"),
@@ -47,6 +64,13 @@ STATUS_TONES = {
     UsageStatus.WARNING: "partial",
     UsageStatus.PENDING: "open",
     UsageStatus.DATA_NOT_AVAILABLE: "error",
+}
+# Any: a value that has an order.
+ORDER: dict[str, Callable[[UsageRecord], Any]] = {
+    "tokens": lambda one: None if one.verdict.tokens is None else one.verdict.tokens.total,
+    "run_tokens": lambda one: None if one.run.local is None else one.run.local.total,
+    "cost": lambda one: one.ledger.quoted,
+    "ended": lambda one: one.run.ended_at,
 }
 
 
@@ -60,8 +84,10 @@ async def list_runs(request: PageRequest) -> Response[Any]:
     before = query.number("before")
 
     def ask(connection: Connection) -> tuple[list[UsageRecord], dict[UsageStatus, int], dict[str, int]]:
-        found = usage.page(connection, tenant, status=status, code=code, before=before, limit=PAGE_SIZE, **names)
-        return found, usage.count_by_status(connection, tenant), usage.count_by_account(connection, tenant)
+        found = usage.page(
+            connection, tenant, status=status, code=code, before=before, limit=count_rows(query, PAGE_SIZE), **names
+        )
+        return found, *_count(connection, request)
 
     found, counts, accounts = await request.service.read(ask)
     table = Table.of(query, "Usage runs, newest first", COLUMNS)
@@ -79,13 +105,28 @@ async def list_runs(request: PageRequest) -> Response[Any]:
         query=query,
         filters=filters,
         table=table,
-        runs=found,
+        runs=table.sort_rows(found, ORDER),
         counts={str(one): counts.get(one, 0) for one in UsageStatus},
         total=sum(counts.values()),
         tones={str(one): tone for one, tone in STATUS_TONES.items()},
         next=query.turn("before", found[-1].seq) if len(found) == PAGE_SIZE else None,
     )
 
+
+def _count(connection: Connection, request: PageRequest) -> tuple[dict[UsageStatus, int], dict[str, int]]:
+    """The runs of each status and account; where there are very many, as they were a few seconds ago."""
+    tenant, now = request.caller.tenant, request.now
+    key = (request.service.store.signer.vkey, tenant)
+    known = _counted.get(key)
+    if known is not None and now - known[0] < COUNTS_KEPT:
+        return known[1], known[2]
+    counts, accounts = usage.count_by_status(connection, tenant), usage.count_by_account(connection, tenant)
+    if sum(counts.values()) > MANY_RUNS:
+        _counted.put(key, (now, counts, accounts))
+    return counts, accounts
+
+
+_counted = LruCache[tuple[str, str], tuple[datetime, dict[UsageStatus, int], dict[str, int]]](1_000)
 
 _SHOWN_CODES = (
     UsageCode.UNATTRIBUTED,
@@ -114,7 +155,7 @@ async def show_run(request: PageRequest, run_id: FromPath[str]) -> Response[Any]
         run=record.run,
         verdict=record.verdict,
         # Without the sign before it: the page has a mark of its own.
-        message=_SIGN.sub("", record.verdict.message),
+        message=SIGN.sub("", record.verdict.message),
         local=record.run.local,
         observations=observations,
         by_step={} if last is None or last.steps is None else last.steps,

@@ -69,6 +69,13 @@
     document.cookie = `meruit_theme=${next}; path=/; max-age=${next ? 31536000 : 0}; samesite=lax`;
     say(next ? `Theme: ${next}.` : "Theme: as the system.");
   }
+  function switchZone() {
+    const here = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+    const chosen = /(?:^|; )meruit_zone=[^;]/.test(document.cookie);
+    if (!chosen && here === "UTC") { say("This browser's time zone is UTC."); return; }
+    document.cookie = `meruit_zone=${chosen ? "" : here}; path=/; max-age=${chosen ? 0 : 31536000}; samesite=lax`;
+    location.reload();
+  }
   async function openDialog(link) {
     const dialog = one("#dialog");
     const reply = await fetch(link.href, { headers: { "X-Fragment": "1" }, redirect: "manual" });
@@ -80,10 +87,11 @@
     if (first) first.focus();
   }
   document.addEventListener("click", event => {
-    const at = event.target.closest("[data-copy], [data-theme-switch], [data-close], a[data-dialog], [data-reload]");
+    const at = event.target.closest("[data-copy], [data-theme-switch], [data-zone-switch], [data-close], a[data-dialog], [data-reload]");
     if (!at) return;
     if (at.dataset.copy !== undefined) { copy(at.dataset.copy); return; }
     if (at.dataset.themeSwitch !== undefined) { switchTheme(); return; }
+    if (at.dataset.zoneSwitch !== undefined) { switchZone(); return; }
     if (at.dataset.reload !== undefined) { location.reload(); return; }
     if (at.dataset.dialog !== undefined) { if (!event.ctrlKey && !event.metaKey) { event.preventDefault(); openDialog(at); } return; }
     const dialog = at.closest("dialog"), toast = at.closest(".toast");
