@@ -2,13 +2,14 @@
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from hashlib import sha256
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.model.canonical import canonical, digest, from_canonical, payload_digest
+from meruit.model.canonical import canonical, digest, from_canonical, hex_digest, payload_digest
 
 scalars = (
     st.none()
@@ -116,3 +117,9 @@ def test_what_canonical_never_writes_is_not_read(other: bytes) -> None:
 @pytest.mark.parametrize("key", ["$", "$ref", "$$", "$decimal"])
 def test_a_key_like_ours_is_read_back(key: str) -> None:
     assert from_canonical(canonical({key: "x", "other": [{key: 1.5}]})) == {key: "x", "other": [{key: 1.5}]}
+
+
+@pytest.mark.parametrize("size", [0, 1, 2_047, 2_048, 4_094, 5_000, 65_536, 65_537])
+def test_a_digest_does_not_depend_on_how_much_is_hashed_at_once(size: int) -> None:
+    content = bytes(number % 251 for number in range(size))
+    assert hex_digest(content) == sha256(content).hexdigest()

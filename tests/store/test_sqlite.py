@@ -17,7 +17,7 @@ from meruit.model.access import Scope
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.read import OutcomeFilter
 from meruit.store import database
-from meruit.store.location import Location
+from meruit.store.location import FILE, Location
 from meruit.store.store import Store
 
 OWN = Scope("acme", "a1", only_own=True)
@@ -123,3 +123,19 @@ def test_a_reader_sees_one_state(store: Store) -> None:
         assert len(outcomes.page(connection, Scope("acme")).entries) == 1
     with store.database.reading() as connection:
         assert len(outcomes.page(connection, Scope("acme")).entries) == 2
+
+
+def test_a_new_store_has_large_pages_and_an_old_one_keeps_its_own(tmp_path: Path) -> None:
+    for name, page_bytes in (("old", 4_096), ("new", database.PAGE_BYTES)):
+        folder = tmp_path / name
+        folder.mkdir()
+        if name == "old":
+            with sqlite3.connect(folder / FILE) as old:
+                old.execute("PRAGMA page_size=4096")
+                old.execute("PRAGMA journal_mode=WAL")
+        connected = database.connect(Location(folder))
+        with connected.reading() as connection:
+            pages = connection.exec_driver_sql("PRAGMA page_size").scalar()
+            checkpoint = connection.exec_driver_sql("PRAGMA wal_autocheckpoint").scalar()
+        connected.close()
+        assert (pages, checkpoint) == (page_bytes, database.WAL_BYTES // page_bytes)

@@ -1,5 +1,6 @@
 """Telemetry of every request: its id, security headers, one log line, and metrics for Prometheus."""
 
+import asyncio
 import re
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from meruit.api.logging import log
+from meruit.api.logging import log_each
 from meruit.model.access import Caller
 
 NO_ROUTE = "-"
@@ -103,6 +104,7 @@ class TelemetryMiddleware:
         # Looking up a labelled child costs more than counting; there are few labels.
         self._counters: dict[tuple[str, str, int, str], Counter] = {}
         self._histograms: dict[str, Histogram] = {}
+        self._lines: list[dict[str, Any]] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
@@ -164,7 +166,14 @@ class TelemetryMiddleware:
         }
         if isinstance(caller, Caller):
             fields |= {"key_id": caller.key_id, "tenant": caller.tenant, "role": caller.role}
-        log("request", **fields)
+        # Requests of one group end together: their lines are written together.
+        if not self._lines:
+            asyncio.get_running_loop().call_soon(self._write_lines)
+        self._lines.append(fields)
+
+    def _write_lines(self) -> None:
+        several, self._lines = self._lines, []
+        log_each("request", several)
 
     def _counter(self, method: str, route: str, status: int, tenant: str) -> Counter:
         found = self._counters.get((method, route, status, tenant))

@@ -23,6 +23,10 @@ CONNECT_S = 10
 FROZEN_MS = 20_000
 """How long a transaction may be idle before Postgres ends it."""
 MAX_READERS = 16
+PAGE_BYTES = 16 * 1024
+"""Of new SQLite databases."""
+WAL_BYTES = 32 * 1024 * 1024
+"""How long the write-ahead log may grow before it is copied into the database."""
 MAX_SWITCHES, SWITCH_S = 300, 0.05
 """How often, and how far apart, a new database is asked to keep a write-ahead log while others open it too."""
 
@@ -144,7 +148,8 @@ def _durable(connection: sqlite3.Connection, _record: Any) -> None:
     # What is erased is overwritten.
     connection.execute("PRAGMA secure_delete=ON")
     connection.execute("PRAGMA cache_size=-32768")
-    connection.execute("PRAGMA wal_autocheckpoint=8192")
+    page_bytes = int(connection.execute("PRAGMA page_size").fetchone()[0])
+    connection.execute(f"PRAGMA wal_autocheckpoint={WAL_BYTES // page_bytes}")
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
@@ -153,6 +158,8 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
         if connection.execute("PRAGMA journal_mode").fetchone() == ("wal",):
             return
         try:
+            # Only a new database takes it: a record of some kilobytes then fits one page.
+            connection.execute(f"PRAGMA page_size={PAGE_BYTES}")
             connection.execute("PRAGMA journal_mode=WAL")
         except sqlite3.OperationalError:
             if attempt == MAX_SWITCHES - 1:

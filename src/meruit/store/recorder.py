@@ -23,7 +23,7 @@ from meruit.store.transaction import WriteMoment, WriteTransaction, read_state
 MAX_GROUP = 256
 """Callers that share one transaction."""
 MAX_WAITING = 10_000
-BUSY_GROUP = 8
+BUSY_GROUP = 3
 """From so many callers in a group on, the next one waits for company."""
 LINGER_S, PAUSE_S = 0.02, 0.001
 """How long it waits at most, and how long without anyone coming."""

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Any, Self, cast
 
 from meruit.documents.authoring import read_model
@@ -20,7 +19,7 @@ from meruit.judge.governance import add_answer
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.metrics.custom import CustomExtractor
 from meruit.metrics.support.extractor import MetricExtractor, MetricService, version_of
-from meruit.model.canonical import payload_digest
+from meruit.model.canonical import hex_digest, payload_digest
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Evidence, Fault, Provenance
 from meruit.model.governance import (
@@ -426,7 +425,7 @@ def _parts(work: Work) -> tuple[Any, Any, Any]:
 def _digests(work: Work) -> Digests:
     # Metrics that need the output as JSON find it written.
     written = work.derive(written_output)
-    output = payload_digest(work.output) if written is None else sha256(written).hexdigest()
+    output = payload_digest(work.output) if written is None else hex_digest(written)
     return Digests(payload_digest(work.input), output, payload_digest(work.metadata))
 
 

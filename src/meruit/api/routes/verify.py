@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, post
+from litestar import HttpMethod, Response
 from litestar.params import JSONBody
 from msgspec import Meta
 
 from meruit.api.auth import allow
+from meruit.api.hot_route import HotRoute
 from meruit.api.request import ApiRequest, Service
 from meruit.api.wire.common import Body, CriteriaReference, Key, Label, Payload
 from meruit.contracts.records import RecordTries
@@ -114,7 +115,14 @@ class AgentBatchReply(Record, frozen=True):
     """How often the agent may verify its work by these criteria; each item is one try."""
 
 
-@post("/v1/verify", status_code=200, guards=[SUBMITTERS], summary="Judge one piece of work", tags=["verify"])
+@HotRoute(
+    "/v1/verify",
+    http_method=HttpMethod.POST,
+    status_code=200,
+    guards=[SUBMITTERS],
+    summary="Judge one piece of work",
+    tags=["verify"],
+)
 async def verify_work(
     data: JSONBody[VerifyRequest], request: ApiRequest, key: Key = None
 ) -> Response[VerifyReply | AgentReply]:
@@ -122,7 +130,14 @@ async def verify_work(
     return await _answer(data, [data], request, key)
 
 
-@post("/v1/verify/batch", status_code=200, guards=[SUBMITTERS], summary="Judge a batch of work", tags=["verify"])
+@HotRoute(
+    "/v1/verify/batch",
+    http_method=HttpMethod.POST,
+    status_code=200,
+    guards=[SUBMITTERS],
+    summary="Judge a batch of work",
+    tags=["verify"],
+)
 async def verify_batch(
     data: JSONBody[BatchRequest], request: ApiRequest, key: Key = None
 ) -> Response[BatchReply | AgentBatchReply]:
