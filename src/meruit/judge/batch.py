@@ -6,7 +6,7 @@ differ, and a million rows cost what a few distinct outcomes cost, plus a few co
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,12 +18,12 @@ from meruit.judge.compare import EXACT_INTEGERS, Bracket, FloatInterval
 from meruit.judge.plan import CriterionRule, Plan
 from meruit.model.verdict import Status, Verdict
 
-BLOCK_ROWS = 32_768
+BLOCK_ROWS = 65_536
 """Rows compared at a time, so that a block stays in the processor's cache."""
 MAX_CRITERIA = 39
 """The most criteria whose three states fit a 64-bit code."""
 MAX_TABLE = 3**12
-"""Up to this many possible combinations are looked up in a table; more are sorted."""
+"""Up to this many possible combinations are looked up in a table; more are sorted, block by block."""
 
 VERDICTS = (Verdict.FAIL, Verdict.PARTIAL, Verdict.PASS, Verdict.INCONCLUSIVE)
 
@@ -76,20 +76,50 @@ class _Question(NamedTuple):
 def judge_columns(plan: Plan, columns: Mapping[str, Any]) -> BatchResult:
     """Judge many works from their metrics: one column per metric, NaN or None where a value is missing."""
     questions = _questions(plan, columns)
-    states, codes = _states(questions)
-    distinct, place = _distinct(codes, 3 ** len(questions))
-    tables = [
-        np.array(table, dtype)
-        for table, dtype in zip(zip(*(_outcome(plan, code) for code in distinct), strict=True), _DTYPES, strict=True)
-    ]
-    arrays: list[npt.NDArray[Any]] = [np.empty(len(codes), dtype) for dtype in _DTYPES]
-    for block in _blocks(len(codes)):
-        which = place(codes[block])
-        for table, array in zip(tables, arrays, strict=True):
+    rows = len(questions[0].values)
+    states = np.empty((len(questions), rows), np.uint8)
+    arrays: list[npt.NDArray[Any]] = [np.empty(rows, dtype) for dtype in _DTYPES]
+    outcomes = _OutcomeTables(plan, 3 ** len(questions))
+    for block in _blocks(rows):
+        which = outcomes.places(_codes(questions, block, states))
+        for table, array in zip(outcomes.tables, arrays, strict=True):
             # Written in place: a temporary array of this size would cost more than reading the table.
             table.take(which, out=array[block], mode="clip")
     success, verdict, low, high, bonus, penalty = arrays
     return BatchResult(success, verdict, low, high, bonus, penalty, states)
+
+
+class _OutcomeTables:
+    """The outcomes of the combinations that occurred so far: one table for each array of the result."""
+
+    def __init__(self, plan: Plan, possible: int) -> None:
+        self._plan = plan
+        self._is_direct = possible <= MAX_TABLE
+        """Whether a combination's code is its place; otherwise places are given in the order of occurrence."""
+        self._known = np.zeros(possible if self._is_direct else 0, np.bool_)
+        self._places: dict[int, int] = {}
+        self.tables: list[npt.NDArray[Any]] = [np.zeros(len(self._known), dtype) for dtype in _DTYPES]
+
+    def places(self, codes: Codes) -> Codes:
+        """Where the outcomes of a block's combinations are; what did not occur before is judged now."""
+        if self._is_direct:
+            if not self._known.take(codes).all():
+                for code in np.unique(codes[~self._known.take(codes)]).tolist():
+                    self._known[code] = True
+                    for table, value in zip(self.tables, _outcome(self._plan, code), strict=True):
+                        table[code] = value
+            return codes
+        distinct, inverse = np.unique(codes, return_inverse=True)
+        new = [code for code in distinct.tolist() if code not in self._places]
+        if new:
+            self._places.update(zip(new, range(len(self._places), len(self._places) + len(new)), strict=True))
+            columns = zip(*(_outcome(self._plan, code) for code in new), strict=True)
+            self.tables = [
+                np.concatenate((table, np.array(column, table.dtype)))
+                for table, column in zip(self.tables, columns, strict=True)
+            ]
+        found = np.array([self._places[code] for code in distinct.tolist()], np.intp)
+        return found[inverse]
 
 
 def _questions(plan: Plan, columns: Mapping[str, Any]) -> list[_Question]:
@@ -138,19 +168,16 @@ def _too_large(item: float) -> bool:
     return isinstance(item, int) and abs(item) > EXACT_INTEGERS
 
 
-def _states(questions: list[_Question]) -> tuple[npt.NDArray[np.uint8], Codes]:
-    """Each criterion's state in each work, and each work's states as one number in base three."""
-    rows, possible = len(questions[0].values), 3 ** len(questions)
-    states = np.empty((len(questions), rows), np.uint8)
-    codes: Codes = np.zeros(rows, np.uint16 if possible <= np.iinfo(np.uint16).max else np.uint64)
-    for block in _blocks(rows):
-        code = codes[block]
-        for number, (_, bracket, values) in enumerate(questions):
-            state = _compare(values[block], bracket)
-            states[number, block] = state
-            code *= 3
-            code += state
-    return states, codes
+def _codes(questions: list[_Question], block: slice, states: npt.NDArray[np.uint8]) -> Codes:
+    """Each work's states as one number in base three; the states of each criterion are written to `states`."""
+    possible = 3 ** len(questions)
+    code: Codes = np.zeros(block.stop - block.start, np.uint16 if possible <= np.iinfo(np.uint16).max else np.uint64)
+    for number, (_, bracket, values) in enumerate(questions):
+        state = _compare(values[block], bracket)
+        states[number, block] = state
+        code *= 3
+        code += state
+    return code
 
 
 def _blocks(rows: int) -> Iterator[slice]:
@@ -186,19 +213,6 @@ def _inside(values: npt.NDArray[np.float64], interval: FloatInterval) -> npt.NDA
     if interval.low != -math.inf:
         inside &= values >= interval.low
     return inside
-
-
-def _distinct(codes: Codes, possible: int) -> tuple[list[int], Callable[[Codes], Codes]]:
-    """The combinations that occur, and how to find which of them a code is."""
-    if possible > MAX_TABLE:
-        found = np.unique(codes)
-        return found.tolist(), lambda some: np.searchsorted(found, some)
-    occurs = np.zeros(possible, np.bool_)
-    occurs[codes] = True
-    occurring = np.flatnonzero(occurs)
-    place = np.zeros(possible, np.intp)
-    place[occurring] = np.arange(len(occurring))
-    return occurring.tolist(), lambda some: place[some]
 
 
 def _outcome(plan: Plan, code: int) -> tuple[bool, int, float, float, int, int]:
