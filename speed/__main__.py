@@ -1,4 +1,7 @@
-"""Prints every ratio and the growth tables: `make bench`, or `make bench ARGS="verify text"` for some."""
+"""Prints every ratio and the growth tables: `make bench`, or `make bench ARGS="verify text"` for some.
+
+`make bench ARGS=--table` writes docs/performance.md; `ARGS="--table 2"` in two rounds.
+"""
 
 import sys
 from importlib import import_module
@@ -46,4 +49,9 @@ def main(chosen: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:2] == ["--table"]:
+        from speed.table import write_page
+
+        write_page(*map(int, sys.argv[2:3]))
+    else:
+        main(sys.argv[1:])
