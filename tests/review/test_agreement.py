@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from meruit.reports.statistics import wilson
 from meruit.review.agreement import (
     agreement_of,
     cohen_kappa,
@@ -126,3 +127,37 @@ def test_what_cannot_be_said_has_a_reason() -> None:
     assert rare.cohen.interval is None
     assert cohen_kappa([]) is None
     assert fleiss_kappa([]) is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "kappa"),
+    [((20, 5, 10, 15), 0.4), ((520, 80, 60, 340), 0.7107438016528925), ((95, 2, 2, 1), 0.3127147766323021)],
+)
+def test_kappa_agrees_with_statsmodels(counts: tuple[int, int, int, int], kappa: float) -> None:
+    """Figures of `cohens_kappa`, statsmodels 0.15.0."""
+    assert cohen_kappa(count_ratings(table(*counts))) == pytest.approx(kappa)
+
+
+@pytest.mark.parametrize(
+    ("met", "cases", "interval"),
+    [
+        (52, 60, (0.7583484032350039, 0.9308589051941303)),
+        (0, 12, (0.0, 0.24249400665524096)),
+        (99, 100, (0.9455138038212946, 0.9982325679358593)),
+    ],
+)
+def test_rates_agree_with_statsmodels(met: int, cases: int, interval: tuple[float, float]) -> None:
+    """Figures of `proportion_confint` by Wilson's method, statsmodels 0.15.0."""
+    found = wilson(met / cases, cases)
+    assert (found.low, found.high) == pytest.approx(interval, abs=1e-9)
+
+
+def test_fleiss_agrees_with_statsmodels() -> None:
+    ratings = [
+        {
+            str(place): word
+            for place, word in enumerate(word for word, n in zip("abcde", row, strict=True) for _ in range(n))
+        }
+        for row in FLEISS
+    ]
+    assert fleiss_kappa(count_ratings(ratings)) == pytest.approx(0.20993070442195522)

@@ -153,12 +153,13 @@ def test_a_known_error_corrects_another_set() -> None:
 @pytest.mark.parametrize(
     "counts",
     [
-        {"true_positive": 0, "false_negative": 0, "true_negative": 5, "false_positive": 5},
-        {"true_positive": 5, "false_negative": 5, "true_negative": 0, "false_positive": 0},
-        {"true_positive": 6, "false_negative": 4, "true_negative": 6, "false_positive": 4},
+        {"true_positive": 0, "false_negative": 0, "true_negative": 50, "false_positive": 5},
+        {"true_positive": 50, "false_negative": 5, "true_negative": 0, "false_positive": 0},
+        {"true_positive": 15, "false_negative": 10, "true_negative": 15, "false_positive": 10},
+        {"true_positive": 25, "false_negative": 0, "true_negative": 24, "false_positive": 0},
     ],
 )
-def test_a_judge_that_may_be_chance_corrects_nothing(counts: dict[str, int]) -> None:
+def test_a_judge_that_is_not_known_well_corrects_nothing(counts: dict[str, int]) -> None:
     found = correct_by_error_rates(met=50, cases=100, **counts)
     assert (found.estimate, found.interval) == (None, None)
     assert found.why_not
@@ -201,3 +202,16 @@ def test_the_table_of_the_docs_can_be_made() -> None:
     lines: list[str] = []
     main(5, lines.append)
     assert len(lines) > 50
+
+
+def test_prediction_powered_inference_agrees() -> None:
+    """Figures of ppi_py 0.2.3, `ppi_mean_pointestimate` and `ppi_mean_ci`, with the same lambda and data."""
+    counts = {(1.0, 1.0): 520, (0.0, 1.0): 80, (1.0, 0.0): 60, (0.0, 0.0): 340}
+    labelled = [RatedCase(*pair, 0.1) for pair, times in counts.items() for _ in range(times)]
+    cases = [*labelled, *[RatedCase(1.0)] * 5_400, *[RatedCase(0.0)] * 3_600]
+    found = correct_rate(cases, Target.LIKE_THESE)
+    assert found.weight == pytest.approx(0.7046577896247358)
+    assert found.estimate == pytest.approx(0.61268384, abs=1e-8)
+    assert found.interval is not None
+    # Two labels are added, which a thousand hardly feel.
+    assert (found.interval.low, found.interval.high) == pytest.approx((0.59029455, 0.63507313), abs=2e-4)

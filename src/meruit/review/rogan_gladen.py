@@ -10,6 +10,8 @@ from meruit.model.record import Record
 from meruit.model.task_run import ConfidenceInterval
 from meruit.reports.statistics import Z, wilson
 
+FEWEST_LABELS = 50
+"""With fewer, most judges are refused as no better than chance, and the intervals of the rest do not hold."""
 ADDED_LABELS = 2
 """Labels that the interval adds to each rate of the judge, half right and half wrong."""
 
@@ -28,6 +30,9 @@ def correct_by_error_rates(
 ) -> RoganGladen:
     """Correct `met` of `cases` by the counts of a calibration; refused where the judge may be no better than chance."""
     positives, negatives = true_positive + false_negative, true_negative + false_positive
+    if cases and positives + negatives < FEWEST_LABELS:
+        why = f"{positives + negatives} of the {FEWEST_LABELS} labels that the judge's rates need"
+        return RoganGladen(None, None, why)
     if not cases:
         return RoganGladen(None, None, "no case was decided by the judge")
     if not positives or not negatives:
