@@ -667,6 +667,16 @@ def test_an_attempt_without_totals_is_the_sum_of_its_steps(more: dict[str, int])
     assert (complete.status, complete.steps_with_tokens) == (UsageStatus.VERIFIED, 6)
 
 
+def test_listed_steps_are_counted_steps() -> None:
+    """Recorded, where the run declares no steps, and beside an attempt that has the counts."""
+    first, second = stepwise(FIRST, *COMPLETE), stepwise(SECOND, *COMPLETE, total_steps=6, steps_with_tokens=6)
+    assert verdict_on(metrics(first, second)).code is UsageCode.STABLE
+    observations = read_metrics(json.dumps(metrics(first, stepwise(SECOND, *COMPLETE)))).observations
+    ended = MeteredRun("r-1", "planner", ended_at=observations[0].at)
+    recorded = decide(ended.for_judging, observations)
+    assert (recorded.code, recorded.steps_with_tokens, recorded.total_steps) == (UsageCode.STABLE, 6, 6)
+
+
 def test_an_attempt_with_half_of_its_totals_is_refused() -> None:
     with pytest.raises(DocumentError) as refused:
         read_metrics(json.dumps(metrics(stepwise(FIRST, *COMPLETE, total_tokens_in=39114))))

@@ -305,6 +305,9 @@ def _read_observation(places: DocumentReader, path: Path) -> Observation | None:
         return None
     if is_summed and steps is not None:
         total = sum_tokens(steps.values())
+    if steps is not None and have is None and of is None:
+        # The steps that are listed are those that were counted.
+        have, of = sum(one.total > 0 for one in steps.values()), len(steps)
     # Tokens beyond the sum of the steps are unattributed.
     left_over = 0 if total is None or steps is None else total.total - sum_tokens(steps.values()).total
     read = Observation(
