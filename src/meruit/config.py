@@ -127,6 +127,8 @@ class ServiceSettings(_Section):
     """Bytes of a request that carries no work; a larger one is refused."""
     max_evidence_bytes: int = Field(default=16 * 1_048_576, ge=1_024, le=MAX_FILE_BYTES)
     """Bytes of a request that carries work."""
+    max_agent_bytes: int = Field(default=4 * 1_048_576, ge=1_024, le=MAX_FILE_BYTES)
+    """Bytes of a request with an agent's key; parsing a larger one would make others wait."""
     agent_tries: int = Field(default=AGENT_TRIES, strict=True, ge=0, le=MAX_AGENT_TRIES)
     """How often an agent may verify its own work by one set of criteria; the terms of an open contract go first."""
     agent_score: AgentScore = AgentScore.COARSE

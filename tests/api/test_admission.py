@@ -10,7 +10,7 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.api.conftest import PATIENCE_S, Deploy, Deployment
+from tests.api.conftest import PATIENCE_S, Deploy, Deployment, code_of, settings_with
 
 from meruit.api import json_body as body
 from meruit.api.admission import AT_ONCE, MAX_WAITING, AdmissionSlot, BodyAdmission
@@ -63,8 +63,11 @@ class Crowd:
                 self.turns[place].cancel()
 
     def check(self) -> None:
-        asked = [place for place in self.inside if place in self.turns]
-        assert self.room.busy == sum(place.has_turn for place in self.inside) == min(2, len(asked))
+        asked = {place.caller for place in self.inside if place in self.turns}
+        served = [place.caller for place in self.inside if place.has_turn]
+        assert self.room.busy == len(served) == min(2, len(asked))
+        # One large body at a time of each caller.
+        assert len({*served}) == len(served)
         assert self.room.slots_in_use == len(self.inside)
 
 
@@ -156,7 +159,7 @@ def test_large_bodies_take_turns_and_do_not_delay_small_ones(deploy: Deploy, hel
         greedy = [asyncio.create_task(made.asked("POST", path, key=agent, json=LARGE)) for _ in range(40)]
         refused = 40 - OF_ONE
         await until(lambda: sum(one.done() for one in greedy) == refused)
-        assert (room.busy, room.slots_in_use) == (AT_ONCE, OF_ONE)
+        assert (room.busy, room.slots_in_use) == (1, OF_ONE)
         # Whoever else comes has places left, and whoever sends little needs none.
         other = asyncio.create_task(made.asked("POST", path, key=operator, json=LARGE))
         await until(lambda: room.slots_in_use == OF_ONE + 1)
@@ -198,7 +201,7 @@ def test_a_client_that_leaves_frees_its_slot(deploy: Deploy, held: Held) -> None
     async def use() -> httpx.Response:
         several = [asyncio.create_task(made.asked("POST", path, key=key, json=LARGE)) for _ in range(OF_ONE - 1)]
         broken = asyncio.create_task(made.asked("POST", path, key=key, content=endless(), headers=JSON))
-        await until(lambda: (room.busy, room.slots_in_use) == (AT_ONCE, OF_ONE))
+        await until(lambda: (room.busy, room.slots_in_use) == (1, OF_ONE))
         for one in (broken, *several):
             one.cancel()
         await asyncio.gather(broken, *several, return_exceptions=True)
@@ -307,3 +310,13 @@ def test_only_ten_refused_fields_are_named(deploy: Deploy) -> None:
     metadata = {f"field{number}": 1 for number in range(100_000)}
     reply = made.ask("POST", path, key=made.key(Role.AGENT), json={"output": {}, "metadata": metadata})
     assert (reply.status_code, reply.json()["detail"].count("field")) == (403, 10)
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_an_agent_sends_smaller_bodies_than_an_operator(deploy: Deploy, declared: bool) -> None:
+    made = deploy(settings=settings_with(max_agent_bytes=4_096))
+    agent, operator = made.key(Role.AGENT), made.key(Role.OPERATOR)
+    body = json.dumps({"criteria": "job", "output": {"text": "x" * 5_000}}).encode()
+    headers = {"Content-Type": "application/json", **({} if declared else {"Transfer-Encoding": "chunked"})}
+    replies = [made.ask("POST", "/v1/verify", key=key, content=body, headers=headers) for key in (agent, operator)]
+    assert [(one.status_code, code_of(one)) for one in replies] == [(413, "too_large"), (404, "not_found")]

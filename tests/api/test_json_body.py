@@ -1,5 +1,6 @@
 """Strict JSON: the same value as any reader, or a refusal that says where."""
 
+import gc
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -14,10 +15,14 @@ from litestar.params import JSONBody
 from litestar.testing import TestClient
 from tests.api.conftest import code_of
 
+from meruit.api import json_body
+from meruit.api.gc import pause_gc
 from meruit.api.json_body import (
     MAX_DEPTH,
     MAX_DIGITS,
     NOT_ALLOWED,
+    SEARCHED_BYTES,
+    TINY_BYTES,
     StrictRequest,
     _json_error,
     convert_body,
@@ -325,3 +330,29 @@ def test_a_number_too_small_for_a_float_is_refused(body: bytes) -> None:
 @pytest.mark.parametrize("body", [b"[0e-400]", b"[0.0e-999]", b"[1e-300]", b'["1e-400"]', b"[0." + b"0" * 400 + b"]"])
 def test_other_small_numbers_are_taken(body: bytes) -> None:
     assert parse_strict_json(body) == json.loads(body)
+
+
+@given(st.integers(0, 3 * SEARCHED_BYTES), st.sampled_from([b"1e-400", b"0." + b"0" * 330 + b"1"]))
+def test_tiny_numbers_are_found_wherever_they_are(before: int, number: bytes) -> None:
+    body = b'{"padding": "' + b"x" * before + b'", "amount": ' + number + b"}"
+    with pytest.raises(BodyError):
+        parse_strict_json(body)
+
+
+def test_no_search_holds_other_threads_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+
+    class Counted:
+        def search(self, body: bytes, start: int, end: int) -> None:
+            searched.append(min(end, len(body)) - start)
+
+    monkeypatch.setattr(json_body, "_TINY", Counted())
+    parse_strict_json(b'{"text": "' + b"x" * (4 * SEARCHED_BYTES) + b'"}')
+    assert sum(searched) >= 4 * SEARCHED_BYTES
+    assert max(searched) <= SEARCHED_BYTES + TINY_BYTES
+
+
+def test_the_collector_rests_while_a_large_body_is_parsed() -> None:
+    with pause_gc():
+        assert not gc.isenabled()
+    assert gc.isenabled()

@@ -1,4 +1,4 @@
-"""Limit large request bodies: a few are parsed at once, some wait, and no caller takes every slot."""
+"""Limit large request bodies: a few are served at once, one of each caller; some wait; no caller takes every slot."""
 
 import asyncio
 from collections import Counter, OrderedDict, deque
@@ -35,8 +35,13 @@ class BodyAdmission:
         self._slots_per_caller = max(1, waiting // 2)
         self._held: Counter[str] = Counter()
         self._queues: OrderedDict[str, deque[AdmissionSlot]] = OrderedDict()
-        self.busy = 0
+        self._served: set[str] = set()
+        """Callers that have a turn. One large body at a time of each: a second would hold up everyone else twice."""
+
+    @property
+    def busy(self) -> int:
         """Requests whose body is being parsed or served."""
+        return len(self._served)
 
     @property
     def slots_in_use(self) -> int:
@@ -54,10 +59,10 @@ class BodyAdmission:
         return AdmissionSlot(caller)
 
     async def wait_for_turn(self, slot: AdmissionSlot) -> None:
-        """Wait until this body may be parsed. Callers take turns; each caller's bodies keep their order."""
+        """Wait until this body may be parsed. Callers take turns; each caller's bodies come one after another."""
         if slot.has_turn:
             return
-        if self.busy < self._at_once:
+        if self.busy < self._at_once and slot.caller not in self._served:
             self._give_turn(slot)
             return
         slot.waits = asyncio.get_running_loop().create_future()
@@ -70,23 +75,24 @@ class BodyAdmission:
         if not self._held[slot.caller]:
             del self._held[slot.caller]
         if slot.has_turn:
-            self.busy -= 1
+            self._served.remove(slot.caller)
             self._admit_next()
         elif slot.waits is not None:
             self._queues[slot.caller].remove(slot)
             self._drop_empty_queue(slot.caller)
 
     def _admit_next(self) -> None:
-        if not self._queues:
+        waiting = next(((one, queue) for one, queue in self._queues.items() if one not in self._served), None)
+        if waiting is None:
             return
-        caller, queue = next(iter(self._queues.items()))
+        caller, queue = waiting
         slot = queue.popleft()
         self._queues.move_to_end(caller)
         self._drop_empty_queue(caller)
         self._give_turn(slot)
 
     def _give_turn(self, slot: AdmissionSlot) -> None:
-        self.busy += 1
+        self._served.add(slot.caller)
         slot.has_turn = True
         # A caller that left while it waited still frees its slot.
         if slot.waits is not None and not slot.waits.done():

@@ -20,3 +20,15 @@ def freeze_gc() -> Iterator[None]:
     finally:
         gc.set_threshold(*earlier)
         gc.unfreeze()
+
+
+@contextmanager
+def pause_gc() -> Iterator[None]:
+    """Do not collect garbage meanwhile; for one thread at a time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

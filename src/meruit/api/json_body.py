@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -15,6 +16,7 @@ from litestar import Request
 from litestar.exceptions import HTTPException
 from litestar.types import Empty
 
+from meruit.api.gc import pause_gc
 from meruit.errors import BodyError, Problem
 
 MAX_DEPTH = 64
@@ -25,6 +27,10 @@ SMALL_BYTES = 64 * 1024
 """Bodies up to this size are parsed in the event loop."""
 LARGE_BYTES = 1024 * 1024
 """Larger bodies need an admission slot, and are parsed one at a time."""
+SEARCHED_BYTES = 64 * 1024
+"""How much is searched at once for numbers that are too small."""
+TINY_BYTES = 400
+"""The longest text that such a search finds, but for zeros that no client writes."""
 MAX_KEY_SHOWN = 60
 MAX_COMPLAINT = 300
 """Most characters of a field's path, and of its problem, in a reply."""
@@ -40,7 +46,7 @@ _TOO_DEEP = f"lists and objects may be nested at most {MAX_DEPTH} deep"
 _TOO_LONG = f"an integer may have at most {MAX_DIGITS} digits"
 # msgspec ends a message with the path, and quotes the value only where it expects an enum or a tag.
 _COMPLAINT = re.compile(r"(?P<message>.*?)(?: - at `(?:key in )?\$\.?(?P<where>.*)`)?", re.DOTALL)
-_TINY = re.compile(rb"[eE]-0*[1-9]\d{2}|\.0{300}")
+_TINY = re.compile(rb"[eE]-0{0,99}[1-9]\d{2}|[eE]-0{100}|\.0{300}")
 """What a number holds that may be smaller than any float."""
 _NOT_ZERO = re.compile("[1-9]")
 _QUOTES_A_VALUE = re.compile(r"Invalid (?:enum )?value .*", re.DOTALL)
@@ -57,11 +63,13 @@ class StrictRequest(Request[Any, Any, Any]):
             declared = self.headers.get("content-length", "")
             if is_declared := declared.isdecimal():
                 # All of it at once: of several bodies that are too many together, the first ones come through.
+                self.check_body_size(int(declared))
                 self.count_body_bytes(int(declared))
             async for part in self.stream():
                 size += len(part)
                 if not is_declared:
                     self.count_body_bytes(len(part))
+                self.check_body_size(size)
                 if size > LARGE_BYTES:
                     self.acquire_body_slot()
                 parts.append(part)
@@ -70,6 +78,9 @@ class StrictRequest(Request[Any, Any, Any]):
 
     def acquire_body_slot(self) -> None:
         """Take an admission slot for a large body; raises ApiProblem when none is free. Here a slot is always free."""
+
+    def check_body_size(self, size: int) -> None:
+        """Refuse a body that is larger than the caller may send; here only the route limits it."""
 
     def count_body_bytes(self, size: int) -> None:
         """Count bytes of the body for the caller; here they are not limited."""
@@ -100,7 +111,9 @@ class StrictRequest(Request[Any, Any, Any]):
     def _parse(self, body: bytes) -> Any:
         handler = self.route_handler
         field = handler.parsed_data_field
-        value = parse_strict_json(body)
+        # Millions of new lists would make the collector scan them again and again, while other threads wait.
+        with pause_gc() if len(body) > LARGE_BYTES else nullcontext():
+            value = parse_strict_json(body)
         if field is None or not _is_struct(field.annotation):
             return value
         return convert_body(value, field.annotation, handler.default_deserializer)
@@ -119,12 +132,19 @@ def parse_strict_json(body: bytes) -> Any:
     except TypeError:
         # orjson writes integers of 64 bits only.
         return _parse_exactly(body)
-    if _TINY.search(body):
+    if _has_tiny_number(body):
         return _parse_exactly(body)
     # Parsing drops a duplicate key with its colon. Colons change in number in only one other way: an escape.
     if again.count(b":") != body.count(b":") or (b"\\" in body and b"\\u003" in body):
         return _parse_exactly(body)
     return value
+
+
+def _has_tiny_number(body: bytes) -> bool:
+    """Whether a number may be smaller than any float. Other threads wait during each search: one for each block."""
+    return any(
+        _TINY.search(body, start, start + SEARCHED_BYTES + TINY_BYTES) for start in range(0, len(body), SEARCHED_BYTES)
+    )
 
 
 # Any: handlers declare any type, and get an instance of it.

@@ -27,7 +27,7 @@ from meruit.contracts.marketplace import Marketplace
 from meruit.contracts.records import Actor
 from meruit.errors import ApiProblem
 from meruit.events.dispatcher import Dispatcher
-from meruit.model.access import Caller
+from meruit.model.access import Caller, Role
 from meruit.model.usage import UsagePolicy
 from meruit.outcomes.service import Registrar
 from meruit.sources.http_guard import Outbound
@@ -121,6 +121,13 @@ class ApiRequest(StrictRequest):
         state: dict[str, Any] = self.scope["state"]
         if ADMISSION_SLOT not in state:
             state[ADMISSION_SLOT] = self.service.admission.acquire_slot(self.caller.key_id or KEYLESS)
+
+    def check_body_size(self, size: int) -> None:
+        """Refuse a body of an agent that is larger than agents may send; raises ApiProblem 413."""
+        caller, most = self.scope.get("user"), self.service.settings.max_agent_bytes
+        if size > most and isinstance(caller, Caller) and caller.role is Role.AGENT:
+            why = f"the body of an agent may have at most {most:,} bytes (service.max_agent_bytes)"
+            raise ApiProblem(413, "too_large", why, headers={"Connection": "close"})
 
     def count_body_bytes(self, size: int) -> None:
         """Count bytes of the body for the key and its tenant; raises ApiProblem 429 when there were too many."""
