@@ -21,7 +21,7 @@ _OF_PATIENT = frozenset({"patient", "subject", "beneficiary", "for", "individual
 _ROW_IDENTITY = frozenset({"mrn", "member", "memberid", "patient", "patientid", "patientmrn", "subscriber"})
 _ROW_CODES = frozenset({"cpt", "cptcode", "hcpcs", "icd", "icd10", "diagnosis", "ndc", "loinc", "snomed", "rxnorm"})
 _UNITS = frozenset({"unit", "units", "uom"})
-_TECHNICAL = frozenset({"size", "seq", "number", "index", "version", "position", "total"})
+_TECHNICAL = frozenset({"size", "seq", "number", "index", "version", "position", "sequence", "total"})
 """Numbers that systems count by themselves."""
 _PERSON = re.compile(r"(?:https?://\S*/)?(?:Patient|RelatedPerson|Person|Group)/\S+")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
