@@ -22,6 +22,7 @@ from meruit.playground.state import PlaygroundState
 
 SECRET = "s3cret-of-the-playground"
 OPENSSH = shutil.which("sftp")
+SCP = shutil.which("scp")
 
 
 @pytest.fixture
@@ -306,6 +307,7 @@ def test_an_upload_that_breaks_off_leaves_what_arrived(state: PlaygroundState, t
         async with serving(state, tmp_path) as server:
             async with connected(server) as connection:
                 client = await connection.start_sftp_client()
+                await client.mkdir("outbound")
                 file = await client.open("outbound/half.tmp", "wb")
                 await file.write(b"half of")
                 connection.abort()
@@ -410,11 +412,54 @@ def test_writes_anywhere_come_to_what_a_disk_would_hold(writes: list[tuple[int, 
     assert opened.read(0, 1000).rstrip(b"\x00") == bytes(disk).rstrip(b"\x00")
 
 
-@pytest.mark.skipif(OPENSSH is None, reason="needs OpenSSH's sftp")
-def test_openssh_puts_gets_lists_and_renames(state: PlaygroundState, tmp_path: Path) -> None:
-    asking = tmp_path / "askpass"
+def password_environment(folder: Path) -> dict[str, str]:
+    """The environment in which OpenSSH's clients find the password."""
+    asking = folder / "askpass"
     asking.write_text(f"#!/bin/sh\necho {SECRET}\n")
     asking.chmod(0o700)
+    return {"SSH_ASKPASS": str(asking), "SSH_ASKPASS_REQUIRE": "force", "HOME": str(folder)}
+
+
+@pytest.mark.skipif(SCP is None, reason="needs OpenSSH's scp")
+def test_openssh_scp_exits_with_0_and_makes_no_parents(state: PlaygroundState, tmp_path: Path) -> None:
+    (tmp_path / "local.txt").write_bytes(b"by scp")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "b.txt").write_bytes(b"b")
+
+    async def run() -> list[int]:
+        async with serving(state, tmp_path) as server:
+            known = ["-o", "StrictHostKeyChecking=no", "-o", f"UserKnownHostsFile={tmp_path}/known"]
+            command, there = [str(SCP), "-F", "none", *known, "-P", str(server.port)], "one@127.0.0.1:"
+            copies = [
+                [f"{tmp_path}/local.txt", f"{there}inbound/up.txt"],
+                ["-r", f"{tmp_path}/folder", f"{there}outbound"],
+                [f"{there}inbound/roster.csv", f"{tmp_path}/down.csv"],
+                [f"{tmp_path}/local.txt", f"{there}nowhere/up.txt"],
+            ]
+            done = [
+                await asyncio.to_thread(
+                    subprocess.run,
+                    [*command, *one],
+                    env=password_environment(tmp_path),
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=300,
+                )
+                for one in copies
+            ]
+            return [one.returncode for one in done]
+
+    assert asyncio.run(run()) == [0, 0, 0, 1]
+    assert (tmp_path / "down.csv").read_bytes() == b"id\nA1\n"
+    assert files(state) == {
+        "inbound/roster.csv": b"id\nA1\n",
+        "inbound/up.txt": b"by scp",
+        "outbound/b.txt": b"b",
+    }
+
+
+@pytest.mark.skipif(OPENSSH is None, reason="needs OpenSSH's sftp")
+def test_openssh_puts_gets_lists_and_renames(state: PlaygroundState, tmp_path: Path) -> None:
     (tmp_path / "local.txt").write_bytes(b"from openssh" * 10_000)
     batch = (
         f"mkdir outbound\nput {tmp_path}/local.txt outbound/up.tmp\nrename outbound/up.tmp outbound/up.txt\n"
@@ -430,7 +475,7 @@ def test_openssh_puts_gets_lists_and_renames(state: PlaygroundState, tmp_path: P
                 subprocess.run,
                 [*command, "one@127.0.0.1"],
                 input=batch,
-                env={"SSH_ASKPASS": str(asking), "SSH_ASKPASS_REQUIRE": "force", "HOME": str(tmp_path)},
+                env=password_environment(tmp_path),
                 capture_output=True,
                 text=True,
                 timeout=300,

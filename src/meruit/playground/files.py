@@ -81,6 +81,7 @@ class FileDrop:
             raise IsADirectoryError(errno.EISDIR, "this is a directory")
         if not creates:
             raise FileNotFoundError(errno.ENOENT, "no such file")
+        self._must_have_parent(key)
         self._must_have_room(key)
         return None
 
@@ -108,6 +109,7 @@ class FileDrop:
             if not old or new.startswith(f"{old}/"):
                 raise OSError(errno.EINVAL, "a directory cannot be moved into itself")
             self._must_be_free(new, unless_file=replaces and moving is not None)
+            self._must_have_parent(new)
             self._must_have_room(new)
             made = self._directories()
             under = self.state.facts(SourceKind.FILES, under=f"{old}/") if moving is None else {old: moving.facts}
@@ -125,6 +127,7 @@ class FileDrop:
         """Make a directory."""
         with self.state.change():
             self._must_be_free(key)
+            self._must_have_parent(key)
             self._must_have_room(key)
             self.state.log(MADE, {"path": key})
 
@@ -146,6 +149,12 @@ class FileDrop:
     def _must_be_free(self, key: str, *, unless_file: bool = False) -> None:
         if self._is_directory(key) or (self._file(key) is not None and not unless_file):
             raise FileExistsError(errno.EEXIST, "the name exists")
+
+    def _must_have_parent(self, key: str) -> None:
+        """Refuse a path in a directory that does not exist, as OpenSSH does."""
+        parent = key.rpartition("/")[0]
+        if self._file(parent) is None and not self._is_directory(parent):
+            raise FileNotFoundError(errno.ENOENT, "no such directory")
 
     def _must_have_room(self, key: str) -> None:
         """Refuse a path through a file, and more files than allowed."""

@@ -207,6 +207,7 @@ def _session_factory(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]]
 
         def __init__(self, chan: "asyncssh.SSHServerChannel[bytes]") -> None:
             super().__init__(chan)
+            self._channel = chan
             self._user = str(chan.get_extra_info("username"))
             self._found: FileDrop | None = None
             self._open = 0
@@ -321,7 +322,9 @@ def _session_factory(find: Find) -> "Callable[[asyncssh.SSHServerChannel[bytes]]
 
         def fsync(self, file_obj: object) -> None: ...
 
-        def exit(self) -> None: ...
+        def exit(self) -> None:
+            # Without an exit status, OpenSSH's scp reports a failure.
+            self._channel.exit(0)
 
         def _refuse_operation(self, *given: object, **named: object) -> NoReturn:  # noqa: ARG002 - whatever is asked
             raise asyncssh.SFTPOpUnsupported("there are no links, locks or volumes here")

@@ -113,6 +113,9 @@ class Desk:
         """Write a file to the drop, under a name for the time being if a final one is given."""
 
         async def written(drop: "asyncssh.SFTPClient") -> bytes:
+            folder = path.rpartition("/")[0]
+            if folder:
+                await drop.makedirs(folder, exist_ok=True)
             async with drop.open(path, "wb") as file:
                 await file.write(content)
             if rename_to is not None:
