@@ -299,6 +299,13 @@ class StoreUnavailable(StoreError, Unreachable):
         return "the database does not answer; retry, with the same Idempotency-Key if you sent one"
 
 
+class KeyNotAdmitted(StoreError):
+    """The signing key of this data folder is not admitted by the log; reading works, nothing is written or signed."""
+
+    code = "key_not_admitted"
+    status = 503
+
+
 class UnknownLayout(StoreError):
     """The tables have a layout that this version neither uses nor can upgrade."""
 

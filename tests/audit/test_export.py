@@ -35,11 +35,13 @@ from meruit.audit.export import export, receipt
 from meruit.audit.findings import AuditStepState, Findings
 from meruit.audit.verify import outcome as recheck
 from meruit.audit.verify.outcome import verify_bundle
-from meruit.errors import AuditStep, NotFound, StoreError, StoreUnavailable
+from meruit.cli.auditing.keys import admit
+from meruit.errors import AuditStep, KeyNotAdmitted, NotFound, StoreError, StoreUnavailable
 from meruit.judge.verdict import rejudge
 from meruit.log.entries import ErasureEntry, VerdictEntry, read_entry
+from meruit.log.key_chain import ROOT
 from meruit.log.merkle import is_included, leaf_hash
-from meruit.log.note import VerifierKey, open_checkpoint
+from meruit.log.note import SigningKey, VerifierKey, open_checkpoint
 from meruit.model.access import Scope
 from meruit.model.canonical import from_canonical
 from meruit.model.evidence import Provenance
@@ -163,11 +165,16 @@ def test_a_new_key_signs_for_the_old_log(tmp_path: Path) -> None:
     outcome_id = put(store)
     before = exported(store, outcome_id)
     old = store.signer.verifier
+    root = SigningKey.generate("meruit-root", bytes(32))
+    admit(store, store.signer, root.vkey, "", role=ROOT)
     store.close()
     (folder / KEY_FILE).unlink()
     store = open_store(folder, seed=2, new_key=True)
     try:
         assert store.signer.verifier != old
+        with pytest.raises(KeyNotAdmitted):
+            exported(store, outcome_id)
+        admit(store, root, store.signer.vkey, "")
         data = exported(store, outcome_id)
         assert verify_bundle(data, key=store.signer.verifier).failed is None
         assert verify_bundle(data, key=old).failed is AuditStep.SIGNATURE

@@ -28,8 +28,9 @@ from meruit.log.entries import (
     entry_bytes,
     read_entry,
 )
+from meruit.log.key_chain import KeyChain
 from meruit.log.merkle import TILE_HEIGHT, Frontier, leaf_hash, node_hash
-from meruit.log.note import VerifierKey, open_checkpoint
+from meruit.log.note import open_checkpoint
 from meruit.model.record import Record
 from meruit.store import tables
 from meruit.usage.records import contract_of
@@ -47,7 +48,7 @@ class LogProblem(Record, frozen=True):
     """One contradiction between the store and its log."""
 
     code: str
-    """`leaf`, `tile`, `root`, `checkpoint`, `row` or `ledger`."""
+    """`leaf`, `key`, `tile`, `root`, `checkpoint`, `row` or `ledger`."""
     where: str
     """The position in the log, or the row."""
     message: str
@@ -96,12 +97,12 @@ class _LogReader:
         """Leaves that a checkpoint covers."""
         self._tiles: list[list[bytes]] = [[]]
         """For each level, the hashes since the last complete tile."""
-        self._keys: dict[str, VerifierKey] = {}
-        """Keys that the log admits so far."""
         # Read before the state: a log that is growing meanwhile is never shorter than its checkpoints.
         rows = connection.execute(select(tables.checkpoints).order_by(tables.checkpoints.c.size))
         self._notes = {row.size: str(row.note) for row in rows}
         self._state = connection.execute(select(tables.log_state)).one()
+        self._chain = KeyChain(self._state.origin)
+        """Keys that the log admits so far."""
         self.size = int(self._state.size)
         """What is checked; leaves that are added meanwhile are not."""
 
@@ -155,12 +156,9 @@ class _LogReader:
             self.add("leaf", where, f"its columns say {columns}, its bytes say {said}")
         self.entries[type(entry).__name__] += 1
         if isinstance(entry, KeyEntry):
-            try:
-                key = VerifierKey.parse(entry.vkey)
-            except NoteError as problem:
-                self.add("leaf", where, f"its key cannot be read: {problem}")
-            else:
-                self._keys[key.key_id] = key
+            why = self._chain.admit(row.seq, entry)
+            if why:
+                self.add("key", where, f"{why}: remove nothing, and ask who wrote to the database")
 
     def _grow_tiles(self, hash_: bytes) -> None:
         level = 0
@@ -184,7 +182,7 @@ class _LogReader:
     def _check_note(self, note: str) -> None:
         size, root = self.frontier.size, self.frontier.root()
         self.checkpoints += 1
-        for key in self._keys.values():
+        for key in self._chain.signers_at(size):
             try:
                 signed = open_checkpoint(note, key)
             except NoteError:

@@ -123,6 +123,7 @@ def _when_signed(
     sleep: Sleep,
 ) -> T:
     """Read one state of the store, once a checkpoint covers what is needed; at most one is signed a second."""
+    store.require_admitted()
     for _ in range(MAX_TRIES):
         with store.database.reading() as connection:
             size = size_needed(connection)
@@ -147,7 +148,9 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
     entries = [read_entry(leaf.body) for leaf in window]
     verdicts = [one for one in entries if isinstance(one, VerdictEntry) and one.outcome == outcome_id]
     criteria = {verdict.criteria: verdict.criteria_index for verdict in verdicts}
-    others = [audit.leaf(connection, index) for index in sorted({*criteria.values(), _key_leaf(connection, store)})]
+    others = [
+        audit.leaf(connection, index) for index in sorted({*criteria.values(), *_key_leaves(connection, signed.size)})
+    ]
     begun = _first_checkpoint(connection, verdicts[0].criteria_index, store)
     work = outcomes.evidence(connection, scope, outcome_id, store.blobs)._asdict()
     work = {part: content for part, content in work.items() if content is not None}
@@ -219,7 +222,9 @@ def _case_bundle(store: Store, tenant: str, outcome_id: str, connection: Connect
         raise StoreError(f"the log has no segment at {kept.leaf}; restore the database from a copy")
     last = audit.last_in_contract(connection, tenant, outcome_id)
     own = audit.window(connection, tenant, outcome_id, 1, last)
-    others = [audit.leaf(connection, index) for index in {segment.criteria_index, _key_leaf(connection, store)}]
+    others = [
+        audit.leaf(connection, index) for index in {segment.criteria_index, *_key_leaves(connection, signed.size)}
+    ]
     begun = _first_checkpoint(connection, segment.criteria_index, store)
     latest = verdict_of_case(kept.content.entry(), segment, kept.leaf)
     about = Annotations(outcome_id, latest.version, outcome_id, last, signed.size, begun.size)
@@ -347,6 +352,12 @@ def _key_leaf(connection: Connection, store: Store) -> int:
     """Where the log admits the key; a store does so when it is opened."""
     table = tables.log_keys
     return int(connection.execute(select(table.c.seq).where(table.c.vkey == store.signer.vkey)).scalar_one())
+
+
+def _key_leaves(connection: Connection, size: int) -> list[int]:
+    """Where the first entries of the log, which are so many, admit keys: the whole chain."""
+    table = tables.log_keys
+    return [*connection.execute(select(table.c.seq).where(table.c.seq < size)).scalars()]
 
 
 def _results(connection: Connection, tenant: str, outcome_id: str) -> dict[int, tuple[bytes, bytes]]:

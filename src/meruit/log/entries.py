@@ -26,10 +26,19 @@ class _LogEntry(Record, frozen=True, tag_field="kind", forbid_unknown_fields=Tru
     """When, in UTC."""
 
 
-class KeyEntry(_LogEntry, frozen=True, tag="key"):
+# What is empty is left out, so that entries of the first key are to the byte what they always were.
+class KeyEntry(_LogEntry, frozen=True, tag="key", omit_defaults=True):
     """A key may sign checkpoints from here on."""
 
     vkey: str
+    by: str = ""
+    """The key that admits it; empty for the first key of a log."""
+    signature: str = ""
+    """By that key, in base64; `key_chain` says over what."""
+    role: str = ""
+    """`root` for an operator's offline key, which admits keys and signs no checkpoint."""
+    retires: str = ""
+    """A key that may not sign from here on."""
 
 
 class CriteriaEntry(_LogEntry, frozen=True, tag="criteria"):

@@ -18,6 +18,7 @@ def checkpoint(
     store: Store, covering: int | None = None, sleep: Callable[[float], None] = time.sleep
 ) -> SignedCheckpoint:
     """A checkpoint of at least that many entries, or of all, by this store's key; signed now where there is none."""
+    store.require_admitted()
     with store.database.reading() as connection:
         size = audit.log_size(connection) if covering is None else covering
         age = audit.checkpoint_age_micros(connection, to_micros(store.surroundings.clock()))
@@ -36,6 +37,7 @@ def checkpoint(
 
 def witnessed_checkpoint(store: Store) -> SignedCheckpoint:
     """The newest checkpoint among those that most witnesses cosigned, by this store's key."""
+    store.require_admitted()
     with store.database.reading() as connection:
         found = audit.best_witnessed(connection, 0)
         if found is not None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
-from meruit.errors import BalanceTooLarge, StoreError, StoreUnavailable
+from meruit.errors import BalanceTooLarge, MeruitError, StoreError, StoreUnavailable
 from meruit.log.note import SigningKey
 from meruit.model.time import to_micros, to_rfc3339
 from meruit.store import tables
@@ -78,6 +78,7 @@ class Recorder:
         self._waiting: deque[_QueuedWrite] = deque()
         self._work = threading.Condition()
         self._closing = False
+        self._refusal: MeruitError | None = None
         self._lasting = LruCache[RowKey, Any](MAX_REMEMBERED)
         self._listeners: list[Callable[[CommitNotice], None]] = []
         self._thread = threading.Thread(target=self._run, name="meruit-recorder", daemon=True)
@@ -91,6 +92,10 @@ class Recorder:
     def listen(self, listener: Callable[[CommitNotice], None]) -> None:
         """Call the listener after each transaction, from the recorder's thread; must be quick and not fail."""
         self._listeners.append(listener)
+
+    def refuse_writes(self, refusal: MeruitError | None) -> None:
+        """Raise this for every write from now on; None ends that."""
+        self._refusal = refusal
 
     def write(self, write: Write[T], *, sign_now: bool = False) -> T:
         """Write, and wait until it is durable."""
@@ -116,6 +121,8 @@ class Recorder:
         with self._work:
             if self._closing:
                 raise StoreUnavailable("the store is being closed")
+            if self._refusal is not None:
+                raise self._refusal
             if len(self._waiting) >= MAX_WAITING:
                 raise StoreUnavailable(f"{MAX_WAITING:,} callers wait for the database already; try again in a second")
             self._waiting.append(waiting)

@@ -9,14 +9,16 @@ from typing import NamedTuple
 
 from sqlalchemy import insert, select
 
-from meruit.errors import MeruitError, StoreError
+from meruit.errors import KeyNotAdmitted, MeruitError, StoreError
 from meruit.log.entries import KeyEntry
+from meruit.log.key_chain import KeyChain
 from meruit.log.merkle import Frontier
 from meruit.log.note import SigningKey
 from meruit.model.time import to_micros
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
 from meruit.store.database import Database, translate_driver_errors
+from meruit.store.key_admission import insert_key, read_key_chain
 from meruit.store.location import KEY_FILE, Location
 from meruit.store.migrate import open_database
 from meruit.store.recorder import Recorder
@@ -78,6 +80,7 @@ class Store:
         self.signer = signer
         self.surroundings = surroundings
         self.blobs = BlobStore(database.location)
+        self._refusal: KeyNotAdmitted | None = None
         self.recorder = Recorder(database, signer, clock=surroundings.clock, entropy=surroundings.entropy)
 
     @classmethod
@@ -103,12 +106,33 @@ class Store:
             database.close()
             raise
         try:
-            if not _is_admitted(database, signer.vkey):
-                store.recorder.write(lambda writing: _admit(writing, signer.vkey))
+            store.admit_own_key()
         except BaseException:
             store.close()
             raise
         return store
+
+    def admit_own_key(self) -> None:
+        """Admit the key of this folder where the log is empty; else refuse to write with a key outside the chain."""
+        self._refusal = None
+        chain = self.key_chain()
+        if not chain.is_in_force(self.signer.vkey):
+            # Of several processes that begin a log at once, one is first; the others look again.
+            self.recorder.write(lambda writing: _admit_first(writing, self.signer.vkey))
+            chain = self.key_chain()
+        if not chain.is_in_force(self.signer.vkey):
+            self._refusal = KeyNotAdmitted(_how_to_admit(self.signer.vkey, has_root=chain.root is not None))
+        self.recorder.refuse_writes(self._refusal)
+
+    def require_admitted(self) -> None:
+        """Raise KeyNotAdmitted unless the log admits the key of this folder."""
+        if self._refusal is not None:
+            raise self._refusal
+
+    def key_chain(self) -> KeyChain:
+        """The keys that the log admits."""
+        with self.database.reading() as connection:
+            return read_key_chain(connection, self.signer.name)
 
     def close(self) -> None:
         """Write what waits, and let go of everything."""
@@ -153,7 +177,7 @@ def _refuse_lost_key(database: Database) -> None:
     if lost:
         raise StoreError(
             f"the signing key {location.folder / KEY_FILE} is gone: restore it from a copy. Without one, "
-            "`meruit db replace-key` makes another, and then everyone who verifies your signatures needs the new one"
+            "`meruit db replace-key --root ROOT.pem` makes another that your root key admits"
         )
 
 
@@ -180,20 +204,15 @@ def _signing_key(file: Path, origin: str, surroundings: ClockAndEntropy) -> Sign
         raise StoreError(f"the signing key {file} cannot be used: {reason}") from None
 
 
-def _is_admitted(database: Database, vkey: str) -> bool:
-    with database.reading() as connection:
-        return (
-            connection.execute(select(tables.log_keys.c.seq).where(tables.log_keys.c.vkey == vkey)).first() is not None
-        )
+def _admit_first(writing: WriteTransaction, vkey: str) -> None:
+    """Admit the first key of an empty log; later keys need one that is in force."""
+    if not writing.read(select(tables.log_leaves.c.seq).limit(1)):
+        insert_key(writing, KeyEntry(writing.now.written, vkey))
 
 
-def _admit(writing: WriteTransaction, vkey: str) -> None:
-    """From here on this key may sign; a second process that was quicker has said so already."""
-    if not writing.read(select(tables.log_keys.c.seq).where(tables.log_keys.c.vkey == vkey)):
-        index = writing.append(KeyEntry(writing.now.written, vkey))
-        writing.insert(
-            tables.log_keys,
-            vkey=vkey,
-            seq=index,
-            at=writing.now.micros,
-        )
+def _how_to_admit(vkey: str, *, has_root: bool) -> str:
+    root = ", or here with your root key: `meruit audit admit --root ROOT.pem`" if has_root else ""
+    return (
+        f"the log does not admit the signing key of this data folder, {vkey}: nothing is written or signed with it. "
+        f"Admit it on a machine whose key is in force: `meruit audit admit '{vkey}'`{root}"
+    )

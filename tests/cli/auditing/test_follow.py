@@ -190,3 +190,30 @@ def test_the_witness_answers_only_what_it_knows(witness_url: str) -> None:
             return [one.status_code for one in replies]
 
     assert asyncio.run(ask()) == [200, 200, 405, 404, 404, 413, 400]
+
+
+def test_keys_are_rotated_and_replaced(run: Run, outcome: str) -> None:
+    old = run("audit", "key").stdout.strip()
+    done = run("audit", "rotate", "--json")
+    assert done.returncode == 0, done.stderr
+    new = run("audit", "key").stdout.strip()
+    assert json.loads(done.stdout) == {"vkey": new, "retired": old}
+    later = recorded(run)
+    assert run("audit", "export", later, "-o", "later.zip").returncode == 0
+    assert run("audit", "verify", "later.zip", "--key", new).returncode == 0
+    assert run("audit", "check").returncode == 0
+    assert error_of(run, "audit", "admit")["code"] == "usage"
+    assert error_of(run, "audit", "admit", "nothing")["code"] == "key_not_admitted"
+    root = run("audit", "root", "root.pem").stdout.strip()
+    assert Path("root.pem").stat().st_mode & 0o777 == 0o600
+    assert root.startswith("meruit-root+")
+    Path("meruit-data/audit-key.pem").unlink()
+    assert error_of(run, "audit", "key")["code"] == "store_error"
+    other = SigningKey.generate("meruit-root", bytes(32))
+    Path("other.pem").write_bytes(other.to_pem())
+    assert error_of(run, "db", "replace-key", "--root", "other.pem")["code"] == "key_not_admitted"
+    assert not Path("meruit-data/audit-key.pem").exists()
+    replaced = run("db", "replace-key", "--root", "root.pem")
+    assert (replaced.returncode, replaced.stdout.strip()) == (0, run("audit", "key").stdout.strip())
+    recorded(run)
+    assert run("audit", "check").returncode == 0

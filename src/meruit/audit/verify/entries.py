@@ -55,6 +55,7 @@ from meruit.log.entries import (
     entry_bytes,
     read_entry,
 )
+from meruit.log.key_chain import KeyChain
 from meruit.log.merkle import is_consistent, is_included, leaf_hash
 from meruit.log.note import Checkpoint, VerifierKey, open_checkpoint, split_note
 from meruit.log.segment import CaseEntry, case_bytes, is_in_segment, read_case, root_of
@@ -288,8 +289,12 @@ def _outcome_history(bundle: Bundle, signed: VerifiedSignatures) -> OutcomeHisto
     """Read the entries; raises BundleFlaw where one is missing or too many."""
     about = _annotations(signed)
     entries = _in_order(bundle.entries)
-    if [entry.vkey for entry in entries.values() if isinstance(entry, KeyEntry)] != [signed.key.vkey]:
-        raise _sequence_flaw("the log does not admit the key with one entry")
+    chain = KeyChain(signed.key.name)
+    for index, entry in entries.items():
+        if isinstance(entry, KeyEntry) and (why := chain.admit(index, entry)):
+            raise _sequence_flaw(f"entry {index} does not admit a key: {why}")
+    if not chain.is_in_force(signed.key.vkey):
+        raise _sequence_flaw("the log does not admit the key that signs the bundle")
     if bundle.case is not None:
         return _case_history(bundle, bundle.case, signed, about, entries)
     return _own_history(bundle, signed, about, entries)

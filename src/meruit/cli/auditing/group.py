@@ -8,6 +8,7 @@ import click
 
 from meruit.cli.auditing.follow import consistency_command, follow_command
 from meruit.cli.auditing.inputs import key_option, load_key, load_quorum, read_content, witness_options
+from meruit.cli.auditing.keys import admit_command, root_command, rotate_command
 from meruit.cli.auditing.receipt import receipt_group
 from meruit.cli.auditing.witness import witness_group
 from meruit.cli.shared.open_store import open_records
@@ -34,7 +35,15 @@ def audit() -> None:
     """Export outcomes as proof bundles; check bundles, logs and stores."""
 
 
-for _command in (follow_command, consistency_command, receipt_group, witness_group):
+for _command in (
+    follow_command,
+    consistency_command,
+    receipt_group,
+    witness_group,
+    admit_command,
+    root_command,
+    rotate_command,
+):
     audit.add_command(_command)
 
 

@@ -75,25 +75,34 @@ def upgrade(*, data: str | None, database_url: str | None, as_json: bool) -> int
 
 
 @db.command(name="replace-key")
+@click.option("--root", metavar="ROOT.pem", required=True, help="Root key that admits the new one.")
 @store_options
 @json_option
-def replace_key(*, data: str | None, database_url: str | None, as_json: bool) -> int:
+def replace_key(*, root: str, data: str | None, database_url: str | None, as_json: bool) -> int:
     """Create a new signing key after the old one was lost.
 
-    Publish the new key to all readers who check your signatures.
+    The root key admits it (`meruit audit root`). Publish the new key to all readers who check your signatures.
     """
     import msgspec
 
+    from meruit.cli.auditing.keys import admit, load_root
     from meruit.config import location_of
-    from meruit.errors import StoreError
+    from meruit.errors import MeruitError, StoreError
     from meruit.store.location import KEY_FILE
     from meruit.store.store import Store
 
     location = location_of(data, database_url)
     if (location.folder / KEY_FILE).exists():
         raise StoreError(f"{location.folder / KEY_FILE} exists; only a lost key can be replaced")
+    admitting = load_root(root)
     store = Store.open(location, new_key=True)
-    store.close()
+    try:
+        admit(store, admitting, store.signer.vkey, "")
+    except MeruitError:
+        (location.folder / KEY_FILE).unlink()
+        raise
+    finally:
+        store.close()
     if as_json:
         print_json(msgspec.json.encode({"vkey": store.signer.vkey}))
     else:

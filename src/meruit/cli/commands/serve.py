@@ -90,6 +90,7 @@ def serve(  # noqa: PLR0913 - one an option
     location = location_of(data, database_url)
     store = open_store(location, make=True)
     try:
+        store.require_admitted()
         _check_no_other_worker(store, roster)
         with store.database.reading() as connection:
             has_keys = keys.any_exists(connection)
