@@ -61,7 +61,7 @@ def test_a_case_is_proven_by_its_bundle(records: Store, case_id: str) -> None:
     assert {str(one.step): str(one.state) for one in found.steps} == {
         **dict.fromkeys(("bundle", "signature", "inclusion", "consistency", "sequence", "blobs"), "ok"),
         **dict.fromkeys(("metrics", "judge", "statement"), "ok"),
-        **dict.fromkeys(("governance", "settlement"), "skipped"),
+        **dict.fromkeys(("witnesses", "governance", "settlement"), "skipped"),
     }
 
 

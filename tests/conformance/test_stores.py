@@ -41,6 +41,7 @@ from tests.postgres import Server
 from tests.sampling import is_in_full
 from tests.store.layouts import LATER, LATER_TABLE, stamp, use_later_layout
 
+from meruit.cli.auditing.keys import admit
 from meruit.errors import (
     IdempotencyConflict,
     MeruitError,
@@ -52,8 +53,9 @@ from meruit.errors import (
 )
 from meruit.log.commitment import matches
 from meruit.log.entries import EvidenceEntry, VerdictEntry, criteria_digest_of, read_entry
+from meruit.log.key_chain import ROOT
 from meruit.log.merkle import Frontier, inclusion_proof, is_consistent, is_included, leaf_hash
-from meruit.log.note import open_checkpoint
+from meruit.log.note import SigningKey, open_checkpoint
 from meruit.model.access import Caller, Role, Scope
 from meruit.model.canonical import digest
 from meruit.model.events import EventType
@@ -884,14 +886,18 @@ def test_a_log_that_was_tampered_with_proves_nothing(store: Store) -> None:
 
 def test_each_key_that_signs_is_in_the_log_before_it_does(store_location: Location) -> None:
     first = Store.open(store_location)
+    root = SigningKey.generate("meruit-root", bytes(32))
+    admit(first, first.signer, root.vkey, "", role=ROOT)
     first.close()
     (store_location.folder / "audit-key.pem").unlink()
     second = Store.open(store_location, new_key=True)
     try:
         assert second.signer.vkey != first.signer.vkey
+        admit(second, root, second.signer.vkey, "")
         with second.database.reading() as connection:
             assert [json.loads(leaf.body)["vkey"] for leaf in leaves_of(connection)] == [
                 first.signer.vkey,
+                root.vkey,
                 second.signer.vkey,
             ]
     finally:

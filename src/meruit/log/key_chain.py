@@ -46,8 +46,8 @@ class KeyChain:
         """Add the key of an entry; answers why it is not admitted, empty when it is."""
         try:
             key = VerifierKey.parse(entry.vkey)
-        except NoteError as problem:
-            return f"its key cannot be read: {problem}"
+        except NoteError:
+            return "its key cannot be read"
         why = self._why_refused(index, entry, key)
         if why:
             return why
