@@ -53,7 +53,6 @@ from meruit.errors import (
 )
 from meruit.log.commitment import matches
 from meruit.log.entries import EvidenceEntry, VerdictEntry, criteria_digest_of, read_entry
-from meruit.log.key_chain import ROOT
 from meruit.log.merkle import Frontier, inclusion_proof, is_consistent, is_included, leaf_hash
 from meruit.log.note import SigningKey, open_checkpoint
 from meruit.model.access import Caller, Role, Scope
@@ -887,7 +886,7 @@ def test_a_log_that_was_tampered_with_proves_nothing(store: Store) -> None:
 def test_each_key_that_signs_is_in_the_log_before_it_does(store_location: Location) -> None:
     first = Store.open(store_location)
     root = SigningKey.generate("meruit-root", bytes(32))
-    admit(first, first.signer, root.vkey, "", role=ROOT)
+    admit(first, first.signer, root.vkey, "", role="root")
     first.close()
     (store_location.folder / "audit-key.pem").unlink()
     second = Store.open(store_location, new_key=True)
