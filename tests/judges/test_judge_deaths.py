@@ -109,9 +109,12 @@ def test_a_killed_evaluation_asks_no_answered_question_again(tmp_path: Path) -> 
         shown = msgspec.json.decode(out)
     assert {key: provider.asked[key] for key in known} == answered, err
     # One key for each question, and one request more for each death at most.
-    assert len(provider.asked) == CASES
+    assert len(provider.asked) <= CASES
     assert max(provider.asked.values()) <= 1 + 2
-    assert shown["summary"]["overall"]["passed"] == CASES
+    # What the deaths have used up may leave the last questions beyond the limit.
+    overall = shown["summary"]["overall"]
+    assert overall["passed"] == len(stored(tmp_path / "data")) > len(known)
+    assert overall["passed"] + overall["open"] == CASES
     with sqlite3.connect(tmp_path / "data" / FILE) as connection:
         assert connection.execute("SELECT count(*) FROM judge_calls").fetchone() == (0,)
     # Everything that was ever billed, the unanswered included, is within the limit.
