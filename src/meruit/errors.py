@@ -34,6 +34,7 @@ EXTRA_OF = {
     **dict.fromkeys(("litestar", "uvicorn", "uvloop", "httptools", "prometheus_client"), "serve"),
     **dict.fromkeys(("cel_expr_python", "pydantic_monty"), "custom"),
     "asyncssh": "playground",
+    "pypdf": "checks",
     "jinja2": "reports",
     **dict.fromkeys(("polars", "pyarrow"), "bulk"),
     "numpy": "reconcile",

@@ -181,6 +181,9 @@ def agent_environment(started: TaskRunStart, task_file: Path, environment: Mappi
         "PORTAL_URL": ends.get("portal"),
         "X12_URL": ends.get("x12"),
         "CALL_URL": ends.get("call"),
+        "FAX_URL": ends.get("fax"),
+        "INBOX_URL": ends.get("inbox"),
+        "CDS_URL": ends.get("cds"),
         "MLLP": ends.get("mllp"),
         "SFTP": ends.get("sftp"),
     }

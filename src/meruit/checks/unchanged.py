@@ -15,6 +15,8 @@ from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
 from meruit.registry import CheckExample
 
+_CHANGE_NOTHING = frozenset({SourceKind.ANSWER, SourceKind.CDS})
+"""An answer, and advice that was shown; what an accepted suggestion creates is in the FHIR store."""
 MAX_SHOWN = 20
 """Items, and fields of one item, that are listed."""
 
@@ -41,7 +43,7 @@ def _example(after: bytes, allowed: tuple[str, ...] = ()) -> CheckExample:
 
 @state_check(
     "state-unchanged",
-    reads=[kind for kind in SourceKind if kind is not SourceKind.ANSWER],
+    reads=[kind for kind in SourceKind if kind not in _CHANGE_NOTHING],
     settings=StateUnchanged,
     last=True,
     several=True,
@@ -77,9 +79,9 @@ def state_unchanged(asked: StateUnchanged, context: CheckContext) -> Checked | M
 
 
 def _systems(work_context: WorkContext) -> list[str]:
-    """The sources that are systems; an agent's answer changes nothing."""
+    """The sources that are systems which an agent can change."""
     kinds = {name: one.kind for name, one in (work_context.before | work_context.after).items()}
-    return [name for name in work_context.sources() if kinds[name] is not SourceKind.ANSWER]
+    return [name for name in work_context.sources() if kinds[name] not in _CHANGE_NOTHING]
 
 
 class CollateralChange(NamedTuple):

@@ -34,6 +34,12 @@ class SourceKind(StrEnum):
     """Turns of a call, keyed by their order; `speaker` is among their facts."""
     X12 = "x12"
     """Interchanges that were answered, keyed by their order."""
+    FAX = "fax"
+    """Documents that were faxed, keyed by their order; number and status are among their facts."""
+    MESSAGES = "messages"
+    """Secure messages in JSON, keyed by their order."""
+    CDS = "cds"
+    """Cards of decision support in JSON, keyed by their order: what was shown, and what came of it."""
     ANSWER = "answer"
     """What the agent answered when it completed its task; at most one item."""
 

@@ -30,6 +30,9 @@ STANDARD_SOURCES: Mapping[str, SourceKind] = {
     "drop": SourceKind.FILES,
     "call": SourceKind.VOICE,
     "clearinghouse": SourceKind.X12,
+    "fax": SourceKind.FAX,
+    "inbox": SourceKind.MESSAGES,
+    "cds": SourceKind.CDS,
 }
 """The default names of a playground's systems."""
 

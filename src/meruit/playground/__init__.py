@@ -7,7 +7,8 @@ Read in this order:
 - seed.py - the first content of a playground
 - environment.py - playgrounds as the environments of task runs
 - fhir/, portal/, x12/ - a FHIR server, a payer's portal, a clearinghouse
-- mllp.py, sftp.py, files.py, phone_call.py, events.py - HL7 over MLLP, files over SFTP, a telephone, the event log
+- mllp.py, sftp.py, files.py, phone_call.py - HL7 over MLLP, files over SFTP, a telephone
+- fax.py, inbox.py, cds.py, events.py - a fax machine, secure messages, decision support, the event log
 - http.py, asgi.py - what the HTTP systems share
 - billing/ - providers that count tokens
 """

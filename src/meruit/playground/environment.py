@@ -196,6 +196,9 @@ def merge_seeds(seeds: list[Seed]) -> Seed:
             hl7=[*whole.hl7, *one.hl7],
             x12=[*whole.x12, *one.x12],
             call=whole.call | one.call,
+            fax=whole.fax | one.fax,
+            messages=[*whole.messages, *one.messages],
+            cds=[*whole.cds, *one.cds],
             facts=whole.facts | one.facts,
         )
     return whole

@@ -130,6 +130,9 @@ class Endpoints(Record, frozen=True):
     """A page to log in on, as `clerk` with the playground's secret."""
     x12: str
     call: str
+    fax: str
+    inbox: str
+    cds: str
     events: str
     mllp: str
     """Host and port."""
@@ -144,7 +147,7 @@ class Playground(Record, frozen=True):
 
     id: str
     secret: str
-    """The bearer token of FHIR, X12, call and events, and the password of `clerk` in the portal and of SFTP."""
+    """The bearer token of the systems over HTTP, and the password of `clerk` in the portal and of SFTP."""
     endpoints: Endpoints
 
 
@@ -368,7 +371,7 @@ class Host:
 
     def _make_systems(self) -> dict[str, Application]:
         # They import a web framework, which readers of a state do not need.
-        from meruit.playground import events
+        from meruit.playground import cds, events, fax, inbox
         from meruit.playground import phone_call as call
         from meruit.playground.fhir import app as fhir
         from meruit.playground.portal import app as portal
@@ -385,6 +388,9 @@ class Host:
             "fhir": fhir.app(self.state_of, base=base, new_id=new_resource_id),
             "x12": x12.app(self.state_of),
             "call": call.app(self.state_of),
+            "fax": fax.app(self.state_of),
+            "inbox": inbox.app(self.state_of),
+            "cds": cds.app(self.state_of, new_id=new_resource_id),
             "events": events.app(self.state_of),
         }
         try:
@@ -472,6 +478,9 @@ class Host:
                 portal=f"{root}/{PORTAL}" if PORTAL in self._systems else None,
                 x12=f"{root}/x12",
                 call=f"{root}/call",
+                fax=f"{root}/fax",
+                inbox=f"{root}/inbox",
+                cds=f"{root}/cds",
                 events=f"{root}/events",
                 mllp=f"{_bracket_ipv6(name)}:{served.mllp.port}",
                 sftp=f"{_bracket_ipv6(name)}:{self._sftp.port}" if self._sftp is not None else None,

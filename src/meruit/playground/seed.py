@@ -1,11 +1,12 @@
-"""The first content of a playground: resources, rows, files, messages, and how a call is answered."""
+"""The first content of a playground: resources, rows, files, messages, and how calls, faxes and hooks are answered."""
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -37,6 +38,9 @@ MAX_FHIR_FILE_BYTES = 64 * 1024 * 1024
 EVENT = "seed"
 """The event of an item that a seed brought."""
 
+_T = TypeVar("_T")
+_STEP = re.compile(r"\[([0-9]+)\]|\.(\w+)")
+"""A step of a path in an error of the library."""
 Read = Callable[[str], bytes]
 """Reads a file that a seed names; raises OSError or MeruitError."""
 
@@ -53,6 +57,12 @@ class Seed(Record, frozen=True):
     x12: list[bytes] = msgspec.field(default_factory=list)
     call: Json = msgspec.field(default_factory=dict)
     """How a call is answered."""
+    fax: Json = msgspec.field(default_factory=dict)
+    """Our number, and the numbers that do not answer."""
+    messages: list[Json] = msgspec.field(default_factory=list)
+    """What is in the inbox."""
+    cds: list[Json] = msgspec.field(default_factory=list)
+    """The services of decision support, and their cards."""
     facts: Json = msgspec.field(default_factory=dict)
     """Names that a task's instruction and checks may use."""
 
@@ -85,7 +95,13 @@ def apply_seed(state: PlaygroundState, seed: Seed) -> None:
             state.append(SourceKind.HL7, message, event=EVENT)
         for interchange in seed.x12:
             state.append(SourceKind.X12, interchange, event=EVENT)
-        settings = {"call": seed.call, "facts": seed.facts}
+        if seed.messages:
+            # It imports a web framework.
+            from meruit.playground.inbox import read_messages, receive
+
+            for one in read_messages(seed.messages):
+                receive(state, one, event=EVENT)
+        settings = {"call": seed.call, "fax": seed.fax, "cds": seed.cds, "facts": seed.facts}
         state.set(**{said: value for said, value in settings.items() if value})
 
 
@@ -122,6 +138,9 @@ class _Reader:
             "hl7": self._messages,
             "x12": self._messages,
             "call": self._call,
+            "fax": self._fax,
+            "messages": self._inbox,
+            "cds": self._cds,
             "facts": self._mapping,
         }
         said = self.document.value
@@ -159,6 +178,32 @@ class _Reader:
         except InvalidPhoneScript as wrong:
             self._complain((*path, *wrong.path), wrong.fault)
         return written
+
+    def _fax(self, path: Path, value: Any) -> Json:
+        # These import a web framework, too.
+        from meruit.playground.fax import read_line
+
+        return self._validate(path, self._mapping(path, value), read_line)
+
+    def _inbox(self, path: Path, value: Any) -> list[Any]:
+        from meruit.playground.inbox import read_messages
+
+        return self._validate(path, self._list(path, value), read_messages)
+
+    def _cds(self, path: Path, value: Any) -> list[Any]:
+        from meruit.playground.cds import read_services
+
+        return self._validate(path, self._list(path, value), read_services)
+
+    def _validate(self, path: Path, value: _T, read: Callable[[_T], object]) -> _T:
+        """Return the value; complain where the library finds a fault in it."""
+        try:
+            read(value)
+        except (msgspec.ValidationError, AuthorError) as problem:
+            why, _, where = str(problem).partition(" - at `$")
+            steps = tuple(int(number) if number else name for number, name in _STEP.findall(where))
+            self._complain((*path, *steps), why)
+        return value
 
     def _list(self, path: Path, value: Any) -> list[Any]:
         if isinstance(value, list):

@@ -27,6 +27,9 @@ NAMES = {
     "drop": SourceKind.FILES,
     "call": SourceKind.VOICE,
     "clearinghouse": SourceKind.X12,
+    "fax": SourceKind.FAX,
+    "inbox": SourceKind.MESSAGES,
+    "cds": SourceKind.CDS,
 }
 """The names of a playground's systems in tasks."""
 START = "start"
@@ -494,9 +497,9 @@ def _facts(kind: SourceKind, content: bytes, at: str, event: str) -> dict[str, A
     match kind:
         case SourceKind.FILES:
             return {"size": len(content), "modified": at}
-        case SourceKind.HL7 | SourceKind.X12 | SourceKind.VOICE:
+        case SourceKind.HL7 | SourceKind.X12 | SourceKind.VOICE | SourceKind.FAX:
             return {"type": event, "at": at}
-        case SourceKind.FHIR | SourceKind.ROWS | SourceKind.ANSWER:
+        case SourceKind.FHIR | SourceKind.ROWS | SourceKind.MESSAGES | SourceKind.CDS | SourceKind.ANSWER:
             return {}
 
 
