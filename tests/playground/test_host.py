@@ -253,7 +253,7 @@ async def test_files_of_playgrounds_at_rest_are_not_held_open(tmp_path: Path, mo
         made = [await host.create() for _ in range(4)]
         states = [state for one in made if (state := host.state_of(one.id)) is not None and state.settings()]
         assert [state._connection is not None for state in states] == [False, False, True, True]
-        assert [len(await host.snapshots(one.id)) for one in made] == [6] * 4
+        assert [len(await host.snapshots(one.id)) for one in made] == [len(NAMES)] * 4
         assert host.state_of("x") is None
 
 
