@@ -24,7 +24,7 @@ from meruit.playground import host as hosting
 from meruit.playground.host import Host, Playground
 from meruit.playground.portal import app as portal
 from meruit.playground.seed import Seed
-from meruit.playground.state import QUOTA_BYTES, REFUSED, Clock, PlaygroundState
+from meruit.playground.state import NAMES, QUOTA_BYTES, REFUSED, Clock, PlaygroundState
 
 SEED = Seed(resources={"Patient/1": {"resourceType": "Patient"}}, files={"in/a.txt": b"a"})
 MESSAGE = b"\x0bMSH|^~\\&|A|B|C|D|20260306||ADT^A01|1|P|2.5.1\r\x1c\r"

@@ -133,7 +133,8 @@ def run(  # noqa: PLR0913 - one an option
     The command finds the path of a JSON file with its task in MERUIT_TASK, and the same in MERUIT_INSTRUCTION,
     MERUIT_TASK_ID, MERUIT_DEADLINE, MERUIT_PLAYGROUND, MERUIT_SECRET, MERUIT_FHIR_URL, MERUIT_PORTAL_URL,
     MERUIT_X12_URL, MERUIT_CALL_URL, MERUIT_FAX_URL, MERUIT_INBOX_URL, MERUIT_CDS_URL, MERUIT_MLLP and MERUIT_SFTP.
-    The state of the playground decides the verdict, not the command's exit code. Exit codes: 0 passed, 1 not passed, 3 could not be judged.
+    The state of the playground decides the verdict, not the command's exit code.
+    Exit codes: 0 passed, 1 not passed, 3 could not be judged.
     """
     # Imported here, and below, so that --help is quick.
     from meruit.benchmarks.agent_process import parse_agent_command
