@@ -1,0 +1,99 @@
+"""The tables. Tenant first in every key; moments are whole microseconds; text and bytes as they are.
+
+One file for each capability, one MetaData: migrations and tests see all tables here.
+"""
+
+from meruit.store.tables.base import metadata
+from meruit.store.tables.benchmarks import benchmark_runs, benchmarks, criterion_runs, task_runs
+from meruit.store.tables.contracts import (
+    EXACT_BALANCES,
+    balances,
+    contract_transitions,
+    contracts,
+    postings,
+    settlements,
+    transfers,
+    works,
+)
+from meruit.store.tables.evaluations import dataset_chunks, datasets, evaluation_cases, evaluation_segments, evaluations
+from meruit.store.tables.events import cursors, deliveries, events, leases, webhooks
+from meruit.store.tables.gate import agent_runs, agent_steps, submissions, workers
+from meruit.store.tables.governance import (
+    agent_histories,
+    agent_tries,
+    dealings,
+    first_outputs,
+    governance_checks,
+    output_sketches,
+    settled_evidence,
+    try_sketches,
+)
+from meruit.store.tables.judges import judge_calibrations, judge_calls, judge_tokens, judge_votes
+from meruit.store.tables.log import checkpoints, log_keys, log_leaves, log_state, log_tiles
+from meruit.store.tables.outcomes import criteria, criteria_names, outcomes, verdicts
+from meruit.store.tables.review import review_draws, review_labels, reviews
+from meruit.store.tables.service import blobs, idempotency, keys, sessions
+from meruit.store.tables.usage import usage_accounts, usage_calls, usage_fetches, usage_observations, usage_runs
+
+__all__ = [
+    "EXACT_BALANCES",
+    "agent_histories",
+    "agent_runs",
+    "agent_steps",
+    "agent_tries",
+    "balances",
+    "benchmark_runs",
+    "benchmarks",
+    "blobs",
+    "checkpoints",
+    "contract_transitions",
+    "contracts",
+    "criteria",
+    "criteria_names",
+    "criterion_runs",
+    "cursors",
+    "dataset_chunks",
+    "datasets",
+    "dealings",
+    "deliveries",
+    "evaluation_cases",
+    "evaluation_segments",
+    "evaluations",
+    "events",
+    "first_outputs",
+    "governance_checks",
+    "idempotency",
+    "judge_calibrations",
+    "judge_calls",
+    "judge_tokens",
+    "judge_votes",
+    "keys",
+    "leases",
+    "log_keys",
+    "log_leaves",
+    "log_state",
+    "log_tiles",
+    "metadata",
+    "outcomes",
+    "output_sketches",
+    "postings",
+    "review_draws",
+    "review_labels",
+    "reviews",
+    "sessions",
+    "settled_evidence",
+    "settlements",
+    "submissions",
+    "task_runs",
+    "transfers",
+    "try_sketches",
+    "usage_accounts",
+    "usage_calls",
+    "usage_fetches",
+    "usage_observations",
+    "usage_runs",
+    "verdicts",
+    "webhooks",
+    "workers",
+    "works",
+]
