@@ -6,11 +6,12 @@ from sqlalchemy import func, select
 from tests.evaluations.conftest import CRITERIA, TENANT
 
 from meruit.errors import AuthorError, EvaluationConflict, MeruitError, NotFound, UnknownName
+from meruit.evaluations.case_judge import SegmentBuffer
 from meruit.evaluations.evaluation import MAX_NAME, MAX_TAGS, Case, CaseError, EvaluationStatus
 from meruit.evaluations.reader import CaseFilter, EvaluationFilter, Evaluations
 from meruit.evaluations.run import EvaluationProgress, run_cases
 from meruit.evaluations.segment import entries_of, unpack
-from meruit.evaluations.service import Evaluator, SegmentBuffer
+from meruit.evaluations.service import Evaluator
 from meruit.log.entries import SegmentEntry, read_entry
 from meruit.log.segment import MAX_CASES, case_proof, is_in_segment
 from meruit.model.evidence import Fault

@@ -22,6 +22,10 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_PROBLEMS = 20
 """Problems of a file that are listed."""
 CHUNK_BYTES = 1 << 20
+BOM = b"\xef\xbb\xbf"
+"""What some programs write before UTF-8."""
+SHARE_ROWS, SHARE_BYTES = 512, 8 * 1024 * 1024
+"""What of a file is read apart: one segment, as a rule."""
 FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -256,6 +260,16 @@ def _micros(value: Any) -> int | None:
     return round(dollars * 1_000_000)
 
 
+class FileShare(NamedTuple):
+    """A part of a file of JSON Lines."""
+
+    start: int
+    """Its first byte."""
+    end: int
+    rows_before: int
+    lines_before: int
+
+
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """A file of cases: its format, how many bytes it has, and their digest."""
@@ -269,7 +283,30 @@ class DataFile:
 
     def cases(self, columns: ColumnMap = ColumnMap()) -> Iterator[Case]:  # noqa: B008 - frozen
         """Its cases, in order; raises DocumentError with the row that is wrong."""
-        for number, row in enumerate(self._rows(), 1):
+        return self._to_cases(self._rows(), columns, 1)
+
+    def shares(self) -> Iterator["FileShare"]:
+        """Parts of a file of JSON Lines that are read apart, each of up to 512 rows."""
+        with _open(self.path) as file:
+            start = at = line = rows = first = first_line = 0
+            while found := _read_line(file, self.path, line + 1):
+                is_row = bool((found if line else found.removeprefix(BOM)).strip())
+                at, line, rows = at + len(found), line + 1, rows + is_row
+                if rows - first >= SHARE_ROWS or at - start >= SHARE_BYTES:
+                    yield FileShare(start, at, first, first_line)
+                    start, first, first_line = at, rows, line
+            if at > start:
+                yield FileShare(start, at, first, first_line)
+
+    def cases_in(self, share: "FileShare", columns: ColumnMap) -> Iterator[Case]:
+        """The cases of a share, with the ids that they have in the whole file."""
+        with _open(self.path) as file:
+            file.seek(share.start)
+            part = io.BytesIO(file.read(share.end - share.start))
+        return self._to_cases(_jsonl_rows(part, self.path, share.lines_before), columns, share.rows_before + 1)
+
+    def _to_cases(self, rows: Iterator[Any], columns: ColumnMap, first: int) -> Iterator[Case]:
+        for number, row in enumerate(rows, first):
             if not isinstance(row, Mapping):
                 problem = f"a row is an object, not {type(row).__name__}"
                 raise DocumentError(display_name(self.path), [Problem(f"row {number}", problem)])
@@ -340,13 +377,18 @@ def _problem(path: str, message: str, line: int | None = None) -> DocumentError:
     return DocumentError(display_name(path), [Problem("", message, line)])
 
 
-def _jsonl_rows(file: BinaryIO, path: str) -> Iterator[Any]:
-    number = 0
-    while line := file.readline(MAX_LINE_BYTES + 1):
+def _read_line(file: BinaryIO, path: str, number: int) -> bytes:
+    line = file.readline(MAX_LINE_BYTES + 1)
+    if len(line) > MAX_LINE_BYTES:
+        raise _problem(path, f"a line of more than {MAX_LINE_BYTES // 2**20} MiB", number)
+    return line
+
+
+def _jsonl_rows(file: BinaryIO, path: str, lines_before: int = 0) -> Iterator[Any]:
+    number = lines_before
+    while line := _read_line(file, path, number + 1):
         number += 1
-        if len(line) > MAX_LINE_BYTES:
-            raise _problem(path, f"a line of more than {MAX_LINE_BYTES // 2**20} MiB", number)
-        line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        line = line.removeprefix(BOM) if number == 1 else line
         if not line.strip():
             continue
         yield _loads(line, path, number)

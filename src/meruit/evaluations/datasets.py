@@ -7,9 +7,9 @@ from hashlib import sha256
 from itertools import islice
 
 from meruit.errors import InvalidCase
+from meruit.evaluations.case_judge import check_case
 from meruit.evaluations.dataset_chunks import pack_chunk, read_row, split, unpack_chunk, write_row
 from meruit.evaluations.evaluation import Case, DatasetRecord
-from meruit.evaluations.service import check_case
 from meruit.evaluations.store import datasets as stored
 from meruit.model.record import Record
 from meruit.store.store import Store

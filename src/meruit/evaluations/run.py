@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from meruit.errors import MeruitError
-from meruit.evaluations.evaluation import Case, EvaluationRecord
-from meruit.evaluations.service import Evaluator, JudgedCase, JudgeLimits, SegmentBuffer
+from meruit.evaluations.case_judge import JudgedCase, JudgeLimits, SegmentBuffer
+from meruit.evaluations.evaluation import Case, CaseSummary, EvaluationRecord
+from meruit.evaluations.service import Evaluator
 from meruit.evaluations.summary import Rate, SummaryBuilder
 from meruit.verify.catalogue import CompiledCriteria
 
@@ -110,10 +111,14 @@ class RunState:
 
     def count(self, judged: JudgedCase) -> list[JudgedCase]:
         """Count a judged case; a segment to record, where it fills one."""
-        self.judged += 1
-        self.spent_micros += judged.case.cost_micros or 0
-        self.builder.add(judged.summary)
+        self.count_summary(judged.summary)
         return self.buffer.add(judged)
+
+    def count_summary(self, case: CaseSummary) -> None:
+        """Count a case that is judged."""
+        self.judged += 1
+        self.spent_micros += case.cost_micros or 0
+        self.builder.add(case)
 
     def record(self, cases: list[JudgedCase]) -> None:
         """Record a segment, unless it is empty."""
@@ -154,17 +159,28 @@ def run_cases(
 
 def without_twins(cases: Iterable[Case]) -> Iterator[Case]:
     """The cases; raises MeruitError where two have one id."""
-    # Hashes, because a million ids would take three times as much memory.
-    seen: set[int] = set()
+    guard = TwinGuard()
     for case in cases:
-        key = hash((case.id, case.repeat))
-        if key in seen:
+        guard.check(case.id, case.repeat)
+        yield case
+
+
+class TwinGuard:
+    """Remembers which cases came before."""
+
+    def __init__(self) -> None:
+        # Hashes, because a million ids would take three times as much memory.
+        self._seen: set[int] = set()
+
+    def check(self, case_id: str, repeat: int) -> None:
+        """Raise MeruitError for a case that came before."""
+        key = hash((case_id, repeat))
+        if key in self._seen:
             raise MeruitError(
-                f"two cases have the id {case.id!r}; give each its own, or map another column to id (several tries of "
+                f"two cases have the id {case_id!r}; give each its own, or map another column to id (several tries of "
                 "one case differ in `repeat`)"
             )
-        seen.add(key)
-        yield case
+        self._seen.add(key)
 
 
 def repeat_cases(cases: Iterable[Case], times: int) -> Iterator[Case]:

@@ -8,10 +8,11 @@ from contextlib import suppress
 import msgspec
 
 from meruit.errors import CostLimitReached, TargetFailed
+from meruit.evaluations.case_judge import JudgedCase
 from meruit.evaluations.evaluation import Case, CaseError, EvaluationRecord
 from meruit.evaluations.journal import MadeOutput, RunJournal
 from meruit.evaluations.run import Report, RunLimits, RunState, repeat_cases, without_twins
-from meruit.evaluations.service import Evaluator, JudgedCase
+from meruit.evaluations.service import Evaluator
 from meruit.evaluations.targets import Target, TargetOutput
 from meruit.model.canonical import payload_bytes
 from meruit.verify.catalogue import CompiledCriteria

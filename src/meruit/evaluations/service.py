@@ -4,44 +4,34 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
-from functools import lru_cache
-from hashlib import sha256
 from itertools import islice
-from typing import Any, NamedTuple, Self
+from typing import Any
 
-import msgspec
-
-from meruit.errors import AuthorError, InvalidCase, UnknownJudge
-from meruit.evaluations.evaluation import (
-    MAX_NAME,
-    MAX_TAGS,
-    STATUS_LETTERS,
-    Case,
-    CaseSummary,
-    EvaluationRecord,
+from meruit.errors import AuthorError, UnknownJudge
+from meruit.evaluations.case_judge import (
+    CaseJudge,
+    FinishedSegment,
+    JudgedCase,
+    JudgeLimits,
+    check_name,
+    check_tags,
+    finish_segment,
 )
+from meruit.evaluations.evaluation import Case, EvaluationRecord
 from meruit.evaluations.journal import RunJournal, open_journal
 from meruit.evaluations.judge_usage import FRAMEWORK, build_judge_runs
 from meruit.evaluations.pairwise import MAX_PAIRS_A_REQUEST, PairwiseComparison, compare_pairwise, judging_scope
 from meruit.evaluations.reader import Evaluations
-from meruit.evaluations.segment import SALTS, CaseContent, entries_of, pack
 from meruit.evaluations.store.read import find, find_known_cases, find_spending
 from meruit.evaluations.store.write import FinishEvaluation, RecordSegment, StartEvaluation
 from meruit.judges.prefer import PairJudge, PairQuestion
 from meruit.judges.records import read_totals
-from meruit.judges.scope import VERIFICATION, JudgingScope, judging_for
 from meruit.judges.service import ModelJudges
 from meruit.judges.vote_records import TokenTotal
-from meruit.log.commitment import SALT_BYTES
 from meruit.log.segment import MAX_CASES
-from meruit.model.canonical import payload_bytes
 from meruit.model.criterion import SuccessCriteria
-from meruit.model.evidence import Fault
-from meruit.model.verdict import Bounds, Reason, ReasonCode, Verdict, VerificationResult
+from meruit.model.verdict import VerificationResult
 from meruit.model.vote import JUDGE
-from meruit.model.work import Work
 from meruit.outcomes.records import criteria_body
 from meruit.outcomes.service import Registrar
 from meruit.store.blobs import in_database
@@ -49,30 +39,6 @@ from meruit.store.recorder import Write
 from meruit.usage.followers import UsageWrite
 from meruit.usage.records import RecordRun
 from meruit.verify.catalogue import CompiledCriteria
-from meruit.verify.measure import Digests
-
-SEGMENT_BYTES = 8 * 1024 * 1024
-"""A segment is recorded once its cases are this large together, even if there are fewer than 512."""
-
-
-class JudgedCase(NamedTuple):
-    """A case with its verdict, not yet recorded."""
-
-    case: Case
-    summary: CaseSummary
-    content: CaseContent
-    result: VerificationResult
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class JudgeLimits:
-    """How judges are asked about the cases of an evaluation."""
-
-    concurrency: int = 8
-    """Cases at the same time."""
-    max_tokens: int | None = None
-    """Tokens of judges for the whole evaluation, where that is stricter than the settings."""
 
 
 class Evaluator:
@@ -82,6 +48,7 @@ class Evaluator:
         self._registrar = registrar
         self._store = registrar.store
         self._tenant = tenant
+        self._judge = CaseJudge(registrar.engine, tenant, registrar.store.surroundings)
 
     def compile(self, written: Mapping[str, Any] | SuccessCriteria) -> CompiledCriteria:
         """Criteria for any number of cases; raises CriteriaError with every problem."""
@@ -135,10 +102,11 @@ class Evaluator:
         for several in in_groups(cases, MAX_CASES):
             known: set[tuple[str, int]] = set()
             if evaluation.cases:
-                known = self._known(evaluation, [case.id for case in several])
+                known = self.find_known(evaluation, [case.id for case in several])
             yield from (case for case in several if (case.id, case.repeat) not in known)
 
-    def _known(self, evaluation: EvaluationRecord, ids: Sequence[str]) -> set[tuple[str, int]]:
+    def find_known(self, evaluation: EvaluationRecord, ids: Sequence[str]) -> set[tuple[str, int]]:
+        """Which of these cases are recorded already, as id and repeat."""
         with self._store.database.reading() as connection:
             return find_known_cases(connection, self._tenant, evaluation.id, ids)
 
@@ -157,7 +125,7 @@ class Evaluator:
         """What is made and not recorded yet; raises EvaluationConflict while another process has it."""
         with open_journal(self._store.database.location.folder, evaluation.id) as journal:
             # A process may have died after it recorded them and before it said so here.
-            journal.forget(self._known(evaluation, [case_id for case_id, _ in journal.made]))
+            journal.forget(self.find_known(evaluation, [case_id for case_id, _ in journal.made]))
             yield journal
 
     def judge_all(
@@ -188,82 +156,28 @@ class Evaluator:
         limits: JudgeLimits = JudgeLimits(),  # noqa: B008 - frozen
     ) -> JudgedCase:
         """Judge one case; one without an output is inconclusive. Judges' tokens count for the evaluation."""
-        check_case(case)
-        outcome_id = self._store.surroundings.new_id("out")
-        written = WrittenWork.write(case)
-        if case.output is None or case.error is not None:
-            result = _result_without_output(case, outcome_id, criteria, self._store.surroundings.clock(), written)
-            return self._to_judged(case, outcome_id, result, written)
-        work = Work(output=case.output, input=case.input, metadata=case.metadata)
-        engine, digests = self._registrar.engine, written.digests()
-        if criteria.asked:
-            scope = JudgingScope(self._tenant, VERIFICATION if evaluation is None else evaluation.id, limits.max_tokens)
-            with judging_for(scope):
-                result = engine.verify_digested(outcome_id, criteria, work, digests)
-        else:
-            result = engine.verify_digested(outcome_id, criteria, work, digests)
-        return self._to_judged(case, outcome_id, result, written)
+        return self._judge.judge(criteria, case, None if evaluation is None else evaluation.id, limits)
 
     def adopt(self, case: Case, result: VerificationResult) -> JudgedCase:
         """A case that another process judged by the same criteria."""
-        check_case(case)
-        outcome_id = self._store.surroundings.new_id("out")
-        result = msgspec.structs.replace(result, contract_id=outcome_id)
-        return self._to_judged(case, outcome_id, result, WrittenWork.write(case))
-
-    def _to_judged(self, case: Case, outcome_id: str, result: VerificationResult, written: "WrittenWork") -> JudgedCase:
-        result_json = result.to_json()
-        content = CaseContent(
-            case=case.id,
-            repeat=case.repeat,
-            outcome=outcome_id,
-            version=1,
-            input=msgspec.Raw(written.input),
-            output=msgspec.Raw(written.output),
-            metadata=msgspec.Raw(written.metadata),
-            result=msgspec.Raw(result_json),
-            salts=self._store.surroundings.entropy(SALTS * SALT_BYTES).hex(),
-            verdict=result.verdict.value,
-            success=result.success,
-            score=result.exact,
-            bonus_micros=result.bonus_micros,
-            penalty_micros=result.penalty_micros,
-            error_message=case.error_message,
-        )
-        latency = case.metadata.get("duration_ms")
-        results = result.criterion_results
-        summary = CaseSummary(
-            case_id=case.id,
-            repeat=case.repeat,
-            seq=0,
-            outcome_id=outcome_id,
-            version=1,
-            verdict=result.verdict,
-            success=result.success,
-            score=result.score,
-            statuses="".join([STATUS_LETTERS[one.status] for one in results]),
-            group=case.group,
-            tags=case.tags,
-            claimed=case.claimed,
-            error=case.error,
-            # Without results of criteria there was no output to judge: nothing that the agent can be blamed for.
-            faults=_faults(frozenset([one.fault for one in results])) if results else (Fault.SYSTEM,),
-            latency_ms=float(latency) if isinstance(latency, int | float) and not isinstance(latency, bool) else None,
-            cost_micros=case.cost_micros,
-        )
-        return JudgedCase(case, summary, content, result, written.size + len(result_json))
+        return self._judge.adopt(case, result)
 
     def record(self, evaluation: EvaluationRecord, judged: Sequence[JudgedCase]) -> int:
         """Record up to 512 cases as one segment; durable when this returns its number."""
         return self._store.recorder.write(self.draft_segment(evaluation, judged))
 
+    def record_finished(self, evaluation: EvaluationRecord, segment: FinishedSegment) -> int:
+        """The same for a segment that is packed already."""
+        return self._store.recorder.write(self._draft_finished(evaluation, segment))
+
     def draft_segment(self, evaluation: EvaluationRecord, judged: Sequence[JudgedCase]) -> Write[int]:
         """The write that records a segment; its blob goes with it."""
-        content = [one.content for one in judged]
+        return self._draft_finished(evaluation, finish_segment(judged))
+
+    def _draft_finished(self, evaluation: EvaluationRecord, segment: FinishedSegment) -> Write[int]:
         # Never a file, which a death would leave behind with the work in it and no record of it.
-        blob = in_database(pack(content))
-        summaries = tuple(one.summary for one in judged)
-        return RecordSegment(self._tenant, evaluation.id, summaries, tuple(entries_of(content)), blob)
+        blob = in_database(segment.blob)
+        return RecordSegment(self._tenant, evaluation.id, segment.summaries, segment.root, blob)
 
     def finish(self, evaluation: EvaluationRecord) -> EvaluationRecord:
         """Say that all its cases are recorded; from then on it does not change."""
@@ -304,127 +218,8 @@ class Evaluator:
         return FinishEvaluation(self._tenant, evaluation.id)
 
 
-class SegmentBuffer:
-    """Gathers judged cases until a segment is full."""
-
-    def __init__(self) -> None:
-        self._cases: list[JudgedCase] = []
-        self._size = 0
-
-    def add(self, judged: JudgedCase) -> list[JudgedCase]:
-        """Add a case; a full segment where it fills one, else nothing."""
-        self._cases.append(judged)
-        self._size += judged.size
-        return self.take() if len(self._cases) >= MAX_CASES or self._size >= SEGMENT_BYTES else []
-
-    def take(self) -> list[JudgedCase]:
-        """What has gathered so far."""
-        taken, self._cases, self._size = self._cases, [], 0
-        return taken
-
-
 def in_groups(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:
     """The cases in lists of a size; the last may be shorter."""
     rest = iter(cases)
     while group := [*islice(rest, size)]:
         yield group
-
-
-def check_name(name: str, what: str) -> None:
-    """Refuse a name that is empty, too long, or has control characters."""
-    if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
-        raise InvalidCase(f"the name of {what} has 1 to {MAX_NAME} printable characters, not {name[:80]!r}")
-
-
-def check_tags(tags: Mapping[str, str], what: str) -> None:
-    """Refuse too many tags, and names or values that cannot be shown."""
-    if not tags:
-        return
-    if len(tags) > MAX_TAGS:
-        raise InvalidCase(f"{what} has {len(tags)} tags; the limit is {MAX_TAGS}")
-    for name, value in tags.items():
-        check_name(name, f"a tag of {what}")
-        check_name(value, f"the tag {name!r} of {what}")
-
-
-def check_case(case: Case) -> None:
-    """Refuse a case whose id, group or tags cannot be kept."""
-    check_name(case.id, "a case")
-    check_tags(case.tags, f"the case {case.id!r}")
-    if case.group is not None:
-        check_name(case.group, f"the group of case {case.id!r}")
-    if case.repeat < 0:
-        raise InvalidCase(f"the case {case.id!r} has the repeat {case.repeat}; repeats are counted from 0")
-
-
-@lru_cache(maxsize=64)
-def _faults(found: frozenset[Fault]) -> tuple[Fault, ...]:
-    """Who is responsible for what was not met or not measured, in alphabetical order."""
-    return tuple(sorted(found - {Fault.NONE}))
-
-
-class WrittenWork(NamedTuple):
-    """The work of a case as it is kept: written once, for its digests and for its segment."""
-
-    input: bytes
-    output: bytes
-    metadata: bytes
-
-    @classmethod
-    def write(cls, case: Case) -> Self:
-        """Write the work; raises InvalidCase for what is not JSON."""
-        return cls(
-            *(_payload(case, "input", case.input), _payload(case, "output", case.output or {})),
-            _payload(case, "metadata", case.metadata),
-        )
-
-    def digests(self) -> Digests:
-        """The digests of the parts, as the engine takes them."""
-        return Digests(*[_NO_WORK if part == b"{}" else sha256(part).hexdigest() for part in self])
-
-    @property
-    def size(self) -> int:
-        """In bytes."""
-        return len(self.input) + len(self.output) + len(self.metadata)
-
-
-_NO_WORK = sha256(b"{}").hexdigest()
-
-
-def _payload(case: Case, name: str, part: Mapping[str, Any]) -> bytes:
-    if not part:
-        return b"{}"
-    written = payload_bytes(part)
-    if written is None:
-        raise InvalidCase(f"the {name} of case {case.id!r} is not plain JSON (NaN, a date, or nested too deeply)")
-    return written
-
-
-def _result_without_output(
-    case: Case, outcome_id: str, criteria: CompiledCriteria, now: datetime, written: WrittenWork
-) -> VerificationResult:
-    """The inconclusive result of a case that has no output."""
-    digests = written.digests()
-    why = case.error_message or "the case has no output to judge"
-    return VerificationResult(
-        contract_id=outcome_id,
-        success=False,
-        metrics={},
-        criterion_results=[],
-        weighted_score=None,
-        bonus=0.0,
-        penalty=0.0,
-        governance_flags=[],
-        verified_at=now,
-        verdict=Verdict.INCONCLUSIVE,
-        score=0.0,
-        exact="0",
-        axes={},
-        bounds=Bounds(0.0, 1.0),
-        coverage=0.0,
-        reasons=[Reason(ReasonCode.NO_OUTPUT, why)],
-        criteria_digest=criteria.digest,
-        input_digest=digests.input,
-        output_digest=digests.output,
-        metadata_digest=digests.metadata,
-    )

@@ -18,9 +18,10 @@ from meruit.app import open_store
 from meruit.config import location_of
 from meruit.documents.sanitize import describe
 from meruit.errors import DocumentError, EvaluationConflict, MeruitError, NotFound
+from meruit.evaluations.case_judge import SegmentBuffer, check_name, check_tags
 from meruit.evaluations.evaluation import MAX_NAME, CaseError, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.reader import EvaluationFilter, Evaluations
-from meruit.evaluations.service import Evaluator, SegmentBuffer, check_name, check_tags
+from meruit.evaluations.service import Evaluator
 from meruit.evaluations.targets import MAX_ERROR_CHARS
 from meruit.model.access import DEFAULT_TENANT
 from meruit.outcomes.records import criteria_from

@@ -8,9 +8,9 @@ import msgspec
 from sqlalchemy import Connection
 
 from meruit.errors import InvalidReview, NotFound
+from meruit.evaluations.case_judge import check_name
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.reader import Evaluations
-from meruit.evaluations.service import check_name
 from meruit.evaluations.summary import OPEN
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.record import Record

@@ -14,7 +14,7 @@ from meruit import SuccessCriteria, VerificationEngine
 from meruit.errors import MeruitError
 from meruit.model.canonical import canonical
 from meruit.outcomes.rescore import ray as cluster
-from meruit.outcomes.rescore.ray import RayRunner, _options, _ray_session, _SerializedTask, _spans, _tables, judge_table
+from meruit.outcomes.rescore.ray import RayRunner, _options, _SerializedTask, _spans, _tables, judge_table, ray_session
 from meruit.outcomes.rescore.run import RescoreBatch, RescoreLine, RescoreRow, RescoreTask, judge_rows
 from meruit.outcomes.service import Registrar, Submission
 from meruit.outcomes.store.read import OutcomeWork
@@ -112,7 +112,7 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setitem(sys.modules, "ray", None)
     for name in cluster._QUIET | cluster._ALONE:
         monkeypatch.setenv(name, "0")
-    with pytest.raises(MeruitError, match=r"pip install 'meruit\[ray\]'"), _ray_session(2):
+    with pytest.raises(MeruitError, match=r"pip install 'meruit\[ray\]'"), ray_session(2):
         pass
 
 

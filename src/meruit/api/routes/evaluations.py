@@ -46,10 +46,11 @@ from meruit.api.wire.evaluations import (
     for_agent,
 )
 from meruit.errors import ApiProblem, NotFound, UnknownName
+from meruit.evaluations.case_judge import JudgedCase, JudgeLimits
 from meruit.evaluations.evaluation import Case, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.pairwise import PairwiseComparison
 from meruit.evaluations.reader import CaseDetail, CaseFilter, CasePage, EvaluationFilter, Evaluations
-from meruit.evaluations.service import Evaluator, JudgedCase, JudgeLimits
+from meruit.evaluations.service import Evaluator
 from meruit.judges.prefer import PairQuestion
 from meruit.model.access import Role
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest

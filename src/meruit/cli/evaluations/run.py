@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -25,11 +26,15 @@ from meruit.cli.terminal import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from meruit.cli.shared.engine import EngineWithCriteria
     from meruit.evaluations.ci import GateDecision
     from meruit.evaluations.evaluation import EvaluationRecord
+    from meruit.evaluations.ray_run import RayRun
     from meruit.evaluations.run import EvaluationProgress
     from meruit.evaluations.targets import Target
     from meruit.review.results import ReviewResults
+
+MAX_WORKERS = 256
 
 
 @click.command("run")
@@ -71,6 +76,15 @@ if TYPE_CHECKING:
     callback=refuse_nan,
     metavar="DOLLARS",
     help="Ask judges nothing that could cost more; the price of each model must be known.",
+)
+@click.option(
+    "--engine", type=click.Choice(("local", "ray")), default="local", show_default=True, help="Where to judge."
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, MAX_WORKERS),
+    metavar="N",
+    help="With --engine ray: number of workers (default: 2).",
 )
 @fresh_option
 @click.option(
@@ -127,6 +141,8 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
     max_cost: float | None,
     max_judge_tokens: int | None,
     max_judge_cost: float | None,
+    engine: str,
+    workers: int | None,
     fresh: bool,
     fail_under: float | None,
     strict: bool,
@@ -171,6 +187,7 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
     maker = _target(target, command, url, body, dict(headers), answer)
     if maker is None and repeat != 1:
         raise click.UsageError("--repeat needs a target; map a column to repeat where a file holds several tries")
+    _check_engine(engine, workers, is_file=maker is None and data_file != "-" and not data_file.startswith(PREFIX))
     limits = RunLimits(
         *(concurrency, repeat, retries, timeout_s, rate_per_s),
         None if max_cost is None else round(max_cost * 1_000_000),
@@ -201,7 +218,10 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
             note(f"going on with {name}: {started.cases} cases are recorded")
         with _ProgressLine() as report:
             cases = source.cases() if isinstance(source, DatasetSource) else source.cases(columns)
-            if maker is None:
+            if maker is None and file is not None and engine == "ray":
+                elsewhere = _ray_run(loaded, tenant, workers, allow_python_full=allow_python_full)
+                elsewhere.run(evaluator, started, compiled, file, columns, report=report)
+            elif maker is None:
                 several = repeat_cases(cases, 1)
                 run_cases(evaluator, started, compiled, several, limits=limits.judges, report=report)
             else:
@@ -223,6 +243,22 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
         return ExitCode.PASSED if decision.passed else ExitCode.NOT_PASSED
     finally:
         store.close()
+
+
+def _check_engine(engine: str, workers: int | None, *, is_file: bool) -> None:
+    if workers is not None and engine != "ray":
+        raise click.UsageError("--workers needs --engine ray")
+    if engine == "ray" and not is_file:
+        raise click.UsageError("--engine ray judges outputs that are stored in a file")
+
+
+def _ray_run(loaded: "EngineWithCriteria", tenant: str, workers: int | None, *, allow_python_full: bool) -> "RayRun":
+    from meruit.app import build_engine
+    from meruit.evaluations.ray_run import RayRun
+    from meruit.outcomes.rescore.ray import DEFAULT_WORKERS
+
+    make = partial(build_engine, loaded.settings, allow_python_full=allow_python_full, governed=True)
+    return RayRun(make, tenant, workers or DEFAULT_WORKERS)
 
 
 def _with_judges(

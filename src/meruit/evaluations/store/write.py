@@ -11,7 +11,6 @@ from meruit.errors import EvaluationConflict, NotFound
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.store.read import evaluation_of
 from meruit.log.entries import SegmentEntry
-from meruit.log.segment import segment_root
 from meruit.model.events import EventType
 from meruit.model.time import from_micros
 from meruit.outcomes.records import commit_criteria
@@ -97,8 +96,8 @@ class RecordSegment:
     evaluation_id: str
     cases: tuple[CaseSummary, ...]
     """Their positions are given when they are written."""
-    entries: tuple[bytes, ...]
-    """What the log commits to, in the order of the cases."""
+    root: bytes
+    """Of the tree over the cases, which the log commits to."""
     blob: EvidencePart
 
     def __call__(self, writing: WriteTransaction) -> int:
@@ -118,7 +117,7 @@ class RecordSegment:
                 criteria=digest,
                 criteria_index=criteria_index,
                 cases=len(self.cases),
-                root=segment_root(self.entries).hex(),
+                root=self.root.hex(),
             ),
             self.tenant,
         )

@@ -10,6 +10,7 @@ from functools import lru_cache
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from meruit.documents.sanitize import describe
 from meruit.errors import MeruitError
 from meruit.model.canonical import canonical
 from meruit.model.verdict import VerificationResult
@@ -64,7 +65,7 @@ class RayRunner:
         """Each batch with a result for each of its lines, in the order they come."""
         criteria = canonical(task.criteria.model_dump(exclude_defaults=True))
         sent = _SerializedTask(criteria, self._engine, task.now.isoformat())
-        with _ray_session(self._workers) as data:
+        with ray_session(self._workers) as data:
             for span in _spans(waiting):
                 results = self._span(data, sent, [line.row for batch in span for line in batch.lines])
                 start = 0
@@ -165,7 +166,7 @@ def _task(sent: _SerializedTask) -> RescoreTask:
 
 
 @contextmanager
-def _ray_session(workers: int) -> Iterator[Any]:
+def ray_session(workers: int) -> Iterator[Any]:
     """Ray's data library, with workers that end with this block."""
     address = os.environ.get("RAY_ADDRESS")
     for name, value in (_QUIET if address else _QUIET | _ALONE).items():
@@ -179,7 +180,11 @@ def _ray_session(workers: int) -> Iterator[Any]:
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     # Where Ray itself would put it: the names of its sockets must be short.
     with TemporaryDirectory(prefix="meruit-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        ray.init(**_options(address, workers, folder))
+        try:
+            ray.init(**_options(address, workers, folder))
+        # Where this machine is too busy, Ray raises a bare Exception, or ends the program.
+        except (Exception, SystemExit) as problem:  # noqa: BLE001
+            raise MeruitError(f"Ray did not start: {describe(problem)}; try again, or use --engine local") from None
         try:
             context = ray.data.DataContext.get_current()
             context.enable_progress_bars = False

@@ -1,0 +1,179 @@
+"""An evaluation of stored outputs on Ray's workers: each reads its share of the file and packs finished segments.
+
+This process only appends them, in the order of the file. So the records are those of a run without Ray.
+"""
+
+import pickle
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from meruit.errors import MeruitError
+from meruit.evaluations.case_judge import CaseJudge, FinishedSegment, SegmentBuffer, finish_segment, pack_segment
+from meruit.evaluations.datafiles import ColumnMap, DataFile, FileShare
+from meruit.evaluations.evaluation import EvaluationRecord
+from meruit.evaluations.run import Report, RunState, TwinGuard
+from meruit.evaluations.segment import unpack
+from meruit.evaluations.service import Evaluator
+from meruit.outcomes.records import criteria_from
+from meruit.outcomes.rescore.ray import DEFAULT_WORKERS, ray_session
+from meruit.store.store import ClockAndEntropy
+from meruit.verify.catalogue import CompiledCriteria
+from meruit.verify.engine import VerificationEngine
+
+MAX_JOBS = 4
+"""How many evaluations a worker keeps ready."""
+WAITING_SHARES = 2
+"""Shares for each worker that are judged or wait to be recorded."""
+
+
+class SharedRun(NamedTuple):
+    """What a worker makes its part of a run from: bytes and texts, so that equal ones are known to be equal."""
+
+    criteria: bytes
+    engine: bytes
+    """How to make the engine, pickled."""
+    tenant: str
+    file: DataFile
+    columns: ColumnMap
+
+
+class RayRun:
+    """Judges the shares of a file on Ray's workers: on this machine, or on RAY_ADDRESS's cluster.
+
+    `make_engine` is called once in each worker, so it must be something that can be pickled.
+    """
+
+    def __init__(
+        self, make_engine: Callable[[], VerificationEngine], tenant: str, workers: int = DEFAULT_WORKERS
+    ) -> None:
+        self._engine, self._tenant, self._workers = pickle.dumps(make_engine), tenant, workers
+
+    def run(
+        self,
+        evaluator: Evaluator,
+        evaluation: EvaluationRecord,
+        criteria: CompiledCriteria,
+        file: DataFile,
+        columns: ColumnMap,
+        *,
+        report: Report | None = None,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> EvaluationRecord:
+        """Judge and record the cases of a file; those that are recorded already are passed over."""
+        _refuse_unfit(file, criteria)
+        # Workers have another folder.
+        file = DataFile(str(Path(file.path).resolve()), file.format, file.digest, file.rows)
+        shared = SharedRun(criteria.body, self._engine, self._tenant, file, columns)
+        state = RunState(evaluator, evaluation, criteria, report, timer)
+        recorder = _InOrder(state)
+        with ray_session(self._workers):
+            import ray
+
+            # Any: Ray has no types that say more.
+            remote: Any = ray.remote(try_share)
+            waiting: deque[tuple[FileShare, Any]] = deque()
+            for share in recorder.unrecorded(shared):
+                waiting.append((share, remote.remote(shared, share)))
+                if len(waiting) >= WAITING_SHARES * self._workers:
+                    recorder.record(shared, *_result(ray, *waiting.popleft()))
+            while waiting:
+                recorder.record(shared, *_result(ray, *waiting.popleft()))
+        state.report_progress(last=True)
+        return evaluator.finish(evaluation)
+
+
+def _result(ray: Any, share: FileShare, reference: Any) -> tuple[FileShare, list[FinishedSegment] | str]:
+    try:
+        return share, ray.get(reference)
+    except ray.exceptions.RayError as problem:
+        raise MeruitError(f"a worker of Ray failed: {problem}; run the command again to go on") from None
+
+
+def _refuse_unfit(file: DataFile, criteria: CompiledCriteria) -> None:
+    if file.format != "jsonl" or file.path == "-":
+        raise MeruitError("--engine ray reads a file of JSON Lines, which workers can read in parts")
+    if criteria.asked:
+        raise MeruitError("these criteria ask judges, and their votes are kept by this process: use --engine local")
+
+
+class _InOrder:
+    """Records segments in the order of the file, each case once."""
+
+    def __init__(self, state: RunState) -> None:
+        self._state = state
+        self._twins = TwinGuard()
+
+    def unrecorded(self, shared: SharedRun) -> Iterator[FileShare]:
+        """The shares that hold something new; a run that goes on reads the ids of the others."""
+        for share in shared.file.shares():
+            if self._state.evaluation.cases:
+                keys = [(case.id, case.repeat) for case in shared.file.cases_in(share, shared.columns)]
+                if not {*keys} - self._known([case_id for case_id, _ in keys]):
+                    for key in keys:
+                        self._twins.check(*key)
+                    continue
+            yield share
+
+    def _known(self, ids: list[str]) -> set[tuple[str, int]]:
+        return self._state.evaluator.find_known(self._state.evaluation, ids)
+
+    def record(self, shared: SharedRun, share: FileShare, segments: list[FinishedSegment] | str) -> None:
+        """Record what came of a share."""
+        if isinstance(segments, str):
+            # Judged here once more, so that the error is the one that a run without Ray raises.
+            segments = judge_share(shared, share)
+        for segment in segments:
+            for case in segment.summaries:
+                self._twins.check(case.case_id, case.repeat)
+            new = self._without_known(segment)
+            for case in new.summaries:
+                self._state.count_summary(case)
+            if new.summaries:
+                self._state.evaluator.record_finished(self._state.evaluation, new)
+            self._state.report_progress()
+
+    def _without_known(self, segment: FinishedSegment) -> FinishedSegment:
+        if not self._state.evaluation.cases:
+            return segment
+        known = self._known([case.case_id for case in segment.summaries])
+        kept = [
+            (summary, content)
+            for summary, content in zip(segment.summaries, unpack(segment.blob), strict=True)
+            if (summary.case_id, summary.repeat) not in known
+        ]
+        if len(kept) in (0, len(segment.summaries)):
+            return segment if kept else FinishedSegment((), b"", b"")
+        return pack_segment(*map(list, zip(*kept, strict=True)))
+
+
+def try_share(shared: SharedRun, share: FileShare) -> list[FinishedSegment] | str:
+    """Judge a share: what runs in a worker. A problem comes back as text, because not every error can travel."""
+    try:
+        return judge_share(shared, share)
+    except MeruitError as problem:
+        return str(problem)
+
+
+def judge_share(shared: SharedRun, share: FileShare) -> list[FinishedSegment]:
+    """The finished segments of a share."""
+    judge, criteria = _job(shared.criteria, shared.engine, shared.tenant)
+    buffer, finished = SegmentBuffer(), list[FinishedSegment]()
+    for case in shared.file.cases_in(share, shared.columns):
+        if segment := buffer.add(judge.judge(criteria, case)):
+            finished.append(finish_segment(segment))
+    if segment := buffer.take():
+        finished.append(finish_segment(segment))
+    return finished
+
+
+@lru_cache(maxsize=MAX_JOBS)
+def _job(criteria: bytes, engine: bytes, tenant: str) -> tuple[CaseJudge, CompiledCriteria]:
+    """The engine and the criteria, made once a worker."""
+    # Written only by the process that started this worker.
+    make_engine: Callable[[], VerificationEngine] = pickle.loads(engine)  # noqa: S301
+    made = make_engine()
+    return CaseJudge(made, tenant, ClockAndEntropy()), made.compile(criteria_from(criteria))
