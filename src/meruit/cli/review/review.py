@@ -138,7 +138,7 @@ def label_command(
     """
     import msgspec
 
-    from meruit.evaluations.service import check_name
+    from meruit.evaluations.case_judge import check_name
     from meruit.review.service import Reviews
 
     labeller = _user_name() if labeller is None else labeller
