@@ -12,6 +12,8 @@ CHROMIUM := /usr/bin/chromium
 unexport PYTHONDONTWRITEBYTECODE
 # Some tests wait for processes and sockets, so there are more workers than processors.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) \* 3 / 2)
+# How many tests may fail beside the others if they pass alone; CI allows a few, and names them.
+FLAKY ?= 0
 # Files of tests that run a sample in `make test`.
 SAMPLED := $(shell grep -rl --include='test_*.py' 'tests.sampling import' tests)
 # A disk that must keep each commit makes tests wait: they write to memory where it has room for gigabytes.
@@ -31,8 +33,12 @@ test: $(READY) servers  ## every test, in parallel, with coverage
 	@rm -rf .coverage
 	@# Rewriting every assertion takes half a minute: only tests that failed run again with it.
 	@$(PYTEST) --assert=plain -p tests.probes -p tests.forking --workers $(WORKERS) $(ARGS) || { failed=$$?; \
-	  [ $$failed != 1 ] || { echo "the failed tests again, with the values of their assertions"; \
-	    $(PYTEST) -p tests.forking --workers $(WORKERS) --last-failed --last-failed-no-failures=none $(ARGS); }; exit $$failed; }
+	  [ $$failed = 1 ] || exit $$failed; \
+	  count=$$($(BIN)/python -c 'import json; print(len(json.load(open(".pytest_cache/v/cache/lastfailed"))))'); \
+	  echo "the failed tests again, with the values of their assertions"; \
+	  $(PYTEST) -p tests.forking --workers $(WORKERS) --last-failed --last-failed-no-failures=none $(ARGS) \
+	    && [ $$count -le $(FLAKY) ] && echo "FLAKY: $$count tests failed beside the others and passed alone; find the cause" \
+	    || exit $$failed; }
 	@$(BIN)/python tests/coverage_floor.py
 
 golden: $(READY)  ## write the golden files of tests again; read the diff before you commit

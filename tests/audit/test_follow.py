@@ -176,12 +176,13 @@ def test_a_fork_of_the_same_size_is_seen(watched: Watched, tmp_path: Path) -> No
     watched.look(grown)
     grown.close()
     forked = open_store(tmp_path / "fork", seed=3)
-    put(forked, output={"text": "the dog sat"})
+    outcome = put(forked, output={"text": "the dog sat"})
     with pytest.raises(LogContradiction) as found:
         watched.look(forked)
     assert found.value.code == "log_forked"
     assert watched.cosign(forked).code == "witness_saw_fork"
     assert [*(tmp_path / "witness" / "forks").iterdir()]
+    assert verified(export(forked, SCOPE, outcome), watched.quorum) is AuditStep.WITNESSES
     forked.close()
 
 
@@ -196,6 +197,7 @@ def truncate(store: Store, size: int) -> None:
 
 
 def test_a_truncated_log_is_seen(watched: Watched) -> None:
+    outcome = put(watched.store)
     before = watched.look().size
     for _ in range(3):
         put(watched.store)
@@ -210,6 +212,7 @@ def test_a_truncated_log_is_seen(watched: Watched) -> None:
         watched.look(cut)
     assert found.value.code == "log_rolled_back"
     assert watched.cosign(cut).code == "witness_ahead"
+    assert verified(export(cut, SCOPE, outcome), watched.quorum) is AuditStep.WITNESSES
     cut.close()
 
 
