@@ -42,6 +42,12 @@ def summary_of(command: click.Command) -> str:
     return command.get_short_help_str(limit=10_000)
 
 
+def test_the_list_of_commands_has_the_summary_of_each() -> None:
+    context = click.Context(meruit)
+    loaded = {name: meruit.get_command(context, name) for name in COMMANDS}
+    assert {name: one and summary_of(one) for name, one in loaded.items()} == COMMANDS
+
+
 def help_of(command: click.Command, name: str | None = None) -> list[str]:
     # A command keeps the help option of the first context that asks for it, so it must be the real one.
     names = meruit.context_settings["help_option_names"]

@@ -18,40 +18,43 @@ import click
 
 from meruit.cli.terminal import ExitCode
 
-COMMANDS = (
-    "agent",
-    "audit",
-    "benchmark",
-    "checks",
-    "contract",
-    "db",
-    "demo",
-    "doctor",
-    "dataset",
-    "eval",
-    "governance",
-    "holds",
-    "import",
-    "judge",
-    "keys",
-    "ledger",
-    "lint",
-    "metrics",
-    "outcome",
-    "playground",
-    "reconcile",
-    "report",
-    "rescore",
-    "review",
-    "schema",
-    "serve",
-    "usage",
-    "verify",
-    "view",
-    "work",
-    "worker",
-)
-"""One file each in commands/, with a function of the same name, unless IN_PACKAGES says where it is."""
+COMMANDS = {
+    "agent": "Run agents behind the verification gate and show their runs.",
+    "audit": "Export proof bundles; check bundles, logs and witnesses.",
+    "benchmark": "Run agents on benchmark tasks and judge the results.",
+    "checks": "List the checks, or explain one with its settings.",
+    "contract": "Award work to agents, submit the output, and settle.",
+    "dataset": "Keep files of cases by name and version, and see what changed.",
+    "db": "Show the state of the database and upgrade it.",
+    "demo": "Run a demo: verdicts, a marketplace and token usage.",
+    "doctor": "Test the sandbox on this machine with hostile code.",
+    "eval": "Judge many outputs at once and compare evaluations.",
+    "governance": "List the plausibility rules and test them on a simulation.",
+    "holds": "List held and disputed contracts; release or void held ones.",
+    "import": "Import results of another tool as an evaluation.",
+    "judge": "Calibrate judges by people's labels, and plan labels.",
+    "keys": "Create, list and revoke API keys.",
+    "ledger": "Show balances, statements and earnings, and verify the books.",
+    "lint": "Test criteria or benchmark tasks before you use them.",
+    "metrics": "List the metrics, or explain one with its parameters.",
+    "outcome": "List, show, compare, export and erase recorded outcomes.",
+    "playground": "Serve systems that agents can act on; reset or copy them.",
+    "reconcile": "Compare recorded runs with the provider's token counts.",
+    "report": "Report on agents: success, tokens and cost.",
+    "rescore": "Judge recorded outcomes again by other criteria.",
+    "review": "Let people label cases blind, and see how far they agree.",
+    "schema": "Print the JSON Schema of a file format.",
+    "serve": "Serve the HTTP API, and the console at `/` for a browser.",
+    "usage": "Judge, record, list, explain and export token usage.",
+    "verify": "Judge one piece of work by its criteria.",
+    "view": "Show what is recorded, in a browser.",
+    "work": "Publish work with criteria and terms, and list it.",
+    "worker": "Run a worker that drives queued agent runs.",
+}
+"""Each command and its summary, so that `--help` need not load 31 files.
+
+One file each in commands/, with a function of the same name, unless IN_PACKAGES says where it is.
+"""
 IN_PACKAGES = {
     "audit": ("auditing.group", "audit"),
     "benchmark": ("benchmarks.benchmark", "benchmark"),
@@ -65,7 +68,7 @@ IN_PACKAGES = {
 
 
 class LazyCommands(click.Group):
-    """Load a command's file when the command is called or listed."""
+    """Load a command's file when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """List every command, sorted."""
@@ -78,6 +81,11 @@ class LazyCommands(click.Group):
         module, function = IN_PACKAGES.get(cmd_name, (f"commands.{cmd_name}", cmd_name))
         command: click.Command = getattr(import_module(f"meruit.cli.{module}"), function)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - as above
+        """Write the list of commands without loading any of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

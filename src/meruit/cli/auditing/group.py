@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def audit() -> None:
-    """Export outcomes as proof bundles; check bundles, logs and stores."""
+    """Export proof bundles; check bundles, logs and witnesses."""
 
 
 for _command in (

@@ -84,7 +84,7 @@ def root_command(*, file: str, data: str | None, database_url: str | None, as_js
 @store_options
 @json_option
 def rotate_command(*, data: str | None, database_url: str | None, as_json: bool) -> int:
-    """Replace the signing key of this folder; the old key admits the new one.
+    """Replace the signing key; the old key admits the new one.
 
     Stop services that use the folder first. Publish the new key to all readers who check your signatures.
     """

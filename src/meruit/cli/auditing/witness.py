@@ -37,7 +37,7 @@ _name_option = click.option(
 
 @click.group("witness")
 def witness_group() -> None:
-    """Run a witness for other logs; ask witnesses to cosign this one.
+    """Run a witness for other logs, or ask witnesses of yours.
 
     A witness cosigns a checkpoint only if it extends all that it saw of the log before. The protocol is
     c2sp.org/tlog-witness.
@@ -129,7 +129,7 @@ def key(*, folder: str, name: str | None, as_json: bool) -> int:
 @config_option
 @json_option
 def request(*, data: str | None, database_url: str | None, config: str | None, as_json: bool) -> int:
-    """Ask the witnesses of the settings to cosign the newest checkpoint.
+    """Ask the configured witnesses to cosign the newest checkpoint.
 
     A running service does this by itself. Exit codes: 0 as many as the quorum have cosigned, 1 fewer.
     """
