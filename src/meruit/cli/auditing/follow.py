@@ -64,7 +64,7 @@ def follow_command(  # noqa: PLR0913 - one an option
     every_s: float | None,
     as_json: bool,
 ) -> int:
-    """Keep checkpoints in FILE and prove that each extends the last.
+    """Keep checkpoints in FILE, each proven to extend the last.
 
     FILE is yours: keep it where the operator of the log cannot write. Exit codes: 0 the log extends what you kept, 1 it
     was rolled back or forked, is not signed by its key, or has too few witnesses; FILE then keeps both checkpoints.
