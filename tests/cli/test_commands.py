@@ -65,11 +65,15 @@ def test_help_lists_every_command_and_every_exit_code(run: Run, arguments: tuple
 def every_command() -> Iterator[tuple[str, ...]]:
     context = click.Context(meruit.cli.meruit)
     for name in COMMANDS:
-        command = meruit.cli.meruit.get_command(context, name)
-        if isinstance(command, click.Group):
-            yield from ((name, inner) for inner in command.commands)
-        else:
-            yield (name,)
+        yield from below((name,), meruit.cli.meruit.get_command(context, name))
+
+
+def below(path: tuple[str, ...], command: click.Command | None) -> Iterator[tuple[str, ...]]:
+    if not isinstance(command, click.Group):
+        yield path
+        return
+    for name, inner in command.commands.items():
+        yield from below((*path, name), inner)
 
 
 @pytest.mark.parametrize("command", [*every_command()], ids=" ".join)
@@ -134,8 +138,9 @@ def test_metrics_lists_every_metric_with_what_it_is(run: Run) -> None:
     heading, *rows = ended.stdout.splitlines()
     assert heading.split()[:3] == ["metric", "type", "provenance"]
     # What asks an endpoint is listed also where the settings name none.
-    by_name = {row.split()[0]: row for row in rows}
+    by_name = {row.split()[0]: row for row in rows[:-1]}
     assert [*by_name] == sorted([*metrics.names(), "embedding_similarity"])
+    assert rows[-1].startswith("off: embedding_similarity: ")
     assert all(metric.summary in by_name[metric.name] for metric in metrics)
     assert run("metrics", "embedding_similarity").stdout.startswith("embedding_similarity (percentage, provider): ")
 

@@ -123,7 +123,7 @@ def test_the_first_reason_is_shown() -> None:
 def test_codes_never_change() -> None:
     assert {str(code) for code in HoldCode} == {
         *("erased", "other_criteria", "governance", "inconclusive", "unmeasured", "only_claimed"),
-        *("run_missing",),
+        *("run_missing", "judge_uncalibrated"),
         *("usage_missing", "usage_unverified", "usage_not_payable", "price_unknown"),
         *("duplicate_claim", "already_settled", "rule_failed"),
     }

@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import random
+import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -129,6 +130,8 @@ def broken(connection: Connection) -> list[str]:
             ("events", tables.events.c.idempotency_key),
         )
     }
+    # A run that is started again has an event for each start, with its time.
+    counted["events"] = Counter(re.sub(r":[0-9]+$", "", key) for key in counted["events"].elements())
     runs = connection.execute(select(tables.task_runs)).all()
     open_runs: Counter[str] = Counter()
     refs = 0

@@ -33,7 +33,7 @@ READ = (
         "log_leaves",
         "log_state",
     ),
-    *("outcomes", "settled_evidence", "settlements", "first_outputs", "verdicts", "works"),
+    *("outcomes", "settled_evidence", "settlements", "first_outputs", "try_sketches", "verdicts", "works"),
 )
 STATEMENTS = {
     *(f"INSERT {table}" for table in WRITTEN),

@@ -198,9 +198,9 @@ def test_a_bundle_verifies(either: Deployment, tenant: str, key: str) -> None:
     signer = VerifierKey.parse(either.ask("GET", "/v1/audit/key", key=key).text)
     found = recheck.verify_bundle(reply.content, key=signer)
     assert (found.outcome, found.failed) == (outcome, None)
-    # It had no contract, so nothing was paid.
+    # No witness was asked for, and it had no contract, so nothing was paid.
     skipped = [step.step for step in found.steps if step.state is AuditStepState.SKIPPED]
-    assert skipped == [AuditStep.SETTLEMENT]
+    assert skipped == [AuditStep.WITNESSES, AuditStep.SETTLEMENT]
     assert {step.state for step in found.steps} == {AuditStepState.OK, AuditStepState.SKIPPED}
     broken = recheck.verify_bundle(reply.content[:-40] + bytes(40), key=signer)
     assert broken.failed is not None

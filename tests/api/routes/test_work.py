@@ -90,6 +90,8 @@ def test_an_agent_sees_of_its_work_what_it_needs(either: Deployment, tenant: str
         "deadline_hours": 168,
         "latency_from": "input",
         "pay_per_run": False,
+        "agent_tries": 10,
+        "agent_score": "coarse",
     }
     for hidden in ("fox", "rouge", "planted", "shop", "0.04", "0.02"):
         assert hidden not in reply.text

@@ -58,7 +58,7 @@ def metrics(*, name: str | None, config: str | None, as_json: bool) -> int:
         shown = [(row.name, row.kind or "–", row.provenance, _state(row), row.summary) for row in chosen]
         print_table(headings, shown)
         for why in dict.fromkeys(row.disabled_by for row in chosen if row.disabled_by is not None):
-            say(f"off: {why}")
+            say(f"off: {', '.join(row.name for row in chosen if row.disabled_by == why)}: {why}")
     return ExitCode.PASSED
 
 
