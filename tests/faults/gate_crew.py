@@ -20,12 +20,27 @@ from meruit.events.store import outbox
 from meruit.gate.run import AgentRun, RunRequest, RunState
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.runs import CancelRun, EndRun, QueueRun
+from meruit.store.location import KEY_FILE, Location
 from meruit.store.store import Store
 
 PATIENCE_S = 60.0
 """For a loaded machine; nothing here takes a tenth of it on one that is not."""
 LIMITS = {agent.name: agent.limits() for agent in agents()}
 PACE = [0.05, 0.2, 1.5, 0.3]
+
+
+_keys: dict[str, bytes] = {}
+"""The key that signs each database's log."""
+
+
+def open_with_its_key(folder: Path, url: str | None) -> Store:
+    """A store in a new folder; for a database that had one before, with the key that its log admits."""
+    if url in _keys:
+        (folder / KEY_FILE).write_bytes(_keys[url])
+    store = Store.open(Location(folder, url))
+    if url is not None:
+        _keys[url] = (folder / KEY_FILE).read_bytes()
+    return store
 
 
 class Nursery:

@@ -265,7 +265,8 @@ def test_an_agent_knows_its_task_and_nothing_of_how_it_is_judged(run: Run, monke
     heard = json.loads(told)
     ours = {name: value for name, value in heard["env"].items() if name.startswith("MERUIT_")}
     assert sorted(ours) == [
-        *("MERUIT_CALL_URL", "MERUIT_DEADLINE", "MERUIT_FHIR_URL", "MERUIT_INSTRUCTION", "MERUIT_MLLP"),
+        *("MERUIT_CALL_URL", "MERUIT_CDS_URL", "MERUIT_DEADLINE", "MERUIT_FAX_URL", "MERUIT_FHIR_URL"),
+        *("MERUIT_INBOX_URL", "MERUIT_INSTRUCTION", "MERUIT_MLLP"),
         *("MERUIT_PLAYGROUND", "MERUIT_PORTAL_URL", "MERUIT_SECRET", "MERUIT_SFTP", "MERUIT_TASK"),
         *("MERUIT_TASK_ID", "MERUIT_TASK_RUN_ID", "MERUIT_X12_URL"),
     ]

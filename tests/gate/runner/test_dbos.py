@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
-from tests.faults.gate_crew import PACE, PATIENCE_S, Client, Nursery, alive, until
+from tests.faults.gate_crew import PACE, PATIENCE_S, Client, Nursery, alive, open_with_its_key, until
 from tests.faults.gate_worker import Effects, agents
 
 from meruit.errors import StoreUnavailable, WorkerRefused
@@ -26,14 +26,12 @@ from meruit.gate.store import read as agent_reading
 from meruit.gate.store.read import DueRun, RecordHeartbeat
 from meruit.gate.store.runs import ClaimRun
 from meruit.model.events import EventType
-from meruit.store.location import Location
-from meruit.store.store import Store
 
 
 @pytest.fixture
 def client(tmp_path: Path, process: Nursery, database: str) -> Iterator[Client]:
     """Somebody who asks for runs."""
-    store = Store.open(Location(tmp_path, database))
+    store = open_with_its_key(tmp_path, database)
     client = Client(store, f"tenant-{secrets.token_hex(4)}")
     yield client
     process.clear()

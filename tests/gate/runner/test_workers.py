@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.faults.gate_crew import Client, Nursery, alive, until
+from tests.faults.gate_crew import Client, Nursery, alive, open_with_its_key, until
 
 from meruit.gate.run import AgentRun, RunState
 from meruit.gate.store.runs import MAX_TAKEOVERS, CancelRun, ClaimRun, ResumeRun
 from meruit.model.events import EventType
-from meruit.store.location import Location
-from meruit.store.store import Store
 
 ENDS = {EventType.AGENT_RUN_COMPLETED, EventType.AGENT_RUN_FAILED, EventType.AGENT_RUN_CANCELLED}
 
@@ -23,7 +21,7 @@ ENDS = {EventType.AGENT_RUN_COMPLETED, EventType.AGENT_RUN_FAILED, EventType.AGE
 def client(request: pytest.FixtureRequest, tmp_path: Path, process: Nursery) -> Iterator[Client]:
     """Somebody who asks for runs."""
     url = request.getfixturevalue("database") if request.param == "postgresql" else None
-    store = Store.open(Location(tmp_path, url))
+    store = open_with_its_key(tmp_path, url)
     client = Client(store, f"tenant-{secrets.token_hex(4)}")
     yield client
     process.clear()
