@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import logging
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -54,6 +55,11 @@ class World:
         )
 
     def lines(self) -> list[dict[str, Any]]:
+        # They are written by the loop's next iteration.
+        for _ in range(6_000):
+            if not self.app._lines:
+                break
+            time.sleep(0.01)
         written = [json.loads(line) for line in self.log.getvalue().splitlines()]
         # Services that other tests of this process share tell of their events when they come to it.
         return [line for line in written if line["event"] != "event"]
