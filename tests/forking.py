@@ -245,8 +245,10 @@ def _settle(session: pytest.Session, number: int) -> None:
     # The parent does at its end what it has registered for it.
     atexit._clear()
     plugins = session.config.pluginmanager
+    # A test needs these two; all others that hear of reports print or write them.
+    needed = (session, plugins.getplugin("logging-plugin"))
     for plugin in plugins.get_plugins():
-        if plugin is not session and hasattr(plugin, "pytest_runtest_logreport"):
+        if plugin not in needed and hasattr(plugin, "pytest_runtest_logreport"):
             plugins.unregister(plugin)
     capture: Any = plugins.getplugin("capturemanager")
     if capture is not None and capture.is_globally_capturing():

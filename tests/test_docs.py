@@ -112,7 +112,9 @@ def test_the_examples_of_a_page_are_true(page: Path, tmp_path: Path, meruit_at_h
     """In a process of its own: an example may register plugins."""
     # What a newcomer types first is the program as it is installed.
     programs = INSTALLED if page.parent == ROOT else meruit_at_hand
-    folder = page.parent if page.parent.parent.name == "examples" else tmp_path
+    if page.parent.parent.name == "examples":
+        # What an example writes is not left among its files, however the test ends.
+        shutil.copytree(page.parent, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     if page.stem.startswith(TUTORIAL):
         # A tutorial begins with the files of the example of the same name.
         shutil.copytree(ROOT / "examples" / page.stem.removeprefix(TUTORIAL), tmp_path, dirs_exist_ok=True)
@@ -123,7 +125,7 @@ def test_the_examples_of_a_page_are_true(page: Path, tmp_path: Path, meruit_at_h
                 case "yaml" | "json" | "python" if block.file:
                     (tmp_path / block.file).write_text(block.text, encoding="utf-8")
                 case "console":
-                    run_console(block.text, folder, where, programs)
+                    run_console(block.text, tmp_path, where, programs)
                 case "python":
                     code.append("\n" * (block.line - "".join(code).count("\n")) + block.text)
                 case _:

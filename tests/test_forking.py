@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TESTS = """
-import os, signal, warnings
+import logging, os, signal, warnings
 import pytest
 
 @pytest.fixture(scope="session")
@@ -28,6 +28,10 @@ def test_fails():
 
 def test_is_skipped():
     pytest.skip("not here")
+
+def test_logs(caplog):
+    logging.getLogger("ours").warning("heard")
+    assert caplog.messages == ["heard"]
 
 def test_warns():
     warnings.warn("mind the step")
@@ -62,7 +66,11 @@ def ran(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], 
 def test_every_test_is_reported_once_though_workers_die(tmp_path: Path) -> None:
     done, cases = ran(tmp_path)
     assert done.returncode == 1, done.stdout
-    expected = {f"passes[{number}]": "passed" for number in range(6)} | {"warns": "passed", "is_skipped": "skipped"}
+    expected = {f"passes[{number}]": "passed" for number in range(6)} | {
+        "warns": "passed",
+        "logs": "passed",
+        "is_skipped": "skipped",
+    }
     expected |= dict.fromkeys(("fails", "is_killed", "breaks_off"), "failure")
     assert cases == {
         f"{file}.test_{name}": what for file in ("test_one", "test_two") for name, what in expected.items()

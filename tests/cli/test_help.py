@@ -27,9 +27,14 @@ def every_command() -> Iterator[tuple[str, click.Command]]:
     for name in COMMANDS:
         command = meruit.get_command(context, name)
         assert command is not None
-        yield name, command
-        if isinstance(command, click.Group):
-            yield from ((f"{name} {inner}", below) for inner, below in command.commands.items())
+        yield from tree(name, command)
+
+
+def tree(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from tree(f"{path} {name}", inner)
 
 
 def options() -> Iterator[tuple[str, click.Option]]:
