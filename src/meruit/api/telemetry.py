@@ -172,8 +172,10 @@ class TelemetryMiddleware:
         self._lines.append(fields)
 
     def _write_lines(self) -> None:
-        several, self._lines = self._lines, []
-        log_each("request", several)
+        try:
+            log_each("request", self._lines)
+        finally:
+            self._lines = []
 
     def _counter(self, method: str, route: str, status: int, tenant: str) -> Counter:
         found = self._counters.get((method, route, status, tenant))
