@@ -22,6 +22,7 @@ from meruit.contracts.payment_decision import (
     Pay,
     PaymentFacts,
     decide_payment,
+    deciding_judges,
     review_reasons,
     usage_reasons,
 )
@@ -328,3 +329,7 @@ def test_imported_or_hasty_observations_pay_nothing(lacking: dict[str, Any], pay
     for terms in (terms_with(), terms_with(AT_COST)):
         assert waits_for([found], terms) == expected
     assert waits_for([found], Terms(cpc_rate=1)) == []
+
+
+def test_a_measured_criterion_is_decided_by_no_judge() -> None:
+    assert deciding_judges(CLEAR) == {}

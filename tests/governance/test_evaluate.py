@@ -262,6 +262,7 @@ def test_values_within_their_limits_are_accepted(known: dict[str, Any]) -> None:
         (dealt(5, 0, 5, 0, 4), "history.dealings.pair", " consumer"),
         (dealt(5, 5, 5, 4, 5, 5), "history.dealings.pair_bonus", " agent_bonus"),
         (dealt(0, 0, 0, 0, 0, 0, 3, 4), "history.dealings.market_bonus", " market"),
+        (past(near_tries=2, near_tries_failed=3), "history.near_tries_failed", " near_tries"),
     ],
 )
 def test_a_value_beyond_its_limit_is_named(known: dict[str, Any], where: str, limit: str) -> None:

@@ -94,3 +94,12 @@ def test_results_are_of_the_types_they_promise(plan_of: PlanOf) -> None:
     result = judge_columns(plan_of({}), {"m0": [1.0, 0.0]})
     kinds = [array.dtype for array in result]
     assert kinds == [np.bool_, np.int8, np.float64, np.float64, np.int64, np.int64, np.uint8]
+
+
+def test_combinations_of_an_earlier_block_are_found_again(plan_of: PlanOf) -> None:
+    plan = plan_of(*[{}] * 14, aggregation="weighted")
+    rows = BLOCK_ROWS + 5
+    columns = {f"m{number}": np.full(rows, float(number % 2)) for number in range(14)}
+    result = judge_columns(plan, columns)
+    assert len(np.unique(result.low)) == 1
+    assert result.low[0] == judge_columns(plan, {name: column[:1] for name, column in columns.items()}).low[0]

@@ -35,6 +35,8 @@ def test_salt_and_content_cannot_trade_a_byte(salt: bytes, content: bytes) -> No
 def test_a_salt_of_another_length_is_refused(length: int) -> None:
     with pytest.raises(ValueError, match=str(length)):
         commitment(bytes(length), b"yes")
+    with pytest.raises(ValueError, match=str(length)):
+        commitment_to(bytes(length), sha256(b"yes").hexdigest())
 
 
 def test_what_could_be_guessed_has_another_commitment_each_time() -> None:

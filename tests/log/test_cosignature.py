@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meruit.audit.verify.entries import WitnessQuorum, check_witnesses
 from meruit.errors import NoteError
 from meruit.log.cosignature import (
     MAX_TIME_S,
@@ -15,7 +16,15 @@ from meruit.log.cosignature import (
     witness_key,
 )
 from meruit.log.merkle import MAX_SIZE
-from meruit.log.note import Checkpoint, SigningKey, VerifierKey, open_checkpoint, read_signature, split_note
+from meruit.log.note import (
+    Checkpoint,
+    NoteSignature,
+    SigningKey,
+    VerifierKey,
+    open_checkpoint,
+    read_signature,
+    split_note,
+)
 from meruit.log.witness_request import MAX_PROOF_LINES, MAX_REQUEST_BYTES, AddCheckpoint
 
 LOG = SigningKey.generate("example.com/log", bytes(range(32)))
@@ -145,3 +154,16 @@ def test_a_newer_cosignature_takes_the_place_of_the_older() -> None:
 def test_a_body_that_is_not_a_request_is_refused(body: bytes) -> None:
     with pytest.raises(NoteError):
         AddCheckpoint.parse(body)
+
+
+@pytest.mark.parametrize("time_s", [0, MAX_TIME_S + 1])
+def test_a_cosignature_of_an_impossible_time_is_none(time_s: int) -> None:
+    key = witness_key(ONE)
+    claimed = NoteSignature(key.name, key.key_id, time_s.to_bytes(8, "big") + bytes(64))
+    assert key.time_of(TEXT, claimed) is None
+
+
+@pytest.mark.parametrize(("time_s", "shown"), [(1_800_000_000, "2027-01-15T08:00:00Z"), (MAX_TIME_S, str(MAX_TIME_S))])
+def test_the_time_of_a_witness_is_shown_as_far_as_calendars_go(time_s: int, shown: str) -> None:
+    note = NOTE + cosign(ONE, TEXT, time_s)
+    assert shown in check_witnesses(note, WitnessQuorum((witness_key(ONE),), 1)).message
