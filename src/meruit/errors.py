@@ -707,6 +707,15 @@ class WrongState(MeruitError):
         super().__init__(message)
 
 
+class RecordTampered(WrongState):
+    """A record is not what the audit log commits to: the database was changed from outside; nothing was changed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            "record_tampered", f"{message}; run `meruit audit check`, and restore what it names from a copy"
+        )
+
+
 class BadAmount(MeruitError):
     """An amount is not valid here: its form, its currency, or a bound; nothing was changed."""
 

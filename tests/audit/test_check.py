@@ -29,7 +29,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 def checked(store: Store) -> LogCheck:
     with store.database.reading() as connection:
-        return check_log(connection)
+        return check_log(connection, store.blobs)
 
 
 # Any: statements of SQLAlchemy.
@@ -40,7 +40,7 @@ def tampered(store: Store, *statements: Any) -> LogCheck:
         for statement in statements:
             connection.execute(statement)
         try:
-            return check_log(connection)
+            return check_log(connection, store.blobs)
         finally:
             begun.rollback()
 
@@ -75,7 +75,11 @@ def row_of(store: Store, table: Any) -> Any:
         (tables.outcomes, {"output_address": "0" * 64}),
         (tables.criteria, {"body": b"{}"}),
         (tables.works, {"body": b"{}"}),
-        (tables.blobs, {"content": b"{}"}),
+        (tables.contracts, {"escrow": "held"}),
+        (tables.contracts, {"total_micros": 1}),
+        (tables.transfers, {"operation": "release"}),
+        (tables.postings, {"micros": 1}),
+        (tables.balances, {"micros": 1}),
         (tables.log_keys, {"vkey": "other"}),
     ],
 )
@@ -83,7 +87,9 @@ def test_a_changed_row_is_found(filled: Store, table: Any, change: dict[str, Any
     assert codes(tampered(filled, update(table).values(**change))) == {"row"}
 
 
-@pytest.mark.parametrize("table", [tables.contracts, tables.settlements, tables.verdicts, tables.criteria])
+@pytest.mark.parametrize(
+    "table", [tables.contracts, tables.settlements, tables.verdicts, tables.criteria, tables.transfers, tables.postings]
+)
 def test_a_deleted_row_is_found(filled: Store, table: Any) -> None:
     first = row_of(filled, table)
     keys = [column == getattr(first, column.name) for column in table.primary_key.columns]
@@ -116,6 +122,10 @@ def test_a_log_that_is_rewritten_whole_is_found(filled: Store) -> None:
     first = Frontier(0, ()).extend(hashes[:256]).root()
     changes += [
         update(tables.contracts).where(tables.contracts.c.agent_id == agent).values(agent_id="thief"),
+        *(
+            update(table).where(table.c.account == f"agent:{agent}").values(account="agent:thief")
+            for table in (tables.postings, tables.balances)
+        ),
         update(tables.log_tiles).where(tables.log_tiles.c.seq == 0).values(hash=first),
         update(tables.log_state).values(peaks=Frontier(0, ()).extend(hashes).to_bytes()),
     ]

@@ -34,7 +34,7 @@ def machines(postgres_url: str, tmp_path: Path) -> Iterator[tuple[Store, Store]]
 
 def codes(store: Store) -> set[str]:
     with store.database.reading() as connection:
-        return {problem.code for problem in check_log(connection).problems}
+        return {problem.code for problem in check_log(connection, store.blobs).problems}
 
 
 def key_entries(store: Store) -> list[str]:

@@ -20,7 +20,7 @@ from meruit.gate.store.runs import (
     QueueRun,
     ResumeRun,
 )
-from meruit.gate.store.submissions import DEFERRED, DeferredCandidate
+from meruit.gate.store.submissions import DEFERRED, DeferredCandidate, commitment_content
 
 __all__ = [
     "DEFERRED",
@@ -32,6 +32,7 @@ __all__ = [
     "QueueRun",
     "ResumeRun",
     "candidate",
+    "commitment_content",
     "count_by_state",
     "count_by_status",
     "find",

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from meruit.errors import SourceError, UnreadableAnswer
+from meruit.errors import RecordTampered, SourceError, UnreadableAnswer
 from meruit.judge.votes import decide_votes
 from meruit.judges.answer import ParsedAnswer, read_answer
 from meruit.judges.api import TokenUse
@@ -108,7 +108,12 @@ class VotingDesk:
         place = {"voter": voter.name, "stage": stage, "ordinal": ordinal}
         shared = self._casting.get((scope.tenant, key))
         if shared is None:
-            vote = None if self.fresh else await self.records.find(scope.tenant, key)
+            try:
+                vote = None if self.fresh else await self.records.find(scope.tenant, key)
+            except RecordTampered as problem:
+                # A vote that was changed decides nothing, and the question is not asked in secret once more.
+                draft = _draft(key, voter, ordinal, stage, prompt, self._clock())
+                return msgspec.structs.replace(draft, problem=str(problem))
             if vote is not None:
                 return msgspec.structs.replace(vote, cached=True, **place)
             # Another work may have begun to ask while the records were read.

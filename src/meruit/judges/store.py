@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Select, bindparam, delete, select
 
+from meruit.errors import RecordTampered
 from meruit.judges.vote_records import (
     MAX_SENDS,
     CallCost,
@@ -18,7 +20,8 @@ from meruit.judges.vote_records import (
     TokenTotal,
     allow,
 )
-from meruit.log.entries import CalibrationEntry
+from meruit.log.commitment import SALT_BYTES, commitment, matches
+from meruit.log.entries import CalibrationEntry, VoteEntry, read_entry
 from meruit.model.money import JudgeStanding
 from meruit.model.record import Record
 from meruit.model.time import to_micros
@@ -40,10 +43,24 @@ class StoredVotes:
 
     def _find(self, tenant: str, key: str) -> Vote | None:
         table = tables.judge_votes
-        query = select(table.c.body).where(table.c.tenant == tenant, table.c.key == key)
+        leaves = tables.log_leaves
+        query = (
+            select(table.c.body, table.c.salt, leaves.c.body.label("leaf"))
+            .outerjoin(leaves, leaves.c.seq == table.c.leaf)
+            .where(table.c.tenant == tenant, table.c.key == key)
+        )
         with self._store.database.reading() as connection:
-            body = connection.execute(query).scalar()
-        return None if body is None else msgspec.json.decode(body, type=Vote)
+            row = connection.execute(query).first()
+        if row is None:
+            return None
+        entry = None if row.leaf is None else read_entry(bytes(row.leaf))
+        if (
+            not isinstance(entry, VoteEntry)
+            or (entry.tenant, entry.key) != (tenant, key)
+            or not matches(entry.vote, bytes(row.salt), bytes(row.body))
+        ):
+            raise RecordTampered(f"the vote {key} of a judge is not what the audit log commits to")
+        return msgspec.json.decode(row.body, type=Vote)
 
     async def reserve(self, call: JudgeCall, limits: CallLimits) -> Reservation:
         """Count the most that a call can cost, and write down that it is sent, before it is; or refuse it."""
@@ -116,6 +133,10 @@ class _FinishCall:
                 unknown_micros=-(self.call.reserved_micros or 0),
             )
         if self.vote is not None:
+            body = self.vote.to_json()
+            # An id holds eighty random bits, so the salt cannot be guessed.
+            salt = sha256(writing.new_id("salt").encode()).digest()[:SALT_BYTES]
+            entry = VoteEntry(writing.now.written, self.call.tenant, self.vote.key, commitment(salt, body))
             writing.merge(
                 tables.judge_votes,
                 MergeRule.REPLACED,
@@ -124,7 +145,9 @@ class _FinishCall:
                 output_digest=self.call.output_digest,
                 other_digest=self.call.other_digest,
                 asked_at=to_micros(self.vote.asked_at),
-                body=self.vote.to_json(),
+                salt=salt,
+                leaf=writing.append(entry, self.call.tenant),
+                body=body,
             )
 
 

@@ -278,8 +278,19 @@ class CalibrationEntry(_LogEntry, frozen=True, tag="calibration"):
     by: str
 
 
+class VoteEntry(_LogEntry, frozen=True, tag="vote"):
+    """What a model judge answered; later questions that are equal are answered by it."""
+
+    tenant: str
+    key: str
+    """The digest of what it was asked."""
+    vote: str
+    """The whole vote, as a salted hash."""
+
+
 Entry: TypeAlias = (
     KeyEntry
+    | VoteEntry
     | CalibrationEntry
     | SegmentEntry
     | ReviewEntry

@@ -1,13 +1,19 @@
 """Reviews: a queue of cases that people label, and their labels."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 
+import msgspec
+
+from meruit.model.canonical import digest
 from meruit.model.record import Record
 
 CANNOT_TELL = "cannot_tell"
 """The choice that every review has besides its own."""
 CANNOT_TELL_KEY = "?"
+DrawnCase = tuple[int, str, int, str, str, float | None]
+"""Number, case, repeat, kind, stratum and probability of a draw."""
 
 
 class DrawKind(StrEnum):
@@ -99,3 +105,19 @@ class Label(Record, frozen=True):
     """Who recorded it: an API key, the command line, or an import."""
     leaf: int
     """Its entry in the audit log."""
+
+
+def draws_digest(criterion: str | None, terms: ReviewTerms, draws: Iterable[DrawnCase]) -> str:
+    """What the log commits to of a queue; probabilities as text, because the log's digests know no floats."""
+    return digest(
+        {
+            "criterion": criterion or "",
+            "terms": terms.to_json().decode(),
+            "draws": [[*facts, repr(probability)] for *facts, probability in draws],
+        }
+    )
+
+
+def label_content(case: str, choice: str, note: str) -> bytes:
+    """What the log commits to of a label; `case` is its id, `#` and the repeat."""
+    return msgspec.json.encode({"case": case, "choice": choice, "note": note}, order="sorted")

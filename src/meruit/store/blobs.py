@@ -1,5 +1,6 @@
 """Evidence, found by the digest of its content: small pieces in the database, large ones as files beside it."""
 
+import hashlib
 import os
 from hashlib import sha256
 from pathlib import Path
@@ -73,6 +74,20 @@ class BlobStore:
         if sha256(content).hexdigest() != address:
             raise StoreError(f"the evidence {address} was changed after it was recorded; restore it from a copy")
         return content
+
+    def find_damage(self, tenant: str, address: str, content: bytes | None, size: int) -> str | None:
+        """What is wrong with a stored piece, given what its row holds; None where it is whole."""
+        try:
+            if content is None:
+                with self._file(tenant, address).open("rb") as opened:
+                    digest, length = hashlib.file_digest(opened, "sha256").hexdigest(), opened.tell()
+            else:
+                digest, length = sha256(bytes(content)).hexdigest(), len(content)
+        except OSError as problem:
+            return f"its file cannot be read ({problem.strerror})"
+        if digest != address:
+            return "its content"
+        return None if length == size else "its size"
 
     def discard(self, tenant: str, address: str) -> None:
         """Remove the file of a piece that nothing refers to any more."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import update
+from sqlalchemy import Connection, update
 from tests.api.conftest import CRITERIA, WORK, Deploy, Deployment, code_of
 
 from meruit import __version__
@@ -16,12 +16,14 @@ from meruit.api.integrity import IntegrityState, StoreIntegrity
 from meruit.api.routes.health import PROMETHEUS
 from meruit.api.server import ShutdownSignal
 from meruit.api.telemetry import Instruments
+from meruit.audit.check import StoreCheck
 from meruit.config import Settings
-from meruit.errors import LogCheckStopped, SandboxInsecure, StoreError
+from meruit.errors import LogCheckStopped, SandboxInsecure, StoreError, StoreUnavailable
 from meruit.model.access import Role
 from meruit.model.kinds import Tier
 from meruit.sandbox.selftest import Examination
 from meruit.store import tables
+from meruit.store.blobs import BlobStore
 from meruit.store.location import Location
 from meruit.store.store import Store
 
@@ -128,14 +130,10 @@ def test_a_service_whose_sandbox_does_not_hold_is_not_built(
 
 def examined(store: Store, monkeypatch: pytest.MonkeyPatch) -> tuple[StoreIntegrity, Instruments]:
     """What the check in the background finds."""
-    monkeypatch.setattr(integrity, "DELAY_S", 0.0)
     monkeypatch.setattr(integrity, "PAUSE_S", 0.0)
     found, instruments = StoreIntegrity(), Instruments()
 
-    async def check() -> None:
-        await integrity.check_in_background(store, found, instruments, asyncio.Event())
-
-    asyncio.run(check())
+    asyncio.run(integrity._check_once(store, found, instruments, asyncio.Event()))
     return found, instruments
 
 
@@ -149,7 +147,8 @@ def test_a_store_that_was_changed_turns_health_red(deploy: Deploy, monkeypatch: 
         connection.execute(update(tables.verdicts).values(verdict="fail"))
     found, instruments = examined(store, monkeypatch)
     assert found.state is IntegrityState.BROKEN
-    assert b"meruit_audit_problems 1.0" in instruments.exposition()
+    # The version, and the outcome whose latest it is.
+    assert b"meruit_audit_problems 2.0" in instruments.exposition()
     made.service.integrity.state = found.state
     reply = made.ask("GET", "/health")
     assert (reply.status_code, reply.json()["status"], reply.json()["audit"]) == (200, "degraded", "broken")
@@ -163,16 +162,58 @@ def test_a_check_ends_with_the_service(deploy: Deploy) -> None:
         ended.set()
         await integrity.check_in_background(store, found, Instruments(), ended)
         with pytest.raises(LogCheckStopped):
-            integrity._check_store(store, Instruments(), ended)
+            integrity._check_slices(store, StoreCheck(store.blobs), found, Instruments(), ended)
 
     asyncio.run(stop_early())
     assert found.state is IntegrityState.UNCHECKED
 
 
-def test_a_check_that_fails_says_so(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise StoreError("the database is gone")
+def test_a_check_begins_again_until_the_service_ends(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, seen = deploy().service.store, list[int]()
+    for name in ("DELAY_S", "REPEAT_S"):
+        monkeypatch.setattr(integrity, name, 0.0)
 
-    monkeypatch.setattr(integrity, "check_log", fail)
-    found, _ = examined(deploy().service.store, monkeypatch)
+    async def check() -> None:
+        ended = asyncio.Event()
+
+        async def look(*_: object) -> None:
+            seen.append(1)
+            if len(seen) == 3:
+                ended.set()
+
+        monkeypatch.setattr(integrity, "_check_once", look)
+        await integrity.check_in_background(store, StoreIntegrity(), Instruments(), ended)
+
+    asyncio.run(check())
+    assert len(seen) == 3
+
+
+class BrokenCheck(StoreCheck):
+    """Its slices fail in turn."""
+
+    def __init__(self, blobs: BlobStore, problems: list[StoreError]) -> None:
+        super().__init__(blobs)
+        self._failures = problems
+
+    def check_slice(self, connection: Connection) -> bool:
+        if self._failures:
+            raise self._failures.pop()
+        return super().check_slice(connection)
+
+
+def test_a_check_that_fails_says_so(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = deploy().service.store
+    monkeypatch.setattr(integrity, "StoreCheck", lambda blobs: BrokenCheck(blobs, [StoreError("it is gone")]))
+    found, instruments = StoreIntegrity(), Instruments()
+    monkeypatch.setattr(integrity, "PAUSE_S", 0.0)
+    asyncio.run(integrity._check_once(store, found, instruments, asyncio.Event()))
     assert found.state is IntegrityState.UNCHECKED
+
+
+def test_a_slice_that_could_not_be_read_is_read_again(deploy: Deploy, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = deploy().service.store
+    problems: list[StoreError] = [StoreUnavailable("busy"), StoreUnavailable("busy")]
+    monkeypatch.setattr(integrity, "StoreCheck", lambda blobs: BrokenCheck(blobs, problems))
+    monkeypatch.setattr(integrity, "RETRY_S", 0.0)
+    found, _ = examined(store, monkeypatch)
+    assert (found.state, problems) == (IntegrityState.SOUND, [])

@@ -91,14 +91,10 @@ def check(*, data: str | None, database_url: str | None, as_json: bool) -> int:
     Recomputes every leaf, tile, root and signed checkpoint, and compares every row that the log commits to. Reads
     everything. Exit codes: 0 nothing contradicts the log, 1 something does; each problem is printed.
     """
-    from meruit.audit.check import check_log
+    from meruit.audit.check import check_store
 
-    with (
-        open_records(data, database_url) as store,
-        store.database.reading() as connection,
-        show_progress("checking") as progress,
-    ):
-        found = check_log(connection, progress)
+    with open_records(data, database_url) as store, show_progress("checking") as progress:
+        found = check_store(store, progress)
     if as_json:
         print_json(found.to_json())
     else:

@@ -258,7 +258,7 @@ def check(*, tenant: str | None, data: str | None, database_url: str | None, as_
             contracts += len(kept.contracts)
             found[one] = find_violations(kept)
         # Books that agree with a log prove nothing if the log was rewritten with them.
-        problems = check_log(connection).problems
+        problems = check_log(connection, store.blobs).problems
         found["audit log"] = [f"{one.code} {one.where}: {one.message}" for one in problems]
     violations = [(one, what) for one, several in found.items() for what in several]
     if as_json:

@@ -3,16 +3,22 @@
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from sqlalchemy import bindparam, select, update
 
 from meruit.errors import InvalidReview, NotFound, ReviewConflict
 from meruit.log.commitment import commitment
 from meruit.log.entries import LabelEntry, ReviewEntry, read_entry
-from meruit.model.canonical import digest
 from meruit.model.events import EventType
 from meruit.model.time import from_micros
-from meruit.review.label import CANNOT_TELL, Label, ReviewDraw, ReviewRecord, ReviewTerms
+from meruit.review.label import (
+    CANNOT_TELL,
+    Label,
+    ReviewDraw,
+    ReviewRecord,
+    ReviewTerms,
+    draws_digest,
+    label_content,
+)
 from meruit.review.store.read import label_of, review_of, select_reviews
 from meruit.store import tables
 from meruit.store.rows import Rows
@@ -97,17 +103,11 @@ class CreateReview:
         )
 
     def _digest(self) -> str:
-        """Of what is asked and drawn; probabilities as text, because the log's digests know no floats."""
-        return digest(
-            {
-                "criterion": self.criterion or "",
-                "terms": self.terms.to_json().decode(),
-                "draws": [
-                    [one.number, one.case_id, one.repeat, one.kind.value, one.stratum, repr(one.probability)]
-                    for one in self.draws
-                ],
-            }
+        """Of what is asked and drawn."""
+        drawn = (
+            (one.number, one.case_id, one.repeat, one.kind.value, one.stratum, one.probability) for one in self.draws
         )
+        return draws_digest(self.criterion, self.terms, drawn)
 
     # Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
     def _go_on(self, writing: WriteTransaction, row: Any) -> ReviewRecord:
@@ -147,7 +147,6 @@ class RecordLabel:
         labels = _LABELS.get(writing, self.tenant, self.review_id)
         number = (review.labels if labels is None else labels) + 1
         _LABELS.put(writing, number, self.tenant, self.review_id)
-        content = {"case": case, "choice": self.choice, "note": self.note}
         leaf = writing.append(
             LabelEntry(
                 writing.now.written,
@@ -157,7 +156,7 @@ class RecordLabel:
                 draw=self.number,
                 labeller=self.labeller,
                 version=version,
-                label=commitment(self.salt, msgspec.json.encode(content, order="sorted")),
+                label=commitment(self.salt, label_content(case, self.choice, self.note)),
                 by=self.by,
             ),
             self.tenant,

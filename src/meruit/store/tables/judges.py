@@ -12,6 +12,8 @@ judge_votes = Table(
     Column("output_digest", Text, nullable=False),
     Column("other_digest", Text, nullable=False),
     Column("asked_at", BigInteger, nullable=False),
+    Column("salt", LargeBinary, nullable=False),
+    Column("leaf", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Index("judge_votes_by_output", "tenant", "output_digest"),
     Index("judge_votes_by_other", "tenant", "other_digest"),

@@ -777,6 +777,8 @@ def _create_judges() -> None:
         sa.Column("output_digest", sa.Text(), nullable=False),
         sa.Column("other_digest", sa.Text(), nullable=False),
         sa.Column("asked_at", sa.BigInteger(), nullable=False),
+        sa.Column("salt", sa.LargeBinary(), nullable=False),
+        sa.Column("leaf", sa.BigInteger(), nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "key"),
     )

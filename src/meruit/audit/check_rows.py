@@ -1,0 +1,461 @@
+"""Compare rows and evidence with the leaves that commit to them, a page of a table at a time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Table, func, select, tuple_
+
+from meruit.contracts.logged import differing_fields, read_logged_contract
+from meruit.contracts.postings import Parties, Posting
+from meruit.contracts.records import contract_from
+from meruit.contracts.replay import transfer_from_entry
+from meruit.errors import StoreError
+from meruit.evaluations.segment import CaseContent, entries_of, unpack
+from meruit.gate.records import commitment_content
+from meruit.log.commitment import commitment_to, matches, usage_evidence_bytes
+from meruit.log.entries import (
+    AwardEntry,
+    CalibrationEntry,
+    CriteriaEntry,
+    Entry,
+    EvidenceEntry,
+    GateEntry,
+    GovernanceEntry,
+    KeyEntry,
+    LabelEntry,
+    MoneyEntry,
+    ReleaseEntry,
+    ReversalEntry,
+    ReviewEntry,
+    SegmentEntry,
+    SettlementEntry,
+    UsageEntry,
+    VerdictEntry,
+    VoteEntry,
+    read_entry,
+)
+from meruit.log.segment import segment_root
+from meruit.model.usage import UsageStatus
+from meruit.review.label import ReviewTerms, draws_digest, label_content
+from meruit.store import tables
+from meruit.store.blobs import BlobStore
+from meruit.usage.records import contract_of
+
+PAGE = 512
+"""Rows of one slice."""
+Problem = tuple[str, str, str]
+"""Code, place and message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a comparison may read besides its row."""
+
+    connection: Connection
+    blobs: BlobStore
+    size: int
+    """Leaves that are checked."""
+
+
+# Any, here and below: rows of SQLAlchemy, entries of the kind.
+Comparison = Callable[[Reading, Any, Any], Iterator[str]]
+"""The names of what differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowCheck:
+    """How the rows of one table are compared with the log."""
+
+    table: Table
+    compare: Comparison
+    leaf: str | None = None
+    """The column with the position of the leaf; None where the comparison finds its leaves itself."""
+    kinds: tuple[type[Any], ...] = ()
+    """Of the entry."""
+    counts: bool = True
+    """Whether there is one row for each entry of these kinds."""
+    code: str = "row"
+
+    def find_problem(self, reading: Reading, row: Any) -> Problem | None:
+        """What is wrong with a row; None where it is what the log commits to."""
+        where = f"{self.table.name} {_name_of(self.table, row)}"
+        entry: Entry | None = None
+        if self.leaf is not None:
+            entry = _read_entry(row.leaf_body)
+            if not isinstance(entry, self.kinds):
+                return (self.code, where, f"leaf {getattr(row, self.leaf)} does not commit to it")
+        try:
+            differ = [*self.compare(reading, row, entry)]
+        except (StoreError, msgspec.DecodeError, ValueError) as problem:
+            return (self.code, where, f"it cannot be read: {problem}")
+        if not differ:
+            return None
+        by = "the log" if self.leaf is None else f"leaf {getattr(row, self.leaf)}"
+        return (self.code, where, f"not what {by} commits to: {', '.join(differ)}")
+
+
+class RowScan:
+    """How far the rows of one table are compared."""
+
+    def __init__(self, check: RowCheck) -> None:
+        self.check = check
+        self.count = 0
+        """Rows that were compared."""
+        self.done = False
+        self._after: tuple[Any, ...] | None = None
+        """The key of the last row."""
+
+    def read_page(self, connection: Connection, blobs: BlobStore, size: int) -> list[Problem]:
+        """Compare the next page of rows; only those of the first `size` leaves."""
+        table, leaves = self.check.table, tables.log_leaves
+        keys = [*table.primary_key.columns]
+        query = select(table)
+        if self.check.leaf is not None:
+            leaf = table.c[self.check.leaf]
+            query = select(table, leaves.c.body.label("leaf_body")).outerjoin(leaves, leaves.c.seq == leaf)
+        if self._after is not None:
+            query = query.where(tuple_(*keys) > tuple_(*self._after))
+        rows = connection.execute(query.order_by(*keys).limit(PAGE)).all()
+        reading = Reading(connection, blobs, size)
+        found = [problem for row in rows if (problem := self._compare(reading, row)) is not None]
+        if rows:
+            self._after = tuple(getattr(rows[-1], column.name) for column in keys)
+        self.done = len(rows) < PAGE
+        return found
+
+    def _compare(self, reading: Reading, row: Any) -> Problem | None:
+        if self.check.leaf is not None and getattr(row, self.check.leaf) >= reading.size:
+            # It is newer than the check.
+            return None
+        self.count += 1
+        return self.check.find_problem(reading, row)
+
+
+def _read_entry(body: bytes | None) -> Entry | None:
+    try:
+        return None if body is None else read_entry(bytes(body))
+    except msgspec.DecodeError:
+        return None
+
+
+def _name_of(table: Table, row: Any) -> str:
+    return "/".join(str(getattr(row, column.name)) for column in table.primary_key.columns)
+
+
+def _differing(**pairs: tuple[Any, Any]) -> Iterator[str]:
+    return (name for name, (recorded, logged) in pairs.items() if recorded != logged)
+
+
+def _compare_key(_: Reading, row: Any, entry: KeyEntry) -> Iterator[str]:
+    return _differing(vkey=(row.vkey, entry.vkey))
+
+
+def _compare_criteria(_: Reading, row: Any, entry: CriteriaEntry) -> Iterator[str]:
+    digest = sha256(bytes(row.body)).hexdigest()
+    return _differing(tenant=(row.tenant, entry.tenant), digest=(row.digest, entry.digest), body=(digest, entry.digest))
+
+
+def _compare_evidence(reading: Reading, row: Any, entry: EvidenceEntry) -> Iterator[str]:
+    yield from _differing(
+        tenant=(row.tenant, entry.tenant), id=(row.id, entry.outcome), contract_id=(row.contract_id, entry.contract)
+    )
+    for part in ("input", "output", "metadata"):
+        address, salt = getattr(row, f"{part}_address"), getattr(row, f"{part}_salt")
+        if address is None or salt is None:
+            # It was erased; its hash stays, and says nothing.
+            continue
+        # Whether the content is that of its address is checked with the blobs.
+        if commitment_to(bytes(salt), address) != getattr(entry, part) or not _is_stored(reading, row.tenant, address):
+            yield part
+    yield from _compare_latest(reading, row)
+
+
+def _is_stored(reading: Reading, tenant: str, address: str) -> bool:
+    blobs = tables.blobs
+    query = select(blobs.c.size).where(blobs.c.tenant == tenant, blobs.c.address == address)
+    return reading.connection.execute(query).first() is not None
+
+
+def _compare_latest(reading: Reading, row: Any) -> Iterator[str]:
+    """What an outcome says of its latest version, against the row of that version."""
+    table = tables.verdicts
+    query = select(table).where(table.c.tenant == row.tenant, table.c.outcome_id == row.id)
+    latest = reading.connection.execute(query.order_by(table.c.version.desc()).limit(1)).first()
+    if latest is None:
+        yield "version"
+        return
+    yield from _differing(
+        version=(row.version, latest.version),
+        verdict=(row.verdict, latest.verdict),
+        success=(row.success, latest.success),
+        score=(row.score, latest.score),
+        criteria_digest=(row.criteria_digest, latest.criteria_digest),
+    )
+
+
+def _compare_verdict(_: Reading, row: Any, entry: VerdictEntry) -> Iterator[str]:
+    yield from _differing(
+        tenant=(row.tenant, entry.tenant),
+        outcome_id=(row.outcome_id, entry.outcome),
+        version=(row.version, entry.version),
+        criteria_digest=(row.criteria_digest, entry.criteria),
+        verdict=(row.verdict, entry.verdict),
+        success=(bool(row.success), entry.success),
+        reason=(row.reason, entry.reason),
+    )
+    if not _is_committed(entry.result, row.salt, row.result):
+        yield "result"
+
+
+def _compare_governance(_: Reading, row: Any, entry: GovernanceEntry) -> Iterator[str]:
+    yield from _differing(
+        tenant=(row.tenant, entry.tenant),
+        outcome_id=(row.outcome_id, entry.outcome),
+        version=(row.version, entry.version),
+        disposition=(row.disposition, entry.disposition),
+    )
+    if not _is_committed(entry.dossier, row.salt, row.body):
+        yield "dossier"
+
+
+def _compare_contract(reading: Reading, row: Any, entry: AwardEntry) -> Iterator[str]:
+    logged = read_logged_contract(_contract_entries(reading, row.tenant, row.id))
+    yield from _differing(tenant=(row.tenant, entry.tenant), award=(entry, logged.award))
+    yield from differing_fields(contract_from(row), logged)
+    works = tables.works
+    work = reading.connection.execute(
+        select(works.c.body, works.c.consumer_id, works.c.criteria_digest).where(
+            works.c.tenant == row.tenant, works.c.id == entry.work
+        )
+    ).first()
+    if (
+        work is None
+        or sha256(bytes(work.body)).hexdigest() != entry.work_digest
+        or (work.consumer_id, work.criteria_digest or "") != (entry.consumer, entry.criteria)
+    ):
+        yield "work"
+
+
+def _contract_entries(reading: Reading, tenant: str, contract_id: str) -> list[Entry]:
+    """What the log says of one contract or usage run, in order."""
+    leaves = tables.log_leaves
+    query = select(leaves.c.body).where(leaves.c.tenant == tenant, leaves.c.contract_id == contract_id)
+    bodies = reading.connection.execute(query.order_by(leaves.c.contract_seq)).scalars()
+    return [entry for body in bodies if (entry := _read_entry(body)) is not None]
+
+
+def _is_committed(committed: str, salt: bytes | None, content: bytes | None) -> bool:
+    """Whether the log commits to the content; true once it was erased, because nothing is left to compare."""
+    return salt is None or content is None or matches(committed, bytes(salt), bytes(content))
+
+
+def _compare_settlement(_: Reading, row: Any, entry: SettlementEntry) -> Iterator[str]:
+    return _differing(
+        tenant=(row.tenant, entry.tenant),
+        contract_id=(row.contract_id, entry.contract),
+        number=(row.number, entry.number),
+        outcome_id=(row.outcome_id, entry.outcome),
+        version=(row.version, entry.version),
+        bill=(sha256(bytes(row.bill)).hexdigest(), entry.bill),
+    )
+
+
+def _compare_submission(_: Reading, row: Any, entry: GateEntry) -> Iterator[str]:
+    yield from _differing(
+        tenant=(row.tenant, entry.tenant),
+        run_id=(row.run_id, entry.run),
+        number=(row.number, entry.number),
+        outcome=(row.outcome, entry.outcome),
+        counted=(bool(row.counted), entry.counted),
+    )
+    if not _is_committed(entry.submission, row.salt, commitment_content(bytes(row.candidate), bytes(row.said))):
+        yield "submission"
+
+
+def _compare_usage(reading: Reading, row: Any, _: None) -> Iterator[str]:
+    """A run has no leaf of its own: every entry of it commits to the run and its first observations."""
+    logged = _contract_entries(reading, row.tenant, contract_of(row.id))
+    entries = [entry for entry in logged if isinstance(entry, UsageEntry)]
+    if not entries:
+        return
+    if row.salt is None:
+        yield "salt"
+        return
+    observed = _observations(reading, row, max(entry.attempts for entry in entries))
+    # A run may be recorded again while it is open, and only an ended one is verified.
+    ended = False
+    for entry in entries:
+        ended = ended or entry.status == UsageStatus.VERIFIED
+        if len(observed) < entry.attempts:
+            yield f"observation {len(observed) + 1}"
+            return
+        content = usage_evidence_bytes(bytes(row.body), observed[: entry.attempts])
+        if ended and not matches(entry.evidence, bytes(row.salt), content):
+            yield f"the run and its first {entry.attempts} observations"
+            return
+    # Every change of a claim has an entry; what is not verified may change without one.
+    if (entries[-1].status == UsageStatus.VERIFIED) != (row.status == UsageStatus.VERIFIED):
+        yield "status"
+
+
+def _observations(reading: Reading, row: Any, count: int) -> list[bytes]:
+    table = tables.usage_observations
+    query = select(table.c.body).where(table.c.tenant == row.tenant, table.c.run_id == row.id, table.c.number <= count)
+    return [bytes(body) for body in reading.connection.execute(query.order_by(table.c.number)).scalars()]
+
+
+def _compare_segment(reading: Reading, row: Any, entry: SegmentEntry) -> Iterator[str]:
+    yield from _differing(
+        tenant=(row.tenant, entry.tenant),
+        evaluation_id=(row.evaluation_id, entry.evaluation),
+        number=(row.number, entry.number),
+        cases=(row.cases, entry.cases),
+    )
+    contents = unpack(reading.blobs.content(reading.connection, row.tenant, row.address))
+    if segment_root(entries_of(contents)).hex() != entry.root:
+        yield "cases"
+        return
+    yield from _compare_cases(reading, row, contents)
+
+
+def _compare_cases(reading: Reading, row: Any, contents: Sequence[CaseContent]) -> Iterator[str]:
+    """The slim rows of a segment against its content."""
+    table = tables.evaluation_cases
+    query = select(table).where(
+        table.c.tenant == row.tenant, table.c.evaluation_id == row.evaluation_id, table.c.segment == row.number
+    )
+    rows = {one.place: one for one in reading.connection.execute(query)}
+    if rows.keys() != {*range(len(contents))}:
+        yield f"{len(rows)} rows of {len(contents)} cases"
+    for place, content in enumerate(contents):
+        one, entry = rows.get(place), content.entry()
+        if one is None:
+            continue
+        recorded = (one.case_id, one.repeat, one.outcome_id, one.version, one.verdict, bool(one.success))
+        if recorded != (entry.case, entry.repeat, entry.outcome, entry.version, entry.verdict, entry.success):
+            yield f"case {one.case_id}"
+
+
+def _compare_review(reading: Reading, row: Any, entry: ReviewEntry) -> Iterator[str]:
+    yield from _differing(
+        tenant=(row.tenant, entry.tenant),
+        id=(row.id, entry.review),
+        evaluation_id=(row.evaluation_id, entry.evaluation),
+        cases=(row.cases, entry.cases),
+    )
+    table = tables.review_draws
+    query = select(table).where(table.c.tenant == row.tenant, table.c.review_id == row.id).order_by(table.c.number)
+    draws = [
+        (one.number, one.case_id, one.repeat, one.kind, one.stratum, one.probability)
+        for one in reading.connection.execute(query)
+    ]
+    terms = msgspec.json.decode(row.terms, type=ReviewTerms)
+    if draws_digest(row.criterion, terms, draws) != entry.draw:
+        yield "draws"
+
+
+def _compare_label(reading: Reading, row: Any, entry: LabelEntry) -> Iterator[str]:
+    yield from _differing(
+        tenant=(row.tenant, entry.tenant),
+        review_id=(row.review_id, entry.review),
+        number=(row.number, entry.draw),
+        labeller=(row.labeller, entry.labeller),
+        version=(row.version, entry.version),
+        recorded_by=(row.recorded_by, entry.by),
+    )
+    table = tables.review_draws
+    draw = reading.connection.execute(
+        select(table.c.case_id, table.c.repeat).where(
+            *(table.c.tenant == row.tenant, table.c.review_id == row.review_id, table.c.number == row.number)
+        )
+    ).first()
+    case = "" if draw is None else f"{draw.case_id}#{draw.repeat}"
+    if not _is_committed(entry.label, row.salt, label_content(case, row.choice, row.note)):
+        yield "label"
+
+
+def _compare_calibration(_: Reading, row: Any, entry: CalibrationEntry) -> Iterator[str]:
+    return _differing(
+        tenant=(row.tenant, entry.tenant),
+        version=(row.version, entry.version),
+        judge=(row.judge, entry.judge),
+        labels=(row.labels, entry.labels),
+        kappa=("" if row.kappa is None else repr(row.kappa), entry.kappa),
+    )
+
+
+def _compare_vote(_: Reading, row: Any, entry: VoteEntry) -> Iterator[str]:
+    yield from _differing(tenant=(row.tenant, entry.tenant), key=(row.key, entry.key))
+    if not _is_committed(entry.vote, row.salt, row.body):
+        yield "vote"
+
+
+def _compare_transfer(reading: Reading, row: Any, entry: MoneyEntry) -> Iterator[str]:
+    entries = _contract_entries(reading, row.tenant, row.contract_id)
+    award = next((one for one in entries if isinstance(one, AwardEntry)), None)
+    if award is None:
+        yield "award"
+        return
+    parties, settled = Parties(award.contract, award.consumer, award.agent), dict[Any, Any]()
+    for one in entries:
+        if isinstance(one, SettlementEntry):
+            transfer_from_entry(row.leaf, one, parties, settled)
+    expected = transfer_from_entry(row.leaf, entry, parties, settled)
+    table = tables.postings
+    found = reading.connection.execute(select(table).where(table.c.leaf == row.leaf)).all()
+    yield from _differing(
+        tenant=(row.tenant, entry.tenant),
+        contract_id=(row.contract_id, expected.contract_id),
+        operation=(row.operation, expected.operation),
+        number=(row.number, expected.number),
+        currency=(row.currency, expected.currency),
+        postings=(tuple(sorted(Posting(one.account, one.micros) for one in found)), expected.postings),
+    )
+    if {(one.tenant, one.currency) for one in found} - {(row.tenant, row.currency)}:
+        yield "postings"
+
+
+def _compare_balance(reading: Reading, row: Any, _: None) -> Iterator[str]:
+    """A balance is the sum of its postings; both are read by one statement, because money may move meanwhile."""
+    balances, postings = tables.balances, tables.postings
+    of = [balances.c.tenant == row.tenant, balances.c.currency == row.currency, balances.c.account == row.account]
+    total = (
+        select(func.coalesce(func.sum(postings.c.micros), 0))
+        .where(
+            *(postings.c.tenant == row.tenant, postings.c.currency == row.currency, postings.c.account == row.account)
+        )
+        .scalar_subquery()
+    )
+    micros, summed = reading.connection.execute(select(balances.c.micros, total).where(*of)).one()
+    return _differing(micros=(int(micros), int(summed)))
+
+
+def _compare_blob(reading: Reading, row: Any, _: None) -> Iterator[str]:
+    problem = reading.blobs.find_damage(row.tenant, row.address, row.content, row.size)
+    if problem is not None:
+        yield problem
+
+
+CHECKS = (
+    RowCheck(tables.log_keys, _compare_key, "seq", (KeyEntry,)),
+    RowCheck(tables.criteria, _compare_criteria, "leaf", (CriteriaEntry,)),
+    RowCheck(tables.outcomes, _compare_evidence, "evidence_leaf", (EvidenceEntry,)),
+    RowCheck(tables.verdicts, _compare_verdict, "leaf", (VerdictEntry,)),
+    RowCheck(tables.governance_checks, _compare_governance, "leaf", (GovernanceEntry,)),
+    RowCheck(tables.contracts, _compare_contract, "seq", (AwardEntry,)),
+    RowCheck(tables.settlements, _compare_settlement, "leaf", (SettlementEntry,)),
+    RowCheck(tables.transfers, _compare_transfer, "leaf", (AwardEntry, SettlementEntry, ReversalEntry, ReleaseEntry)),
+    RowCheck(tables.balances, _compare_balance),
+    RowCheck(tables.submissions, _compare_submission, "leaf", (GateEntry,)),
+    RowCheck(tables.usage_runs, _compare_usage),
+    RowCheck(tables.evaluation_segments, _compare_segment, "leaf", (SegmentEntry,)),
+    RowCheck(tables.reviews, _compare_review, "leaf", (ReviewEntry,)),
+    RowCheck(tables.review_labels, _compare_label, "leaf", (LabelEntry,)),
+    # A later calibration or vote replaces the row, and votes are erased with the work that they are about.
+    RowCheck(tables.judge_calibrations, _compare_calibration, "leaf", (CalibrationEntry,), counts=False),
+    RowCheck(tables.judge_votes, _compare_vote, "leaf", (VoteEntry,), counts=False),
+    RowCheck(tables.blobs, _compare_blob, code="blob"),
+)
