@@ -19,6 +19,7 @@ from litestar.types import ASGIApp, ExceptionHandlersMap, Receive, Scope, Send
 from meruit import __version__
 from meruit.api.admission import BodyAdmission
 from meruit.api.auth import Authenticator, build_authentication
+from meruit.api.direct_routes import DirectRoutes
 from meruit.api.idempotency import KeysInFlight
 from meruit.api.integrity import StoreIntegrity, check_in_background
 from meruit.api.logging import log, log_each
@@ -246,7 +247,8 @@ def build_app(service: Service, pages: PageRoutes | None = None, *, working: boo
     )
     _observe_group_sizes(service)
     new_id = service.store.surroundings.new_id
-    router = _PlaygroundRouter(app, service.hosting)
+    direct = DirectRoutes(app, (verify.VERIFY_DIRECTLY, health.HEALTH_DIRECTLY))
+    router = _PlaygroundRouter(app, direct, service.hosting)
     return TelemetryMiddleware(
         router, service.instruments, new_id=lambda: new_id("req"), over=lambda state: _end_request(service, state)
     )
@@ -262,14 +264,15 @@ def _end_request(service: Service, state: dict[str, Any]) -> None:
 class _PlaygroundRouter:
     """Routes requests to the service or to the systems of playgrounds, which have their own keys."""
 
-    def __init__(self, app: Litestar, hosting: PlaygroundHosting) -> None:
+    def __init__(self, app: Litestar, direct: DirectRoutes, hosting: PlaygroundHosting) -> None:
         self.service = app
+        self._direct = direct
         self._hosting = hosting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         # Any: Litestar and the playgrounds type ASGI scopes and messages differently.
-        chosen: Any = self.service
+        chosen: Any = self._direct
         if scope["type"] == ScopeType.HTTP and is_playground_path(scope["path"]):
             scope["path_template"] = PLAYGROUNDS
             chosen = self._hosting.app

@@ -4,7 +4,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
-from typing import Any
+from typing import Any, Protocol
 
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
@@ -31,6 +31,31 @@ _CHALLENGE = {"WWW-Authenticate": 'Bearer realm="meruit"'}
 ApiConnection = ASGIConnection[Any, Any, Any, Any]
 
 
+class _Address(Protocol):
+    @property
+    def host(self) -> str: ...
+
+
+class KnownConnection(Protocol):
+    """What authentication reads of a connection: of the framework, or of a direct route."""
+
+    # Any: ASGI scopes hold values of many types; both kinds of headers are read like a mapping of text.
+    @property
+    def headers(self) -> Any:
+        """The headers, by their names in small letters."""
+        ...
+
+    @property
+    def client(self) -> _Address | None:
+        """The address that the request came from."""
+        ...
+
+    @property
+    def scope(self) -> Any:
+        """The ASGI scope."""
+        ...
+
+
 class Authenticator:
     """Finds the caller of a request by its key."""
 
@@ -47,14 +72,14 @@ class Authenticator:
         self._known.clear()
         self._open_until = 0.0
 
-    async def authenticate(self, connection: ApiConnection) -> Caller:
+    async def authenticate(self, connection: KnownConnection) -> Caller:
         """Identify the caller and count the request; raises ApiProblem 401 or 429."""
         found = await self.identify(connection)
         if found.key_id:
             self._throttle.admit(found.key_id, found.tenant)
         return found
 
-    async def identify(self, connection: ApiConnection) -> Caller:
+    async def identify(self, connection: KnownConnection) -> Caller:
         """Identify the caller without counting a request; raises ApiProblem 401 or 429."""
         presented = connection.headers.get("authorization")
         if presented is None:
@@ -63,7 +88,7 @@ class Authenticator:
             raise _auth_problem("the header Authorization must read `Bearer KEY`")
         return await self.identify_by_key(presented[len(_SCHEME) :].strip(), connection)
 
-    async def identify_by_key(self, presented: str, connection: ApiConnection) -> Caller:
+    async def identify_by_key(self, presented: str, connection: KnownConnection) -> Caller:
         """Identify the owner of a key; raises ApiProblem 401 or 429."""
         # The cache holds hashes, so that a memory dump reveals no key.
         name = sha256(presented.encode("utf-8", "replace")).digest()
@@ -80,7 +105,7 @@ class Authenticator:
         self._known.put(name, (found, now + KEY_CACHE_S))
         return found
 
-    async def identify_browser(self, connection: ApiConnection, token: str | None) -> Caller | None:
+    async def identify_browser(self, connection: KnownConnection, token: str | None) -> Caller | None:
         """Identify a browser by its session, or as this machine's while no key exists; None where it must sign in."""
         if token is not None:
             found = await self._identify_by_session(token)
@@ -113,7 +138,7 @@ class Authenticator:
         with self._store.database.reading() as connection:
             return keys.caller(connection, presented, self._store.surroundings.clock())
 
-    async def _identify_without_key(self, connection: ApiConnection) -> Caller:
+    async def _identify_without_key(self, connection: KnownConnection) -> Caller:
         """Serve requests from this machine while no key exists, except those of web pages and proxies."""
         if not await self._is_open():
             raise _auth_problem("a key is required; send it as `Authorization: Bearer KEY`")
@@ -137,12 +162,12 @@ class Authenticator:
             return keys.any_exists(connection)
 
 
-_HOST = re.compile(r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
+HOST = re.compile(r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?")
 _FORWARDING_HEADERS = frozenset({"origin", "forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip"})
 """Headers that browsers add for web pages, and proxies for their clients."""
 
 
-def _is_from_elsewhere(connection: ApiConnection) -> bool:
+def _is_from_elsewhere(connection: KnownConnection) -> bool:
     """Whether a request from this machine was sent for another client, by a web page or a proxy."""
     if not _names_this_machine(connection):
         return True
@@ -151,13 +176,13 @@ def _is_from_elsewhere(connection: ApiConnection) -> bool:
     return not _FORWARDING_HEADERS.isdisjoint(connection.headers.keys())
 
 
-def _names_this_machine(connection: ApiConnection) -> bool:
+def _names_this_machine(connection: KnownConnection) -> bool:
     hosts = [value for name, value in connection.scope["headers"] if name == b"host"]
-    named = _HOST.fullmatch(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
+    named = HOST.fullmatch(hosts[0].decode("latin-1")) if len(hosts) == 1 else None
     return named is not None and is_loopback(named[1])
 
 
-def require_own_browser(connection: ApiConnection) -> None:
+def require_own_browser(connection: KnownConnection) -> None:
     """Refuse a page without a key to all but a browser on this machine; raises ApiProblem 401.
 
     The host must be this machine's name, or another site could have its own name resolve to it. Another site may link
@@ -173,7 +198,7 @@ def require_own_browser(connection: ApiConnection) -> None:
         raise _auth_problem("another site asked for this page; open it from the address bar")
 
 
-def is_same_site(connection: ApiConnection) -> bool:
+def is_same_site(connection: KnownConnection) -> bool:
     """Whether a browser asks for its user or for a page of ours, not for a page of another site."""
     headers = connection.headers
     origin = headers.get("origin")
@@ -185,7 +210,7 @@ def is_same_site(connection: ApiConnection) -> bool:
     return follows_link and connection.scope.get("method") in ("GET", "HEAD")
 
 
-def _address(connection: ApiConnection) -> str:
+def _address(connection: KnownConnection) -> str:
     return connection.client.host if connection.client is not None else ""
 
 
@@ -210,11 +235,20 @@ def build_authentication(authenticator: Authenticator) -> type[AbstractAuthentic
 
 def allow(*roles: Role) -> Callable[[ApiConnection, BaseRouteHandler], Awaitable[None]]:
     """Build a guard that allows only these roles."""
-    allowed = frozenset(roles)
+    check = allow_only(*roles)
 
     # Async, because Litestar runs any other guard in a thread.
     async def guard(connection: ApiConnection, _handler: BaseRouteHandler) -> None:
-        caller: Caller = connection.user
+        check(connection.user)
+
+    return guard
+
+
+def allow_only(*roles: Role) -> Callable[[Caller], None]:
+    """Build a check that raises ApiProblem 403 for a caller with another role."""
+    allowed = frozenset(roles)
+
+    def check(caller: Caller) -> None:
         if caller.role not in allowed:
             named = ", ".join(sorted(allowed))
             raise ApiProblem(
@@ -223,7 +257,7 @@ def allow(*roles: Role) -> Callable[[ApiConnection, BaseRouteHandler], Awaitable
                 f"a key with the role {caller.role} may not do this; use a key with one of the roles {named}",
             )
 
-    return guard
+    return check
 
 
 ANYONE = allow(*Role)

@@ -20,11 +20,8 @@ class KeysInFlight:
         self._running: set[tuple[str, str]] = set()
 
     @contextmanager
-    def hold_key(self, tenant: str, key: str | None) -> Iterator[None]:
+    def hold_key(self, tenant: str, key: str) -> Iterator[None]:
         """Reserve the key while a request is served; raises ApiProblem 409 when another request has it."""
-        if key is None:
-            yield
-            return
         name = (tenant, key)
         if name in self._running:
             raise ApiProblem(
@@ -38,9 +35,9 @@ class KeysInFlight:
             self._running.discard(name)
 
 
-def validate_key(key: str | None) -> str | None:
+def validate_key(key: str) -> str:
     """Check the key of a client; raises ApiProblem when it is not valid."""
-    if key is not None and not _KEY.fullmatch(key):
+    if not _KEY.fullmatch(key):
         raise ApiProblem(400, "bad_idempotency_key", f"{HEADER} must be 1 to 200 visible ASCII characters")
     return key
 

@@ -152,3 +152,14 @@ exception_handlers: ExceptionHandlersMap = {
     Exception: _handle_internal_error,
 }
 """The reply to each kind of exception, raised in a route or before one was found."""
+
+
+def handle_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """The reply to an exception, for requests that the framework does not serve."""
+    match error:
+        case MeruitError():
+            return _handle_meruit_error(request, error)
+        case HTTPException():
+            return _handle_http_error(request, error)
+        case _:
+            return _handle_internal_error(request, error)

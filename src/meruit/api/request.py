@@ -1,6 +1,7 @@
 """What every route works with: the service, the caller, and writes that take effect once."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar, cast
@@ -97,54 +98,50 @@ class Service(NamedTuple):
         return await run_in_reader_thread(ask)
 
 
-class ApiRequest(StrictRequest):
-    """An authenticated request; the dependency injection of Litestar would cost a task group per request."""
+class EncodedReply(NamedTuple):
+    """A reply whose JSON is encoded already."""
+
+    body: bytes
+    status: int = 200
+    headers: dict[str, str] | None = None
+
+
+class ServedRequest(ABC):
+    """What routes do with a request of a known caller, whether the framework or a direct route serves it."""
+
+    __slots__ = ()
 
     @property
+    @abstractmethod
     def service(self) -> Service:
         """The service that handles it."""
-        return cast("Service", self.app.state["service"])
 
     @property
+    @abstractmethod
     def caller(self) -> Caller:
         """The caller."""
-        return cast("Caller", self.scope["user"])
 
     @property
-    def actor(self) -> Actor:
-        """The caller, as records name it."""
-        return Actor(self.caller.scope, self.caller.key_id or KEYLESS)
+    @abstractmethod
+    def target(self) -> str:
+        """The path, with the query if there is one."""
 
-    def acquire_body_slot(self) -> None:
-        """Take an admission slot for a large body, once; raises ApiProblem 503 when none is free."""
-        # Any: Litestar keeps its own state in the same mapping.
-        state: dict[str, Any] = self.scope["state"]
-        if ADMISSION_SLOT not in state:
-            state[ADMISSION_SLOT] = self.service.admission.acquire_slot(self.caller.key_id or KEYLESS)
+    @abstractmethod
+    async def body(self) -> bytes:
+        """Read the body once."""
 
-    def check_body_size(self, size: int) -> None:
+    def check_size_of(self, caller: Caller | None, size: int) -> None:
         """Refuse a body of an agent that is larger than agents may send; raises ApiProblem 413."""
-        caller, most = self.scope.get("user"), self.service.settings.max_agent_bytes
-        if size > most and isinstance(caller, Caller) and caller.role is Role.AGENT:
+        most = self.service.settings.max_agent_bytes
+        if size > most and caller is not None and caller.role is Role.AGENT:
             why = f"the body of an agent may have at most {most:,} bytes (service.max_agent_bytes)"
             raise ApiProblem(413, "too_large", why, headers={"Connection": "close"})
 
-    def count_body_bytes(self, size: int) -> None:
+    def count_bytes_of(self, caller: Caller | None, size: int) -> None:
         """Count bytes of the body for the key and its tenant; raises ApiProblem 429 when there were too many."""
-        caller = self.scope.get("user")
         # A body that is too large is refused as such.
-        if isinstance(caller, Caller) and caller.key_id and size <= self.service.settings.max_evidence_bytes:
+        if caller is not None and caller.key_id and size <= self.service.settings.max_evidence_bytes:
             self.service.throttle.admit_bytes(caller.key_id, caller.tenant, size)
-
-    async def wait_for_body_turn(self) -> None:
-        """Wait until a large body may be parsed."""
-        slot: AdmissionSlot = self.scope["state"][ADMISSION_SLOT]
-        await self.service.admission.wait_for_turn(slot)
-
-    async def require_no_body(self) -> None:
-        """Refuse a request with a body; raises ApiProblem."""
-        if (await self.body()).strip() not in (b"", b"{}"):
-            raise ApiProblem(400, "bad_body", "this route takes no body; leave it out")
 
     async def write_once(
         self, once: IdempotentRequest | None, write: Write[T], render: Callable[[T], bytes]
@@ -162,6 +159,99 @@ class ApiRequest(StrictRequest):
             return await recorder.record(write)
         stored: IdempotentWrite[T] = IdempotentWrite(self.caller.tenant, once, write, render)
         return await recorder.record(stored)
+
+    async def reply_once(
+        self,
+        key: str | None,
+        status: int,
+        act: Callable[[IdempotentRequest | None], Awaitable[bytes | IdempotentReplay]],
+        render_again: Callable[[], Awaitable[bytes]] | None = None,
+    ) -> EncodedReply:
+        """Act once per idempotency key; a second request with the key gets the stored reply.
+
+        With `render_again`, a second reply is rendered from the records instead, for replies that must not be stored.
+        """
+        if key is None:
+            done = await act(None)
+        else:
+            done = await self._act_under(validate_key(key), status, act, render_again)
+        if isinstance(done, IdempotentReplay):
+            return EncodedReply(done.reply, done.status, {REPLAYED: "true"})
+        return EncodedReply(done, status)
+
+    async def _act_under(
+        self,
+        key: str,
+        status: int,
+        act: Callable[[IdempotentRequest | None], Awaitable[bytes | IdempotentReplay]],
+        render_again: Callable[[], Awaitable[bytes]] | None,
+    ) -> bytes | IdempotentReplay:
+        tenant, stored_key = self.caller.tenant, storage_key(self.caller, key)
+        with self.service.keys_in_flight.hold_key(tenant, stored_key):
+            once = IdempotentRequest(stored_key, await self._fingerprint(), status)
+            done: bytes | IdempotentReplay | None
+            done = await self.service.read(lambda connection: find_replay(connection, tenant, once))
+            if done is None:
+                done = await act(once)
+            if isinstance(done, IdempotentReplay) and render_again is not None:
+                done = IdempotentReplay(status, await render_again())
+            return done
+
+    async def _fingerprint(self) -> str:
+        body = await self.body()
+        if len(body) > SMALL_BYTES:
+            # Hashing a large body would block the event loop.
+            return await asyncio.to_thread(fingerprint, self.caller, self.target, body)
+        return fingerprint(self.caller, self.target, body)
+
+
+class ApiRequest(StrictRequest, ServedRequest):
+    """An authenticated request; the dependency injection of Litestar would cost a task group per request."""
+
+    @property
+    def service(self) -> Service:
+        """The service that handles it."""
+        return cast("Service", self.app.state["service"])
+
+    @property
+    def caller(self) -> Caller:
+        """The caller."""
+        return cast("Caller", self.scope["user"])
+
+    @property
+    def target(self) -> str:
+        """The path, with the query: `?reread=true` makes it another request."""
+        return self.url.path if not self.url.query else f"{self.url.path}?{self.url.query}"
+
+    @property
+    def actor(self) -> Actor:
+        """The caller, as records name it."""
+        return Actor(self.caller.scope, self.caller.key_id or KEYLESS)
+
+    def acquire_body_slot(self) -> None:
+        """Take an admission slot for a large body, once; raises ApiProblem 503 when none is free."""
+        # Any: Litestar keeps its own state in the same mapping.
+        state: dict[str, Any] = self.scope["state"]
+        if ADMISSION_SLOT not in state:
+            state[ADMISSION_SLOT] = self.service.admission.acquire_slot(self.caller.key_id or KEYLESS)
+
+    def check_body_size(self, size: int) -> None:
+        """Refuse a body of an agent that is larger than agents may send; raises ApiProblem 413."""
+        self.check_size_of(self.scope.get("user"), size)
+
+    def count_body_bytes(self, size: int) -> None:
+        """Count bytes of the body for the key and its tenant; raises ApiProblem 429 when there were too many."""
+        self.count_bytes_of(self.scope.get("user"), size)
+
+    async def wait_for_body_turn(self) -> None:
+        """Wait until a large body may be parsed."""
+        slot: AdmissionSlot = self.scope["state"][ADMISSION_SLOT]
+        await self.service.admission.wait_for_turn(slot)
+
+    async def require_no_body(self) -> None:
+        """Refuse a request with a body; raises ApiProblem."""
+        if (await self.body()).strip() not in (b"", b"{}"):
+            raise ApiProblem(400, "bad_body", "this route takes no body; leave it out")
 
     async def store_reply(self, once: IdempotentRequest | None, reply: bytes) -> bytes | IdempotentReplay:
         """Store the reply of a request whose effect is already durable."""
@@ -188,6 +278,18 @@ class ApiRequest(StrictRequest):
         await recorder.record(CompleteKey(tenant, once, reply))
         return reply
 
+    async def reply_once(
+        self,
+        key: str | None,
+        status: int,
+        act: Callable[[IdempotentRequest | None], Awaitable[bytes | IdempotentReplay]],
+        render_again: Callable[[], Awaitable[bytes]] | None = None,
+    ) -> EncodedReply:
+        """Act as described there; refuses a request with two keys."""
+        if len(self.headers.getall(HEADER, [])) > 1:
+            raise ApiProblem(400, "bad_idempotency_key", f"the request has two headers {HEADER}; send one")
+        return await super().reply_once(key, status, act, render_again)
+
     # Any: OpenAPI reads the annotation of the route; the reply is already encoded.
     async def answer_once(
         self,
@@ -196,34 +298,5 @@ class ApiRequest(StrictRequest):
         act: Callable[[IdempotentRequest | None], Awaitable[bytes | IdempotentReplay]],
         render_again: Callable[[], Awaitable[bytes]] | None = None,
     ) -> Response[Any]:
-        """Act once per idempotency key; a second request with the key gets the stored reply.
-
-        With `render_again`, a second reply is rendered from the records instead, for replies that must not be stored.
-        """
-        if len(self.headers.getall(HEADER, [])) > 1:
-            raise ApiProblem(400, "bad_idempotency_key", f"the request has two headers {HEADER}; send one")
-        key, tenant = validate_key(key), self.caller.tenant
-        stored_key = None if key is None else storage_key(self.caller, key)
-        with self.service.keys_in_flight.hold_key(tenant, stored_key):
-            once = None
-            done: bytes | IdempotentReplay | None = None
-            if stored_key is not None:
-                once = IdempotentRequest(stored_key, await self._fingerprint(), status)
-                request = once
-                done = await self.service.read(lambda connection: find_replay(connection, tenant, request))
-            if done is None:
-                done = await act(once)
-            if isinstance(done, IdempotentReplay) and render_again is not None:
-                done = IdempotentReplay(status, await render_again())
-        if isinstance(done, IdempotentReplay):
-            return json_response(done.reply, done.status, {REPLAYED: "true"})
-        return json_response(done, status)
-
-    async def _fingerprint(self) -> str:
-        body = await self.body()
-        # The query is part of the request: `?reread=true` makes it another one.
-        target = self.url.path if not self.url.query else f"{self.url.path}?{self.url.query}"
-        if len(body) > SMALL_BYTES:
-            # Hashing a large body would block the event loop.
-            return await asyncio.to_thread(fingerprint, self.caller, target, body)
-        return fingerprint(self.caller, target, body)
+        """The reply of `reply_once`, as a route returns it."""
+        return json_response(*await self.reply_once(key, status, act, render_again))

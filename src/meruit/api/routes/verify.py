@@ -10,10 +10,11 @@ from litestar import HttpMethod, Response
 from litestar.params import JSONBody
 from msgspec import Meta
 
-from meruit.api.auth import allow
+from meruit.api.auth import allow, allow_only
+from meruit.api.direct_routes import DirectRequest, DirectRoute
 from meruit.api.hot_route import HotRoute
-from meruit.api.request import ApiRequest, Service
-from meruit.api.wire.common import Body, CriteriaReference, Key, Label, Payload
+from meruit.api.request import ApiRequest, EncodedReply, ServedRequest, Service
+from meruit.api.wire.common import Body, CriteriaReference, Key, Label, Payload, json_response
 from meruit.contracts.records import RecordTries
 from meruit.documents.authoring import CUSTOM, WRAPPER
 from meruit.errors import ApiProblem, Unavailable
@@ -32,7 +33,8 @@ from meruit.verify.catalogue import CompiledCriteria
 MAX_BATCH = 100
 SMALL_BYTES = 16 * 1024
 """Criteria of requests up to this size are compiled in the event loop."""
-SUBMITTERS = allow(Role.AGENT, Role.OPERATOR, Role.ADMIN)
+_SUBMITTING_ROLES = (Role.AGENT, Role.OPERATOR, Role.ADMIN)
+SUBMITTERS = allow(*_SUBMITTING_ROLES)
 
 
 class VerifyItem(Body, frozen=True):
@@ -127,7 +129,7 @@ async def verify_work(
     data: JSONBody[VerifyRequest], request: ApiRequest, key: Key = None
 ) -> Response[VerifyReply | AgentReply]:
     """Judge work by criteria. A recorded outcome is durable before the reply."""
-    return await _answer(data, [data], request, key)
+    return json_response(*await reply_to(data, [data], request, key))
 
 
 @HotRoute(
@@ -142,15 +144,25 @@ async def verify_batch(
     data: JSONBody[BatchRequest], request: ApiRequest, key: Key = None
 ) -> Response[BatchReply | AgentBatchReply]:
     """Judge up to 100 pieces of work by the same criteria; all are recorded together, or none."""
-    return await _answer(data, data.items, request, key)
+    return json_response(*await reply_to(data, data.items, request, key))
 
 
-async def _answer(
+async def verify_directly(request: DirectRequest) -> EncodedReply:
+    """Answer as `verify_work` does, for a request that is served past the framework."""
+    data = request.parse(VerifyRequest)
+    return await reply_to(data, [data], request, request.headers.get("idempotency-key"))
+
+
+VERIFY_DIRECTLY = DirectRoute("POST", "/v1/verify", verify_directly, allow=allow_only(*_SUBMITTING_ROLES))
+
+
+async def reply_to(
     data: VerifyRequest | BatchRequest,
     items: Sequence[VerifyItem],
-    request: ApiRequest,
+    request: ServedRequest,
     key: str | None,
-) -> Response[Any]:
+) -> EncodedReply:
+    """Judge the items, record them where the request says so, and encode the reply."""
     caller, service = request.caller, request.service
     recording = service.record_by_default if data.record is None else data.record
     if caller.role is Role.AGENT and not recording:
@@ -198,7 +210,7 @@ async def _answer(
             service.instruments.recorded_total.inc(len(judged))
         return answer
 
-    return await request.answer_once(key if recording else None, 200, act)
+    return await request.reply_once(key if recording else None, 200, act)
 
 
 def _labels(caller: Caller, item: VerifyItem) -> Labels:
