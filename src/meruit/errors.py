@@ -789,6 +789,27 @@ class BenchmarkTaken(MeruitError):
     status = 409
 
 
+class BenchmarkChanged(MeruitError):
+    """Another version of the benchmark was published since the version that an edit starts from."""
+
+    code = "benchmark_changed"
+    status = 409
+
+
+class BadBenchmark(MeruitError):
+    """The benchmark cannot be published under this name, or the edit of it cannot be meant."""
+
+    code = "bad_benchmark"
+    status = 400
+
+
+class BenchmarkInUse(MeruitError):
+    """Runs of the benchmark have not ended, so it cannot be deleted."""
+
+    code = "benchmark_in_use"
+    status = 409
+
+
 class TaskRunStateError(MeruitError):
     """The task run's state does not allow this."""
 

@@ -99,6 +99,9 @@ WHO_MAY: dict[str, frozenset[Role]] = {
     "POST /v1/benchmarks": OPERATORS,
     "GET /v1/benchmarks": READERS,
     "GET /v1/benchmarks/{benchmark:str}": READERS,
+    "PUT /v1/benchmarks/{benchmark:str}": OPERATORS,
+    "PATCH /v1/benchmarks/{benchmark:str}": OPERATORS,
+    "DELETE /v1/benchmarks/{benchmark:str}": OPERATORS,
     "GET /v1/tasks/{benchmark:str}/{task:str}": READERS,
     "POST /v1/benchmark-runs": OPERATORS,
     "GET /v1/benchmark-runs": EVERYONE,
@@ -110,6 +113,7 @@ WHO_MAY: dict[str, frozenset[Role]] = {
     "GET /v1/task-runs/{task_run_id:str}": EVERYONE,
     "POST /v1/task-runs/{task_run_id:str}/start": SUBMITTERS,
     "GET /v1/task-runs/{task_run_id:str}/access": SUBMITTERS,
+    "GET /v1/task-runs/{task_run_id:str}/progress": EVERYONE,
     "POST /v1/task-runs/{task_run_id:str}/complete": SUBMITTERS,
     "POST /task-runs/{task_run_id:str}/complete": SUBMITTERS,
     "POST /v1/task-runs/{task_run_id:str}/cancel": OPERATORS,
@@ -443,6 +447,14 @@ def planted_evaluation(deployment: Deployment, tenant: str, operator: str, canar
         assert reply.is_success, reply.text
 
 
+def benchmark_ready_for(deployment: Deployment, operator: str) -> str:
+    """A new benchmark that can be edited and deleted."""
+    body = {"benchmark": f"b-{secrets.token_hex(4)}", "tasks": [{**task_in_trouble(), "criteria": []}]}
+    reply = deployment.ask("POST", "/v1/benchmarks", key=operator, json=body)
+    assert reply.is_success, reply.text
+    return str(reply.json()["benchmark"])
+
+
 def evaluation_ready_for(deployment: Deployment, operator: str) -> str:
     """A new evaluation that cases can be recorded in."""
     body = {"name": f"new-{secrets.token_hex(8)}", "criteria": CRITERIA, "tags": {"agent_id": "robot"}}
@@ -689,11 +701,11 @@ def request_of(route: str, scene: Scene, planted: Planted) -> tuple[str, str, di
     if "{contract_id:str}" in path:
         ready = contract_ready_for(deployment, planted.keys[Role.OPERATOR], path.rpartition("/")[2])
         path = path.replace("{contract_id:str}", ready)
-    path = path.replace("{benchmark:str}", planted.benchmark).replace("{task:str}", "none-task")
+    path = with_benchmark(method, path, deployment, planted).replace("{task:str}", "none-task")
     path = path.replace("{criterion_run_id:str}", planted.criterion_run)
     path = path.replace("{benchmark_run_id:str}", planted.benchmark_run)
     path = path.replace("{other_id:str}", planted.benchmark_run)
-    if path.endswith(("{task_run_id:str}", "/criterion-runs")):
+    if path.endswith(("{task_run_id:str}", "/criterion-runs", "/progress")):
         path = path.replace("{task_run_id:str}", planted.task_run)
     operator = planted.keys[Role.OPERATOR]
     if "{task_run_id:str}" in path:
@@ -720,6 +732,13 @@ def request_of(route: str, scene: Scene, planted: Planted) -> tuple[str, str, di
         webhook = made["webhook"]["id"]
         path = path.replace("{webhook_id:str}", webhook).replace("{seq:int}", str(dead_letter(deployment, webhook)))
     return method, path, options_of(route, planted)
+
+
+def with_benchmark(method: str, path: str, deployment: Deployment, planted: Planted) -> str:
+    """The path with a benchmark of this tenant in it; a new one where it is edited or deleted."""
+    edits = method in ("PUT", "PATCH", "DELETE") and "{benchmark:str}" in path
+    name = benchmark_ready_for(deployment, planted.keys[Role.OPERATOR]) if edits else planted.benchmark
+    return path.replace("{benchmark:str}", name)
 
 
 def with_evaluation(method: str, path: str, deployment: Deployment, planted: Planted) -> str:
@@ -757,6 +776,8 @@ def options_of(route: str, planted: Planted) -> dict[str, Any]:
         "POST /v1/benchmarks": {
             "json": {"benchmark": f"b-{secrets.token_hex(4)}", "tasks": [{**task_in_trouble(), "criteria": []}]}
         },
+        "PUT /v1/benchmarks/{benchmark:str}": {"json": {"tasks": [{**task_in_trouble(), "criteria": []}]}},
+        "PATCH /v1/benchmarks/{benchmark:str}": {"json": {"title": "changed"}},
         "POST /v1/benchmark-runs": {"json": {"benchmark": planted.benchmark, "agent_id": "robot"}},
         "POST /v1/task-runs": {"json": run},
         "POST /v1/task-runs/{task_run_id:str}/rejudge": {"json": REASON},

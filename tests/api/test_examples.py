@@ -7,6 +7,7 @@ import pytest
 from tests.api.conftest import Deployment
 from tests.api.test_auth import (
     agent_run_ready_for,
+    benchmark_ready_for,
     contract_ready_for,
     dataset_of,
     dead_letter,
@@ -49,7 +50,7 @@ def real_ids(known: Known, name: str, method: str, path: str) -> dict[str, Any]:
         "contract_id": lambda: contract_ready_for(deployment, key, READ_ONLY_MOVES.get(name, move)),
         "key_id": lambda: deployment.key(Role.AUDITOR, known.tenant).split(".")[0],
         "webhook_id": known.webhook,
-        "benchmark": lambda: "b",
+        "benchmark": lambda: "b" if method == "GET" else benchmark_ready_for(deployment, key),
         "task": lambda: "t",
         "task_run_id": lambda: known.run_ready_for(path),
         "benchmark_run_id": lambda: (

@@ -25,6 +25,7 @@ from tests.api.test_auth import (
     OPEN_TO_ALL,
     WHO_MAY,
     agent_run_ready_for,
+    benchmark_ready_for,
     contract_ready_for,
     dataset_of,
     dead_letter,
@@ -169,7 +170,9 @@ def made_real(case: AnyCase, known: Known) -> None:
         ),
         "key_id": lambda: known.deployment.key(Role.AUDITOR, known.tenant).split(".")[0],
         "webhook_id": known.webhook,
-        "benchmark": lambda: "b",
+        "benchmark": lambda: (
+            "b" if case.operation.method.lower() == "get" else benchmark_ready_for(known.deployment, known.keys[0])
+        ),
         "task": lambda: "t",
         "task_run_id": lambda: known.run_ready_for(case.operation.path),
         "benchmark_run_id": lambda: (
@@ -216,13 +219,21 @@ def made_real(case: AnyCase, known: Known) -> None:
         made_real_body(case.operation.path, case.body, known)
 
 
+def made_real_benchmark(path: str, body: dict[str, Any]) -> None:
+    if path == "/v1/benchmarks":
+        body |= {"tasks": [task()], "attachments": {}}
+    elif path == "/v1/benchmarks/{benchmark}":
+        body |= {"tasks": [task()]}
+        for name in ("attachments", "remove_tasks", "remove_attachments", "base_version"):
+            body.pop(name, None)
+    elif "benchmark" in body:
+        body |= {"benchmark": "b"} | {name: value for name, value in (("task", "t"), ("tasks", ["t"])) if name in body}
+
+
 def made_real_body(path: str, body: dict[str, Any], known: Known) -> None:
     for name in LEFT_OUT.get(path, ()):
         body.pop(name, None)
-    if path == "/v1/benchmarks":
-        body |= {"tasks": [task()], "attachments": {}}
-    elif "benchmark" in body:
-        body |= {"benchmark": "b"} | {name: value for name, value in (("task", "t"), ("tasks", ["t"])) if name in body}
+    made_real_benchmark(path, body)
     named = {"reset": {"name": "start"}, "resume": {"key": "2.0"}}
     body |= named.get(path.rpartition("/")[2], {})
     body.pop("seed", None)

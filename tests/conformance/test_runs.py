@@ -25,12 +25,16 @@ from tests.conformance.counting import rows_of
 from tests.events.emitting import Clock
 from tests.outcomes.making import together
 
+from meruit.benchmarks.published import plan_deletion
 from meruit.benchmarks.store import published
 from meruit.benchmarks.store import read as runs
 from meruit.benchmarks.store import transitions as run_moves
 from meruit.benchmarks.store.published import BenchmarkView, PublishBenchmark
 from meruit.benchmarks.store.read import TaskRunFilter
 from meruit.errors import (
+    BadBenchmark,
+    BenchmarkChanged,
+    BenchmarkInUse,
     BenchmarkTaken,
     MeruitError,
     NotFound,
@@ -42,7 +46,7 @@ from meruit.errors import (
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical, digest
 from meruit.model.environment import as_work_part
-from meruit.model.task import Benchmark
+from meruit.model.task import MAX_VERSION, Benchmark
 from meruit.model.task_run import CriterionStatus, RunStatus, TaskRun
 from meruit.model.time import to_micros
 from meruit.model.verdict import Verdict
@@ -954,3 +958,80 @@ def test_a_run_that_is_judged_is_not_taken_away(here: Bench) -> None:
         assert len(await here.benchmarks.requeue(here.tenant, [run.id], judging_too=True)) == 1
 
     asyncio.run(moves())
+
+
+# Edits
+
+
+def titled(text: str) -> Callable[[Benchmark | None], Benchmark]:
+    """An edit that adds a word to the title."""
+
+    def edit(before: Benchmark | None) -> Benchmark:
+        assert before is not None
+        return before.model_copy(update={"title": f"{before.title} {text}".strip()})
+
+    return edit
+
+
+def test_editors_at_the_same_time_both_count(here: Bench) -> None:
+    here.store.recorder.write(publish(here, benchmark()))
+    library = here.benchmarks.library
+
+    async def edit_both() -> list[BenchmarkView]:
+        record = here.store.recorder.record
+        edits = [library.edit(here.tenant, "author", "demo", titled(one), record=record) for one in ("a", "b", "c")]
+        return await asyncio.gather(*edits)
+
+    made = asyncio.run(edit_both())
+    assert sorted(one.version for one in made) == [2, 3, 4]
+    newest = here.benchmarks.find(here.tenant, "demo").benchmark
+    assert sorted(newest.title.split()) == ["a", "b", "c"]
+
+
+def test_a_plan_that_was_overtaken_is_not_recorded(here: Bench) -> None:
+    here.store.recorder.write(publish(here, benchmark()))
+    plans = [here.benchmarks.library.plan_edit(here.tenant, "author", "demo", titled(one)) for one in ("a", "b")]
+    answers = together(here.store, plans)
+    assert [type(answer) for answer in answers] == [BenchmarkView, BenchmarkChanged]
+
+
+def test_an_editor_who_never_wins_is_refused(here: Bench) -> None:
+    here.store.recorder.write(publish(here, benchmark()))
+
+    async def lose(_plan: Any) -> None:
+        raise BenchmarkChanged("again")
+
+    with pytest.raises(BenchmarkChanged):
+        asyncio.run(here.benchmarks.library.edit(here.tenant, "author", "demo", titled("a"), record=lose))
+
+
+def test_the_highest_version_has_no_next_one(here: Bench) -> None:
+    here.store.recorder.write(publish(here, benchmark(version=MAX_VERSION)))
+    with pytest.raises(BadBenchmark):
+        here.benchmarks.library.plan_edit(here.tenant, "author", "demo", titled("a"))
+
+
+def test_a_run_and_a_deletion_at_the_same_time_do_not_both_happen(here: Bench) -> None:
+    here.store.recorder.write(publish(here, benchmark()))
+    plan = here.benchmarks.plan(here.tenant, "author", "demo")
+    first = together(here.store, [plan, plan_deletion(here.tenant, "demo")])
+    assert type(first[1]) is BenchmarkInUse
+    asyncio.run(here.benchmarks.cancel(here.tenant, [run.id for run in first[0]]))
+    late = here.benchmarks.plan(here.tenant, "author", "demo")
+    answers = together(here.store, [plan_deletion(here.tenant, "demo"), late])
+    assert (answers[0].versions, type(answers[1])) == ([1], NotFound)
+    with pytest.raises(NotFound):
+        plan_deletion(here.tenant, "Not a name")
+
+
+def test_a_run_that_is_being_judged_says_so(here: Bench) -> None:
+    async def judge() -> str:
+        await here.publish()
+        run = await here.started()
+        at = to_micros(here.store.surroundings.clock())
+        await here.store.recorder.record(run_moves.BeginJudging(here.tenant, run.id, at))
+        found = await here.benchmarks.progress(here.scope, run.id)
+        assert found.seconds_left is None
+        return found.state
+
+    assert asyncio.run(judge()) == "judging"

@@ -83,6 +83,8 @@ BODIES: dict[str, Any] = {
     "create_review": {"name": "polite", "evaluation": "nightly", "random": 1},
     "record_labels": {"labels": [{"number": 1, "choice": "yes", "note": "says when, and nothing else"}]},
     "publish_benchmark": {"benchmark": "front-desk", "version": 1, "title": "Front desk", "tasks": [_TASK]},
+    "replace_benchmark": {"title": "Front desk", "tasks": [_TASK]},
+    "change_benchmark": {"title": "Front desk, mornings", "tasks": [_TASK], "base_version": 1},
     "create_benchmark_run": {"benchmark": "front-desk", "repeats": 2, "agent_id": "heron"},
     "create_task_run": {"benchmark": "front-desk", "task": "book-a-visit", "agent_id": "heron"},
     "rejudge_task_run": _REASON,

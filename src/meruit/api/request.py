@@ -220,8 +220,9 @@ class ApiRequest(StrictRequest, ServedRequest):
 
     @property
     def target(self) -> str:
-        """The path, with the query: `?reread=true` makes it another request."""
-        return self.url.path if not self.url.query else f"{self.url.path}?{self.url.query}"
+        """The path, with the query: `?reread=true` makes it another request, and so does another method."""
+        path = self.url.path if not self.url.query else f"{self.url.path}?{self.url.query}"
+        return path if self.method == "POST" else f"{self.method} {path}"
 
     @property
     def actor(self) -> Actor:

@@ -1,22 +1,23 @@
 """Publish benchmarks, find them by name, and compile their tasks when needed. A published version never changes."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from meruit.benchmarks.formula_names import find_unknown_names
 from meruit.benchmarks.store import published
-from meruit.benchmarks.store.published import BenchmarkView, PublishBenchmark, PublishedBenchmark
+from meruit.benchmarks.store.published import BenchmarkView, DeleteBenchmark, PublishBenchmark, PublishedBenchmark
 from meruit.documents.document import MAX_PROBLEMS
 from meruit.documents.tree import format_path
-from meruit.errors import MeruitError, NotFound, Problem, UnsupportedCriteria
+from meruit.errors import BadBenchmark, BenchmarkChanged, NotFound, Problem, UnsupportedCriteria
 from meruit.model.canonical import canonical, digest
-from meruit.model.task import Benchmark, Task, practice_slug, practised_slug, split_name
+from meruit.model.task import MAX_VERSION, Benchmark, Task, practice_slug, practised_slug, split_name
 from meruit.model.task_run import TaskRun
 from meruit.outcomes.service import Registrar
 from meruit.registry import faults_of
 from meruit.store.lru import LruCache
+from meruit.store.recorder import Write
 from meruit.store.store import Store
 from meruit.verify.catalogue import CompiledCriteria
 
@@ -24,6 +25,12 @@ MAX_KNOWN = 256
 """How many compiled tasks are cached."""
 MAX_READ = 8
 """How many benchmarks are cached."""
+MAX_EDIT_TRIES = 5
+"""How often an edit starts again because another version was published meanwhile."""
+
+BenchmarkEdit = Callable[[Benchmark | None], Benchmark]
+"""Makes the next version from the newest one; None if there is none, or it was deleted."""
+_T = TypeVar("_T")
 
 
 class CompiledTask(NamedTuple):
@@ -68,7 +75,7 @@ class BenchmarkLibrary:
     def publication(self, tenant: str, by: str, benchmark: Benchmark) -> PublishBenchmark:
         """Plan a publication, without recording it."""
         if practised_slug(benchmark.benchmark) is not None:
-            raise MeruitError(f"{benchmark.benchmark} is a name of practice; publish it under another name")
+            raise BadBenchmark(f"{benchmark.benchmark} is a name of practice; publish it under another name")
         return self._plan(tenant, by, benchmark)
 
     def _plan(self, tenant: str, by: str, benchmark: Benchmark) -> PublishBenchmark:
@@ -85,11 +92,61 @@ class BenchmarkLibrary:
             criteria=criteria,
         )
 
+    def plan_edit(
+        self, tenant: str, by: str, slug: str, edit: BenchmarkEdit, *, base: int | None = None
+    ) -> PublishBenchmark:
+        """Plan the next version of a benchmark; an edit that changes nothing plans the newest one again.
+
+        `base` is the version that the editor has read. Raises BenchmarkChanged if it is not the newest any more,
+        NotFound, and what `publication` and the edit raise.
+        """
+        newest = self.newest(tenant, slug)
+        if not newest:
+            raise NotFound(f"no benchmark {slug}; publish its first version, then edit it")
+        try:
+            before = self.find(tenant, slug)
+        except NotFound:
+            before = None
+        visible = 0 if before is None else before.view.version
+        if base is not None and base != visible:
+            raise BenchmarkChanged(f"the newest version of {slug} is {visible}, not {base}; read it, and edit that one")
+        edited = edit(None if before is None else before.benchmark)
+        if before is not None and newest == visible:
+            same = self.publication(tenant, by, edited.model_copy(update={"version": visible}))
+            if same.digest == before.view.digest:
+                return same
+        if newest >= MAX_VERSION:
+            raise BadBenchmark(f"{slug}@{newest} has the highest version there is; publish it under another name")
+        return self.publication(tenant, by, edited.model_copy(update={"version": newest + 1}))._replace(follows=newest)
+
+    async def edit(
+        self,
+        tenant: str,
+        by: str,
+        slug: str,
+        edit: BenchmarkEdit,
+        *,
+        record: Callable[[Write[BenchmarkView]], Awaitable[_T]],
+        base: int | None = None,
+    ) -> _T:
+        """Record an edit as the next version. An editor who was overtaken, and named no base, edits the newer one."""
+        for _ in range(MAX_EDIT_TRIES):
+            plan = await asyncio.to_thread(lambda: self.plan_edit(tenant, by, slug, edit, base=base))
+            try:
+                return await record(plan)
+            except BenchmarkChanged:
+                if base is not None:
+                    raise
+        raise BenchmarkChanged(f"{slug} is being edited by others; try again in a moment")
+
+    def newest(self, tenant: str, slug: str) -> int:
+        """Return the newest version of a benchmark, deleted ones included; 0 if there is none."""
+        with self.store.database.reading() as connection:
+            return published.newest_version(connection, tenant, slug)
+
     def find(self, tenant: str, name: str) -> PublishedBenchmark:
-        """Find a benchmark by `slug@version`, or the newest version of `slug`; raises NotFound."""
-        parts = split_name(name)
-        if parts is None:
-            raise NotFound(f"no benchmark {name!r}; write slug@version")
+        """Find a benchmark by `slug@version`, or the newest version of `slug` that is not deleted; raises NotFound."""
+        parts = _split(name)
         with self.store.database.reading() as connection:
             view = published.look_up(connection, tenant, *parts)
             known = self._read.get(view.digest)
@@ -112,6 +169,18 @@ class BenchmarkLibrary:
         known = CompiledTask(benchmark, task, self.registrar.compile(task.success_criteria))
         self._known.put(key, known)
         return known
+
+
+def plan_deletion(tenant: str, name: str) -> DeleteBenchmark:
+    """Plan the deletion of `slug@version`, or of all versions of `slug`; raises NotFound for another name."""
+    return DeleteBenchmark(tenant, *_split(name))
+
+
+def _split(name: str) -> tuple[str, int | None]:
+    parts = split_name(name)
+    if parts is None:
+        raise NotFound(f"no benchmark {name!r}; write slug@version")
+    return parts
 
 
 def select_tasks(benchmark: Benchmark, wanted: Sequence[str] | None) -> list[Task]:

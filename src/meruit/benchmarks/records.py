@@ -2,6 +2,7 @@
 
 from meruit.benchmarks.store.published import (
     BenchmarkView,
+    DeletedBenchmark,
 )
 from meruit.benchmarks.store.published import (
     page as page_published,
@@ -20,6 +21,7 @@ from meruit.benchmarks.store.transitions import (
 __all__ = [
     "BenchmarkView",
     "CreateRuns",
+    "DeletedBenchmark",
     "TaskRunFilter",
     "benchmark_run_page",
     "find_several",

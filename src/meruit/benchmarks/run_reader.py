@@ -7,6 +7,7 @@ import msgspec
 from meruit.benchmarks.evidence import completion, criterion_run
 from meruit.benchmarks.score import TaskRunOutcome, benchmark_score
 from meruit.benchmarks.store import read as runs
+from meruit.benchmarks.store.read import TaskRunRow
 from meruit.errors import NotFound
 from meruit.model.access import Scope
 from meruit.model.task_run import BenchmarkRun, Completion, CriterionRun, TaskRun
@@ -23,8 +24,12 @@ class RunReader:
 
     def run(self, scope: Scope, run_id: str) -> TaskRun:
         """Return one task run; raises NotFound."""
+        return self.row(scope, run_id).run
+
+    def row(self, scope: Scope, run_id: str) -> TaskRunRow:
+        """Return one task run with the fields that no caller sees; raises NotFound."""
         with self.store.database.reading() as connection:
-            return runs.find(connection, scope, run_id).run
+            return runs.find(connection, scope, run_id)
 
     def result(self, tenant: str, run: TaskRun) -> VerificationResult | None:
         """Return the verdict on a run with all the evidence; None if it has none, or it was erased."""

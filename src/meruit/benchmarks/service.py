@@ -11,10 +11,11 @@ import msgspec
 
 from meruit.benchmarks.environment import EnvironmentProvider, TaskEnvironment, asks_for_answer
 from meruit.benchmarks.evidence import has_unreadable_source, status_of
-from meruit.benchmarks.published import BenchmarkLibrary, CompiledTask, select_tasks
+from meruit.benchmarks.published import BenchmarkLibrary, CompiledTask, plan_deletion, select_tasks
 from meruit.benchmarks.run_reader import RunReader
+from meruit.benchmarks.store import published
 from meruit.benchmarks.store import read as runs
-from meruit.benchmarks.store.published import BenchmarkView, PublishedBenchmark
+from meruit.benchmarks.store.published import BenchmarkView, DeletedBenchmark, PublishedBenchmark
 from meruit.benchmarks.store.read import TaskRunRow
 from meruit.benchmarks.store.transitions import (
     REREAD,
@@ -49,7 +50,15 @@ from meruit.model.environment import (
 from meruit.model.evidence import Evidence
 from meruit.model.outcome import Labels
 from meruit.model.task import Benchmark, Reveal, Task
-from meruit.model.task_run import ENDED, BenchmarkRun, CriterionStatus, RunStatus, TaskRun
+from meruit.model.task_run import (
+    ENDED,
+    JUDGING,
+    BenchmarkRun,
+    CriterionStatus,
+    RunStatus,
+    TaskRun,
+    TaskRunProgress,
+)
 from meruit.model.time import to_micros
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import Work
@@ -133,6 +142,16 @@ class Benchmarks:
         """Find a benchmark by `slug@version`, or the newest version of `slug`; raises NotFound."""
         return self.library.find(tenant, name)
 
+    async def delete(self, tenant: str, name: str) -> DeletedBenchmark:
+        """Hide `slug@version`, or all versions of `slug`; raises NotFound, and BenchmarkInUse while runs go on."""
+        return await self.store.recorder.record(plan_deletion(tenant, name))
+
+    def _find_runnable(self, tenant: str, name: str) -> Benchmark:
+        view, benchmark = self.find(tenant, name)
+        if view.deleted_at is not None:
+            raise published.deleted(view.benchmark, view.version)
+        return benchmark
+
     # Start
 
     async def create(
@@ -163,7 +182,7 @@ class Benchmarks:
         agent_id: str | None = None,
     ) -> CreateRuns:
         """Plan a benchmark run, without recording it; raises NotFound, MeruitError."""
-        found = self.find(tenant, name).benchmark
+        found = self._find_runnable(tenant, name)
         selected = select_tasks(found, tasks)
         if not 1 <= repeats <= MAX_REPEATS or repeats * len(selected) > MAX_RUNS:
             raise MeruitError(f"repeats: 1 to {MAX_REPEATS}, and at most {MAX_RUNS:,} task runs in all")
@@ -188,7 +207,7 @@ class Benchmarks:
         self, tenant: str, by: str, name: str, task_id: str, *, scored: bool, agent_id: str | None
     ) -> CreateRuns:
         """Plan one task run, without recording it; raises NotFound."""
-        found = self.find(tenant, name).benchmark
+        found = self._find_runnable(tenant, name)
         (task,) = select_tasks(found, [task_id])
         new = NewTaskRun(self.store.surroundings.new_id("trn"), task.id, 1, task.reveal)
         return CreateRuns(
@@ -264,6 +283,25 @@ class Benchmarks:
         _, task, _ = await asyncio.to_thread(self.library.task_of, scope.tenant, run)
         return TaskRunStart(
             run, task.instruction, await self.environments.access(run.playground_id) if run.playground_id else {}
+        )
+
+    async def progress(self, scope: Scope, run_id: str) -> TaskRunProgress:
+        """Return what happens to a task run now; raises NotFound."""
+        row = await asyncio.to_thread(self.reader.row, scope, run_id)
+        run, now = row.run, self.store.surroundings.clock()
+        seen = None
+        if run.playground_id is not None and run.status is RunStatus.RUNNING:
+            seen = await self.environments.last_event(run.playground_id)
+        ended = now if run.ended_at is None else run.ended_at
+        going = run.status is RunStatus.RUNNING and row.asked_at is None
+        return TaskRunProgress(
+            id=run.id,
+            task=run.task,
+            attempt=run.attempt,
+            state=JUDGING if run.status is RunStatus.RUNNING and not going else run.status.value,
+            seconds=None if run.started_at is None else max(0.0, (ended - run.started_at).total_seconds()),
+            seconds_left=max(0.0, (run.deadline - now).total_seconds()) if going and run.deadline else None,
+            last_event=seen,
         )
 
     # End

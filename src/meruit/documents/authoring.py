@@ -218,7 +218,7 @@ def locate_problems(text: str | bytes, name: str, problems: Iterable[Problem]) -
 
 
 def parse_benchmark(
-    text: str | bytes | Mapping[str, Any],
+    text: str | bytes | Mapping[str, Any] | Document,
     name: str = "benchmark",
     *,
     gather: Gather | None = None,
@@ -229,7 +229,10 @@ def parse_benchmark(
     `examine` finds what is wrong with a valid benchmark as a whole. `gather` takes a seed and the benchmark's own
     attachments, reads the other files that the seed names, and raises MeruitError for a file that it cannot read.
     """
-    document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
+    if isinstance(text, Document):
+        document = text
+    else:
+        document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
     problems = list[Problem]()
     whole = document.value if isinstance(document.value, dict) else {}
     listed = whole.get("tasks")

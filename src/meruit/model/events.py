@@ -31,6 +31,7 @@ class EventType(StrEnum):
     CONTRACT_EXPIRED = "contract.expired"
     CONTRACT_VOIDED = "contract.voided"
     BENCHMARK_PUBLISHED = "benchmark.published"
+    BENCHMARK_DELETED = "benchmark.deleted"
     BENCHMARK_RUN_CREATED = "benchmark_run.created"
     BENCHMARK_RUN_ENDED = "benchmark_run.ended"
     BENCHMARK_PRACTISED = "benchmark.practised"

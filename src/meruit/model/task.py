@@ -18,6 +18,7 @@ SLUG = r"^[a-z0-9][a-z0-9._-]{0,99}$"
 PASSED_FROM = "0.9"
 """The score from which a task is passed."""
 MAX_TASKS = 1_000
+MAX_VERSION = 1_000_000
 MAX_ATTACHMENTS = 1_000
 MAX_CRITERIA = 500
 """Of one task."""
@@ -102,6 +103,12 @@ class Task(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(pattern=SLUG, description="Names the task within its benchmark.")
+    benchmark: str | None = Field(
+        default=None,
+        pattern=SLUG,
+        exclude=True,
+        description="The benchmark that it belongs to, in a file of its own.",
+    )
     title: str = Field(default="", max_length=200, description="For people.")
     instruction: str = Field(min_length=1, max_length=100_000, description="Instructions for the agent.")
     scenario: str = Field(default="", max_length=100_000, description="What authors and judges should know of it.")
@@ -206,7 +213,7 @@ class Benchmark(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     benchmark: str = Field(pattern=SLUG, description="Its name.")
-    version: int = Field(default=1, strict=True, ge=1, le=1_000_000, description="Counted up with every change.")
+    version: int = Field(default=1, strict=True, ge=1, le=MAX_VERSION, description="Counted up with every change.")
     title: str = Field(default="", max_length=200, description="For people.")
     description: str = Field(default="", max_length=100_000, description="What it measures.")
     tasks: tuple[Task, ...] = Field(
@@ -225,6 +232,9 @@ class Benchmark(BaseModel):
         twice = next((name for name, number in times.items() if number > 1), None)
         if twice is not None:
             raise ValueError(f"two tasks share the id {twice!r}")
+        stray = next((task for task in self.tasks if task.benchmark not in (None, self.benchmark)), None)
+        if stray is not None:
+            raise ValueError(f"task {stray.id!r} belongs to {stray.benchmark!r}, not to {self.benchmark!r}")
         return self
 
     @property

@@ -25,6 +25,8 @@ class RunStatus(StrEnum):
     """Cancelled by the operator; not part of the mean, but listed."""
 
 
+JUDGING = "judging"
+"""Shown for a running task run whose agent has completed it, until its verdict is given."""
 ENDED = frozenset({RunStatus.COMPLETED, RunStatus.TIMED_OUT, RunStatus.CANCELLED})
 
 
@@ -37,6 +39,22 @@ class CriterionStatus(StrEnum):
     """Could not be judged; it has no score."""
     SKIPPED = "skipped"
     """Does not apply; its weight is left out."""
+
+
+class TaskRunProgress(Record, frozen=True):
+    """What happens to a task run now."""
+
+    id: str
+    task: str
+    attempt: int
+    state: str
+    """`pending`, `running`, `judging`, `completed`, `timed_out` or `cancelled`."""
+    seconds: float | None
+    """Since its start, until now or its end; null before it starts."""
+    seconds_left: float | None
+    """Until its deadline, while it runs."""
+    last_event: str | None
+    """The newest event of its environment, in words; null before the first, and where it is not served here."""
 
 
 class TaskRun(Record, frozen=True):

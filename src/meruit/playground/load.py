@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from meruit.benchmarks.formula_names import find_unknown_names
-from meruit.documents.authoring import parse_benchmark
+from meruit.documents.authoring import Gather, parse_benchmark
 from meruit.documents.document import parse
-from meruit.errors import DocumentError
+from meruit.errors import DocumentError, Problem
 from meruit.files import display_name, find_beside, read_bytes
 from meruit.model.task import Benchmark
 
@@ -21,6 +21,32 @@ def load_benchmark(path: str | Path) -> Benchmark:
 
     Raises DocumentError with every problem.
     """
+    return parse_benchmark(
+        read_bytes(path), display_name(path), gather=_gather_beside(path), examine=find_unknown_names
+    )
+
+
+def load_tasks(path: str | Path, benchmark: str) -> Benchmark:
+    """Load the task of a file, or all tasks of a benchmark file; raises DocumentError with every problem.
+
+    A task that names the benchmark it belongs to must name this one.
+    """
+    document = parse(read_bytes(path), display_name(path))
+    if isinstance(document.value, dict) and "tasks" not in document.value:
+        document = document._replace(
+            value={"benchmark": benchmark, "tasks": [document.value]},
+            lines={("tasks", 0, *place): line for place, line in document.lines.items()},
+            numbers={("tasks", 0, *place): text for place, text in document.numbers.items()},
+        )
+    loaded = parse_benchmark(document, document.name, gather=_gather_beside(path), examine=find_unknown_names)
+    if loaded.benchmark != benchmark:
+        where = Problem("benchmark", f"these tasks belong to {loaded.benchmark!r}, not to {benchmark!r}")
+        raise DocumentError(document.name, [where._replace(line=document.line_of(("benchmark",)))])
+    return loaded
+
+
+def _gather_beside(path: str | Path) -> Gather | None:
+    """Build what reads the files that a seed names from the folder of the benchmark; None for standard input."""
     # The seed's module loads every reader of the playground, which criteria do not need.
     from meruit.playground.seed import read_seed
 
@@ -43,12 +69,7 @@ def load_benchmark(path: str | Path) -> Benchmark:
         read_seed(seed, read)
         return files
 
-    return parse_benchmark(
-        read_bytes(path),
-        display_name(path),
-        gather=None if str(path) == "-" else gather,
-        examine=find_unknown_names,
-    )
+    return None if str(path) == "-" else gather
 
 
 def is_benchmark_file(path: str | Path) -> bool:

@@ -206,3 +206,181 @@ def test_a_benchmark_may_be_as_large_as_evidence_and_no_larger(here: Bench) -> N
     too_large = PLAIN | {"version": 2, "attachments": {"a": "x" * 20_000_000}}
     reply = here.deployment.ask("POST", "/v1/benchmarks", key=here.operator, json=too_large)
     assert reply.status_code == 413
+
+
+# Edits
+
+
+def edited(bench: Bench, method: str, body: Any, *, name: str = "b", **more: Any) -> Any:
+    """The answer to an edit that succeeds."""
+    reply = bench.deployment.ask(method, f"/v1/benchmarks/{name}", key=bench.operator, json=body, **more)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def not_edited(bench: Bench, method: str, body: Any, status: int, code: str, *, name: str = "b") -> Any:
+    """What an edit is refused with; nothing of it is kept."""
+    before = bench.deployment.rows()
+    options = {} if body is None else {"json": body}
+    reply = bench.deployment.ask(method, f"/v1/benchmarks/{name}", key=bench.operator, **options)
+    assert (reply.status_code, code_of(reply)) == (status, code), reply.text
+    assert bench.deployment.rows() == before
+    return reply.json()
+
+
+def deleted(bench: Bench, name: str = "b", **more: Any) -> Any:
+    reply = bench.deployment.ask("DELETE", f"/v1/benchmarks/{name}", key=bench.operator, **more)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def test_an_edit_makes_a_new_version_and_leaves_the_old_one(bench: Bench) -> None:
+    bench.done("benchmarks", PLAIN)
+    old = bench.read("benchmarks/b@1")
+    run = bench.new()
+    made = edited(bench, "PUT", {"title": "Anew", "tasks": [task(scoring(5)), task(scoring(1), id="u")]})
+    assert (made["version"], made["tasks"], made["title"]) == (2, 2, "Anew")
+    changes = {"tasks": [task(scoring(3), id="v")], "remove_tasks": ["u"], "description": "With v."}
+    again = edited(bench, "PATCH", changes)
+    assert (again["version"], again["title"]) == (3, "Anew")
+    newest = bench.read("benchmarks/b")["document"]
+    assert [one["id"] for one in newest["tasks"]] == ["t", "v"]
+    assert (newest["title"], newest["description"], newest["version"]) == ("Anew", "With v.", 3)
+    assert bench.read("benchmarks/b@1") == old
+    assert bench.read(f"task-runs/{run}")["version"] == 1
+    assert bench.read(f"task-runs/{bench.new('v')}")["version"] == 3
+
+
+def test_a_changed_task_keeps_its_place(here: Bench) -> None:
+    here.done("benchmarks", benchmark(task(scoring(1)), task(scoring(1), id="u")))
+    edited(here, "PATCH", {"tasks": [task(scoring(2), title="Changed")]})
+    assert [(one["id"], one.get("title")) for one in here.read("benchmarks/b")["document"]["tasks"]] == [
+        ("t", "Changed"),
+        ("u", None),
+    ]
+
+
+def test_an_edit_that_changes_nothing_publishes_nothing(bench: Bench) -> None:
+    first = bench.done("benchmarks", PLAIN)
+    before = bench.deployment.rows()
+    content = {name: one for name, one in PLAIN.items() if name != "benchmark"}
+    assert edited(bench, "PUT", content) == first
+    assert edited(bench, "PATCH", {"title": PLAIN["title"]}) == first
+    assert bench.deployment.rows() == before
+
+
+def test_a_name_without_a_version_is_not_edited(here: Bench) -> None:
+    not_edited(here, "PUT", {"tasks": [task(scoring(1))]}, 404, "not_found", name="new")
+    not_edited(here, "PATCH", {"title": "x"}, 404, "not_found", name="new")
+
+
+def test_an_editor_who_names_a_base_is_not_overtaken(here: Bench) -> None:
+    here.done("benchmarks", PLAIN)
+    edited(here, "PATCH", {"title": "second", "base_version": 1})
+    not_edited(here, "PATCH", {"title": "third", "base_version": 1}, 409, "benchmark_changed")
+    not_edited(here, "PUT", {"tasks": PLAIN["tasks"], "base_version": 0}, 409, "benchmark_changed")
+    assert edited(here, "PUT", {"tasks": PLAIN["tasks"], "base_version": 2})["version"] == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "status", "code"),
+    [
+        ("PATCH", {}, 400, "bad_benchmark"),
+        ("PATCH", {"base_version": 1}, 400, "bad_benchmark"),
+        ("PATCH", {"remove_tasks": ["none"]}, 404, "not_found"),
+        ("PATCH", {"remove_attachments": ["none"]}, 404, "not_found"),
+        ("PATCH", {"remove_tasks": ["t"]}, 400, "bad_benchmark"),
+        ("PATCH", {"remove_tasks": ["t"], "tasks": [task(scoring(1))]}, 400, "bad_benchmark"),
+        ("PATCH", {"tasks": [task(scoring(1), id="u"), task(scoring(2), id="u")]}, 400, "bad_benchmark"),
+        ("PATCH", {"tasks": [{"instruction": "x"}]}, 400, "bad_benchmark"),
+        ("PATCH", {"tasks": [task(scoring(1), benchmark="another")]}, 400, "bad_benchmark"),
+        ("PATCH", {"tasks": [task({"assert": "no-such-check"})]}, 422, "unsupported_criteria"),
+        ("PATCH", {"tasks": [task(scoring(1)) | {"seed": "lost.yaml"}]}, 422, "bad_seed"),
+        ("PATCH", {"title": 5}, 400, "bad_body"),
+        ("PATCH", {"version": 7}, 400, "bad_body"),
+        ("PUT", {"tasks": []}, 400, "bad_body"),
+        ("PUT", {"tasks": [task({"assert": "no-such-check"})]}, 422, "unsupported_criteria"),
+        ("PATCH", {"tasks": [{"id": ["x"], "instruction": "x", "criteria": []}]}, 400, "bad_benchmark"),
+        ("PUT", {"benchmark": "c", "tasks": [task(scoring(1))]}, 400, "bad_body"),
+    ],
+)
+def test_a_bad_edit_is_refused_and_keeps_nothing(here: Bench, method: str, body: Any, status: int, code: str) -> None:
+    here.done("benchmarks", PLAIN)
+    not_edited(here, method, body, status, code)
+
+
+def test_a_name_of_practice_is_not_published(here: Bench) -> None:
+    name = "b.practice-0123456789ab"
+    refused(here, PLAIN | {"benchmark": name}, 400, "bad_benchmark")
+    not_edited(here, "PUT", {"tasks": PLAIN["tasks"]}, 404, "not_found", name=name)
+
+
+def test_a_task_may_name_the_set_that_it_belongs_to(here: Bench) -> None:
+    first = here.done("benchmarks", PLAIN)
+    assert edited(here, "PATCH", {"tasks": [PLAIN["tasks"][0] | {"benchmark": "b"}]}) == first
+    assert here.read("tasks/b/t")["benchmark"] == "b"
+
+
+def test_an_edit_happens_once_per_idempotency_key(bench: Bench) -> None:
+    bench.done("benchmarks", PLAIN)
+    once: dict[str, Any] = {"key": bench.operator, "headers": {HEADER: "edit-once"}}
+    body = {"tasks": [task(scoring(2), id="u")]}
+    first = bench.deployment.ask("PATCH", "/v1/benchmarks/b", json=body, **once)
+    edited(bench, "PATCH", {"title": "meanwhile"})
+    again = bench.deployment.ask("PATCH", "/v1/benchmarks/b", json=body, **once)
+    assert (again.status_code, again.content, again.headers[REPLAYED]) == (200, first.content, "true")
+    other = bench.deployment.ask("PUT", "/v1/benchmarks/b", json=body, **once)
+    assert code_of(other) == "idempotency_key_reused"
+    assert bench.read("benchmarks/b")["version"] == 3
+
+
+def test_a_deleted_version_is_hidden_and_its_runs_keep_it(bench: Bench) -> None:
+    bench.done("benchmarks", PLAIN)
+    made = bench.done("benchmark-runs", {"benchmark": "b", "agent_id": "robot"})
+    run = made["task_runs"][0]["id"]
+    bench.done(f"task-runs/{run}/start")
+    bench.complete(run)
+    edited(bench, "PATCH", {"title": "second"})
+    assert deleted(bench, "b@1") == {"benchmark": "b", "versions": [1], "benchmark_runs": 1}
+    before = bench.deployment.rows()
+    assert deleted(bench, "b@1")["benchmark_runs"] == 1
+    assert bench.deployment.rows() == before
+    assert [one["version"] for one in bench.read("benchmarks")["benchmarks"]] == [2]
+    assert bench.read("benchmarks/b@1")["deleted_at"] is not None
+    assert bench.read("benchmarks/b")["deleted_at"] is None
+    for path, body in (("benchmark-runs", {"benchmark": "b@1"}), ("task-runs", {"benchmark": "b@1", "task": "t"})):
+        reply = bench.deployment.ask("POST", f"/v1/{path}", key=bench.operator, json=body)
+        assert (reply.status_code, code_of(reply)) == (404, "not_found")
+    assert bench.read(f"benchmark-runs/{made['id']}")["version"] == 1
+    assert bench.done(f"task-runs/{run}/rejudge", {"reason": "again"})["version"] == 1
+    assert bench.read("benchmarks/b@1/leaderboard")["tasks"] == 1
+
+
+def test_a_deleted_version_is_not_given_out_again(here: Bench) -> None:
+    here.done("benchmarks", PLAIN)
+    assert deleted(here)["versions"] == [1]
+    assert here.read("benchmarks")["benchmarks"] == []
+    assert here.deployment.ask("GET", "/v1/benchmarks/b", key=here.operator).status_code == 404
+    refused(here, PLAIN, 409, "benchmark_taken")
+    not_edited(here, "PATCH", {"title": "x"}, 404, "not_found")
+    not_edited(here, "DELETE", None, 404, "not_found")
+    not_edited(here, "DELETE", None, 404, "not_found", name="b@7")
+    assert edited(here, "PUT", {"tasks": PLAIN["tasks"]})["version"] == 2
+
+
+def test_a_benchmark_with_runs_under_way_is_not_deleted(here: Bench) -> None:
+    here.done("benchmarks", PLAIN)
+    run = here.new()
+    not_edited(here, "DELETE", None, 409, "benchmark_in_use")
+    not_edited(here, "DELETE", None, 409, "benchmark_in_use", name="b@1")
+    here.done(f"task-runs/{run}/cancel")
+    assert deleted(here)["versions"] == [1]
+
+
+def test_a_tenant_edits_and_deletes_its_own_only(here: Bench) -> None:
+    here.done("benchmarks", PLAIN)
+    other = Bench.of(here.deployment, new_tenant())
+    not_edited(other, "PATCH", {"title": "x"}, 404, "not_found")
+    not_edited(other, "DELETE", None, 404, "not_found")
+    not_edited(other, "PUT", {"tasks": [task(scoring(1))]}, 404, "not_found")
+    assert here.read("benchmarks/b")["version"] == 1

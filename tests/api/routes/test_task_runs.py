@@ -793,3 +793,30 @@ def test_events_of_runs_reveal_no_criteria(bench: Bench) -> None:
         assert f"event: {kind}" in told
     assert "event: task_run.completed" in told
     assert "canary-label" not in told
+
+
+# Progress
+
+
+def test_progress_has_the_state_the_seconds_and_the_last_event(here: Bench) -> None:
+    here.publish(task(scoring(10)))
+    run = here.new()
+    waiting = here.read(f"task-runs/{run}/progress")
+    assert (waiting["state"], waiting["seconds"], waiting["seconds_left"]) == ("pending", None, None)
+    access = here.done(f"task-runs/{run}/start", key=here.agent)["access"]
+    begun = here.read(f"task-runs/{run}/progress")
+    assert (begun["state"], begun["last_event"]) == ("running", None)
+    assert begun["seconds"] >= 0
+    assert 0 < begun["seconds_left"] <= 900
+    fhir = f"{access['endpoints']['fhir']}/Patient"
+    made = here.deployment.ask("POST", fhir, key=access["secret"], json={"resourceType": "Patient"})
+    assert made.status_code == 201, made.text
+    seen = here.read(f"task-runs/{run}/progress")
+    assert f"Patient/{made.json()['id']}" in seen["last_event"]
+    assert here.read(f"task-runs/{run}/progress", key=here.agent)["last_event"] is None
+    here.complete(run)
+    ended = here.read(f"task-runs/{run}/progress")
+    assert (ended["state"], ended["seconds_left"], ended["last_event"]) == ("completed", None, None)
+    assert ended["seconds"] == here.read(f"task-runs/{run}/progress")["seconds"]
+    other = Bench.of(here.deployment, new_tenant())
+    assert here.deployment.ask("GET", f"/v1/task-runs/{run}/progress", key=other.operator).status_code == 404

@@ -765,3 +765,88 @@ def test_running_tasks_show_state_seconds_and_last_event(capsys: pytest.CaptureF
 
     asyncio.run(progress.update(last_event))
     assert capsys.readouterr().err == "book running 12 s, last event: fhir_update Appointment/a1 in pg_1\n"
+
+
+# Edit and delete
+
+
+TASK = """\
+benchmark: desk
+id: second
+instruction: Say hello.
+seed: {rows: {claim: {"1": {open: "yes"}}}}
+criteria:
+  - {assert: portal-state-match, correlate_by: {resource: claim}, fields: {open: "no"}}
+"""
+DESK = f"benchmark: desk\ntasks:\n  - {TASK.replace('second', 'first').replace(chr(10), chr(10) + '    ').strip()}\n"
+
+
+def test_a_benchmark_is_edited_by_name_and_deleted(run: Run) -> None:
+    put("desk.yaml", DESK)
+    put("task.yaml", TASK)
+    assert run("benchmark", "publish", "desk.yaml").stdout == "desk@1\n"
+    assert run("benchmark", "edit", "desk", "--task", "task.yaml", "--base", "1").stdout == "desk@2\n"
+    same = run("benchmark", "edit", "desk", "--task", "task.yaml")
+    assert same.stdout == "desk@2\n"
+    assert "nothing has changed" in same.stderr
+    made = json.loads(run("benchmark", "edit", "desk", "--remove", "first", "--title", "Desk", "--json").stdout)
+    assert (made["version"], made["tasks"], made["title"]) == (3, 1, "Desk")
+    assert run("benchmark", "edit", "desk", "--file", "desk.yaml").stdout == "desk@4\n"
+    assert run("benchmark", "delete", "desk@3").stdout == "desk@3\n"
+    left = json.loads(run("benchmark", "list", "--published", "--json").stdout)["benchmarks"]
+    assert [one["version"] for one in left] == [4, 2, 1]
+    gone = json.loads(run("benchmark", "delete", "desk", "--json").stdout)
+    assert gone == {"benchmark": "desk", "versions": [1, 2, 4], "benchmark_runs": 0}
+    assert "desk@5" in run("benchmark", "edit", "desk", "--file", "desk.yaml").stdout
+    refused = run("benchmark", "publish", "desk.yaml")
+    assert (refused.returncode, "version: 6" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["edit", "desk", "--task", "other.yaml"], "belongs to 'elsewhere'"),
+        (["edit", "desk", "--task", "others.yaml"], "belong to 'elsewhere'"),
+        (["edit", "desk", "--task", "bad.yaml"], "bad.yaml: line 2"),
+        (["edit", "desk", "--file", "desk.yaml", "--title", "x"], "--file replaces"),
+        (["edit", "counter", "--file", "desk.yaml"], "is the benchmark desk"),
+        (["edit", "counter", "--title", "x"], "no benchmark counter"),
+        (["edit", "desk", "--remove", "fist"], "'first'"),
+        (["edit", "desk", "--title", "x", "--base", "7"], "not 7"),
+        (["edit", "desk"], "changes nothing"),
+        (["delete", "counter"], "no benchmark counter"),
+        (["delete", "desk@9"], "desk@9"),
+    ],
+)
+def test_a_bad_edit_is_refused_in_words(run: Run, arguments: list[str], said: str) -> None:
+    put("desk.yaml", DESK)
+    put("other.yaml", TASK.replace("desk", "elsewhere"))
+    put("others.yaml", DESK.replace("desk", "elsewhere"))
+    put("bad.yaml", TASK.replace("id: second", "id: [second]"))
+    run("benchmark", "publish", "desk.yaml")
+    refused = run("benchmark", *arguments)
+    assert refused.returncode == 2, refused.stdout
+    assert said in refused.stderr
+    assert [
+        one["version"] for one in json.loads(run("benchmark", "list", "--published", "--json").stdout)["benchmarks"]
+    ] == [1]
+
+
+def test_a_file_of_seeds_that_other_tasks_use_is_named(run: Run) -> None:
+    seeded = 'seed: {rows: {claim: {"1": {open: "yes"}}}}'
+    put("desk.yaml", DESK.replace(seeded, "seed: start.yaml"))
+    put("task.yaml", TASK.replace(seeded, "seed: start.yaml"))
+    put("start.yaml", 'rows: {claim: {"1": {open: "yes"}}}')
+    run("benchmark", "publish", "desk.yaml")
+    put("start.yaml", 'rows: {claim: {"1": {open: "maybe"}}}')
+    edited = run("benchmark", "edit", "desk", "--task", "task.yaml")
+    assert (edited.stdout, "start.yaml" in edited.stderr) == ("desk@2\n", True)
+
+
+def test_a_deleted_benchmark_with_runs_says_that_they_stay(run: Run, clinic_day: Path) -> None:
+    day = Day(run, clinic_day)
+    (listed,) = json.loads(run("benchmark", "list", "--published", "--json").stdout)["benchmarks"]
+    gone = run("benchmark", "delete", listed["benchmark"])
+    assert (gone.returncode, "1 benchmark run" in gone.stderr) == (0, True)
+    assert run("benchmark", "show", day.id).returncode == 0
+    assert run("benchmark", "score", day.id, "--reason", "again").returncode in (0, 1)

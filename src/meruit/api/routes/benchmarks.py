@@ -1,11 +1,14 @@
-"""`/v1/benchmarks`: published, immutable benchmarks with their tasks and criteria. Agents may not read them."""
+"""`/v1/benchmarks`: published, immutable benchmarks with their tasks and criteria. Agents may not read them.
+
+An edit publishes a new version. Deleting one hides it.
+"""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, get, post
+from litestar import Response, delete, get, patch, post, put
 from litestar.params import JSONBody, PathParameter
 from msgspec import Meta
 
@@ -22,18 +25,27 @@ from meruit.api.wire.common import (
     json_response,
 )
 from meruit.benchmarks import records as benchmarks
-from meruit.benchmarks.records import BenchmarkView
+from meruit.benchmarks.edits import BenchmarkChanges, apply_changes
+from meruit.benchmarks.published import plan_deletion
+from meruit.benchmarks.records import BenchmarkView, DeletedBenchmark
 from meruit.documents.authoring import parse_benchmark
 from meruit.errors import ApiProblem, DocumentError, NotFound, Problem, UnsupportedCriteria
 from meruit.model.canonical import canonical
 from meruit.model.record import Record
-from meruit.model.task import MAX_ATTACHMENTS, MAX_TASKS, Benchmark, Task, TaskSource
+from meruit.model.task import MAX_ATTACHMENTS, MAX_TASKS, MAX_VERSION, Benchmark, Task, TaskSource
 from meruit.playground.environment import CONFIGURED, seed_of
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
+from meruit.store.recorder import Write
 
-MAX_BENCHMARK_VERSION = 1_000_000
 BenchmarkPath = Annotated[
     str, PathParameter(pattern=BENCHMARK_NAME, description="`slug@version`, or `slug` for the newest.")
+]
+SlugPath = Annotated[str, PathParameter(pattern=BENCHMARK_SLUG, description="The name, without a version.")]
+# Any: the parser of benchmark files checks what a task and an attachment may contain.
+Attachments = Annotated[dict[str, str | dict[str, Any]], Meta(max_length=MAX_ATTACHMENTS)]
+BaseVersion = Annotated[
+    int,
+    Meta(ge=0, le=MAX_VERSION, description="The version that you have read; 409 if it is not the newest any more."),
 ]
 TaskPath = Annotated[str, PathParameter(pattern=BENCHMARK_SLUG)]
 
@@ -44,13 +56,38 @@ class BenchmarkRequest(Body, frozen=True, omit_defaults=True):
     benchmark: Annotated[str, Meta(pattern=BENCHMARK_SLUG, description="Its name.")]
     # Any: the parser of benchmark files checks what a task may contain.
     tasks: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=MAX_TASKS)]
-    version: Annotated[int, Meta(ge=1, le=MAX_BENCHMARK_VERSION)] = 1
+    version: Annotated[int, Meta(ge=1, le=MAX_VERSION)] = 1
     title: str = ""
     description: str = ""
-    attachments: Annotated[dict[str, str | dict[str, Any]], Meta(max_length=MAX_ATTACHMENTS)] = msgspec.field(
-        default_factory=dict
-    )
+    attachments: Attachments = msgspec.field(default_factory=dict)
     """The files that seeds refer to: text, or `{"base64": …}`."""
+
+
+class BenchmarkReplacement(Body, frozen=True, omit_defaults=True):
+    """The whole content of a benchmark's next version."""
+
+    # Any: as above.
+    tasks: Annotated[list[dict[str, Any]], Meta(min_length=1, max_length=MAX_TASKS)]
+    title: str = ""
+    description: str = ""
+    attachments: Attachments = msgspec.field(default_factory=dict)
+    """The files that seeds refer to: text, or `{"base64": …}`."""
+    base_version: BaseVersion | None = None
+
+
+class BenchmarkPatch(Body, frozen=True, omit_defaults=True):
+    """Changes to a benchmark's newest version; what is not named stays as it is."""
+
+    title: str | None = None
+    description: str | None = None
+    # Any: as above.
+    tasks: Annotated[list[dict[str, Any]], Meta(max_length=MAX_TASKS)] = msgspec.field(default_factory=list)
+    """Tasks that are added, or replace those of the same id."""
+    remove_tasks: Annotated[list[str], Meta(max_length=MAX_TASKS)] = msgspec.field(default_factory=list)
+    attachments: Attachments = msgspec.field(default_factory=dict)
+    """Files that are added, or replace those of the same name."""
+    remove_attachments: Annotated[list[str], Meta(max_length=MAX_ATTACHMENTS)] = msgspec.field(default_factory=list)
+    base_version: BaseVersion | None = None
 
 
 class BenchmarkReply(Record, frozen=True):
@@ -62,6 +99,8 @@ class BenchmarkReply(Record, frozen=True):
     title: str
     created_at: str
     created_by: str
+    deleted_at: str | None
+    """When it was hidden; its runs keep it."""
     # Any: as its author wrote it.
     document: dict[str, Any]
 
@@ -120,6 +159,88 @@ async def read_benchmark(benchmark: BenchmarkPath, request: ApiRequest) -> Respo
         return msgspec.json.encode(fields | {"document": {**document, "version": view.version}})
 
     return json_response(await asyncio.to_thread(ask))
+
+
+@put("/v1/benchmarks/{benchmark:str}", guards=[OPERATORS], summary="Replace a benchmark", tags=["benchmarks"])
+async def replace_benchmark(
+    benchmark: SlugPath, data: JSONBody[BenchmarkReplacement], request: ApiRequest, key: Key = None
+) -> Response[BenchmarkView]:
+    """Publish the next version of a benchmark. Earlier versions and their runs stay as they are.
+
+    The content of the newest version again has no effect.
+    """
+    written = msgspec.to_builtins(data)
+    written.pop("base_version", None)
+
+    def replace(_before: Benchmark | None) -> dict[str, Any]:
+        return {**written, "benchmark": benchmark}
+
+    return await _edit(request, benchmark, replace, data.base_version, key)
+
+
+@patch("/v1/benchmarks/{benchmark:str}", guards=[OPERATORS], summary="Change a benchmark", tags=["benchmarks"])
+async def change_benchmark(
+    benchmark: SlugPath, data: JSONBody[BenchmarkPatch], request: ApiRequest, key: Key = None
+) -> Response[BenchmarkView]:
+    """Publish the next version of a benchmark with some changes: texts, and tasks or attachments by their names."""
+    changes = msgspec.convert(
+        {name: getattr(data, name) for name in BenchmarkChanges.__struct_fields__}, BenchmarkChanges
+    )
+
+    def change(before: Benchmark | None) -> dict[str, Any]:
+        if before is None:
+            raise NotFound(f"no benchmark {benchmark}")
+        return apply_changes(before, changes)
+
+    return await _edit(request, benchmark, change, data.base_version, key)
+
+
+@delete(
+    "/v1/benchmarks/{benchmark:str}",
+    status_code=200,
+    guards=[OPERATORS],
+    summary="Delete a benchmark",
+    tags=["benchmarks"],
+)
+async def delete_benchmark(
+    benchmark: BenchmarkPath, request: ApiRequest, key: Key = None
+) -> Response[DeletedBenchmark]:
+    """Hide one version of a benchmark, or all. It is not listed and not run any more.
+
+    Its runs stay on record with their version, which can still be read by `slug@version`. Refused with 409 while
+    task runs of it have not ended. A version that was deleted is not given out again.
+    """
+    await request.require_no_body()
+    plan = plan_deletion(request.caller.tenant, benchmark)
+
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        return await request.write_once(once, plan, msgspec.json.encode)
+
+    return await request.answer_once(key, 200, act)
+
+
+async def _edit(
+    request: ApiRequest,
+    slug: str,
+    # Any: a document that has not been parsed yet.
+    make: Callable[[Benchmark | None], dict[str, Any]],
+    base: int | None,
+    key: str | None,
+) -> Response[Any]:
+    """Publish an edit as the next version, once per idempotency key."""
+    service = request.service
+
+    def parse(before: Benchmark | None) -> Benchmark:
+        return _parse_benchmark(make(before), service)
+
+    async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
+        def record(plan: Write[BenchmarkView]) -> Awaitable[bytes | IdempotentReplay]:
+            return request.write_once(once, plan, msgspec.json.encode)
+
+        library = service.benchmarks.library
+        return await library.edit(request.caller.tenant, request.actor.by, slug, parse, record=record, base=base)
+
+    return await request.answer_once(key, 200, act)
 
 
 @get("/v1/tasks/{benchmark:str}/{task:str}", guards=[READERS], summary="Read a task", tags=["benchmarks"])

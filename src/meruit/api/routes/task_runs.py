@@ -53,7 +53,7 @@ from meruit.errors import (
 )
 from meruit.model.access import Role, Scope
 from meruit.model.task import Reveal
-from meruit.model.task_run import BenchmarkRun, Completion, CriterionRun, RunStatus, TaskRun
+from meruit.model.task_run import BenchmarkRun, Completion, CriterionRun, RunStatus, TaskRun, TaskRunProgress
 from meruit.model.verdict import Verdict
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
 from meruit.store.paging import ListPage
@@ -255,6 +255,24 @@ async def start_task_run(task_run_id: TaskRunId, request: ApiRequest, key: Key =
 async def read_task_run_access(task_run_id: TaskRunId, request: ApiRequest) -> Response[StartedTaskRun]:
     """Read the reply to the start again, while the run is running."""
     return json_response(await _render_access(request, task_run_id))
+
+
+@get(
+    "/v1/task-runs/{task_run_id:str}/progress",
+    guards=[ANYONE],
+    summary="Read the progress of a task run",
+    tags=["runs"],
+)
+async def read_task_run_progress(task_run_id: TaskRunId, request: ApiRequest) -> Response[TaskRunProgress]:
+    """Read what happens to a task run now: its state, its seconds and the last event of its environment.
+
+    Ask again as often as you like, or follow `/v1/events/stream` for changes of state. An agent sees its own runs,
+    without the event.
+    """
+    found = await request.service.benchmarks.progress(request.caller.scope, task_run_id)
+    if request.caller.role is Role.AGENT:
+        found = msgspec.structs.replace(found, last_event=None)
+    return json_response(found)
 
 
 @post(

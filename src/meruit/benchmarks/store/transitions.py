@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import Update, bindparam, func, select, update
 
 from meruit.benchmarks.score import highest_score
+from meruit.benchmarks.store.published import count_new_runs
 from meruit.benchmarks.store.read import OPEN, JudgingRequest, TaskRunResult, TaskRunRow, task_run_from_row
 from meruit.errors import NotFound, TaskRunStateError
 from meruit.model.events import EventType
@@ -58,7 +59,8 @@ class CreateRuns(NamedTuple):
     repeats: int = 1
 
     def __call__(self, writing: WriteTransaction) -> list[TaskRun]:
-        """Write them as pending."""
+        """Write them as pending; raises NotFound for a version that was deleted."""
+        count_new_runs(writing, self.tenant, (self.slug, self.version), len(self.runs))
         about = {"benchmark": self.slug, "version": self.version, "agent_id": self.agent_id}
         if self.benchmark_run_id is not None:
             seq = writing.emit(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from meruit.cli.benchmarks.edit import delete, edit
 from meruit.cli.benchmarks.standings import compare, leaderboard
 from meruit.cli.terminal import (
     ExitCode,
@@ -84,6 +85,8 @@ def benchmark() -> None:
 
 
 benchmark.add_command(compare)
+benchmark.add_command(delete)
+benchmark.add_command(edit)
 benchmark.add_command(leaderboard)
 
 

@@ -151,9 +151,9 @@ async def find_or_publish(
     try:
         await at.benchmarks.publish(at.tenant, by, found)
     except BenchmarkTaken:
-        newest = at.benchmarks.find(at.tenant, found.benchmark).view.version
+        newest = at.benchmarks.library.newest(at.tenant, found.benchmark)
         raise MeruitError(
-            f"{'standard input' if name == '-' else name}: {found.name} was published with other content; "
+            f"{'standard input' if name == '-' else name}: {found.name} was published with other content or deleted; "
             f"write `version: {newest + 1}`, so that earlier runs keep their version"
         ) from None
     return found

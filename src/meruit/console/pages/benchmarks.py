@@ -170,6 +170,7 @@ async def show_task_run(request: PageRequest, run_id: FromPath[str]) -> Response
         run=run,
         paths=list_paths,
         acts=await asyncio.to_thread(_acts, request, run),
+        progress=await service.benchmarks.progress(scope, run.id) if run.status is RunStatus.RUNNING else None,
         tones=TONES,
         **values,
     )

@@ -16,10 +16,11 @@ benchmarks = Table(
     Column("tasks", Integer, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("created_by", Text, nullable=False),
+    Column("deleted_at", BigInteger),
     Column("body", LargeBinary, nullable=False),
     Index("benchmarks_in_order", "tenant", "seq", unique=True),
 )
-"""Tasks under one name and version, which never change."""
+"""Tasks under one name and version, which never change. A deleted version is hidden; its runs keep it."""
 
 benchmark_runs = Table(
     "benchmark_runs",

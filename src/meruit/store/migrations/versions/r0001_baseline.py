@@ -443,6 +443,7 @@ def _create_benchmarks() -> None:
         sa.Column("tasks", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("created_by", sa.Text(), nullable=False),
+        sa.Column("deleted_at", sa.BigInteger(), nullable=True),
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "slug", "version"),
     )
