@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import zipfile
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from meruit.errors import MeruitError, UnknownName
 from meruit.model.evidence import Checked
 from meruit.model.kinds import MetricType
 from meruit.model.work import Work
-from meruit.registry import Ask, CheckRegistry, Measure, MetricRegistry, metrics
+from meruit.registry import Ask, CheckRegistry, Measure, MetricRegistry, find_entry_points, metrics
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
@@ -102,10 +104,80 @@ def test_what_several_metrics_share_is_computed_once() -> None:
     assert len(calls) == 1
 
 
-def test_a_plugin_that_cannot_be_loaded_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    points = [metadata.EntryPoint("fine", "json", "g"), metadata.EntryPoint("tone", "no_such_package.tone", "g")]
-    monkeypatch.setattr(metadata, "entry_points", lambda group: points)
+@pytest.fixture
+def entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Install a package whose only content is these entry points."""
+
+    def install(written: str) -> None:
+        information = tmp_path / "tone-1.0.dist-info"
+        information.mkdir()
+        (information / "METADATA").write_text("Metadata-Version: 2.1\nName: tone\nVersion: 1.0\n")
+        (information / "entry_points.txt").write_text(written)
+        monkeypatch.syspath_prepend(str(tmp_path))
+
+    return install
+
+
+def test_a_plugin_that_cannot_be_loaded_is_named(entry_points: Callable[[str], None]) -> None:
+    entry_points("[meruit.nowhere]\nfine = json\ntone = no_such_package.tone\n")
     registry = MetricRegistry("nowhere")
     for _ in range(2):
         with pytest.raises(MeruitError, match=r"'tone' \(no_such_package.tone\)"):
             registry.names()
+
+
+@pytest.mark.parametrize("group", ["meruit.nowhere", "pydantic", "none.of.ours"])
+def test_entry_points_are_those_that_python_finds(entry_points: Callable[[str], None], group: str) -> None:
+    entry_points("# A note.\n [meruit.nowhere] \nfine = json\n\n[other]\n[x = y\n")
+    assert [*find_entry_points(group)] == [*metadata.entry_points(group=group)]
+
+
+def test_packages_in_an_archive_or_behind_a_finder_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "tone.zip", "w") as archive:
+        archive.writestr("tone-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tone\nVersion: 1.0\n")
+        archive.writestr("tone-1.0.dist-info/entry_points.txt", "[meruit.nowhere]\nfine = json\n")
+    with monkeypatch.context() as here:
+        here.syspath_prepend(str(tmp_path / "tone.zip"))
+        assert [point.name for point in find_entry_points("meruit.nowhere")] == ["fine"]
+    assert [*find_entry_points("meruit.nowhere")] == []
+
+    class Finder:
+        @staticmethod
+        def find_spec(*_: object) -> None:
+            """Finds no module."""
+
+        @staticmethod
+        def find_distributions(_context: object) -> list[metadata.Distribution]:
+            return [metadata.PathDistribution(zipfile.Path(tmp_path / "tone.zip", "tone-1.0.dist-info/"))]
+
+    # The search above is remembered by the path, which is another here.
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder])
+    assert [point.name for point in find_entry_points("meruit.nowhere")] == ["fine"]
+
+
+def test_the_text_of_our_files_tells_every_name_and_family() -> None:
+    told = MetricRegistry("metrics").families()
+    assert told == {metric.name: metric.family for metric in metrics}
+    assert sorted(told) == metrics.names() == [metric.name for metric in metrics]
+
+
+def test_only_the_file_of_a_metric_that_is_asked_is_loaded() -> None:
+    program = (
+        "import sys; from meruit.registry import metrics; assert metrics.get('latency_ms').family == 'latency'; "
+        "loaded = [one for one in sys.modules if one.startswith('meruit.metrics.') and one.count('.') == 2]; "
+        "print(*loaded)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout.split() == ["meruit.metrics.latency"]
+
+
+def test_a_name_that_one_of_our_files_defines_is_refused_before_that_file_is_loaded() -> None:
+    program = (
+        "from meruit.model.kinds import MetricType; from meruit.registry import metrics\n"
+        "metrics.add('word_count', kind=MetricType.COUNT, examples=[])(lambda work: 1)\n"
+        "try: metrics.find('rouge1')\n"
+        "except Exception as problem: print(type(problem).__name__, 'word_count' in str(problem))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout.split() == ["MeruitError", "True"]

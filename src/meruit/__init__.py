@@ -45,12 +45,14 @@ if TYPE_CHECKING:
     from meruit.governance.remote import RemoteGovernance
     from meruit.governance.rule_governance import RuleGovernance
     from meruit.judge.verdict import rejudge
-    from meruit.metrics.content import ContainsExtractor
     from meruit.metrics.custom import CustomExtractor
-    from meruit.metrics.labels import ClassificationExtractor
-    from meruit.metrics.latency import LatencyExtractor
     from meruit.metrics.support.extractor import MetricExtractor
-    from meruit.metrics.text import TextQualityExtractor
+    from meruit.metrics.support.families import (
+        ClassificationExtractor,
+        ContainsExtractor,
+        LatencyExtractor,
+        TextQualityExtractor,
+    )
     from meruit.model.chat import ChatModel, ModelAnswer, ToolCall, ToolSpec
     from meruit.model.contract import Budget, Contract, ContractState, Execution, Terms, WorkSubmission
     from meruit.model.criterion import Assertion, CustomMetric, SuccessCriteria, SuccessCriterion, validate_threshold
@@ -110,12 +112,14 @@ _HOMES = {
     "verify.extractor_registry": ("extractor_registry",),
     "contracts.marketplace": ("Marketplace",),
     "judge.verdict": ("rejudge",),
-    "metrics.content": ("ContainsExtractor",),
     "metrics.custom": ("CustomExtractor",),
     "metrics.support.extractor": ("MetricExtractor",),
-    "metrics.labels": ("ClassificationExtractor",),
-    "metrics.latency": ("LatencyExtractor",),
-    "metrics.text": ("TextQualityExtractor",),
+    "metrics.support.families": (
+        "ClassificationExtractor",
+        "ContainsExtractor",
+        "LatencyExtractor",
+        "TextQualityExtractor",
+    ),
     "model.chat": ("ChatModel", "ModelAnswer", "ToolCall", "ToolSpec"),
     "model.contract": ("Budget", "Contract", "ContractState", "Execution", "Terms", "WorkSubmission"),
     "model.criterion": ("Assertion", "CustomMetric", "SuccessCriteria", "SuccessCriterion", "validate_threshold"),

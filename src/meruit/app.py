@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from fractions import Fraction
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -13,23 +14,19 @@ import msgspec
 from meruit.config import CUSTOM, ExtractorSettings, Settings, location_of
 from meruit.documents.sanitize import describe
 from meruit.errors import ConfigError, MeruitError, Problem, nearest
-from meruit.judges.prices import CallPrice
-from meruit.judges.service import ModelJudges
-from meruit.judges.settings import JudgeSettings
-from meruit.metrics.content import ContainsExtractor
-from meruit.metrics.embedding_similarity import METRIC as EMBEDDING_METRIC
-from meruit.metrics.embedding_similarity import EmbeddingExtractor
-from meruit.metrics.labels import ClassificationExtractor
-from meruit.metrics.latency import LatencyExtractor
-from meruit.metrics.support.extractor import Family, MetricExtractor, is_extractor_class
-from meruit.metrics.text import TextQualityExtractor
+from meruit.metrics.support.extractor import Family, LazyServices, MetricExtractor, is_extractor_class
+from meruit.metrics.support.families import (
+    ClassificationExtractor,
+    ContainsExtractor,
+    LatencyExtractor,
+    TextQualityExtractor,
+)
 from meruit.model.access import DEFAULT_TENANT
 from meruit.model.governance import GovernanceClient, Policy
 from meruit.model.kinds import Tier
-from meruit.model.task import MAX_CRITERIA
 from meruit.model.verdict import VerificationResult
 from meruit.model.vote import JUDGE
-from meruit.registry import metrics, usage_sources
+from meruit.registry import metrics
 from meruit.store.location import FILE, Location
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.engine import VerificationEngine, utc_now
@@ -42,6 +39,9 @@ if TYPE_CHECKING:
     from meruit.contracts.client import Market
     from meruit.contracts.marketplace import Marketplace
     from meruit.governance.rule_governance import RuleGovernance
+    from meruit.judges.prices import CallPrice
+    from meruit.judges.service import ModelJudges
+    from meruit.judges.settings import JudgeSettings
     from meruit.outcomes.service import Registrar
     from meruit.playground.environment import PlaygroundProvider
     from meruit.playground.host import Host
@@ -52,8 +52,8 @@ BUILT_IN: dict[str, type[Family]] = {
     kind.__name__: kind for kind in (LatencyExtractor, TextQualityExtractor, ClassificationExtractor, ContainsExtractor)
 }
 
-EMBEDDING = EmbeddingExtractor.__name__
-"""Named in the settings with the endpoint that it asks; off without."""
+EMBEDDING, EMBEDDING_METRIC = "EmbeddingExtractor", "embedding_similarity"
+"""Named in the settings with the endpoint that it asks, and loaded then; off without."""
 
 
 def build_engine(
@@ -77,7 +77,7 @@ def build_engine(
     }
     covered = {kind.family for kind in BUILT_IN.values()}
     # A family added by a plugin needs no setting.
-    added = {family: Family(family) for family in sorted({metric.family for metric in metrics} - covered)}
+    added = {family: Family(family) for family in sorted({*metrics.families().values()} - covered)}
     computed = {name for extractor in extractors.values() for name in extractor.supported_metrics()}
     return VerificationEngine(
         added | extractors,
@@ -87,18 +87,22 @@ def build_engine(
         custom=custom_code(settings, allow_python_full=allow_python_full),
         clock=clock,
         switched_off={name: why for name, why in _metrics_switched_off(settings) if name not in computed},
-        services={JUDGE: build_judges(settings, clock=clock)},
+        services=LazyServices({JUDGE: partial(build_judges, settings, clock=clock)}),
     )
 
 
-def build_judges(settings: Settings, *, clock: Callable[[], datetime] = utc_now) -> ModelJudges:
+def build_judges(settings: Settings, *, clock: Callable[[], datetime] = utc_now) -> "ModelJudges":
     """The model judges that the settings describe, with the price book of usage."""
+    # Few criteria ask a judge.
+    from meruit.judges.service import ModelJudges
+
     return ModelJudges(settings.judges, settings.judging, clock=clock, prices=find_judge_price)
 
 
-def find_judge_price(judge: JudgeSettings, at: datetime) -> CallPrice | None:
+def find_judge_price(judge: "JudgeSettings", at: datetime) -> "CallPrice | None":
     """The dearest band of a model's prices; None where the table does not know the model."""
     # The table takes a moment to load, which judges without a limit of cost should not pay.
+    from meruit.judges.prices import CallPrice
     from meruit.usage.price_table import load_table
 
     provider = judge.api if judge.api == "anthropic" or judge.base_url is None else ""
@@ -206,6 +210,8 @@ def build_environments(
 def build_task_engine(settings: Settings) -> VerificationEngine:
     """The engine that judges task runs."""
     # A task may have more criteria than a contract: its own model says how many.
+    from meruit.model.task import MAX_CRITERIA
+
     unlimited = settings.verification.model_copy(update={"max_criteria_per_task": MAX_CRITERIA})
     return build_engine(settings.model_copy(update={"verification": unlimited}))
 
@@ -213,6 +219,7 @@ def build_task_engine(settings: Settings) -> VerificationEngine:
 def build_benchmarks(settings: Settings, store: "Store", ground: "EnvironmentProvider") -> "Benchmarks":
     """Benchmarks and runs in a store."""
     from meruit.benchmarks.service import Benchmarks
+    from meruit.model.task import MAX_CRITERIA
     from meruit.outcomes.service import Registrar
 
     return Benchmarks(Registrar(build_task_engine(settings), store, max_criteria=MAX_CRITERIA), ground)
@@ -225,6 +232,7 @@ async def build_reconciler(
     """What asks the accounts of the settings; raises ConfigError naming the one that cannot be asked."""
     import httpx
 
+    from meruit.registry import usage_sources
     from meruit.usage.providers.support.source_factory import credential_fingerprint, open_source
     from meruit.usage.reconcile.reconciler import Account, Reconciler
 
@@ -308,6 +316,8 @@ def _load_extractor_class(key: str, name: str) -> type[MetricExtractor]:
     if name in BUILT_IN:
         return BUILT_IN[name]
     if name == EMBEDDING:
+        from meruit.metrics.embedding_similarity import EmbeddingExtractor
+
         return EmbeddingExtractor
     module, colon, attribute = name.partition(":")
     if not colon:

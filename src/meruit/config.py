@@ -14,7 +14,7 @@ from meruit.errors import ConfigError, DocumentError, InvalidAddress, NoteError,
 from meruit.files import MAX_FILE_BYTES, display_name, read_bytes
 from meruit.judges.settings import JudgeSettings, JudgingSettings, find_judge_faults
 from meruit.model.access import DEFAULT_TENANT
-from meruit.model.contract import AGENT_TRIES, MAX_AGENT_TRIES, AgentScore
+from meruit.model.agent_score import AGENT_TRIES, MAX_AGENT_TRIES, AgentScore
 from meruit.model.limits import (
     DEFAULT_MEMORY_MB,
     DEFAULT_TIMEOUT_MS,
@@ -38,7 +38,7 @@ CUSTOM = "CustomExtractor"
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
 
 class SandboxSettings(_Section):
@@ -186,7 +186,7 @@ class UsageSettings(_Section):
 
     accounts: dict[str, UsageAccount] = Field(default_factory=dict)
     """By the name that a run's `source` gives."""
-    policy: UsagePolicySettings = Field(default_factory=UsagePolicySettings)
+    policy: UsagePolicySettings = Field(default_factory=UsagePolicySettings.model_construct)
     """How strict the decision is."""
     tick_min: FiniteFloat = Field(default=5.0, strict=True, gt=0, le=24 * 60)
     """Minutes between two rounds of `meruit reconcile --watch`."""
@@ -290,7 +290,7 @@ def _default_extractors() -> dict[str, ExtractorSettings]:
         "contains": "ContainsExtractor",
         "custom": CUSTOM,
     }
-    return {name: ExtractorSettings.model_validate({"class": found}) for name, found in classes.items()}
+    return {name: ExtractorSettings.model_construct(class_name=found) for name, found in classes.items()}
 
 
 class Settings(_Section):
@@ -298,23 +298,23 @@ class Settings(_Section):
 
     extractors: dict[str, ExtractorSettings] = Field(default_factory=_default_extractors)
     """The extractors by a name of your choice; the default is the five built-in ones."""
-    verification: VerificationSettings = Field(default_factory=VerificationSettings)
+    verification: VerificationSettings = Field(default_factory=VerificationSettings.model_construct)
     """How verification is done."""
-    caching: CachingSettings = Field(default_factory=CachingSettings)
+    caching: CachingSettings = Field(default_factory=CachingSettings.model_construct)
     """How long results are kept."""
-    governance: GovernanceSettings = Field(default_factory=GovernanceSettings)
+    governance: GovernanceSettings = Field(default_factory=GovernanceSettings.model_construct)
     """Which governance rules run."""
-    service: ServiceSettings = Field(default_factory=ServiceSettings)
+    service: ServiceSettings = Field(default_factory=ServiceSettings.model_construct)
     """How `meruit serve` treats its callers."""
-    benchmarks: BenchmarkSettings = Field(default_factory=BenchmarkSettings)
+    benchmarks: BenchmarkSettings = Field(default_factory=BenchmarkSettings.model_construct)
     """What benchmarks may reach."""
-    usage: UsageSettings = Field(default_factory=UsageSettings)
+    usage: UsageSettings = Field(default_factory=UsageSettings.model_construct)
     """Accounts at providers, and when a count is verified."""
-    audit: AuditSettings = Field(default_factory=AuditSettings)
+    audit: AuditSettings = Field(default_factory=AuditSettings.model_construct)
     """Who watches the audit log."""
     judges: dict[str, JudgeSettings] = Field(default_factory=dict)
     """Model judges by the name that criteria give: a model behind an endpoint, a panel or a cascade."""
-    judging: JudgingSettings = Field(default_factory=JudgingSettings)
+    judging: JudgingSettings = Field(default_factory=JudgingSettings.model_construct)
     """How judges are asked, and what they may use."""
 
     @field_validator("judges")
@@ -352,7 +352,8 @@ class Settings(_Section):
         """Read the given file, else that of MERUIT_CONFIG, else the usual one if it exists, else defaults."""
         chosen = path if path is not None else environ.get(PATH_VARIABLE) or None
         if chosen is None and not os.access(DEFAULT_PATH, os.F_OK):
-            return cls()
+            # The defaults are valid: the models need not be built for them, which takes longer than a verification.
+            return cls.model_construct()
         file = DEFAULT_PATH if chosen is None else chosen
         try:
             text = read_bytes(file)

@@ -1,18 +1,18 @@
 """Finds plugins: a file in the plugin's package, or an entry point of an installed package."""
 
-import difflib
 import importlib
-import inspect
-import pkgutil
+import os
+import re
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from importlib import metadata
+from functools import lru_cache, partial
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
-
-from pydantic import BaseModel
 
 from meruit.errors import (
     AssertionFaults,
@@ -24,18 +24,22 @@ from meruit.errors import (
     similar_names,
     suggest,
 )
-from meruit.model.criterion import Assertion
-from meruit.model.environment import SourceKind
 from meruit.model.evidence import Checked, Measured, Missing, Provenance, Skipped, Value
-from meruit.model.governance import Action, Dossier, Suspicion
 from meruit.model.kinds import MetricType
-from meruit.model.metering import UsageSource
-from meruit.model.money import ContractTokenUse, Line, PricePart
 from meruit.model.work import Work
 
 if TYPE_CHECKING:
-    # Loading these takes longer than everything else here, and only contracts need them.
+    from importlib.metadata import EntryPoint
+
+    # Loading these takes longer than everything else here, and a registry only names them.
+    from pydantic import BaseModel
+
     from meruit.model.contract import Terms
+    from meruit.model.criterion import Assertion
+    from meruit.model.environment import SourceKind
+    from meruit.model.governance import Action, Dossier, Suspicion
+    from meruit.model.metering import UsageSource
+    from meruit.model.money import ContractTokenUse, Line, PricePart
     from meruit.model.verdict import VerificationResult
 
 MEANT_AS_TYPE = 0.8
@@ -116,16 +120,16 @@ class Check(NamedTuple):
 
     name: str
     summary: str
-    prepare: Callable[[Assertion], Run]
+    prepare: Callable[["Assertion"], Run]
     """Prepares once for all works; raises AuthorError for an invalid assertion."""
     version: str = "1"
-    kinds: frozenset[SourceKind] = frozenset()
+    kinds: "frozenset[SourceKind]" = frozenset()
     """The kinds of source that it reads."""
     evidence: str = "fieldResults"
     """The name of its field results in the evidence."""
     last: bool = False
     """Whether it runs after all others, because it needs to know which items they expect."""
-    settings: type[BaseModel] | None = None
+    settings: "type[BaseModel] | None" = None
     """The model of its settings; None where the check validates them itself."""
     reader: Any = None
     """Its reader of items, which `let` uses too."""
@@ -137,7 +141,7 @@ class Check(NamedTuple):
 class FlagExample(NamedTuple):
     """One dossier and the rule's answer; shown in the docs and run as a test."""
 
-    dossier: Dossier
+    dossier: "Dossier"
     expect: bool | None
     """Whether it is suspect; None where the rule lacks what it needs."""
 
@@ -147,10 +151,10 @@ class FlagRule(NamedTuple):
 
     name: str
     summary: str
-    action: Action
+    action: "Action"
     limits: Mapping[str, float]
     """Its default thresholds by name; the configuration may change them."""
-    judge: Callable[[Dossier, Mapping[str, float]], Sequence[Suspicion] | None]
+    judge: "Callable[[Dossier, Mapping[str, float]], Sequence[Suspicion] | None]"
     """What is suspect; None where the dossier lacks what the rule needs."""
     version: str
     examples: tuple[FlagExample, ...]
@@ -164,17 +168,19 @@ class SettlementContext:
 
     result: "VerificationResult"
     terms: "Terms"
-    lines: tuple[Line, ...] = ()
+    lines: "tuple[Line, ...]" = ()
     """What the rules before this one have put on the bill."""
-    usage: tuple[ContractTokenUse, ...] = ()
+    usage: "tuple[ContractTokenUse, ...]" = ()
     """The tokens of the contract's runs; empty where the terms do not price tokens."""
 
-    def sum_of(self, part: PricePart) -> int:
+    def sum_of(self, part: "PricePart") -> int:
         """The lines of one part so far, in millionths."""
         return sum(line.micros for line in self.lines if line.part is part)
 
     def bonus_by_criterion(self) -> dict[str | None, int]:
         """The bonus of each criterion so far, in millionths."""
+        from meruit.model.money import PricePart
+
         found: dict[str | None, int] = {}
         for line in self.lines:
             if line.part is PricePart.BONUS:
@@ -187,7 +193,7 @@ class SettlementRule(NamedTuple):
 
     name: str
     summary: str
-    apply: Callable[[SettlementContext], Sequence[Line]]
+    apply: "Callable[[SettlementContext], Sequence[Line]]"
     """Returns the lines that it adds to the bill."""
     after: tuple[str, ...] = ()
     """Rules whose lines it reads; terms that name one of them after this rule are refused."""
@@ -198,7 +204,7 @@ class UsageProvider(NamedTuple):
 
     name: str
     summary: str
-    open: Callable[..., UsageSource]
+    open: "Callable[..., UsageSource]"
     """Takes this provider, the account, and what `sources.usage.opening` gives; AuthorError for what cannot be."""
     base_url: str = ""
     """Its default URL; empty where the account must set one."""
@@ -285,7 +291,7 @@ class Registry(Generic[P]):
         """The plugin of that name, or an error that names the nearest."""
         plugin = self.find(name)
         if plugin is None:
-            raise UnknownName(f"no {self._noun} is named {name!r}{self.suggest(name, self._found)}{self._advice}")
+            raise UnknownName(f"no {self._noun} is named {name!r}{self.suggest(name, self.names())}{self._advice}")
         return plugin
 
     def suggest(self, name: str, known: Iterable[str]) -> str:
@@ -309,12 +315,15 @@ class Registry(Generic[P]):
         with self._loading:
             if self._failure is not None:
                 raise self._failure
+            # A slow import, which most verifications can do without.
+            import pkgutil
+
             package = f"meruit.{self.package}"
             spec = find_spec(package)
             if spec is not None:
                 for module in pkgutil.iter_modules(spec.submodule_search_locations):
                     importlib.import_module(f"{package}.{module.name}")
-            for point in metadata.entry_points(group=package):
+            for point in find_entry_points(package):
                 try:
                     point.load()
                 except Exception as problem:
@@ -323,6 +332,43 @@ class Registry(Generic[P]):
                     )
                     raise self._failure from problem
             self._loaded = True
+
+
+def find_entry_points(group: str) -> "Iterable[EntryPoint]":
+    """The entry points of installed packages in a group.
+
+    Python's own search takes longer to load than a verification, and most installations have no entry point of ours.
+    So it is asked only where a file of some package names the group, or where that cannot be told.
+    """
+    groups = _groups_installed((*sys.path,))
+    if groups is not None and group not in groups:
+        return ()
+    from importlib import metadata
+
+    return metadata.entry_points(group=group)
+
+
+@lru_cache(maxsize=1)
+def _groups_installed(path: tuple[str, ...]) -> frozenset[str] | None:
+    """The groups that have an entry point in the folders of the path; None where packages may be elsewhere too."""
+    if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
+        return None
+    found = set[str]()
+    for folder in path:
+        if folder.endswith(".egg") or Path(folder).is_file():
+            return None
+        try:
+            packages = [one.path for one in os.scandir(folder or ".") if one.name.endswith((".dist-info", ".egg-info"))]
+        except OSError:
+            continue
+        for package in packages:
+            # Not through Path, which takes longer than the reading, and there may be hundreds.
+            with suppress(OSError), open(f"{package}/entry_points.txt", "rb") as file:  # noqa: PTH123
+                found.update(group.decode(errors="replace").strip() for group in _GROUP.findall(file.read()))
+    return frozenset(found)
+
+
+_GROUP = re.compile(rb"^\s*\[([^\]\n]+)\]", re.MULTILINE)
 
 
 class MetricNames(list[str]):
@@ -334,11 +380,68 @@ class MetricNames(list[str]):
         """Why a metric is not computed, by its name: the setting that says so."""
 
 
+_ADDED = re.compile(rb'^@metrics\.add\(\s*"([^"\\\\]+)"', re.MULTILINE)
+_ADDING = b"metrics.add("
+
+
 class MetricRegistry(Registry[Metric]):
     """The metrics, and the decorator that adds one."""
 
+    def find(self, name: str) -> Metric | None:
+        """The metric of that name, or None; of ours, only the file that defines it is loaded."""
+        if name not in self._found:
+            home = self.families().get(name)
+            if home is not None and name not in self._found:
+                importlib.import_module(f"meruit.{self.package}.{home}")
+        return self._found.get(name)
+
+    def names(self) -> list[str]:
+        """Every name, sorted."""
+        return sorted(self.families())
+
+    def families(self) -> Mapping[str, str]:
+        """The family of each metric. The text of our own files tells it, so that they need not be loaded.
+
+        Everything is loaded where another package adds metrics.
+        """
+        if not self._loaded:
+            with self._loading:
+                if self._written is None:
+                    self._written = self._read_names()
+        told = self._written or {}
+        added = {metric.name: metric.family for metric in self._found.values()}
+        for name in added.keys() & told.keys():
+            if added[name] != told[name]:
+                # The file that should define it finds the name taken, and says so.
+                importlib.import_module(f"meruit.{self.package}.{told[name]}")
+        return {**told, **added}
+
+    _written: Mapping[str, str] | None = None
+    """What the text of our files tells; None until it is read."""
+
+    def _read_names(self) -> Mapping[str, str]:
+        package = f"meruit.{self.package}"
+        spec = find_spec(package)
+        folders = (spec.submodule_search_locations if spec is not None else None) or ()
+        if find_entry_points(package) or not all(map(os.path.isdir, folders)):
+            self._load()
+            return {}
+        written: dict[str, str] = {}
+        for folder in folders:
+            for file in sorted(Path(folder).glob("*.py")):
+                text, family = file.read_bytes(), file.stem
+                names = _ADDED.findall(text)
+                if len(names) == text.count(_ADDING):
+                    written.update(dict.fromkeys((name.decode() for name in names), family))
+                else:
+                    # A name that the text does not spell out.
+                    importlib.import_module(f"{package}.{family}")
+        return written
+
     def suggest(self, name: str, known: Iterable[str]) -> str:
         """Suggest metrics; for the name of a type, such as `rouge_score`, all metrics of that type."""
+        import difflib
+
         names = [*known]
         of_kind: dict[str, list[str]] = {}
         for metric in self:
@@ -409,7 +512,7 @@ class CheckRegistry(Registry[Check]):
         return register
 
 
-def faults_of(assertion: Assertion) -> Sequence[tuple[tuple[str | int, ...], str]]:
+def faults_of(assertion: "Assertion") -> Sequence[tuple[tuple[str | int, ...], str]]:
     """The faults of an assertion, each with its path; empty where it is valid."""
     check = checks.find(assertion.check)
     if check is None:
@@ -430,8 +533,8 @@ class FlagRegistry(Registry[FlagRule]):
         self,
         name: str,
         *,
-        action: Action,
-        examples: list[tuple[Dossier, bool | None]],
+        action: "Action",
+        examples: "list[tuple[Dossier, bool | None]]",
         limits: Mapping[str, float] | None = None,
         version: str = "1",
         needs_history: bool = False,
@@ -479,6 +582,8 @@ class SettlementRegistry(Registry[SettlementRule]):
 
     def put(self, plugin: SettlementRule) -> None:
         """Register a rule; raises PluginSignature for one that does not take a context alone."""
+        import inspect
+
         signature = inspect.signature(plugin.apply)
         try:
             signature.bind(None)

@@ -19,7 +19,6 @@ from meruit.errors import BadRunId
 from meruit.governance import dossier as dossiers
 from meruit.governance.dossier import (
     LONG_CHARS,
-    OF_AGENTS,
     CheatTraps,
     HandedIn,
     OutcomeIdentity,
@@ -32,6 +31,7 @@ from meruit.governance.dossier import (
     text_of,
 )
 from meruit.governance.evaluate import govern
+from meruit.governance.metadata import OF_AGENTS
 from meruit.model.canonical import payload_bytes
 from meruit.model.contract import Contract, ContractState, Escrow, Terms
 from meruit.model.criterion import SuccessCriteria

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from meruit.errors import AuthorError
 from meruit.metrics.content import (
-    ContainsExtractor,
     contains_keywords,
     has_required_fields,
     matches_pattern,
     matches_schema,
 )
+from meruit.metrics.support.families import ContainsExtractor
 from meruit.metrics.support.keywords import MAX_WANTED, MAX_WANTED_CHARS
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.work import Work

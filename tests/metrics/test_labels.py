@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from meruit.metrics import labels
-from meruit.metrics.labels import ClassificationExtractor
+from meruit.metrics.support.families import ClassificationExtractor
 from meruit.model.evidence import Fault, Measured, Missing, Provenance
 from meruit.model.work import Work
 from meruit.registry import Finding, metrics

@@ -17,8 +17,9 @@ from meruit.errors import AuthorError, MeruitError
 from meruit.metrics import text
 from meruit.metrics.support import rouge
 from meruit.metrics.support.bleu import ORDERS, words_13a
+from meruit.metrics.support.families import TextQualityExtractor
 from meruit.metrics.support.rouge import words_alphanumeric
-from meruit.metrics.text import TextQualityExtractor, output_length, word_count
+from meruit.metrics.text import output_length, word_count
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.work import Work
 from meruit.registry import Ask, Finding, InputProblem, metrics

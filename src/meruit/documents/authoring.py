@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -13,11 +13,14 @@ from meruit.documents.document import MAX_PROBLEMS, Document, parse, sort_and_li
 from meruit.documents.tree import DUPLICATE, Path, format_path
 from meruit.documents.validation_messages import ABOUT_A_KEY, describe_error, describe_value, short
 from meruit.errors import CriteriaError, DocumentError, MeruitError, Problem
-from meruit.model.contract import WorkSubmission
 from meruit.model.criterion import Assertion, CustomMetric, SuccessCriteria, SuccessCriterion
 from meruit.model.limits import MAX_CUSTOM_METRICS
-from meruit.model.task import Benchmark
 from meruit.registry import MetricNames, checks, faults_of, metrics
+
+if TYPE_CHECKING:
+    # Criteria alone need neither, and both take a moment to load.
+    from meruit.model.contract import WorkSubmission
+    from meruit.model.task import Benchmark
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -57,7 +60,7 @@ class CriteriaFault(NamedTuple):
 Examine = Callable[[CriteriaParts], Iterable[CriteriaFault]]
 """Finds what an engine could not do with the criteria as they are written."""
 
-ExamineBenchmark = Callable[[Benchmark], Iterable[tuple[Path, str]]]
+ExamineBenchmark = Callable[["Benchmark"], Iterable[tuple[Path, str]]]
 """Finds faults of assertions that only the whole benchmark shows; a path is that of a criterion and inside it."""
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
@@ -176,7 +179,7 @@ def parse_work(
     known_metrics: Collection[str] | None = None,
     max_criteria: int | None = None,
     examine: Examine | None = None,
-) -> WorkSubmission:
+) -> "WorkSubmission":
     """Read work that a client publishes; raises DocumentError with every problem and its line."""
     document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
     content = document.value.get(WRAPPER) if isinstance(document.value, dict) else None
@@ -190,6 +193,8 @@ def parse_work(
             _find_raw_problems(content, prefix, known_metrics, max_criteria) if isinstance(content, dict) else ()
         )
     ]
+    from meruit.model.contract import WorkSubmission
+
     work: WorkSubmission | None = None
     try:
         work = read_model(document, WorkSubmission)
@@ -223,7 +228,7 @@ def parse_benchmark(
     *,
     gather: Gather | None = None,
     examine: ExamineBenchmark | None = None,
-) -> Benchmark:
+) -> "Benchmark":
     """Read a benchmark; raises DocumentError with every problem and its line, those of its assertions included.
 
     `examine` finds what is wrong with a valid benchmark as a whole. `gather` takes a seed and the benchmark's own
@@ -254,6 +259,8 @@ def parse_benchmark(
         problems += unread
         if attached and given is own:
             document = document._replace(value=whole | {"attachments": {**attached, **given}})
+    from meruit.model.task import Benchmark
+
     try:
         benchmark = read_model(document, Benchmark)
     except DocumentError as refused:

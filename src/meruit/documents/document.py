@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from meruit.documents.json_events import json_events
 from meruit.documents.tree import TEXT, Path, Tree, build
-from meruit.documents.yaml_events import yaml_events
 from meruit.errors import DocumentError, DocumentUnreadable, JsonSyntaxError, Problem
 
 MAX_BYTES = 5_000_000
@@ -68,6 +67,9 @@ def _tree(text: str, name: str) -> Tree:
             # It may be YAML in braces, which needs no quotes.
             if declared:
                 raise DocumentUnreadable(str(fault), fault.line) from None
+    # JSON needs no YAML parser, which takes a moment to load.
+    from meruit.documents.yaml_events import yaml_events
+
     return build(yaml_events(text))
 
 

@@ -12,7 +12,9 @@ LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", 
 """The C parser where PyYAML was built with it; only its events are used, never its values."""
 
 _STANDARD = "tag:yaml.org,2002:"
-_NOT_PRINTABLE = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_NOT_PRINTABLE = "[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+_NOT_PRINTABLE_ASCII = "[^\t\n\r -~]"
+"""The same for a text in ASCII, as most are: the other takes milliseconds to compile."""
 
 
 class _Anchors:
@@ -126,7 +128,7 @@ def _fault_of_tag(tag: str | None) -> str:
 
 
 def _refuse_unprintable(text: str) -> None:
-    found = _NOT_PRINTABLE.search(text)
+    found = re.search(_NOT_PRINTABLE_ASCII if text.isascii() else _NOT_PRINTABLE, text)
     if found is not None:
         hint = "; is the file UTF-16? Save it as UTF-8" if found[0] == "\0" else ""
         line = text.count("\n", 0, found.start()) + 1

@@ -18,6 +18,7 @@ from meruit.governance.fold import (
     signature_of,
 )
 from meruit.governance.history import SubmissionFingerprints, normalise_text, sketch_and_words
+from meruit.governance.metadata import OF_AGENTS
 from meruit.metrics.support.rouge import rouge_l, words_alphanumeric
 from meruit.model.canonical import digest, payload_bytes, payload_digest
 from meruit.model.contract import MIN_CANARY, Contract
@@ -38,13 +39,6 @@ MAX_COMPARED_WORDS = 20_000
 MAX_COMPARED_CHARS = 1_000_000
 """Of a longer text, only the beginning is compared with the reference."""
 ONE_SIDED = frozenset({ComparisonOperator.GTE, ComparisonOperator.GT, ComparisonOperator.LTE, ComparisonOperator.LT})
-TIMES_MS = ("duration_ms", "ttfb_ms", "processing_ms")
-OF_AGENTS = frozenset({*TIMES_MS, "started_at", "ended_at", "output_tokens", "total_tokens", "run_id"})
-"""Metadata that an agent may give about its own run; all of it counts as a claim."""
-TELLING = OF_AGENTS - {"duration_ms", "ttfb_ms", "processing_ms", "run_id"} | {
-    *("received_at", "observed_ms", "claimed_metrics", "usage", "evaluator", "reported_by", CLAIMED),
-}
-"""Metadata from which a rule could learn something; a duration alone only has to be possible."""
 
 AGENT = "agent"
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from meruit.governance.dossier import TELLING, CheatTraps, OutcomeIdentity, dossier_from_context, dossier_of
 from meruit.governance.evaluate import PreparedRule, apply_rules, prepare_rules
+from meruit.governance.metadata import TELLING
 from meruit.model.canonical import digest
 from meruit.model.governance import (
     ALL_CLEAR,
@@ -66,6 +66,8 @@ class RuleGovernance(LocalGovernance):
         self, *, contract_id: str, claimed_metrics: Mapping[str, Any], execution_context: Mapping[str, Any]
     ) -> GovernanceResult:
         """Apply the rules to what a caller knows about an outcome."""
+        from meruit.governance.dossier import dossier_from_context
+
         return apply_rules(self._rules, dossier_from_context(contract_id, claimed_metrics, execution_context))
 
 
@@ -102,6 +104,9 @@ def rules_version(rules: Iterable[PreparedRule]) -> str:
 
 def verification_dossier(work: Work, result: VerificationResult, agent_id: str | None = None) -> Dossier:
     """The dossier of work that is verified without a contract: nothing planted, no terms."""
+    # Most work is unremarkable, and needs no dossier, which takes a moment to load.
+    from meruit.governance.dossier import CheatTraps, OutcomeIdentity, dossier_of
+
     if result.output_digest is None:
         # What is not JSON may contain itself, and so has no end.
         text = work.output.get("text")

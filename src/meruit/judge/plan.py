@@ -72,6 +72,16 @@ class CriterionRule(NamedTuple):
     """What a result says where it is not met."""
 
 
+class QuickRule(NamedTuple):
+    """What judging a number needs of a rule, in one tuple: looking up fields takes as long as comparing."""
+
+    test: Test
+    copy_met: Callable[[], CriterionResult]
+    copy_not: Callable[[], CriterionResult]
+    threshold: Any
+    """A list or mapping, of which each result gets a copy; None for any other."""
+
+
 class Plan(NamedTuple):
     """A set of criteria that can judge any number of works."""
 
@@ -92,6 +102,8 @@ class Plan(NamedTuple):
     """The criteria in canonical form."""
     digest: str
     """SHA-256 of the canonical form."""
+    quick: tuple[QuickRule | None, ...]
+    """For each rule; None for an assertion."""
     outcome_cache: dict[tuple[Status, ...], VerificationResult]
     """Cache of results by the statuses of the criteria, to be copied; not part of the plan's meaning."""
 
@@ -129,6 +141,7 @@ def compile_plan(
         has_money=any(rule.bonus or rule.penalty for rule in rules),
         partial_credit=any(rule.test is None for rule in rules),
         slots=tuple(rule.slot for rule in rules),
+        quick=tuple(_quick(rule) for rule in rules),
         outcome_cache={},
         body=body,
         digest=sha256(body).hexdigest(),
@@ -206,6 +219,13 @@ def _rule(
         if gates
         else Reason(ReasonCode.NOT_MET, f"{name} is not met", name),
     )
+
+
+def _quick(rule: CriterionRule) -> QuickRule | None:
+    if rule.test is None:
+        return None
+    threshold = rule.threshold if rule.shared else None
+    return QuickRule(rule.test, rule.when_met.__copy__, rule.when_not.__copy__, threshold)
 
 
 def _trait(criterion: SuccessCriterion, trait: Callable[[str], Trait]) -> Trait:

@@ -15,7 +15,7 @@ DEFAULT_URLS = {"openai": "https://api.openai.com/v1", "anthropic": "https://api
 class JudgePrices(BaseModel):
     """What a model costs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     input_per_million: Amount
     """US dollars for a million tokens of questions."""
@@ -26,7 +26,7 @@ class JudgePrices(BaseModel):
 class JudgeSettings(BaseModel):
     """One judge: a `model` behind an endpoint, a `panel` of models, or a `cascade` of judges."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid", protected_namespaces=())
 
     api: Literal["openai", "anthropic"] = "openai"
     """The API of the endpoint: `openai` (any compatible endpoint) or `anthropic` (messages)."""
@@ -89,7 +89,7 @@ class JudgeSettings(BaseModel):
 class JudgingSettings(BaseModel):
     """How judges are asked."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     concurrency: int = Field(default=8, ge=1, le=256, strict=True)
     """Questions that are asked at the same time."""

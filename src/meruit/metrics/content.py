@@ -10,7 +10,6 @@ from typing import Any
 import orjson
 
 from meruit.errors import AuthorError
-from meruit.metrics.support.extractor import Family
 from meruit.metrics.support.keywords import PresenceSearch, check_params, flag, measure_share
 from meruit.metrics.support.pattern import compile_pattern, matching_patterns
 from meruit.metrics.support.schema import SafeSchema, compile_schema
@@ -23,12 +22,6 @@ MAX_SEARCH_WORK = 1_000_000_000
 """Characters of text times keywords to be searched for in it: about four seconds at worst, half of one as a rule."""
 MARK = "\0"
 """The mark at both ends of each word in a marked text."""
-
-
-class ContainsExtractor(Family):
-    """Extract content-based metrics: keywords, patterns, fields, schema."""
-
-    family = "content"
 
 
 # What is searched.

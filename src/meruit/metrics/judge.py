@@ -11,7 +11,7 @@ _ASK = Ask({"question": "Is the reply polite?", "choices": ["yes", "no"], "judge
 
 
 @metrics.add(
-    JUDGE,
+    "judge",
     kind=MetricType.CUSTOM,
     params=PARAMS,
     provenance=Provenance.JUDGED,

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from meruit.metrics.support.extractor import Family
 from meruit.model.evidence import Fault, Measured, Missing, Provenance
 from meruit.model.kinds import MetricType
 from meruit.model.work import Work
@@ -21,12 +20,6 @@ Label = str | int | float | tuple[bool]
 
 # Any, because the fast path counts first and checks the types afterwards.
 Counts = dict[Any, int]
-
-
-class ClassificationExtractor(Family):
-    """Extract classification metrics from `output.predictions` and `input.ground_truth`."""
-
-    family = "labels"
 
 
 class Scores(msgspec.Struct, frozen=True):

@@ -3,19 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from meruit.metrics.support.extractor import Family
 from meruit.model.evidence import Fault, Measured, Missing, Provenance
 from meruit.model.kinds import MetricType
 from meruit.model.work import CLAIMED, Work
 from meruit.registry import Finding, metrics
 
 # An absent duration is not 0: a default of 0 would always be fast enough.
-
-
-class LatencyExtractor(Family):
-    """Extract latency-based metrics from the execution metadata."""
-
-    family = "latency"
 
 
 def _reading(work: Work, key: str) -> Finding:

@@ -1,13 +1,12 @@
 """Text metrics: length, and similarity to the reference."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from meruit.errors import AuthorError, MeruitError, nearest
+from meruit.errors import AuthorError, nearest
 from meruit.metrics.support.bleu import ORDERS, bleu
-from meruit.metrics.support.extractor import Family
 from meruit.metrics.support.keywords import check_params
 from meruit.metrics.support.rouge import rouge_l, rouge_pairs, rouge_words
 from meruit.metrics.support.tokenizers import TOKENIZERS, Tokenizer, has_unspaced_letters, letters_lost
@@ -15,9 +14,7 @@ from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.kinds import MetricType
 from meruit.model.text import strip_invisible
 from meruit.model.work import Work
-from meruit.registry import Ask, Finding, InputProblem, Measure, Metric, metrics
-
-ROUGE_TYPES = ("rouge1", "rouge2", "rougeL")
+from meruit.registry import Ask, Finding, InputProblem, Measure, metrics
 
 MAX_WORDS = 1_000_000
 """The longest text that is compared, in words: some seconds and half a gigabyte."""
@@ -26,24 +23,6 @@ MAX_LETTERS_SHOWN = 10
 
 BLEU_TOKENIZER, ROUGE_TOKENIZER = "13a", "rouge"
 """The default tokenizers: those of sacrebleu and rouge-score."""
-
-
-class TextQualityExtractor(Family):
-    """Extract text metrics from `output.text`, and `input.reference` where it is compared."""
-
-    family = "text"
-
-    def __init__(self, rouge_types: Sequence[str] = ROUGE_TYPES) -> None:
-        for name in rouge_types:
-            if name not in ROUGE_TYPES:
-                close, known = nearest(name, ROUGE_TYPES), ", ".join(ROUGE_TYPES)
-                raise MeruitError(f"unknown ROUGE type {name!r}{close}; use one of {known}")
-        self.rouge_types = tuple(rouge_types)
-
-    def members(self) -> list[Metric]:
-        """The metrics of the family, without unused ROUGE types."""
-        unwanted = {*ROUGE_TYPES} - {*self.rouge_types}
-        return [metric for metric in super().members() if metric.name not in unwanted]
 
 
 # What is compared.

@@ -50,8 +50,16 @@ def payload_digest(payload: Any) -> str | None:
     """SHA-256 of a payload's sorted JSON; None when it is not JSON at all."""
     if payload.__class__ is dict and not payload:
         return EMPTY_DIGEST
-    written = payload_bytes(payload)
-    return None if written is None else hex_digest(written)
+    # As `payload_bytes` does, whose calls would take as long as the hashing of a small payload.
+    try:
+        written: bytes | None = dumps(payload, option=_PLAIN)
+        if written is not None and b"null" in written and _holds_nan(payload):
+            return None
+    except (TypeError, RecursionError):
+        written = _slow_bytes(payload)
+    if written is None:
+        return None
+    return sha256(written).hexdigest() if len(written) <= LOCKED_BYTES else hex_digest(written)
 
 
 EMPTY_DIGEST = sha256(b"{}").hexdigest()

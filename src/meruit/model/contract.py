@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from math import floor
 from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import (
@@ -19,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from meruit.model.agent_score import AGENT_TRIES, MAX_AGENT_TRIES, AgentScore
 from meruit.model.canonical import canonical, from_canonical
 from meruit.model.criterion import Amount, Share, SuccessCriteria
 from meruit.model.money import CURRENCIES
@@ -37,11 +37,6 @@ MAX_DEADLINE_HOURS = 24 * 366
 MAX_TEXT = 20_000
 MAX_CANARIES = 100
 MIN_CANARY = 8
-AGENT_TRIES = 10
-"""How often an agent may have its own work verified by one set of criteria, unless the terms say otherwise."""
-MAX_AGENT_TRIES = 1_000_000
-SCORE_STEPS = 2
-"""Coarse scores are rounded down to a multiple of one over this."""
 USUAL_RULES = ("cpc", "cpa_bonus", "claimed_only", "bonus_on_failure", "cap", "cpa_penalty")
 TOKENS_RULE = "tokens"
 """The rule that bills tokens; terms that price tokens need it."""
@@ -79,27 +74,6 @@ class LatencyFrom(StrEnum):
     AWARD = "award"
     START = "start"
     """From the start that the agent reports, when it likes; from the award where it reports none."""
-
-
-class AgentScore(StrEnum):
-    """What an agent sees of a score before the contract is paid."""
-
-    COARSE = "coarse"
-    """0, 0.5 or 1, rounded down."""
-    VERDICT = "verdict"
-    """No score, only the verdict."""
-    EXACT = "exact"
-
-
-def show_score(score: float, shown: AgentScore) -> float | None:
-    """The score as an agent sees it; None where it sees the verdict only."""
-    match shown:
-        case AgentScore.COARSE:
-            return floor(score * SCORE_STEPS) / SCORE_STEPS
-        case AgentScore.VERDICT:
-            return None
-        case AgentScore.EXACT:
-            return score
 
 
 class AgentTries(Record, frozen=True):
@@ -179,7 +153,7 @@ Reason = Annotated[str, Field(min_length=1, max_length=MAX_LABEL), BeforeValidat
 class TokenRates(BaseModel):
     """Rates per million tokens."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     input_per_million: Amount
     output_per_million: Amount = Field(description="Includes reasoning tokens.")
@@ -191,7 +165,7 @@ class TokenRates(BaseModel):
 class Terms(BaseModel):
     """Terms of payment of a contract."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     currency: Currency = "USD"
     cpc_rate: Amount | None = Field(default=None, description="Paid for each completed contract; the award may set it.")
@@ -277,7 +251,7 @@ class Terms(BaseModel):
 class Budget(BaseModel):
     """What the consumer is willing to spend."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     max_cpc: Amount | None = Field(default=None, description="The most that an award may pay for completion.")
     max_cpa_total: Amount | None = Field(default=None, description="The most that bonuses add up to; 0 means none.")
@@ -305,7 +279,7 @@ class Budget(BaseModel):
 class WorkSubmission(BaseModel):
     """Work as a client publishes it; agents see only the title, description, price terms and public input."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     title: Label
     description: str = Field(default="", max_length=MAX_TEXT, description="Instructions for the agent.")
@@ -426,17 +400,17 @@ def parse_stored_work(body: bytes) -> StoredWorkSubmission:
 class Execution(BaseModel):
     """The input of `calculate_cost`; any object with these attributes works."""
 
-    model_config = ConfigDict(from_attributes=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, from_attributes=True, frozen=True)
 
     class Agent(BaseModel):
         """The agent that did it."""
 
-        model_config = ConfigDict(from_attributes=True, frozen=True)
+        model_config = ConfigDict(defer_build=True, from_attributes=True, frozen=True)
 
         class Pricing(BaseModel):
             """What it charges."""
 
-            model_config = ConfigDict(from_attributes=True, frozen=True)
+            model_config = ConfigDict(defer_build=True, from_attributes=True, frozen=True)
 
             cpc_rate: Amount
 
@@ -445,12 +419,12 @@ class Execution(BaseModel):
     class Task(BaseModel):
         """The task that it did."""
 
-        model_config = ConfigDict(from_attributes=True, frozen=True)
+        model_config = ConfigDict(defer_build=True, from_attributes=True, frozen=True)
 
         class Budget(BaseModel):
             """What may be spent on it."""
 
-            model_config = ConfigDict(from_attributes=True, frozen=True)
+            model_config = ConfigDict(defer_build=True, from_attributes=True, frozen=True)
 
             max_cpa_total: Amount | None = None
             max_penalty_rate: Share = 1

@@ -67,7 +67,9 @@ Threshold = Annotated[
 class Assertion(BaseModel):
     """What must be true in the environment; `assert` names the check, which reads the other settings."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", serialize_by_alias=True, validate_by_name=False)
+    model_config = ConfigDict(
+        defer_build=True, frozen=True, extra="allow", serialize_by_alias=True, validate_by_name=False
+    )
 
     check: str = Field(alias="assert", min_length=1, description="The check that decides.")
 
@@ -94,7 +96,7 @@ MetricName = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValid
 class CustomMetric(BaseModel):
     """Metrics that the author's own code computes: `metric(input, output, metadata)` returns a number for each."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     metrics: tuple[MetricName, ...] = Field(
         min_length=1, max_length=MAX_METRICS, description="The names that criteria use, and the code returns."
@@ -138,7 +140,7 @@ class CustomMetric(BaseModel):
 class SuccessCriterion(BaseModel):
     """One condition: a metric or expression with a threshold, or an assertion about the environment."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     COMMON: ClassVar[frozenset[str]] = frozenset(
         {
@@ -339,7 +341,7 @@ _LAYOUT = dict.fromkeys(map(ord, "\n\r\t"))
 class SuccessCriteria(BaseModel):
     """All criteria, and how they add up."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     criteria: tuple[SuccessCriterion, ...] = Field(description="What must hold.")
     aggregation: Aggregation = Field(default=Aggregation.ALL, description="How criteria add up to success.")

@@ -247,7 +247,7 @@ class Page(Record, frozen=True):
 class UsageAccount(BaseModel):
     """An account at a provider, as the settings describe it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     provider: str = Field(min_length=1, description="The kind of API: `meruit usage sources` lists all.")
     base_url: str | None = Field(default=None, description="Where it is, when not at the provider's usual address.")

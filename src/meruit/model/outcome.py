@@ -75,7 +75,7 @@ class AgentOutcome(Record, frozen=True):
 class OutcomeRecord(BaseModel):
     """An outcome, persisted for audit and training."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     id: str
     contract_id: str

@@ -51,7 +51,7 @@ class Reveal(StrEnum):
 class TaskSource(BaseModel):
     """A system that a task's checks read: one of the playground, or the author's own at an address."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     kind: SourceKind = Field(description="What it holds.")
     at: str | None = Field(
@@ -100,7 +100,7 @@ def _default_sources() -> dict[str, TaskSource]:
 class Task(BaseModel):
     """One task for an agent, in an environment of its own."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     id: str = Field(pattern=SLUG, description="Names the task within its benchmark.")
     benchmark: str | None = Field(
@@ -193,7 +193,7 @@ class Task(BaseModel):
 class Binary(BaseModel):
     """A file that is not text."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     base64: str
 
@@ -210,7 +210,7 @@ class Binary(BaseModel):
 class Benchmark(BaseModel):
     """A set of tasks under one name and version; it never changes once an agent was measured by it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     benchmark: str = Field(pattern=SLUG, description="Its name.")
     version: int = Field(default=1, strict=True, ge=1, le=MAX_VERSION, description="Counted up with every change.")

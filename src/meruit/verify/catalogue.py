@@ -59,6 +59,10 @@ class CompiledCriteria(NamedTuple):
     """For each criterion its slot."""
     in_order: bool
     """Whether each criterion has the slot of its own position, so that evidence needs no sorting."""
+    asks: tuple[Callable[[Work], Evidence] | None, ...]
+    """For each slot what measures it at once; None for one that is cached, awaited, flawed or measured last."""
+    lasts: tuple[int, ...]
+    """The slots that are measured after all others."""
     owners: tuple[str, ...]
     """The extractors that have to be awaited."""
     versions: dict[str, str]
@@ -133,23 +137,26 @@ class Catalogue:
         services: Mapping[str, MetricService] | None = None,
     ) -> None:
         self.extractors = dict(extractors or {})
-        self.services = dict(services or {})
+        self.services: Mapping[str, MetricService] = {} if services is None else services
         """What answers metrics that ask another system, by the name that such a metric has of it."""
         self.switched_off = dict(switched_off or {})
         """Why a metric that exists is not computed, by its name."""
         self.sandboxes = Sandboxes(custom)
-        self._ours: dict[str, Metric] = {}
+        self._ours: dict[str, Metric | None] = {}
+        """Our own metrics; None for one that was not asked yet, whose file need not be loaded."""
         self._theirs: dict[str, str] = {}
         if extractors is None:
-            self._ours = {metric.name: metric for metric in metrics}
+            self._ours = dict.fromkeys(metrics.names())
         for name, extractor in self.extractors.items():
             self._take(name, extractor)
 
     def _take(self, name: str, extractor: MetricExtractor) -> None:
-        ours: dict[str, Metric] = {}
+        ours: dict[str, Metric | None] = {}
         # Whoever writes an extract of her own wants it called.
         if isinstance(extractor, Family) and type(extractor).extract is Family.extract:
-            ours = {metric.name: metric for metric in extractor.members()}
+            ours = dict.fromkeys(extractor.member_names())
+            if type(extractor).members is not Family.members:
+                ours = {metric.name: metric for metric in extractor.members()}
         for metric in extractor.supported_metrics():
             if metric in self._ours or metric in self._theirs:
                 raise ExtractorConflict(
@@ -160,6 +167,13 @@ class Catalogue:
                 self._ours[metric] = ours[metric]
             else:
                 self._theirs[metric] = name
+
+    def _our_metric(self, name: str) -> Metric | None:
+        """A metric of ours, loaded when it is first asked; None for any other name."""
+        metric = self._ours.get(name)
+        if metric is None and name in self._ours:
+            metric = self._ours[name] = metrics.get(name)
+        return metric
 
     def names(self) -> MetricNames:
         """Every metric that can be computed; it also knows which are switched off."""
@@ -175,8 +189,8 @@ class Catalogue:
 
     def trait(self, metric: str) -> Trait:
         """What is known of a metric before it is measured."""
-        if metric in self._ours:
-            known = self._ours[metric]
+        known = self._our_metric(metric)
+        if known is not None:
             # What we did not compute ourselves may be on any scale; the criterion says which.
             return Trait(known.kind if known.provenance is Provenance.COMPUTED else None, known.provenance)
         owner = self._theirs.get(metric)
@@ -217,6 +231,8 @@ class Catalogue:
             slots=tuple(slots.values()),
             slot_of=tuple(order[key] for key in keys),
             in_order=keys == list(order),
+            asks=tuple(None if one.last or one.cache_key is not None else one.measure for one in slots.values()),
+            lasts=tuple(number for number, one in enumerate(slots.values()) if one.last),
             owners=tuple(dict.fromkeys(slot.owner for slot in slots.values() if slot.owner is not None)),
             versions={"engine": ENGINE_VERSION}
             | {slot.label: slot.version for slot in slots.values() if slot.flaw is None and slot.version},
@@ -227,7 +243,8 @@ class Catalogue:
 
     def _distinction(self, metric: str, ask: Ask, identity: str) -> str:
         """What makes two questions to one metric differ; nothing where the metric does not listen."""
-        if metric in self._ours and self._ours[metric].takes_ask:
+        known = self._our_metric(metric)
+        if known is not None and known.takes_ask:
             return digest([ask.params, ask.wanted])
         # It will be refused, and must take no other question down with it.
         refused = ask.params or (ask.wanted and metric in self._ours)
@@ -244,7 +261,7 @@ class Catalogue:
     ) -> Slot:
         if name in own.owner_of:
             return self._slot_of_custom(name, ask, label, own)
-        metric = self._ours.get(name)
+        metric = self._our_metric(name)
         if metric is not None:
             service = self.services.get(metric.service or "")
             of_service = None if service is None else _slot_of_service(service, metric, ask, label, asked)

@@ -1,13 +1,10 @@
 """The verification engine: work and criteria in, one verdict out, never an exception."""
 
-import asyncio
 import contextvars
 import copy
-import inspect
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any, Self, cast
 
@@ -166,7 +163,7 @@ class VerificationEngine:
             if compiled.owners:
                 evidence = fill_in(compiled, evidence, await self._answers(compiled, work, digests))
             result = self._conclude(contract_id, compiled, evidence, work, digests)
-            client = self._client()
+            client = None if self.governance is None else self._client()
             if client is None:
                 return result
             return await self._ask_client(client, compiled.plan.slots, result, work)
@@ -184,7 +181,7 @@ class VerificationEngine:
         """The same for callers without an event loop, or inside one that must not be left."""
         try:
             compiled = self._compile_once(success_criteria)
-            if not compiled.owners and self._client() is None:
+            if not compiled.owners and (self.governance is None or self._client() is None):
                 work = _work(work_input, work_output, execution_metadata)
                 digests = _digests(work)
                 found = measure(compiled, work, digests, self._cache)
@@ -207,9 +204,9 @@ class VerificationEngine:
 
     def _compile_once(self, criteria: SuccessCriteria | Mapping[str, Any] | CompiledCriteria) -> CompiledCriteria:
         """Compiled criteria; a set that was seen before is not compiled again."""
+        if criteria is self._accepted and self._accepted is not None:
+            return self._accepted
         if isinstance(criteria, CompiledCriteria):
-            if criteria is self._accepted:
-                return criteria
             strange = not self.extractors.keys() >= {*criteria.owners} - criteria.custom.keys() - criteria.asked.keys()
             # Another engine may allow other code, and more of it.
             barred = criteria.custom and criteria.sandboxes.policy != self.catalogue.sandboxes.policy
@@ -231,6 +228,9 @@ class VerificationEngine:
 
     async def _answers(self, compiled: CompiledCriteria, work: Work, digests: Digests) -> dict[str, Any]:
         """What the extractors that must be awaited say, each for itself."""
+        # Here and below: what waits for others takes longer to load than most verifications, which wait for nothing.
+        import asyncio
+
         asked = (self._answer(compiled, owner, work, digests) for owner in compiled.owners)
         return dict(zip(compiled.owners, await asyncio.gather(*asked), strict=True))
 
@@ -270,6 +270,9 @@ class VerificationEngine:
 
     async def _await_within(self, ask: Callable[[], Any], patience_s: float) -> Any:
         """The answer of a third-party extractor, or why there is none; one that answers at once is welcome too."""
+        import asyncio
+        import inspect
+
         limit = asyncio.timeout(patience_s)
         try:
             async with limit:
@@ -290,19 +293,14 @@ class VerificationEngine:
         self, contract_id: str, compiled: CompiledCriteria, evidence: list[Evidence], work: Work, digests: Digests
     ) -> VerificationResult:
         """The verdict, and what governance in this process says of it."""
-        rules = self.governance if isinstance(self.governance, LocalGovernance) else None
         versions = compiled.versions.copy()
-        if rules is not None:
+        rules = None
+        if self.governance is not None and isinstance(self.governance, LocalGovernance):
+            rules = self.governance
             versions[GOVERNANCE] = rules.version
-        about = Circumstances(
-            contract_id=_identifier(contract_id),
-            verified_at=self._clock(),
-            input_digest=digests.input,
-            output_digest=digests.output,
-            metadata_digest=digests.metadata,
-            versions=versions,
+        result = conclude(
+            compiled.plan, evidence, Circumstances(_identifier(contract_id), self._clock(), *digests, versions)
         )
-        result = conclude(compiled.plan, evidence, about)
         if rules is None:
             return result
         try:
@@ -423,14 +421,17 @@ def _parts(work: Work) -> tuple[Any, Any, Any]:
 
 
 def _digests(work: Work) -> Digests:
-    # Metrics that need the output as JSON find it written.
-    written = work.derive(written_output)
+    # Metrics that need the output as JSON find it written; of a new work nothing is derived yet.
+    written = work.derived[written_output] = written_output(work)
     output = payload_digest(work.output) if written is None else hex_digest(written)
     return Digests(payload_digest(work.input), output, payload_digest(work.metadata))
 
 
 def _run_in_own_loop(start: Callable[[], Any]) -> VerificationResult:
     """Run a coroutine to its end on a loop of its own, whether or not this thread already runs one."""
+    import asyncio
+    from concurrent.futures import Future
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:

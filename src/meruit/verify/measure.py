@@ -30,9 +30,8 @@ def measure(compiled: CompiledCriteria, work: Work, digests: Digests, cache: Res
     Done before any await, so that nothing can change the work between its digest and our measuring.
     """
     found: list[Evidence] = []
-    for slot in compiled.slots:
-        ask = slot.measure
-        if ask is None or slot.cache_key is not None or slot.last:
+    for ask, slot in zip(compiled.asks, compiled.slots, strict=True):
+        if ask is None:
             found.append(AWAITED if slot.last else _measure_slot(slot, work, digests, cache))
             continue
         # The usual case, without a call of its own.
@@ -43,9 +42,8 @@ def measure(compiled: CompiledCriteria, work: Work, digests: Digests, cache: Res
         except (Exception, SystemExit) as crash:  # noqa: BLE001 - whatever a plugin does costs its own criteria only
             finding = _missing_slot(slot, crash)
         found.append(finding)
-    for place, slot in enumerate(compiled.slots):
-        if slot.last:
-            found[place] = _measure_slot(slot, work, digests, cache)
+    for place in compiled.lasts:
+        found[place] = _measure_slot(compiled.slots[place], work, digests, cache)
     if compiled.in_order:
         return found
     return [found[slot] for slot in compiled.slot_of]

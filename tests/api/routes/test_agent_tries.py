@@ -7,7 +7,7 @@ import pytest
 from tests.api.conftest import Deployment, code_of
 
 from meruit.model.access import Role
-from meruit.model.contract import AGENT_TRIES
+from meruit.model.agent_score import AGENT_TRIES
 
 VOCABULARY = [f"word{chr(97 + number // 26)}{chr(97 + number % 26)}" for number in range(256)]
 HIDDEN = {VOCABULARY[17], VOCABULARY[90], VOCABULARY[201]}

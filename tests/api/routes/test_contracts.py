@@ -29,7 +29,7 @@ from meruit.contracts.invariants import find_violations
 from meruit.contracts.store import ledger
 from meruit.contracts.transitions import ExpireContracts
 from meruit.errors import AuditStep, MeruitError, StoreUnavailable, UnknownName
-from meruit.governance.dossier import OF_AGENTS
+from meruit.governance.metadata import OF_AGENTS
 from meruit.log.note import VerifierKey
 from meruit.model.access import DEFAULT_TENANT, Role
 from meruit.model.contract import AgentContract

@@ -78,7 +78,8 @@ from meruit.errors import (
     UnknownName,
     WrongState,
 )
-from meruit.governance.dossier import OF_AGENTS, HandedIn
+from meruit.governance.dossier import HandedIn
+from meruit.governance.metadata import OF_AGENTS
 from meruit.model.access import Role
 from meruit.model.canonical import payload_bytes
 from meruit.model.contract import AgentContract, Contract, ContractState

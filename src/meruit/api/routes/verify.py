@@ -20,7 +20,8 @@ from meruit.documents.authoring import CUSTOM, WRAPPER
 from meruit.errors import ApiProblem, Unavailable
 from meruit.log.entries import OUR_CONTRACT
 from meruit.model.access import Caller, Role
-from meruit.model.contract import AgentScore, AgentTries, show_score
+from meruit.model.agent_score import AgentScore, show_score
+from meruit.model.contract import AgentTries
 from meruit.model.outcome import Labels
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict, VerificationResult

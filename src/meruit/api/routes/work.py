@@ -40,9 +40,9 @@ from meruit.errors import (
     UnknownName,
 )
 from meruit.model.access import Role
+from meruit.model.agent_score import MAX_AGENT_TRIES, AgentScore
 from meruit.model.contract import (
     FINDING_CODE,
-    MAX_AGENT_TRIES,
     MAX_CANARIES,
     MAX_DEADLINE_HOURS,
     MAX_DISPUTE_HOURS,
@@ -50,7 +50,6 @@ from meruit.model.contract import (
     MAX_FINDINGS,
     MAX_TEXT,
     MIN_CANARY,
-    AgentScore,
     AgentWork,
     BonusOnFailure,
     CapSplit,

@@ -13,16 +13,15 @@ from meruit.contracts.hold_evidence import HoldView
 from meruit.contracts.latency import find_latency_basis, times_of
 from meruit.errors import NotFound
 from meruit.model.access import Scope
+from meruit.model.agent_score import AgentScore, show_score
 from meruit.model.canonical import canonical, from_canonical
 from meruit.model.contract import (
     AgentContract,
-    AgentScore,
     Contract,
     ContractState,
     Escrow,
     LatencyBasis,
     Terms,
-    show_score,
 )
 from meruit.model.money import Bill, as_micros
 from meruit.model.numbers import Number, in_units

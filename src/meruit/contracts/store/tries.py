@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 from meruit.contracts.store.read import parse_terms
 from meruit.errors import NoTriesLeft
-from meruit.model.contract import AgentScore, AgentTries
+from meruit.model.agent_score import AgentScore
+from meruit.model.contract import AgentTries
 from meruit.outcomes.records import RecordAll, RecordedVersion
 from meruit.store import tables
 from meruit.store.rows import Rows

@@ -1,7 +1,8 @@
 """The extractor interface: an object that extracts several metrics at once."""
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from meruit.model.evidence import Measured, Missing, Provenance, Value
@@ -36,6 +37,31 @@ class MetricService(ABC):
         """The extractor that answers one question about any work; raises AuthorError for one that cannot be asked."""
 
 
+class LazyServices(Mapping[str, MetricService]):
+    """The services of an engine by name, each built when it is first asked for."""
+
+    def __init__(self, build: Mapping[str, Callable[[], MetricService]]) -> None:
+        self._build = dict(build)
+        self._built: dict[str, MetricService] = {}
+        self._building = threading.Lock()
+
+    def __getitem__(self, name: str) -> MetricService:
+        """The service of that name."""
+        build = self._build[name]
+        with self._building:
+            if name not in self._built:
+                self._built[name] = build()
+            return self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Every name."""
+        return iter(self._build)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._build)
+
+
 def version_of(extractor: MetricExtractor) -> str:
     """The version of an extractor; one that is not built on our base class may have none."""
     return str(getattr(extractor, "version", MetricExtractor.version))
@@ -64,11 +90,15 @@ class Family(MetricExtractor):
 
     def supported_metrics(self) -> list[str]:
         """Every name that `extract` may return."""
-        return [metric.name for metric in self.members()]
+        return self.member_names()
+
+    def member_names(self) -> list[str]:
+        """The names of its metrics, whose file need not be loaded for them."""
+        return sorted(name for name, family in metrics.families().items() if family == self.family)
 
     def members(self) -> list[Metric]:
         """Its metrics; the engine runs only those that it needs."""
-        return [metric for metric in metrics if metric.family == self.family]
+        return [metrics.get(name) for name in self.member_names()]
 
     async def extract(
         self, task_input: Mapping[str, Any], task_output: Mapping[str, Any], metadata: Mapping[str, Any]

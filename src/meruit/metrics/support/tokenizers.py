@@ -48,25 +48,25 @@ def words_intl(text: str) -> list[str]:
 
 
 # What sacrebleu takes for Chinese. Two of its ranges are written with five digits after \u, which Python reads as a
-# character and a digit; they stand here as they act.
-_CHINESE = re.compile(
+# character and a digit; they stand here as they act. Compiled, and remembered, when a text is first cut so.
+_CHINESE = (
     "([\u3400-\u4db5\u4e00-\u9fbb\uf900-\ufa2d\ufa30-\ufa6a\ufa70-\ufad9\u2001-\u2a6d\u2f81-\u2fa1\uff00-\uffef"
     "\u2e80-\u2eff\u3000-\u303f\u31c0-\u31ef\u2f00-\u2fdf\u2ff0-\u2fff\u3100-\u312f\u31a0-\u31bf\ufe10-\ufe1f"
     "\ufe30-\ufe4f\u3200-\u33ff])"
 )
 _WESTERN = (
-    (re.compile(r"([\{-\~\[-\` -\&\(-\+\:-\@\/])"), r" \1 "),
-    (re.compile(r"([^0-9])([\.,])"), r"\1 \2 "),
-    (re.compile(r"([\.,])([^0-9])"), r" \1 \2"),
-    (re.compile(r"([0-9])(-)"), r"\1 \2 "),
+    (r"([\{-\~\[-\` -\&\(-\+\:-\@\/])", r" \1 "),
+    (r"([^0-9])([\.,])", r"\1 \2 "),
+    (r"([\.,])([^0-9])", r" \1 \2"),
+    (r"([0-9])(-)", r"\1 \2 "),
 )
 
 
 def words_zh(text: str) -> list[str]:
     """Each Chinese character apart, and the rest nearly as 13a cuts it."""
-    line = _CHINESE.sub(r" \1 ", text.strip())
+    line = re.sub(_CHINESE, r" \1 ", text.strip())
     for pattern, apart in _WESTERN:
-        line = pattern.sub(apart, line)
+        line = re.sub(pattern, apart, line)
     return line.split()
 
 

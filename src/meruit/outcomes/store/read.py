@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, Connection, Select, select
 
 from meruit.errors import NotFound
 from meruit.model.access import Scope
+from meruit.model.agent_score import AgentScore, show_score
 from meruit.model.canonical import from_canonical
-from meruit.model.contract import AgentScore, show_score
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.money import Bill
 from meruit.model.numbers import in_units

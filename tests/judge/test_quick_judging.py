@@ -1,0 +1,75 @@
+"""The quick path of judging says, byte for byte, what judging each criterion by itself says."""
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meruit.judge.plan import Plan, Trait, compile_plan
+from meruit.judge.verdict import Circumstances, _judge, _own_reasons, _summarize, conclude
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.evidence import Checked, Evidence, Measured, Missing, Provenance, Skipped
+from meruit.model.verdict import VerificationResult
+
+WHEN = Circumstances("c", datetime(2026, 1, 1, tzinfo=UTC), "in", "out", None, {"engine": "1"})
+conditions = st.sampled_from(
+    [
+        {"metric_type": "numeric", "comparison": "gte", "threshold": 0.5},
+        {"metric_type": "count", "comparison": "in_range", "threshold": {"min": 1, "max": 3}},
+        {"metric_type": "contains", "comparison": "contains_all", "threshold": ["a", "b"]},
+        {"metric_type": "percentage", "comparison": "eq", "threshold": 1},
+        {"metric_type": "custom", "comparison": "eq", "threshold": "yes"},
+        {"assert": "resource-exists"},
+    ]
+)
+values = st.sampled_from([0, 1, 2, 7, 0.0, -0.0, 0.5, 1.0, math.nan, math.inf, 2**60, True, "yes", "a b", ["a"], []])
+details = st.sampled_from([None, {}, {"found": ["a"]}])
+found = st.one_of(
+    values,
+    st.builds(Measured, values, details, st.sampled_from([None, Provenance.CLAIMED])),
+    st.builds(Missing, st.just("it is gone")),
+    st.builds(Checked, st.sampled_from(["0", "1", "2/3", "2"])),
+    st.just(Skipped("not asked")),
+)
+extras = st.fixed_dictionaries(
+    {"weight": st.sampled_from([1, 2.5])},
+    optional={"bonus": st.just(2), "penalty": st.just(0.5), "required": st.booleans(), "axis": st.just("x")},
+)
+
+
+def judge_each(plan: Plan, evidence: list[Evidence]) -> VerificationResult:
+    """The oracle: every criterion by itself, nothing remembered, every field by its name."""
+    results = [_judge(rule, one) for rule, one in zip(plan.rules, evidence, strict=True)]
+    outcome = _summarize(plan, results)
+    slots = zip(plan.slots, results, strict=True)
+    return msgspec.structs.replace(
+        outcome,
+        **WHEN._asdict(),
+        criterion_results=results,
+        metrics={slot: one.value for slot, one in slots if one.value is not None},
+        reasons=_own_reasons(outcome.reasons, results),
+    )
+
+
+@given(
+    st.lists(st.tuples(conditions, extras, found, found), min_size=1, max_size=6),
+    st.sampled_from(["all", "any", "weighted"]),
+)
+def test_quick_judging_equals_judging_each_by_itself(
+    cases: list[tuple[dict[str, Any], dict[str, Any], Evidence, Evidence]], aggregation: str
+) -> None:
+    criteria = [
+        {**condition, **extra} | ({} if "assert" in condition else {"metric": f"m{number}"})
+        for number, (condition, extra, _, _) in enumerate(cases)
+    ]
+    whole = {"criteria": criteria, "aggregation": aggregation}
+    plan = compile_plan(SuccessCriteria.model_validate(whole), lambda _name: Trait())
+    for evidence in ([first for _, _, first, _ in cases], [second for _, _, _, second in cases]):
+        quick = conclude(plan, evidence, WHEN)
+        assert msgspec.json.encode(quick) == msgspec.json.encode(judge_each(plan, evidence))
+        for judged, rule in zip(quick.criterion_results, plan.rules, strict=True):
+            # A reader who changes the threshold of one result changes no other.
+            assert not rule.shared or judged.threshold is not rule.threshold
