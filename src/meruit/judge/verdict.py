@@ -46,7 +46,7 @@ def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstan
     """Judge one work: one piece of evidence for each criterion, in the plan's order."""
     results: list[CriterionResult] = []
     bare = True
-    for found, quick, rule in zip(evidence, plan.quick, plan.rules, strict=True):
+    for rule, quick, found in zip(plan.rules, plan.quick, evidence, strict=True):
         # The usual cases, a bare number and a number with details, without a call of their own. Any, for speed: a
         # narrowing that the type checker follows would look at the evidence twice.
         value: Any = found
