@@ -307,6 +307,19 @@ class KeyNotAdmitted(StoreError):
     status = 503
 
 
+class LogRewritten(StoreError):
+    """The audit log is not the one that was signed: the database was changed from outside; nothing is written."""
+
+    code = "log_rewritten"
+    status = 503
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            f"the audit log was changed from outside: {message}. Nothing is written or signed; "
+            "run `meruit audit check`, and restore the database from a copy"
+        )
+
+
 class UnknownLayout(StoreError):
     """The tables have a layout that this version neither uses nor can upgrade."""
 

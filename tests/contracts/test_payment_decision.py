@@ -99,6 +99,8 @@ def codes(facts: PaymentFacts) -> list[tuple[str, tuple[str, ...]]]:
                 ("already_settled", ("1",)),
             ],
         ),
+        # A contradiction of the log comes first, and no person overrules it.
+        (facts_with(HELD, tampered="agent_id", released=True), [("record_tampered", ())]),
         # A rule is not asked while something else stands against the payment.
         (facts_with(HELD, Terms(cpc_rate=10, rules=("gone",))), [("governance", ("odd",))]),
     ],
@@ -126,7 +128,7 @@ def test_codes_never_change() -> None:
         *("erased", "other_criteria", "governance", "inconclusive", "unmeasured", "only_claimed"),
         *("run_missing", "judge_uncalibrated"),
         *("usage_missing", "usage_unverified", "usage_not_payable", "price_unknown"),
-        *("duplicate_claim", "already_settled", "rule_failed"),
+        *("duplicate_claim", "already_settled", "rule_failed", "record_tampered"),
     }
     assert not REVIEW & USAGE
 
@@ -134,7 +136,8 @@ def test_codes_never_change() -> None:
 @pytest.mark.parametrize("code", [*HoldCode])
 def test_tokens_do_not_end_what_needs_a_person(code: HoldCode) -> None:
     alone = Hold((HoldReason(code, "why"),))
-    assert alone.needs_person == (code in REVIEW or code is HoldCode.ALREADY_SETTLED)
+    lasting = {HoldCode.ALREADY_SETTLED, HoldCode.RECORD_TAMPERED}
+    assert alone.needs_person == (code in REVIEW | lasting)
     assert Hold((HoldReason(HoldCode.USAGE_MISSING, "first"), *alone.reasons)).needs_person == alone.needs_person
 
 

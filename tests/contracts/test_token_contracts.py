@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import select, update
 from tests.contracts.test_marketplace import WORDS, Desk
 from tests.faults.tampering import Forgery, no_sleep
 from tests.usage.metering import BEGUN, ENDED, POLICY, metered
@@ -30,7 +31,7 @@ from meruit.contracts.transitions import (
     SettleContract,
     VoidContract,
 )
-from meruit.errors import AuditStep, RulesContradictTerms, WrongState
+from meruit.errors import AuditStep, RecordTampered, RulesContradictTerms, WrongState
 from meruit.governance.dossier import HandedIn
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
@@ -39,6 +40,7 @@ from meruit.model.metering import CallState, MeteredCall, MeteredStep, PriceQuot
 from meruit.model.money import Bill
 from meruit.model.usage import Assurance, Observation, Tokens, UsagePolicy, UsageStatus
 from meruit.outcomes.store.erase import erase
+from meruit.store import tables
 from meruit.store.store import Store
 from meruit.usage.followers import UsageWrite
 from meruit.usage.store import read as usage_reading
@@ -485,3 +487,72 @@ def test_a_run_moved_to_another_contract_frees_the_first(desk: TokenDesk) -> Non
     before = desk.contract.state
     desk.followed(RecordRun(desk.tenant, "t", msgspec.structs.replace(wrong, contract_id="con_other")))
     assert (before, desk.contract.state) == (ContractState.VERIFICATION_PENDING, ContractState.SETTLED)
+
+
+# Any: a table, and what an insider writes into it.
+def tamper(desk: TokenDesk, table: Any, **values: Any) -> None:
+    with desk.store.database.writer.begin() as connection:
+        connection.execute(update(table).where(table.c.tenant == desk.tenant).values(**values))
+
+
+def inflated(desk: TokenDesk, table: Any, column: str) -> bytes:
+    """What is recorded of the tokens, ten times as many."""
+    with desk.store.database.reading() as connection:
+        recorded = bytes(
+            connection.execute(select(table.c[column]).where(table.c.tenant == desk.tenant)).scalars().all()[-1]
+        )
+    changed = recorded.replace(b"100000", b"1000000")
+    assert changed != recorded
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [(tables.usage_runs, "verdict"), (tables.usage_observations, "body")],
+    ids=["verdict", "observation"],
+)
+def test_a_changed_token_count_is_not_paid(desk: TokenDesk, table: Any, column: str) -> None:
+    desk.complete(TERMS | {"settle": "on_request"})
+    desk.record()
+    desk.verified(FIRST)
+    tamper(desk, table, **{column: inflated(desk, table, column)})
+    with pytest.raises(RecordTampered) as refused:
+        desk.write(SettleContract(desk.request, desk.contract_id))
+    assert refused.value.code == "record_tampered"
+
+
+def test_tokens_that_only_a_row_calls_verified_are_not_paid(desk: TokenDesk) -> None:
+    desk.complete(TERMS | {"settle": "on_request"})
+    desk.record()
+    record = desk.observe(FIRST)
+    verdict = msgspec.structs.replace(record.verdict, status=UsageStatus.VERIFIED, tokens=SECOND)
+    tamper(desk, tables.usage_runs, status="verified", verdict=verdict.to_json())
+    with pytest.raises(RecordTampered):
+        desk.write(SettleContract(desk.request, desk.contract_id))
+
+
+def test_an_observation_does_not_pay_a_changed_contract(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    tamper(desk, tables.contracts, agent_id="thief")
+    assert desk.verified(FIRST).verdict.status is UsageStatus.VERIFIED
+    held = desk.standing().contract
+    assert (held.state, held.escrow) == (PENDING, Escrow.HELD)
+    assert "agent_id" in held.hold_reason
+
+
+def test_an_observation_does_not_reverse_a_changed_payment(desk: TokenDesk) -> None:
+    desk.complete()
+    desk.record()
+    desk.verified(FIRST)
+    assert desk.standing().contract.state is SETTLED
+    tamper(desk, tables.settlements, bill=b"{}")
+    desk.minutes += 60
+    at = ENDED + timedelta(minutes=desk.minutes)
+    seen = Observation("fell", at, Tokens(1, 1), {"s0": Tokens(1, 1)}, assurance=Assurance.ATTRIBUTION_KEY, digest="d")
+    recorded = RecordObservations(desk.tenant, [RunObservation("r", seen)], POLICY)
+    (record,) = desk.store.recorder.write(UsageWrite(desk.tenant, "reconciler", recorded))
+    assert record.verdict.status is not UsageStatus.VERIFIED
+    with desk.store.database.reading() as connection:
+        (row,) = connection.execute(select(tables.contracts).where(tables.contracts.c.id == desk.contract_id))
+    assert row.escrow == "paid"

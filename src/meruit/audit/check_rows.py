@@ -15,7 +15,7 @@ from meruit.contracts.replay import transfer_from_entry
 from meruit.errors import StoreError
 from meruit.evaluations.segment import CaseContent, entries_of, unpack
 from meruit.gate.records import commitment_content
-from meruit.log.commitment import commitment_to, matches, usage_evidence_bytes
+from meruit.log.commitment import commitment_to, matches
 from meruit.log.entries import (
     AwardEntry,
     CalibrationEntry,
@@ -38,10 +38,10 @@ from meruit.log.entries import (
     read_entry,
 )
 from meruit.log.segment import segment_root
-from meruit.model.usage import UsageStatus
 from meruit.review.label import ReviewTerms, draws_digest, label_content
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
+from meruit.usage.logged import RecordedUsage, find_usage_difference
 from meruit.usage.records import contract_of
 
 PAGE = 512
@@ -279,31 +279,16 @@ def _compare_usage(reading: Reading, row: Any, _: None) -> Iterator[str]:
     """A run has no leaf of its own: every entry of it commits to the run and its first observations."""
     logged = _contract_entries(reading, row.tenant, contract_of(row.id))
     entries = [entry for entry in logged if isinstance(entry, UsageEntry)]
-    if not entries:
-        return
-    if row.salt is None:
-        yield "salt"
-        return
-    observed = _observations(reading, row, max(entry.attempts for entry in entries))
-    # A run may be recorded again while it is open, and only an ended one is verified.
-    ended = False
-    for entry in entries:
-        ended = ended or entry.status == UsageStatus.VERIFIED
-        if len(observed) < entry.attempts:
-            yield f"observation {len(observed) + 1}"
-            return
-        content = usage_evidence_bytes(bytes(row.body), observed[: entry.attempts])
-        if ended and not matches(entry.evidence, bytes(row.salt), content):
-            yield f"the run and its first {entry.attempts} observations"
-            return
-    # Every change of a claim has an entry; what is not verified may change without one.
-    if (entries[-1].status == UsageStatus.VERIFIED) != (row.status == UsageStatus.VERIFIED):
-        yield "status"
+    salt = None if row.salt is None else bytes(row.salt)
+    recorded = RecordedUsage(bytes(row.body), salt, row.status, bytes(row.verdict), _observations(reading, row))
+    difference = find_usage_difference(recorded, entries)
+    if difference is not None:
+        yield difference
 
 
-def _observations(reading: Reading, row: Any, count: int) -> list[bytes]:
+def _observations(reading: Reading, row: Any) -> list[bytes]:
     table = tables.usage_observations
-    query = select(table.c.body).where(table.c.tenant == row.tenant, table.c.run_id == row.id, table.c.number <= count)
+    query = select(table.c.body).where(table.c.tenant == row.tenant, table.c.run_id == row.id)
     return [bytes(body) for body in reading.connection.execute(query.order_by(table.c.number)).scalars()]
 
 

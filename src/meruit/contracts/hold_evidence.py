@@ -105,7 +105,13 @@ def explain_reason(reason: HoldReason, facts: HoldFacts) -> Iterator[HoldEvidenc
             yield HoldEvidence(code, reason.message, about, {"contract_id": reason.about[0]})
         case HoldCode.OTHER_CRITERIA | HoldCode.ALREADY_SETTLED:
             yield HoldEvidence(code, reason.message, about, {"version": int(reason.about[0])})
-        case HoldCode.ERASED | HoldCode.USAGE_MISSING | HoldCode.RULE_FAILED | HoldCode.RUN_MISSING:
+        case (
+            HoldCode.ERASED
+            | HoldCode.USAGE_MISSING
+            | HoldCode.RULE_FAILED
+            | HoldCode.RUN_MISSING
+            | HoldCode.RECORD_TAMPERED
+        ):
             yield HoldEvidence(code, reason.message, about)
 
 

@@ -60,6 +60,8 @@ class HoldCode(StrEnum):
     """A person reversed the settlement of this verdict; it takes a later one."""
     RULE_FAILED = "rule_failed"
     """A settlement rule failed or is not installed."""
+    RECORD_TAMPERED = "record_tampered"
+    """A record that the payment rests on is not what the audit log commits to."""
 
 
 REVIEW = frozenset(
@@ -114,7 +116,8 @@ class Hold:
     @property
     def needs_person(self) -> bool:
         """Whether it stays held until a person acts, even when its tokens change."""
-        return any(reason.code in REVIEW or reason.code is HoldCode.ALREADY_SETTLED for reason in self.reasons)
+        lasting = REVIEW | {HoldCode.ALREADY_SETTLED, HoldCode.RECORD_TAMPERED}
+        return any(reason.code in lasting for reason in self.reasons)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +148,14 @@ class PaymentFacts:
     """Whether the work names its run."""
     released: bool = False
     """Whether a person releases it, who overrules what asks for a review."""
+    tampered: str | None = None
+    """What contradicts the audit log; nobody can overrule it."""
 
 
 def decide_payment(facts: PaymentFacts) -> Pay | Hold:
     """Pay by the terms' bill, or hold for the reasons that stand against it; the first one is shown."""
+    if facts.tampered is not None:
+        return Hold((HoldReason(HoldCode.RECORD_TAMPERED, facts.tampered),))
     unusable = unusable_verdict(facts)
     if facts.result is None or unusable is not None:
         return Hold((unusable or ERASED,))

@@ -29,10 +29,11 @@ from meruit.contracts.payment_decision import (
 )
 from meruit.contracts.store.ledger import Movement, move_money, parties_of
 from meruit.contracts.store.read import terms_of
+from meruit.contracts.store.tampering import find_tampering, require_untampered
 from meruit.contracts.store.transaction import BILLS, BY_USAGE, ContractTransaction, fingerprint
 from meruit.contracts.store.work import find_for_writing
 from meruit.contracts.token_terms import token_payments_by_run
-from meruit.errors import WrongState
+from meruit.errors import RecordTampered, WrongState
 from meruit.governance.records import find_paid_contract, forget_paid_evidence, record_paid_evidence
 from meruit.log.commitment import SALT_BYTES
 from meruit.log.entries import NO_CRITERIA, ReleaseEntry, ReversalEntry, SettlementEntry
@@ -55,6 +56,7 @@ ADVICE = {
     HoldCode.DUPLICATE_CLAIM: "void it",
     HoldCode.ALREADY_SETTLED: "judge it again, or void it",
     HoldCode.RULE_FAILED: "repair the rule and settle it again, or void it",
+    HoldCode.RECORD_TAMPERED: "run `meruit audit check`, and restore what it names from a copy",
     **dict.fromkeys(REVIEW, "release it or void it"),
     HoldCode.JUDGE_UNCALIBRATED: "label cases, run `meruit judge calibrate` and settle it; or release it, or void it",
     **dict.fromkeys(USAGE, "it is paid once its tokens are verified and priced; or void it"),
@@ -63,7 +65,11 @@ ADVICE = {
 
 
 def load_payment_facts(step: ContractTransaction, contract: Contract, *, released: bool = False) -> PaymentFacts:
-    """Read what decides whether the contract may be paid; raises WrongState before there is an output."""
+    """Read what decides whether the contract may be paid.
+
+    Raises WrongState before there is an output, and RecordTampered where the audit log says otherwise.
+    """
+    require_untampered(step, contract)
     if contract.outcome_id is None:
         raise WrongState("wrong_state", f"contract {contract.id} has no output yet")
     judgement = step.judgement(contract.outcome_id)
@@ -98,7 +104,15 @@ def pay_or_hold(
 
     `paid_under` is another contract that was paid for the same run.
     """
+    tampered = find_tampering(step, contract, result)
+    if tampered is not None:
+        # Nothing of it can be trusted, not even the terms.
+        return _hold(step, contract, tampered), None
     terms = terms_of(contract)
+    try:
+        judges = step.judges(contract, result)
+    except RecordTampered as problem:
+        return _hold(step, contract, str(problem)), None
     decision = decide_payment(
         PaymentFacts(
             terms=terms,
@@ -109,19 +123,23 @@ def pay_or_hold(
             # The output was just judged by the criteria of the contract.
             criteria_digest=result.criteria_digest,
             usage=step.usage(contract),
-            judges=step.judges(contract, result),
+            judges=judges,
             paid_under=paid_under,
             has_run=contract.evidence is not None,
         )
     )
     if isinstance(decision, Hold):
-        contract = lifecycle.hold(contract, decision.message)
-        step.emit_event(contract, EventType.CONTRACT_HELD, contract.settlements, reason=decision.message)
-        return contract, None
+        return _hold(step, contract, decision.message), None
     contract = record_verdict(step, contract, result)
     if terms.settle is SettleWhen.ON_REQUEST:
         return contract, None
     return write_settlement(step, contract, 1, decision.bill), decision.bill
+
+
+def _hold(step: ContractTransaction, contract: Contract, message: str) -> Contract:
+    contract = lifecycle.hold(contract, message)
+    step.emit_event(contract, EventType.CONTRACT_HELD, contract.settlements, reason=message)
+    return contract
 
 
 def require_payment(contract: Contract, facts: PaymentFacts) -> Bill:
@@ -244,7 +262,8 @@ def _record_settled_amounts(step: ContractTransaction, contract: Contract, owed:
 
 
 def reverse_payment(step: ContractTransaction, contract: Contract, mark: str, reason: str) -> Contract:
-    """Reverse a settlement: all of it goes back into escrow."""
+    """Reverse a settlement: all of it goes back into escrow. Raises RecordTampered."""
+    require_untampered(step, contract)
     paid, number = step.bill_of(contract), contract.settlement
     contract = lifecycle.reverse(contract, f"reversed: {reason}")
     leaf = step.append(
@@ -285,7 +304,8 @@ def adjust_payment(step: ContractTransaction, contract: Contract, micros: int, m
 
 
 def release_escrow(step: ContractTransaction, contract: Contract, why: str, reason: str) -> None:
-    """Give the escrow back to the consumer."""
+    """Give the escrow back to the consumer; raises RecordTampered."""
+    require_untampered(step, contract)
     leaf = step.append(
         ReleaseEntry(*step.entry_header(contract), contract.currency, contract.hold_micros, why, step.actor.by, reason)
     )
@@ -299,6 +319,10 @@ def release_escrow(step: ContractTransaction, contract: Contract, why: str, reas
 
 def follow_usage(step: ContractTransaction, contract: Contract) -> Contract:
     """Pay, hold or reverse a contract by what is known of its tokens now."""
+    tampered = find_tampering(step, contract)
+    if tampered is not None:
+        # No money moves; what was paid stays paid until a person has looked.
+        return lifecycle.hold(contract, tampered) if contract.state is ContractState.VERIFICATION_PENDING else contract
     terms = terms_of(contract)
     if not terms.prices_tokens or contract.state not in (ContractState.SETTLED, ContractState.VERIFICATION_PENDING):
         return contract

@@ -580,10 +580,10 @@ class ExpireContracts(NamedTuple):
         step = ContractTransaction(writing, Actor(Scope(tenant), self.by))
         try:
             contract = lifecycle.expire(step.load(contract_id), step.now)
+            release_escrow(step, contract, "expire", "the deadline passed")
         except WrongState:
-            # Another request of the same group changed it first.
+            # Another request of the same group changed it first, or the log says otherwise of it.
             return False
-        release_escrow(step, contract, "expire", "the deadline passed")
         step.record_operation(contract, Operation.EXPIRE, 0, fingerprint("expire"))
         step.emit_event(contract, EventType.CONTRACT_EXPIRED)
         step.save(contract)

@@ -27,6 +27,7 @@ from meruit.model.record import Record
 from meruit.model.time import to_micros
 from meruit.model.vote import Vote
 from meruit.store import tables
+from meruit.store.log_guard import find_forged_leaf
 from meruit.store.store import Store
 from meruit.store.transaction import MergeRule, WriteTransaction
 
@@ -270,6 +271,22 @@ def select_calibrations(tenant: str, versions: Sequence[str]) -> Select[Any]:
     """The last calibration of each of these versions."""
     table = tables.judge_calibrations
     return select(table).where(table.c.tenant == tenant, table.c.version.in_([*versions]))
+
+
+# Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
+def check_calibrations(writing: WriteTransaction, tenant: str, rows: Sequence[Any]) -> None:
+    """Raise RecordTampered where the log does not commit to what is recorded of a judge."""
+    leaves = tables.log_leaves
+    query = select(leaves.c.seq, leaves.c.body).where(leaves.c.seq.in_([row.leaf for row in rows]))
+    bodies = {row.seq: bytes(row.body) for row in writing.read(query)}
+    forged = find_forged_leaf(writing, [*bodies.items()])
+    for row in rows:
+        entry = None if row.leaf not in bodies or forged is not None else read_entry(bodies[row.leaf])
+        recorded = (tenant, row.version, row.judge, row.labels, "" if row.kappa is None else repr(row.kappa))
+        if not isinstance(entry, CalibrationEntry) or recorded != (
+            *(entry.tenant, entry.version, entry.judge, entry.labels, entry.kappa),
+        ):
+            raise RecordTampered(f"the calibration of the judge {row.judge!r} is not what the audit log commits to")
 
 
 # Any: a row of SQLAlchemy's has its columns as attributes, which no type says.

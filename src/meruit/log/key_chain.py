@@ -38,9 +38,18 @@ class KeyChain:
         leaving = [key for key, index in self._retired.values() if size == index + 1]
         return [*self._in_force.values(), *leaving]
 
+    def signers_until(self, size: int) -> list[VerifierKey]:
+        """The keys that may have signed a checkpoint of so many entries, at the time or later."""
+        leaving = [key for key, index in self._retired.values() if size <= index + 1]
+        return [*self._in_force.values(), *leaving]
+
     def is_in_force(self, vkey: str) -> bool:
         """Whether the key may sign now."""
         return vkey in self._in_force
+
+    def was_in_force(self, vkey: str) -> bool:
+        """Whether the key was retired."""
+        return vkey in self._retired
 
     def admit(self, index: int, entry: KeyEntry) -> str:
         """Add the key of an entry; answers why it is not admitted, empty when it is."""

@@ -9,13 +9,16 @@ from concurrent.futures import Future
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
-from meruit.errors import BalanceTooLarge, MeruitError, StoreError, StoreUnavailable
+from meruit.errors import BalanceTooLarge, KeyNotAdmitted, LogRewritten, MeruitError, StoreError, StoreUnavailable
 from meruit.log.note import SigningKey
 from meruit.model.time import to_micros, to_rfc3339
 from meruit.store import tables
 from meruit.store.database import Database, translate_driver_errors
+from meruit.store.key_admission import read_key_chain
+from meruit.store.log_guard import LogGuard
 from meruit.store.lru import LruCache
 from meruit.store.rows import RowKey
 from meruit.store.transaction import WriteMoment, WriteTransaction, read_state
@@ -81,6 +84,8 @@ class Recorder:
         self._refusal: MeruitError | None = None
         self._lasting = LruCache[RowKey, Any](MAX_REMEMBERED)
         self._listeners: list[Callable[[CommitNotice], None]] = []
+        self._guard = LogGuard(signer.name, self._check_own_key)
+        self._blocked: StoreError | None = None
         self._thread = threading.Thread(target=self._run, name="meruit-recorder", daemon=True)
         self._thread.start()
 
@@ -96,6 +101,21 @@ class Recorder:
     def refuse_writes(self, refusal: MeruitError | None) -> None:
         """Raise this for every write from now on; None ends that."""
         self._refusal = refusal
+
+    @property
+    def blocked_by(self) -> MeruitError | None:
+        """Why nothing is written or signed; None while it is."""
+        return self._refusal or self._blocked
+
+    def _check_own_key(self, connection: Connection) -> None:
+        """Refuse to sign once another process has retired the key of this one; raises KeyNotAdmitted."""
+        chain = read_key_chain(connection, self._signer.name)
+        if not chain.is_in_force(self._signer.vkey) and chain.was_in_force(self._signer.vkey):
+            self._refusal = KeyNotAdmitted(
+                f"the signing key of this process, {self._signer.vkey}, was retired: nothing is written or signed with "
+                "it. Restart the service with the key that replaced it"
+            )
+            raise self._refusal
 
     def write(self, write: Write[T], *, sign_now: bool = False) -> T:
         """Write, and wait until it is durable."""
@@ -154,7 +174,8 @@ class Recorder:
         """An answer, or an exception, for each of the group."""
         try:
             return self._commit_group(group)
-        except StoreUnavailable as problem:
+        except (StoreUnavailable, LogRewritten, KeyNotAdmitted) as problem:
+            self._blocked = problem if isinstance(problem, LogRewritten) else None
             return [problem] * len(group)
         except Exception as problem:  # noqa: BLE001 - each caller must hear of any error
             if len(group) > 1:
@@ -166,11 +187,14 @@ class Recorder:
         now = self._clock()
         with translate_driver_errors(self._database.location), self._database.writer.begin() as connection:
             state = read_state(connection)
+            self._guard.follow(connection, state)
             moment = WriteMoment(to_micros(now), to_rfc3339(now))
             writing = WriteTransaction(connection, state, moment, self._entropy, self._lasting)
             _prefetch(group, writing)
             answers = [_run_write(one.write, writing) for one in group]
-            writing.flush(self._signer, sign_now=any(one.sign_now for one in group))
+            frontier = writing.flush(self._signer, sign_now=any(one.sign_now for one in group))
+        self._guard.advance(frontier)
+        self._blocked = None
         for key, value in writing.row_cache.lasting_values():
             self._lasting.put(key, value)
         done = CommitNotice(len(group), writing.events)

@@ -110,6 +110,20 @@ class WriteTransaction:
         self._changes: list[tuple[Update | Delete | str, dict[str, Any] | tuple[Any, ...], RowKey | None]] = []
         self._hashes: list[bytes] = []
 
+    @property
+    def log_frontier(self) -> Frontier:
+        """The end of the log before this transaction."""
+        return self._state.frontier
+
+    @property
+    def log_size(self) -> int:
+        """The entries of the log before this transaction."""
+        return self._state.frontier.size
+
+    def tiles(self) -> Tiles:
+        """The stored hashes of the log."""
+        return Tiles(self._connection)
+
     def read(self, query: Select[Any]) -> Sequence[Any]:
         """Rows as this transaction found them; what it has gathered itself is not among them yet."""
         return self._connection.execute(query).all()

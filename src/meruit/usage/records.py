@@ -21,6 +21,7 @@ from meruit.usage.store.rows import (
     find_run,
     load_run,
 )
+from meruit.usage.store.tampering import find_tampered_run
 from meruit.usage.store.write import (
     Acknowledge,
     ObserveNow,
@@ -50,6 +51,7 @@ __all__ = [
     "find_observations",
     "find_run",
     "find_runs",
+    "find_tampered_run",
     "iterate_all",
     "load_commitment",
     "load_run",

@@ -6,6 +6,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from meruit.contracts.hold_evidence import HoldFacts, HoldKind, HoldView, explain_dispute, explain_reason
+from meruit.contracts.logged import differing_fields, read_logged_contract
 from meruit.contracts.payment_decision import Hold, PaymentFacts, decide_payment, deciding_judges
 from meruit.contracts.store import work as works
 from meruit.contracts.store.read import (
@@ -21,7 +22,7 @@ from meruit.contracts.token_terms import token_use
 from meruit.errors import WrongState
 from meruit.governance.records import find_paid_contract_now
 from meruit.judges.records import select_calibrations, standings_of
-from meruit.log.entries import NO_CRITERIA
+from meruit.log.entries import NO_CRITERIA, read_entry
 from meruit.model.access import Scope
 from meruit.model.contract import Contract, ContractState, Terms
 from meruit.model.governance import GovernanceCheck
@@ -139,7 +140,17 @@ def _load_payment_facts(
         has_run=contract.evidence is not None,
         settled_version=contract.version,
         reversed_by_usage=version <= contract.version and _is_reversed_by_usage(connection, tenant, contract),
+        tampered=_find_tampering(connection, tenant, contract),
     )
+
+
+def _find_tampering(connection: Connection, tenant: str, contract: Contract) -> str | None:
+    """How the row of a contract differs from its entries; what pays it is compared when it is paid."""
+    leaves = tables.log_leaves
+    query = select(leaves.c.body).where(leaves.c.tenant == tenant, leaves.c.contract_id == contract.id)
+    bodies = connection.execute(query.order_by(leaves.c.contract_seq)).scalars()
+    differ = [*differing_fields(contract, read_logged_contract(read_entry(bytes(body)) for body in bodies))]
+    return f"not what the audit log commits to: {', '.join(differ)}" if differ else None
 
 
 def _load_judges(

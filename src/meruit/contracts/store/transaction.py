@@ -5,14 +5,15 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import bindparam, select, update
 
 from meruit.contracts.lifecycle import Operation
 from meruit.contracts.payment_decision import deciding_judges
 from meruit.contracts.store.read import FIND, ContractJudgement, ContractSnapshot, contract_from_rows, row_of, terms_of
 from meruit.contracts.token_terms import token_use
-from meruit.errors import NotFound, WrongState
-from meruit.judges.records import select_calibrations, standings_of
+from meruit.errors import NotFound, RecordTampered, WrongState
+from meruit.judges.records import check_calibrations, select_calibrations, standings_of
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
 from meruit.model.contract import Contract
@@ -141,10 +142,13 @@ class ContractTransaction(NamedTuple):
             (row,) = self.writing.read(query)
             known = LatestResult(row.version, row.result)
         erased = ERASED.has(self.writing, self.tenant, outcome_id)
-        return ContractJudgement(known.version, None if erased else result_from(known.result))
+        try:
+            return ContractJudgement(known.version, None if erased else result_from(known.result))
+        except msgspec.DecodeError:
+            raise RecordTampered(f"the result of outcome {outcome_id} cannot be read") from None
 
     def bill_of(self, contract: Contract) -> Bill:
-        """The bill of the live settlement."""
+        """The bill of the live settlement; raises RecordTampered where it is gone or cannot be read."""
         known = BILLS.get(self.writing, self.tenant, contract.id, contract.settlement)
         if known is not None:
             return known
@@ -154,7 +158,11 @@ class ContractTransaction(NamedTuple):
             table.c.contract_id == contract.id,
             table.c.number == contract.settlement,
         )
-        return Bill.from_json(self.writing.read(query)[0].bill)
+        rows = self.writing.read(query)
+        try:
+            return Bill.from_json(rows[0].bill)
+        except (IndexError, msgspec.DecodeError):
+            raise RecordTampered(f"the bill of contract {contract.id} cannot be read") from None
 
     def usage(self, contract: Contract) -> tuple[ContractTokenUse, ...]:
         """The tokens of the contract's runs as known now; empty where the terms do not price tokens."""
@@ -163,11 +171,15 @@ class ContractTransaction(NamedTuple):
         return tuple(map(token_use, find_in_transaction(self.writing, self.tenant, contract.id)))
 
     def judges(self, contract: Contract, result: VerificationResult | None) -> tuple[JudgeStanding, ...]:
-        """How well the judges that decided are known; empty where the terms do not ask for calibrated ones."""
+        """How well the judges that decided are known; empty where the terms do not ask for calibrated ones.
+
+        Raises RecordTampered where the log does not commit to that.
+        """
         if result is None or terms_of(contract).labels_asked_for is None:
             return ()
         judges = deciding_judges(result)
         rows = self.writing.read(select_calibrations(self.tenant, [version for _, version in judges.values()]))
+        check_calibrations(self.writing, self.tenant, rows)
         return standings_of(rows, judges.values())
 
     def record_operation(

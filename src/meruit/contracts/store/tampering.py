@@ -1,0 +1,132 @@
+"""Compare what a payment reads with the audit log, before money moves: a changed row pays nothing."""
+
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+
+import msgspec
+from sqlalchemy import select
+
+from meruit.contracts.logged import LoggedContract, differing_fields, read_logged_contract
+from meruit.contracts.store.read import FIND, contract_from_rows, terms_of
+from meruit.contracts.store.transaction import ContractTransaction
+from meruit.contracts.store.work import find_for_writing
+from meruit.errors import NotFound, RecordTampered
+from meruit.log.commitment import matches
+from meruit.log.entries import NO_CRITERIA, Entry, criteria_digest_of, read_entry
+from meruit.model.access import Scope
+from meruit.model.contract import Contract
+from meruit.model.verdict import VerificationResult
+from meruit.store import tables
+from meruit.store.log_guard import find_forged_leaf
+from meruit.usage.records import find_tampered_run
+
+_LEAVES = "SELECT seq, body FROM log_leaves WHERE tenant = ? AND contract_id = ? ORDER BY contract_seq"
+
+
+def require_untampered(step: ContractTransaction, contract: Contract, result: VerificationResult | None = None) -> None:
+    """Raise RecordTampered where a record that pays the contract is not what the log commits to."""
+    found = find_tampering(step, contract, result)
+    if found is not None:
+        raise RecordTampered(f"contract {contract.id} is held: {found}")
+
+
+def find_tampering(
+    step: ContractTransaction, contract: Contract, result: VerificationResult | None = None
+) -> str | None:
+    """What contradicts the log of all that pays a contract; None where nothing does.
+
+    `result` is a verdict of this transaction, which the log does not hold yet.
+    """
+    if contract.seq >= step.writing.log_size:
+        # It was awarded in this transaction, so nothing of it is in the database.
+        return None
+    leaves = [(int(seq), bytes(body)) for seq, body in step.writing.fetch(_LEAVES, step.tenant, contract.id)]
+    forged = find_forged_leaf(step.writing, leaves)
+    if forged is not None:
+        return f"entry {forged} of the audit log was changed"
+    logged = read_logged_contract(_read_entries(leaves))
+    differ = [*_differences(step, contract, logged, result)]
+    return f"not what the audit log commits to: {', '.join(differ)}" if differ else None
+
+
+def _read_entries(leaves: Sequence[tuple[int, bytes]]) -> list[Entry]:
+    """Entries of leaves that are in the log, so that each was written by us."""
+    return [read_entry(body) for _, body in leaves]
+
+
+def _differences(
+    step: ContractTransaction, contract: Contract, logged: LoggedContract, result: VerificationResult | None
+) -> Iterator[str]:
+    recorded = contract_from_rows(step.writing.ask(FIND, step.tenant, contract.id), Scope(step.tenant), contract.id)
+    fixed = ("work_id", "agent_id", "consumer_id", "currency", "hold_micros", "terms")
+    yield from differing_fields(recorded, logged)
+    # What this transaction changed may differ; what never changes may not.
+    yield from (name for name in fixed if getattr(recorded, name) != getattr(contract, name))
+    yield from _work_differences(step, contract, logged, result)
+    yield from _verdict_differences(step, logged)
+    yield from _bill_differences(step, logged)
+    yield from _usage_differences(step, contract)
+
+
+def _work_differences(
+    step: ContractTransaction, contract: Contract, logged: LoggedContract, result: VerificationResult | None
+) -> Iterator[str]:
+    award = logged.award
+    if award is None:
+        return
+    try:
+        work = find_for_writing(step.writing, step.tenant, contract.work_id)
+    except (NotFound, ValueError, IndexError):
+        yield "work"
+        return
+    if sha256(work.body).hexdigest() != award.work_digest or (work.criteria_digest or "") != award.criteria:
+        yield "work"
+    if work.criteria is not None and criteria_digest_of(work.criteria) != award.criteria:
+        yield "criteria"
+    if result is not None and result.criteria_digest != (award.criteria or NO_CRITERIA):
+        yield "criteria"
+
+
+def _verdict_differences(step: ContractTransaction, logged: LoggedContract) -> Iterator[str]:
+    entry = logged.verdict
+    if entry is None:
+        return
+    table = tables.verdicts
+    query = (
+        select(table.c.version, table.c.result, table.c.salt)
+        .where(table.c.tenant == step.tenant, table.c.outcome_id == entry.outcome)
+        .order_by(table.c.version.desc())
+        .limit(1)
+    )
+    row = next(iter(step.writing.read(query)), None)
+    if row is None or row.version != entry.version:
+        yield "verdict"
+    elif row.result is not None and not matches(entry.result, bytes(row.salt or b""), bytes(row.result)):
+        yield "result"
+
+
+def _bill_differences(step: ContractTransaction, logged: LoggedContract) -> Iterator[str]:
+    live = logged.settlement
+    if live is None:
+        return
+    table = tables.settlements
+    rows = step.writing.read(
+        select(table.c.bill).where(
+            table.c.tenant == step.tenant, table.c.contract_id == live.contract, table.c.number == live.number
+        )
+    )
+    if not rows or sha256(bytes(rows[0].bill)).hexdigest() != live.bill:
+        yield "bill"
+
+
+def _usage_differences(step: ContractTransaction, contract: Contract) -> Iterator[str]:
+    try:
+        prices_tokens = terms_of(contract).prices_tokens
+    except (ValueError, msgspec.DecodeError):
+        # The terms differ, which is a problem by itself.
+        return
+    if not prices_tokens:
+        return
+    run = find_tampered_run(step.writing, step.tenant, contract.id)
+    if run is not None:
+        yield f"usage of run {run}"

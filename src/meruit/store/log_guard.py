@@ -1,0 +1,138 @@
+"""Follow the log from one transaction to the next: it must only grow, as the process that signs has seen it grow.
+
+The state of the log is a row, which a database writer can change with all leaves and hashes. So a process remembers the
+end of the log that it wrote or checked last. When it first writes, it begins with the newest signed checkpoint.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, select
+
+from meruit.errors import LogRewritten, NoteError, StoreError
+from meruit.log.merkle import TILE_HEIGHT, Frontier, inclusion_proof, is_included, leaf_hash
+from meruit.log.note import open_checkpoint
+from meruit.store import tables
+from meruit.store.database import in_style
+from meruit.store.key_admission import read_key_chain
+from meruit.store.log_tiles import Tiles
+from meruit.store.rows import Rows
+
+if TYPE_CHECKING:
+    from meruit.store.transaction import LogState, WriteTransaction
+
+PAGE = 4_096
+"""Leaves that are read at once."""
+WIDTH = 1 << TILE_HEIGHT
+# As text: machines that share a database ask this before each group.
+_ADDED = "SELECT hash, tenant FROM log_leaves WHERE seq >= ? AND seq < ? ORDER BY seq"
+_HASHES = "SELECT hash FROM log_leaves WHERE seq >= ? AND seq < ? ORDER BY seq"
+_VERIFIED_TILES = Rows[bytes]("verified_tile", lasting=True)
+"""Roots of 256 leaves that were proven to be in the log."""
+
+
+class LogGuard:
+    """What one process knows of the log."""
+
+    def __init__(self, origin: str, when_keys_change: Callable[[Connection], None] = lambda _: None) -> None:
+        self._origin = origin
+        self._when_keys_change = when_keys_change
+        self._known: Frontier | None = None
+
+    def follow(self, connection: Connection, state: "LogState") -> None:
+        """Check that the log in the database extends what is known; raises LogRewritten.
+
+        Where other processes have added keys, `when_keys_change` is called, which may raise.
+        """
+        if state.frontier == self._known:
+            return
+        known = self._signed_frontier(connection) if self._known is None else self._known
+        if state.frontier.size < known.size:
+            raise LogRewritten(f"it has {state.frontier.size:,} entries, and had {known.size:,}")
+        is_first, has_keys = self._known is None, False
+        while known.size < state.frontier.size:
+            first, last = known.size, min(known.size + PAGE, state.frontier.size)
+            rows = connection.exec_driver_sql(in_style(_ADDED, connection), (first, last)).all()
+            if len(rows) != last - first:
+                raise LogRewritten(f"it lacks entries between {first:,} and {last:,}")
+            known = known.extend([bytes(row.hash) for row in rows])
+            # A key belongs to the deployment and to no tenant.
+            has_keys = has_keys or any(not row.tenant for row in rows)
+        if known != state.frontier:
+            raise LogRewritten(f"its {known.size:,} entries do not extend those that were signed")
+        if has_keys and not is_first:
+            self._when_keys_change(connection)
+        self._known = known
+
+    def advance(self, frontier: Frontier) -> None:
+        """Remember the end of the log that this process has made durable."""
+        self._known = frontier
+
+    def _signed_frontier(self, connection: Connection) -> Frontier:
+        """The log as its newest checkpoint signs it; raises LogRewritten where the leaves are others."""
+        notes = tables.checkpoints
+        row = connection.execute(select(notes.c.size, notes.c.note).order_by(notes.c.size.desc()).limit(1)).first()
+        if row is None:
+            return Frontier(0, ())
+        try:
+            frontier = read_frontier(row.size, Tiles(connection))
+        except StoreError as problem:
+            raise LogRewritten(str(problem)) from None
+        for key in read_key_chain(connection, self._origin).signers_until(row.size):
+            try:
+                signed = open_checkpoint(row.note, key)
+            except NoteError:
+                continue
+            if (signed.origin, signed.size, signed.root) != (self._origin, row.size, frontier.root()):
+                raise LogRewritten(f"its first {row.size:,} entries are not those that were signed")
+            return frontier
+        raise LogRewritten(f"no key that it admits has signed its checkpoint of {row.size:,} entries")
+
+
+def read_frontier(size: int, tiles: Tiles) -> Frontier:
+    """The frontier of the first so many entries, from the stored hashes."""
+    peaks, start = [], 0
+    for level in reversed(range(size.bit_length())):
+        if size >> level & 1:
+            peaks.append(tiles.subtree(start, level))
+            start += 1 << level
+    return Frontier(size, tuple(peaks))
+
+
+def find_forged_leaf(writing: "WriteTransaction", leaves: Sequence[tuple[int, bytes]]) -> int | None:
+    """The first of these leaves, each a position and its bytes, that is not in the log; None where all are.
+
+    The log is that which the guard has followed, so leaves that were changed together with their hashes are found.
+    """
+    tiles: dict[int, list[tuple[int, bytes]]] = {}
+    for seq, body in leaves:
+        tiles.setdefault(seq >> TILE_HEIGHT, []).append((seq, body))
+    for tile, several in tiles.items():
+        first = tile << TILE_HEIGHT
+        count = min(WIDTH, writing.log_size - first)
+        hashes = [bytes(row[0]) for row in writing.fetch(_HASHES, first, first + count)]
+        if len(hashes) != count or not _is_tile_of_log(writing, tile, hashes):
+            return several[0][0]
+        for seq, body in several:
+            if leaf_hash(body) != hashes[seq - first]:
+                return seq
+    return None
+
+
+def _is_tile_of_log(writing: "WriteTransaction", tile: int, hashes: Sequence[bytes]) -> bool:
+    own, frontier, first = Frontier(0, ()).extend(hashes), writing.log_frontier, tile << TILE_HEIGHT
+    if len(hashes) < WIDTH:
+        # The last leaves, whose peaks are the log's own.
+        return own.peaks == frontier.peaks[len(frontier.peaks) - len(own.peaks) :]
+    known = _VERIFIED_TILES.get(writing, tile)
+    if known is not None:
+        return own.root() == known
+    try:
+        # The siblings of one leaf are made of all others of its tile.
+        proof = inclusion_proof(first, frontier.size, writing.tiles().subtree)
+    except StoreError:
+        return False
+    if not is_included(hashes[0], first, frontier.size, proof, frontier.root()):
+        return False
+    _VERIFIED_TILES.put(writing, own.root(), tile)
+    return True
