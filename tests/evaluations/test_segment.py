@@ -1,6 +1,8 @@
 """The blob of a segment: whole, or refused; what was erased stays provable."""
 
 import zlib
+from datetime import UTC, datetime
+from hashlib import sha256
 
 import msgspec
 import pytest
@@ -9,9 +11,19 @@ from hypothesis import strategies as st
 
 from meruit.errors import StoreError
 from meruit.evaluations.segment import CaseContent, entries_of, pack, payload_of, unpack
+from meruit.judge.plan import Trait, compile_plan
+from meruit.judge.verdict import Circumstances, conclude
 from meruit.log.segment import MAX_CASES, segment_root
+from meruit.model.criterion import SuccessCriteria
 
 JSON = st.dictionaries(st.text(max_size=5), st.text(max_size=5) | st.integers() | st.none(), max_size=3)
+
+PLAN = compile_plan(
+    SuccessCriteria.model_validate(
+        {"criteria": [{"metric": "m", "metric_type": "numeric", "comparison": "gte", "threshold": 0.5}]}
+    ),
+    lambda _name: Trait(),
+)
 
 
 def content(case: str, work: dict[str, object] | None = None) -> CaseContent:
@@ -28,6 +40,29 @@ def test_cases_read_back_as_they_were(works: list[dict[str, object]]) -> None:
     found = unpack(pack(cases))
     assert entries_of(found) == entries_of(cases)
     assert [payload_of(one.input) for one in found] == works
+
+
+def test_results_that_are_alike_are_kept_once_and_read_back_to_the_byte() -> None:
+    cases = []
+    for number in range(50):
+        work = msgspec.Raw(msgspec.json.encode({"n": number}))
+        digest = sha256(bytes(work)).hexdigest()
+        about = Circumstances(f"out_{number}", datetime(2026, 1, 1, 0, 0, number, tzinfo=UTC), *(digest,) * 3)
+        # Of another case: kept as it is.
+        about = about._replace(contract_id="other") if number == 7 else about
+        result = msgspec.Raw(conclude(PLAN, [0.1 if number % 2 else 0.9], about).to_json())
+        cases.append(CaseContent(str(number), 0, f"out_{number}", 1, work, work, work, result, "0f" * 64))
+    blob = pack(cases)
+    assert [bytes(one.result) for one in unpack(blob)] == [bytes(one.result) for one in cases]
+    assert zlib.decompressobj().decompress(blob).count(b"criterion_results") == 3
+
+
+def test_a_template_that_is_not_there_is_refused() -> None:
+    lines = zlib.decompressobj().decompress(pack([content("a")]))
+    with pytest.raises(StoreError):
+        unpack(zlib.compress(lines.replace(b"[-1,", b"[3,")) + bytes(64))
+    with pytest.raises(StoreError):
+        unpack(zlib.compress(lines))
 
 
 def test_an_erased_case_leaves_the_root_as_it_was() -> None:

@@ -299,5 +299,5 @@ def test_a_segment_is_full_by_cases_or_by_bytes(evaluator: Evaluator, criteria: 
     buffer = SegmentBuffer()
     large = Case(id="large", output={"text": "x" * 9_000_000})
     assert buffer.add(evaluator.judge(criteria, case(1))) == []
-    assert [one.case.id for one in buffer.add(evaluator.judge(criteria, large))] == ["c1", "large"]
+    assert [one.summary.case_id for one in buffer.add(evaluator.judge(criteria, large))] == ["c1", "large"]
     assert buffer.take() == []

@@ -14,6 +14,7 @@ from meruit.log.segment import (
     read_case,
     root_of,
     segment_root,
+    write_case,
 )
 
 
@@ -57,3 +58,13 @@ def test_a_case_reads_back_and_nothing_else_does() -> None:
 @pytest.mark.parametrize("written", ["no hex", "AB", "ab cd"])
 def test_a_root_is_read_only_as_it_is_written(written: str) -> None:
     assert root_of(written) == b""
+
+
+@given(st.text(max_size=8), st.integers(0, 9), st.booleans(), st.integers(-9, 9), st.sampled_from(["1", "2/3"]))
+def test_an_entry_written_by_hand_is_the_encoders(
+    case: str, repeat: int, success: bool, money: int, score: str
+) -> None:
+    hashes = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
+    entry = CaseEntry(case, repeat, "out_1", 2, *hashes, "pass", success, score, money, -money)
+    texts = msgspec.json.encode(case), msgspec.json.encode(success)
+    assert write_case(texts[0], repeat, "out_1", 2, hashes, "pass", texts[1], score, money, -money) == case_bytes(entry)

@@ -11,15 +11,20 @@ import msgspec
 
 from meruit.errors import InvalidCase
 from meruit.evaluations.evaluation import MAX_NAME, MAX_TAGS, STATUS_LETTERS, Case, CaseSummary
-from meruit.evaluations.segment import SALTS, CaseContent, entries_of, pack
+from meruit.evaluations.segment import SALTS, CaseContent, PackedCase, entries_of, pack, pack_lines, write_line
+from meruit.judge.bulk import Conclusion, Conclusions
+from meruit.judge.result_template import ResultTemplate, written_time
 from meruit.judges.scope import VERIFICATION, JudgingScope, judging_for
-from meruit.log.commitment import SALT_BYTES
-from meruit.log.segment import MAX_CASES, segment_root
+from meruit.log.commitment import SALT_BYTES, commitment, commitment_to
+from meruit.log.segment import MAX_CASES, segment_root, write_case
 from meruit.model.canonical import payload_bytes
 from meruit.model.evidence import Fault
+from meruit.model.record import Record
+from meruit.model.time import to_micros
 from meruit.model.verdict import Bounds, Reason, ReasonCode, Verdict, VerificationResult
 from meruit.model.work import Work
 from meruit.store.store import ClockAndEntropy
+from meruit.store.transaction import CHANCE_BYTES, id_from
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine
 from meruit.verify.measure import Digests
@@ -28,14 +33,21 @@ SEGMENT_BYTES = 8 * 1024 * 1024
 """A segment is recorded once its cases are this large together, even if there are fewer than 512."""
 
 
-class JudgedCase(NamedTuple):
+class JudgedCase(Record, frozen=True):
     """A case with its verdict, not yet recorded."""
 
-    case: Case
     summary: CaseSummary
-    content: CaseContent
-    result: VerificationResult
+    packed: PackedCase
+    entry: bytes
+    """What the log's tree over the segment says of it."""
+    result_json: bytes
     size: int
+    """Of work and result, in bytes."""
+
+    @property
+    def result(self) -> VerificationResult:
+        """The whole result."""
+        return VerificationResult.from_json(self.result_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,7 @@ class CaseJudge:
         self._engine = engine
         self._tenant = tenant
         self._surroundings = surroundings
+        self._conclusions: tuple[CompiledCriteria, Conclusions[_CaseVerdict]] | None = None
 
     def judge(
         self,
@@ -65,69 +78,163 @@ class CaseJudge:
     ) -> JudgedCase:
         """Judge one case; one without an output is inconclusive. Judges' tokens count for the evaluation."""
         check_case(case)
-        outcome_id = self._surroundings.new_id("out")
+        outcome_id, salts = self._draw()
         written = WrittenWork.write(case)
+        digests = written.digests()
         if case.output is None or case.error is not None:
-            result = _result_without_output(case, outcome_id, criteria, self._surroundings.clock(), written)
-            return self._to_judged(case, outcome_id, result, written)
+            result = _result_without_output(case, outcome_id, criteria, self._surroundings.clock(), digests)
+            return _to_judged(case, outcome_id, salts, written, digests, result)
         work = Work(output=case.output, input=case.input, metadata=case.metadata)
-        engine, digests = self._engine, written.digests()
         if criteria.asked:
             scope = JudgingScope(self._tenant, evaluation_id or VERIFICATION, limits.max_tokens)
             with judging_for(scope):
-                result = engine.verify_digested(outcome_id, criteria, work, digests)
-        else:
-            result = engine.verify_digested(outcome_id, criteria, work, digests)
-        return self._to_judged(case, outcome_id, result, written)
+                result = self._engine.verify_digested(outcome_id, criteria, work, digests)
+            return _to_judged(case, outcome_id, salts, written, digests, result)
+        conclusion = self._conclude(criteria, work, digests)
+        if conclusion is None:
+            result = self._engine.verify_digested(outcome_id, criteria, work, digests)
+            return _to_judged(case, outcome_id, salts, written, digests, result)
+        return _to_judged_alike(case, outcome_id, salts, written, digests, conclusion, self._engine.now())
 
     def adopt(self, case: Case, result: VerificationResult) -> JudgedCase:
         """A case that another process judged by the same criteria."""
         check_case(case)
-        outcome_id = self._surroundings.new_id("out")
+        outcome_id, salts = self._draw()
         result = msgspec.structs.replace(result, contract_id=outcome_id)
-        return self._to_judged(case, outcome_id, result, WrittenWork.write(case))
+        written = WrittenWork.write(case)
+        return _to_judged(case, outcome_id, salts, written, written.digests(), result)
 
-    def _to_judged(self, case: Case, outcome_id: str, result: VerificationResult, written: "WrittenWork") -> JudgedCase:
-        result_json = result.to_json()
-        content = CaseContent(
-            case=case.id,
-            repeat=case.repeat,
-            outcome=outcome_id,
-            version=1,
-            input=msgspec.Raw(written.input),
-            output=msgspec.Raw(written.output),
-            metadata=msgspec.Raw(written.metadata),
-            result=msgspec.Raw(result_json),
-            salts=self._surroundings.entropy(SALTS * SALT_BYTES).hex(),
-            verdict=result.verdict.value,
-            success=result.success,
-            score=result.exact,
-            bonus_micros=result.bonus_micros,
-            penalty_micros=result.penalty_micros,
-            error_message=case.error_message,
-        )
-        latency = case.metadata.get("duration_ms")
+    def _draw(self) -> tuple[str, bytes]:
+        """A new id and salts, drawn together."""
+        around = self._surroundings
+        drawn = around.entropy(CHANCE_BYTES + _SALTS_BYTES)
+        return id_from("out", to_micros(around.clock()), drawn[:CHANCE_BYTES]), drawn[CHANCE_BYTES:]
+
+    def _conclude(self, criteria: CompiledCriteria, work: Work, digests: Digests) -> "Conclusion[_CaseVerdict] | None":
+        """What follows from the evidence of the work, shared by all cases with equal evidence."""
+        known = self._conclusions
+        if known is None or known[0] is not criteria:
+            known = self._conclusions = criteria, Conclusions(criteria.plan, criteria.versions, _CaseVerdict.of)
+        try:
+            evidence = self._engine.measure_alone(criteria, work, digests)
+            return None if evidence is None else known[1].of(evidence)
+        except Exception:  # noqa: BLE001 - the engine tries again, and makes a result that says what went wrong
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class _CaseVerdict:
+    """What a result says of its case in lists and in the log."""
+
+    verdict: Verdict
+    success: bool
+    score: float
+    exact: str
+    bonus_micros: int
+    penalty_micros: int
+    statuses: str
+    faults: tuple[Fault, ...]
+    verdict_text: str
+    success_json: bytes
+
+    @classmethod
+    def of(cls, result: VerificationResult) -> Self:
+        """Of any result."""
         results = result.criterion_results
-        summary = CaseSummary(
-            case_id=case.id,
-            repeat=case.repeat,
-            seq=0,
-            outcome_id=outcome_id,
-            version=1,
+        return cls(
             verdict=result.verdict,
             success=result.success,
             score=result.score,
+            exact=result.exact,
+            bonus_micros=result.bonus_micros,
+            penalty_micros=result.penalty_micros,
             statuses="".join([STATUS_LETTERS[one.status] for one in results]),
-            group=case.group,
-            tags=case.tags,
-            claimed=case.claimed,
-            error=case.error,
             # Without results of criteria there was no output to judge: nothing that the agent can be blamed for.
             faults=_faults(frozenset([one.fault for one in results])) if results else (Fault.SYSTEM,),
-            latency_ms=float(latency) if isinstance(latency, int | float) and not isinstance(latency, bool) else None,
-            cost_micros=case.cost_micros,
+            verdict_text=result.verdict.value,
+            success_json=b"true" if result.success else b"false",
         )
-        return JudgedCase(case, summary, content, result, written.size + len(result_json))
+
+
+def _to_judged(
+    case: Case, outcome_id: str, salts: bytes, written: "WrittenWork", digests: Digests, result: VerificationResult
+) -> JudgedCase:
+    """A judged case from its own result."""
+    kept = result.to_json()
+    return _keep(case, outcome_id, salts, written, digests, _CaseVerdict.of(result), None, kept, kept)
+
+
+def _to_judged_alike(
+    case: Case,
+    outcome_id: str,
+    salts: bytes,
+    written: "WrittenWork",
+    digests: Digests,
+    conclusion: Conclusion[_CaseVerdict],
+    now: datetime,
+) -> JudgedCase:
+    """A judged case from a conclusion that it shares with others."""
+    template, at = conclusion.template, written_time(now)
+    kept = template.fill_in(f'"{outcome_id}"'.encode(), at, *[f'"{digest}"'.encode() for digest in digests])
+    return _keep(case, outcome_id, salts, written, digests, conclusion.shared, template, at, kept)
+
+
+def _keep(  # noqa: PLR0913 - all that is kept of a case
+    case: Case,
+    outcome_id: str,
+    salts: bytes,
+    written: "WrittenWork",
+    digests: Digests,
+    verdict: _CaseVerdict,
+    template: ResultTemplate | None,
+    in_line: bytes,
+    kept: bytes,
+) -> JudgedCase:
+    case_json = _to_json(case.id)
+    given, made, facts = digests
+    own, bonus, penalty = verdict.exact, verdict.bonus_micros, verdict.penalty_micros
+    line = write_line(
+        *(case_json, case.repeat, outcome_id, 1, (written.input, written.output, written.metadata), in_line),
+        *(verdict.verdict_text, verdict.success_json, own, bonus, penalty),
+        _to_json(case.error_message) if case.error_message else b'""',
+    )
+    commitments = (
+        commitment_to(salts[_OF_INPUT], given or ""),
+        commitment_to(salts[_OF_OUTPUT], made or ""),
+        commitment_to(salts[_OF_METADATA], facts or ""),
+        commitment(salts[_OF_RESULT], kept),
+    )
+    entry = write_case(
+        *(case_json, case.repeat, outcome_id, 1, commitments),
+        *(verdict.verdict_text, verdict.success_json, own, bonus, penalty),
+    )
+    latency = case.metadata.get("duration_ms") if case.metadata else None
+    summary = CaseSummary(
+        case_id=case.id,
+        repeat=case.repeat,
+        seq=0,
+        outcome_id=outcome_id,
+        version=1,
+        verdict=verdict.verdict,
+        success=verdict.success,
+        score=verdict.score,
+        statuses=verdict.statuses,
+        group=case.group,
+        tags=case.tags,
+        claimed=case.claimed,
+        error=case.error,
+        faults=verdict.faults,
+        latency_ms=float(latency) if isinstance(latency, int | float) and not isinstance(latency, bool) else None,
+        cost_micros=case.cost_micros,
+    )
+    return JudgedCase(summary, PackedCase(template, line, salts), entry, kept, written.size + len(kept))
+
+
+_to_json = msgspec.json.Encoder().encode
+_SALTS_BYTES = SALTS * SALT_BYTES
+_OF_INPUT, _OF_OUTPUT, _OF_METADATA, _OF_RESULT = (
+    slice(place * SALT_BYTES, (place + 1) * SALT_BYTES) for place in range(SALTS)
+)
 
 
 class FinishedSegment(NamedTuple):
@@ -141,7 +248,8 @@ class FinishedSegment(NamedTuple):
 
 def finish_segment(judged: Sequence[JudgedCase]) -> FinishedSegment:
     """The segment of up to 512 judged cases."""
-    return pack_segment([one.summary for one in judged], [one.content for one in judged])
+    root = segment_root([one.entry for one in judged])
+    return FinishedSegment(tuple([one.summary for one in judged]), root, pack_lines([one.packed for one in judged]))
 
 
 def pack_segment(summaries: Sequence[CaseSummary], contents: Sequence[CaseContent]) -> FinishedSegment:
@@ -239,10 +347,9 @@ def _payload(case: Case, name: str, part: Mapping[str, Any]) -> bytes:
 
 
 def _result_without_output(
-    case: Case, outcome_id: str, criteria: CompiledCriteria, now: datetime, written: WrittenWork
+    case: Case, outcome_id: str, criteria: CompiledCriteria, now: datetime, digests: Digests
 ) -> VerificationResult:
     """The inconclusive result of a case that has no output."""
-    digests = written.digests()
     why = case.error_message or "the case has no output to judge"
     return VerificationResult(
         contract_id=outcome_id,

@@ -10,11 +10,13 @@ from meruit.errors import MeruitError
 from meruit.evaluations.case_judge import JudgedCase, JudgeLimits, SegmentBuffer
 from meruit.evaluations.evaluation import Case, CaseSummary, EvaluationRecord
 from meruit.evaluations.service import Evaluator
-from meruit.evaluations.summary import Rate, SummaryBuilder
+from meruit.evaluations.summary import OPEN, Rate, RateTally
 from meruit.verify.catalogue import CompiledCriteria
 
 MAX_CONCURRENCY = 1_000
 MAX_REPEAT = 1_000
+REPORT_CASES = 32
+"""Stored outputs that are judged before the time is asked for again."""
 PROGRESS_S = 0.2
 """How often progress is reported."""
 
@@ -104,10 +106,13 @@ class RunState:
     buffer: SegmentBuffer = field(default_factory=SegmentBuffer)
     began: float = 0.0
     reported: float = float("-inf")
-    builder: SummaryBuilder = field(default_factory=lambda: SummaryBuilder(()))
+    tally: RateTally = field(default_factory=lambda: RateTally(clustered=False))
+    recorded: int = 0
+    """Cases that are known to be recorded; more of them in the store come from another process."""
 
     def __post_init__(self) -> None:
         self.began = self.timer()
+        self.recorded = self.evaluation.cases
 
     def count(self, judged: JudgedCase) -> list[JudgedCase]:
         """Count a judged case; a segment to record, where it fills one."""
@@ -118,12 +123,13 @@ class RunState:
         """Count a case that is judged."""
         self.judged += 1
         self.spent_micros += case.cost_micros or 0
-        self.builder.add(case)
+        self.tally.add(passed=case.success, open_=case.verdict in OPEN, group=case.case_id)
 
     def record(self, cases: list[JudgedCase]) -> None:
         """Record a segment, unless it is empty."""
         if cases:
-            self.evaluator.record(self.evaluation, cases)
+            self.evaluator.record(self.evaluation, cases, recorded=self.recorded)
+            self.recorded += len(cases)
 
     def report_progress(self, *, last: bool = False) -> None:
         """Report progress, from time to time."""
@@ -132,7 +138,7 @@ class RunState:
             return
         self.reported = now
         done, planned = self.evaluation.cases + self.judged, self.evaluation.planned
-        rate = self.builder.overall()
+        rate = self.tally.rate()
         self.report(EvaluationProgress(done, planned, rate, self.spent_micros, now - self.began, self.judged))
 
 
@@ -149,9 +155,11 @@ def run_cases(
     """Judge and record cases that have their outputs; those that are recorded already are passed over."""
     run = RunState(evaluator, evaluation, criteria, report, timer)
     missing = evaluator.missing(evaluation, without_twins(cases))
-    for judged in evaluator.judge_all(evaluation, criteria, missing, limits):
+    for number, judged in enumerate(evaluator.judge_all(evaluation, criteria, missing, limits)):
         run.record(run.count(judged))
-        run.report_progress()
+        # Judges take seconds, and then each case is reported; else asking for the time would take longer than judging.
+        if criteria.asked or number % REPORT_CASES == 0:
+            run.report_progress()
     run.record(run.buffer.take())
     run.report_progress(last=True)
     return evaluator.finish(evaluation)

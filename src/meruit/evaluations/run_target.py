@@ -118,7 +118,7 @@ class _TargetRun:
             await asyncio.sleep(patience_s)
         for one in done:
             judged = one.result()
-            self._dearest_micros = max(self._dearest_micros, judged.case.cost_micros or 0)
+            self._dearest_micros = max(self._dearest_micros, judged.summary.cost_micros or 0)
             await self._record(self._run.count(judged))
         self._run.report_progress()
         if self._run.timer() - self._flushed >= FLUSH_S:
@@ -128,7 +128,7 @@ class _TargetRun:
         self._flushed = self._run.timer()
         if cases:
             await asyncio.to_thread(self._run.record, cases)
-            self._journal.forget((one.case.id, one.case.repeat) for one in cases)
+            self._journal.forget((one.summary.case_id, one.summary.repeat) for one in cases)
 
     def _is_spent(self) -> bool:
         limit = self._limits.cost_limit_micros

@@ -1,12 +1,18 @@
-"""The blob of a segment: one line of JSON for each case, compressed together. Pure."""
+"""The blob of a segment: one line of JSON for each case, compressed together, and behind it the salts. Pure.
+
+Results that differ only in their id, time and digests are kept once: the first line holds their templates, and a line
+names the one of its case. Salts are random, and compressing them would take time and save nothing.
+"""
 
 import zlib
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 import msgspec
 
 from meruit.errors import StoreError
+from meruit.judge.result_template import ResultGaps, ResultTemplate, split_result
 from meruit.log.commitment import SALT_BYTES, commitment
 from meruit.log.segment import MAX_CASES, CaseEntry, case_bytes
 from meruit.model.record import Record
@@ -14,13 +20,17 @@ from meruit.model.record import Record
 SALTS = 4
 """One each for input, output, metadata and the result."""
 _HEX = 2 * SALT_BYTES
+_CASE_SALTS = SALTS * SALT_BYTES
+_NO_SALTS = bytes(_CASE_SALTS)
 LEVEL = 1
 """Of the compression: higher levels save a tenth more and take three times as long."""
 MAX_SEGMENT_BYTES = 1 << 30
 """A blob that would unpack to more than this is damaged."""
 NOTHING = msgspec.Raw()
 """In place of a part that was erased."""
-_WRITER = msgspec.json.Encoder(order="sorted")
+_WRITER = msgspec.json.Encoder()
+_WHOLE, _ERASED = -1, -2
+"""In place of the number of a template: the result is kept as it is, or the case was erased."""
 
 
 class CaseContent(Record, frozen=True, omit_defaults=True):
@@ -79,11 +89,127 @@ class CaseContent(Record, frozen=True, omit_defaults=True):
         return CaseContent(self.case, self.repeat, self.outcome, self.version, erased=self.entry())
 
 
+class PackedCase(Record, frozen=True):
+    """A case as a blob keeps it."""
+
+    template: ResultTemplate | None
+    """None where the result is kept as it is."""
+    line: bytes
+    """After the number of the template."""
+    salts: bytes
+    is_erased: bool = False
+
+
+class _CaseLine(msgspec.Struct, array_like=True):
+    """A line of a blob."""
+
+    template: int
+    case: str
+    repeat: int
+    outcome: str
+    version: int
+    input: msgspec.Raw
+    output: msgspec.Raw
+    metadata: msgspec.Raw
+    result: msgspec.Raw
+    """Its time, where it has a template."""
+    verdict: str
+    success: bool
+    score: str
+    bonus_micros: int
+    penalty_micros: int
+    error_message: str
+    erased: CaseEntry | None = None
+
+
+# By position, and assembled by hand: it is called for every case.
+def write_line(  # noqa: PLR0913 - the fields of a line
+    case: bytes,
+    repeat: int,
+    outcome: str,
+    version: int,
+    work: tuple[bytes, bytes, bytes],
+    result: bytes,
+    verdict: str,
+    success: bytes,
+    score: str,
+    bonus_micros: int,
+    penalty_micros: int,
+    error_message: bytes,
+) -> bytes:
+    """The line of a case; bytes are JSON already, the texts need no escapes."""
+    return b",".join(
+        (
+            b'%b,%d,"%b",%d' % (case, repeat, outcome.encode(), version),
+            *work,
+            result,
+            b'"%b",%b,"%b",%d,%d' % (verdict.encode(), success, score.encode(), bonus_micros, penalty_micros),
+            error_message,
+        )
+    )
+
+
 def pack(cases: Sequence[CaseContent]) -> bytes:
     """The blob of a segment."""
+    return pack_lines([_packed(case) for case in cases])
+
+
+def pack_lines(cases: Sequence[PackedCase]) -> bytes:
+    """The same of cases whose lines are written."""
     if not 0 < len(cases) <= MAX_CASES:
         raise ValueError(f"a segment has 1 to {MAX_CASES} cases, not {len(cases)}")
-    return zlib.compress(b"\n".join(map(_WRITER.encode, cases)), LEVEL)
+    numbers: dict[ResultTemplate | None, int] = {None: _WHOLE}
+    lines = [b""]
+    for case in cases:
+        number = numbers.setdefault(case.template, len(numbers) - 1)
+        lines.append(b"[%d,%b]" % (_ERASED if case.is_erased else number, case.line))
+    lines[0] = _WRITER.encode(
+        [[part.decode() for part in (one.judged, one.summary, one.end)] for one in numbers if one is not None]
+    )
+    return zlib.compress(b"\n".join(lines), LEVEL) + b"".join([case.salts for case in cases])
+
+
+def _packed(case: CaseContent) -> PackedCase:
+    of = _WRITER.encode
+    outcome, verdict, score = case.outcome, case.verdict, case.score
+    if case.erased is not None:
+        nothing = (b"null", b"null", b"null")
+        line = write_line(
+            *(of(case.case), case.repeat, outcome, case.version, nothing, b"null"),
+            *(verdict, of(case.success), score, case.bonus_micros, case.penalty_micros, of("")),
+        )
+        return PackedCase(None, b"%b,%b" % (line, of(case.erased)), _NO_SALTS, is_erased=True)
+    work = bytes(case.input), bytes(case.output), bytes(case.metadata)
+    template, result = _split(bytes(case.result), outcome, work)
+    line = write_line(
+        *(of(case.case), case.repeat, outcome, case.version, work, result),
+        *(verdict, of(case.success), score, case.bonus_micros, case.penalty_micros, of(case.error_message)),
+    )
+    return PackedCase(template, line, bytes.fromhex(case.salts or ""))
+
+
+def _split(result: bytes, outcome: str, work: tuple[bytes, bytes, bytes]) -> tuple[ResultTemplate | None, bytes]:
+    """The template and the time of a result; the whole where it says anything else of the case than the case does."""
+    found = split_result(result)
+    if found is None:
+        return None, result
+    template, gaps = found
+    same = gaps == _gaps(outcome, gaps.verified_at, work)
+    return (template, gaps.verified_at) if same else (None, result)
+
+
+def _gaps(outcome: str, verified_at: bytes, work: tuple[bytes, bytes, bytes]) -> ResultGaps:
+    given, made, facts = (digest_as_json(part) for part in work)
+    return ResultGaps(b'"%b"' % outcome.encode(), verified_at, given, made, facts)
+
+
+def digest_as_json(part: bytes) -> bytes:
+    """The digest of a part of the work, as results hold it."""
+    return EMPTY if part == b"{}" else b'"%b"' % sha256(part).hexdigest().encode()
+
+
+EMPTY = b'"%b"' % sha256(b"{}").hexdigest().encode()
+"""The digest of a part that has nothing in it."""
 
 
 def unpack(blob: bytes) -> list[CaseContent]:
@@ -93,9 +219,49 @@ def unpack(blob: bytes) -> list[CaseContent]:
         lines = reader.decompress(blob, MAX_SEGMENT_BYTES)
         if not reader.eof:
             raise StoreError("a segment is cut off or too large; restore it from a copy")
-        return [msgspec.json.decode(line, type=CaseContent) for line in lines.split(b"\n")]
+        first, *rest = lines.split(b"\n")
+        parts = msgspec.json.decode(first, type=list[tuple[str, str, str]])
+        templates = [ResultTemplate(*(part.encode() for part in one)) for one in parts]
+        salts = reader.unused_data
+        if len(salts) != len(rest) * _CASE_SALTS:
+            raise StoreError("a segment has not as many salts as cases; restore it from a copy")
+        return [
+            _content(_LINES.decode(line), templates, salts[place * _CASE_SALTS :][:_CASE_SALTS])
+            for place, line in enumerate(rest)
+        ]
     except (zlib.error, msgspec.DecodeError) as problem:
         raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
+
+
+_LINES = msgspec.json.Decoder(_CaseLine)
+
+
+def _content(line: _CaseLine, templates: Sequence[ResultTemplate], salts: bytes) -> CaseContent:
+    if line.erased is not None:
+        return CaseContent(line.case, line.repeat, line.outcome, line.version, erased=line.erased)
+    result = bytes(line.result)
+    if line.template != _WHOLE:
+        if not 0 <= line.template < len(templates):
+            raise StoreError("a segment names a template that it does not hold; restore it from a copy")
+        work = bytes(line.input), bytes(line.output), bytes(line.metadata)
+        result = templates[line.template].fill(_gaps(line.outcome, result, work))
+    return CaseContent(
+        case=line.case,
+        repeat=line.repeat,
+        outcome=line.outcome,
+        version=line.version,
+        input=line.input,
+        output=line.output,
+        metadata=line.metadata,
+        result=msgspec.Raw(result),
+        salts=salts.hex(),
+        verdict=line.verdict,
+        success=line.success,
+        score=line.score,
+        bonus_micros=line.bonus_micros,
+        penalty_micros=line.penalty_micros,
+        error_message=line.error_message,
+    )
 
 
 def entries_of(cases: Sequence[CaseContent]) -> list[bytes]:

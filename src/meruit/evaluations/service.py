@@ -98,11 +98,12 @@ class Evaluator:
 
     def missing(self, evaluation: EvaluationRecord, cases: Iterable[Case]) -> Iterator[Case]:
         """The cases that are not recorded yet; for going on where a process ended."""
-        # A new evaluation has none, and needs no question.
+        if not evaluation.cases:
+            # A new evaluation has none. Each is judged as it is read, while the processor still has it at hand.
+            yield from cases
+            return
         for several in in_groups(cases, MAX_CASES):
-            known: set[tuple[str, int]] = set()
-            if evaluation.cases:
-                known = self.find_known(evaluation, [case.id for case in several])
+            known = self.find_known(evaluation, [case.id for case in several])
             yield from (case for case in several if (case.id, case.repeat) not in known)
 
     def find_known(self, evaluation: EvaluationRecord, ids: Sequence[str]) -> set[tuple[str, int]]:
@@ -162,22 +163,29 @@ class Evaluator:
         """A case that another process judged by the same criteria."""
         return self._judge.adopt(case, result)
 
-    def record(self, evaluation: EvaluationRecord, judged: Sequence[JudgedCase]) -> int:
-        """Record up to 512 cases as one segment; durable when this returns its number."""
-        return self._store.recorder.write(self.draft_segment(evaluation, judged))
+    def record(self, evaluation: EvaluationRecord, judged: Sequence[JudgedCase], recorded: int | None = None) -> int:
+        """Record up to 512 cases as one segment; durable when this returns its number.
 
-    def record_finished(self, evaluation: EvaluationRecord, segment: FinishedSegment) -> int:
+        `recorded` is how many cases the caller knows to be recorded, none of which is among these.
+        """
+        return self.record_finished(evaluation, finish_segment(judged), recorded)
+
+    def record_finished(
+        self, evaluation: EvaluationRecord, segment: FinishedSegment, recorded: int | None = None
+    ) -> int:
         """The same for a segment that is packed already."""
-        return self._store.recorder.write(self._draft_finished(evaluation, segment))
+        return self._store.recorder.write(self._draft_finished(evaluation, segment, recorded))
 
     def draft_segment(self, evaluation: EvaluationRecord, judged: Sequence[JudgedCase]) -> Write[int]:
         """The write that records a segment; its blob goes with it."""
         return self._draft_finished(evaluation, finish_segment(judged))
 
-    def _draft_finished(self, evaluation: EvaluationRecord, segment: FinishedSegment) -> Write[int]:
+    def _draft_finished(
+        self, evaluation: EvaluationRecord, segment: FinishedSegment, recorded: int | None = None
+    ) -> Write[int]:
         # Never a file, which a death would leave behind with the work in it and no record of it.
         blob = in_database(segment.blob)
-        return RecordSegment(self._tenant, evaluation.id, segment.summaries, segment.root, blob)
+        return RecordSegment(self._tenant, evaluation.id, segment.summaries, segment.root, blob, recorded)
 
     def finish(self, evaluation: EvaluationRecord) -> EvaluationRecord:
         """Say that all its cases are recorded; from then on it does not change."""

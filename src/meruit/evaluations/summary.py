@@ -71,7 +71,7 @@ class EvaluationSummary(Record, frozen=True):
     """Those of them where ours differs."""
 
 
-class _Tally:
+class RateTally:
     """Counts one kind of case while they go by; memory grows with groups only, where there are any."""
 
     def __init__(self, *, clustered: bool) -> None:
@@ -79,6 +79,7 @@ class _Tally:
         self._groups: dict[str, list[int]] | None = {} if clustered else None
 
     def add(self, *, passed: bool, open_: bool, group: str, times: int = 1) -> None:
+        """Count one more, or several that are alike."""
         if open_:
             self.open += times
             return
@@ -92,9 +93,11 @@ class _Tally:
 
     @property
     def groups(self) -> int:
+        """Groups of cases; each case is one where they have none."""
         return self.passed + self.failed if self._groups is None else len(self._groups)
 
     def rate(self) -> Rate:
+        """What was counted, as a rate with its interval."""
         judged = self.passed + self.failed
         cases = judged + self.open
         return Rate(
@@ -126,7 +129,7 @@ class SummaryBuilder:
         self._clustered, self._repeated = clustered or repeated, repeated
         self._overall = self._tally()
         self._criteria = {name: self._tally() for name in criteria}
-        self._tags: dict[str, dict[str, _Tally]] = {}
+        self._tags: dict[str, dict[str, RateTally]] = {}
         self._verdicts = {verdict.value: 0 for verdict in Verdict}
         self._errors: dict[str, int] = {}
         self._tries: dict[str, list[int]] = {}
@@ -135,8 +138,8 @@ class SummaryBuilder:
         self._cost: int | None = None
         self._claimed = self._disputed = 0
 
-    def _tally(self) -> _Tally:
-        return _Tally(clustered=self._clustered)
+    def _tally(self) -> RateTally:
+        return RateTally(clustered=self._clustered)
 
     def add(self, case: CaseSummary, times: int = 1) -> None:
         """Count one more case, or several that are alike: then its cost is that of all of them."""

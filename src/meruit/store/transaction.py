@@ -37,7 +37,12 @@ class WriteMoment(NamedTuple):
 
 def id_of(kind: str, micros: int, entropy: Callable[[int], bytes]) -> str:
     """A unique id; ids sort by time: `out_0065…`."""
-    return f"{kind}_{_in_order(micros)}{entropy(CHANCE_BYTES).hex()}"
+    return id_from(kind, micros, entropy(CHANCE_BYTES))
+
+
+def id_from(kind: str, micros: int, chance: bytes) -> str:
+    """The same from random bytes that are drawn already."""
+    return f"{kind}_{_in_order(micros)}{chance.hex()}"
 
 
 def _in_order(micros: int) -> str:
@@ -293,6 +298,10 @@ class WriteTransaction:
 
     def _insert(self, table: Table, rows: list[tuple[Any, ...]], suffix: str = "") -> None:
         style = self._connection.dialect.name
+        if style == "sqlite" and len(rows) > MAX_ROWS:
+            # SQLite binds row by row faster than it reads a statement of thousands of parameters.
+            self._connection.exec_driver_sql(_insert_text(table, 1, style) + suffix, rows)
+            return
         done = 0
         while done < len(rows):
             count = min(len(rows) - done, MAX_ROWS)

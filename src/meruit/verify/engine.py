@@ -202,6 +202,16 @@ class VerificationEngine:
         except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
             return self._error_result(contract_id, crash)
 
+    def measure_alone(self, compiled: CompiledCriteria, work: Work, digests: Digests) -> list[Evidence] | None:
+        """The evidence where nothing but the work decides; None where code is awaited or governance is asked."""
+        if compiled.owners or self.governance is not None:
+            return None
+        return measure(compiled, work, digests, self._cache)
+
+    def now(self) -> datetime:
+        """The time that verdicts get."""
+        return self._clock()
+
     def _compile_once(self, criteria: SuccessCriteria | Mapping[str, Any] | CompiledCriteria) -> CompiledCriteria:
         """Compiled criteria; a set that was seen before is not compiled again."""
         if criteria is self._accepted and self._accepted is not None:

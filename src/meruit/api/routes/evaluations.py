@@ -121,12 +121,12 @@ async def record_cases(
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         evaluator = _evaluator(request)
         judged = await asyncio.to_thread(_judge, evaluator, found, cases)
-        known = sorted({case.id for case in cases} - {one.case.id for one in judged})
+        known = sorted({case.id for case in cases} - {one.summary.case_id for one in judged})
         shown = [case_verdict(one.summary) for one in judged]
         if not judged:
             return await request.store_reply(once, msgspec.json.encode(CasesReply(None, shown, known)))
         for one in judged:
-            request.service.instruments.verdicts_total.labels(one.result.verdict.value).inc()
+            request.service.instruments.verdicts_total.labels(one.summary.verdict.value).inc()
         write = await asyncio.to_thread(evaluator.draft_segment, found, judged)
         answer = await request.write_once(
             once, write, lambda number: msgspec.json.encode(CasesReply(number, shown, known))

@@ -99,13 +99,16 @@ class RecordSegment:
     root: bytes
     """Of the tree over the cases, which the log commits to."""
     blob: EvidencePart
+    recorded: int | None = None
+    """Cases that the caller knows of; where there are no more, none of these can be recorded already."""
 
     def __call__(self, writing: WriteTransaction) -> int:
         """Write the segment and return its number; raises EvaluationConflict where a case is there already."""
         evaluation = _row_of(writing, self.tenant, self.evaluation_id)
         if evaluation.status != EvaluationStatus.RUNNING.value:
             raise EvaluationConflict(f"the evaluation {evaluation.name!r} is finished, and does not change")
-        self._refuse_known(writing)
+        if evaluation.cases != self.recorded:
+            self._refuse_known(writing)
         number, first = int(evaluation.segments) + 1, int(evaluation.cases) + 1
         digest, criteria_index = commit_criteria(writing, self.tenant, b"", evaluation.criteria_digest)
         leaf = writing.append(

@@ -1,0 +1,104 @@
+"""Works with equal evidence share a conclusion: to the byte what each alone would get."""
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from meruit.judge import bulk
+from meruit.judge.bulk import Conclusions
+from meruit.judge.plan import Plan, Trait, compile_plan
+from meruit.judge.result_template import ResultGaps, split_result, template_of, written_text, written_time
+from meruit.judge.verdict import Circumstances, conclude
+from meruit.model.criterion import SuccessCriteria
+from meruit.model.evidence import Cause, Evidence, Fault, Measured, Missing, Provenance, Skipped
+from meruit.model.verdict import VerificationResult
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
+# Keys and texts that look like those of a result.
+TEXTS = st.sampled_from(['x","success":', "input_digest", ',"verified_at":"', "verified_at", "\\", '"', "é\u2028", ""])
+DETAILS = st.none() | st.dictionaries(TEXTS, TEXTS | st.integers() | st.lists(TEXTS, max_size=2), max_size=3)
+VALUES = st.sampled_from([0, 1, 0.0, -0.0, 1.0, True, False, 0.5, 1e300, math.nan, math.inf, "text", [1, "a"]])
+EVIDENCE = st.one_of(
+    VALUES,
+    st.builds(Measured, VALUES, DETAILS, st.none() | st.just(Provenance.CLAIMED)),
+    st.builds(Missing, TEXTS, st.just(Cause.METRIC_MISSING), st.just(Fault.AGENT), DETAILS),
+    st.builds(Skipped, TEXTS),
+)
+DIGESTS = st.none() | st.sampled_from(["0" * 64, "ab" * 32])
+
+
+def plan(axis: str = "a", partial: bool = False) -> Plan:
+    criteria: list[dict[str, Any]] = [
+        {"metric": f"m{n}", "metric_type": "numeric", "comparison": "gte", "threshold": 0.5, "axis": axis}
+        for n in range(2)
+    ]
+    whole = {"criteria": criteria, "aggregation": "weighted" if partial else "all"}
+    return compile_plan(SuccessCriteria.model_validate(whole), lambda _name: Trait())
+
+
+@given(
+    st.lists(st.lists(EVIDENCE, min_size=2, max_size=2), min_size=1, max_size=5),
+    st.text(max_size=8) | TEXTS,
+    st.lists(DIGESTS, min_size=3, max_size=3),
+    st.booleans(),
+)
+def test_a_shared_conclusion_is_to_the_byte_the_works_own(
+    works: list[list[Evidence]], name: str, digests: list[str | None], partial: bool
+) -> None:
+    criteria = plan("verified_at", partial)
+    versions = {"engine": "1", "input_digest": "2"}
+    known = Conclusions(criteria, versions, lambda result: result.exact)
+    for moment, evidence in enumerate(works):
+        at = NOW + timedelta(microseconds=moment)
+        alone = conclude(criteria, evidence, Circumstances(name, at, digests[0], digests[1], digests[2], versions))
+        shared = known.of(evidence)
+        if shared is None:
+            assert any(isinstance(getattr(one, "value", one), float | list) for one in evidence)
+            continue
+        gaps = ResultGaps(written_text(name), written_time(at), *map(written_text, digests))
+        assert shared.template.fill(gaps) == alone.to_json()
+        assert shared.shared == alone.exact
+        assert split_result(alone.to_json()) == (shared.template, gaps)
+
+
+def test_equal_evidence_is_concluded_once_and_alike_values_are_not_equal() -> None:
+    made: list[VerificationResult] = []
+    known = Conclusions(plan(), {}, made.append)
+    for value in (1, 1.0, True, 1, 1.0, True):
+        known.of([value, 0.5])
+    assert len(made) == 3
+
+
+def test_conclusions_are_forgotten_rather_than_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "MAX_CONCLUSIONS", 2)
+    made: list[VerificationResult] = []
+    known = Conclusions(plan(), {}, made.append)
+    for value in (0.1, 0.2, 0.3, 0.1, 0.3):
+        known.of([value, value])
+    assert len(made) == 4
+
+
+def test_a_result_of_another_form_is_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "template_of", lambda _result: None)
+    assert Conclusions(plan(), {}, repr).of([0.1, 0.2]) is None
+
+
+def test_what_to_json_does_not_write_is_not_split() -> None:
+    written = conclude(plan(), [0.1, 0.9], Circumstances("c", NOW)).to_json()
+    assert split_result(written) is not None
+    for wrong in (
+        b"",
+        b"{}",
+        written[20:],
+        written.replace(b'"contract_id"', b'"other"'),
+        written.replace(b'"success"', b'"other"'),
+        written.replace(b'"verified_at"', b'"other"'),
+        written.replace(b'"input_digest"', b'"other"'),
+        written.replace(b'"output_digest":null', b'"output_digest":"00"'),
+    ):
+        assert split_result(wrong) is None
+    assert template_of(VerificationResult.from_json(written)) is not None
