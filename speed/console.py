@@ -98,8 +98,11 @@ def _record_outcomes(registrar: Registrar, number: int) -> None:
         for place in range(min(GROUP, number - start)):
             which = place % len(drafts)
             group.append(
-                drafts[which]._replace(
-                    id=store.surroundings.new_id("out"), result=results[which], salts=entropy(len(drafts[which].salts))
+                msgspec.structs.replace(
+                    drafts[which],
+                    id=store.surroundings.new_id("out"),
+                    result=results[which],
+                    salts=entropy(len(drafts[which].salts)),
                 )
             )
         store.recorder.write(RecordAll(DEFAULT_TENANT, tuple(group)))

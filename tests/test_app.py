@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from meruit.app import BUILT_IN, build_engine, build_marketplace
@@ -168,9 +169,9 @@ FULL = {"class": "CustomExtractor", "sandbox": {"allow_python_full": True}}
         (extractors(mine={"class": "CustomExtractor", "sandbox": {}}), USUAL),
         (
             extractors(custom={"class": "CustomExtractor", "sandbox": {"timeout_ms": 60_000, "memory_limit_mb": 16}}),
-            USUAL._replace(timeout_ms=60_000, memory_limit_mb=16),
+            msgspec.structs.replace(USUAL, timeout_ms=60_000, memory_limit_mb=16),
         ),
-        (extractors(custom=FULL), USUAL._replace(tiers=frozenset(Tier))),
+        (extractors(custom=FULL), msgspec.structs.replace(USUAL, tiers=frozenset(Tier))),
         (extractors(), None),
         (extractors(latency={"class": "LatencyExtractor"}), None),
         (extractors(custom={**FULL, "enabled": False}), None),
@@ -179,12 +180,12 @@ FULL = {"class": "CustomExtractor", "sandbox": {"allow_python_full": True}}
 )
 def test_the_sandbox_section_says_what_custom_code_may_do(wanted: Settings, allowed: CustomCode | None) -> None:
     assert build_engine(wanted).catalogue.sandboxes.policy == allowed
-    also = None if allowed is None else allowed._replace(tiers=frozenset(Tier))
+    also = None if allowed is None else msgspec.structs.replace(allowed, tiers=frozenset(Tier))
     assert build_engine(wanted, allow_python_full=True).catalogue.sandboxes.policy == also
 
 
 def test_an_added_family_needs_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    added = metrics.get("word_count")._replace(name="added_by_a_test", family="added")
+    added = msgspec.structs.replace(metrics.get("word_count"), name="added_by_a_test", family="added")
     monkeypatch.setitem(metrics._found, added.name, added)
     assert "added_by_a_test" in build_engine(extractors()).catalogue.names()
     assert chosen(extractors()) == set()

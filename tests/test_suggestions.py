@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.config import Settings
-from meruit.errors import ConfigError, UnknownName, nearest, similar_names
+from meruit.errors import ConfigError, UnknownName
 from meruit.model.contract import Budget
 from meruit.registry import metrics
+from meruit.suggestions import nearest, similar_names
 
 METRICS = metrics.names()
 

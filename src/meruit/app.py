@@ -13,7 +13,7 @@ import msgspec
 
 from meruit.config import CUSTOM, ExtractorSettings, Settings, location_of
 from meruit.documents.sanitize import describe
-from meruit.errors import ConfigError, MeruitError, Problem, nearest
+from meruit.errors import ConfigError, MeruitError, Problem
 from meruit.metrics.support.extractor import Family, LazyServices, MetricExtractor, is_extractor_class
 from meruit.metrics.support.families import (
     ClassificationExtractor,
@@ -28,6 +28,7 @@ from meruit.model.verdict import VerificationResult
 from meruit.model.vote import JUDGE
 from meruit.registry import metrics
 from meruit.store.location import FILE, Location
+from meruit.suggestions import nearest
 from meruit.verify.custom_code import CustomCode
 from meruit.verify.engine import VerificationEngine, utc_now
 
@@ -110,7 +111,11 @@ def find_judge_price(judge: "JudgeSettings", at: datetime) -> "CallPrice | None"
     if not quotes or not all({"input", "output"} <= one.keys() for one in quotes):
         return None
     dearest = {name: max(Fraction(one.get(name, 0)) for one in quotes) for name in ("input", "output", "requests")}
-    return CallPrice(dearest["input"], dearest["output"], dearest["requests"])
+    return CallPrice(
+        input_per_million=dearest["input"],
+        output_per_million=dearest["output"],
+        per_thousand_requests=dearest["requests"],
+    )
 
 
 def _metrics_switched_off(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -294,7 +299,7 @@ def custom_code(settings: Settings, *, allow_python_full: bool = False) -> Custo
         return None
     usual = CustomCode(sandbox.timeout_ms, sandbox.memory_limit_mb)
     if sandbox.allow_python_full or allow_python_full:
-        return usual._replace(tiers=usual.tiers | {Tier.PYTHON_FULL})
+        return msgspec.structs.replace(usual, tiers=usual.tiers | {Tier.PYTHON_FULL})
     return usual
 
 

@@ -279,7 +279,9 @@ class AuditSettings(_Section):
         from meruit.audit.known_witness import KnownWitness
         from meruit.log.cosignature import WitnessKey
 
-        return [KnownWitness(name, one.url, WitnessKey.parse(one.key)) for name, one in self.witnesses.items()]
+        return [
+            KnownWitness(name=name, url=one.url, key=WitnessKey.parse(one.key)) for name, one in self.witnesses.items()
+        ]
 
 
 def _default_extractors() -> dict[str, ExtractorSettings]:
@@ -374,11 +376,13 @@ class Settings(_Section):
             custom = extractor.class_name == CUSTOM
             if extractor.sandbox is not None and not custom:
                 line = document.line_of(("extractors", key, "sandbox"))
-                problems.append(Problem(f"extractors.{key}.sandbox", f"only {CUSTOM} runs in a sandbox", line))
+                problems.append(
+                    Problem(where=f"extractors.{key}.sandbox", message=f"only {CUSTOM} runs in a sandbox", line=line)
+                )
             if extractor.config and custom:
                 line = document.line_of(("extractors", key, "config"))
                 wrong = f"{CUSTOM} takes no config; its limits stand under sandbox"
-                problems.append(Problem(f"extractors.{key}.config", wrong, line))
+                problems.append(Problem(where=f"extractors.{key}.config", message=wrong, line=line))
         if problems:
             raise ConfigError(name, problems)
         return settings

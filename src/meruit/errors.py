@@ -1,28 +1,59 @@
 """Every exception of Meruit, in one tree.
 
-    MeruitError                     the caller asked for something that cannot be done; the message says what to do next
-    ├── UnknownName                 no such plugin
-    ├── PluginExit                  a plugin called sys.exit
-    ├── AuthorError                 a criterion asks for what cannot be computed
-    ├── DocumentError               a file is wrong; lists every problem with its line
-    │   ├── UnreadableFile, ConfigError, CriteriaError, BrokenCriteria
-    │   └── Unavailable, UnsupportedCriteria      the criteria are valid, but cannot run here
-    ├── Unreachable                 another system did not answer; retry
-    ├── StoreError                  the database: StoreUnavailable (retry), UnknownLayout, TooManyEntries
-    ├── SourceError                 a system that checks read from
-    ├── FetchFailed                 a provider's usage API
-    ├── NotFound, IdempotencyConflict, ApiProblem, BodyError      HTTP
-    └── one group per capability    contracts, benchmarks, usage, gate, audit, playground, reports
-    VerificationRejected            raised by an agent's own `verify`; not an error of the caller
+    MeruitError
+      # Documents, criteria and plugins
+      MissingExtra, PluginSignature, PluginExit, ExtractorConflict, OutsideFolder
+      UnknownName: RulesContradictTerms
+      AuthorError: AssertionFaults, InvalidAddress, InvalidAccount
+      DocumentError: UnreadableFile, ConfigError
+        CriteriaError: BrokenCriteria, Unavailable, UnsupportedCriteria
+      # Store, events and log
+      Unreachable, IdempotencyConflict, KeyInUse, WebhookRejected, LeaseLost
+      StoreError: StoreUnavailable, KeyNotAdmitted, UnknownLayout, TooManyEntries
+      NotFound: UnknownAccount
+      # HTTP: the service, and reading other systems
+      BodyError, ApiProblem, OutboundFailed, OutboundRefused
+      ServerFailed: PortUnavailable
+      SourceError: HttpError, UnsupportedInteraction, ResponseFailed
+      # Judging
+      VerificationRefusal, BatchUnsupported, UnknownFormulaValue, ContextError, SandboxError, SandboxInsecure,
+      UnknownJudge, UnreadableAnswer
+      # Contracts and governance
+      BadAmount, NoTriesLeft, RuleFailed, CanaryShown, BadRunId, NullAgentPasses
+      WrongState: RecordTampered
+      AmountTooLarge: BalanceTooLarge
+      # Token usage
+      MeteringError, InvalidUsage, InvalidUsageReport, UsageRunEnded, UsageRunOpen, NothingToAcknowledge,
+      PriceAlreadyFrozen, AccountLeaseConflict
+      FetchFailed: PagesChanged, ProviderRefused, ResponseTooLarge
+      # The gate
+      AgentError, BudgetError, ToolError, VerifierError, CouldNotVerify, VerificationExhausted,
+      VerificationWaiting, SubmissionConflict, AgentRunConflict, RunCancelled, RunFenced, WorkerRefused,
+      ModelRefused, UnreadableChatReply, ScriptOver
+      # Evaluations, reviews, benchmarks and reports
+      TargetFailed, CostLimitReached, EvaluationConflict, NotComparable, CriteriaNotMet, InvalidCase,
+      ImportDamaged, ImportFormatUnknown, ImportWithoutClaims, ReviewConflict, InvalidReview, BenchmarkTaken,
+      BenchmarkChanged, BadBenchmark, BenchmarkInUse, TaskRunStateError, ReportError
+      # Audit
+      LogCheckStopped, BundleFlaw, StatementError, NoteError, WitnessUnusable, WitnessRefusal, LogContradiction,
+      ProofUnavailable
+      # Playgrounds
+      NotLoggedIn, UnknownPlayground, AlreadyServed, TooManyPlaygrounds, PlaygroundFull, PlaygroundRefusal,
+      SeedError, FhirRefusal, InvalidPhoneScript, ProviderRefusal, PriorAuthNotAllowed, BadPatch, TooDeep
+    Exception
+      # Raised by authors, or raised and caught inside one capability
+      JsonSyntaxError, RejectedJson, DocumentUnreadable, UnreadableContent, SignInNeeded, SourceNotRead,
+      ConfinementError, MetricRejected, VerificationRejected, SuspendRun, OutOfTime, EventRejected
+    ValueError
+      NotJsonSerializable
 
-Each class has a `code` that never changes, for programs, and an HTTP `status`. Exceptions that one module raises and
-catches itself are private to that module. Failed work is a verdict and a system that is down makes a criterion
-indeterminate; neither is an exception.
+A name before a colon is the parent of the names after it and of the lines that are indented below it.
+A MeruitError means that the caller asked for something that cannot be done; its message says what to do next.
+Each has a `code` that never changes, for programs, and an HTTP `status`. Failed work is a verdict and a system that is
+down makes a criterion indeterminate; neither is an exception.
 """
 
-import difflib
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from http import HTTPStatus
@@ -83,6 +114,9 @@ class MeruitError(Exception):
         return str(self)
 
 
+# Documents, criteria and plugins.
+
+
 class MissingExtra(MeruitError):
     """An optional package is not installed; the message names the extra to install."""
 
@@ -111,6 +145,18 @@ class PluginSignature(MeruitError):
     code = "plugin_signature"
 
 
+class PluginExit(MeruitError):
+    """A plugin tried to end the program."""
+
+    code = "plugin_exit"
+
+
+class ExtractorConflict(MeruitError):
+    """Two extractors claim one metric name."""
+
+    code = "extractor_conflict"
+
+
 class AuthorError(MeruitError):
     """A criterion asks for something that cannot be computed as written."""
 
@@ -127,18 +173,6 @@ class AssertionFaults(AuthorError):
         super().__init__(
             "; ".join(f"{'.'.join(map(str, place))}: {why}" if place else why for place, why in self.faults)
         )
-
-
-class PluginExit(MeruitError):
-    """A plugin tried to end the program."""
-
-    code = "plugin_exit"
-
-
-class ExtractorConflict(MeruitError):
-    """Two extractors claim one metric name."""
-
-    code = "extractor_conflict"
 
 
 class DocumentError(MeruitError):
@@ -190,19 +224,6 @@ class BrokenCriteria(CriteriaError):
         return f"these criteria are proven wrong; mend them, or insist with accept_findings: [{codes}]"
 
 
-class OutsideFolder(MeruitError):
-    """A file names another one outside its own folder."""
-
-    code = "outside_folder"
-    status = 422
-
-
-class Unreachable(MeruitError):
-    """Another system did not answer; a retry may help."""
-
-    code = "unreachable"
-
-
 class Unavailable(CriteriaError):
     """The criteria are valid, but this installation cannot do what they ask."""
 
@@ -227,58 +248,56 @@ class UnsupportedCriteria(CriteriaError):
         return "the criteria can be read, but their code or assertions do not run"
 
 
-MAX_SUGGESTIONS = 3
-"""Names that a message suggests."""
-SHORT_WORD = 3
-"""Up to this many letters another letter makes another word: `cpa` is not a mistyped `cpc`."""
-MEANT_FROM = 0.6
-"""How alike a name must be to be suggested, as difflib measures it."""
+class OutsideFolder(MeruitError):
+    """A file names another one outside its own folder."""
 
-_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+    code = "outside_folder"
+    status = 422
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """` (did you mean 'accuracy'?)`, or nothing when no known name is close."""
-    return suggest(similar_names(name, known))
+class JsonSyntaxError(Exception):
+    """The text is not valid JSON."""
+
+    def __init__(self, message: str, line: int) -> None:
+        self.line = line
+        super().__init__(f"not valid JSON: {message}")
 
 
-def suggest(names: Sequence[str]) -> str:
-    """The end of a message that suggests these names; empty without any."""
-    *others, last = map(repr, names) if names else [""]
-    return f" (did you mean {', '.join(others)}{' or ' if others else ''}{last}?)" if names else ""
+class RejectedJson(Exception):
+    """A JSON document holds a value that is not accepted; caught where documents are read."""
 
 
-def similar_names(name: str, known: Iterable[str]) -> list[str]:
-    """The known names that may be meant, of the same kind where names show one by how they begin.
+class DocumentUnreadable(Exception):
+    """The document cannot be read any further."""
 
-    The same but for case and separators; else what the name is the beginning of (`f1`: f1_score); else the most alike,
-    among those with the same first word if there are any (`rouge_score`: rouge1, rouge2, rougeL, not bleu_score).
-    """
-    parts, names = _parts(name), {one: _parts(one) for one in known}
-    same = [one for one, others in names.items() if parts and "".join(others) == "".join(parts)]
-    begun = [one for one, others in names.items() if parts and others[: len(parts)] == parts]
-    if same or begun:
-        return (same or begun)[:MAX_SUGGESTIONS]
-    kin = [one for one, others in names.items() if len(parts) > 1 and others[:1] == parts[:1]]
-    kin = kin if parts and len(parts[0]) > SHORT_WORD else []
-    close = difflib.get_close_matches(name, kin or [*names], n=MAX_SUGGESTIONS, cutoff=MEANT_FROM)
-    meant = [one for one in close if not _is_another(parts, names[one])][:1]
-    return meant or (kin if len(kin) <= MAX_SUGGESTIONS else [])
+    def __init__(self, message: str, line: int | None = None) -> None:
+        self.problem = Problem(where="", message=message, line=line)
+        super().__init__(message)
 
 
-def _parts(name: str) -> tuple[str, ...]:
-    """The words of a name: `rougeL` and `rouge_l` are both `rouge`, `l`."""
-    return tuple(part.lower() for part in _PARTS.findall(name))
+class UnreadableContent(Exception):
+    """Content that is not valid in the format it was sent as."""
+
+    def __init__(self, why: str, offset: int, head: str) -> None:
+        super().__init__(f"{why}, at byte {offset}; it begins with {head!r}")
+        self.why = why
+        self.offset = offset
+        self.head = head
+        """The first bytes, the unprintable ones escaped."""
+
+    @classmethod
+    def at(cls, why: str, content: bytes, offset: int) -> Self:
+        """What is wrong with the content, and at which byte."""
+        return cls(why, offset, content[:HEAD_BYTES].decode("latin-1").encode("unicode_escape").decode("ascii"))
 
 
-def _is_another(parts: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    """Whether two names of several words differ in a short one, as `max_cpa` and `max_cpc` do."""
-    if len(parts) != len(others) or len(parts) == 1:
-        return False
-    return any(one != other and len(one) == len(other) <= SHORT_WORD for one, other in zip(parts, others, strict=True))
+# Store, events and log.
 
 
-# Store and HTTP.
+class Unreachable(MeruitError):
+    """Another system did not answer; a retry may help."""
+
+    code = "unreachable"
 
 
 class StoreError(MeruitError):
@@ -333,20 +352,6 @@ class TooManyEntries(StoreError):
     status = 409
 
 
-class NotComparable(MeruitError):
-    """Evaluations have no outputs that can be compared, or too many."""
-
-    code = "not_comparable"
-    status = 409
-
-
-class UnknownJudge(MeruitError):
-    """The settings name no such judge, or its question is not valid."""
-
-    code = "unknown_judge"
-    status = 400
-
-
 class NotFound(MeruitError):
     """No such record, or the caller may not see it; the caller cannot tell which."""
 
@@ -358,73 +363,6 @@ class UnknownAccount(NotFound):
     """No account of the ledger has this name; the message has the nearest."""
 
     code = "unknown_account"
-
-
-class TargetFailed(MeruitError):
-    """What was to make the output of a case failed; `retry` says whether another try may help."""
-
-    code = "target_error"
-    status = 502
-
-    def __init__(self, message: str, *, retry: bool = True) -> None:
-        super().__init__(message)
-        self.retry = retry
-
-
-class CostLimitReached(MeruitError):
-    """An evaluation has spent what it may; it goes on with a higher limit."""
-
-    code = "cost_limit_reached"
-    status = 409
-
-
-class EvaluationConflict(MeruitError):
-    """An evaluation of this name is finished, is about something else, or is being recorded by another process."""
-
-    code = "evaluation_conflict"
-    status = 409
-
-
-class ReviewConflict(MeruitError):
-    """A review of this name exists already and asks something else."""
-
-    code = "review_conflict"
-    status = 409
-
-
-class InvalidReview(MeruitError):
-    """A review cannot be made as asked, or a label does not fit its review."""
-
-    code = "invalid_review"
-    status = 422
-
-
-class ImportDamaged(MeruitError):
-    """A file of another tool is damaged, cut off, or holds no cases."""
-
-    code = "import_damaged"
-    status = 400
-
-
-class ImportFormatUnknown(MeruitError):
-    """A file has no format that an importer knows; the message names those that are known."""
-
-    code = "import_format_unknown"
-    status = 400
-
-
-class ImportWithoutClaims(MeruitError):
-    """A file claims no verdicts, and no criteria are given to judge its cases."""
-
-    code = "import_without_claims"
-    status = 400
-
-
-class InvalidCase(MeruitError):
-    """A name, tag or content of an evaluation, a dataset or one of their cases cannot be kept."""
-
-    code = "invalid_case"
-    status = 422
 
 
 class IdempotencyConflict(MeruitError):
@@ -439,6 +377,22 @@ class KeyInUse(MeruitError):
 
     code = "still_running"
     status = 409
+
+
+class WebhookRejected(MeruitError):
+    """The webhook cannot be created: an unknown event type, or too many webhooks."""
+
+    code = "bad_webhook"
+    status = 400
+
+
+class LeaseLost(MeruitError):
+    """Another process holds the delivery lease; it delivers what this one did not finish."""
+
+    code = "lease_lost"
+
+
+# HTTP: the service, and reading other systems.
 
 
 class BodyError(MeruitError):
@@ -477,6 +431,10 @@ class ApiProblem(MeruitError):
         super().__init__(detail)
 
 
+class SignInNeeded(Exception):
+    """A browser must sign in first; the console leads it there."""
+
+
 class ServerFailed(MeruitError):
     """The service could not start; the log says why."""
 
@@ -487,28 +445,6 @@ class PortUnavailable(ServerFailed):
     """The service cannot listen on the host and port."""
 
     code = "port_unavailable"
-
-
-class SandboxInsecure(MeruitError):
-    """The sandbox does not confine code on this machine."""
-
-    code = "sandbox_insecure"
-
-
-class WebhookRejected(MeruitError):
-    """The webhook cannot be created: an unknown event type, or too many webhooks."""
-
-    code = "bad_webhook"
-    status = 400
-
-
-class LeaseLost(MeruitError):
-    """Another process holds the delivery lease; it delivers what this one did not finish."""
-
-    code = "lease_lost"
-
-
-# Reading other systems.
 
 
 class SourceError(MeruitError):
@@ -558,6 +494,15 @@ class UnsupportedInteraction(SourceError):
     """The server does not support the request."""
 
     code = "unsupported_interaction"
+
+
+class SourceNotRead(Exception):
+    """A source that a `let` needs could not be read; caught where the assertion is judged."""
+
+    # Any: a Missing, which is defined above this module.
+    def __init__(self, missing: Any) -> None:
+        self.missing = missing
+        super().__init__(str(missing))
 
 
 class AddressFault(StrEnum):
@@ -611,38 +556,6 @@ class OutboundRefused(MeruitError):
         self.fault = fault
 
 
-class UnreadableContent(Exception):
-    """Content that is not valid in the format it was sent as."""
-
-    def __init__(self, why: str, offset: int, head: str) -> None:
-        super().__init__(f"{why}, at byte {offset}; it begins with {head!r}")
-        self.why = why
-        self.offset = offset
-        self.head = head
-        """The first bytes, the unprintable ones escaped."""
-
-    @classmethod
-    def at(cls, why: str, content: bytes, offset: int) -> Self:
-        """What is wrong with the content, and at which byte."""
-        return cls(why, offset, content[:HEAD_BYTES].decode("latin-1").encode("unicode_escape").decode("ascii"))
-
-
-class JsonSyntaxError(Exception):
-    """The text is not valid JSON."""
-
-    def __init__(self, message: str, line: int) -> None:
-        self.line = line
-        super().__init__(f"not valid JSON: {message}")
-
-
-class DocumentUnreadable(Exception):
-    """The document cannot be read any further."""
-
-    def __init__(self, message: str, line: int | None = None) -> None:
-        self.problem = Problem("", message, line)
-        super().__init__(message)
-
-
 # Judging.
 
 
@@ -658,6 +571,12 @@ class BatchUnsupported(MeruitError):
     """These criteria or columns cannot be judged column by column; judge them one by one."""
 
     code = "batch_unsupported"
+
+
+class UnknownFormulaValue(MeruitError):
+    """A formula names a value that this state does not have."""
+
+    code = "unknown_formula_value"
 
 
 class ContextError(MeruitError):
@@ -695,19 +614,34 @@ class SandboxError(MeruitError):
         super().__init__(message)
 
 
+class SandboxInsecure(MeruitError):
+    """The sandbox does not confine code on this machine."""
+
+    code = "sandbox_insecure"
+
+
+class ConfinementError(Exception):
+    """The kernel, or a container around this process, refuses a limit of the sandbox."""
+
+
+class MetricRejected(Exception):
+    """The sandbox refuses user code or its result; the text begins with the failure's name."""
+
+
+class UnknownJudge(MeruitError):
+    """The settings name no such judge, or its question is not valid."""
+
+    code = "unknown_judge"
+    status = 400
+
+
 class UnreadableAnswer(MeruitError):
     """A model judge's answer does not have the form that was asked for; caught where votes are made."""
 
     code = "unreadable_answer"
 
 
-class UnknownFormulaValue(MeruitError):
-    """A formula names a value that this state does not have."""
-
-    code = "unknown_formula_value"
-
-
-# Contracts and settlement.
+# Contracts and governance.
 
 
 class WrongState(MeruitError):
@@ -746,13 +680,6 @@ class AmountTooLarge(MeruitError):
     status = 422
 
 
-class NoTriesLeft(MeruitError):
-    """An agent has used its tries at criteria."""
-
-    code = "no_tries_left"
-    status = 403
-
-
 class BalanceTooLarge(AmountTooLarge):
     """A balance would become larger than an exact account can hold."""
 
@@ -760,10 +687,24 @@ class BalanceTooLarge(AmountTooLarge):
     status = 409
 
 
+class NoTriesLeft(MeruitError):
+    """An agent has used its tries at criteria."""
+
+    code = "no_tries_left"
+    status = 403
+
+
 class RuleFailed(MeruitError):
     """A settlement rule raised an exception, or returned something that is not a bill line."""
 
     code = "rule_failed"
+
+
+class RulesContradictTerms(UnknownName):
+    """The settlement rules would pay differently from the terms; the message names the missing rule."""
+
+    code = "unknown_rule"
+    status = 422
 
 
 class CanaryShown(MeruitError):
@@ -783,57 +724,6 @@ class NullAgentPasses(MeruitError):
 
     code = "null_agent_passes"
     status = 422
-
-
-class RulesContradictTerms(UnknownName):
-    """The settlement rules would pay differently from the terms; the message names the missing rule."""
-
-    code = "unknown_rule"
-    status = 422
-
-
-# Benchmarks and reports.
-
-
-class BenchmarkTaken(MeruitError):
-    """Another benchmark was published under this name and version."""
-
-    code = "benchmark_taken"
-    status = 409
-
-
-class BenchmarkChanged(MeruitError):
-    """Another version of the benchmark was published since the version that an edit starts from."""
-
-    code = "benchmark_changed"
-    status = 409
-
-
-class BadBenchmark(MeruitError):
-    """The benchmark cannot be published under this name, or the edit of it cannot be meant."""
-
-    code = "bad_benchmark"
-    status = 400
-
-
-class BenchmarkInUse(MeruitError):
-    """Runs of the benchmark have not ended, so it cannot be deleted."""
-
-    code = "benchmark_in_use"
-    status = 409
-
-
-class TaskRunStateError(MeruitError):
-    """The task run's state does not allow this."""
-
-    code = "wrong_state"
-    status = 409
-
-
-class ReportError(MeruitError):
-    """The report cannot be made."""
-
-    code = "bad_report"
 
 
 # Token usage.
@@ -890,6 +780,14 @@ class ResponseTooLarge(FetchFailed):
 
     def __init__(self, detail: str, *, at: datetime | None = None) -> None:
         super().__init__(FetchError.PARTIAL_PAGE, detail, at=at)
+
+
+class ResponseFailed(SourceError):
+    """A provider's response is a failure; carries what to raise when no retry is left."""
+
+    def __init__(self, failure: FetchFailed, *, again: bool = False, wait_s: float | None = None) -> None:
+        super().__init__(str(failure), again=again, wait_s=wait_s)
+        self.failure = failure
 
 
 class InvalidAccount(AuthorError):
@@ -1005,12 +903,6 @@ class CouldNotVerify(MeruitError):
     code = "could_not_verify"
 
 
-class CriteriaNotMet(MeruitError, AssertionError):
-    """The work that a test made does not meet its criteria."""
-
-    code = "criteria_not_met"
-
-
 class VerificationExhausted(MeruitError):
     """No candidate passed, and no more may be submitted."""
 
@@ -1114,6 +1006,20 @@ class RunFenced(MeruitError):
     status = 409
 
 
+class SuspendRun(Exception):
+    """Leaves a turn that cannot continue now; the loop suspends the run."""
+
+    def __init__(
+        self,
+        pause_s: float | None,
+        waiting_for: str | None = None,
+        *,
+        error: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        self.pause_s, self.waiting_for, self.error, self.note = pause_s, waiting_for, error, note
+
+
 class OutOfTime(Exception):
     """An author's function takes longer than its limit."""
 
@@ -1140,6 +1046,130 @@ class ScriptOver(MeruitError):
     """The scripted model has no more replies."""
 
     code = "script_over"
+
+
+# Evaluations, reviews, benchmarks and reports.
+
+
+class TargetFailed(MeruitError):
+    """What was to make the output of a case failed; `retry` says whether another try may help."""
+
+    code = "target_error"
+    status = 502
+
+    def __init__(self, message: str, *, retry: bool = True) -> None:
+        super().__init__(message)
+        self.retry = retry
+
+
+class CostLimitReached(MeruitError):
+    """An evaluation has spent what it may; it goes on with a higher limit."""
+
+    code = "cost_limit_reached"
+    status = 409
+
+
+class EvaluationConflict(MeruitError):
+    """An evaluation of this name is finished, is about something else, or is being recorded by another process."""
+
+    code = "evaluation_conflict"
+    status = 409
+
+
+class NotComparable(MeruitError):
+    """Evaluations have no outputs that can be compared, or too many."""
+
+    code = "not_comparable"
+    status = 409
+
+
+class CriteriaNotMet(MeruitError, AssertionError):
+    """The work that a test made does not meet its criteria."""
+
+    code = "criteria_not_met"
+
+
+class InvalidCase(MeruitError):
+    """A name, tag or content of an evaluation, a dataset or one of their cases cannot be kept."""
+
+    code = "invalid_case"
+    status = 422
+
+
+class ImportDamaged(MeruitError):
+    """A file of another tool is damaged, cut off, or holds no cases."""
+
+    code = "import_damaged"
+    status = 400
+
+
+class ImportFormatUnknown(MeruitError):
+    """A file has no format that an importer knows; the message names those that are known."""
+
+    code = "import_format_unknown"
+    status = 400
+
+
+class ImportWithoutClaims(MeruitError):
+    """A file claims no verdicts, and no criteria are given to judge its cases."""
+
+    code = "import_without_claims"
+    status = 400
+
+
+class ReviewConflict(MeruitError):
+    """A review of this name exists already and asks something else."""
+
+    code = "review_conflict"
+    status = 409
+
+
+class InvalidReview(MeruitError):
+    """A review cannot be made as asked, or a label does not fit its review."""
+
+    code = "invalid_review"
+    status = 422
+
+
+class BenchmarkTaken(MeruitError):
+    """Another benchmark was published under this name and version."""
+
+    code = "benchmark_taken"
+    status = 409
+
+
+class BenchmarkChanged(MeruitError):
+    """Another version of the benchmark was published since the version that an edit starts from."""
+
+    code = "benchmark_changed"
+    status = 409
+
+
+class BadBenchmark(MeruitError):
+    """The benchmark cannot be published under this name, or the edit of it cannot be meant."""
+
+    code = "bad_benchmark"
+    status = 400
+
+
+class BenchmarkInUse(MeruitError):
+    """Runs of the benchmark have not ended, so it cannot be deleted."""
+
+    code = "benchmark_in_use"
+    status = 409
+
+
+class TaskRunStateError(MeruitError):
+    """The task run's state does not allow this."""
+
+    code = "wrong_state"
+    status = 409
+
+
+class ReportError(MeruitError):
+    """The report cannot be made."""
+
+    code = "bad_report"
 
 
 # Audit.
@@ -1295,6 +1325,12 @@ class PlaygroundRefusal(MeruitError):
         super().__init__(detail)
 
 
+class SeedError(MeruitError):
+    """A value in a playground's seed cannot be used."""
+
+    code = "bad_seed"
+
+
 class FhirRefusal(MeruitError):
     """The playground's FHIR server rejected a request; `status` and `code` are those of its OperationOutcome."""
 
@@ -1309,6 +1345,10 @@ class FhirRefusal(MeruitError):
         self.allow = allow
         """The methods that are allowed, when this one is not."""
         super().__init__(diagnostics)
+
+
+class EventRejected(Exception):
+    """An event of an X12 request is refused; the code of an AAA segment is its argument."""
 
 
 class InvalidPhoneScript(MeruitError):

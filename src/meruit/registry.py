@@ -12,21 +12,15 @@ from functools import lru_cache, partial
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from meruit.errors import (
-    AssertionFaults,
-    AuthorError,
-    MeruitError,
-    PluginSignature,
-    UnknownName,
-    nearest,
-    similar_names,
-    suggest,
-)
+import msgspec
+
+from meruit.errors import AssertionFaults, AuthorError, MeruitError, PluginSignature, UnknownName
 from meruit.model.evidence import Checked, Measured, Missing, Provenance, Skipped, Value
 from meruit.model.kinds import MetricType
 from meruit.model.work import Work
+from meruit.suggestions import nearest, similar_names, suggest
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -51,14 +45,14 @@ Finding = Value | Measured | Missing
 Measure = Callable[[Work], Finding]
 
 
-class Ask(NamedTuple):
+class Ask(msgspec.Struct, frozen=True):
     """What one criterion asks of a metric: its params, and the values that must be contained."""
 
     params: Mapping[str, Any] = {}
     wanted: tuple[str, ...] = ()
 
 
-class Example(NamedTuple):
+class Example(msgspec.Struct, frozen=True):
     """One work and the metric's value for it; shown in the docs and run as a test."""
 
     work: Work
@@ -67,7 +61,7 @@ class Example(NamedTuple):
     ask: Ask = Ask()
 
 
-class InputProblem(NamedTuple):
+class InputProblem(msgspec.Struct, frozen=True):
     """What lint finds wrong with a work's input, as a criterion would read it."""
 
     code: str
@@ -76,7 +70,7 @@ class InputProblem(NamedTuple):
     """Whether the criterion cannot be judged with this input."""
 
 
-class Metric(NamedTuple):
+class Metric(msgspec.Struct, frozen=True):
     """A way to get a number out of work."""
 
     name: str
@@ -102,7 +96,7 @@ class Metric(NamedTuple):
     """The service of the engine that answers it, for a metric that asks another system; None for a pure one."""
 
 
-class CheckExample(NamedTuple):
+class CheckExample(msgspec.Struct, frozen=True):
     """One work and the check's score for it; shown in the docs and run as a test."""
 
     assertion: Mapping[str, Any]
@@ -115,7 +109,7 @@ class CheckExample(NamedTuple):
 Run = Callable[[Work], Checked | Missing | Skipped]
 
 
-class Check(NamedTuple):
+class Check(msgspec.Struct, frozen=True):
     """A way to compare an assertion with the state of the environment."""
 
     name: str
@@ -138,7 +132,7 @@ class Check(NamedTuple):
     """Whether all values that an assertion with these settings reads are text, as those of HL7 and X12."""
 
 
-class FlagExample(NamedTuple):
+class FlagExample(msgspec.Struct, frozen=True):
     """One dossier and the rule's answer; shown in the docs and run as a test."""
 
     dossier: "Dossier"
@@ -146,7 +140,7 @@ class FlagExample(NamedTuple):
     """Whether it is suspect; None where the rule lacks what it needs."""
 
 
-class FlagRule(NamedTuple):
+class FlagRule(msgspec.Struct, frozen=True):
     """A rule that finds implausible outcomes."""
 
     name: str
@@ -188,7 +182,7 @@ class SettlementContext:
         return found
 
 
-class SettlementRule(NamedTuple):
+class SettlementRule(msgspec.Struct, frozen=True):
     """A step from a verdict to a bill."""
 
     name: str
@@ -199,7 +193,7 @@ class SettlementRule(NamedTuple):
     """Rules whose lines it reads; terms that name one of them after this rule are refused."""
 
 
-class UsageProvider(NamedTuple):
+class UsageProvider(msgspec.Struct, frozen=True):
     """A kind of API or file that reports used tokens."""
 
     name: str
@@ -217,7 +211,7 @@ class UsageProvider(NamedTuple):
     """What an account may set, each with its meaning."""
 
 
-class UsageFollower(NamedTuple):
+class UsageFollower(msgspec.Struct, frozen=True):
     """What is done, in the same transaction, when usage is recorded for a contract's runs."""
 
     name: str
@@ -226,7 +220,7 @@ class UsageFollower(NamedTuple):
     """Takes the transaction, the tenant, who records, and the contract's id."""
 
 
-class Exporter(NamedTuple):
+class Exporter(msgspec.Struct, frozen=True):
     """A format that evaluations are written in."""
 
     name: str
@@ -237,7 +231,7 @@ class Exporter(NamedTuple):
     """The usual ending of its files, as `.xml`."""
 
 
-class ImportExample(NamedTuple):
+class ImportExample(msgspec.Struct, frozen=True):
     """Files of another tool and what they claim; shown in the docs and run as a test."""
 
     files: Mapping[str, str]
@@ -246,7 +240,7 @@ class ImportExample(NamedTuple):
     """The claimed verdict of each case; None where there is none."""
 
 
-class Importer(NamedTuple):
+class Importer(msgspec.Struct, frozen=True):
     """A format of another tool's results."""
 
     name: str
@@ -506,7 +500,11 @@ class CheckRegistry(Registry[Check]):
 
         def register(function: Function) -> Function:
             summary = (function.__doc__ or "").strip().split("\n", 1)[0]
-            self.put(Check(name, summary, lambda assertion: partial(function, assertion), version))
+            self.put(
+                Check(
+                    name=name, summary=summary, prepare=lambda assertion: partial(function, assertion), version=version
+                )
+            )
             return function
 
         return register
@@ -575,7 +573,7 @@ class SettlementRegistry(Registry[SettlementRule]):
 
         def register(function: Function) -> Function:
             summary = (function.__doc__ or "").strip().split("\n", 1)[0]
-            self.put(SettlementRule(name, summary, function, tuple(after)))
+            self.put(SettlementRule(name=name, summary=summary, apply=function, after=tuple(after)))
             return function
 
         return register
@@ -635,7 +633,9 @@ class UsageFollowerRegistry(Registry[UsageFollower]):
         """Register the function below."""
 
         def register(function: Function) -> Function:
-            self.put(UsageFollower(name, (function.__doc__ or "").strip().split("\n", 1)[0], function))
+            self.put(
+                UsageFollower(name=name, summary=(function.__doc__ or "").strip().split("\n", 1)[0], follow=function)
+            )
             return function
 
         return register
@@ -657,7 +657,11 @@ class ExporterRegistry(Registry[Exporter]):
         """Register the function below under the name by which `--format` asks for it."""
 
         def register(function: Function) -> Function:
-            self.put(Exporter(name, (function.__doc__ or "").strip().split("\n", 1)[0], function, ending))
+            self.put(
+                Exporter(
+                    name=name, summary=(function.__doc__ or "").strip().split("\n", 1)[0], write=function, ending=ending
+                )
+            )
             return function
 
         return register
@@ -683,7 +687,9 @@ class ImporterRegistry(Registry[Importer]):
         def register(function: Function) -> Function:
             summary = (function.__doc__ or "").strip().split("\n", 1)[0]
             several = tuple(ImportExample(*example) for example in examples)
-            self.put(Importer(name, summary, recognise, function, last, several))
+            self.put(
+                Importer(name=name, summary=summary, recognise=recognise, read=function, last=last, examples=several)
+            )
             return function
 
         return register

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from meruit._lazy import lazy_names
-from meruit.errors import AgentError, ScriptOver, nearest
+from meruit.errors import AgentError, ScriptOver
 from meruit.gate.ask_verifier import ask_verifier
 from meruit.gate.context import AgentContext, ExecutionContext
 from meruit.gate.definition import OUTPUT_TOOL, SchemaMismatch, output_type_of
 from meruit.gate.verdict import VerifierAnswer
 from meruit.gate.verifier import VERIFIER_PARAMETERS
 from meruit.model.chat import ModelAnswer, ToolCall, ToolSpec, Usage
+from meruit.suggestions import nearest
 
 if TYPE_CHECKING:
     from meruit.pytest_plugin.fixture import MeruitFixture
@@ -79,7 +80,7 @@ def _check_line(place: int, line: Any) -> ScriptLine:
 def says(text: str = "", *calls: ToolCall, tokens: tuple[int, int] = (10, 5)) -> ModelAnswer:
     """Make an answer of a scripted model."""
     usage = Usage(tokens[0], tokens[1], requests=1)
-    return ModelAnswer(text, calls, usage, "tool_calls" if calls else "stop", "scripted")
+    return ModelAnswer(text=text, calls=calls, usage=usage, finish="tool_calls" if calls else "stop", model="scripted")
 
 
 def calls(name: str, call_id: str = "call_1", **arguments: Any) -> ToolCall:

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from sqlalchemy import select
 from tests.api.conftest import CRITERIA, ROUGE, WORK, Deploy, Deployment, code_of, new_tenant
@@ -116,7 +117,7 @@ def slowed(made: Deployment) -> Slow:
     """Let a service judge only when it is told to."""
     slow = Slow(made.service.registrar)
     # Litestar, the one place where routes find their service.
-    made.app._app.service.state["service"] = made.service._replace(registrar=slow)
+    made.app._app.service.state["service"] = msgspec.structs.replace(made.service, registrar=slow)
     return slow
 
 

@@ -168,7 +168,7 @@ def test_nothing_hides_behind_the_packed_content_of_a_file(world: World) -> None
 def test_criteria_are_short(world: World) -> None:
     long = {"0" * 64: bytes(bundles.MAX_CRITERIA_BYTES + 1)}
     with pytest.raises(BundleFlaw, match="longer than 5000000 bytes"):
-        changed(world, lambda whole: whole._replace(criteria=long))
+        changed(world, lambda whole: msgspec.structs.replace(whole, criteria=long))
 
 
 def test_a_sound_bundle_is_read_whole(world: World) -> None:
@@ -219,9 +219,9 @@ def test_no_bundle_is_written_that_could_not_be_read(world: World, monkeypatch: 
 
 
 def test_a_key_file_holds_one_key(world: World) -> None:
-    data = changed(world, lambda whole: whole._replace(key=whole.key.rstrip("\n")))
+    data = changed(world, lambda whole: msgspec.structs.replace(whole, key=whole.key.rstrip("\n")))
     failing(data, AuditStep.SIGNATURE)
-    data = changed(world, lambda whole: whole._replace(key="a key"))
+    data = changed(world, lambda whole: msgspec.structs.replace(whole, key="a key"))
     assert "key.txt" in failing(data, AuditStep.SIGNATURE)
 
 
@@ -238,7 +238,7 @@ def test_a_pinned_key_must_be_the_one(world: World) -> None:
 
 def test_the_log_is_the_one_that_the_key_is_named_for(world: World) -> None:
     note = world.signer.sign(Checkpoint("another-log", 3, bytes(32)).text())
-    data = changed(world, lambda whole: whole._replace(first_checkpoint=note))
+    data = changed(world, lambda whole: msgspec.structs.replace(whole, first_checkpoint=note))
     assert "'another-log'" in failing(data, AuditStep.SIGNATURE)
 
 
@@ -268,7 +268,7 @@ def resigned(world: World, change: Callable[[dict[str, Any]], None]) -> bytes:
     assert found.signed is not None
     statement = json.loads(json.dumps(found.signed.statement))
     change(statement)
-    return pack(whole._replace(statement=envelope(statement, world.signer)))
+    return pack(msgspec.structs.replace(whole, statement=envelope(statement, world.signer)))
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_criteria_that_nobody_was_judged_by_have_no_place(world: World) -> None:
 def test_a_bundle_without_entries_of_the_contract_is_refused(world: World) -> None:
     def none(whole: Bundle) -> Bundle:
         keys = [one for one in whole.entries if b'"kind":"key"' in one.body]
-        return whole._replace(entries=keys)
+        return msgspec.structs.replace(whole, entries=keys)
 
     failing(changed(world, none), AuditStep.SEQUENCE)
 
@@ -411,7 +411,8 @@ def logged_as(world: World, body: bytes) -> bytes:
     statement = found.signed.statement
     statement["subject"][0]["annotations"].update(log_size=size, first_log_size=1)
     return pack(
-        whole._replace(
+        msgspec.structs.replace(
+            whole,
             checkpoint=world.signer.sign(Checkpoint(name, size, _root(hashes)).text()),
             first_checkpoint=world.signer.sign(Checkpoint(name, 1, _root(hashes[:1])).text()),
             consistency=ConsistencyProof(_consistency(1, hashes)),
@@ -480,13 +481,15 @@ def test_no_verdict_follows_an_erasure(world: World, part: str) -> None:
 
     whole = world.read("single")
     manifest = msgspec.structs.replace(whole.manifest, versions=[1, 2])
-    data = late(Forgery.of(whole)).packed(world.signer, whole._replace(manifest=manifest))
+    data = late(Forgery.of(whole)).packed(world.signer, msgspec.structs.replace(whole, manifest=manifest))
     assert "version 2" in failing(data, AuditStep.SEQUENCE)
 
 
 @pytest.mark.parametrize("salt", ["", "zz", "00" * 15, "AB" * 16, "0 " * 16])
 def test_a_salt_has_one_form(world: World, salt: str) -> None:
-    data = changed(world, lambda whole: whole._replace(salts=msgspec.structs.replace(whole.salts, output=salt)))
+    data = changed(
+        world, lambda whole: msgspec.structs.replace(whole, salts=msgspec.structs.replace(whole.salts, output=salt))
+    )
     assert "work/output.json" in failing(data, AuditStep.BLOBS)
 
 

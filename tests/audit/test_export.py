@@ -236,7 +236,7 @@ def test_a_part_of_the_work_that_is_gone_leaves_the_judge(store: Store, world: W
     forged = honest._replace(
         entries=[*honest.entries, gone], work={part: honest.work[part] for part in ("output", "metadata")}
     )
-    template = whole._replace(salts=msgspec.structs.replace(whole.salts, input=None))
+    template = msgspec.structs.replace(whole, salts=msgspec.structs.replace(whole.salts, input=None))
     found = verify_bundle(forged.packed(world.signer, template))
     assert found.failed is None, found
     assert [state(found, step) for step in (AuditStep.METRICS, AuditStep.JUDGE)] == [

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import combinations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -179,7 +180,10 @@ def test_a_cancelled_task_matters_only_if_it_could_decide() -> None:
     assert benchmark_score([*many, given_up], [*(run.task for run in many), "b"]).verdict is Verdict.PASS
     again = [done("a", 1), done("b", 1)]
     assert benchmark_score([*again, given_up], ["a", "b"]).verdict is Verdict.PASS
-    assert benchmark_score([*again, given_up._replace(begun=True)], ["a", "b"]).verdict is Verdict.INCONCLUSIVE
+    assert (
+        benchmark_score([*again, msgspec.structs.replace(given_up, begun=True)], ["a", "b"]).verdict
+        is Verdict.INCONCLUSIVE
+    )
 
 
 def test_a_failed_required_criterion_caps_its_task_run_only() -> None:

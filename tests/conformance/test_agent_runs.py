@@ -173,7 +173,7 @@ MOVES: dict[str, Callable[[Place], Any]] = {
     "wake": lambda here: WakeRun(here.tenant, "r", KEY, b'"nothing came"'),
     "cancel": lambda here: CancelRun(here.tenant, "r"),
     "keep": lambda here: RecordStep(here.tenant, "r", ME, "turn:1", b"{}"),
-    "once": lambda here: here.submit("s", owner=ME)._replace(key="account:1:0"),
+    "once": lambda here: msgspec.structs.replace(here.submit("s", owner=ME), key="account:1:0"),
     "submit": lambda here: here.submit("s"),
     "give up": lambda here: GiveUp(here.tenant, "r", ME),
 }
@@ -287,7 +287,7 @@ def test_a_queued_run_is_found_and_the_same_id_is_the_same_run(here: Place) -> N
     made = here.write(queue)
     assert (made.status, made.request, made.created_by, made.verification.limits) == (Q, request, "me", GateLimits(3))
     before = here.rows()
-    again = together(here.store, [queue, queue._replace(agent="b"), queue])
+    again = together(here.store, [queue, msgspec.structs.replace(queue, agent="b"), queue])
     assert again == [made] * 3
     assert here.rows() == before
     assert here.run() == made
@@ -376,7 +376,7 @@ def test_a_recorded_step_resets_the_takeovers(here: Place, kept: str) -> None:
     here.running()
     for number in range(4):
         here.write(here.claim(f"own-{number}x", takeover=True))
-    here.write(MOVES[kept](here)._replace(owner="own-3x"))
+    here.write(msgspec.structs.replace(MOVES[kept](here), owner="own-3x"))
     assert here.run().takeovers == 0
     assert here.write(here.claim("next", takeover=True)).takeovers == 1
 
@@ -413,7 +413,7 @@ def test_a_run_that_passed_is_completed_however_it_ends(here: Place, how: str, *
 def test_a_run_at_rest_is_taken_up_when_its_time_is_up(
     here: Place, clock: Clock, timeout_s: int | None, key: str | None
 ) -> None:
-    here.write(here.queue()._replace(request=RunRequest("do it", max_seconds=10)))
+    here.write(msgspec.structs.replace(here.queue(), request=RunRequest("do it", max_seconds=10)))
     here.write(here.claim())
     wake = None if timeout_s is None else clock.micros + timeout_s * 1_000_000
     parked = here.write(ParkRun(here.tenant, "r", ME, wake, key))
@@ -429,7 +429,7 @@ def test_a_run_at_rest_is_taken_up_when_its_time_is_up(
 
 @pytest.mark.parametrize("max_seconds", [1e300, 1e12])
 def test_a_time_that_no_calendar_holds_is_none(here: Place, max_seconds: float) -> None:
-    here.write(here.queue()._replace(request=RunRequest("do it", max_seconds=max_seconds)))
+    here.write(msgspec.structs.replace(here.queue(), request=RunRequest("do it", max_seconds=max_seconds)))
     here.write(here.claim())
     assert here.write(ParkRun(here.tenant, "r", ME, None, KEY)).wake_at is None
 
@@ -564,11 +564,11 @@ def test_a_team_that_is_cancelled_gets_no_new_members(here: Place, order: str) -
 def test_what_a_step_gave_first_counts(here: Place) -> None:
     here.running()
     keep = RecordStep(here.tenant, "r", ME, "turn:1", b"first", {"submission_id": "s"})
-    assert together(here.store, [keep, keep._replace(body=b"second")]) == [b"first", b"first"]
+    assert together(here.store, [keep, msgspec.structs.replace(keep, body=b"second")]) == [b"first", b"first"]
     # Whoever owned the run then stops here, before it does anything again.
     here.write(here.claim(OTHER, takeover=True))
     with pytest.raises(RunFenced):
-        here.write(keep._replace(body=b"third"))
+        here.write(msgspec.structs.replace(keep, body=b"third"))
     assert here.steps() == {"turn:1": b"first"}
     assert here.types().count("verification_started") == 1
 
@@ -577,7 +577,7 @@ def test_a_write_that_happens_once_is_answered_alike_for_ever(here: Place) -> No
     here.running()
 
     def once(submission_id: str) -> Submit:
-        return here.submit(submission_id)._replace(key="account:1:0")
+        return msgspec.structs.replace(here.submit(submission_id), key="account:1:0")
 
     first, second = together(here.store, [once("s1"), once("s2")])
     third = here.write(once("s3"))
@@ -621,7 +621,7 @@ def test_emits_expected_verification_events(here: Place) -> None:
 
 
 def test_a_pass_and_the_end_of_a_hosts_run_are_events(here: Place) -> None:
-    here.write(_host(here)(here.submit("1", "P", None)._replace(emit_started=True)))
+    here.write(_host(here)(msgspec.structs.replace(here.submit("1", "P", None), emit_started=True)))
     assert here.types() == [
         *("agent_run.started", "verification_started", "verification_passed"),
         "agent_run.completed",
@@ -695,7 +695,7 @@ def test_a_system_error_costs_nothing_and_leaves_no_submission(here: Place) -> N
 def test_a_schema_error_keeps_the_last_verifier_version(here: Place) -> None:
     here.running()
     here.write(here.submit("1"))
-    here.write(here.submit("2", "M")._replace(verifier_version=None))
+    here.write(msgspec.structs.replace(here.submit("2", "M"), verifier_version=None))
     assert here.run().verification.verifier_version == "v1"
 
 
@@ -852,7 +852,7 @@ def test_submissions_and_takeovers_count_as_the_model_does(store: Store, steps: 
 
 def _host(here: Place) -> Callable[[Submit], Submit]:
     opened = here.queue(owner="host:r", limits=GateLimits(40))
-    return lambda submit: submit._replace(open=opened)
+    return lambda submit: msgspec.structs.replace(submit, open=opened)
 
 
 def test_two_recorders_that_race_on_one_run_count_each_submission_once(
@@ -919,7 +919,7 @@ def test_the_end_of_a_member_wakes_the_team_that_waits_for_it(here: Place) -> No
     # One that ended while the team was being driven is not waited for.
     assert here.write(wait).status is Q
     here.write(here.claim())
-    assert here.write(wait._replace(unless_over=("r.y",))).status is W
+    assert here.write(msgspec.structs.replace(wait, unless_over=("r.y",))).status is W
     here.write(CancelRun(here.tenant, "r.y"))
     assert here.run().status is Q
     told = Counter(here.types())
@@ -1014,7 +1014,7 @@ def test_many_callers_at_once_are_each_answered_about_their_own_run(here: Place)
         await record(here.queue(run_id))
         await record(here.claim(owner, run_id))
         kept = await record(RecordStep(here.tenant, run_id, owner, "turn:1", str(number).encode()))
-        submit = here.submit("1", f"A{number}", owner, run_id)._replace(key="account:1")
+        submit = msgspec.structs.replace(here.submit("1", f"A{number}", owner, run_id), key="account:1")
         return kept, (await record(submit)).result
 
     async def all_at_once() -> list[tuple[bytes, SubmissionResult]]:
@@ -1040,7 +1040,7 @@ def test_a_host_s_gate_does_not_revive_a_run_that_is_over(here: Place, how: str)
 def test_a_verification_begins_once_however_often_its_verifier_broke(here: Place, *, at_once: bool) -> None:
     host = _host(here)
     happens = [("1", "X"), ("1", "X"), ("1", "A"), ("2", "X"), ("3", "X"), ("2", "P")]
-    writes = [host(here.submit(*one, None)._replace(emit_started=True)) for one in happens]
+    writes = [host(msgspec.structs.replace(here.submit(*one, None), emit_started=True)) for one in happens]
     if at_once:
         together(here.store, writes)
     else:

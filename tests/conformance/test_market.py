@@ -8,6 +8,7 @@ from itertools import count
 from threading import Barrier
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -274,7 +275,7 @@ def test_each_transition_emits_one_event_in_order(party: Trading) -> None:
 def test_an_unknown_contract_is_not_found(party: Trading) -> None:
     contract_id = party.given().id
     writes = [party.move(move, "con_nothing") for move in MOVES if move != "complete"]
-    writes.append(party.handed_in(contract_id)._replace(contract_id="con_nothing"))
+    writes.append(msgspec.structs.replace(party.handed_in(contract_id), contract_id="con_nothing"))
     writes.append(AwardContract(party.request(), "con_new", "wrk_nothing", "a1"))
     before = everything(party.store, party.tenant)
     assert [type(answer) for answer in together(party.store, writes)] == [NotFound] * len(writes)
@@ -587,11 +588,11 @@ def test_an_agent_sees_and_changes_only_its_own_contracts(party: Trading) -> Non
     fresh = AwardContract(party.request(), "con_fresh", work.id, "a1")
     handed = party.handed_in(contract_id)
     foreign = [
-        write._replace(request=third_party.request())
+        msgspec.structs.replace(write, request=third_party.request())
         for third_party in (others, nameless)
         for contract in (contract_id, "con_fresh")
         for write in [
-            handed._replace(contract_id=contract),
+            msgspec.structs.replace(handed, contract_id=contract),
             *(party.move(m, contract) for m in MOVES if m != "complete"),
         ]
     ]
@@ -608,7 +609,7 @@ def test_tenants_with_the_same_ids_never_touch_each_others_money(parties: Callab
     one, two, nobody = parties(), parties(), parties()
     store = one.store
     for party in (one, two):
-        work = party.market.publish(party.actor, parse_work(written()))._replace(id="wrk_same")
+        work = msgspec.structs.replace(party.market.publish(party.actor, parse_work(written())), id="wrk_same")
         store.recorder.write(work)
         party.award("wrk_same", "a1", "con_same")
     same = {"run_id": "r1"}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from itertools import count
 from typing import Any
 
+import msgspec
 import pytest
 from sqlalchemy import select
 from tests.benchmarks.benching import (
@@ -827,7 +828,7 @@ def test_a_transition_checks_the_state_when_written(here: Bench, clock: Clock) -
         assert (done.status, [run.id for run in timed_out]) == (RunStatus.COMPLETED, [second.id])
         rejudge = here.benchmarks._build_rejudge(here.tenant, first.id, "again", None)
         with pytest.raises(TaskRunStateError):
-            here.store.recorder.write(rejudge._replace(id=second.id))
+            here.store.recorder.write(msgspec.structs.replace(rejudge, id=second.id))
 
     asyncio.run(moves())
 

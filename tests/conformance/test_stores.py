@@ -262,7 +262,7 @@ def test_a_sqlite_file_is_kept_as_it_was_before_an_upgrade(older_location: tuple
     done.backup.rename(restored.folder / "meruit.db")
     assert opening.status(restored).revision == OLDER
     assert opening.status(restored).outcomes == 2
-    assert opening.upgrade(location) == (LATER, LATER, None)
+    assert opening.upgrade(location) == opening.UpgradeResult(LATER, LATER, None)
 
 
 def test_processes_that_upgrade_a_store_at_once_do_it_once(older_location: tuple[Location, NewOutcome]) -> None:
@@ -777,7 +777,7 @@ def test_of_two_that_rescore_at_once_one_is_first(store: Store) -> None:
 def test_a_version_of_what_another_tenant_has_writes_nothing(store: Store) -> None:
     new = outcome(store)
     recorded(store, new)
-    assert store.recorder.write(again(new._replace(tenant="other"), 1, criteria_of(0.9))) == []
+    assert store.recorder.write(again(msgspec.structs.replace(new, tenant="other"), 1, criteria_of(0.9))) == []
 
 
 # The audit log

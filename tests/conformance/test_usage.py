@@ -54,6 +54,7 @@ from meruit.usage.store.accounts import (
     AcquireAccountLease,
     ChangeCredential,
     ReleaseAccountLease,
+    StoredFetch,
     StorePages,
     find_fetch,
 )
@@ -393,7 +394,7 @@ def test_a_call_belongs_to_one_run(here: Place, new_tenant: Callable[[], str]) -
     for other in (here, there):
         write = other.called("q", "gen-3", "gen-2", **account)
         with pytest.raises(InvalidUsage, match="call 'gen-2'") as told:
-            other.write(write._replace(sharers=(here.tenant, there.tenant)))
+            other.write(msgspec.structs.replace(write, sharers=(here.tenant, there.tenant)))
         assert "'r'" not in str(told.value)
         with pytest.raises(NotFound):
             other.found("q")
@@ -759,9 +760,9 @@ def test_errors_are_recorded_and_a_refused_key_waits_for_another(here: Place) ->
 
 def test_policy_and_schedule_are_the_callers(here: Place) -> None:
     policy, schedule = UsagePolicy(interval_min=5), Schedule(first_min=1, audits_h=(2,))
-    first = here.write(here.record()._replace(policy=policy, schedule=schedule))
+    first = here.write(msgspec.structs.replace(here.record(), policy=policy, schedule=schedule))
     assert first.next_observation_at == ENDED + timedelta(minutes=1)
-    here.write(here.look(attempt(1), attempt(6))._replace(policy=policy, schedule=schedule))
+    here.write(msgspec.structs.replace(here.look(attempt(1), attempt(6)), policy=policy, schedule=schedule))
     record = here.check(policy=policy)
     assert (record.verdict.interval_min, record.next_observation_at) == (5, ENDED + timedelta(hours=2))
 
@@ -885,11 +886,15 @@ def quote(model: str = "m", reason: str = "", price: str = "1") -> PriceQuote:
 
 
 def test_prices_are_frozen_and_costs_stand_side_by_side(here: Place) -> None:
-    first = here.write(here.record(ended_at=None)._replace(quotes=(quote(), quote(price="2"))))
+    first = here.write(msgspec.structs.replace(here.record(ended_at=None), quotes=(quote(), quote(price="2"))))
     assert first.quotes == (quote(),)
-    both = here.write(here.record()._replace(quotes=(quote(price="2"), quote("n"))))
+    both = here.write(msgspec.structs.replace(here.record(), quotes=(quote(price="2"), quote("n"))))
     assert both.quotes == (quote(), quote("n"))
-    assert here.write(here.record()._replace(quotes=(quote("o"),))).quotes == (quote(), quote("n"), quote("o"))
+    assert here.write(msgspec.structs.replace(here.record(), quotes=(quote("o"),))).quotes == (
+        quote(),
+        quote("n"),
+        quote("o"),
+    )
     with pytest.raises(PriceAlreadyFrozen, match=" m "):
         here.write(RecordPrices(here.tenant, "r", (quote(price="2"),)))
     why = quote(reason="the table was wrong", price="2")
@@ -918,13 +923,13 @@ def test_several_prices_of_one_group_stand_side_by_side(here: Place) -> None:
 def test_one_reconciler_has_an_account(here: Place, second: Store, clock: Clock) -> None:
     there = here._replace(store=second)
     take = AcquireAccountLease(here.tenant, "main", "me", 60)
-    assert together(here.store, [take, take._replace(owner="other"), take]) == [True, False, True]
-    assert there.write(take._replace(owner="other")) is False
-    assert there.write(take._replace(account="another", owner="other")) is True
+    assert together(here.store, [take, msgspec.structs.replace(take, owner="other"), take]) == [True, False, True]
+    assert there.write(msgspec.structs.replace(take, owner="other")) is False
+    assert there.write(msgspec.structs.replace(take, account="another", owner="other")) is True
     there.write(ReleaseAccountLease(here.tenant, "main", "other"))
-    assert there.write(take._replace(owner="other")) is False
+    assert there.write(msgspec.structs.replace(take, owner="other")) is False
     here.write(ReleaseAccountLease(here.tenant, "main", "me"))
-    assert there.write(take._replace(owner="other")) is True
+    assert there.write(msgspec.structs.replace(take, owner="other")) is True
     clock.pass_s(60)
     assert here.write(take) is True
 
@@ -964,7 +969,7 @@ def test_responses_are_stored_once_by_their_digest(here: Place) -> None:
     assert here.write(other) != kept.digest
     with here.store.database.reading() as connection:
         found = find_fetch(connection, here.tenant, "main", kept.digest)
-        assert found == (window, ENDED, [b"one" * 1_000, b"two"])
+        assert found == StoredFetch(window, ENDED, [b"one" * 1_000, b"two"])
         with pytest.raises(NotFound, match="'another'"):
             find_fetch(connection, here.tenant, "another", kept.digest)
 
@@ -974,7 +979,7 @@ def test_responses_are_stored_once_by_their_digest(here: Place) -> None:
 )
 def test_a_stored_response_that_was_changed_is_refused(here: Place, content: bytes) -> None:
     kept = StorePages.pack(here.tenant, "main", Window(BEGUN, ENDED), [b"one"], ENDED)
-    here.write(kept._replace(content=content))
+    here.write(msgspec.structs.replace(kept, content=content))
     with here.store.database.reading() as connection, pytest.raises(StoreError, match=kept.digest):
         find_fetch(connection, here.tenant, "main", kept.digest)
 

@@ -544,7 +544,7 @@ def test_an_order_that_is_taken_gives_the_usual_bill(order: list[str], without: 
 
 def test_a_rule_of_a_package_says_what_it_comes_after(plugin: Callable[[Callable[..., Any]], str]) -> None:
     name = plugin(lambda context: [])
-    settlement_rules._found[name] = settlement_rules.get(name)._replace(after=("cpc",))
+    settlement_rules._found[name] = msgspec.structs.replace(settlement_rules.get(name), after=("cpc",))
     check_rules(Terms.model_validate({"rules": ["cpc", name]}))
     with pytest.raises(RulesContradictTerms, match=f"^{name} "):
         check_rules(Terms.model_validate({"rules": [name, "cpc"]}))

@@ -308,7 +308,7 @@ def test_an_adjusted_payment_stays_when_its_tokens_change(shared: Store, tenant:
 
 def test_a_read_of_the_input_is_no_hold(party: Trading) -> None:
     contract = party.given()
-    actor = party.actor._replace(scope=Scope(party.tenant, "a1", only_own=True))
+    actor = msgspec.structs.replace(party.actor, scope=Scope(party.tenant, "a1", only_own=True))
     party.store.recorder.write(RecordInputRead(actor, contract.work_id))
     with pytest.raises(WrongState):
         held(party, contract.id)

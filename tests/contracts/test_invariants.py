@@ -181,15 +181,15 @@ def numbers(books: Books) -> Iterator[Callable[[int], Books]]:
 
 
 def _balanced(books: Books, key: tuple[str, str], by: int) -> Books:
-    return books._replace(balances={**books.balances, key: books.balances[key] + by})
+    return msgspec.structs.replace(books, balances={**books.balances, key: books.balances[key] + by})
 
 
 def _posted(books: Books, field: str, place: int, within: int, by: int) -> Books:
     several = getattr(books, field)
     postings = several[place].postings
     wrong = postings[within]._replace(micros=postings[within].micros + by)
-    transfer = several[place]._replace(postings=replaced(postings, within, wrong))
-    return books._replace(**{field: replaced(several, place, transfer)})
+    transfer = msgspec.structs.replace(several[place], postings=replaced(postings, within, wrong))
+    return msgspec.structs.replace(books, **{field: replaced(several, place, transfer)})
 
 
 def _billed(books: Books, place: int, name: str, by: int) -> Books:
@@ -203,7 +203,9 @@ def _lined(books: Books, place: int, within: int, by: int) -> Books:
 
 
 def _agreed(books: Books, place: int, name: str, by: int) -> Books:
-    return books._replace(contracts=replaced(books.contracts, place, more(books.contracts[place], name, by)))
+    return msgspec.structs.replace(
+        books, contracts=replaced(books.contracts, place, more(books.contracts[place], name, by))
+    )
 
 
 def more(record: R, name: str, by: int) -> R:
@@ -215,7 +217,10 @@ def replaced(several: Sequence[Any], place: int, value: Any) -> Any:
 
 
 def with_bill(books: Books, place: int, bill: Bill) -> Books:
-    return books._replace(settlements=replaced(books.settlements, place, books.settlements[place]._replace(bill=bill)))
+    return msgspec.structs.replace(
+        books,
+        settlements=replaced(books.settlements, place, msgspec.structs.replace(books.settlements[place], bill=bill)),
+    )
 
 
 # Properties.
@@ -245,10 +250,10 @@ def test_a_missing_or_doubled_entry_anywhere_is_found(books: Books, data: st.Dat
     lacking = [*kept[:place], *kept[place + 1 :]]
     # Any: one of several fields, each of its own type.
     other: dict[str, Any] = {name: frozenset(lacking) if name in sets else lacking}
-    assert find_violations(books._replace(**other))
+    assert find_violations(msgspec.structs.replace(books, **other))
     if name in ("transfers", "logged"):
         other = {name: [*kept[: place + 1], kept[place], *kept[place + 1 :]]}
-        assert find_violations(books._replace(**other))
+        assert find_violations(msgspec.structs.replace(books, **other))
 
 
 # Each rule finds what it is there for.
@@ -273,21 +278,21 @@ def changed(books: Books, name: str, **parts: Any) -> Books:
     kinds: dict[str, Callable[[Any], Any]] = {"state": ContractState, "escrow": Escrow, "disputed_from": ContractState}
     parts = {field: kinds[field](value) if field in kinds else value for field, value in parts.items()}
     contracts = [msgspec.structs.replace(one, **parts) if one.id == name else one for one in books.contracts]
-    return books._replace(contracts=contracts)
+    return msgspec.structs.replace(books, contracts=contracts)
 
 
 def moved(books: Books, contract: str, named: str, **parts: Any) -> Books:
     """The same mistake in the books and in the log."""
     transfers = [
-        one._replace(**parts) if (one.contract_id, one.operation) == (contract, named) else one
+        msgspec.structs.replace(one, **parts) if (one.contract_id, one.operation) == (contract, named) else one
         for one in books.transfers
     ]
-    return books._replace(transfers=transfers, logged=transfers)
+    return msgspec.structs.replace(books, transfers=transfers, logged=transfers)
 
 
 def doubled(books: Books, contract: str, operation: str) -> Books:
     twice = next(one for one in books.transfers if (one.contract_id, one.operation) == (contract, operation))
-    return books._replace(transfers=[*books.transfers, twice], logged=[*books.logged, twice])
+    return msgspec.structs.replace(books, transfers=[*books.transfers, twice], logged=[*books.logged, twice])
 
 
 def paying(books: Books, **parts: Any) -> Books:
@@ -300,11 +305,11 @@ def balanced(books: Books, **changes: float) -> Books:
     known: dict[tuple[str, str], Any] = dict(books.balances)
     for account, by in changes.items():
         known["USD", account.replace("_", ":")] += by
-    return books._replace(balances=known)
+    return msgspec.structs.replace(books, balances=known)
 
 
 def without_row(move: tuple[str, str, int], books: Books) -> Books:
-    return books._replace(operations=books.operations - {move})
+    return msgspec.structs.replace(books, operations=books.operations - {move})
 
 
 def named(function: Callable[..., Any], corruption: Callable[[Books], Books], *values: str) -> Any:
@@ -314,7 +319,10 @@ def named(function: Callable[..., Any], corruption: Callable[[Books], Books], *v
 
 def owed(books: Books, **parts: Any) -> Books:
     place = next(place for place, one in enumerate(books.settlements) if one.contract_id == "paid")
-    return books._replace(settlements=replaced(books.settlements, place, books.settlements[place]._replace(**parts)))
+    return msgspec.structs.replace(
+        books,
+        settlements=replaced(books.settlements, place, msgspec.structs.replace(books.settlements[place], **parts)),
+    )
 
 
 CORRUPTIONS = [
@@ -327,7 +335,9 @@ CORRUPTIONS = [
     ),
     named(
         invariants.amounts_are_whole,
-        lambda books: books._replace(balances=dict[Any, Any](books.balances) | {("USD", "platform"): "3"}),
+        lambda books: msgspec.structs.replace(
+            books, balances=dict[Any, Any](books.balances) | {("USD", "platform"): "3"}
+        ),
         "platform",
         "USD",
         "'3'",
@@ -360,7 +370,7 @@ CORRUPTIONS = [
     ),
     named(
         invariants.documents_are_those_logged,
-        lambda books: books._replace(terms={}),
+        lambda books: msgspec.structs.replace(books, terms={}),
         "paid",
     ),
     named(
@@ -372,7 +382,7 @@ CORRUPTIONS = [
     ),
     named(
         invariants.documents_are_those_logged,
-        lambda books: books._replace(bills={}),
+        lambda books: msgspec.structs.replace(books, bills={}),
         "settlement",
         "1",
         "paid",
@@ -446,7 +456,7 @@ CORRUPTIONS = [
     ),
     named(
         invariants.payments_stay_within_hold,
-        lambda books: books._replace(contracts=[one for one in books.contracts if one.id != "paid"]),
+        lambda books: msgspec.structs.replace(books, contracts=[one for one in books.contracts if one.id != "paid"]),
         "settlement",
         "1",
         "paid",
@@ -509,7 +519,7 @@ CORRUPTIONS = [
     ),
     named(
         invariants.transfers_have_grounds,
-        lambda books: books._replace(verdicts=books.verdicts - {("o-paid", 1)}),
+        lambda books: msgspec.structs.replace(books, verdicts=books.verdicts - {("o-paid", 1)}),
         "settlement",
         "1",
         "paid",
@@ -517,7 +527,9 @@ CORRUPTIONS = [
     ),
     named(
         invariants.transfers_have_grounds,
-        lambda books: books._replace(settlements=[one for one in books.settlements if one.contract_id != "paid"]),
+        lambda books: msgspec.structs.replace(
+            books, settlements=[one for one in books.settlements if one.contract_id != "paid"]
+        ),
         "settlement",
         "1",
         "paid",
@@ -532,7 +544,7 @@ CORRUPTIONS = [
     ),
     named(
         invariants.transfers_have_grounds,
-        lambda books: books._replace(contracts=[one for one in books.contracts if one.id != "open"]),
+        lambda books: msgspec.structs.replace(books, contracts=[one for one in books.contracts if one.id != "open"]),
         "hold",
         "open",
     ),
@@ -580,13 +592,15 @@ CORRUPTIONS = [
     ),
     named(
         invariants.replaying_gives_the_balances,
-        lambda books: books._replace(logged=books.logged[:-1]),
+        lambda books: msgspec.structs.replace(books, logged=books.logged[:-1]),
         "9",
         "10",
     ),
     named(
         invariants.replaying_gives_the_balances,
-        lambda books: books._replace(logged=[books.logged[0]._replace(contract_id="other"), *books.logged[1:]]),
+        lambda books: msgspec.structs.replace(
+            books, logged=[msgspec.structs.replace(books.logged[0], contract_id="other"), *books.logged[1:]]
+        ),
         "hold",
         "other",
         "1",

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -303,7 +304,7 @@ def test_a_read_survives_a_restart(tmp_path: Path) -> None:
 def test_another_agent_or_tenant_does_not_read_for_it(market: AgentAtWork) -> None:
     contract = market.timed()
     for scope in (Scope("acme", "a2", only_own=True), Scope("other", "a1", only_own=True), Scope("acme")):
-        actor = market.actor._replace(scope=scope)
+        actor = msgspec.structs.replace(market.actor, scope=scope)
         assert market.store.recorder.write(RecordInputRead(actor, contract.work_id)) == 0
         with market.store.database.reading() as connection:
             assert not is_first_read(connection, scope, contract.work_id)

@@ -334,7 +334,7 @@ def test_work_without_criteria_is_paid_by_completion(desk: Desk) -> None:
         GOOD,
         HandedIn({"text": "no"}, {}),
         HandedIn({"text": "agent's own words"}, {"duration_ms": 9e6, "run_id": "3"}, {"word_count": 3}, by_agent=True),
-        GOOD._replace(size=SMALL_BYTES + 1),
+        msgspec.structs.replace(GOOD, size=SMALL_BYTES + 1),
     ],
 )
 @pytest.mark.parametrize("remote", [None, GovernanceResult(valid=True, disposition=Disposition.HOLD, flags=["odd"])])
@@ -345,7 +345,7 @@ def test_with_and_without_an_event_loop_a_completion_is_the_same(
     # An agent's time is measured by the clock here, which goes on.
     contract_id = desk.award(success_criteria={"criteria": [WORDS] if handed.by_agent else [WORDS, FAST]})
     drafts = [desk.drafted(contract_id, handed), desk.drafted_async(contract_id, handed)]
-    one, other = ({**draft._asdict(), "outcome": None, "salt": None} for draft in drafts)
+    one, other = ({**msgspec.structs.asdict(draft), "outcome": None, "salt": None} for draft in drafts)
     now = {"received_at": 0.0}
     one["dossier"], other["dossier"] = (msgspec.structs.replace(part["dossier"], **now) for part in (one, other))
     assert one == other
@@ -483,7 +483,7 @@ def test_a_rule_that_fails_holds_what_is_settled_on_request(desk: Desk, plugin: 
 
 def test_without_governance_one_run_is_paid_under_one_contract(shared: Store, tenant: str) -> None:
     desk = Desk(shared, tenant, policy=None)
-    first, then = (desk.completed(GOOD._replace(metadata={"run_id": "r1"})).contract for _ in range(2))
+    first, then = (desk.completed(msgspec.structs.replace(GOOD, metadata={"run_id": "r1"})).contract for _ in range(2))
     assert (first.escrow, then.escrow) == (Escrow.PAID, Escrow.HELD)
     assert desk.why_held(then.id) == ("duplicate_claim", first.id)
     for move in (
@@ -495,7 +495,7 @@ def test_without_governance_one_run_is_paid_under_one_contract(shared: Store, te
         assert refused.value.code == "duplicate_claim"
     assert desk.write(VoidContract(desk.request, then.id, "a second claim")).contract.escrow is Escrow.RELEASED
     # Another run is another claim.
-    assert desk.completed(GOOD._replace(metadata={"run_id": "r2"})).contract.escrow is Escrow.PAID
+    assert desk.completed(msgspec.structs.replace(GOOD, metadata={"run_id": "r2"})).contract.escrow is Escrow.PAID
 
 
 def test_a_rule_that_is_gone_holds_what_it_cannot_bill(desk: Desk, plugin: list[Any]) -> None:
@@ -589,11 +589,11 @@ def test_one_input_may_be_asked_two_things(desk: Desk) -> None:
 
 
 def test_two_completions_are_the_same_when_all_that_was_said_is() -> None:
-    assert completion_fingerprint(GOOD) == completion_fingerprint(GOOD._replace(size=5, by_agent=True))
+    assert completion_fingerprint(GOOD) == completion_fingerprint(msgspec.structs.replace(GOOD, size=5, by_agent=True))
     others = [
-        GOOD._replace(output={"text": "other"}),
-        GOOD._replace(metadata={}),
-        GOOD._replace(claims={"accuracy": 1.0}),
+        msgspec.structs.replace(GOOD, output={"text": "other"}),
+        msgspec.structs.replace(GOOD, metadata={}),
+        msgspec.structs.replace(GOOD, claims={"accuracy": 1.0}),
     ]
     assert completion_fingerprint(GOOD) not in map(completion_fingerprint, others)
 

@@ -350,7 +350,7 @@ def test_on_request_terms_wait_for_tokens_and_the_request(desk: TokenDesk) -> No
     desk.verified()
     assert (desk.contract.state, desk.contract.hold_reason) == (ContractState.VERIFIED, "")
     desk.observe(SECOND)
-    settle = settle._replace(contract_id=desk.contract_id)
+    settle = msgspec.structs.replace(settle, contract_id=desk.contract_id)
     with pytest.raises(WrongState) as refused:
         desk.store.recorder.write(settle)
     assert refused.value.code == "usage_unverified"

@@ -49,7 +49,7 @@ def test_results_that_are_alike_are_kept_once_and_read_back_to_the_byte() -> Non
         digest = sha256(bytes(work)).hexdigest()
         about = Circumstances(f"out_{number}", datetime(2026, 1, 1, 0, 0, number, tzinfo=UTC), *(digest,) * 3)
         # Of another case: kept as it is.
-        about = about._replace(contract_id="other") if number == 7 else about
+        about = msgspec.structs.replace(about, contract_id="other") if number == 7 else about
         result = msgspec.Raw(conclude(PLAN, [0.1 if number % 2 else 0.9], about).to_json())
         cases.append(CaseContent(str(number), 0, f"out_{number}", 1, work, work, work, result, "0f" * 64))
     blob = pack(cases)

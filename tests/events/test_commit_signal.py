@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from tests.events.delivering import (
     HASTE,
@@ -105,7 +106,9 @@ def test_an_idle_stream_sends_heartbeats_and_ends_on_stop(shared: Store, tenant:
 
 def test_many_commits_wake_a_stream_few_times(shared: Store, tenant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        made = dispatcher(shared, never, Heard(), HASTE._replace(gather_s=0.05, poll_s=5.0, heartbeat_s=5.0))
+        made = dispatcher(
+            shared, never, Heard(), msgspec.structs.replace(HASTE, gather_s=0.05, poll_s=5.0, heartbeat_s=5.0)
+        )
         reads = 0
         read = dispatch._page
 

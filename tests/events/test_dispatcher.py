@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -119,7 +120,7 @@ def test_a_crash_loses_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) ->
             with monkeypatch.context() as crashing:
                 crashing.setattr(Dispatcher, "_close", no_closing)
                 for _ in range(8):
-                    crashed = dispatcher(store, outbound.post, heard, HASTE._replace(lease_s=0.05))
+                    crashed = dispatcher(store, outbound.post, heard, msgspec.structs.replace(HASTE, lease_s=0.05))
                     task = asyncio.create_task(crashed.run(asyncio.Event()))
                     await asyncio.sleep(chance.uniform(0.03, 0.12))
                     task.cancel()
@@ -276,7 +277,7 @@ def test_unfinished_deliveries_are_made_by_the_next_process(shared: Store, tenan
             made = receiver.add(shared, tenant)
             emit(shared, tenant, "a")
             stopping = asyncio.Event()
-            hasty = dispatcher(shared, outbound.post, Heard(), HASTE._replace(closing_s=0.02))
+            hasty = dispatcher(shared, outbound.post, Heard(), msgspec.structs.replace(HASTE, closing_s=0.02))
             task = asyncio.create_task(hasty.run(stopping))
             await until(lambda: receiver.tried)
             if cancelled:
@@ -330,7 +331,7 @@ def test_a_long_log_is_read_page_by_page(shared: Store, tenant: str, monkeypatch
     async def scenario() -> None:
         emit(shared, tenant, "ab" * 50)
         heard = Heard()
-        async with running(dispatcher(shared, never, heard, HASTE._replace(poll_s=60.0))):
+        async with running(dispatcher(shared, never, heard, msgspec.structs.replace(HASTE, poll_s=60.0))):
             await until(lambda: len(heard.numbers(tenant)) == 100)
         assert heard.numbers(tenant) == list(range(100))
 

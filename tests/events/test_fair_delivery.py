@@ -3,6 +3,7 @@
 import asyncio
 from functools import partial
 
+import msgspec
 import pytest
 from tests.events.delivering import (
     HASTE,
@@ -42,9 +43,9 @@ def test_hanging_endpoints_do_not_delay_others(shared: Store, tenant: str, monke
             hanging = [receiver.add(shared, f"{tenant}-slow") for _ in range(7)]
             good = receiver.add(shared, tenant)
             emit(shared, f"{tenant}-slow", "abcdef")
-            async with delivering(shared, pace=HASTE._replace(post_s=0.05, rest_s=60.0)) as (made, _):
+            async with delivering(shared, pace=msgspec.structs.replace(HASTE, post_s=0.05, rest_s=60.0)) as (made, _):
                 await until(lambda: {one.webhook.id for one in hanging} <= set(made._backoffs))
-            async with delivering(shared, pace=HASTE._replace(post_s=60.0)) as (made, _):
+            async with delivering(shared, pace=msgspec.structs.replace(HASTE, post_s=60.0)) as (made, _):
                 made._backoffs = {one.webhook.id: dispatch._Backoff(1, 0.0) for one in hanging}
                 for number in range(20):
                     emit(shared, tenant, "a", first=number)
@@ -77,7 +78,10 @@ def test_a_failing_endpoint_is_called_less_often(shared: Store, tenant: str) -> 
     """Its events stay where they are; when it is back, all of them arrive."""
 
     async def scenario() -> None:
-        async with Receiver().open() as receiver, delivering(shared, pace=HASTE._replace(rest_s=0.02)) as (made, _):
+        async with (
+            Receiver().open() as receiver,
+            delivering(shared, pace=msgspec.structs.replace(HASTE, rest_s=0.02)) as (made, _),
+        ):
             receiver.answer = lambda _: 500
             hook = receiver.add(shared, tenant)
             emit(shared, tenant, "".join(chr(97 + number) for number in range(25)) * 2)

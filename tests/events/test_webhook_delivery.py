@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 
+import msgspec
 from standardwebhooks import Webhook as Verifier
 from standardwebhooks import WebhookVerificationError
 from tests.events.delivering import (
@@ -35,7 +36,7 @@ def test_a_dead_letter_does_not_block_later_events(store: Store) -> None:
     async def scenario() -> None:
         async with (
             Receiver().open() as receiver,
-            delivering(store, pace=HASTE._replace(retries_s=(0.002, 0.002))) as (_, heard),
+            delivering(store, pace=msgspec.structs.replace(HASTE, retries_s=(0.002, 0.002))) as (_, heard),
         ):
             receiver.answer = lambda arrival: 503 if arrival.number in (0, 1) else 204
             made = receiver.add(store, "acme")
@@ -66,7 +67,7 @@ def test_a_new_event_queues_behind_a_waiting_one(shared: Store, tenant: str) -> 
     async def scenario() -> None:
         async with (
             Receiver().open() as receiver,
-            delivering(shared, pace=HASTE._replace(retries_s=(3600.0,))) as (_, heard),
+            delivering(shared, pace=msgspec.structs.replace(HASTE, retries_s=(3600.0,))) as (_, heard),
         ):
             receiver.answer = lambda arrival: 500 if arrival.number == 0 else 204
             receiver.add(shared, tenant)
@@ -107,7 +108,7 @@ def test_a_failed_redelivery_blocks_waiting_events(shared: Store, tenant: str) -
     """It is the first of its subject again, and what was due is not due before it."""
 
     async def scenario() -> None:
-        pace = HASTE._replace(retries_s=(0.05,) * 50)
+        pace = msgspec.structs.replace(HASTE, retries_s=(0.05,) * 50)
         async with Receiver().open() as receiver, delivering(shared, pace=pace):
             receiver.answer = lambda arrival: 410 if arrival.number == 0 else 500
             made = receiver.add(shared, tenant)
@@ -167,7 +168,7 @@ def test_any_other_failure_is_retried(shared: Store, tenant: str) -> None:
         receiver = Receiver()
         made = receiver.add(shared, tenant)
         emit(shared, tenant, "a")
-        async with running(dispatcher(shared, post, heard, HASTE._replace(post_s=0.02))):
+        async with running(dispatcher(shared, post, heard, msgspec.structs.replace(HASTE, post_s=0.02))):
             await second.wait()
             await until(lambda: is_settled(shared, made))
         assert len(seen) == 4
@@ -208,7 +209,10 @@ def test_a_turn_ends_in_time_and_records_its_progress(shared: Store, tenant: str
             await asyncio.sleep(0.02)
             return 204
 
-        async with Receiver().open() as receiver, delivering(shared, pace=HASTE._replace(turn_s=0.03)) as (made, _):
+        async with (
+            Receiver().open() as receiver,
+            delivering(shared, pace=msgspec.structs.replace(HASTE, turn_s=0.03)) as (made, _),
+        ):
             receiver.answer = answer
             hook = receiver.add(shared, tenant)
             emit(shared, tenant, "abcdefgh" * 4)

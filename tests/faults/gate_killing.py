@@ -49,7 +49,7 @@ class Step(NamedTuple):
     """The turn, and the place of a tool's call in it."""
 
 
-PLAIN = {EndRun: "end", ResumeRun: "resume", WakeRun: "wake", CancelRun: "cancel"}
+PLAIN: dict[type, str] = {EndRun: "end", ResumeRun: "resume", WakeRun: "wake", CancelRun: "cancel"}
 """Writes of which there is one kind each."""
 
 

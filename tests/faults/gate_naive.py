@@ -28,7 +28,11 @@ class Count(NamedTuple):
         _, done = account(before, self.happening)
         if done is not None and done.counted:
             more = msgspec.structs.replace(before, attempts_used=before.attempts_used + 1)
-            save(writing, self.tenant, held._replace(run=msgspec.structs.replace(held.run, verification=more)))
+            save(
+                writing,
+                self.tenant,
+                msgspec.structs.replace(held, run=msgspec.structs.replace(held.run, verification=more)),
+            )
 
 
 def count_apart() -> None:

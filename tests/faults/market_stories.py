@@ -122,8 +122,8 @@ class Templates:
             case = self._market.find_contract(self._actor, award.contract_id)
             made = self._market.completion_sync(request, case, HandedIn({"text": text}, {"run_id": contract}))
             labels = msgspec.structs.replace(made.outcome.labels, contract_id=contract)
-            outcome = made.outcome._replace(labels=labels)
-            self._completions[contract, text] = made._replace(contract_id=contract, outcome=outcome)
+            outcome = msgspec.structs.replace(made.outcome, labels=labels)
+            self._completions[contract, text] = msgspec.structs.replace(made, contract_id=contract, outcome=outcome)
         return self._completions[contract, text]
 
 
@@ -160,7 +160,7 @@ class Teller:
         template, work_id = self._templates.work(self._kind), f"wrk_{self.name}"
 
         def make(caller: Caller) -> SubmitWork:
-            return template._replace(tenant=caller.tenant, id=work_id)
+            return msgspec.structs.replace(template, tenant=caller.tenant, id=work_id)
 
         self._ask("submit", make, None, render=lambda work: works.to_work_view(work).to_json())
         return self
@@ -180,8 +180,10 @@ class Teller:
 
         def make(caller: Caller) -> CompleteContract:
             # Whoever asks again has it judged again, under another id.
-            outcome = made.outcome._replace(tenant=caller.tenant, id=f"out_{self.name}_{caller.attempt}")
-            return made._replace(request=caller.request, outcome=outcome)
+            outcome = msgspec.structs.replace(
+                made.outcome, tenant=caller.tenant, id=f"out_{self.name}_{caller.attempt}"
+            )
+            return msgspec.structs.replace(made, request=caller.request, outcome=outcome)
 
         self._ask("complete", make, ("complete", 0))
         return self

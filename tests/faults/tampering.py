@@ -873,7 +873,8 @@ class Forgery(NamedTuple):
         runs = Counter(entry.run for entry in self.entries if isinstance(entry, UsageEntry))
         about = Annotations(self.outcome, latest.version, latest.contract, newest, size, begun.size, dict(runs))
         return pack(
-            template._replace(
+            msgspec.structs.replace(
+                template,
                 key=f"{key.vkey}\n",
                 checkpoint=key.sign(Checkpoint(key.name, size, _root(hashes)).text()),
                 first_checkpoint=key.sign(begun.text()),
@@ -1161,7 +1162,7 @@ def operator_erasure(chance: random.Random, world: World) -> Tampered:
     forged = Forgery.of(bundle)
     work = {name: content for name, content in forged.work.items() if name != part}
     salts = msgspec.structs.replace(bundle.salts, **{part: None})
-    data = forged._replace(work=work).packed(world.signer, bundle._replace(salts=salts))
+    data = forged._replace(work=work).packed(world.signer, msgspec.structs.replace(bundle, salts=salts))
     return Tampered(f"the operator lost {part} ({shape})", data, AuditStep.BLOBS)
 
 
@@ -1197,7 +1198,7 @@ def operator_late(chance: random.Random, world: World) -> Tampered:
     if set(PARTS) <= {*erasing.parts}:
         salts, work = msgspec.structs.replace(salts, input=None, output=None, metadata=None), {}
     manifest = msgspec.structs.replace(bundle.manifest, versions=[*range(1, late.version + 1)])
-    template = bundle._replace(salts=salts, manifest=manifest)
+    template = msgspec.structs.replace(bundle, salts=salts, manifest=manifest)
     data = forged._replace(work=work).packed(world.signer, template)
     return Tampered(f"the operator's verdict after an erasure ({shape})", data, AuditStep.SEQUENCE)
 

@@ -243,7 +243,7 @@ class Week:
         points = self.chance.randrange(1, self.chance.choice((8, 15, 300)))
         life = Life(points if self.chance.random() < mortality else None, is_stopped=self.chance.random() < 1 / 4)
         account = self._account(client)
-        mortal = account._replace(source=MortalSource(account, life))
+        mortal = msgspec.structs.replace(account, source=MortalSource(account, life))
         # It is all that a reconciler asks of a store.
         reconciler = Reconciler(cast("Store", MortalStore(store, life, self.heard)), {ACCOUNT: mortal})
         (passed,) = await asyncio.gather(reconciler.run_once(), return_exceptions=True)

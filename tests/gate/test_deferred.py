@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 from pydantic import BaseModel, SecretStr
 
@@ -125,7 +126,7 @@ def test_the_answer_may_reject_it_and_is_counted_once(gate: Callable[..., Gate])
     assert isinstance(rejected, Rejected)
     assert (rejected.code, rejected.attempts_used, rejected.counted) == ("refused", 1, True)
     again = asyncio.run(here.resume("no", key="verify:1"))
-    assert again == rejected._replace(replayed=True)
+    assert again == msgspec.structs.replace(rejected, replayed=True)
     assert Refund.asked == [(40, None), (40, "no")]
     assert submitted(here, 5) == Passed(5, 2)
 
@@ -375,7 +376,7 @@ def test_a_reused_id_with_another_candidate_is_a_conflict(gate: Callable[..., Ga
         409,
         "a",
     )
-    assert submitted(here, 1, "a") == first._replace(replayed=True)
+    assert submitted(here, 1, "a") == msgspec.structs.replace(first, replayed=True)
     assert here.state.attempts_used == 1
     assert submitted(here, 9, "b") == Passed(9, 2)
     with pytest.raises(SubmissionConflict):
@@ -389,7 +390,7 @@ def test_a_reused_id_with_another_payload_is_a_conflict(gate: Callable[..., Gate
         return await here.submit(payload, submission_id="a")
 
     first = asyncio.run(submit({"amount": "x"}))
-    assert asyncio.run(submit({"amount": "x"})) == first._replace(replayed=True)
+    assert asyncio.run(submit({"amount": "x"})) == msgspec.structs.replace(first, replayed=True)
     for other in ({"amount": "y"}, {"amount": 9}):
         with pytest.raises(SubmissionConflict):
             asyncio.run(submit(other))
@@ -428,7 +429,9 @@ def stale_gate(store: Store, tenant: str, **more: Any) -> Gate:
 
 def test_a_verdict_that_another_process_has_recorded_is_replayed(shared: Store, second: Store, tenant: str) -> None:
     first = submitted(kept_gate(shared, tenant, verify=_at_least_five), 9, "a")
-    assert submitted(stale_gate(second, tenant, verify=_at_least_five), 9, "a") == first._replace(replayed=True)
+    assert submitted(stale_gate(second, tenant, verify=_at_least_five), 9, "a") == msgspec.structs.replace(
+        first, replayed=True
+    )
 
 
 def test_a_question_about_a_run_that_is_over_is_a_conflict(shared: Store, second: Store, tenant: str) -> None:

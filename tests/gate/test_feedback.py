@@ -79,7 +79,8 @@ large = st.builds(
 def test_a_block_is_one_small_element_whatever_is_said_in_it(
     rejection: Rejection, revise: RequestRevision | None
 ) -> None:
-    text, twin = feedback(rejection, revise)
+    made = feedback(rejection, revise)
+    text, twin = made.text, made.json_object
     assert text.count("<") == text.count(">") == 2
     assert text.count("</verification_rejected>") == 1
     head, *_, tail = text.split("\n")
@@ -145,7 +146,8 @@ def test_a_secret_with_invisible_characters_is_hidden(secret: str, data: st.Data
     sprinkled = "".join(sign + data.draw(invisible) for sign in secret)
     said = f"{around} {sprinkled} {around}"
     rejection = Rejection(said, code=said, metadata={"log": [said], "of": {"it": said}, said: 1})
-    text, twin = feedback(rejection)
+    made = feedback(rejection)
+    text, twin = made.text, made.json_object
     for shown in (text, json.dumps(twin)):
         assert secret.replace("\n", "\\n") not in shown
         assert max(secret.split("\n"), key=len) not in shown

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, ClassVar
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -162,7 +163,7 @@ def test_a_rejection_that_no_revision_can_mend_ends_at_once(gate: Callable[..., 
 def test_does_not_double_count_same_rejected_candidate_on_worker_retry(gate: Callable[..., Gate]) -> None:
     here = gate(max_attempts=2)
     a, again, b, b_again, a_again = asyncio.run(retried_with(here))
-    assert again == a._replace(replayed=True) == a_again
+    assert again == msgspec.structs.replace(a, replayed=True) == a_again
     assert isinstance(b, VerificationExhausted)
     # A rejection that ended the run ends it again; it never turns into one that lets the model go on.
     assert (b_again.reason, b_again.attempts_used) == (b.reason, b.attempts_used) == ("attempts", 2)
@@ -177,7 +178,7 @@ async def retried_with(gate: Gate) -> list[Any]:
 
 def test_a_pass_is_for_good_whatever_comes_after(gate: Callable[..., Gate]) -> None:
     first, other = submitted(gate(), 10, 1)
-    assert other == first._replace(replayed=True)
+    assert other == msgspec.structs.replace(first, replayed=True)
     assert Out.asked == [10]
 
 
@@ -368,7 +369,7 @@ def test_a_submission_may_be_named_as_its_provider_likes(store: Store, name: str
         return await here.submit({"n": 1}, submission_id=name), await here.submit({"n": 1}, submission_id=name)
 
     first, again = asyncio.run(twice())
-    assert again == first._replace(replayed=True)
+    assert again == msgspec.structs.replace(first, replayed=True)
 
 
 def test_submissions_at_the_same_time_are_judged_one_after_the_other(gate: Callable[..., Gate]) -> None:
@@ -467,11 +468,14 @@ def test_a_restart_with_the_same_run_goes_on_where_it_was(shared: Store, tenant:
     before = submitted(kept_gate(shared, tenant), 1, 2, named=True)
     later = kept_gate(shared, tenant)
     after = submitted(later, 1, 2, 10, named=True)
-    assert after[:2] == [one._replace(replayed=True) for one in before]
+    assert after[:2] == [msgspec.structs.replace(one, replayed=True) for one in before]
     assert after[2] == Passed(Final(n=10, attempt=3), 3)
     assert Out.asked == [1, 2, 10]
     # The pass was kept before anybody heard of it: it is served, as the type that the verifier returns.
-    assert submitted(kept_gate(shared, tenant), 1, 2, 10, 3, named=True)[2:] == [after[2]._replace(replayed=True)] * 2
+    assert (
+        submitted(kept_gate(shared, tenant), 1, 2, 10, 3, named=True)[2:]
+        == [msgspec.structs.replace(after[2], replayed=True)] * 2
+    )
     assert Out.asked == [1, 2, 10]
     with shared.database.reading() as connection:
         run = agent_reading.find(connection, tenant, "r")
@@ -517,7 +521,7 @@ def test_one_submission_judged_in_two_processes_is_answered_once(shared: Store, 
         return [first, await theirs.submit({"n": 10}, submission_id="1")]
 
     first, again = asyncio.run(both())
-    assert again == first._replace(replayed=True)
+    assert again == msgspec.structs.replace(first, replayed=True)
     assert Out.asked == [10]
     assert mine.state == theirs.state
 

@@ -125,7 +125,7 @@ def seen(scene: Scene, end: RunDone | RunFailed) -> Seen:
     # When it was is nobody's business here.
     state = msgspec.structs.replace(last.verification, last_attempt_at=None)
     if isinstance(end, RunDone):
-        end = end._replace(returned=None)
+        end = msgspec.structs.replace(end, returned=None)
     return Seen(end, last.messages, state, last.seen)
 
 

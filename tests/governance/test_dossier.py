@@ -234,7 +234,7 @@ def test_a_dossier_holds_names_and_numbers() -> None:
     made = drawn(
         metadata, given={"reference": "two words"}, planted=CheatTraps(("not there",), impossible=True), claimed=True
     )
-    assert (made.contract_id, made.work_id, made.agent_id, made.consumer_id) == ABOUT
+    assert OutcomeIdentity(made.contract_id, made.work_id, made.agent_id, made.consumer_id) == ABOUT
     assert (made.claimed_ms, made.output_tokens, made.claimed_tokens, made.started_at) == (12, 3, 7, 1.5)
     assert made.ended_at == NOW.timestamp() - 5
     assert (made.provider_tokens, made.usage_reconciled) == (9, True)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -80,7 +81,7 @@ def test_plans_that_do_not_fit_are_refused_and_never_rounded(plan_of: PlanOf) ->
 
 def test_criteria_of_one_metric_share_its_column(plan_of: PlanOf) -> None:
     plan = plan_of({"metric": "m"}, {"metric": "m", "threshold": 0.9})
-    plan = plan._replace(rules=tuple(rule._replace(slot="m") for rule in plan.rules))
+    plan = msgspec.structs.replace(plan, rules=tuple(msgspec.structs.replace(rule, slot="m") for rule in plan.rules))
     assert judge_columns(plan, {"m": [0.6, 0.95]}).states.tolist() == [[1, 1], [0, 1]]
 
 

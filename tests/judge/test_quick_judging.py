@@ -47,7 +47,7 @@ def judge_each(plan: Plan, evidence: list[Evidence]) -> VerificationResult:
     slots = zip(plan.slots, results, strict=True)
     return msgspec.structs.replace(
         outcome,
-        **WHEN._asdict(),
+        **msgspec.structs.asdict(WHEN),
         criterion_results=results,
         metrics={slot: one.value for slot, one in slots if one.value is not None},
         reasons=_own_reasons(outcome.reasons, results),

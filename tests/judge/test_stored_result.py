@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from tests.golden import check_golden
 
@@ -313,8 +314,8 @@ def test_every_reason_has_its_code_and_sentence(plan_of: Callable[..., Plan]) ->
     assert codes(plan_of({"assert": "x"}), Checked("7")) == [(ReasonCode.INDETERMINATE, "x")]
     contained = plan_of({"metric_type": "contains", "comparison": "contains_all", "threshold": []})
     assert codes(contained, ["a"]) == [(ReasonCode.INDETERMINATE, "m0")]
-    rules = tuple(rule._replace(weight=0) for rule in plan_of({}).rules)
-    weightless = plan_of({})._replace(rules=rules, total_weight=0)
+    rules = tuple(msgspec.structs.replace(rule, weight=0) for rule in plan_of({}).rules)
+    weightless = msgspec.structs.replace(plan_of({}), rules=rules, total_weight=0)
     assert codes(weightless, 0.9) == [(ReasonCode.NO_WEIGHT, None)]
     check_golden("judge/reasons", "".join(spoken))
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import pytest
 
 from meruit.judge.plan import Plan
@@ -95,8 +96,8 @@ def test_no_criteria_fail_in_every_aggregation(aggregation: str, plan_of: PlanOf
 
 def test_all_weights_zero_fail_with_the_reason(judged: Judge, plan_of: PlanOf) -> None:
     plan = plan_of({"weight": 1})
-    rules = tuple(rule._replace(weight=0) for rule in plan.rules)
-    result = judged(plan._replace(rules=rules, total_weight=0), [0.9])
+    rules = tuple(msgspec.structs.replace(rule, weight=0) for rule in plan.rules)
+    result = judged(msgspec.structs.replace(plan, rules=rules, total_weight=0), [0.9])
     assert (result.verdict, result.success) == (Verdict.FAIL, False)
     assert codes(result) == {ReasonCode.NO_WEIGHT}
 

@@ -10,8 +10,8 @@ from tests.judges.asking import PARAMS, criteria, engine_of, judges_of, question
 
 from meruit.config import Settings
 from meruit.errors import AuthorError, ConfigError, CriteriaError, UnreadableAnswer
-from meruit.judges.answer import read_answer
-from meruit.judges.api import APIS
+from meruit.judges.answer import ParsedAnswer, read_answer
+from meruit.judges.api import APIS, TokenUse
 from meruit.judges.settings import JudgeSettings, find_judge_faults
 from meruit.judges.voter import find_judge
 from meruit.metrics.support.judge_question import read_question
@@ -150,7 +150,7 @@ def test_seeds_differ_between_votes() -> None:
 @pytest.mark.parametrize(("said", "answer"), [(3, 3), ("4", 4), (5.0, 5)])
 def test_numbers_on_a_scale_are_read(said: object, answer: int) -> None:
     asked = question(choices=None, scale=[1, 5])
-    assert read_answer({"answer": said, "reason": 7}, asked) == (answer, "")
+    assert read_answer({"answer": said, "reason": 7}, asked) == ParsedAnswer(answer, "")
 
 
 @pytest.mark.parametrize("said", [0, 6, 2.5, True, "five", None, "1e0"])
@@ -169,11 +169,11 @@ def test_what_is_not_an_object_with_an_answer_is_unreadable(said: object) -> Non
 @pytest.mark.parametrize("payload", [None, [], {}, {"choices": [3], "content": 3, "usage": []}, {"usage": {"x": True}}])
 def test_a_reply_of_another_form_says_nothing(api: str, payload: object) -> None:
     found = APIS[api].read(payload)
-    assert (found.said, found.refusal, found.tokens) == (None, None, (None, None))
+    assert (found.said, found.refusal, found.tokens) == (None, None, TokenUse())
 
 
 def test_a_filtered_answer_is_a_refusal_and_cached_tokens_count() -> None:
     filtered = {"choices": [{"message": {"content": "x"}, "finish_reason": "content_filter"}]}
     assert APIS["openai"].read(filtered).refusal
     usage = {"input_tokens": 3, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 5, "output_tokens": 1}
-    assert APIS["anthropic"].read({"usage": usage}).tokens == (12, 1)
+    assert APIS["anthropic"].read({"usage": usage}).tokens == TokenUse(12, 1)

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from meruit.errors import ConfinementError
 from meruit.sandbox import confine
-from meruit.sandbox.confine import ConfinementError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from meruit.errors import Failure, SandboxError
+from meruit.errors import Failure, MetricRejected, SandboxError
 from meruit.sandbox.determinism import NullTextStream
-from meruit.sandbox.zygote import LONGEST_MESSAGE, MetricRejected, _describe_failure, _run_metric, _to_json_value
+from meruit.sandbox.zygote import LONGEST_MESSAGE, _describe_failure, _run_metric, _to_json_value
 
 CONTEXT = b'{"input":{"a":1},"output":"text","metadata":{}}'
 

@@ -198,14 +198,14 @@ def test_the_runs_own_split_counts_where_the_provider_has_none() -> None:
     # But not where it counted something else.
     other = quote_cost(run, verdict(Tokens(1001, 100)), [a_quote()])
     assert other.amount is None
-    assert other.bounds == (Decimal("0.0013005"), Decimal("0.0033025"))
+    assert other.bounds == CostBounds(Decimal("0.0013005"), Decimal("0.0033025"))
     assert other.code is UnknownCost.UNKNOWN_SPLIT
 
 
 def test_the_split_of_one_of_several_runs_is_only_its_own_word() -> None:
     run = a_run(a_call(whole(1000, 100, 400)))
     shared = verdict(Tokens(1000, 100, 1), assurance=Assurance.COHORT)
-    assert quote_cost(run, shared, [a_quote()]).bounds == (Decimal("0.0013"), Decimal("0.0033"))
+    assert quote_cost(run, shared, [a_quote()]).bounds == CostBounds(Decimal("0.0013"), Decimal("0.0033"))
     assert quote_cost(run, shared, [a_quote()]).amount is None
     # What the provider read from no cache for all of them, it read from none for this one.
     plain = verdict(Tokens(1000, 100, 1, 0, 0), assurance=Assurance.COHORT)
@@ -216,7 +216,7 @@ def test_neither_are_those_of_its_calls() -> None:
     run = a_run(a_call(whole(1000, 0, 1000)), a_call(whole(1000, 0, 1000), tier="flex"))
     quotes = [a_quote(), a_quote(tier="flex", input="1", output="1")]
     shared = quote_cost(run, verdict(Tokens(2000, 0, 2), assurance=Assurance.COHORT), quotes)
-    assert (shared.amount, shared.bounds) == (None, (Decimal("0.0015"), Decimal("0.0035")))
+    assert (shared.amount, shared.bounds) == (None, CostBounds(Decimal("0.0015"), Decimal("0.0035")))
     plain = quote_cost(run, verdict(Tokens(2000, 0, 2, 0, 0), assurance=Assurance.COHORT), quotes)
     assert plain.amount == Decimal("0.003")
     alone = quote_cost(run, verdict(Tokens(2000, 0, 2)), quotes)

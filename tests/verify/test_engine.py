@@ -8,6 +8,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -668,7 +669,7 @@ def test_a_metric_of_ours_that_misbehaves_costs_its_own_criterion_only(
             raise finding
         return finding
 
-    metric = metrics.get("word_count")._replace(prepare=lambda _ask: measure)
+    metric = msgspec.structs.replace(metrics.get("word_count"), prepare=lambda _ask: measure)
     monkeypatch.setitem(metrics._found, "word_count", metric)
     result = verify(criteria({"metric": "word_count"}, {"metric": "output_length"}), {"text": "a"})
     assert result.criterion_results[0].cause is cause

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.verify.engines import WORDS, Answers, criterion, statuses, verify
 
@@ -77,7 +78,9 @@ def test_a_built_in_metric_that_raises_costs_one_criterion(
     def measure(_work: Any) -> Any:
         raise crash
 
-    monkeypatch.setitem(metrics._found, "word_count", metrics.get("word_count")._replace(prepare=lambda _ask: measure))
+    monkeypatch.setitem(
+        metrics._found, "word_count", msgspec.structs.replace(metrics.get("word_count"), prepare=lambda _ask: measure)
+    )
     result = verify(WORDS, criterion("output_length", "count", "gte", 1), output={"text": "a"})
     assert statuses(result) == [Status.INDETERMINATE, Status.MET]
 
@@ -86,7 +89,9 @@ def test_a_metric_that_cannot_be_prepared_costs_one_criterion(monkeypatch: pytes
     def prepare(_ask: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setitem(metrics._found, "word_count", metrics.get("word_count")._replace(prepare=prepare))
+    monkeypatch.setitem(
+        metrics._found, "word_count", msgspec.structs.replace(metrics.get("word_count"), prepare=prepare)
+    )
     result = verify(WORDS, criterion("output_length", "count", "gte", 1), output={"text": "a"})
     assert statuses(result) == [Status.INDETERMINATE, Status.MET]
     assert result.criterion_results[0].fault == "system"

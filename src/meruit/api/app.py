@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.enums import ScopeType
@@ -219,7 +220,7 @@ ROUTES = [
 ]
 
 
-class PageRoutes(NamedTuple):
+class PageRoutes(msgspec.Struct, frozen=True):
     """Pages for browsers that a service has beside its API."""
 
     router: Router
@@ -480,7 +481,7 @@ async def _discard_ended_environments(service: Service) -> None:
                     await service.hosting.discard(run.playground_id)
 
 
-class _PrometheusDeliveryCounters(NamedTuple):
+class _PrometheusDeliveryCounters(msgspec.Struct, frozen=True):
     """Counts deliveries in Prometheus metrics."""
 
     instruments: Instruments

@@ -7,6 +7,7 @@ Litestar serves all others, by the route of the same path. `tests/api/test_direc
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, TypeVar, cast
 
+import msgspec
 from litestar import Litestar
 from litestar.enums import ScopeType
 from litestar.exceptions import InternalServerException
@@ -93,7 +94,7 @@ class _Client(NamedTuple):
 Handler = Callable[[DirectRequest], Awaitable[EncodedReply]]
 
 
-class DirectRoute(NamedTuple):
+class DirectRoute(msgspec.Struct, frozen=True):
     """A route that is served past the framework."""
 
     method: str

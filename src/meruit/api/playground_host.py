@@ -9,9 +9,10 @@ from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import httpx
+import msgspec
 from litestar import Request
 
 from meruit.api.logging import log
@@ -32,7 +33,7 @@ _TENANT, _TASK_RUN = "tenant", "task_run"
 """Settings of a playground that name its owner."""
 
 
-class PlaygroundOwner(NamedTuple):
+class PlaygroundOwner(msgspec.Struct, frozen=True):
     """The owner of a playground."""
 
     tenant: str

@@ -6,8 +6,9 @@ from typing import Any
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
-from meruit.errors import ApiProblem, nearest
+from meruit.errors import ApiProblem
 from meruit.model.text import escape_control_characters
+from meruit.suggestions import nearest
 
 ANY_PARAMETERS = "any_parameters"
 """The name of the route option of pages, which read the query themselves."""

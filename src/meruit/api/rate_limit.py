@@ -8,7 +8,8 @@ import ipaddress
 import math
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.errors import ApiProblem
 from meruit.store.lru import LruCache
@@ -60,7 +61,7 @@ class TokenBuckets:
 _ROUNDING = 1e-6
 
 
-class TrafficLimits(NamedTuple):
+class TrafficLimits(msgspec.Struct, frozen=True):
     """What keys and tenants may send in a minute; None where it is not limited."""
 
     tenant_requests: int | None = None

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
+import msgspec
 from litestar import Response
 from sqlalchemy import Connection
 
@@ -50,7 +51,7 @@ KEYLESS = "this machine"
 T = TypeVar("T")
 
 
-class Service(NamedTuple):
+class Service(msgspec.Struct, frozen=True):
     """The parts of a running service."""
 
     store: Store
@@ -176,7 +177,7 @@ class ServedRequest(ABC):
         else:
             done = await self._act_under(validate_key(key), status, act, render_again)
         if isinstance(done, IdempotentReplay):
-            return EncodedReply(done.reply, done.status, {REPLAYED: "true"})
+            return EncodedReply(body=done.reply, status=done.status, headers={REPLAYED: "true"})
         return EncodedReply(done, status)
 
     async def _act_under(

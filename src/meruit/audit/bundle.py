@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from io import BytesIO
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -190,7 +190,7 @@ class Receipt(Record, frozen=True):
     vkey: str
 
 
-class Bundle(NamedTuple):
+class Bundle(msgspec.Struct, frozen=True):
     """The content of a bundle, read and not yet verified."""
 
     manifest: BundleManifest

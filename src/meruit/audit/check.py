@@ -110,9 +110,15 @@ class StoreCheck:
         """What all slices found together."""
         log = self._log
         if log is None:
-            return LogCheck(0, 0, 0, 0, [])
+            return LogCheck(size=0, checkpoints=0, rows=0, unsigned=0, problems=[])
         rows = sum(scan.count for scan in self._rows)
-        return LogCheck(log.frontier.size, log.checkpoints, rows, log.frontier.size - log.signed, log.problems)
+        return LogCheck(
+            size=log.frontier.size,
+            checkpoints=log.checkpoints,
+            rows=rows,
+            unsigned=log.frontier.size - log.signed,
+            problems=log.problems,
+        )
 
 
 def check_log(connection: Connection, blobs: BlobStore, progress: Progress = lambda _done, _total: None) -> LogCheck:

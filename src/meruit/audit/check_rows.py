@@ -280,7 +280,13 @@ def _compare_usage(reading: Reading, row: Any, _: None) -> Iterator[str]:
     logged = _contract_entries(reading, row.tenant, contract_of(row.id))
     entries = [entry for entry in logged if isinstance(entry, UsageEntry)]
     salt = None if row.salt is None else bytes(row.salt)
-    recorded = RecordedUsage(bytes(row.body), salt, row.status, bytes(row.verdict), _observations(reading, row))
+    recorded = RecordedUsage(
+        body=bytes(row.body),
+        salt=salt,
+        status=row.status,
+        verdict=bytes(row.verdict),
+        observations=_observations(reading, row),
+    )
     difference = find_usage_difference(recorded, entries)
     if difference is not None:
         yield difference
@@ -384,7 +390,10 @@ def _compare_transfer(reading: Reading, row: Any, entry: MoneyEntry) -> Iterator
     if award is None:
         yield "award"
         return
-    parties, settled = Parties(award.contract, award.consumer, award.agent), dict[Any, Any]()
+    parties, settled = (
+        Parties(contract_id=award.contract, consumer_id=award.consumer, agent_id=award.agent),
+        dict[Any, Any](),
+    )
     for one in entries:
         if isinstance(one, SettlementEntry):
             transfer_from_entry(row.leaf, one, parties, settled)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import TypeAlias
 
+import msgspec
 from sqlalchemy import select, update
 
 from meruit.audit.known_witness import KnownWitness
@@ -47,7 +48,7 @@ class WitnessClient:
         """The witness's cosignature of the checkpoint; raises WitnessRefusal."""
         old = min(self._sizes.get(witness.key.public, 0), signed.size)
         for _ in range(MAX_ROUNDS):
-            request = AddCheckpoint(old, await prove(old, signed.size), signed.note)
+            request = AddCheckpoint(old=old, proof=await prove(old, signed.size), note=signed.note)
             reply = await self._post(witness, request)
             if reply.status == HTTPStatus.OK:
                 found = _read_cosignature(witness, signed, reply)
@@ -151,7 +152,7 @@ async def request_cosignatures(
     new = [one for one in answers.values() if isinstance(one, Cosignature) and one.witness.public not in have]
     if new:
         await store.recorder.record(lambda writing: _keep(writing, signed, new))
-    return signed._replace(note=add_cosignatures(signed.note, new)), answers
+    return msgspec.structs.replace(signed, note=add_cosignatures(signed.note, new)), answers
 
 
 def _prove(store: Store, old: int, new: int) -> list[bytes]:

@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
+import msgspec
 from sqlalchemy import Connection, select
 
 from meruit.audit.bundle import (
@@ -54,7 +55,7 @@ Sleep = Callable[[float], None]
 T = TypeVar("T")
 
 
-class _SignedLog(NamedTuple):
+class _SignedLog(msgspec.Struct, frozen=True):
     """A checkpoint that the store's key signed, and the hashes of the log."""
 
     size: int
@@ -137,7 +138,8 @@ def _when_signed(
 def _resign(signer: SigningKey, found: audit.SignedCheckpoint, tiles: Tiles) -> _SignedLog:
     """The checkpoint by this store's key, with hashes that are read once."""
     subtree = cache(tiles.subtree)
-    return _SignedLog(*checkpoint_signed_by(signer, found, subtree), subtree)
+    signed = checkpoint_signed_by(signer, found, subtree)
+    return _SignedLog(size=signed.size, note=signed.note, subtree=subtree)
 
 
 def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection, signed: _SignedLog) -> Bundle:
@@ -227,7 +229,14 @@ def _case_bundle(store: Store, tenant: str, outcome_id: str, connection: Connect
     ]
     begun = _first_checkpoint(connection, segment.criteria_index, store)
     latest = verdict_of_case(kept.content.entry(), segment, kept.leaf)
-    about = Annotations(outcome_id, latest.version, outcome_id, last, signed.size, begun.size)
+    about = Annotations(
+        outcome=outcome_id,
+        version=latest.version,
+        contract=outcome_id,
+        contract_seq=last,
+        log_size=signed.size,
+        first_log_size=begun.size,
+    )
     work = {part: bytes(getattr(kept.content, part)) for part in PARTS if bytes(getattr(kept.content, part))}
     result = bytes(kept.content.result)
     salts = kept.content.part_salts()

@@ -1,11 +1,11 @@
 """A witness as the settings name it."""
 
-from typing import NamedTuple
+import msgspec
 
 from meruit.log.cosignature import WitnessKey
 
 
-class KnownWitness(NamedTuple):
+class KnownWitness(msgspec.Struct, frozen=True):
     """A witness that a log asks: where it is, and the key that it must sign with."""
 
     name: str

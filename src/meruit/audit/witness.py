@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from http import HTTPStatus
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
+
+import msgspec
 
 from meruit.errors import NoteError, WitnessUnusable
 from meruit.log.cosignature import WitnessKey, add_cosignatures, cosign, cosignatures, witness_key
@@ -24,7 +26,7 @@ MAX_FORKS = 100
 """Proofs of a fork that are kept; one is enough to convict."""
 
 
-class WitnessReply(NamedTuple):
+class WitnessReply(msgspec.Struct, frozen=True):
     """The reply to one request."""
 
     status: HTTPStatus
@@ -32,7 +34,7 @@ class WitnessReply(NamedTuple):
     content_type: str = TEXT_TYPE
 
 
-class TrustedLog(NamedTuple):
+class TrustedLog(msgspec.Struct, frozen=True):
     """A log that a witness knows: its origin line, and a key that may sign for it."""
 
     origin: str
@@ -115,7 +117,7 @@ class Witness:
         known = self._known(new.origin)
         size, root = (0, EMPTY_ROOT) if known is None else (known.size, known.root)
         if request.old != size:
-            return WitnessReply(HTTPStatus.CONFLICT, f"{size}\n", SIZE_TYPE)
+            return WitnessReply(status=HTTPStatus.CONFLICT, body=f"{size}\n", content_type=SIZE_TYPE)
         if not is_consistent(size, new.size, request.proof, root, new.root):
             if size == new.size and root != new.root:
                 self._keep_fork(new, signed)

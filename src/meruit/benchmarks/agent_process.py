@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -45,7 +45,7 @@ class AgentExit(Record, frozen=True):
     """The file with its output."""
 
 
-class AgentCommand(NamedTuple):
+class AgentCommand(msgspec.Struct, frozen=True):
     """The command of an agent, run without a shell."""
 
     arguments: tuple[str, ...]

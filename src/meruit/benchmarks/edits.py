@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 
-from meruit.errors import BadBenchmark, NotFound, nearest
+from meruit.errors import BadBenchmark, NotFound
 from meruit.model.record import Record
 from meruit.model.task import Benchmark
+from meruit.suggestions import nearest
 
 
 class BenchmarkChanges(Record, frozen=True):

@@ -108,7 +108,9 @@ def _completion_for_reveal(run: TaskRun, lines: list[CriterionRun]) -> Completio
         return reply
     axes = {name: format_axis(axis) for name, axis in run.axes.items()}
     passed = {one.label: one.passed for one in lines} if run.reveal is Reveal.CRITERIA else None
-    return Completion(run.id, run.status, run.verdict, run.score, axes, passed=passed)
+    return Completion(
+        task_run_id=run.id, status=run.status, verdict=run.verdict, score=run.score, axes=axes, passed=passed
+    )
 
 
 def format_axis(axis: AxisScore) -> dict[str, Any]:
@@ -121,7 +123,15 @@ def format_axis(axis: AxisScore) -> dict[str, Any]:
 
 def _line(one: CriterionRun) -> CriterionLine:
     return CriterionLine(
-        one.id, one.label, one.axis, one.weight, one.status, one.score, one.passed, one.details, one.evidence
+        id=one.id,
+        label=one.label,
+        axis=one.axis,
+        weight=one.weight,
+        status=one.status,
+        score=one.score,
+        passed=one.passed,
+        details=one.details,
+        evidence=one.evidence,
     )
 
 

@@ -6,10 +6,11 @@ from typing import Any
 from meruit.checks.matching.formulas import ANY_VALUE, Formula, formulas_in
 from meruit.documents.document import parse
 from meruit.documents.tree import Path
-from meruit.errors import AuthorError, DocumentError, nearest
+from meruit.errors import AuthorError, DocumentError
 from meruit.model.criterion import Assertion
 from meruit.model.task import Benchmark, Task
 from meruit.registry import checks
+from meruit.suggestions import nearest
 
 MAX_NAMED = 10
 """How many known names a message lists."""

@@ -1,7 +1,7 @@
 """Check a task before agents are measured by it: what passes when nothing is done, and which mistakes go unnoticed."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -55,7 +55,7 @@ class TaskReport(Record, frozen=True):
     """How many mutants still pass."""
 
 
-class _Survivor(NamedTuple):
+class _Survivor(msgspec.Struct, frozen=True):
     """A mutant that passes, and the criteria that failed without effect."""
 
     mutant: EnvironmentMutant
@@ -92,13 +92,17 @@ def lint_task(
     ]
     free = {one.criterion_id: one.weight for one in nothing.criterion_results if one.status is Status.MET}
     if gold is None:
-        return TaskReport(task.id, _is_clean(findings), findings, str(nothing.verdict), free)
+        return TaskReport(
+            task=task.id, ok=_is_clean(findings), findings=findings, nothing=str(nothing.verdict), free=free
+        )
     good = judge(began, gold)
     if good.verdict is not Verdict.PASS:
         missed = ", ".join(one.criterion_id for one in good.criterion_results if one.status is not Status.MET)
         why = f"the gold run does not pass ({good.verdict}, score {good.score:g}): {missed}"
         findings.append(LintFinding(Severity.ERROR, "gold_fails", why))
-        return TaskReport(task.id, False, findings, str(nothing.verdict), free, str(good.verdict))  # noqa: FBT003
+        return TaskReport(
+            task=task.id, ok=False, findings=findings, nothing=str(nothing.verdict), free=free, gold=str(good.verdict)
+        )
     tried, failed_by, survivors = 0, dict[str, str](), list[_Survivor]()
     open_items = _OpenItems(prepared.plan.rules, good, len(gold))
     for mutant in environment_mutants(began, gold):

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -26,7 +26,7 @@ _ENVELOPE = frozenset({"MSH", "ISA", "GS", "ST", "SE", "GE", "IEA"})
 """Segments whose fields are about the message and not its content."""
 
 
-class EnvironmentMutant(NamedTuple):
+class EnvironmentMutant(msgspec.Struct, frozen=True):
     """A mutated state, and what was mutated."""
 
     name: str
@@ -52,7 +52,7 @@ def environment_mutants(before: EnvironmentState, after: EnvironmentState) -> It
         changed = [key for key in sorted({*was, *now}) if was.get(key) != now.get(key)]
         if snapshot.kind is SourceKind.ANSWER:
             if now:
-                yield EnvironmentMutant(f"{name} undone", _without(after, name, list(now)), "undone")
+                yield EnvironmentMutant(name=f"{name} undone", state=_without(after, name, list(now)), harm="undone")
             continue
         if snapshot.kind is SourceKind.VOICE:
             yield from _of_call(after, name, [key for key in changed if key in now])
@@ -67,28 +67,32 @@ def _of_change(
     after: EnvironmentState, name: str, key: str, was: Item | None, now: Item | None
 ) -> Iterator[EnvironmentMutant]:
     where = f"{name}:{key}"
-    yield EnvironmentMutant(f"{where} undone", _with(after, name, key, was), "undone", source=name, key=key)
+    yield EnvironmentMutant(
+        name=f"{where} undone", state=_with(after, name, key, was), harm="undone", source=name, key=key
+    )
     if now is None:
         return
     if was is None:
         twin = _twin(now, after[name].kind)
         state = _with(after, name, twin.key, twin)
-        yield EnvironmentMutant(f"{where} done twice", state, "twice", source=name, key=twin.key)
+        yield EnvironmentMutant(name=f"{where} done twice", state=state, harm="twice", source=name, key=twin.key)
     # Vital fields come first, so that a long item leaves out none of them.
     found = sorted(_item_mutations(now, after[name].kind), key=lambda mutation: mutation.vital is None)
     vital = sum(mutation.vital is not None for mutation in found)
     for mutation in found[: min(max(vital, MAX_OF_AN_ITEM), MAX_VITAL)]:
         spoilt = make_item(key, mutation.content, version=f"{now.version}-spoilt", facts=now.facts)
         state = _with(after, name, key, spoilt)
-        yield EnvironmentMutant(f"{where} {mutation.name}", state, mutation.harm, mutation.vital, name, key)
+        yield EnvironmentMutant(
+            name=f"{where} {mutation.name}", state=state, harm=mutation.harm, vital=mutation.vital, source=name, key=key
+        )
 
 
 def _of_call(after: EnvironmentState, name: str, said: list[str]) -> Iterator[EnvironmentMutant]:
     """A call is one action; a turn of it may be small talk, and may be repeated."""
     if said:
-        yield EnvironmentMutant(f"{name} undone", _without(after, name, said), "undone")
+        yield EnvironmentMutant(name=f"{name} undone", state=_without(after, name, said), harm="undone")
     for key in said[:MAX_ITEMS]:
-        yield EnvironmentMutant(f"{name} without {key}", _without(after, name, [key]), "dropped")
+        yield EnvironmentMutant(name=f"{name} without {key}", state=_without(after, name, [key]), harm="dropped")
 
 
 def _beside(after: EnvironmentState, name: str, untouched: list[Item]) -> Iterator[EnvironmentMutant]:
@@ -98,11 +102,13 @@ def _beside(after: EnvironmentState, name: str, untouched: list[Item]) -> Iterat
         several.setdefault(one.key.rpartition("/")[0], []).append(one)
     for alike in several.values():
         one, kind = alike[0], after[name].kind
-        touched = Item(one.key, f"{one.version}-touched", one.body, one.encoding, one.facts)
+        touched = Item(
+            key=one.key, version=f"{one.version}-touched", body=one.body, encoding=one.encoding, facts=one.facts
+        )
         added = ((twin.key, "added", twin) for twin in (_twin(other, kind) for other in alike[:OF_A_KIND]))
         for key, harm, item in ((one.key, "touched", touched), (one.key, "deleted", None), *added):
             state = _with(after, name, key, item)
-            yield EnvironmentMutant(f"{name}:{key} {harm}", state, harm, source=name, key=key)
+            yield EnvironmentMutant(name=f"{name}:{key} {harm}", state=state, harm=harm, source=name, key=key)
 
 
 def _without(state: EnvironmentState, name: str, keys: list[str]) -> EnvironmentState:
@@ -124,10 +130,10 @@ def _twin(one: Item, kind: SourceKind) -> Item:
     body = one.body
     if kind is SourceKind.FHIR and body is not None and one.encoding is Encoding.TEXT:
         body = body.replace(f'"{one.key.rpartition("/")[2]}"', f'"{key.rpartition("/")[2]}"')
-    return Item(key, f"{one.version}-twin", body, one.encoding, one.facts)
+    return Item(key=key, version=f"{one.version}-twin", body=body, encoding=one.encoding, facts=one.facts)
 
 
-class _Mutation(NamedTuple):
+class _Mutation(msgspec.Struct, frozen=True):
     """An item's content with one mistake."""
 
     name: str
@@ -148,7 +154,7 @@ def _item_mutations(one: Item, kind: SourceKind) -> Iterator[_Mutation]:
     try:
         document = json.loads(one.body, parse_float=Decimal)
     except ValueError:
-        yield _Mutation("emptied", "changed", b"")
+        yield _Mutation(name="emptied", harm="changed", content=b"")
         yield from _without_parts(one.body, "\n")
         return
     if isinstance(document, Mapping):
@@ -160,7 +166,7 @@ def _without_parts(body: str, separator: str) -> Iterator[_Mutation]:
     for number, part in enumerate(parts):
         if part.strip() and number:
             left = separator.join([*parts[:number], *parts[number + 1 :]])
-            yield _Mutation(f"without {part.strip()[:20]!r}", "dropped", left.encode())
+            yield _Mutation(name=f"without {part.strip()[:20]!r}", harm="dropped", content=left.encode())
 
 
 def _with_wrong_fields(body: str, end: str, mark: str, kind: SourceKind) -> Iterator[_Mutation]:
@@ -173,7 +179,7 @@ def _with_wrong_fields(body: str, end: str, mark: str, kind: SourceKind) -> Iter
                 content = end.join([*parts[:number], wrong, *parts[number + 1 :]])
                 vital = vital_segment_field(kind, fields, place)
                 name = f"{fields[0]} field {place} of part {number + 1} changed"
-                yield _Mutation(name, "changed", content.encode(), vital)
+                yield _Mutation(name=name, harm="changed", content=content.encode(), vital=vital)
 
 
 def _spoil(field: str, kind: SourceKind) -> str:
@@ -187,10 +193,17 @@ def _without_fields(document: dict[str, Any]) -> Iterator[_Mutation]:
         if name in _NOT_TELLING:
             continue
         left = {key: one for key, one in document.items() if key != name}
-        yield _Mutation(f"without {name}", "dropped", _encode(left), vital_json_part(name, value))
+        yield _Mutation(
+            name=f"without {name}", harm="dropped", content=_encode(left), vital=vital_json_part(name, value)
+        )
         for path, leaf, wrong in _wrong_values(value):
             content = _encode({**document, name: wrong})
-            yield _Mutation(f"{name}{path} changed", "changed", content, vital_json_field(f"{name}{path}", leaf))
+            yield _Mutation(
+                name=f"{name}{path} changed",
+                harm="changed",
+                content=content,
+                vital=vital_json_field(f"{name}{path}", leaf),
+            )
 
 
 def _wrong_values(value: Any) -> Iterator[tuple[str, Any, Any]]:

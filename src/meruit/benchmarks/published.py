@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from meruit.benchmarks.formula_names import find_unknown_names
 from meruit.benchmarks.store import published
@@ -33,7 +35,7 @@ BenchmarkEdit = Callable[[Benchmark | None], Benchmark]
 _T = TypeVar("_T")
 
 
-class CompiledTask(NamedTuple):
+class CompiledTask(msgspec.Struct, frozen=True):
     """A task with its compiled criteria."""
 
     benchmark: Benchmark
@@ -68,7 +70,7 @@ class BenchmarkLibrary:
         except NotFound:
             pass
         own = benchmark.model_copy(update={"benchmark": practice_slug(benchmark.benchmark, plan.digest)})
-        kept = (await asyncio.to_thread(self._plan, tenant, by, own))._replace(practice=True)
+        kept = msgspec.structs.replace(await asyncio.to_thread(self._plan, tenant, by, own), practice=True)
         await self.store.recorder.record(kept)
         return own
 
@@ -117,7 +119,9 @@ class BenchmarkLibrary:
                 return same
         if newest >= MAX_VERSION:
             raise BadBenchmark(f"{slug}@{newest} has the highest version there is; publish it under another name")
-        return self.publication(tenant, by, edited.model_copy(update={"version": newest + 1}))._replace(follows=newest)
+        return msgspec.structs.replace(
+            self.publication(tenant, by, edited.model_copy(update={"version": newest + 1})), follows=newest
+        )
 
     async def edit(
         self,
@@ -166,7 +170,7 @@ class BenchmarkLibrary:
         task = benchmark.task(run.task)
         if task is None:
             raise NotFound(f"no task {run.task!r} in {benchmark.name}")
-        known = CompiledTask(benchmark, task, self.registrar.compile(task.success_criteria))
+        known = CompiledTask(benchmark=benchmark, task=task, ready=self.registrar.compile(task.success_criteria))
         self._known.put(key, known)
         return known
 

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.benchmarks.agent_process import AgentCommand, AgentExit, run_agent
 from meruit.benchmarks.service import Benchmarks, TaskRunStart
@@ -32,7 +33,7 @@ class Rollout(Record, frozen=True):
     """Why the run could not be started or judged; it does not count as the agent's failure."""
 
 
-class AgentLogs(NamedTuple):
+class AgentLogs(msgspec.Struct, frozen=True):
     """The folder of the agents' output and exit codes."""
 
     folder: Path
@@ -72,7 +73,7 @@ class RolloutState(StrEnum):
     JUDGING = "judging"
 
 
-class Observer(NamedTuple):
+class Observer(msgspec.Struct, frozen=True):
     """Called with the progress."""
 
     entered: Callable[[TaskRun, RolloutState], None]
@@ -80,7 +81,7 @@ class Observer(NamedTuple):
     ended: Callable[[Rollout], None]
 
 
-class Rollouts(NamedTuple):
+class Rollouts(msgspec.Struct, frozen=True):
     """How agents are run."""
 
     benchmarks: Benchmarks

@@ -83,7 +83,7 @@ class RunReader:
 def to_task_run_outcome(run: TaskRun) -> TaskRunOutcome:
     """Convert a run to the form that the benchmark score uses."""
     if run.exact is None or run.exact_high is None:
-        return TaskRunOutcome(run.id, run.task, run.status, begun=run.started_at is not None)
+        return TaskRunOutcome(id=run.id, task=run.task, status=run.status, begun=run.started_at is not None)
     low, high = Fraction(run.exact), Fraction(run.exact_high)
     return TaskRunOutcome(
         id=run.id,

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.model.numbers import exact
 from meruit.model.task_run import BenchmarkScore, ConfidenceInterval, RunStatus, TaskScore
@@ -16,7 +17,7 @@ _T = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2
 _Z = 1.959964
 
 
-class TaskRunOutcome(NamedTuple):
+class TaskRunOutcome(msgspec.Struct, frozen=True):
     """One ended task run, as the score uses it."""
 
     id: str
@@ -119,7 +120,14 @@ def _task_score(task: str, runs: Sequence[TaskRunOutcome]) -> TaskScore:
     low, high = (float(_mean([getattr(run, side) for run in runs])) for side in ("low", "high"))
     verdicts = Counter(str(run.verdict or run.status) for run in runs)
     passes = sum(run.verdict is Verdict.PASS for run in runs)
-    return TaskScore(task, len(runs), passes, low, Bounds(low, high), dict(sorted(verdicts.items())))
+    return TaskScore(
+        task=task,
+        runs=len(runs),
+        passes=passes,
+        score=low,
+        bounds=Bounds(low, high),
+        verdicts=dict(sorted(verdicts.items())),
+    )
 
 
 def _over_tasks(scores: Sequence[TaskScore], most: int, chance: Callable[[int, int, int], float]) -> dict[str, float]:

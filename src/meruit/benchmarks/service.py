@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -83,7 +83,7 @@ def _ignore_verdict(_verdict: Verdict) -> None:
     """Do nothing."""
 
 
-class TaskRunStart(NamedTuple):
+class TaskRunStart(msgspec.Struct, frozen=True):
     """What an agent needs to begin."""
 
     run: TaskRun
@@ -193,7 +193,7 @@ class Benchmarks:
             slug=found.benchmark,
             version=found.version,
             runs=tuple(
-                NewTaskRun(self.store.surroundings.new_id("trn"), task.id, attempt, task.reveal)
+                NewTaskRun(id=self.store.surroundings.new_id("trn"), task=task.id, attempt=attempt, reveal=task.reveal)
                 for attempt in range(1, repeats + 1)
                 for task in selected
             ),
@@ -209,7 +209,7 @@ class Benchmarks:
         """Plan one task run, without recording it; raises NotFound."""
         found = self._find_runnable(tenant, name)
         (task,) = select_tasks(found, [task_id])
-        new = NewTaskRun(self.store.surroundings.new_id("trn"), task.id, 1, task.reveal)
+        new = NewTaskRun(id=self.store.surroundings.new_id("trn"), task=task.id, attempt=1, reveal=task.reveal)
         return CreateRuns(
             tenant=tenant,
             by=by,
@@ -229,7 +229,8 @@ class Benchmarks:
         run = await asyncio.to_thread(self.reader.run, scope, run_id)
         if run.status is not RunStatus.PENDING:
             raise TaskRunStateError(f"task run {run_id} is {run.status}; only a pending one can be started")
-        benchmark, task, _ = await asyncio.to_thread(self.library.task_of, scope.tenant, run)
+        compiled = await asyncio.to_thread(self.library.task_of, scope.tenant, run)
+        benchmark, task = compiled.benchmark, compiled.task
         environment = await self.environments.prepare(benchmark, task)
         try:
             before = await self._read_before(scope.tenant, benchmark, task, environment)
@@ -249,7 +250,7 @@ class Benchmarks:
             # Another caller was first, or nothing could be written; the run of a caller that stops waiting is started.
             await self._abandon(environment)
             raise
-        return TaskRunStart(started, task.instruction, environment.access)
+        return TaskRunStart(run=started, instruction=task.instruction, access=environment.access)
 
     async def _abandon(self, environment: TaskEnvironment) -> None:
         """Remove an environment that no run will use."""
@@ -280,9 +281,11 @@ class Benchmarks:
         run = await asyncio.to_thread(self.reader.run, scope, run_id)
         if run.status is not RunStatus.RUNNING:
             raise TaskRunStateError(f"task run {run_id} is {run.status}; only a running one has an environment")
-        _, task, _ = await asyncio.to_thread(self.library.task_of, scope.tenant, run)
+        task = (await asyncio.to_thread(self.library.task_of, scope.tenant, run)).task
         return TaskRunStart(
-            run, task.instruction, await self.environments.access(run.playground_id) if run.playground_id else {}
+            run=run,
+            instruction=task.instruction,
+            access=await self.environments.access(run.playground_id) if run.playground_id else {},
         )
 
     async def progress(self, scope: Scope, run_id: str) -> TaskRunProgress:
@@ -323,7 +326,7 @@ class Benchmarks:
             run = await asyncio.to_thread(self.reader.run, scope, run_id)
             if run.status in ENDED:
                 return run
-            kept = await self.store.recorder.record(BeginJudging(scope.tenant, run_id, asked_at))
+            kept = await self.store.recorder.record(BeginJudging(tenant=scope.tenant, id=run_id, asked_at=asked_at))
             if kept.run.status in ENDED:
                 await self._tidy(scope.tenant, [kept.run])
                 return kept.run
@@ -335,7 +338,7 @@ class Benchmarks:
                 found, rows = await self._judge(scope.tenant, kept.run, given, as_work_part(after))
             except BaseException as problem:
                 # So that an early request, or one to the wrong process, gains no time.
-                await self.store.recorder.record(GiveUpJudging(scope.tenant, run_id, asked_at))
+                await self.store.recorder.record(GiveUpJudging(tenant=scope.tenant, id=run_id, asked_at=asked_at))
                 # The caller who cancelled the run may have removed its environment in the meantime.
                 run = await asyncio.to_thread(self.reader.run, scope, run_id)
                 if run.status in ENDED and isinstance(problem, Exception):
@@ -343,7 +346,9 @@ class Benchmarks:
                 raise
             draft = await asyncio.to_thread(self.registrar.draft, scope.tenant, found)
             ended = await self.store.recorder.record(
-                CompleteRun(scope.tenant, run_id, draft, rows, kept.run.started_at)
+                CompleteRun(
+                    tenant=scope.tenant, id=run_id, outcome=draft, criteria=rows, started_at=kept.run.started_at
+                )
             )
             if ended.outcome_id == draft.id:
                 judged(found.result.verdict)
@@ -453,7 +458,9 @@ class Benchmarks:
         """
         lost = [one for one in run_ids if not self._judging.is_held(tenant, one)]
         discard = await asyncio.to_thread(self._build_discard, tenant, lost)
-        requeued = await self.store.recorder.record(RequeueRuns(tenant, tuple(lost), judging_too))
+        requeued = await self.store.recorder.record(
+            RequeueRuns(tenant=tenant, ids=tuple(lost), judging_too=judging_too)
+        )
         for run in requeued:
             if run.playground_id is not None:
                 await self.environments.discard(run.playground_id)
@@ -515,7 +522,9 @@ class Benchmarks:
         labels = Labels(run.id, None if hidden else run.agent_id, None, f"{run.benchmark}@{run.version}/{run.task}")
         took: dict[int, int] = {}
         timed = _with_timing(ready, took, self._timer)
-        judged = await asyncio.to_thread(self.registrar.judge_sync, timed, Submission(given, done, {}, labels), tenant)
+        judged = await asyncio.to_thread(
+            self.registrar.judge_sync, timed, Submission(input=given, output=done, metadata={}, labels=labels), tenant
+        )
         return judged, self._criterion_rows(judged.result, timed, took)
 
     def _load_evidence(self, tenant: str, run: TaskRun) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -574,6 +583,8 @@ def _with_timing(compiled: CompiledCriteria, took: dict[int, int], timer: Callab
             finally:
                 took[number] = (timer() - began) // 1000
 
-        return slot._replace(measure=noting)
+        return msgspec.structs.replace(slot, measure=noting)
 
-    return compiled._replace(slots=tuple(with_timer(number, slot) for number, slot in enumerate(compiled.slots)))
+    return msgspec.structs.replace(
+        compiled, slots=tuple(with_timer(number, slot) for number, slot in enumerate(compiled.slots))
+    )

@@ -3,12 +3,14 @@
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.app import build_engine, build_task_engine
 from meruit.config import Settings
 from meruit.documents.authoring import parse_criteria
-from meruit.errors import AuthorError, MeruitError, Unreachable, VerificationRejected, nearest
+from meruit.errors import AuthorError, MeruitError, Unreachable, VerificationRejected
 from meruit.gate.candidate import to_json_value
 from meruit.gate.context import AgentContext, CriteriaJudgement, ExecutionContext
 from meruit.gate.interpret import NOT_MEASURABLE, NOT_MET, NOT_PLAUSIBLE, find_unmeasured, is_doubted
@@ -20,6 +22,7 @@ from meruit.model.record import Record
 from meruit.model.task import Reveal, Task
 from meruit.model.verdict import AxisScore, Status, Verdict, VerificationResult
 from meruit.playground.load import load_benchmark
+from meruit.suggestions import nearest
 from meruit.verify.engine import VerificationEngine
 from meruit.verify.faults import examine_with, refuse_faults
 from meruit.verify.load import load_criteria
@@ -67,7 +70,7 @@ def criteria(  # noqa: PLR0913 - one for each setting of an author
     plan: _CriteriaWorkBuilder | _TaskWorkBuilder
     if task is None:
         engine = build_engine(chosen)
-        rules = _Rules(_read_criteria(source, engine), engine, revealed)
+        rules = _Rules(criteria=_read_criteria(source, engine), engine=engine, reveal=revealed)
         plan = _CriteriaWorkBuilder(given, metadata)
     else:
         if world is None:
@@ -75,8 +78,8 @@ def criteria(  # noqa: PLR0913 - one for each setting of an author
                 f"task {task!r} is judged by the state of its environment; pass a function that reads it: world=…"
             )
         found, facts = _load_task(source, task)
-        rules = _Rules(found.success_criteria, build_task_engine(chosen), revealed)
-        plan = _TaskWorkBuilder(before, world, facts)
+        rules = _Rules(criteria=found.success_criteria, engine=build_task_engine(chosen), reveal=revealed)
+        plan = _TaskWorkBuilder(before=before, world=world, facts=facts)
     prepared = rules.engine.compile(rules.criteria)
 
     # A plain function: in the body of a model, pydantic ignores only those.
@@ -85,16 +88,26 @@ def criteria(  # noqa: PLR0913 - one for each setting of an author
         handed_in, left, facts = await plan.work(agent_ctx, output)
         result = await rules.engine.verify(agent_ctx.run_id or "gate", handed_in, left, prepared, facts)
         _raise_if_unmeasured(result)
-        execution_ctx.record(CriteriaJudgement(rules.document, dict(handed_in), dict(left), dict(facts), result))
+        execution_ctx.record(
+            CriteriaJudgement(
+                criteria=rules.document, input=dict(handed_in), output=dict(left), metadata=dict(facts), result=result
+            )
+        )
         if not _is_pass(result, of_task=task is not None):
             raise _rejection(result, rules.reveal)
-        return Verified(output, result.verdict, result.score, result.axes, result.criteria_digest)
+        return Verified(
+            output=output,
+            verdict=result.verdict,
+            score=result.score,
+            axes=result.axes,
+            criteria_digest=result.criteria_digest,
+        )
 
     setattr(verify, VERSION, prepared.plan.digest)
     return verify
 
 
-class _Rules(NamedTuple):
+class _Rules(msgspec.Struct, frozen=True):
     criteria: SuccessCriteria
     engine: VerificationEngine
     reveal: Reveal
@@ -104,7 +117,7 @@ class _Rules(NamedTuple):
         return self.criteria.model_dump(exclude_defaults=True)
 
 
-class _CriteriaWorkBuilder(NamedTuple):
+class _CriteriaWorkBuilder(msgspec.Struct, frozen=True):
     given: Given | None
     metadata: Given | None
 
@@ -117,7 +130,7 @@ class _CriteriaWorkBuilder(NamedTuple):
         return given, _to_object(output), _resolve_given(self.metadata or {}, context)
 
 
-class _TaskWorkBuilder(NamedTuple):
+class _TaskWorkBuilder(msgspec.Struct, frozen=True):
     before: EnvironmentState | EnvironmentReader | None
     world: EnvironmentReader
     facts: Mapping[str, Any]

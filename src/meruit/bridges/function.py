@@ -6,7 +6,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import wraps
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, ParamSpec
+
+import msgspec
 
 from meruit.errors import MeruitError
 from meruit.gate.gate import Gate
@@ -28,7 +30,7 @@ def gate(function: Callable[P, Any], output_type: Any = None, **settings: Any) -
     """
     if "run_id" in settings:
         raise MeruitError(f"every call of {_name(function)} is a run of its own; to name a run, use Gate")
-    loop = _RevisionLoop(function, output_type or _return_type(function), settings)
+    loop = _RevisionLoop(function=function, output_type=output_type or _return_type(function), settings=settings)
     # Wrong settings are an error here, not at the first call.
     loop.open()
     if inspect.iscoroutinefunction(function):
@@ -46,7 +48,7 @@ def gate(function: Callable[P, Any], output_type: Any = None, **settings: Any) -
     return call_sync
 
 
-class _RevisionLoop(NamedTuple):
+class _RevisionLoop(msgspec.Struct, frozen=True):
     function: Callable[..., Any]
     output_type: Any
     settings: dict[str, Any]

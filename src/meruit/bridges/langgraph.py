@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 
@@ -72,12 +72,12 @@ def gate_node(
         raise AgentError("the thread of the graph names the run: config={'configurable': {'thread_id': …}}")
     # Wrong settings are an error here, not at the first visit.
     Gate(output_type, **settings)
-    node = _GateNode(output_type, settings, (back, done, exhausted), read)
+    node = _GateNode(output_type=output_type, settings=settings, ways=(back, done, exhausted), read=read)
     # LangGraph calls the one from `invoke` and the other from `ainvoke`.
     return RunnableLambda(node.visit, afunc=node.avisit, name="gate")
 
 
-class _GateNode(NamedTuple):
+class _GateNode(msgspec.Struct, frozen=True):
     output_type: Any
     settings: dict[str, Any]
     ways: tuple[str, str, str | None]
@@ -102,7 +102,9 @@ class _GateNode(NamedTuple):
         usage = usage_of(said)
         context = AgentContext(run_id=gate.run_id, agent=gate.agent, query=query, turn=usage.requests)
         try:
-            answer = await _Visit(gate, context, before.state.deferrals).submit(candidate, submission_id, usage)
+            answer = await _Visit(gate=gate, context=context, deferrals_before=before.state.deferrals).submit(
+                candidate, submission_id, usage
+            )
         except VerificationExhausted:
             if before.state.ended is not None:
                 raise
@@ -114,7 +116,7 @@ class _GateNode(NamedTuple):
         return Command(update={**gate.update(), "messages": messages}, goto=back)
 
 
-class _Visit(NamedTuple):
+class _Visit(msgspec.Struct, frozen=True):
     """One visit of the gate, which LangGraph may repeat from its start."""
 
     gate: Gate

@@ -1,6 +1,8 @@
 """The OpenAI Agents SDK behind the gate: `await run_with_gate(agent, input)` replaces `Runner.run(agent, input)`."""
 
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.bridges.candidates import candidate_in
 from meruit.errors import AgentError
@@ -21,7 +23,7 @@ CONVERSATION_SETTINGS = frozenset({"session", "conversation_id"})
 """Settings with which the SDK or the server stores the conversation."""
 
 
-class GatedRun(NamedTuple):
+class GatedRun(msgspec.Struct, frozen=True):
     """The result of a run."""
 
     # Any: the return value of the verifier.
@@ -63,7 +65,7 @@ async def run_with_gate(
         context.turn = usage.requests
         answer = await gate.submit(_candidate(gate, result.final_output), agent_ctx=context, usage=_count(usage))
         if isinstance(answer, Passed):
-            return GatedRun(answer.result, gate.state.attempts_used, usage, result)
+            return GatedRun(output=answer.result, attempts_used=gate.state.attempts_used, usage=usage, run=result)
         feedback: TResponseInputItem = {"role": "user", "content": answer.feedback}
         items = [feedback] if given.keys() & CONVERSATION_SETTINGS else [*result.to_input_list(), feedback]
 

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from meruit.checks.formats import json_path as dotted
@@ -119,7 +120,9 @@ ANSWERS = AnswerReader()
 def _example(asked: Mapping[str, Any], answer: Any, expect: str) -> CheckExample:
     now = {ANSWER_SOURCE: answer_snapshot(answer)}
     return CheckExample(
-        asked, Work(input=as_work_part({"ehr": Snapshot(SourceKind.FHIR)}), output=as_work_part(now)), expect
+        assertion=asked,
+        work=Work(input=as_work_part({"ehr": Snapshot(SourceKind.FHIR)}), output=as_work_part(now)),
+        expect=expect,
     )
 
 
@@ -174,10 +177,16 @@ def _result(asked: AnswerMatch, found: tuple[Any, ...]) -> FieldResult:
     shown = f"{wanted.value} {wanted.unit or ''}".strip()
     actual = found[0] if len(found) == 1 else list(found)
     why = f"has {len(found):,} values" if len(found) != 1 else _number_fault(wanted, found[0])
-    return FieldResult(path, "number", shown, actual if isinstance(actual, str | list | dict) else str(actual), why)
+    return FieldResult(
+        path=path,
+        op="number",
+        expected=shown,
+        actual=actual if isinstance(actual, str | list | dict) else str(actual),
+        why=why,
+    )
 
 
-class _SaidNumber(NamedTuple):
+class _SaidNumber(msgspec.Struct, frozen=True):
     """A number as it was answered."""
 
     text: str

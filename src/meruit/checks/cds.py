@@ -13,11 +13,12 @@ from meruit.checks.framework.context import CheckContext
 from meruit.checks.framework.identity import row_identity
 from meruit.checks.framework.selection import decide
 from meruit.checks.matching.matchers import Dialect
-from meruit.errors import AuthorError, nearest
+from meruit.errors import AuthorError
 from meruit.model.environment import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
 from meruit.registry import CheckExample
+from meruit.suggestions import nearest
 
 _path = lru_cache(maxsize=4_096)(dotted.compile_path)
 _RULES: TypeAdapter[dict[str, FieldRule]] = TypeAdapter(fields_of(Dialect.JSON, _path), config=DEFER_BUILD)
@@ -71,7 +72,7 @@ CARDS = CardReader()
 def _example(asked: Mapping[str, Any], card: bytes, expect: str) -> CheckExample:
     was = {"cds": Snapshot(SourceKind.CDS)}
     now = {"cds": Snapshot(SourceKind.CDS, [make_item("000001", card)])}
-    return CheckExample(asked, Work(input=as_work_part(was), output=as_work_part(now)), expect)
+    return CheckExample(assertion=asked, work=Work(input=as_work_part(was), output=as_work_part(now)), expect=expect)
 
 
 _HEEDED = {"hook": "order-select", "count": 1, "fields": {"patient": "ann", "outcome": "accepted"}}

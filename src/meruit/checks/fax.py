@@ -6,6 +6,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
+import msgspec
 from pydantic import TypeAdapter, field_validator
 
 from meruit.checks.formats import json_path as dotted
@@ -15,11 +16,12 @@ from meruit.checks.framework.compile import state_check
 from meruit.checks.framework.context import CheckContext
 from meruit.checks.framework.selection import decide
 from meruit.checks.matching.matchers import Dialect, matcher
-from meruit.errors import AuthorError, UnreadableContent, nearest
+from meruit.errors import AuthorError, UnreadableContent
 from meruit.model.environment import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
 from meruit.registry import CheckExample
+from meruit.suggestions import nearest
 
 FIELDS = ("to", "from", "subject", "status", "at", "format", "pages", "pictures", "text", "page", "size", "sha256")
 """What an assertion may ask of a fax; `page[0]` is the text of the first page, `text` that of all."""
@@ -61,9 +63,11 @@ def _normalize_rule(rule: FieldRule) -> FieldRule:
     """Compare numbers as they are dialled, not as they are written."""
     wanted = rule.matcher.expected
     if rule.matcher.op == "equals" and isinstance(wanted, str):
-        return rule._replace(matcher=matcher(normalize_number(wanted), Dialect.JSON))
+        return msgspec.structs.replace(rule, matcher=matcher(normalize_number(wanted), Dialect.JSON))
     if rule.matcher.op == "in" and all(isinstance(one, str) for one in wanted):
-        return rule._replace(matcher=matcher({"in": [normalize_number(one) for one in wanted]}, Dialect.JSON))
+        return msgspec.structs.replace(
+            rule, matcher=matcher({"in": [normalize_number(one) for one in wanted]}, Dialect.JSON)
+        )
     return rule
 
 
@@ -118,7 +122,7 @@ FAX = FaxReader()
 def _example(asked: Mapping[str, Any], number: str, expect: str) -> CheckExample:
     sent = make_item("000001", _BLANK_PAGE, facts={"to": number, "status": "sent"})
     was, now = {"fax": Snapshot(SourceKind.FAX)}, {"fax": Snapshot(SourceKind.FAX, [sent])}
-    return CheckExample(asked, Work(input=as_work_part(was), output=as_work_part(now)), expect)
+    return CheckExample(assertion=asked, work=Work(input=as_work_part(was), output=as_work_part(now)), expect=expect)
 
 
 _TO_CARDIOLOGY = {"changed": "created", "count": 1, "fields": {"to": "+1 555 010 0199", "pages": 1, "status": "sent"}}

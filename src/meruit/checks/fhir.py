@@ -27,11 +27,12 @@ from meruit.checks.framework.identity import fhir_identity
 from meruit.checks.framework.selection import FieldResult, decide, field_result
 from meruit.checks.matching.matchers import Dialect, holds_template
 from meruit.checks.values.decimals import format_decimal, numeral
-from meruit.errors import AssertionFaults, AuthorError, UnreadableContent, nearest
+from meruit.errors import AssertionFaults, AuthorError, UnreadableContent
 from meruit.model.environment import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
 from meruit.registry import CheckExample
+from meruit.suggestions import nearest
 
 MAX_EXPRESSION = 2_000
 """Characters of one FHIRPath expression."""
@@ -210,7 +211,7 @@ RESOURCES = ResourceReader()
 def _example(asked: Mapping[str, Any], body: bytes, expect: str) -> CheckExample:
     was = {"ehr": Snapshot(SourceKind.FHIR)}
     now = {"ehr": Snapshot(SourceKind.FHIR, [make_item("Appointment/1", body, version="1")])}
-    return CheckExample(asked, Work(input=as_work_part(was), output=as_work_part(now)), expect)
+    return CheckExample(assertion=asked, work=Work(input=as_work_part(was), output=as_work_part(now)), expect=expect)
 
 
 _BOOKED = b'{"resourceType": "Appointment", "id": "1", "status": "booked", "minutesDuration": 30}'

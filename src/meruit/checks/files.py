@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
+import msgspec
 from pydantic import BaseModel, Field, TypeAdapter, ValidationInfo, field_validator, model_validator
 
 from meruit.checks.framework.assertion import DEFER_BUILD, FieldRule, PathRule, SelectionAssertion, as_rule, fields_of
@@ -17,11 +18,12 @@ from meruit.checks.framework.selection import FieldResult, decide, field_result
 from meruit.checks.matching.formulas import TemplateText
 from meruit.checks.matching.matchers import Dialect
 from meruit.checks.values.globs import glob, literal
-from meruit.errors import AuthorError, UnreadableContent, nearest
+from meruit.errors import AuthorError, UnreadableContent
 from meruit.model.environment import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
 from meruit.registry import CheckExample
+from meruit.suggestions import nearest
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _RULES: Mapping[FileFormat, TypeAdapter[dict[str, FieldRule]]] = {
@@ -113,7 +115,7 @@ def _compile_path(parse: FileFormat, path: str) -> Any:
     return FORMATS[parse].path(path)
 
 
-class FileReader(NamedTuple):
+class FileReader(msgspec.Struct, frozen=True):
     """Reads files."""
 
     parse_as: FileFormat | None = None
@@ -163,7 +165,7 @@ class FileReader(NamedTuple):
 
 def _example(asked: Mapping[str, Any], path: str, content: bytes, expect: str) -> CheckExample:
     was, now = {"drop": Snapshot(SourceKind.FILES)}, {"drop": Snapshot(SourceKind.FILES, [make_item(path, content)])}
-    return CheckExample(asked, Work(input=as_work_part(was), output=as_work_part(now)), expect)
+    return CheckExample(assertion=asked, work=Work(input=as_work_part(was), output=as_work_part(now)), expect=expect)
 
 
 _ROSTER = {"path": "outbound/roster_*.json", "changed": "created", "count": 1, "parse": "json"}

@@ -112,7 +112,9 @@ _SIU = b"MSH|^~\\&|CLINIC||SCHEDAPP||20260303120000||SIU^S13|1|P|2.5.1\rSCH|1034
 
 def _example(expect: str, **asked: Any) -> CheckExample:
     before, after = ({"outbound": Snapshot(SourceKind.HL7, several)} for several in ([], [make_item("000001", _SIU)]))
-    return CheckExample(asked, Work(input=as_work_part(before), output=as_work_part(after)), expect)
+    return CheckExample(
+        assertion=asked, work=Work(input=as_work_part(before), output=as_work_part(after)), expect=expect
+    )
 
 
 @state_check(

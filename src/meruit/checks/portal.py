@@ -35,11 +35,12 @@ from meruit.checks.framework.selection import (
     split_by_fault,
 )
 from meruit.checks.matching.matchers import Dialect
-from meruit.errors import AuthorError, nearest
+from meruit.errors import AuthorError
 from meruit.model.environment import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
 from meruit.registry import CheckExample
+from meruit.suggestions import nearest
 
 MAX_QUERY = 2_000
 """Characters of a query."""
@@ -173,7 +174,7 @@ ROWS = RowReader()
 def _example(asked: Mapping[str, Any], row: bytes, expect: str) -> CheckExample:
     was = {"payer": Snapshot(SourceKind.ROWS)}
     now = {"payer": Snapshot(SourceKind.ROWS, [make_item("prior_auth/1", row)])}
-    return CheckExample(asked, Work(input=as_work_part(was), output=as_work_part(now)), expect)
+    return CheckExample(assertion=asked, work=Work(input=as_work_part(was), output=as_work_part(now)), expect=expect)
 
 
 _BY_MEMBER = {"correlate_by": {"resource": "prior_auth", "member": "M1"}, "changed": "created", "count": 1}

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from pydantic import Field
 
 from meruit.checks.framework.assertion import EvidenceDisplay, ItemChange, StateAssertion
@@ -38,7 +39,9 @@ def _example(after: bytes, allowed: tuple[str, ...] = ()) -> CheckExample:
     )
     changed = after != b'{"active": true}' and not allowed
     asked = {"except": list(allowed)} if allowed else {}
-    return CheckExample(asked, Work(input=as_work_part(was), output=as_work_part(now)), "0" if changed else "1")
+    return CheckExample(
+        assertion=asked, work=Work(input=as_work_part(was), output=as_work_part(now)), expect="0" if changed else "1"
+    )
 
 
 @state_check(
@@ -84,7 +87,7 @@ def _systems(work_context: WorkContext) -> list[str]:
     return [name for name in work_context.sources() if kinds[name] not in _CHANGE_NOTHING]
 
 
-class CollateralChange(NamedTuple):
+class CollateralChange(msgspec.Struct, frozen=True):
     """An item that changed unexpectedly."""
 
     source: str
@@ -140,7 +143,7 @@ def _collateral(
     looked_for = work_context.selected.get(name, set())
     for key, change in sorted(changes.items()):
         if change is not ItemChange.NONE and key not in looked_for and not is_allowed(name, key, allow, alone=alone):
-            yield CollateralChange(name, key, change)
+            yield CollateralChange(source=name, key=key, change=change)
 
 
 def is_allowed(name: str, key: str, allow: tuple[str, ...], *, alone: bool) -> bool:

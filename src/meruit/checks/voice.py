@@ -6,8 +6,9 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 from fractions import Fraction
 from heapq import nlargest
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
+import msgspec
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator, model_validator
 
 from meruit.checks.formats import json_path as dotted
@@ -35,11 +36,12 @@ from meruit.checks.values.speech import (
     tokenize_speech,
     units,
 )
-from meruit.errors import AuthorError, UnreadableContent, nearest
+from meruit.errors import AuthorError, UnreadableContent
 from meruit.model.environment import Item, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Fault, Missing
 from meruit.model.work import Work
 from meruit.registry import CheckExample
+from meruit.suggestions import nearest
 
 MAX_PHRASES = 200
 """Entries of one list."""
@@ -179,7 +181,7 @@ TURNS = TurnReader()
 # A call, heard
 
 
-class Voice(NamedTuple):
+class Voice(msgspec.Struct, frozen=True):
     """All that one speaker says."""
 
     speaker: str
@@ -190,7 +192,7 @@ class Voice(NamedTuple):
     """The position of each of these turns in the call, from 0."""
 
 
-class CallTranscript(NamedTuple):
+class CallTranscript(msgspec.Struct, frozen=True):
     """A call, as it is heard."""
 
     turns: Sequence[ParsedItem]
@@ -215,7 +217,7 @@ class CallTranscript(NamedTuple):
         return not self.garbled if speaker is None else _name(speaker) not in self.garbled
 
 
-class Mention(NamedTuple):
+class Mention(msgspec.Struct, frozen=True):
     """A phrase that was said."""
 
     voice: Voice
@@ -241,7 +243,12 @@ def _build_transcript(turns: Sequence[ParsedItem], unreadable: Sequence[ParsedIt
     texts = [turn.document["text"] for turn in turns]
     voices = _voices(turns, texts)
     as_read = voices if all(map(is_plain, texts)) else _voices(turns, list(map(unmask, texts)))
-    return CallTranscript(turns, voices, as_read, frozenset(_name(one.item.facts.get("speaker")) for one in unreadable))
+    return CallTranscript(
+        turns=turns,
+        voices=voices,
+        as_read=as_read,
+        garbled=frozenset(_name(one.item.facts.get("speaker")) for one in unreadable),
+    )
 
 
 def _voices(turns: Sequence[ParsedItem], texts: Sequence[str]) -> list[Voice]:
@@ -249,13 +256,13 @@ def _voices(turns: Sequence[ParsedItem], texts: Sequence[str]) -> list[Voice]:
     for place, (turn, text) in enumerate(zip(turns, texts, strict=True)):
         if tokens := tokenize_speech(text):
             own = speakers.setdefault(_name(turn.document["speaker"]), [])
-            own.append((place, (tokens[0]._replace(pause=SpeechPause.LONG), *tokens[1:])))
+            own.append((place, (msgspec.structs.replace(tokens[0], pause=SpeechPause.LONG), *tokens[1:])))
     return [
         Voice(
-            speaker,
-            [token for _, tokens in own for token in tokens],
-            [number for number, (_, tokens) in enumerate(own) for _ in tokens],
-            [place for place, _ in own],
+            speaker=speaker,
+            tokens=[token for _, tokens in own for token in tokens],
+            turns=[number for number, (_, tokens) in enumerate(own) for _ in tokens],
+            places=[place for place, _ in own],
         )
         for speaker, own in speakers.items()
     ]
@@ -264,11 +271,11 @@ def _voices(turns: Sequence[ParsedItem], texts: Sequence[str]) -> list[Voice]:
 def _split_numbers(voice: Voice) -> Voice:
     """The same with every digit a number of its own, so that digits are found inside longer ones."""
     parts = [
-        (token._replace(units=(unit,), pause=SpeechPause.NONE if place else token.pause), turn)
+        (msgspec.structs.replace(token, units=(unit,), pause=SpeechPause.NONE if place else token.pause), turn)
         for token, turn in zip(voice.tokens, voice.turns, strict=True)
         for place, unit in enumerate(token.units)
     ]
-    return voice._replace(tokens=[token for token, _ in parts], turns=[turn for _, turn in parts])
+    return msgspec.structs.replace(voice, tokens=[token for token, _ in parts], turns=[turn for _, turn in parts])
 
 
 def _mentions(
@@ -277,7 +284,7 @@ def _mentions(
     """Wherever a phrase is said, in the order of the call; digits as a whole number, or `anywhere` in one."""
     loose = anywhere and phrase.digits is not None
     found = [
-        Mention(voice, span, find_negator(voice.tokens, span))
+        Mention(voice=voice, span=span, negated=find_negator(voice.tokens, span))
         for voice in (map(_split_numbers, voices) if loose else voices)
         for wanted in phrase.unit_sequences(as_read=as_read)
         for span in find_spans(
@@ -307,7 +314,7 @@ class PhraseRole(StrEnum):
     FORBIDDEN = "forbidden"
 
 
-class PhraseResult(NamedTuple):
+class PhraseResult(msgspec.Struct, frozen=True):
     """One phrase, held against the call."""
 
     kind: PhraseRole
@@ -460,7 +467,7 @@ def _share_found(results: Sequence[PhraseResult]) -> Fraction:
 def _example(asked: Mapping[str, Any], said: str, expect: str) -> CheckExample:
     turns = [make_item("000001", said.encode(), facts={"speaker": "agent"})]
     was, now = {"call": Snapshot(SourceKind.VOICE)}, {"call": Snapshot(SourceKind.VOICE, turns)}
-    return CheckExample(asked, Work(input=as_work_part(was), output=as_work_part(now)), expect)
+    return CheckExample(assertion=asked, work=Work(input=as_work_part(was), output=as_work_part(now)), expect=expect)
 
 
 @state_check(

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
+import msgspec
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from meruit.checks.formats.x12 import (
@@ -25,11 +26,12 @@ from meruit.checks.framework.context import CheckContext, for_evidence
 from meruit.checks.framework.identity import x12_identity
 from meruit.checks.framework.selection import FieldResult
 from meruit.checks.matching.matchers import Dialect, matcher
-from meruit.errors import AuthorError, nearest
+from meruit.errors import AuthorError
 from meruit.model.environment import Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.evidence import Checked, Missing
 from meruit.model.work import Work
 from meruit.registry import CheckExample
+from meruit.suggestions import nearest
 
 MAX_LISTED = 10
 """Flaws and violations of a guide that the evidence lists."""
@@ -67,7 +69,7 @@ SetId = Annotated[str, BeforeValidator(_text), Field(pattern=r"^([0-9]{3}|TA1|.*
 # Outcomes: the meaning of a response's codes.
 
 
-class OutcomeCodes(NamedTuple):
+class OutcomeCodes(msgspec.Struct, frozen=True):
     """Where a response has its outcome, and the codes of each outcome."""
 
     codes: frozenset[str]
@@ -83,7 +85,10 @@ def _outcomes(
     """By word; the words of `total` are about all that the last path finds."""
     codes = {word: frozenset(written.split()) for word, written in words.items()}
     among = frozenset[str]().union(*codes.values()) if sifted else None
-    return {word: OutcomeCodes(found, paths[-1:] if word in total else paths, among) for word, found in codes.items()}
+    return {
+        word: OutcomeCodes(codes=found, paths=paths[-1:] if word in total else paths, among=among)
+        for word, found in codes.items()
+    }
 
 
 _REFUSED = _outcomes({"rejected": "N Y"}, "AAA.1")
@@ -156,7 +161,12 @@ def _split(content: bytes) -> list[X12Document]:
         # Beside transaction sets, a TA1 is a part of their envelope.
         if not interchange.transactions:
             answers += [
-                X12Document(TransactionSet(interchange.isa, interchange.isa, interchange.marks, [one], []), envelope)
+                X12Document(
+                    TransactionSet(
+                        isa=interchange.isa, gs=interchange.isa, marks=interchange.marks, segments=[one], loops=[]
+                    ),
+                    envelope,
+                )
                 for one in interchange.acknowledgements
             ]
     return answers
@@ -280,7 +290,9 @@ def _example(expect: str, **asked: Any) -> CheckExample:
     before, after = (
         {"clearinghouse": Snapshot(SourceKind.X12, several)} for several in ([], [make_item("000001", _271)])
     )
-    return CheckExample(asked, Work(input=as_work_part(before), output=as_work_part(after)), expect)
+    return CheckExample(
+        assertion=asked, work=Work(input=as_work_part(before), output=as_work_part(after)), expect=expect
+    )
 
 
 @state_check(

@@ -91,7 +91,7 @@ class LazyCommands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that the arguments begin with; a usage error suggests the nearest name."""
-        from meruit.errors import nearest
+        from meruit.suggestions import nearest
 
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
             raise click.UsageError(f"no command is named {args[0]!r}{nearest(args[0], COMMANDS)}", ctx)

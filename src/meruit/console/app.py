@@ -43,7 +43,7 @@ def build_pages(store: Store, visitor: Caller | None = None) -> PageRoutes:
         return environment.get_template(template).render(values)
 
     tokens = FormTokens(store.surroundings.entropy)
-    console = Console(render, tokens, infos, visitor, Toasts())
+    console = Console(render=render, tokens=tokens, pages=infos, visitor=visitor, toasts=Toasts())
     router = Router(
         "/",
         route_handlers=[
@@ -59,7 +59,7 @@ def build_pages(store: Store, visitor: Caller | None = None) -> PageRoutes:
         exception_handlers=page_handlers,
         request_max_body_size=MAX_FORM_BYTES,
     )
-    return PageRoutes(router, {"console": console}, no_route_handlers)
+    return PageRoutes(router=router, state={"console": console}, exception_handlers=no_route_handlers)
 
 
 def find_handlers() -> list[HTTPRouteHandler]:

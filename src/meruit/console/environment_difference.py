@@ -61,7 +61,9 @@ def _compare(name: str, before: Snapshot | None, after: Snapshot | None) -> Syst
     trouble = (after.trouble if after is not None else None) or (before.trouble if before is not None else None) or ""
     kind = "" if some is None else str(some.kind)
     same = len({**old, **new}) - len(changed)
-    return SystemChange(name, kind, items, same, max(0, len(changed) - MAX_ITEMS), trouble)
+    return SystemChange(
+        name=name, kind=kind, items=items, same=same, left_out=max(0, len(changed) - MAX_ITEMS), trouble=trouble
+    )
 
 
 def _identity(item: Item | None) -> tuple[str, str | None] | None:

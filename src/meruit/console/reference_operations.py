@@ -110,7 +110,13 @@ def _fields(document: OpenApiNode, schema: OpenApiNode) -> Iterator[Field]:
     resolved = _resolve(document, schema)
     required = set(resolved.get("required", ()))
     for name, field in resolved.get("properties", {}).items():
-        yield Field(name, describe_kind(field), "body", name in required, field.get("description", ""))
+        yield Field(
+            name=name,
+            kind=describe_kind(field),
+            place="body",
+            required=name in required,
+            description=field.get("description", ""),
+        )
 
 
 def _resolve(document: OpenApiNode, schema: Mapping[str, Any]) -> Mapping[str, Any]:

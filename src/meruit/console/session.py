@@ -11,7 +11,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from meruit.api.auth import PUBLIC, ApiConnection, Authenticator, is_same_site, require_own_browser
 from meruit.api.query_params import ANY_PARAMETERS
 from meruit.console.page import ANYONE, SECURITY_HEADERS, SESSION_COOKIE, Console, PageRequest, action, read_field
-from meruit.errors import ApiProblem
+from meruit.errors import ApiProblem, SignInNeeded
 from meruit.model.access import Caller
 from meruit.store.sessions import LASTS, EndSession, NewSession
 
@@ -41,35 +41,32 @@ class SessionAuthentication(AbstractAuthenticationMiddleware):
         """Serve one request, or ask for a key."""
         try:
             await super().__call__(scope, receive, send)
-        except _SignInNeeded as needed:
-            await needed.lead(scope, send)
+        except SignInNeeded:
+            await _lead_to_sign_in(scope, send)
 
     async def authenticate_request(self, connection: ApiConnection) -> AuthenticationResult:
         """Find the caller; raises ApiProblem, and leads to the sign-in page."""
         caller = await find_caller(connection)
         if caller is None:
-            raise _SignInNeeded
+            raise SignInNeeded
         connection.scope["state"]["caller"] = caller
         return AuthenticationResult(user=caller, auth=None)
 
 
-class _SignInNeeded(Exception):
-    """A browser must sign in first."""
-
-    async def lead(self, scope: Scope, send: Send) -> None:
-        headers = {name.lower(): value for name, value in scope["headers"]}
-        path = quote(scope["path"]) + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
-        target = f"{SIGN_IN}?next={quote(path, safe='')}"
-        status, sent = 303, {**SECURITY_HEADERS, "Location": target}
-        if b"hx-request" in headers:
-            status, sent = 200, {**SECURITY_HEADERS, "HX-Redirect": target}
-        elif headers.get(b"accept", b"").startswith(b"text/event-stream"):
-            status, sent = 401, dict(SECURITY_HEADERS)
-        raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in sent.items()]
-        # Any: Litestar types its messages as a union of many.
-        start: Any = {"type": "http.response.start", "status": status, "headers": [*raw, (b"content-length", b"0")]}
-        await send(start)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+async def _lead_to_sign_in(scope: Scope, send: Send) -> None:
+    headers = {name.lower(): value for name, value in scope["headers"]}
+    path = quote(scope["path"]) + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
+    target = f"{SIGN_IN}?next={quote(path, safe='')}"
+    status, sent = 303, {**SECURITY_HEADERS, "Location": target}
+    if b"hx-request" in headers:
+        status, sent = 200, {**SECURITY_HEADERS, "HX-Redirect": target}
+    elif headers.get(b"accept", b"").startswith(b"text/event-stream"):
+        status, sent = 401, dict(SECURITY_HEADERS)
+    raw = [(name.lower().encode(), value.encode("latin-1", "replace")) for name, value in sent.items()]
+    # Any: Litestar types its messages as a union of many.
+    start: Any = {"type": "http.response.start", "status": status, "headers": [*raw, (b"content-length", b"0")]}
+    await send(start)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 def safe_path(text: str) -> str:

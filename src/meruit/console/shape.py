@@ -190,7 +190,14 @@ def _node(value: Any, key: str, path: str, budget: _Budget, depth: int) -> JsonN
         kind: Literal["object", "array"] = "object" if isinstance(value, dict) else "array"
         open_ = depth < 2 or any(child.marks or (child.children and child.is_open) for child in children)
         return JsonNode(
-            key, kind, f"{len(pairs):,}", path, tuple(children), len(pairs) - len(children), marks, is_open=open_
+            key=key,
+            kind=kind,
+            text=f"{len(pairs):,}",
+            path=path,
+            children=tuple(children),
+            left_out=len(pairs) - len(children),
+            marks=marks,
+            is_open=open_,
         )
     if isinstance(value, str):
         text = value if len(value) <= MAX_TEXT else f"{value[:MAX_TEXT]}…"

@@ -4,8 +4,8 @@ import gzip
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import NamedTuple
 
+import msgspec
 from litestar import Response, get
 from litestar.params import FromPath
 
@@ -25,7 +25,7 @@ _FILES = {
 FOREVER = "public, max-age=31536000, immutable"
 
 
-class StaticFile(NamedTuple):
+class StaticFile(msgspec.Struct, frozen=True):
     """A file that pages load."""
 
     content: bytes
@@ -39,7 +39,12 @@ def load(name: str) -> StaticFile:
     """A file by its name; raises KeyError."""
     package, path, media_type = _FILES[name]
     content = files(package).joinpath(*path.split("/")).read_bytes()
-    return StaticFile(content, gzip.compress(content, mtime=0), sha256(content).hexdigest()[:16], media_type)
+    return StaticFile(
+        content=content,
+        packed=gzip.compress(content, mtime=0),
+        digest=sha256(content).hexdigest()[:16],
+        media_type=media_type,
+    )
 
 
 def static_path(name: str) -> str:

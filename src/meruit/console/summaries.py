@@ -110,7 +110,13 @@ def pair_cases(evaluations: Evaluations, first: EvaluationRecord, second: Evalua
 def _pair_cases(evaluations: Evaluations, first: EvaluationRecord, second: EvaluationRecord) -> list[CasePair]:
     one = {case.case_id: case for case in evaluations.cases(first) if case.repeat == 0}
     return [
-        CasePair(case.case_id, before, case, _change(before, case), case.score - before.score)
+        CasePair(
+            case_id=case.case_id,
+            first=before,
+            second=case,
+            change=_change(before, case),
+            difference=case.score - before.score,
+        )
         for case in evaluations.cases(second)
         if case.repeat == 0 and (before := one.get(case.case_id)) is not None
     ]

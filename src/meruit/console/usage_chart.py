@@ -57,4 +57,10 @@ def draw_observations(record: UsageRecord, observations: Sequence[Observation]) 
     finding = (
         f"The provider counted {totals[0]:,} tokens first and {totals[-1]:,} last, in {len(counted)} observations."
     )
-    return Drawing("Observations over time", finding, HEIGHT, tuple(shapes), "partial" if decided else "")
+    return Drawing(
+        title="Observations over time",
+        finding=finding,
+        height=HEIGHT,
+        shapes=tuple(shapes),
+        tone="partial" if decided else "",
+    )

@@ -109,7 +109,7 @@ class Market:
         """Submit an output: verify it, ask governance, and settle or hold the contract, in one transaction."""
         _check_handed_in(output, metadata or {}, claims or {})
         case = self.marketplace.find_contract(self._actor, contract_id)
-        handed = HandedIn(output, metadata or {}, claims or {})
+        handed = HandedIn(output=output, metadata=metadata or {}, claims=claims or {})
         return self._write(self.marketplace.completion_sync(self._request, case, handed))
 
     def settle(self, contract_id: str) -> ContractView:
@@ -119,16 +119,21 @@ class Market:
     def release(self, contract_id: str, reason: str) -> ContractView:
         """Pay a held contract, by decision of a person."""
         return self._write(
-            ReleaseContract(self._request, contract_id, _reason(reason), new_salt(self._store.surroundings.entropy))
+            ReleaseContract(
+                request=self._request,
+                contract_id=contract_id,
+                reason=_reason(reason),
+                salt=new_salt(self._store.surroundings.entropy),
+            )
         )
 
     def void(self, contract_id: str, reason: str) -> ContractView:
         """Cancel a contract; the escrow goes back to the consumer."""
-        return self._write(VoidContract(self._request, contract_id, _reason(reason)))
+        return self._write(VoidContract(request=self._request, contract_id=contract_id, reason=_reason(reason)))
 
     def reverse(self, contract_id: str, reason: str) -> ContractView:
         """Reverse a payment into escrow; a later verdict can be settled."""
-        return self._write(ReverseContract(self._request, contract_id, _reason(reason)))
+        return self._write(ReverseContract(request=self._request, contract_id=contract_id, reason=_reason(reason)))
 
     def rejudge(self, contract_id: str, reason: str) -> ContractView:
         """Judge the output again by the contract's criteria, as a new version of its verdict."""
@@ -136,7 +141,7 @@ class Market:
 
     def dispute(self, contract_id: str, reason: str) -> ContractView:
         """Dispute how a contract was judged or paid."""
-        return self._write(DisputeContract(self._request, contract_id, _reason(reason)))
+        return self._write(DisputeContract(request=self._request, contract_id=contract_id, reason=_reason(reason)))
 
     def resolve(
         self,
@@ -232,7 +237,7 @@ class Market:
         until: datetime | None = None,
     ) -> EarningsReport:
         """What agents and providers earned, by UTC day and currency, with totals."""
-        wanted = EarningsFilter(agent_id, provider_id, currency, since, until)
+        wanted = EarningsFilter(agent_id=agent_id, provider_id=provider_id, currency=currency, since=since, until=until)
         with self._store.database.reading() as connection:
             return to_earnings_report(ledger.sum_earnings(connection, self._actor.tenant, wanted))
 

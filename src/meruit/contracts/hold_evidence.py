@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -56,7 +56,7 @@ class HoldView(Record, frozen=True):
     """Every reason with its evidence; only where one contract is read."""
 
 
-class HoldFacts(NamedTuple):
+class HoldFacts(msgspec.Struct, frozen=True):
     """What is recorded about a contract that waits."""
 
     contract: Contract

@@ -3,14 +3,15 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.contracts.postings import Parties, Posting, hold, release, reverse, settle
 from meruit.model.contract import OPEN, Contract, ContractState, Escrow
 from meruit.model.money import Bill
 
 
-class Transfer(NamedTuple):
+class Transfer(msgspec.Struct, frozen=True):
     """A recorded movement of money."""
 
     leaf: int
@@ -24,7 +25,7 @@ class Transfer(NamedTuple):
     postings: tuple[Posting, ...]
 
 
-class Settlement(NamedTuple):
+class Settlement(msgspec.Struct, frozen=True):
     """A paid bill."""
 
     contract_id: str
@@ -37,7 +38,7 @@ class Settlement(NamedTuple):
     """SHA-256 of the stored bill."""
 
 
-class Books(NamedTuple):
+class Books(msgspec.Struct, frozen=True):
     """Everything that is recorded about the money of one tenant or one contract."""
 
     balances: Mapping[tuple[str, str], int]
@@ -172,7 +173,7 @@ def transfers_have_grounds(books: Books) -> Iterator[str]:
 
 
 def _parties(contract: Contract) -> Parties:
-    return Parties(contract.id, contract.consumer_id, contract.agent_id)
+    return Parties(contract_id=contract.id, consumer_id=contract.consumer_id, agent_id=contract.agent_id)
 
 
 def _operations_behind(transfer: Transfer) -> list[tuple[str, int]]:
@@ -206,7 +207,7 @@ def lines_sum_to_total(books: Books) -> Iterator[str]:
 def replaying_gives_the_balances(books: Books) -> Iterator[str]:
     """Replaying the log gives the recorded transfers and balances."""
     for logged, recorded in zip(books.logged, books.transfers, strict=False):
-        if logged != recorded._replace(postings=tuple(sorted(recorded.postings))):
+        if logged != msgspec.structs.replace(recorded, postings=tuple(sorted(recorded.postings))):
             yield f"the log has another {logged.operation} of {logged.contract_id} at {logged.leaf}"
     if len(books.logged) != len(books.transfers):
         yield f"the log has {len(books.logged)} transfers, {len(books.transfers)} are recorded"

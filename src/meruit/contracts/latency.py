@@ -1,7 +1,9 @@
 """From when an agent's time counts, and how long it took. Pure, so that auditors compute the same."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.model.contract import Contract, LatencyBasis, LatencyFrom
 
@@ -12,7 +14,7 @@ MEASURED_TIMES = ("duration_ms", "latency_basis", "observed_ms")
 _MS = timedelta(milliseconds=1)
 
 
-class ContractTimes(NamedTuple):
+class ContractTimes(msgspec.Struct, frozen=True):
     """When an agent got its contract, was first given the input, and reported its start."""
 
     awarded_at: datetime
@@ -22,7 +24,9 @@ class ContractTimes(NamedTuple):
 
 def times_of(contract: Contract) -> ContractTimes:
     """The times of a contract before its output."""
-    return ContractTimes(contract.awarded_at, contract.input_read_at, contract.started_at)
+    return ContractTimes(
+        awarded_at=contract.awarded_at, input_read_at=contract.input_read_at, started_at=contract.started_at
+    )
 
 
 def find_latency_basis(times: ContractTimes, latency_from: LatencyFrom) -> LatencyBasis:

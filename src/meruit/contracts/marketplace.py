@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.contracts.bill import hold_for
 from meruit.contracts.latency import measure_latency, times_of
@@ -64,7 +66,7 @@ PATIENCE_S = 10.0
 """How long a remote governance service may take to answer before the contract is held."""
 
 
-class ContractWithWork(NamedTuple):
+class ContractWithWork(msgspec.Struct, frozen=True):
     """A contract with its work and the input of the work."""
 
     contract: Contract
@@ -164,7 +166,9 @@ class Marketplace:
             if known is not None:
                 return ContractWithWork(contract, *known)
             work = works.find(connection, actor.tenant, contract.work_id)
-            case = ContractWithWork(contract, work, works.input_of(connection, actor.tenant, work, self.store.blobs))
+            case = ContractWithWork(
+                contract=contract, work=work, input=works.input_of(connection, actor.tenant, work, self.store.blobs)
+            )
         if len(payload_bytes(case.input) or b"") <= SMALL_BYTES:
             # Work never changes. Only small works are cached.
             self._cached_works.put((actor.tenant, work.id), (case.work, case.input))
@@ -221,7 +225,12 @@ class Marketplace:
             raise MeruitError("; ".join(reason.message for reason in result.reasons))
         contract, work = case.contract, case.work
         return dossier_of(
-            OutcomeIdentity(contract.id, contract.work_id, contract.agent_id, contract.consumer_id),
+            OutcomeIdentity(
+                contract_id=contract.id,
+                work_id=contract.work_id,
+                agent_id=contract.agent_id,
+                consumer_id=contract.consumer_id,
+            ),
             Work(output=handed.output, input=case.input, metadata=metadata),
             result,
             CheatTraps(work.submission.canaries, work.submission.impossible),

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from meruit.model.money import Bill
 
 PLATFORM = "platform"
@@ -17,7 +19,7 @@ class Posting(NamedTuple):
     micros: int
 
 
-class Parties(NamedTuple):
+class Parties(msgspec.Struct, frozen=True):
     """The accounts that a contract moves money between."""
 
     contract_id: str

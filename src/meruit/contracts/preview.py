@@ -1,7 +1,6 @@
 """Show what a transition would do before it is done: the same code runs, and nothing of it is kept."""
 
-from typing import NamedTuple
-
+import msgspec
 from sqlalchemy import Connection, select
 
 from meruit.contracts.postings import Posting
@@ -11,7 +10,7 @@ from meruit.store.recorder import Write
 from meruit.store.transaction import WriteTransaction
 
 
-class TransitionPreview(NamedTuple):
+class TransitionPreview(msgspec.Struct, frozen=True):
     """What a transition would do."""
 
     after: ContractSnapshot
@@ -27,7 +26,7 @@ class TransitionPreview(NamedTuple):
         return sums
 
 
-class PreviewTransition(NamedTuple):
+class PreviewTransition(msgspec.Struct, frozen=True):
     """Run a transition and take it back; raises what the transition raises."""
 
     transition: Write[ContractSnapshot]
@@ -43,7 +42,7 @@ class PreviewTransition(NamedTuple):
         return TransitionPreview(after, tuple(Posting(row["account"], row["micros"]) for row in rows))
 
 
-class AccountChange(NamedTuple):
+class AccountChange(msgspec.Struct, frozen=True):
     """An account before and after a transition, in millionths."""
 
     account: str
@@ -61,5 +60,6 @@ def with_balances(connection: Connection, tenant: str, preview: TransitionPrevie
     )
     now = {account: int(micros) for account, micros in connection.execute(query)}
     return [
-        AccountChange(account, now.get(account, 0), now.get(account, 0) + micros) for account, micros in changes.items()
+        AccountChange(account=account, now=now.get(account, 0), after=now.get(account, 0) + micros)
+        for account, micros in changes.items()
     ]

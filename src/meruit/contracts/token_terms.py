@@ -23,7 +23,14 @@ def token_use(record: UsageRecord) -> ContractTokenUse:
     if why_not:
         return ContractTokenUse(record.run.id, verdict.status, record.attempts, why=why_not)
     found = quote_cost(record.run, verdict, record.quotes)
-    return ContractTokenUse(record.run.id, verdict.status, record.attempts, verdict.tokens, found.amount, found.why)
+    return ContractTokenUse(
+        run_id=record.run.id,
+        status=verdict.status,
+        observations=record.attempts,
+        tokens=verdict.tokens,
+        cost=found.amount,
+        why=found.why,
+    )
 
 
 def price_of(use: ContractTokenUse, terms: Terms) -> int | None:

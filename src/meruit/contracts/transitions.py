@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from sqlalchemy import select
@@ -62,7 +62,7 @@ from meruit.store.transaction import WriteTransaction
 UNAVAILABLE = "governance_unavailable"
 
 
-class AwardContract(NamedTuple):
+class AwardContract(msgspec.Struct, frozen=True):
     """Award a contract on published work, and put its price into escrow."""
 
     request: ContractRequest
@@ -140,7 +140,7 @@ class AwardContract(NamedTuple):
         return terms.model_copy(update={"cpc_rate": rate})
 
 
-class RecordInputRead(NamedTuple):
+class RecordInputRead(msgspec.Struct, frozen=True):
     """Record that an agent is given the input of its work; the first time counts, on each of its open contracts."""
 
     actor: Actor
@@ -168,7 +168,7 @@ class RecordInputRead(NamedTuple):
         return True
 
 
-class StartContract(NamedTuple):
+class StartContract(msgspec.Struct, frozen=True):
     """Start a contract; under `latency_from: start`, the agent's time counts from here."""
 
     request: ContractRequest
@@ -192,7 +192,7 @@ class StartContract(NamedTuple):
         return ContractSnapshot(contract)
 
 
-class CompleteContract(NamedTuple):
+class CompleteContract(msgspec.Struct, frozen=True):
     """Complete a contract: record the output and its verdict, ask governance, and settle or hold."""
 
     request: ContractRequest
@@ -233,8 +233,8 @@ class CompleteContract(NamedTuple):
         step.emit_event(contract, EventType.CONTRACT_COMPLETED)
         checked = self._check_governance(step, contract)
         result = self.outcome.result if checked is None else _apply_governance(self.outcome.result, checked.result)
-        self.outcome._replace(
-            result=result, result_json=result.to_json(), idempotency_key=self.request.idempotency_key
+        msgspec.structs.replace(
+            self.outcome, result=result, result_json=result.to_json(), idempotency_key=self.request.idempotency_key
         ).write(step.writing)
         if checked is not None:
             _record_check(step, contract, 1, checked, self.salt)
@@ -245,7 +245,7 @@ class CompleteContract(NamedTuple):
         contract, paid = pay_or_hold(step, contract, result, criteria=self.criteria, paid_under=paid_under)
         self._remember(step, contract, checked)
         step.save(contract)
-        return ContractSnapshot(contract, ContractJudgement(1, result), paid)
+        return ContractSnapshot(contract=contract, judgement=ContractJudgement(1, result), bill=paid)
 
     def _check_governance(self, step: ContractTransaction, contract: Contract) -> GovernanceCheck | None:
         if self.policy is None and self.remote is None:
@@ -256,7 +256,9 @@ class CompleteContract(NamedTuple):
         answers = [] if self.policy is None else [govern(dossier, self.policy)]
         answers += [] if self.remote is None else [self.remote]
         result = answers[0] if len(answers) == 1 else combine_results(*answers)
-        return GovernanceCheck(dossier, self.policy, rule_versions(self.policy), self.remote, result)
+        return GovernanceCheck(
+            dossier=dossier, policy=self.policy, rules=rule_versions(self.policy), remote=self.remote, result=result
+        )
 
     def _remember(self, step: ContractTransaction, contract: Contract, checked: GovernanceCheck | None) -> None:
         flags = [] if checked is None else checked.result.names
@@ -309,7 +311,7 @@ def _record_check(
     )
 
 
-class SettleContract(NamedTuple):
+class SettleContract(msgspec.Struct, frozen=True):
     """Settle a contract: pay its clear verdict."""
 
     request: ContractRequest
@@ -332,10 +334,10 @@ class SettleContract(NamedTuple):
             contract = record_verdict(step, contract, facts.result)
         contract = write_settlement(step, contract, facts.version, bill)
         step.save(contract)
-        return ContractSnapshot(contract, ContractJudgement(facts.version, facts.result), bill)
+        return ContractSnapshot(contract=contract, judgement=ContractJudgement(facts.version, facts.result), bill=bill)
 
 
-class ReleaseContract(NamedTuple):
+class ReleaseContract(msgspec.Struct, frozen=True):
     """Release a held contract: a person overrules the review, and it is paid."""
 
     request: ContractRequest
@@ -366,7 +368,7 @@ class ReleaseContract(NamedTuple):
         contract = record_verdict(step, contract, facts.result)
         contract = write_settlement(step, contract, facts.version, bill, f"released: {self.reason}")
         step.save(contract)
-        return ContractSnapshot(contract, ContractJudgement(facts.version, facts.result), bill)
+        return ContractSnapshot(contract=contract, judgement=ContractJudgement(facts.version, facts.result), bill=bill)
 
 
 def _overrule_governance(step: ContractTransaction, facts: PaymentFacts) -> PaymentFacts:
@@ -380,7 +382,7 @@ def _overrule_governance(step: ContractTransaction, facts: PaymentFacts) -> Paym
     return replace(facts, result=again)
 
 
-class VoidContract(NamedTuple):
+class VoidContract(msgspec.Struct, frozen=True):
     """Void a contract: the escrow goes back to the consumer."""
 
     request: ContractRequest
@@ -411,7 +413,7 @@ def _void(step: ContractTransaction, contract: Contract, mark: str, reason: str)
     return contract
 
 
-class ReverseContract(NamedTuple):
+class ReverseContract(msgspec.Struct, frozen=True):
     """Reverse a payment into escrow; a later verdict can be settled, or the contract voided."""
 
     request: ContractRequest
@@ -434,7 +436,7 @@ class ReverseContract(NamedTuple):
         return step.load_snapshot(contract)
 
 
-class FollowUsage(NamedTuple):
+class FollowUsage(msgspec.Struct, frozen=True):
     """Pay, hold or reverse a contract that pays for tokens, by what is known of them now."""
 
     actor: Actor
@@ -453,7 +455,7 @@ class FollowUsage(NamedTuple):
         return after
 
 
-class DisputeContract(NamedTuple):
+class DisputeContract(msgspec.Struct, frozen=True):
     """Dispute how a contract was judged or paid."""
 
     request: ContractRequest
@@ -478,7 +480,7 @@ class DisputeContract(NamedTuple):
         return step.load_snapshot(contract)
 
 
-class SettlementAmount(NamedTuple):
+class SettlementAmount(msgspec.Struct, frozen=True):
     """What a dispute is settled on."""
 
     micros: int
@@ -493,7 +495,7 @@ def to_settlement_amount(amount: Number | None, currency: str | None) -> Settlem
     return None if amount is None else SettlementAmount(as_micros(amount), currency)
 
 
-class ResolveDispute(NamedTuple):
+class ResolveDispute(msgspec.Struct, frozen=True):
     """Resolve a dispute."""
 
     request: ContractRequest
@@ -519,7 +521,7 @@ class ResolveDispute(NamedTuple):
         if self.decision is Decision.REVERSE and contract.escrow is not Escrow.PAID:
             raise WrongState("nothing_paid", f"contract {contract.id} has no payment to reverse; uphold it or void it")
         if self.amount is not None:
-            lifecycle.check_adjustment(contract, *self.amount)
+            lifecycle.check_adjustment(contract, self.amount.micros, self.amount.currency)
         step.append(
             ResolutionEntry(
                 *step.entry_header(contract),
@@ -553,7 +555,7 @@ class ResolveDispute(NamedTuple):
         return step.load_snapshot(contract)
 
 
-class ExpireContracts(NamedTuple):
+class ExpireContracts(msgspec.Struct, frozen=True):
     """Expire contracts whose deadline has passed; their escrow goes back."""
 
     by: str

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.governance.binomial import CONFIDENCE, clopper_pearson
 from meruit.model.contract import ContractState, Escrow
@@ -56,7 +57,7 @@ COUNTED = (WorkEnd.DELIVERED, WorkEnd.NOT_DELIVERED)
 LEFT_OUT = tuple(end for end in WorkEnd if end not in COUNTED)
 
 
-class WorkFacts(NamedTuple):
+class WorkFacts(msgspec.Struct, frozen=True):
     """What is recorded about one piece of work."""
 
     verdict: Verdict | None = None

@@ -3,8 +3,9 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
+import msgspec
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
@@ -40,14 +41,14 @@ Gather = Callable[[Any, Mapping[str, Any]], Mapping[str, Any]]
 """Reads the files that a seed names, except those that are attached already."""
 
 
-class CriteriaParts(NamedTuple):
+class CriteriaParts(msgspec.Struct, frozen=True):
     """The parts of criteria that are valid by themselves, each with its position, even where others are not."""
 
     criteria: list[tuple[int, SuccessCriterion]]
     custom_metrics: list[tuple[int, CustomMetric]]
 
 
-class CriteriaFault(NamedTuple):
+class CriteriaFault(msgspec.Struct, frozen=True):
     """What an engine finds wrong with valid criteria: params, patterns, schemas, expressions, code."""
 
     path: Path
@@ -95,7 +96,7 @@ def parse_criteria(
     MeruitError when it cannot; without it, no file is read. `examine` finds faults of params, expressions and code.
     """
     try:
-        document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
+        document = Document(name=name, value=dict(text), lines={}) if isinstance(text, Mapping) else parse(text, name)
     except DocumentError as refused:
         raise CriteriaError(name, map(_advise_separate_files, refused.problems)) from None
     whole = document.value
@@ -104,11 +105,14 @@ def parse_criteria(
     problems: list[Problem] = []
     if prefix:
         problems = [_sibling_key_problem(document, key) for key in whole if key != WRAPPER]
-        document = document._replace(value={WRAPPER: content})
+        document = msgspec.structs.replace(document, value={WRAPPER: content})
     if not isinstance(content, dict):
         expected = f"expected a mapping, got {describe_value(content)}; for example {_EXAMPLE}"
         raise CriteriaError(
-            name, sort_and_limit_problems([*problems, Problem(format_path(prefix), expected, document.line_of(prefix))])
+            name,
+            sort_and_limit_problems(
+                [*problems, Problem(where=format_path(prefix), message=expected, line=document.line_of(prefix))]
+            ),
         )
     beyond = [*_find_raw_problems(content, prefix, known_metrics, max_criteria)]
     _keep_written_numbers(document, content.get("criteria"), (*prefix, "criteria"))
@@ -117,7 +121,7 @@ def parse_criteria(
     if read_code is not None:
         document, unread = _with_code(document, prefix, read_code)
         beyond += unread
-    problems += [Problem(format_path(path), fault, document.line_of(path)) for path, fault in beyond]
+    problems += [Problem(where=format_path(path), message=fault, line=document.line_of(path)) for path, fault in beyond]
     criteria: SuccessCriteria | None = None
     try:
         criteria = read_model(document, SuccessCriteria, error=CriteriaError, prefix=prefix)
@@ -165,11 +169,11 @@ def _examine_parts(
         if CODE_FILE in custom
     }
     loadable = [(number, custom) for number, custom in parts.custom_metrics if custom.code != _UNREAD]
-    parts = parts._replace(custom_metrics=loadable)
+    parts = msgspec.structs.replace(parts, custom_metrics=loadable)
     for fault in islice(examine(parts), MAX_PROBLEMS + 1):
         path = (*prefix, *fault.path)
         message = f"{files[fault.path]}: {fault.message}" if fault.path in files else fault.message
-        yield Problem(format_path(path), message, document.line_in_text(path, fault.text_line))
+        yield Problem(where=format_path(path), message=message, line=document.line_in_text(path, fault.text_line))
 
 
 def parse_work(
@@ -181,14 +185,14 @@ def parse_work(
     examine: Examine | None = None,
 ) -> "WorkSubmission":
     """Read work that a client publishes; raises DocumentError with every problem and its line."""
-    document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
+    document = Document(name=name, value=dict(text), lines={}) if isinstance(text, Mapping) else parse(text, name)
     content = document.value.get(WRAPPER) if isinstance(document.value, dict) else None
     prefix: Path = (WRAPPER,)
     if isinstance(content, dict) and content.keys() == {WRAPPER}:
         # A pasted criteria file brings its outer key a second time; the model accepts that.
         content, prefix = content[WRAPPER], (WRAPPER, WRAPPER)
     problems = [
-        Problem(format_path(path), fault, document.line_of(path))
+        Problem(where=format_path(path), message=fault, line=document.line_of(path))
         for path, fault in (
             _find_raw_problems(content, prefix, known_metrics, max_criteria) if isinstance(content, dict) else ()
         )
@@ -237,7 +241,7 @@ def parse_benchmark(
     if isinstance(text, Document):
         document = text
     else:
-        document = Document(name, dict(text), {}) if isinstance(text, Mapping) else parse(text, name)
+        document = Document(name=name, value=dict(text), lines={}) if isinstance(text, Mapping) else parse(text, name)
     problems = list[Problem]()
     whole = document.value if isinstance(document.value, dict) else {}
     listed = whole.get("tasks")
@@ -248,7 +252,7 @@ def parse_benchmark(
         place = ("tasks", number, "criteria")
         _keep_written_numbers(document, task.get("criteria"), place)
         problems += [
-            Problem(format_path(path), fault, document.line_of(path))
+            Problem(where=format_path(path), message=fault, line=document.line_of(path))
             for path, fault in islice(find_assertion_faults(task.get("criteria"), place), MAX_PROBLEMS + 1)
         ]
     if gather is not None:
@@ -258,7 +262,7 @@ def parse_benchmark(
         attached, unread = _attachments(document, tasks, lambda seed: gather(seed, given))
         problems += unread
         if attached and given is own:
-            document = document._replace(value=whole | {"attachments": {**attached, **given}})
+            document = msgspec.structs.replace(document, value=whole | {"attachments": {**attached, **given}})
     from meruit.model.task import Benchmark
 
     try:
@@ -268,7 +272,9 @@ def parse_benchmark(
     else:
         if examine is not None:
             located = ((_written_path(whole, path), fault) for path, fault in islice(examine(benchmark), MAX_PROBLEMS))
-            problems += [Problem(format_path(path), fault, document.line_of(path)) for path, fault in located]
+            problems += [
+                Problem(where=format_path(path), message=fault, line=document.line_of(path)) for path, fault in located
+            ]
         if not problems:
             return benchmark
     raise DocumentError(name, sort_and_limit_problems(problems))
@@ -300,9 +306,11 @@ def _attachments(
                 # These problems have lines of the seed's file; an inline seed has no file.
                 named = f"{refused.name}: " if isinstance(seed, str) else ""
                 line = document.line_of(path)
-                problems += [Problem(format_path(path), f"{named}{one}", line) for one in refused.problems]
+                problems += [
+                    Problem(where=format_path(path), message=f"{named}{one}", line=line) for one in refused.problems
+                ]
             except MeruitError as refused:
-                problems.append(Problem(format_path(path), str(refused), document.line_of(path)))
+                problems.append(Problem(where=format_path(path), message=str(refused), line=document.line_of(path)))
     return attached, problems
 
 
@@ -314,7 +322,9 @@ def _advise_separate_files(problem: Problem) -> Problem:
 
 
 def _sibling_key_problem(document: Document, key: str) -> Problem:
-    return Problem("", f"{short(repr(key))} is outside of {WRAPPER}; move it inside", document.line_of((key,)))
+    return Problem(
+        where="", message=f"{short(repr(key))} is outside of {WRAPPER}; move it inside", line=document.line_of((key,))
+    )
 
 
 # Any, here and below: the document has not been validated yet.
@@ -443,7 +453,7 @@ def _with_code(
     if not replaced:
         return document, faults
     content = content | {CUSTOM: [replaced.get(number, custom) for number, custom in enumerate(customs or [])]}
-    return Document(document.name, {WRAPPER: content} if prefix else content, lines), faults
+    return Document(name=document.name, value={WRAPPER: content} if prefix else content, lines=lines), faults
 
 
 def _code_of(custom: dict[str, Any], read_code: Callable[[str], str]) -> tuple[str, str]:
@@ -469,7 +479,7 @@ def _problem(document: Document, model: type[BaseModel], detail: ErrorDetails, p
     if detail["type"] in ABOUT_A_KEY and path[-1:] == detail["loc"][-1:]:
         # The message names the key; the path is that of the mapping.
         path = path[:-1]
-    return Problem(format_path(path), describe_error(detail, known), line)
+    return Problem(where=format_path(path), message=describe_error(detail, known), line=line)
 
 
 def _locate(document: Document, model: type[BaseModel], loc: Path, prefix: Path) -> tuple[Path, Collection[str]]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.documents.json_events import json_events
 from meruit.documents.tree import TEXT, Path, Tree, build
@@ -17,7 +19,7 @@ MAX_PROBLEMS = 100
 _WIDE = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
 
 
-class Document(NamedTuple):
+class Document(msgspec.Struct, frozen=True):
     """The values of a file, and the line of each."""
 
     name: str
@@ -48,7 +50,7 @@ def parse(text: str | bytes, name: str) -> Document:
         raise DocumentError(name, [refused.problem]) from None
     if tree.problems:
         raise DocumentError(name, sort_and_limit_problems(tree.problems))
-    return Document(name, tree.value, tree.lines, tree.numbers)
+    return Document(name=name, value=tree.value, lines=tree.lines, numbers=tree.numbers)
 
 
 def sort_and_limit_problems(problems: Iterable[Problem]) -> list[Problem]:

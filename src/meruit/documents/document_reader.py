@@ -37,7 +37,7 @@ class DocumentReader:
 
     def add_problem(self, path: Path, message: str) -> None:
         """Record a problem at a path."""
-        self._problems.append(Problem(format_path(path), message, self.document.line_of(path)))
+        self._problems.append(Problem(where=format_path(path), message=message, line=self.document.line_of(path)))
 
     @property
     def problem_count(self) -> int:

@@ -74,7 +74,7 @@ def json_events(text: str) -> Iterator[ParseEvent]:
             case ":":
                 expected = _VALUE
             case _:
-                yield ParseEvent(ParseEventKind.SCALAR, line, found, plain=kind == "w")
+                yield ParseEvent(kind=ParseEventKind.SCALAR, line=line, text=found, plain=kind == "w")
                 expected = _COLON if expected in (_KEY, _KEY_OR_END) else _after_value(closers)
     if expected:
         raise JsonSyntaxError(f"expected {_IN_WORDS[expected]}, got the end of the file", line)

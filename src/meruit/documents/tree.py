@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterable
 from decimal import Decimal
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.errors import DocumentUnreadable, Problem
 from meruit.model.numbers import MAX_DIGITS, WRITTEN, Number, plain
@@ -46,7 +48,7 @@ class ParseEventKind(Enum):
     END = auto()
 
 
-class ParseEvent(NamedTuple):
+class ParseEvent(msgspec.Struct, frozen=True):
     """One step through a document, in reading order."""
 
     kind: ParseEventKind
@@ -61,7 +63,7 @@ class ParseEvent(NamedTuple):
     """For a literal block, whose lines are those of the file: the line where its text begins."""
 
 
-class Tree(NamedTuple):
+class Tree(msgspec.Struct, frozen=True):
     """The value of a document, its lines and its problems."""
 
     value: Any
@@ -86,7 +88,7 @@ def build(events: Iterable[ParseEvent]) -> Tree:
             builder.problems.append(Problem("", "the file is empty"))
     except DocumentUnreadable as refused:
         builder.problems.append(refused.problem)
-    return Tree(builder.value, builder.lines, builder.problems, builder.numbers)
+    return Tree(value=builder.value, lines=builder.lines, problems=builder.problems, numbers=builder.numbers)
 
 
 class _OpenCollection:
@@ -184,7 +186,7 @@ class _Builder:
 
     def _complain(self, path: Path, event: ParseEvent, fault: str) -> None:
         if fault:
-            self.problems.append(Problem(format_path(path), fault, event.line))
+            self.problems.append(Problem(where=format_path(path), message=fault, line=event.line))
 
 
 def scalar(text: str) -> Number | str | bool | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import ErrorDetails
 
-from meruit.errors import nearest
+from meruit.suggestions import nearest
 
 MAX_SHOWN_CHARS = 60
 """Characters of a value that a message repeats."""

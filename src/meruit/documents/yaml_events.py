@@ -99,9 +99,9 @@ def _translate(event: yaml.Event, line: int, anchors: _Anchors) -> list[ParseEve
             # PyYAML calls a scalar implicit when it is unquoted and has no tag.
             return [
                 ParseEvent(
-                    ParseEventKind.SCALAR,
-                    line,
-                    event.value,
+                    kind=ParseEventKind.SCALAR,
+                    line=line,
+                    text=event.value,
                     plain=event.implicit[0],
                     fault=_fault_of_tag(event.tag),
                     text_line=line + 1 if event.style == "|" else None,

@@ -157,4 +157,12 @@ def _describe(
     wins = sum(number for one, number in own if one[2] == place)
     ties = sum(number for one, number in own if one[2] is None)
     losses = sum(number for _, number in own) - wins - ties
-    return Preference(names[place], wins, losses, ties, strength, preferred, interval)
+    return Preference(
+        name=names[place],
+        wins=wins,
+        losses=losses,
+        ties=ties,
+        strength=strength,
+        preferred=preferred,
+        interval=interval,
+    )

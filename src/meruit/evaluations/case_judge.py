@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import msgspec
 
@@ -86,7 +86,9 @@ class CaseJudge:
             return _to_judged(case, outcome_id, salts, written, digests, result)
         work = Work(output=case.output, input=case.input, metadata=case.metadata)
         if criteria.asked:
-            scope = JudgingScope(self._tenant, evaluation_id or VERIFICATION, limits.max_tokens)
+            scope = JudgingScope(
+                tenant=self._tenant, account=evaluation_id or VERIFICATION, max_tokens=limits.max_tokens
+            )
             with judging_for(scope):
                 result = self._engine.verify_digested(outcome_id, criteria, work, digests)
             return _to_judged(case, outcome_id, salts, written, digests, result)
@@ -227,7 +229,13 @@ def _keep(  # noqa: PLR0913 - all that is kept of a case
         latency_ms=float(latency) if isinstance(latency, int | float) and not isinstance(latency, bool) else None,
         cost_micros=case.cost_micros,
     )
-    return JudgedCase(summary, PackedCase(template, line, salts), entry, kept, written.size + len(kept))
+    return JudgedCase(
+        summary=summary,
+        packed=PackedCase(template, line, salts),
+        entry=entry,
+        result_json=kept,
+        size=written.size + len(kept),
+    )
 
 
 _to_json = msgspec.json.Encoder().encode
@@ -237,7 +245,7 @@ _OF_INPUT, _OF_OUTPUT, _OF_METADATA, _OF_RESULT = (
 )
 
 
-class FinishedSegment(NamedTuple):
+class FinishedSegment(msgspec.Struct, frozen=True):
     """Judged cases as they are recorded together."""
 
     summaries: tuple[CaseSummary, ...]
@@ -249,12 +257,14 @@ class FinishedSegment(NamedTuple):
 def finish_segment(judged: Sequence[JudgedCase]) -> FinishedSegment:
     """The segment of up to 512 judged cases."""
     root = segment_root([one.entry for one in judged])
-    return FinishedSegment(tuple([one.summary for one in judged]), root, pack_lines([one.packed for one in judged]))
+    return FinishedSegment(
+        summaries=tuple([one.summary for one in judged]), root=root, blob=pack_lines([one.packed for one in judged])
+    )
 
 
 def pack_segment(summaries: Sequence[CaseSummary], contents: Sequence[CaseContent]) -> FinishedSegment:
     """The same from what is kept of each case."""
-    return FinishedSegment(tuple(summaries), segment_root(entries_of(contents)), pack(contents))
+    return FinishedSegment(summaries=tuple(summaries), root=segment_root(entries_of(contents)), blob=pack(contents))
 
 
 class SegmentBuffer:
@@ -309,7 +319,7 @@ def _faults(found: frozenset[Fault]) -> tuple[Fault, ...]:
     return tuple(sorted(found - {Fault.NONE}))
 
 
-class WrittenWork(NamedTuple):
+class WrittenWork(msgspec.Struct, frozen=True):
     """The work of a case as it is kept: written once, for its digests and for its segment."""
 
     input: bytes
@@ -326,7 +336,12 @@ class WrittenWork(NamedTuple):
 
     def digests(self) -> Digests:
         """The digests of the parts, as the engine takes them."""
-        return Digests(*[_NO_WORK if part == b"{}" else sha256(part).hexdigest() for part in self])
+        return Digests(
+            *[
+                _NO_WORK if part == b"{}" else sha256(part).hexdigest()
+                for part in (self.input, self.output, self.metadata)
+            ]
+        )
 
     @property
     def size(self) -> int:

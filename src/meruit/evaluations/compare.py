@@ -194,7 +194,18 @@ def _difference(pairs: Sequence[tuple[float, float, str]]) -> Difference:
     """The mean difference over cases; cases of one group count as one observation of it."""
     number = len(pairs)
     if not number:
-        return Difference(0, 0, None, None, None, None, None, None, None, "no case was judged by both")
+        return Difference(
+            cases=0,
+            groups=0,
+            first=None,
+            second=None,
+            difference=None,
+            interval=None,
+            p=None,
+            p_holm=None,
+            detectable=None,
+            why_not="no case was judged by both",
+        )
     first, second = math.fsum(pair[0] for pair in pairs) / number, math.fsum(pair[1] for pair in pairs) / number
     groups: dict[str, list[float]] = {}
     for before, after, group in pairs:
@@ -202,20 +213,63 @@ def _difference(pairs: Sequence[tuple[float, float, str]]) -> Difference:
     if len(groups) == number:
         mean = mean_of([change for several in groups.values() for change in several])
         interval = None if mean.interval is None else _within_reach(mean.interval.low, mean.interval.high)
-        return Difference(number, number, first, second, mean.mean, interval, mean.p, None, mean.mde, mean.why_not)
+        return Difference(
+            cases=number,
+            groups=number,
+            first=first,
+            second=second,
+            difference=mean.mean,
+            interval=interval,
+            p=mean.p,
+            p_holm=None,
+            detectable=mean.mde,
+            why_not=mean.why_not,
+        )
     change = second - first
     if len(groups) < FEWEST_TASKS:
         why = f"{len(groups)} of the {FEWEST_TASKS} groups that an interval needs"
-        return Difference(number, len(groups), first, second, change, None, None, None, None, why)
+        return Difference(
+            cases=number,
+            groups=len(groups),
+            first=first,
+            second=second,
+            difference=change,
+            interval=None,
+            p=None,
+            p_holm=None,
+            detectable=None,
+            why_not=why,
+        )
     error = cluster_robust_error([*groups.values()])
     if error <= LEAST_SPREAD:
         why = "no spread: all cases changed alike"
-        return Difference(number, len(groups), first, second, change, None, None, None, None, why)
+        return Difference(
+            cases=number,
+            groups=len(groups),
+            first=first,
+            second=second,
+            difference=change,
+            interval=None,
+            p=None,
+            p_holm=None,
+            detectable=None,
+            why_not=why,
+        )
     freedom = len(groups) - 1
     reach = t_quantile(freedom) * error
     interval = _within_reach(change - reach, change + reach)
     p = t_p_value(change / error, freedom)
-    return Difference(number, len(groups), first, second, change, interval, p, None, mde(error))
+    return Difference(
+        cases=number,
+        groups=len(groups),
+        first=first,
+        second=second,
+        difference=change,
+        interval=interval,
+        p=p,
+        p_holm=None,
+        detectable=mde(error),
+    )
 
 
 def _within_reach(low: float, high: float) -> ConfidenceInterval:

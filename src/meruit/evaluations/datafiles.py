@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
+import msgspec
 import orjson
 
-from meruit.errors import DocumentError, MeruitError, Problem, UnreadableFile, nearest
+from meruit.errors import DocumentError, MeruitError, Problem, UnreadableFile
 from meruit.evaluations.evaluation import Case
 from meruit.files import display_name, read_bytes
+from meruit.suggestions import nearest
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 """The longest row that is read."""
@@ -102,7 +104,7 @@ def _columns(row: Row) -> str:
     return ", ".join(map(repr, list(row)[:MAX_PROBLEMS])) or "none"
 
 
-class _Layout(NamedTuple):
+class _Layout(msgspec.Struct, frozen=True):
     """What columns with the usual names mean."""
 
     single: tuple[tuple[str, str], ...]
@@ -260,7 +262,7 @@ def _micros(value: Any) -> int | None:
     return round(dollars * 1_000_000)
 
 
-class FileShare(NamedTuple):
+class FileShare(msgspec.Struct, frozen=True):
     """A part of a file of JSON Lines."""
 
     start: int
@@ -293,10 +295,10 @@ class DataFile:
                 is_row = bool((found if line else found.removeprefix(BOM)).strip())
                 at, line, rows = at + len(found), line + 1, rows + is_row
                 if rows - first >= SHARE_ROWS or at - start >= SHARE_BYTES:
-                    yield FileShare(start, at, first, first_line)
+                    yield FileShare(start=start, end=at, rows_before=first, lines_before=first_line)
                     start, first, first_line = at, rows, line
             if at > start:
-                yield FileShare(start, at, first, first_line)
+                yield FileShare(start=start, end=at, rows_before=first, lines_before=first_line)
 
     def cases_in(self, share: "FileShare", columns: ColumnMap) -> Iterator[Case]:
         """The cases of a share, with the ids that they have in the whole file."""
@@ -374,7 +376,7 @@ def _open(path: str) -> Iterator[BinaryIO]:
 
 
 def _problem(path: str, message: str, line: int | None = None) -> DocumentError:
-    return DocumentError(display_name(path), [Problem("", message, line)])
+    return DocumentError(display_name(path), [Problem(where="", message=message, line=line)])
 
 
 def _read_line(file: BinaryIO, path: str, number: int) -> bytes:

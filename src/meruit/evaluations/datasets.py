@@ -93,7 +93,9 @@ class Datasets:
         if not rows:
             raise InvalidCase("a dataset has at least one case")
         self._keep(digest, read())
-        return self._store.recorder.write(stored.AddVersion(self._tenant, name, digest, rows, source[:MAX_SOURCE]))
+        return self._store.recorder.write(
+            stored.AddVersion(tenant=self._tenant, name=name, digest=digest, rows=rows, source=source[:MAX_SOURCE])
+        )
 
     def _keep(self, digest: str, cases: Iterable[Case]) -> None:
         """Keep the chunks that a process before this one did not."""
@@ -150,7 +152,14 @@ class Datasets:
             elif earlier != case:
                 changed.append(ChangedRow(_shown(case), _changed_parts(earlier, case)))
         removed = tuple(map(_shown, gone.values()))
-        return DatasetDiff(old, new, tuple(added), removed, tuple(changed), new.rows - len(added) - len(changed))
+        return DatasetDiff(
+            old=old,
+            new=new,
+            added=tuple(added),
+            removed=removed,
+            changed=tuple(changed),
+            same=new.rows - len(added) - len(changed),
+        )
 
     def _open_all(self, addresses: Iterable[str], shared: Collection[str]) -> Iterator[Case]:
         """The cases of the chunks that only one of two versions has."""

@@ -87,7 +87,7 @@ def compare_pairwise(
 
 def judging_scope(tenant: str, first: EvaluationRecord, max_tokens: int | None) -> JudgingScope:
     """The account that the judge's tokens count for: one for each baseline."""
-    return JudgingScope(tenant, f"{ACCOUNT}:{first.id}", max_tokens)
+    return JudgingScope(tenant=tenant, account=f"{ACCOUNT}:{first.id}", max_tokens=max_tokens)
 
 
 def _outputs(reader: Evaluations, evaluation: EvaluationRecord) -> dict[_Key, _Work]:

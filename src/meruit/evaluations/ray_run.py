@@ -9,7 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.errors import MeruitError
 from meruit.evaluations.case_judge import CaseJudge, FinishedSegment, SegmentBuffer, finish_segment, pack_segment
@@ -30,7 +32,7 @@ WAITING_SHARES = 2
 """Shares for each worker that are judged or wait to be recorded."""
 
 
-class SharedRun(NamedTuple):
+class SharedRun(msgspec.Struct, frozen=True):
     """What a worker makes its part of a run from: bytes and texts, so that equal ones are known to be equal."""
 
     criteria: bytes
@@ -67,8 +69,8 @@ class RayRun:
         _refuse_unfit(file, criteria)
         # Workers have another folder.
         file = DataFile(str(Path(file.path).resolve()), file.format, file.digest, file.rows)
-        shared = SharedRun(criteria.body, self._engine, self._tenant, file, columns)
-        state = RunState(evaluator, evaluation, criteria, report, timer)
+        shared = SharedRun(criteria=criteria.body, engine=self._engine, tenant=self._tenant, file=file, columns=columns)
+        state = RunState(evaluator=evaluator, evaluation=evaluation, criteria=criteria, report=report, timer=timer)
         recorder = _InOrder(state)
         with ray_session(self._workers):
             import ray
@@ -146,7 +148,7 @@ class _InOrder:
             if (summary.case_id, summary.repeat) not in known
         ]
         if len(kept) in (0, len(segment.summaries)):
-            return segment if kept else FinishedSegment((), b"", b"")
+            return segment if kept else FinishedSegment(summaries=(), root=b"", blob=b"")
         return pack_segment(*map(list, zip(*kept, strict=True)))
 
 

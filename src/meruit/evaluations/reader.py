@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from meruit.errors import MeruitError, NotFound, UnknownName, nearest
+from meruit.errors import MeruitError, NotFound, UnknownName
 from meruit.evaluations.compare import MOST_COMPARED, EvaluationComparison, adjust_family, compare_evaluations
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.segment import CaseContent, payload_of
@@ -23,6 +23,7 @@ from meruit.model.record import Record
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.records import criteria_body, criteria_from
 from meruit.store.store import Store
+from meruit.suggestions import nearest
 
 __all__ = [
     "CaseDetail",

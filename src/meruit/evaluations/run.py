@@ -139,7 +139,16 @@ class RunState:
         self.reported = now
         done, planned = self.evaluation.cases + self.judged, self.evaluation.planned
         rate = self.tally.rate()
-        self.report(EvaluationProgress(done, planned, rate, self.spent_micros, now - self.began, self.judged))
+        self.report(
+            EvaluationProgress(
+                done=done,
+                planned=planned,
+                rate=rate,
+                spent_micros=self.spent_micros,
+                elapsed_s=now - self.began,
+                judged=self.judged,
+            )
+        )
 
 
 def run_cases(
@@ -153,7 +162,7 @@ def run_cases(
     timer: Callable[[], float] = time.monotonic,
 ) -> EvaluationRecord:
     """Judge and record cases that have their outputs; those that are recorded already are passed over."""
-    run = RunState(evaluator, evaluation, criteria, report, timer)
+    run = RunState(evaluator=evaluator, evaluation=evaluation, criteria=criteria, report=report, timer=timer)
     missing = evaluator.missing(evaluation, without_twins(cases))
     for number, judged in enumerate(evaluator.judge_all(evaluation, criteria, missing, limits)):
         run.record(run.count(judged))

@@ -37,7 +37,9 @@ async def run_target(  # noqa: PLR0913 - one a choice
 ) -> EvaluationRecord:
     """Have a target make the outputs, judge and record them; going on where an earlier process ended."""
     spent, dearest = evaluator.spending(evaluation)
-    run = RunState(evaluator, evaluation, criteria, report, timer, spent_micros=spent)
+    run = RunState(
+        evaluator=evaluator, evaluation=evaluation, criteria=criteria, report=report, timer=timer, spent_micros=spent
+    )
     waiting = evaluator.missing(evaluation, without_twins(repeat_cases(cases, limits.repeat)))
     try:
         with evaluator.journal(evaluation) as journal:

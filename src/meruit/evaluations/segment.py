@@ -200,7 +200,9 @@ def _split(result: bytes, outcome: str, work: tuple[bytes, bytes, bytes]) -> tup
 
 def _gaps(outcome: str, verified_at: bytes, work: tuple[bytes, bytes, bytes]) -> ResultGaps:
     given, made, facts = (digest_as_json(part) for part in work)
-    return ResultGaps(b'"%b"' % outcome.encode(), verified_at, given, made, facts)
+    return ResultGaps(
+        contract_id=b'"%b"' % outcome.encode(), verified_at=verified_at, input=given, output=made, metadata=facts
+    )
 
 
 def digest_as_json(part: bytes) -> bytes:

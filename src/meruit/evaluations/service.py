@@ -185,7 +185,14 @@ class Evaluator:
     ) -> Write[int]:
         # Never a file, which a death would leave behind with the work in it and no record of it.
         blob = in_database(segment.blob)
-        return RecordSegment(self._tenant, evaluation.id, segment.summaries, segment.root, blob, recorded)
+        return RecordSegment(
+            tenant=self._tenant,
+            evaluation_id=evaluation.id,
+            cases=segment.summaries,
+            root=segment.root,
+            blob=blob,
+            recorded=recorded,
+        )
 
     def finish(self, evaluation: EvaluationRecord) -> EvaluationRecord:
         """Say that all its cases are recorded; from then on it does not change."""
@@ -201,7 +208,7 @@ class Evaluator:
         now = self._store.surroundings.clock()
         for run in build_judge_runs(evaluation, self.judge_tokens(evaluation), judges.judges, now):
             write = RecordRun(self._tenant, FRAMEWORK, run)
-            self._store.recorder.write(UsageWrite(self._tenant, FRAMEWORK, write))
+            self._store.recorder.write(UsageWrite(tenant=self._tenant, by=FRAMEWORK, write=write))
 
     def prefer(
         self, evaluations: Sequence[EvaluationRecord], question: PairQuestion, max_tokens: int | None = None

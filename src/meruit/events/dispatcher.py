@@ -4,8 +4,9 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
+import msgspec
 from sqlalchemy import Connection
 
 from meruit.errors import LeaseLost
@@ -48,7 +49,7 @@ T = TypeVar("T")
 _MICROS = 1_000_000
 
 
-class _TurnResult(NamedTuple):
+class _TurnResult(msgspec.Struct, frozen=True):
     """The result of a turn."""
 
     more: bool = False
@@ -58,14 +59,14 @@ class _TurnResult(NamedTuple):
     slow: bool = False
 
 
-class _Backoff(NamedTuple):
+class _Backoff(msgspec.Struct, frozen=True):
     """The backoff of a consumer that failed or was slow the last time."""
 
     bad_turns: int
     until: float
 
 
-class _PendingWork(NamedTuple):
+class _PendingWork(msgspec.Struct, frozen=True):
     """The work that one read found."""
 
     newest: int
@@ -289,7 +290,7 @@ class Dispatcher:
         page = await self._read(read)
         if page.events:
             self._log([numbered.event for numbered in page.events])
-        await self._store.recorder.record(outbox.Advance(LOG_CONSUMER, page.upto, self._holder))
+        await self._store.recorder.record(outbox.Advance(consumer=LOG_CONSUMER, seq=page.upto, holder=self._holder))
         return _TurnResult(more=page.full)
 
     async def _serve(self, one: PendingWebhook) -> _TurnResult:
@@ -312,7 +313,7 @@ class Dispatcher:
         if one.fresh and turn.can_continue():
             more = await self._send_fresh(turn) or more
         bad = turn.failed > 0 and turn.delivered == 0
-        return _TurnResult(more, bad, turn.is_late)
+        return _TurnResult(more=more, bad=bad, slow=turn.is_late)
 
     async def _send_fresh(self, turn: WebhookTurn) -> bool:
         """Send a page of new events; returns whether there are more."""

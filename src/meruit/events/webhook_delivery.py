@@ -6,8 +6,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from http import HTTPStatus
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+import msgspec
 from standardwebhooks import Webhook as Signer
 
 from meruit.errors import OutboundRefused
@@ -94,7 +95,7 @@ class NoCounters:
         """Do nothing."""
 
 
-class DeliveryTiming(NamedTuple):
+class DeliveryTiming(msgspec.Struct, frozen=True):
     """Intervals, timeouts and retry delays; tests use shorter ones."""
 
     poll_s: float = POLL_S
@@ -113,7 +114,7 @@ NO_COUNTERS = NoCounters()
 DEFAULT_TIMING = DeliveryTiming()
 
 
-class DeliveryContext(NamedTuple):
+class DeliveryContext(msgspec.Struct, frozen=True):
     """What an attempt needs beside the event."""
 
     post: Post
@@ -125,7 +126,7 @@ class DeliveryContext(NamedTuple):
     """Whether this process still holds the delivery lease."""
 
 
-class DeliveryFailure(NamedTuple):
+class DeliveryFailure(msgspec.Struct, frozen=True):
     """Why an attempt failed."""
 
     reason: str
@@ -166,7 +167,11 @@ class WebhookTurn:
         async def work(one: PendingRetry) -> None:
             missed = await self._attempt(one.outbox_event, one.attempts)
             if missed is None:
-                done.append(Delivery(one.outbox_event.seq, one.outbox_event.subject, one.attempts + 1, 0))
+                done.append(
+                    Delivery(
+                        seq=one.outbox_event.seq, subject=one.outbox_event.subject, attempts=one.attempts + 1, next_at=0
+                    )
+                )
             else:
                 again.append(missed)
 
@@ -183,7 +188,7 @@ class WebhookTurn:
         async def work(one: OutboxEvent) -> None:
             async with in_order[one.subject]:
                 if one.subject in blocked:
-                    new.append(Delivery(one.seq, one.subject, 0, BEHIND))
+                    new.append(Delivery(seq=one.seq, subject=one.subject, attempts=0, next_at=BEHIND))
                     return
                 missed = await self._attempt(one, 0)
                 if missed is not None:

@@ -1,7 +1,6 @@
 """Account for a submission: apply the rules of the gate and phrase the answer for the model and its host."""
 
 from hashlib import sha256
-from typing import NamedTuple
 
 import msgspec
 
@@ -31,7 +30,7 @@ from meruit.model.record import Record
 SYSTEM_ERROR = VerificationOutcome.SYSTEM_ERROR.value
 
 
-class AnsweredSubmission(NamedTuple):
+class AnsweredSubmission(msgspec.Struct, frozen=True):
     """A submission with the verifier's answer, ready to be accounted for."""
 
     event: VerdictGiven | SchemaErrorFound
@@ -75,7 +74,7 @@ class SubmissionResult(Record, frozen=True):
         return self.outcome == SubmissionOutcome.PASSED
 
 
-class AccountedSubmission(NamedTuple):
+class AccountedSubmission(msgspec.Struct, frozen=True):
     """The result of a submission and the state of its run afterwards."""
 
     result: SubmissionResult
@@ -84,7 +83,7 @@ class AccountedSubmission(NamedTuple):
     """Whether it was accounted for just now; false where a journal replays it."""
 
 
-class PriorAnswer(NamedTuple):
+class PriorAnswer(msgspec.Struct, frozen=True):
     """The recorded answer to an earlier submission."""
 
     done: SubmissionResult
@@ -115,12 +114,27 @@ def account(
         return state, None
     used = state.attempts_used
     if ended_before is not None:
-        late = SubmissionResult(event.submission_id, SubmissionOutcome.REJECTED, used, used, at, replayed=True)
+        late = SubmissionResult(
+            submission_id=event.submission_id,
+            outcome=SubmissionOutcome.REJECTED,
+            attempt=used,
+            attempts_used=used,
+            at=at,
+            replayed=True,
+        )
         return state, msgspec.structs.replace(late, ending=ended_before)
     if isinstance(event, SchemaErrorFound):
         text = schema_error_feedback(problems, _repairs_left(actions))
         outcome = SubmissionOutcome.SCHEMA_ERROR.value
-        return state, SubmissionResult(event.submission_id, outcome, used, used, at, feedback=text, ending=state.ended)
+        return state, SubmissionResult(
+            submission_id=event.submission_id,
+            outcome=outcome,
+            attempt=used,
+            attempts_used=used,
+            at=at,
+            feedback=text,
+            ending=state.ended,
+        )
     return state, _account_for_verdict(state, event, actions)
 
 
@@ -135,14 +149,28 @@ def give_up(state: VerificationState, at: float) -> tuple[VerificationState, Sub
     """End a verification whose host has no turn left for another submission."""
     state, _ = advance(state, OutOfTurns())
     used = state.attempts_used
-    return state, SubmissionResult("", SubmissionOutcome.REJECTED, used, used, at, ending=state.ended)
+    return state, SubmissionResult(
+        submission_id="",
+        outcome=SubmissionOutcome.REJECTED,
+        attempt=used,
+        attempts_used=used,
+        at=at,
+        ending=state.ended,
+    )
 
 
 def _account_for_verdict(
     state: VerificationState, verdict: VerdictGiven, actions: tuple[GateAction, ...]
 ) -> SubmissionResult:
     used = state.attempts_used
-    result = SubmissionResult(verdict.submission_id, SYSTEM_ERROR, used + 1, used, verdict.at, ending=state.ended)
+    result = SubmissionResult(
+        submission_id=verdict.submission_id,
+        outcome=SYSTEM_ERROR,
+        attempt=used + 1,
+        attempts_used=used,
+        at=verdict.at,
+        ending=state.ended,
+    )
     if isinstance(verdict.said, Rejection):
         revise = [one for one in actions if isinstance(one, RequestRevision)]
         return msgspec.structs.replace(

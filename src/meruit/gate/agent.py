@@ -1,7 +1,7 @@
 """`Agent`: an agent's definition that can be run in this process; a worker runs it durably."""
 
 import asyncio
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -16,7 +16,7 @@ from meruit.model.chat import Usage
 from meruit.model.time import from_micros
 
 
-class RunResult(NamedTuple):
+class RunResult(msgspec.Struct, frozen=True):
     """The result of a run."""
 
     # Any: the return value of the agent's verifier, or its output where it has none.
@@ -42,7 +42,16 @@ class Agent(AgentDefinition):
             raise AgentError(f"the query for agent {self.name!r} is empty; pass a text")
         request = RunRequest(query, payload or {}, verify_max_attempts)
         state = VerificationState(limits=self.limits(verify_max_attempts))
-        run = AgentRun("run", 0, self.name, RunState.RUNNING, request, from_micros(0), "", verification=state)
+        run = AgentRun(
+            id="run",
+            seq=0,
+            agent=self.name,
+            status=RunState.RUNNING,
+            request=request,
+            created_at=from_micros(0),
+            created_by="",
+            verification=state,
+        )
         journal = MemoryJournal()
         while True:
             end = await drive(self, run, journal, ExecutionContext(run_id=run.id, deps=deps))
@@ -72,7 +81,7 @@ class Agent(AgentDefinition):
         if end.result is not None:
             plain = msgspec.json.decode(end.result)
             output = plain if self.output is None else self.output.restore(plain)
-        return RunResult(output, end.attempts_used, end.usage, end.turn)
+        return RunResult(output=output, attempts_used=end.attempts_used, usage=end.usage, turns=end.turn)
 
 
 def _failure(end: RunFailed) -> Exception:

@@ -3,7 +3,9 @@
 import asyncio
 import inspect
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.errors import OutOfTime
 from meruit.gate.context import CriteriaJudgement, ExecutionContext
@@ -22,7 +24,7 @@ class VerifierReport(Record, frozen=True):
     judgement: CriteriaJudgement | None = None
 
 
-class VerifierCallResult(NamedTuple):
+class VerifierCallResult(msgspec.Struct, frozen=True):
     """A verdict, with the return value itself for a caller in this process."""
 
     verdict: VerifierReport

@@ -45,11 +45,11 @@ def queue_run(  # noqa: PLR0913 - one for each setting of a run
         raise AgentError(f"run_id {run_id!r} is not valid; use 1 to 120 letters, digits and . _ : @ ~ -")
     name, limits = (agent, None) if isinstance(agent, str) else (agent.name, agent.limits(verify_max_attempts))
     request = RunRequest(
-        query,
-        _to_json_object(payload or {}),
-        None if verify_max_attempts is None else budget(verify_max_attempts),
-        validate_seconds(max_seconds, "max_seconds"),
-        dict(labels or {}),
+        query=query,
+        payload=_to_json_object(payload or {}),
+        max_attempts=None if verify_max_attempts is None else budget(verify_max_attempts),
+        max_seconds=validate_seconds(max_seconds, "max_seconds"),
+        labels=dict(labels or {}),
     )
     new_id = store.surroundings.new_id("run") if run_id is None else run_id
     # A worker sets the agent's own limits when it starts the run.
@@ -77,7 +77,7 @@ def resume_run(
     written = msgspec.json.encode(_to_json(value, "the value"))
     # For a run that does not wait, ResumeRun raises the error.
     named = key if key is not None else read_run(store, run_id, tenant=tenant).waiting_for or ""
-    return store.recorder.write(ResumeRun(tenant, run_id, named, written))
+    return store.recorder.write(ResumeRun(tenant=tenant, id=run_id, key=named, value=written))
 
 
 def cancel_run(store: Store, run_id: str, *, tenant: str = DEFAULT_TENANT) -> AgentRun:

@@ -54,4 +54,11 @@ class ExecutionContext:
 
     def with_record(self, record: Callable[[CriteriaJudgement], None]) -> "ExecutionContext":
         """Return a copy with another `record` function."""
-        return ExecutionContext(self.run_id, self.owner, self.retries, self.deps, self.progress, record)
+        return ExecutionContext(
+            run_id=self.run_id,
+            owner=self.owner,
+            retries=self.retries,
+            deps=self.deps,
+            progress=self.progress,
+            record=record,
+        )

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Hashable, Iterable
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from pydantic import BaseModel, PydanticUserError, RootModel, TypeAdapter, ValidationError
@@ -28,7 +28,7 @@ DEFAULT_TURNS = 30
 VERIFY_TIMEOUT_S = 600.0
 
 
-class Candidate(NamedTuple):
+class Candidate(msgspec.Struct, frozen=True):
     """An output that matches the schema."""
 
     output: Any
@@ -42,7 +42,7 @@ class Candidate(NamedTuple):
         return is_lossless(self.output, self.plain)
 
 
-class SchemaMismatch(NamedTuple):
+class SchemaMismatch(msgspec.Struct, frozen=True):
     """A payload that does not match the schema of the output."""
 
     problems: str
@@ -110,7 +110,7 @@ class OutputType:
             plain, hashed = to_json_value_and_hash(self.name, output)
         except NotJsonSerializable as problem:
             return SchemaMismatch(f"it is not JSON serializable: {problem}")
-        return Candidate(output, plain, hashed)
+        return Candidate(output=output, plain=plain, hash=hashed)
 
     def restore(self, plain: Any) -> Any:
         """Build the output from its JSON."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from math import isfinite
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -63,7 +63,7 @@ _INVISIBLE = re.compile(
 """Invisible letters and marks that Unicode does not classify as such."""
 
 
-class Feedback(NamedTuple):
+class Feedback(msgspec.Struct, frozen=True):
     """One rejection, as text for the model and as JSON for programs."""
 
     text: str
@@ -71,7 +71,7 @@ class Feedback(NamedTuple):
     """The same as JSON."""
 
 
-class _MetadataName(NamedTuple):
+class _MetadataName(msgspec.Struct, frozen=True):
     """What the name of a value says about it."""
 
     label: str
@@ -83,7 +83,7 @@ def _classify_name(name: str) -> _MetadataName:
     # As people read it: without invisible characters, and camel case split into words.
     words = _HUMP.sub("_", _strip_invisible(name[: MAX_ITEM * 4]))
     is_secret, is_secret_text = (one.search(words) is not None for one in (_SECRET_NAME, _SECRET_TEXT_NAME))
-    return _MetadataName(_sanitize_line(name, MAX_ITEM), is_secret, is_secret_text)
+    return _MetadataName(label=_sanitize_line(name, MAX_ITEM), is_secret=is_secret, is_secret_text=is_secret_text)
 
 
 _NAMELESS = _MetadataName("", is_secret=False, is_secret_text=False)
@@ -113,7 +113,7 @@ def feedback(rejection: Rejection, revise: RequestRevision | None = None) -> Fee
         "metadata": metadata,
     }
     if revise is not None:
-        twin |= revise._asdict()
+        twin |= msgspec.structs.asdict(revise)
     retryable = "true" if rejection.retryable else "false"
     head = f'<verification_rejected code="{_escape_attribute(code)}" retryable="{retryable}">'
     ours = [*_attempt_lines(revise), "</verification_rejected>"]

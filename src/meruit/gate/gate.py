@@ -139,7 +139,11 @@ class Gate:
             await self._load_state()
             name = self._name_submission(submission_id, read)
             context = agent_ctx or self._context
-            return await self._submit(CandidateSubmission(name, read, context, payload, turn=context.turn, usage=usage))
+            return await self._submit(
+                CandidateSubmission(
+                    id=name, read=read, context=context, payload=payload, turn=context.turn, usage=usage
+                )
+            )
 
     # Any: JSON of the client's own.
     async def resume(
@@ -172,7 +176,7 @@ class Gate:
                 "excluded field); submit the same candidate again"
             )
         read = self.output.candidate(self.output.restore(msgspec.json.decode(found.candidate)))
-        return CandidateSubmission(found.submission_id, read, context)
+        return CandidateSubmission(id=found.submission_id, read=read, context=context)
 
     async def _submit(self, submission: CandidateSubmission) -> Passed | Rejected:
         prior = await self._find_prior_answer(submission)
@@ -187,7 +191,7 @@ class Gate:
         if waiting is not None:
             if _content_of(submission) != waiting.candidate_hash:
                 raise SubmissionConflict(submission.id)
-            submission = submission._replace(answer=await self._poll_answer(waiting))
+            submission = msgspec.structs.replace(submission, answer=await self._poll_answer(waiting))
         decision = await self._submitter.submit(submission)
         if not decision.result.replayed:
             return self._answer(decision)
@@ -236,7 +240,7 @@ class Gate:
 
     async def _wait_for_answer(self, deferred: DeferredSubmission) -> bytes | None:
         """Record that the submission waits, and wait as long as the host allows; a pause is slept."""
-        submission, candidate, version, deferral, *_ = deferred
+        submission, candidate, deferral = deferred.submission, deferred.candidate, deferred.deferral
         if deferral.pause_s is not None:
             await self._sleep(deferral.pause_s)
             return submission.answer
@@ -245,10 +249,10 @@ class Gate:
             candidate_hash=candidate.hash,
             deferral=deferral,
             at=0.0,
-            verifier_version=version,
+            verifier_version=deferred.verifier_version,
         )
         kept = DeferredCandidate(submission.id, msgspec.json.encode(candidate.plain), candidate.is_lossless)
-        new = NewDeferral(event, kept, submission.turn, submission.usage)
+        new = NewDeferral(event=event, candidate=kept, turn=submission.turn, usage=submission.usage)
         submitter = self._submitter
         submitter.state = submission.context.verification = await submitter.journal.defer(submitter.state, new)
         # The journal has just recorded it.
@@ -260,12 +264,15 @@ class Gate:
 
     def _replay(self, prior: PriorAnswer) -> Passed | Rejected:
         returned = self.output.final(prior.said.result) if isinstance(prior.said, Acceptance) else None
-        return self._answer(SubmissionDecision(prior.done, prior.said, returned, SCHEMA_ERROR), replayed=True)
+        return self._answer(
+            SubmissionDecision(result=prior.done, verdict=prior.said, returned=returned, problems=SCHEMA_ERROR),
+            replayed=True,
+        )
 
     def _answer(self, decision: SubmissionDecision, *, replayed: bool = False) -> Passed | Rejected:
         result = decision.result
         if result.is_pass:
-            return Passed(decision.returned, result.attempt, replayed)
+            return Passed(result=decision.returned, attempt=result.attempt, replayed=replayed)
         if isinstance(decision.verdict, SystemErrorVerdict):
             raise CouldNotVerify(decision.verdict.error)
         if result.ending is not None:

@@ -51,7 +51,7 @@ class ReturnedVerdict(NamedTuple):
     """The final result, where it passes."""
 
 
-class Unmeasured(NamedTuple):
+class Unmeasured(msgspec.Struct, frozen=True):
     """Criteria or plausibility that could not be checked, for a reason that is not the agent's."""
 
     message: str

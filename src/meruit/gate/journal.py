@@ -7,7 +7,7 @@ also records each step under a key, so that a later worker repeats none of them.
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -45,7 +45,7 @@ GIVE_UP = "give_up"
 """Key of the step that ends a verification for lack of turns."""
 
 
-class NewDeferral(NamedTuple):
+class NewDeferral(msgspec.Struct, frozen=True):
     """A host's submission whose verifier needs an answer."""
 
     event: VerifierDeferred
@@ -134,7 +134,7 @@ class MemoryJournal:
         """Account for a submission, without a record."""
         known = None if key is None else self._accounted.get(key)
         if known is not None:
-            return known._replace(is_new=False)
+            return msgspec.structs.replace(known, is_new=False)
         event, said = submission.event, None
         if isinstance(event, VerdictGiven):
             event, said = event.with_time(self._clock()), event.said
@@ -143,7 +143,7 @@ class MemoryJournal:
         assert result is not None  # noqa: S101
         if not isinstance(said, SystemErrorVerdict):
             content = content_of(event, submission.candidate)
-            self.answers[result.submission_id] = PriorAnswer(result, said, content)
+            self.answers[result.submission_id] = PriorAnswer(done=result, said=said, content=content)
         accounted = AccountedSubmission(result, state)
         if key is not None:
             self._accounted[key] = accounted
@@ -155,7 +155,7 @@ class MemoryJournal:
 
     async def defer(self, state: VerificationState, deferred: NewDeferral) -> VerificationState:
         """Keep the candidate until the answer comes."""
-        state = advance(state, deferred.event._replace(at=self._clock()))[0]
+        state = advance(state, msgspec.structs.replace(deferred.event, at=self._clock()))[0]
         # The caller has looked for an earlier answer before it called the verifier.
         assert state.deferred is not None  # noqa: S101
         self._deferred[state.deferred.key] = deferred.candidate
@@ -248,10 +248,10 @@ class StoreJournal:
             return AccountedSubmission(result, replay(state, submission.event, result), is_new=False)
         judgement = submission.judgement
         write = Submit(
-            self._tenant,
-            self._run_id,
-            submission.event,
-            self._store.surroundings.entropy(SALT_BYTES),
+            tenant=self._tenant,
+            run_id=self._run_id,
+            event=submission.event,
+            salt=self._store.surroundings.entropy(SALT_BYTES),
             owner=self._owner,
             key=key,
             turn=submission.turn,
@@ -272,27 +272,28 @@ class StoreJournal:
 
     async def give_up(self, state: VerificationState) -> SubmissionResult:  # noqa: ARG002 - the row has it
         """End the verification of a run that has no turn left."""
-        result = await self._store.recorder.record(GiveUp(self._tenant, self._run_id, self._owner, GIVE_UP))
+        result = await self._store.recorder.record(
+            GiveUp(tenant=self._tenant, run_id=self._run_id, owner=self._owner, key=GIVE_UP)
+        )
         self._remember(GIVE_UP, result.to_json())
         return result
 
     async def defer(self, state: VerificationState, deferred: NewDeferral) -> VerificationState:  # noqa: ARG002 - the row has it
         """Record the candidate, and let the run wait for the answer."""
-        event, candidate, turn, usage = deferred
         write = DeferSubmission(
             tenant=self._tenant,
             run_id=self._run_id,
-            event=event,
-            candidate=candidate,
-            turn=turn,
-            usage=usage,
+            event=deferred.event,
+            candidate=deferred.candidate,
+            turn=deferred.turn,
+            usage=deferred.usage,
             open=self._opens,
         )
         return await self._store.recorder.record(write)
 
     async def answer(self, key: str, value: bytes) -> None:
         """Record the answer of a client and let the run continue."""
-        await self._store.recorder.record(ResumeRun(self._tenant, self._run_id, key, value))
+        await self._store.recorder.record(ResumeRun(tenant=self._tenant, id=self._run_id, key=key, value=value))
 
     async def find_answer_to(self, waiting: OpenDeferral) -> bytes | None:
         """Find the answer, or TIMED_OUT; raises RunCancelled."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from meruit.documents.sanitize import escape_unencodable
-from meruit.errors import AgentError, MeruitError, Unreachable
+from meruit.errors import AgentError, MeruitError, SuspendRun, Unreachable
 from meruit.gate.context import AgentContext, ExecutionContext
 from meruit.gate.definition import AgentDefinition, Candidate, OutputType, dump_context
 from meruit.gate.interpret import MAX_NOTE
@@ -28,7 +28,7 @@ MAX_LINE = 500
 """Characters of one line of progress."""
 
 
-class RunDone(NamedTuple):
+class RunDone(msgspec.Struct, frozen=True):
     """The run is over with a result."""
 
     result: bytes | None
@@ -40,7 +40,7 @@ class RunDone(NamedTuple):
     """The verifier's return value itself, where it was called in this process."""
 
 
-class RunFailed(NamedTuple):
+class RunFailed(msgspec.Struct, frozen=True):
     """The run is over without a result."""
 
     ending: str
@@ -52,7 +52,7 @@ class RunFailed(NamedTuple):
     """Of the rejection that ended it."""
 
 
-class RunSuspended(NamedTuple):
+class RunSuspended(msgspec.Struct, frozen=True):
     """The run continues later."""
 
     pause_s: float | None
@@ -76,19 +76,6 @@ class _ToolReply(Record, frozen=True):
     carried: dict[str, Any] = msgspec.field(default_factory=dict)
     waits: bool = False
     pause_s: float | None = None
-
-
-class _SuspendRun(Exception):
-    # Not an error: it leaves a turn that cannot continue now.
-    def __init__(
-        self,
-        pause_s: float | None,
-        waiting_for: str | None = None,
-        *,
-        error: str | None = None,
-        note: str | None = None,
-    ) -> None:
-        self.pause_s, self.waiting_for, self.error, self.note = pause_s, waiting_for, error, note
 
 
 async def drive(
@@ -126,17 +113,17 @@ class _RunDriver:
 
     def _submitter(self, output: OutputType) -> Submitter:
         async def pause(seconds: float, error: str | None) -> None:
-            raise _SuspendRun(seconds, error=error)
+            raise SuspendRun(seconds, error=error)
 
         async def wait(deferred: DeferredSubmission) -> bytes | None:
             said = deferred.deferral
             if said.pause_s is not None:
                 if deferred.is_new:
-                    raise _SuspendRun(said.pause_s)
+                    raise SuspendRun(said.pause_s)
                 return deferred.submission.answer
             given = self.journal.find_step(f"{WAIT}{deferred.key}")
             if given is None:
-                raise _SuspendRun(said.timeout_s, deferred.key, note=said.note or None)
+                raise SuspendRun(said.timeout_s, deferred.key, note=said.note or None)
             return given
 
         return Submitter(
@@ -156,7 +143,7 @@ class _RunDriver:
                 return await self._out_of_turns(turn - 1)
             try:
                 end = await self._turn(turn)
-            except _SuspendRun as rest:
+            except SuspendRun as rest:
                 return RunSuspended(
                     pause_s=rest.pause_s,
                     waiting_for=rest.waiting_for,
@@ -186,7 +173,7 @@ class _RunDriver:
         if answer.calls:
             return None
         if self.agent.output is None:
-            return RunDone(msgspec.json.encode(answer.text), self.usage, turn)
+            return RunDone(result=msgspec.json.encode(answer.text), usage=self.usage, turn=turn)
         self.context.messages.append({"role": "user", "content": NUDGE.format(self.agent.output.tool_name)})
         if new:
             self.watch(f"turn {turn}: answered in text; asked to submit")
@@ -255,11 +242,11 @@ class _RunDriver:
         self._restore_context(replied.carried)
         if not replied.waits:
             if new and replied.pause_s is not None:
-                raise _SuspendRun(replied.pause_s)
+                raise SuspendRun(replied.pause_s)
             return replied.reply
         given = self.journal.find_step(f"{WAIT}{key}")
         if given is None:
-            raise _SuspendRun(replied.pause_s, key, note=escape_unencodable(replied.reply)[:MAX_NOTE] or None)
+            raise SuspendRun(replied.pause_s, key, note=escape_unencodable(replied.reply)[:MAX_NOTE] or None)
         said = msgspec.json.decode(given)
         return said if isinstance(said, str) else given.decode()
 
@@ -281,7 +268,7 @@ class _RunDriver:
         read = output.read(call.arguments)
         if isinstance(read, Candidate) and output.verifier is None:
             self._reply(call, "accepted")
-            return RunDone(msgspec.json.encode(read.plain), self.usage, turn)
+            return RunDone(result=msgspec.json.encode(read.plain), usage=self.usage, turn=turn)
         payload = msgspec.json.encode(call.arguments)
         decision = await self.submitter.submit(
             CandidateSubmission(
@@ -328,7 +315,7 @@ class _RunDriver:
     async def _out_of_turns(self, turn: int) -> RunFailed:
         error = f"all {self.agent.max_turns} turns are used"
         if self.agent.output is None or self.agent.output.verifier is None:
-            return RunFailed(RunFailureReason.TURNS.value, error, self.usage, turn)
+            return RunFailed(ending=RunFailureReason.TURNS.value, error=error, usage=self.usage, turn=turn)
         result = await self.journal.give_up(self.state)
         ending = (result.ending or RunFailureReason.TURNS).value
         return RunFailed(

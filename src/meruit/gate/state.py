@@ -1,7 +1,7 @@
 """The state machine of a verification: each event gives a new state and the next actions. Pure; no clock."""
 
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -93,7 +93,7 @@ class VerificationState(Record, frozen=True):
     """Times that the verifier was deferred in a host's own loop."""
 
 
-class CandidateSubmitted(NamedTuple):
+class CandidateSubmitted(msgspec.Struct, frozen=True):
     """The model submitted a candidate."""
 
     submission_id: str
@@ -103,7 +103,7 @@ class CandidateSubmitted(NamedTuple):
     """Whether the verifier declares that equal candidates get equal verdicts."""
 
 
-class VerdictGiven(NamedTuple):
+class VerdictGiven(msgspec.Struct, frozen=True):
     """The verifier gave a verdict, or broke."""
 
     submission_id: str
@@ -124,13 +124,13 @@ class VerdictGiven(NamedTuple):
         )
 
 
-class SchemaErrorFound(NamedTuple):
+class SchemaErrorFound(msgspec.Struct, frozen=True):
     """A payload does not match the schema of the output, so it is not a candidate."""
 
     submission_id: str
 
 
-class VerifierDeferred(NamedTuple):
+class VerifierDeferred(msgspec.Struct, frozen=True):
     """The verifier needs an answer from a client before it can judge the candidate."""
 
     submission_id: str
@@ -140,45 +140,45 @@ class VerifierDeferred(NamedTuple):
     verifier_version: str | None = None
 
 
-class OutOfTurns(NamedTuple):
+class OutOfTurns(msgspec.Struct, frozen=True):
     """The host has no turn left for a revision."""
 
 
 GateEvent: TypeAlias = CandidateSubmitted | VerdictGiven | SchemaErrorFound | VerifierDeferred | OutOfTurns
 
 
-class AskVerifier(NamedTuple):
+class AskVerifier(msgspec.Struct, frozen=True):
     """Call the verifier."""
 
     attempt: int
     max_attempts: int
 
 
-class RecallRejection(NamedTuple):
+class RecallRejection(msgspec.Struct, frozen=True):
     """Reject as that submission was rejected: an equal candidate and a deterministic verifier."""
 
     submission_id: str
 
 
-class ReplayAnswer(NamedTuple):
+class ReplayAnswer(msgspec.Struct, frozen=True):
     """Repeat the earlier answer to this submission; nothing is counted."""
 
     submission_id: str
 
 
-class AwaitAnswer(NamedTuple):
+class AwaitAnswer(msgspec.Struct, frozen=True):
     """Wait until a client gives the answer; nothing is counted."""
 
     key: str
 
 
-class CompleteVerification(NamedTuple):
+class CompleteVerification(msgspec.Struct, frozen=True):
     """Complete the run with the return value of the verifier."""
 
     attempt: int
 
 
-class RequestRevision(NamedTuple):
+class RequestRevision(msgspec.Struct, frozen=True):
     """Give the model the reason, and let it revise."""
 
     attempt: int
@@ -188,25 +188,25 @@ class RequestRevision(NamedTuple):
     identical: int
 
 
-class RequestRepair(NamedTuple):
+class RequestRepair(msgspec.Struct, frozen=True):
     """Give the model the problems of its payload, and let it repair them."""
 
     left: int
 
 
-class RetryVerifier(NamedTuple):
+class RetryVerifier(msgspec.Struct, frozen=True):
     """Call the verifier again after a pause."""
 
     after_s: float
 
 
-class CountAttempt(NamedTuple):
+class CountAttempt(msgspec.Struct, frozen=True):
     """Use one attempt of the budget."""
 
     attempt: int
 
 
-class EndVerification(NamedTuple):
+class EndVerification(msgspec.Struct, frozen=True):
     """End the run: without a result, or, after a pass, with the result that it has."""
 
     reason: VerificationEnding
@@ -254,7 +254,9 @@ def _apply_deferral(
     timeout_s = new.deferral.timeout_s
     until = None if timeout_s is None else new.at + timeout_s
     key = f"{VERIFIER_WAIT}{number}"
-    waiting = OpenDeferral(new.submission_id, new.candidate_hash, key, new.deferral.note, until)
+    waiting = OpenDeferral(
+        submission_id=new.submission_id, candidate_hash=new.candidate_hash, key=key, note=new.deferral.note, until=until
+    )
     version = new.verifier_version or state.verifier_version
     state = msgspec.structs.replace(state, deferred=waiting, deferrals=number, verifier_version=version)
     return state, (AwaitAnswer(key),)
@@ -311,7 +313,15 @@ def _apply_rejection(
         state, end = _end(state, reason)
         return state, (*count, *end)
     left = state.limits.max_attempts - used
-    return state, (*count, RequestRevision(used, left, None if before is None else before.attempt, state.identical))
+    return state, (
+        *count,
+        RequestRevision(
+            attempt=used,
+            attempts_left=left,
+            rejected_at=None if before is None else before.attempt,
+            identical=state.identical,
+        ),
+    )
 
 
 def _ending_after(state: VerificationState, rejection: Rejection) -> VerificationEnding | None:

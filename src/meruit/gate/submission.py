@@ -6,7 +6,7 @@ go of the run), in how they wait for an answer, and in whether the verdict is a 
 
 from collections.abc import Awaitable, Callable
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -35,7 +35,7 @@ MAX_DEFERRALS = 1_000
 """Times that the verifier of one submission may ask for an answer or a pause."""
 
 
-class CandidateSubmission(NamedTuple):
+class CandidateSubmission(msgspec.Struct, frozen=True):
     """A candidate, or a payload that is not one, as a host or a model submits it."""
 
     id: str
@@ -52,7 +52,7 @@ class CandidateSubmission(NamedTuple):
     """Tokens of the run so far, where its host counts them."""
 
 
-class DeferredSubmission(NamedTuple):
+class DeferredSubmission(msgspec.Struct, frozen=True):
     """A submission that cannot be judged yet."""
 
     submission: CandidateSubmission
@@ -69,7 +69,7 @@ WaitFunction = Callable[[DeferredSubmission], Awaitable[bytes | None]]
 """Return the answer of a client, TIMED_OUT, or after a pause the answer so far; or raise where the run must wait."""
 
 
-class SubmissionDecision(NamedTuple):
+class SubmissionDecision(msgspec.Struct, frozen=True):
     """The result of a submission, with what the verifier said of it."""
 
     result: SubmissionResult
@@ -139,7 +139,13 @@ class Submitter:
     ) -> SubmissionDecision:
         is_deterministic = verifier.deterministic and candidate.is_lossless
         state, actions = advance(
-            self.state, CandidateSubmitted(submission.id, candidate.hash, verifier.version, is_deterministic)
+            self.state,
+            CandidateSubmitted(
+                submission_id=submission.id,
+                candidate_hash=candidate.hash,
+                verifier_version=verifier.version,
+                deterministic=is_deterministic,
+            ),
         )
         self._set_state(submission.context, state)
         written = msgspec.json.encode(candidate.plain)
@@ -157,20 +163,20 @@ class Submitter:
                     is_new=called.is_new,
                 )
                 if again < MAX_DEFERRALS and (answer := await self._wait(waiting)) != TIMED_OUT:
-                    submission = submission._replace(answer=answer)
+                    submission = msgspec.structs.replace(submission, answer=answer)
                     continue
                 said = _give_up_waiting(said)
             answered = AnsweredSubmission(
-                VerdictGiven(
+                event=VerdictGiven(
                     submission_id=submission.id,
                     candidate_hash=candidate.hash,
                     said=said,
                     at=0.0,
                     verifier_version=verifier.version,
                 ),
-                submission.turn,
-                written,
-                verifier.version,
+                turn=submission.turn,
+                candidate=written,
+                verifier_version=verifier.version,
                 judgement=called.verdict.judgement,
                 was_deferred=submission.answer is not None,
                 usage=submission.usage,
@@ -179,7 +185,9 @@ class Submitter:
             self._set_state(submission.context, accounted.state)
             pause_s = accounted.result.pause_s
             if pause_s is None:
-                return SubmissionDecision(accounted.result, said, called.returned, is_new=accounted.is_new)
+                return SubmissionDecision(
+                    result=accounted.result, verdict=said, returned=called.returned, is_new=accounted.is_new
+                )
             if accounted.is_new:
                 await self._pause(pause_s, failure_message(said))
         raise AssertionError  # pragma: no cover - the count has no end

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -37,7 +37,7 @@ class Signal(StrEnum):
     FAILURE = "failure"
 
 
-class WorkItem(NamedTuple):
+class WorkItem(msgspec.Struct, frozen=True):
     """One item of a plan."""
 
     name: str
@@ -133,14 +133,14 @@ async def drive_team(team: Team, store: Store, tenant: str, run: AgentRun) -> tu
     if lost:
         if open_ids:
             # Started items finish; no new item starts.
-            return RunSuspended(None, MEMBERS, usage, 0), open_ids
+            return RunSuspended(pause_s=None, waiting_for=MEMBERS, usage=usage, turn=0), open_ids
         first = found[lost[0]]
         why = f"{lost[0]}: {first.error or first.ending or first.status}"
-        return RunFailed(RunFailureReason.MEMBER.value, why, usage, 0), ()
+        return RunFailed(ending=RunFailureReason.MEMBER.value, error=why, usage=usage, turn=0), ()
     if all(signal is Signal.SUCCESS for signal in signals.values()):
         results = {name: found[name].result for name in team.plan}
         whole = results if team.output is None else results[team.output]
-        return RunDone(msgspec.json.encode(whole), usage, 0), ()
+        return RunDone(result=msgspec.json.encode(whole), usage=usage, turn=0), ()
     results = {name: found[name].result for name, signal in signals.items() if signal is Signal.SUCCESS}
     for item in team.plan.values():
         if item.name not in found and results.keys() >= set(item.needs):
@@ -148,7 +148,7 @@ async def drive_team(team: Team, store: Store, tenant: str, run: AgentRun) -> tu
                 _queue_item(item, tenant, run, results, remaining_s(run, store.surroundings.clock()))
             )
             open_ids = (*open_ids, queued.id)
-    return RunSuspended(None, MEMBERS, usage, 0), open_ids
+    return RunSuspended(pause_s=None, waiting_for=MEMBERS, usage=usage, turn=0), open_ids
 
 
 def _queue_item(

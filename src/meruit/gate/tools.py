@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
@@ -28,7 +28,7 @@ T = TypeVar("T")
 _in_author_code: ContextVar[bool] = ContextVar("meruit_authors_code", default=False)
 
 
-class Deferred(NamedTuple):
+class Deferred(msgspec.Struct, frozen=True):
     """Returned by a tool whose result a client will provide: the run waits, without a worker."""
 
     note: str = ""
@@ -37,14 +37,14 @@ class Deferred(NamedTuple):
     """Seconds to wait; after that the model is informed that no value came."""
 
 
-class Pause(NamedTuple):
+class Pause(msgspec.Struct, frozen=True):
     """Returned by a tool after which the run pauses."""
 
     seconds: float
     reply: str = "done waiting"
 
 
-class Tool(NamedTuple):
+class Tool(msgspec.Struct, frozen=True):
     """A function with its specification for the model."""
 
     spec: ToolSpec
@@ -97,7 +97,12 @@ def tool(function: Callable[..., Any] | Tool) -> Tool:
         raise ToolError(f"the parameters of {name} have no JSON schema: {why}") from None
     schema.pop("title", None)
     spec = ToolSpec(name, inspect.getdoc(function) or "", schema)
-    return Tool(spec, function, adapter, tuple((one.name, one.what) for one in parameters if one.what is not None))
+    return Tool(
+        spec=spec,
+        call=function,
+        arguments=adapter,
+        wants=tuple((one.name, one.what) for one in parameters if one.what is not None),
+    )
 
 
 def _field(tool_name: str, parameter: FunctionParameter) -> Any:

@@ -1,6 +1,6 @@
 """The verdict of a verifier as a value, and the answer of a gate; authors of verifiers raise an exception to reject."""
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -65,7 +65,7 @@ def failure_message(said: VerifierVerdict) -> str | None:
             return said.error
 
 
-class Passed(NamedTuple):
+class Passed(msgspec.Struct, frozen=True):
     """The candidate passed; `result` is the final result."""
 
     result: Any
@@ -73,7 +73,7 @@ class Passed(NamedTuple):
     replayed: bool = False
 
 
-class Rejected(NamedTuple):
+class Rejected(msgspec.Struct, frozen=True):
     """The candidate was rejected; `feedback` is for the model."""
 
     feedback: str

@@ -5,7 +5,9 @@ import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from hashlib import sha256
 from types import CellType, CodeType, FunctionType, MethodType, NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
 
 from meruit.errors import VerifierError
 from meruit.gate.context import AgentContext, ExecutionContext
@@ -35,7 +37,7 @@ _LAMBDA = "<lambda>"
 _OPTIONAL = re.compile(r"\bOptional\[(.*)\]$")
 
 
-class FunctionParameter(NamedTuple):
+class FunctionParameter(msgspec.Struct, frozen=True):
     """One parameter of a tool or a verifier."""
 
     name: str
@@ -46,7 +48,7 @@ class FunctionParameter(NamedTuple):
     variadic: bool
 
 
-class Verifier(NamedTuple):
+class Verifier(msgspec.Struct, frozen=True):
     """A function that judges candidates, with what it needs."""
 
     call: Callable[..., Any]
@@ -141,7 +143,7 @@ def with_reject_on(verifier: Verifier, reject_on: Any) -> Verifier:
     names = ",".join(sorted(f"{one.__module__}.{one.__qualname__}" for one in reject_on))
     # Another set of exceptions gives other verdicts.
     version = sha256(f"{verifier.version}:{names}".encode()).hexdigest()[:16]
-    return verifier._replace(reject_on=reject_on, version=version)
+    return msgspec.structs.replace(verifier, reject_on=reject_on, version=version)
 
 
 def verifier_from(function: Callable[..., Any]) -> Verifier:

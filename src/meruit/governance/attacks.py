@@ -7,7 +7,8 @@ around them. Each try is independent, so that rates have exact intervals.
 import random
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.governance.attack_trial import AttackTrial, count_tries, end_of
 from meruit.governance.evaluate import PreparedRule, apply_rules, prepare_rules
@@ -23,7 +24,7 @@ IDENTITY_LIFE = 11
 """Outcomes before an attacker takes a new name; the rule judges pairs from twelve on."""
 
 
-class _PairHabit(NamedTuple):
+class _PairHabit(msgspec.Struct, frozen=True):
     """How one pair of agent and consumer behaves."""
 
     loyalty: float
@@ -46,12 +47,14 @@ PAIRS: dict[str, _PairHabit] = {
     "colluding pair": _PairHabit(0.85, 0.99),
     "pair that fails one time in nine": _PairHabit(0.95, 1.0, fails_every=9),
     "rotating identities": _PairHabit(1.0, 1.0, renews=True),
-    "honest: loyal customer": _PairHabit(0.9, 0.4, 0.4, honest=True),
-    "honest: excellent with everyone": _PairHabit(0.7, 0.96, 0.96, honest=True),
+    "honest: loyal customer": _PairHabit(loyalty=0.9, bonus=0.4, bonus_elsewhere=0.4, honest=True),
+    "honest: excellent with everyone": _PairHabit(loyalty=0.7, bonus=0.96, bonus_elsewhere=0.96, honest=True),
     "honest: easy consumer, known agents": _PairHabit(
-        0.4, 0.97, 0.5, earlier_elsewhere=20, shared_consumer=60, honest=True
+        loyalty=0.4, bonus=0.97, bonus_elsewhere=0.5, earlier_elsewhere=20, shared_consumer=60, honest=True
     ),
-    "honest: easy consumer, loyal agents": _PairHabit(0.8, 0.97, 0.5, shared_consumer=60, honest=True),
+    "honest: easy consumer, loyal agents": _PairHabit(
+        loyalty=0.8, bonus=0.97, bonus_elsewhere=0.5, shared_consumer=60, honest=True
+    ),
     "honest: easy consumer, new agents": _PairHabit(1.0, 0.97, renews=True, honest=True),
 }
 """Pairs by what they do."""

@@ -5,7 +5,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.errors import BadRunId
 from meruit.governance.fold import (
@@ -45,14 +47,14 @@ RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,127}")
 _LARGEST = 10**MAX_DIGITS
 
 
-class CheatTraps(NamedTuple):
+class CheatTraps(msgspec.Struct, frozen=True):
     """What the consumer planted in the work to detect cheating."""
 
     canaries: tuple[str, ...] = ()
     impossible: bool = False
 
 
-class HandedIn(NamedTuple):
+class HandedIn(msgspec.Struct, frozen=True):
     """A submission that completes a contract."""
 
     output: Mapping[str, Any]
@@ -78,7 +80,7 @@ def metadata_to_judge(handed: HandedIn, seen: Mapping[str, Any], now: datetime) 
     return {**seen, **claims, **received, "reported_by": AGENT, **({CLAIMED: said} if said else {})}
 
 
-class OutcomeIdentity(NamedTuple):
+class OutcomeIdentity(msgspec.Struct, frozen=True):
     """The parties of an outcome."""
 
     contract_id: str
@@ -139,7 +141,13 @@ def dossier_from_context(contract_id: str, said: Mapping[str, Any], context: Map
         agent_id=_text(context.get("agent_id")),
         consumer_id=_text(context.get("consumer_id")),
         metrics=[
-            MetricFact(name, name, value, found.kind if (found := metrics.find(name)) else None, Provenance.COMPUTED)
+            MetricFact(
+                metric=name,
+                criterion_id=name,
+                value=value,
+                kind=found.kind if (found := metrics.find(name)) else None,
+                provenance=Provenance.COMPUTED,
+            )
             for name, value in numbers(measured).items()
         ],
         claims=numbers(claims),
@@ -187,7 +195,8 @@ def fingerprints_of(
     """
     given = public_input_fingerprint(work_input)
     of_text, of_words = sketch_and_words(text_of(handed.output))
-    return _output_fingerprints(handed.output)._replace(
+    return msgspec.structs.replace(
+        _output_fingerprints(handed.output),
         input=given,
         evidence=_run_fingerprint(contract.agent_id, given, handed, by_run_id=by_run_id),
         sketch=of_text,
@@ -223,7 +232,8 @@ def fingerprints_without_contract(work: Work, *, by_agent: bool) -> SubmissionFi
     work for two.
     """
     of_text, of_words = sketch_and_words(text_of(work.output)) if by_agent else ("", "")
-    return _output_fingerprints(work.output, b"verified\0")._replace(
+    return msgspec.structs.replace(
+        _output_fingerprints(work.output, b"verified\0"),
         input=public_input_fingerprint(work.input),
         sketch=of_text,
         words=of_words,
@@ -260,7 +270,7 @@ def comparable_texts(output: Mapping[str, Any]) -> list[str]:
     return [whole, *(part for part in parts if part != whole)]
 
 
-class _SeenOutput(NamedTuple):
+class _SeenOutput(msgspec.Struct, frozen=True):
     """The texts of an output in the forms in which planted strings are looked for."""
 
     plain: str
@@ -281,9 +291,9 @@ def find_leaked_canaries(canaries: tuple[str, ...], output: Mapping[str, Any]) -
     in_order = "".join(leaf for leaf in _leaves(output) if isinstance(leaf, str))
     plain = "\n".join(said)
     seen = _SeenOutput(
-        plain,
-        "\n".join(map(normalise_text, said)),
-        f"{fold(decode_obvious(plain))}\n{fold(in_order)}",
+        plain=plain,
+        normalised="\n".join(map(normalise_text, said)),
+        folded=f"{fold(decode_obvious(plain))}\n{fold(in_order)}",
     )
     return [sha256(canary.encode()).hexdigest() for canary in canaries if _occurs(canary, seen)]
 

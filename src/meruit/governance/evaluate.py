@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -49,7 +49,7 @@ _NO_MORE_THAN = (
 )
 
 
-class _Answer(NamedTuple):
+class _Answer(msgspec.Struct, frozen=True):
     flags: list[Flag]
     able: bool
     """Whether the rule had what it needs."""
@@ -68,7 +68,7 @@ def govern(
     return apply_rules([one for one in prepare_rules(policy, off=()) if one.rule.name in names], dossier)
 
 
-class PreparedRule(NamedTuple):
+class PreparedRule(msgspec.Struct, frozen=True):
     """A rule with the limits in force."""
 
     rule: FlagRule
@@ -131,7 +131,14 @@ def _ask_rule(prepared: PreparedRule, dossier: Dossier) -> _Answer:
 
 
 def _flag(rule: FlagRule, one: Suspicion) -> Flag:
-    return Flag(one.name or rule.name, rule.version, one.action or rule.action, one.metric, one.evidence, one.statistic)
+    return Flag(
+        rule=one.name or rule.name,
+        version=rule.version,
+        action=one.action or rule.action,
+        metric=one.metric,
+        evidence=one.evidence,
+        statistic=one.statistic,
+    )
 
 
 def find_excesses(dossier: Dossier) -> Iterator[Problem]:

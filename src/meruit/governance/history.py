@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain
-from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -53,7 +52,7 @@ MAX_SKETCHED_CHARS = 1_000_000
 _SPACE = re.compile(r"\s")
 
 
-class SubmissionFingerprints(NamedTuple):
+class SubmissionFingerprints(msgspec.Struct, frozen=True):
     """Fingerprints of an output, its input and its run, which do not reveal their content."""
 
     input: str
@@ -257,7 +256,7 @@ def is_near(one: str, other: str) -> bool:
     return (int(one, 16) ^ int(other, 16)).bit_count() <= NEAR_BITS
 
 
-class NearTries(NamedTuple):
+class NearTries(msgspec.Struct, frozen=True):
     """Earlier tries at the same criteria with nearly the same words."""
 
     near: int = 0
@@ -265,7 +264,7 @@ class NearTries(NamedTuple):
     """How many of them did not pass."""
 
 
-class TryMark(NamedTuple):
+class TryMark(msgspec.Struct, frozen=True):
     """One try at criteria, as it is compared with later ones."""
 
     passed: bool
@@ -282,7 +281,7 @@ class TryMark(NamedTuple):
     def parse(cls, text: str) -> "TryMark":
         """A stored try."""
         passed, group, words = text.split(".")
-        return cls(passed == "1", int(group), words)
+        return cls(passed=passed == "1", group=int(group), words=words)
 
 
 def sketch_and_words(text: str) -> tuple[str, str]:
@@ -313,8 +312,8 @@ def add_try(tries: Sequence[TryMark], words: str, *, passed: bool) -> list[TryMa
     found = _near_groups(tries, words)
     near = {one.group for one in found}
     group = min(near) if near else max((one.group for one in tries), default=-1) + 1
-    joined = [one._replace(group=group) if one.group in near else one for one in tries]
-    return [*joined, TryMark(passed, group, words)]
+    joined = [msgspec.structs.replace(one, group=group) if one.group in near else one for one in tries]
+    return [*joined, TryMark(passed=passed, group=group, words=words)]
 
 
 def _near_groups(tries: Sequence[TryMark], words: str) -> list[TryMark]:

@@ -111,7 +111,7 @@ def verification_dossier(work: Work, result: VerificationResult, agent_id: str |
         # What is not JSON may contain itself, and so has no end.
         text = work.output.get("text")
         work = Work(output={"text": text} if isinstance(text, str) else {}, input=work.input, metadata=work.metadata)
-    about = OutcomeIdentity(result.contract_id, None, agent_id, None)
+    about = OutcomeIdentity(contract_id=result.contract_id, work_id=None, agent_id=agent_id, consumer_id=None)
     # Whether claims may earn a bonus is for the terms of a contract to say.
     return dossier_of(about, work, result, CheatTraps(), claimed_may_earn=True)
 

@@ -7,8 +7,9 @@ input, and no boilerplate that honest agents share; on such work, rules that com
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from meruit.governance.attack_trial import AttackTrial
@@ -134,7 +135,7 @@ class TrialReport(Record, frozen=True):
     """Attackers who know the rules, and honest behaviour that resembles theirs."""
 
 
-class SimulatedAgent(NamedTuple):
+class SimulatedAgent(msgspec.Struct, frozen=True):
     """An agent of the market."""
 
     id: str
@@ -148,7 +149,7 @@ class SimulatedAgent(NamedTuple):
     """How often it does."""
 
 
-class SimulatedOutcome(NamedTuple):
+class SimulatedOutcome(msgspec.Struct, frozen=True):
     """One outcome, with the truth about it."""
 
     agent: SimulatedAgent
@@ -361,7 +362,9 @@ class TrialCounts:
 
     def _kind(self, kind: str) -> KindTrial:
         held, invalidated = (self.kinds_by_end[kind, end] for end in (Disposition.HOLD, Disposition.INVALID))
-        return KindTrial(kind, self.kinds[kind], self.kinds_flagged[kind], held, invalidated)
+        return KindTrial(
+            kind=kind, outcomes=self.kinds[kind], flagged=self.kinds_flagged[kind], held=held, invalidated=invalidated
+        )
 
 
 def _rule_of(name: str) -> str:
@@ -382,7 +385,7 @@ def _simulate_outcome(
     deed = _honest_outcome(rng, agent, number, day)
     if agent.kind not in CHEATS or not _is_cheat_attempt(rng, deed, market):
         return deed
-    return CHEATS[agent.kind](rng, deed, market)._replace(cheats=True)
+    return msgspec.structs.replace(CHEATS[agent.kind](rng, deed, market), cheats=True)
 
 
 def _honest_outcome(rng: random.Random, agent: SimulatedAgent, number: int, day: int) -> SimulatedOutcome:
@@ -458,25 +461,32 @@ def _facts(accuracy: float, latency_ms: float, words: int) -> list[MetricFact]:
     met, quick = accuracy >= ACCURACY_MIN, latency_ms <= LATENCY_MAX_MS
     return [
         MetricFact(
-            "accuracy",
-            "accuracy",
-            accuracy,
-            MetricType.ACCURACY,
-            Provenance.COMPUTED,
+            metric="accuracy",
+            criterion_id="accuracy",
+            value=accuracy,
+            kind=MetricType.ACCURACY,
+            provenance=Provenance.COMPUTED,
             met=met,
             margin=(accuracy - ACCURACY_MIN) / ACCURACY_MIN if met else None,
             bonus_micros=BONUS_MICROS if accuracy >= BONUS_FROM else 0,
         ),
         MetricFact(
-            "latency_ms",
-            "quick",
-            latency_ms,
-            MetricType.LATENCY,
-            Provenance.OBSERVED,
+            metric="latency_ms",
+            criterion_id="quick",
+            value=latency_ms,
+            kind=MetricType.LATENCY,
+            provenance=Provenance.OBSERVED,
             met=quick,
             margin=(LATENCY_MAX_MS - latency_ms) / LATENCY_MAX_MS if quick else None,
         ),
-        MetricFact("word_count", "length", float(words), MetricType.COUNT, Provenance.COMPUTED, met=True),
+        MetricFact(
+            metric="word_count",
+            criterion_id="length",
+            value=float(words),
+            kind=MetricType.COUNT,
+            provenance=Provenance.COMPUTED,
+            met=True,
+        ),
     ]
 
 
@@ -515,7 +525,7 @@ Cheat = Callable[[random.Random, SimulatedOutcome, SimulatedMarket], SimulatedOu
 
 
 def _with(deed: SimulatedOutcome, **changes: Any) -> SimulatedOutcome:
-    return deed._replace(dossier=replace(deed.dossier, **changes))
+    return msgspec.structs.replace(deed, dossier=replace(deed.dossier, **changes))
 
 
 def _with_accuracy(deed: SimulatedOutcome, accuracy: float) -> SimulatedOutcome:
@@ -526,7 +536,7 @@ def _with_accuracy(deed: SimulatedOutcome, accuracy: float) -> SimulatedOutcome:
 
 
 def _with_output(deed: SimulatedOutcome, output: str) -> SimulatedOutcome:
-    return _with(deed, output_chars=len(output))._replace(output=output)
+    return msgspec.structs.replace(_with(deed, output_chars=len(output)), output=output)
 
 
 def _is_cheat_attempt(rng: random.Random, deed: SimulatedOutcome, market: SimulatedMarket) -> bool:
@@ -607,7 +617,9 @@ def _cheat_duplicate_claim(rng: random.Random, deed: SimulatedOutcome, market: S
     again = market.last[deed.agent.id]
     new_run = rng.random() < 0.1
     dossier = replace(again.dossier, contract_id=deed.dossier.contract_id)
-    return again._replace(dossier=dossier, day=deed.day, evidence_id=deed.evidence_id if new_run else again.evidence_id)
+    return msgspec.structs.replace(
+        again, dossier=dossier, day=deed.day, evidence_id=deed.evidence_id if new_run else again.evidence_id
+    )
 
 
 def _cheat_impossible_task_pass(
@@ -631,7 +643,7 @@ def _cheat_retry_farming(rng: random.Random, deed: SimulatedOutcome, _market: Si
     words = _output(random.Random(input_id), deed.agent).split()  # noqa: S311 - as above
     if rng.random() < 0.5:
         words[rng.randrange(len(words))] = rng.choice(WORDS)
-    return _with_output(deed, " ".join(words))._replace(input_id=input_id)
+    return msgspec.structs.replace(_with_output(deed, " ".join(words)), input_id=input_id)
 
 
 def _cheat_probing(_rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:

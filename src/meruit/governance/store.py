@@ -51,7 +51,7 @@ class _Sighting(NamedTuple):
     signature: str
 
 
-class _EarlierOutput(NamedTuple):
+class _EarlierOutput(msgspec.Struct, frozen=True):
     """An earlier output that is the same as another, or nearly."""
 
     agent_id: str
@@ -125,10 +125,10 @@ def record_history(
         )
     if is_first_output(said):
         _record_output(writing, tenant, agent, marks, contract.id)
-    record_attempt(writing, tenant, OutputAttempt(agent, marks.input, marks.sketch))
+    record_attempt(writing, tenant, OutputAttempt(agent_id=agent, input=marks.input, sketch=marks.sketch))
 
 
-class VerifiedWork(NamedTuple):
+class VerifiedWork(msgspec.Struct, frozen=True):
     """Work that is recorded without a contract, to be compared with what its agent gave before."""
 
     outcome_id: str
@@ -157,7 +157,7 @@ def compare_verified(writing: WriteTransaction, tenant: str, work: VerifiedWork)
         tries = _find_near_tries(writing, tenant, agent, work.criteria_digest, marks)
         _record_try(writing, tenant, work)
         near = sum(is_near(marks.sketch, one) for one in _sketches(writing, tenant, agent, marks.input))
-        record_attempt(writing, tenant, OutputAttempt(agent, marks.input, marks.sketch))
+        record_attempt(writing, tenant, OutputAttempt(agent_id=agent, input=marks.input, sketch=marks.sketch))
     elif not work.invalid:
         _update_history(writing, tenant, agent, HistoryKind.VERIFICATION, work.dossier, mismatch=False)
         if all(one is None or one.likeness < 1 for one in (replayed, shared)):
@@ -298,7 +298,9 @@ def _record_output(
             signature=marks.signature,
         )
         known = _SIGHTINGS.get(writing, tenant, key) or ()
-        sighting = _Sighting(agent_id, _task(marks), given_in, marks.signature)
+        sighting = _Sighting(
+            agent_id=agent_id, input_hash=_task(marks), contract_id=given_in, signature=marks.signature
+        )
         _SIGHTINGS.put(writing, (*known, sighting), tenant, key)
 
 
@@ -324,7 +326,9 @@ def _earlier_outputs(
     for key, agent, _, where, signature in rows:
         alike = match_likeness(keys[key], marks.signature, signature)
         if alike is not None:
-            (mine if agent == agent_id else others).append(_EarlierOutput(agent, where, alike))
+            (mine if agent == agent_id else others).append(
+                _EarlierOutput(agent_id=agent, contract_id=where, likeness=alike)
+            )
     return _most_alike(mine), _most_alike(others)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from meruit.judge.plan import CriterionRule, Plan
 from meruit.model.kinds import Aggregation
 from meruit.model.verdict import PASS_SCORE, AxisScore, Bounds, Status, Verdict
@@ -32,7 +34,7 @@ class ScoredCriterion(Protocol):
         ...
 
 
-class CriteriaTally(NamedTuple):
+class CriteriaTally(msgspec.Struct, frozen=True):
     """The sums over a group of criteria."""
 
     earned: int | Fraction
@@ -63,7 +65,7 @@ class CriteriaTally(NamedTuple):
         return Fraction(self.earned + self.open) / self.total if self.total else Fraction(0)
 
 
-class Aggregate(NamedTuple):
+class Aggregate(msgspec.Struct, frozen=True):
     """The overall result that follows from the statuses of the criteria."""
 
     sums: CriteriaTally
@@ -129,7 +131,16 @@ def tally(judged: Iterable[tuple[CriterionRule, ScoredCriterion]]) -> CriteriaTa
             gates_open += rule.gates
             caps_open += rule.caps
     return CriteriaTally(
-        earned, unknown_weight, total, met, unknown, gates, gates_failed, gates_open, caps_failed, caps_open
+        earned=earned,
+        open=unknown_weight,
+        total=total,
+        met=met,
+        unknown=unknown,
+        gates=gates,
+        gates_failed=gates_failed,
+        gates_open=gates_open,
+        caps_failed=caps_failed,
+        caps_open=caps_open,
     )
 
 
@@ -160,7 +171,8 @@ def outcome(plan: Plan, sums: CriteriaTally) -> OverallOutcome:
 
 
 def _with_all_open_met(sums: CriteriaTally) -> CriteriaTally:
-    return sums._replace(
+    return msgspec.structs.replace(
+        sums,
         earned=sums.earned + sums.open,
         met=sums.met + sums.unknown,
         unknown=0,
@@ -215,4 +227,6 @@ def _axis_score(plan: Plan, sums: CriteriaTally, bounds: Bounds, members: int) -
     if not sums.total:
         # Criteria without weight are met or not: then each counts equally.
         bounds = Bounds(sums.met / members, (sums.met + sums.unknown) / members)
-    return AxisScore(bounds.low, float(sums.total * plan.weight_unit), sums.met, members, bounds)
+    return AxisScore(
+        score=bounds.low, weight=float(sums.total * plan.weight_unit), passed=sums.met, total=members, bounds=bounds
+    )

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -45,7 +46,7 @@ class BatchResult(NamedTuple):
     """One row a criterion: 0 not met, 1 met, 2 unknown."""
 
 
-class _CriterionState(NamedTuple):
+class _CriterionState(msgspec.Struct, frozen=True):
     """A criterion's state in one combination, as the tally reads it."""
 
     status: Status
@@ -86,7 +87,9 @@ def judge_columns(plan: Plan, columns: Mapping[str, Any]) -> BatchResult:
             # Written in place: a temporary array of this size would cost more than reading the table.
             table.take(which, out=array[block], mode="clip")
     success, verdict, low, high, bonus, penalty = arrays
-    return BatchResult(success, verdict, low, high, bonus, penalty, states)
+    return BatchResult(
+        success=success, verdict=verdict, low=low, high=high, bonus_micros=bonus, penalty_micros=penalty, states=states
+    )
 
 
 class _OutcomeTables:
@@ -134,7 +137,7 @@ def _questions(plan: Plan, columns: Mapping[str, Any]) -> list[_Question]:
             raise BatchUnsupported(f"the column {rule.slot!r} is missing")
         if rule.slot not in arrays:
             arrays[rule.slot] = _array(rule.slot, columns[rule.slot])
-        questions.append(_Question(rule, rule.bracket, arrays[rule.slot]))
+        questions.append(_Question(rule=rule, bracket=rule.bracket, values=arrays[rule.slot]))
     lengths = {len(array) for array in arrays.values()}
     if len(lengths) > 1 or 0 in lengths:
         raise BatchUnsupported(f"the columns must be of one length above 0, not {sorted(lengths)}")

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+import msgspec
+
 from meruit.model.criterion import SuccessCriterion
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.kinds import CONTAINMENT, SHARES, YES_OR_NO, ComparisonOperator, MetricType, Scale
@@ -39,7 +41,7 @@ class FloatInterval(NamedTuple):
         return (self.low <= number <= self.high) is not self.negated
 
 
-class Bracket(NamedTuple):
+class Bracket(msgspec.Struct, frozen=True):
     """A numeric criterion as intervals: the values that meet it, and the values that are possible."""
 
     meets: FloatInterval
@@ -158,12 +160,11 @@ def _numeric_test(bracket: Bracket, blame: Fault) -> Test:
             usual = value.__class__ is int and smallest <= value <= largest
         if usual:
             return (low <= value <= high) is not negated
-        try:
-            number = _as_number(value, yes_or_no=bracket.yes_or_no)
-            _check_possible(number, possible, bracket.kind, whole=whole)
-        except _UnfitValue as unfit:
-            return Missing(unfit.why, unfit.cause, blame)
-        return (low <= number <= high) is not negated
+        number = _as_number(value, blame, yes_or_no=bracket.yes_or_no)
+        if isinstance(number, Missing):
+            return number
+        impossible = _find_impossible(number, possible, bracket.kind, blame, whole=whole)
+        return impossible if impossible is not None else (low <= number <= high) is not negated
 
     return test
 
@@ -192,35 +193,32 @@ def _containment_test(needed: tuple[str, ...], numeric: Test, *, every: bool) ->
     return test
 
 
-class _UnfitValue(Exception):
-    """The value is not possible for its type."""
-
-    def __init__(self, why: str, cause: Cause) -> None:
-        self.why, self.cause = why, cause
-
-
-def _as_number(value: Any, *, yes_or_no: bool) -> int | float:
+def _as_number(value: Any, blame: Fault, *, yes_or_no: bool) -> int | float | Missing:
     if isinstance(value, bool):
         if not yes_or_no:
-            raise _UnfitValue(f"the value is {str(value).lower()}, not a number", Cause.WRONG_TYPE)
+            return Missing(f"the value is {str(value).lower()}, not a number", Cause.WRONG_TYPE, blame)
         return int(value)
     if not isinstance(value, int | float):
-        raise _UnfitValue(f"the value is {type(value).__name__}, not a number", Cause.WRONG_TYPE)
+        return Missing(f"the value is {type(value).__name__}, not a number", Cause.WRONG_TYPE, blame)
     if isinstance(value, int) and abs(value) > EXACT_INTEGERS:
-        raise _UnfitValue("the integer is beyond 2^53, where numbers are no longer exact", Cause.OUT_OF_DOMAIN)
+        return Missing("the integer is beyond 2^53, where numbers are no longer exact", Cause.OUT_OF_DOMAIN, blame)
     if not math.isfinite(value):
-        raise _UnfitValue(f"the value is {value}", Cause.NOT_A_NUMBER)
+        return Missing(f"the value is {value}", Cause.NOT_A_NUMBER, blame)
     return value
 
 
-def _check_possible(number: float, possible: FloatInterval, kind: MetricType, *, whole: bool) -> None:
+def _find_impossible(
+    number: float, possible: FloatInterval, kind: MetricType, blame: Fault, *, whole: bool
+) -> Missing | None:
+    """Why a number is not possible for its type; None where it is."""
     if not possible.holds(number):
         if kind in SHARES:
             why = f"{number!r} is not between 0 and {possible.high:g}; is its scale different from the threshold's?"
-            raise _UnfitValue(why, Cause.OUT_OF_DOMAIN)
-        raise _UnfitValue(f"{number!r} is impossible for {kind}", Cause.OUT_OF_DOMAIN)
+            return Missing(why, Cause.OUT_OF_DOMAIN, blame)
+        return Missing(f"{number!r} is impossible for {kind}", Cause.OUT_OF_DOMAIN, blame)
     if whole and number != int(number):
-        raise _UnfitValue(f"{number!r} is not a whole number", Cause.WRONG_TYPE)
+        return Missing(f"{number!r} is not a whole number", Cause.WRONG_TYPE, blame)
+    return None
 
 
 def value_scale(criterion: SuccessCriterion, natural: MetricType | None) -> Scale | None:

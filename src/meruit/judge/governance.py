@@ -1,7 +1,6 @@
 """Adds the answers of governance to a result."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import msgspec
 
@@ -14,17 +13,23 @@ MAX_FACTS_SHOWN = 200
 """Characters of a flag's evidence in a reason."""
 
 
-class _Objection(NamedTuple):
+class _Objection(msgspec.Struct, frozen=True):
     status: GovernanceStatus
     code: ReasonCode
     message: str
 
 
-_HELD = _Objection(GovernanceStatus.REVIEW, ReasonCode.GOVERNANCE_HOLD, "a person must review the outcome")
-_SILENT = _Objection(
-    GovernanceStatus.REVIEW, ReasonCode.GOVERNANCE_UNAVAILABLE, "governance gave no clear answer; a person must review"
+_HELD = _Objection(
+    status=GovernanceStatus.REVIEW, code=ReasonCode.GOVERNANCE_HOLD, message="a person must review the outcome"
 )
-_REJECTED = _Objection(GovernanceStatus.INVALID, ReasonCode.GOVERNANCE_INVALID, "governance rejects the outcome")
+_SILENT = _Objection(
+    status=GovernanceStatus.REVIEW,
+    code=ReasonCode.GOVERNANCE_UNAVAILABLE,
+    message="governance gave no clear answer; a person must review",
+)
+_REJECTED = _Objection(
+    status=GovernanceStatus.INVALID, code=ReasonCode.GOVERNANCE_INVALID, message="governance rejects the outcome"
+)
 _SEVERITY: Mapping[GovernanceStatus, int] = {
     GovernanceStatus.NOT_CHECKED: 0,
     GovernanceStatus.RELEASED: 1,

@@ -6,6 +6,8 @@ from fractions import Fraction
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+import msgspec
+
 from meruit.judge.compare import Bracket, Test, bracket, compile_test, value_scale
 from meruit.model.canonical import canonical
 from meruit.model.criterion import SuccessCriteria, SuccessCriterion
@@ -18,7 +20,7 @@ DEFAULT_MINIMUM = Fraction(1, 2)
 """The default weighted score that succeeds; a written 0.0 means 0.0."""
 
 
-class Trait(NamedTuple):
+class Trait(msgspec.Struct, frozen=True):
     """What is known of a metric before it is measured."""
 
     natural: MetricType | None = None
@@ -30,7 +32,7 @@ COMPUTED_HERE = Trait(None, Provenance.COMPUTED)
 """The facts about metrics that custom code or an expression computes."""
 
 
-class CriterionRule(NamedTuple):
+class CriterionRule(msgspec.Struct, frozen=True):
     """One criterion, ready to be judged."""
 
     position: int
@@ -82,7 +84,7 @@ class QuickRule(NamedTuple):
     """A list or mapping, of which each result gets a copy; None for any other."""
 
 
-class Plan(NamedTuple):
+class Plan(msgspec.Struct, frozen=True):
     """A set of criteria that can judge any number of works."""
 
     criteria: SuccessCriteria
@@ -225,7 +227,9 @@ def _quick(rule: CriterionRule) -> QuickRule | None:
     if rule.test is None:
         return None
     threshold = rule.threshold if rule.shared else None
-    return QuickRule(rule.test, rule.when_met.__copy__, rule.when_not.__copy__, threshold)
+    return QuickRule(
+        test=rule.test, copy_met=rule.when_met.__copy__, copy_not=rule.when_not.__copy__, threshold=threshold
+    )
 
 
 def _trait(criterion: SuccessCriterion, trait: Callable[[str], Trait]) -> Trait:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -31,7 +31,7 @@ MAX_CACHED_STATUSES = 65_536
 """The size of a plan's cache of outcomes, in criteria of all combinations together."""
 
 
-class Circumstances(NamedTuple):
+class Circumstances(msgspec.Struct, frozen=True):
     """Metadata of a verdict: time, versions and the like."""
 
     contract_id: str
@@ -39,7 +39,7 @@ class Circumstances(NamedTuple):
     input_digest: str | None = None
     output_digest: str | None = None
     metadata_digest: str | None = None
-    versions: dict[str, str] = {}  # noqa: RUF012 - never written to; the engine passes its own
+    versions: dict[str, str] = {}
 
 
 def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstances) -> VerificationResult:
@@ -72,33 +72,33 @@ def conclude(plan: Plan, evidence: Sequence[Evidence], circumstances: Circumstan
     # By position: by name it takes several times as long. Each result gets lists and mappings of its own, so that
     # changing one does not change another.
     return VerificationResult(
-        circumstances.contract_id,
-        outcome.success,
+        contract_id=circumstances.contract_id,
+        success=outcome.success,
         # Bare numbers are the values.
-        cast("dict[str, Value]", dict(zip(slots, evidence, strict=True)))
+        metrics=cast("dict[str, Value]", dict(zip(slots, evidence, strict=True)))
         if bare
         else {slot: one.value for slot, one in zip(slots, results, strict=True) if one.value is not None},
-        results,
-        outcome.weighted_score,
-        outcome.bonus,
-        outcome.penalty,
-        [],
-        circumstances.verified_at,
-        outcome.verdict,
-        outcome.score,
-        outcome.exact,
-        outcome.axes.copy(),
-        outcome.bounds,
-        outcome.coverage,
-        _own_reasons(outcome.reasons, results) if outcome.reasons else [],
-        outcome.governance,
-        outcome.criteria_digest,
-        circumstances.input_digest,
-        circumstances.output_digest,
-        circumstances.metadata_digest,
-        circumstances.versions,
-        outcome.bonus_micros,
-        outcome.penalty_micros,
+        criterion_results=results,
+        weighted_score=outcome.weighted_score,
+        bonus=outcome.bonus,
+        penalty=outcome.penalty,
+        governance_flags=[],
+        verified_at=circumstances.verified_at,
+        verdict=outcome.verdict,
+        score=outcome.score,
+        exact=outcome.exact,
+        axes=outcome.axes.copy(),
+        bounds=outcome.bounds,
+        coverage=outcome.coverage,
+        reasons=_own_reasons(outcome.reasons, results) if outcome.reasons else [],
+        governance=outcome.governance,
+        criteria_digest=outcome.criteria_digest,
+        input_digest=circumstances.input_digest,
+        output_digest=circumstances.output_digest,
+        metadata_digest=circumstances.metadata_digest,
+        versions=circumstances.versions,
+        bonus_micros=outcome.bonus_micros,
+        penalty_micros=outcome.penalty_micros,
     )
 
 

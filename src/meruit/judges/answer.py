@@ -2,7 +2,9 @@
 
 import json
 import re
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.errors import UnreadableAnswer
 from meruit.metrics.support.judge_question import JudgeQuestion
@@ -13,7 +15,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,6}")
 _OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 
 
-class ParsedAnswer(NamedTuple):
+class ParsedAnswer(msgspec.Struct, frozen=True):
     """What a model answered, mapped back to what the author wrote."""
 
     answer: VoteAnswer

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from meruit.judges.prompt import REPAIR, JudgePrompt
 from meruit.judges.settings import JudgeSettings
@@ -13,7 +15,7 @@ VOTE = "vote"
 ANTHROPIC_VERSION = "2023-06-01"
 
 
-class TokenUse(NamedTuple):
+class TokenUse(msgspec.Struct, frozen=True):
     """What an endpoint counted; None where it did not say."""
 
     input: int | None = None

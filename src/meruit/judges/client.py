@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -23,7 +23,7 @@ FIRST_WAIT_S = 0.5
 _OK = range(200, 300)
 
 
-class RawReply(NamedTuple):
+class RawReply(msgspec.Struct, frozen=True):
     """A reply with status 200: as received, and as its API reads it."""
 
     raw: str

@@ -120,7 +120,7 @@ class VotingDesk:
             shared = self._casting.get((scope.tenant, key))
         if shared is None:
             draft = _draft(key, voter, ordinal, stage, prompt, self._clock())
-            asking = _Asking(judge, voter, draft, prompt, scope, shown)
+            asking = _Asking(judge=judge, voter=voter, draft=draft, prompt=prompt, scope=scope, shown=shown)
             shared = asyncio.create_task(self._ask(asking))
             self._casting[scope.tenant, key] = shared
             shared.add_done_callback(lambda _task: self._casting.pop((scope.tenant, key), None))
@@ -190,11 +190,11 @@ class VotingDesk:
             micros = to_micros(settings.max_cost_per_evaluation)
             of_voter = to_micros(asking.voter.settings.max_cost_per_evaluation)
         return CallLimits(
-            min((one for one in tokens if one is not None), default=None),
-            settings.max_tokens_per_day,
-            micros,
-            to_micros(settings.max_cost_per_day),
-            of_voter,
+            account_tokens=min((one for one in tokens if one is not None), default=None),
+            day_tokens=settings.max_tokens_per_day,
+            account_micros=micros,
+            day_micros=to_micros(settings.max_cost_per_day),
+            voter_micros=of_voter,
         )
 
     async def _finish(self, call: JudgeCall, vote: Vote | None, cost: CallCost) -> None:
@@ -264,13 +264,22 @@ def _cost(used: TokenUse, price: CallPrice | None) -> CallCost:
         return CallCost()
     # A call that the endpoint did not work on costs nothing, whatever the price of a request.
     micros = 0 if used == TokenUse(0, 0) else None if price is None else price.micros(used.input, used.output)
-    return CallCost(used.input, used.output, micros)
+    return CallCost(input_tokens=used.input, output_tokens=used.output, micros=micros)
 
 
 def _decide(judge: ReadyJudge, votes: list[Vote]) -> Measured | Missing:
     question = judge.question
     choices = None if question.choices is None else [*question.choices]
-    return decide_votes(JudgeEvidence(judge.name, judge.version, choices, question.scale, question.agree, [*votes]))
+    return decide_votes(
+        JudgeEvidence(
+            name=judge.name,
+            version=judge.version,
+            choices=choices,
+            scale=question.scale,
+            agree=question.agree,
+            votes=[*votes],
+        )
+    )
 
 
 def _draft(key: str, voter: Voter, ordinal: int, stage: int, prompt: JudgePrompt, now: datetime) -> Vote:

@@ -8,7 +8,8 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.model.canonical import digest
 
@@ -24,14 +25,14 @@ _VARIATIONS = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
 """Selectors of a character's form, in which a text can be hidden."""
 
 
-class Fenced(NamedTuple):
+class Fenced(msgspec.Struct, frozen=True):
     """Work inside its fence, and the note that stands before it."""
 
     text: str
     nonce: str
 
 
-class CleanText(NamedTuple):
+class CleanText(msgspec.Struct, frozen=True):
     """A text without invisible characters, cut to what a judge is shown."""
 
     text: str
@@ -45,7 +46,9 @@ def clean(text: str) -> CleanText:
     """Remove control and invisible characters, and cut what is too long."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     visible = _SUSPECT.sub(lambda found: _visible(found[0]), lines)
-    return CleanText(visible[:MAX_PART_CHARS], len(lines) - len(visible), max(0, len(visible) - MAX_PART_CHARS))
+    return CleanText(
+        text=visible[:MAX_PART_CHARS], removed=len(lines) - len(visible), cut=max(0, len(visible) - MAX_PART_CHARS)
+    )
 
 
 @lru_cache(maxsize=4_096)

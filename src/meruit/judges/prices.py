@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from fractions import Fraction
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.errors import AuthorError
 from meruit.judges.settings import JudgeSettings, JudgingSettings
@@ -12,7 +13,7 @@ from meruit.judges.voter import ReadyJudge
 from meruit.model.numbers import MICRO, Number, exact
 
 
-class CallPrice(NamedTuple):
+class CallPrice(msgspec.Struct, frozen=True):
     """The prices of one model, in US dollars."""
 
     input_per_million: Fraction

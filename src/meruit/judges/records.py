@@ -1,6 +1,6 @@
 """What other packages read and do with the records of judges."""
 
-from typing import NamedTuple
+import msgspec
 
 from meruit.judges.store import (
     CalibratedJudge,
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-class JudgedCriterion(NamedTuple):
+class JudgedCriterion(msgspec.Struct, frozen=True):
     """A criterion that a judge decided, with its votes."""
 
     result: CriterionResult

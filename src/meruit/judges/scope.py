@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.model.access import DEFAULT_TENANT
 
@@ -11,7 +12,7 @@ VERIFICATION = "verification"
 """The account of work that is not part of an evaluation."""
 
 
-class JudgingScope(NamedTuple):
+class JudgingScope(msgspec.Struct, frozen=True):
     """For whom judges are asked."""
 
     tenant: str = DEFAULT_TENANT

@@ -180,9 +180,9 @@ def _read_spent(writing: WriteTransaction, call: JudgeCall, account: str) -> Spe
     query = select(table.c.voter, tokens, micros).where(table.c.tenant == call.tenant, table.c.account == account)
     rows = writing.read(query)
     return Spent(
-        sum(int(row.tokens) for row in rows),
-        sum(int(row.micros) for row in rows),
-        sum(int(row.micros) for row in rows if row.voter == call.voter),
+        tokens=sum(int(row.tokens) for row in rows),
+        micros=sum(int(row.micros) for row in rows),
+        voter_micros=sum(int(row.micros) for row in rows if row.voter == call.voter),
     )
 
 

@@ -3,7 +3,9 @@
 from collections import Counter
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from meruit.model.record import Record
 from meruit.model.vote import Vote
@@ -41,7 +43,7 @@ class JudgeCall(Record, frozen=True):
         return self.account, f"day:{self.began_at.date().isoformat()}"
 
 
-class CallLimits(NamedTuple):
+class CallLimits(msgspec.Struct, frozen=True):
     """The most that may be spent; None for no limit."""
 
     account_tokens: int | None = None
@@ -52,7 +54,7 @@ class CallLimits(NamedTuple):
     """For one judge and account."""
 
 
-class Spent(NamedTuple):
+class Spent(msgspec.Struct, frozen=True):
     """What an account or a day has spent, calls that are not answered yet included."""
 
     tokens: int = 0
@@ -71,7 +73,7 @@ class Reservation(StrEnum):
     """It was sent MAX_SENDS times, and each time the process ended before the answer was recorded."""
 
 
-class CallCost(NamedTuple):
+class CallCost(msgspec.Struct, frozen=True):
     """What a call has cost; None where the endpoint did not say, or the price is not known."""
 
     input_tokens: int | None = None
@@ -149,7 +151,11 @@ class MemoryVotes:
             for (tenant, name, voter), spent in self._micros.items()
             if (tenant, name) == (call.tenant, account)
         }
-        return Spent(self._tokens[call.tenant, account], sum(micros.values()), micros.get(call.voter, 0))
+        return Spent(
+            tokens=self._tokens[call.tenant, account],
+            micros=sum(micros.values()),
+            voter_micros=micros.get(call.voter, 0),
+        )
 
     def _add(self, call: JudgeCall, tokens: int, micros: int) -> None:
         for account in call.accounts:

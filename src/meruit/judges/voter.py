@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from meruit.errors import AuthorError, nearest
+from meruit.errors import AuthorError
 from meruit.judges.prompt import TEMPLATE
 from meruit.judges.settings import JudgeSettings
 from meruit.metrics.support.judge_question import JudgeQuestion
 from meruit.model.canonical import digest
+from meruit.suggestions import nearest
 
 
 @dataclass(frozen=True, slots=True)

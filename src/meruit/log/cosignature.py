@@ -5,7 +5,9 @@ from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import NamedTuple, Self
+from typing import Self
+
+import msgspec
 
 from meruit.errors import NoteError
 from meruit.log.note import NoteSignature, SigningKey, VerifierKey, split_note, strict_base64
@@ -69,7 +71,7 @@ class WitnessKey:
         return int(time_s) if verifier.verify(_message(text, time_s), one.signature[_TIME.size :]) else None
 
 
-class Cosignature(NamedTuple):
+class Cosignature(msgspec.Struct, frozen=True):
     """A witness has seen a checkpoint, and that it extends all that it saw of the log before."""
 
     witness: WitnessKey
@@ -84,7 +86,7 @@ def cosign(signer: SigningKey, text: str, time_s: int) -> str:
     if not 0 < time_s <= MAX_TIME_S:
         raise NoteError(f"a cosignature has a time after 1970, not {time_s}")
     signature = _TIME.pack(time_s) + signer.sign_bytes(_message(text, time_s))
-    return NoteSignature(signer.name, witness_key(signer).key_id, signature).line()
+    return NoteSignature(name=signer.name, key_id=witness_key(signer).key_id, signature=signature).line()
 
 
 def witness_key(signer: SigningKey) -> WitnessKey:
@@ -106,7 +108,7 @@ def find_cosignatures(text: str, signed: Sequence[NoteSignature], witnesses: Ite
             time_s = witness.time_of(text, one)
             # One key under two names is one witness: what is signed does not hold the name.
             if time_s is not None and (witness.public not in found or found[witness.public].time_s < time_s):
-                found[witness.public] = Cosignature(witness, time_s, one.line())
+                found[witness.public] = Cosignature(witness=witness, time_s=time_s, line=one.line())
     return [*found.values()]
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from hashlib import sha256
-from typing import NamedTuple, Self
+from typing import Self
+
+import msgspec
 
 HASH_BYTES = 32
 EMPTY_ROOT = sha256().digest()
@@ -27,7 +29,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return sha256(b"\x01" + left + right).digest()
 
 
-class Frontier(NamedTuple):
+class Frontier(msgspec.Struct, frozen=True):
     """All that a log must remember in order to grow: the roots of its complete subtrees."""
 
     size: int
@@ -49,7 +51,7 @@ class Frontier(NamedTuple):
                 newer.append(row.pop())
             row = [sha256(b"\x01" + left + right).digest() for left, right in zip(row[::2], row[1::2], strict=True)]
             waiting >>= 1
-        return self._replace(size=self.size + len(hashes), peaks=(*older, *reversed(newer)))
+        return msgspec.structs.replace(self, size=self.size + len(hashes), peaks=(*older, *reversed(newer)))
 
     def root(self) -> bytes:
         """The root of the whole log."""

@@ -4,8 +4,9 @@ import re
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import NamedTuple, Self
+from typing import Self
 
+import msgspec
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
@@ -139,7 +140,7 @@ class SigningKey:
         """The whole note: the text, an empty line, the signature."""
         if not text.endswith("\n") or not _is_plain(text):
             raise NoteError("the text of a note ends in a newline and holds no other control characters")
-        signature = NoteSignature(self.name, self.key_id, self.sign_bytes(text.encode()))
+        signature = NoteSignature(name=self.name, key_id=self.key_id, signature=self.sign_bytes(text.encode()))
         return f"{text}\n{signature.line()}"
 
     def sign_bytes(self, data: bytes) -> bytes:
@@ -212,7 +213,7 @@ def strict_base64(text: str) -> bytes:
     return decoded
 
 
-class NoteSignature(NamedTuple):
+class NoteSignature(msgspec.Struct, frozen=True):
     """One signature line of a note."""
 
     name: str
@@ -248,7 +249,7 @@ def read_signature(line: str) -> NoteSignature:
         decoded = b""
     if not line.startswith(_DASH) or not _is_name(name) or len(decoded) <= _KEY_ID_BYTES:
         raise NoteError(f"malformed note: a signature reads `{_DASH}name base64`, not {line[:100]!r}")
-    return NoteSignature(name, decoded[:_KEY_ID_BYTES].hex(), decoded[_KEY_ID_BYTES:])
+    return NoteSignature(name=name, key_id=decoded[:_KEY_ID_BYTES].hex(), signature=decoded[_KEY_ID_BYTES:])
 
 
 def _is_name(name: str) -> bool:

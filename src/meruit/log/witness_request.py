@@ -3,7 +3,9 @@
 import re
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import Self
+
+import msgspec
 
 from meruit.errors import NoteError
 from meruit.log.merkle import HASH_BYTES
@@ -15,7 +17,7 @@ MAX_REQUEST_BYTES = 64 * 1024
 _OLD = re.compile(r"old (0|[1-9][0-9]{0,18})")
 
 
-class AddCheckpoint(NamedTuple):
+class AddCheckpoint(msgspec.Struct, frozen=True):
     """A new checkpoint, and the proof that it extends the one of an old size."""
 
     old: int
@@ -43,7 +45,7 @@ class AddCheckpoint(NamedTuple):
             raise NoteError("a request is `old SIZE`, lines of the proof, an empty line and a checkpoint")
         if len(lines) > MAX_PROOF_LINES:
             raise NoteError(f"a proof has {MAX_PROOF_LINES} lines at most")
-        return cls(int(old[1]), [_hash(line) for line in lines], note)
+        return cls(old=int(old[1]), proof=[_hash(line) for line in lines], note=note)
 
 
 def _hash(line: str) -> bytes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import orjson
 
 from meruit.errors import AuthorError
@@ -292,7 +293,7 @@ def matches_schema(ask: Ask) -> Measure:
             return mismatches
         if not mismatches:
             return 1.0
-        return Measured(0.0, details={"errors": [mismatch._asdict() for mismatch in mismatches]})
+        return Measured(0.0, details={"errors": [msgspec.structs.asdict(mismatch) for mismatch in mismatches]})
 
     return measure
 

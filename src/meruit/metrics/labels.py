@@ -134,7 +134,9 @@ def _compute_scores(right: Counts, overlooked: Counts, misplaced: Counts, expect
             precision, per_given = precision // shared, per_given // shared
             shared = gcd(f1, per_both)
             f1, per_both = f1 // shared, per_both // shared
-    return Scores(correct / expected, precision / (per_given * expected), f1 / (per_both * expected))
+    return Scores(
+        accuracy=correct / expected, precision=precision / (per_given * expected), f1=f1 / (per_both * expected)
+    )
 
 
 def _with_details(scores: Scores, details: Mapping[str, int]) -> Scores:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from meruit.errors import AuthorError, nearest
+from meruit.errors import AuthorError
 from meruit.metrics.support.bleu import ORDERS, bleu
 from meruit.metrics.support.keywords import check_params
 from meruit.metrics.support.rouge import rouge_l, rouge_pairs, rouge_words
@@ -15,6 +15,7 @@ from meruit.model.kinds import MetricType
 from meruit.model.text import strip_invisible
 from meruit.model.work import Work
 from meruit.registry import Ask, Finding, InputProblem, Measure, metrics
+from meruit.suggestions import nearest
 
 MAX_WORDS = 1_000_000
 """The longest text that is compared, in words: some seconds and half a gigabyte."""

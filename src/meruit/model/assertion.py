@@ -5,7 +5,9 @@ An assertion that only forbids is a guard. It holds while nothing is done, so it
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 GUARD_DEFAULTS: Mapping[str, Any] = {"weight": 0, "required": True}
 """What a guard's criterion has unless its author writes otherwise: an unwanted act is never a matter of degree."""
@@ -17,7 +19,7 @@ _ASKED_OF_ITEMS = ("fields", "fhirpath", "segments", "order", "outcome", "envelo
 _SIGNED = re.compile(r"(>=|<=|==?|>|<)\s*([0-9]{1,9})")
 
 
-class Range(NamedTuple):
+class Range(msgspec.Struct, frozen=True):
     """An allowed number of items."""
 
     low: int

@@ -32,11 +32,11 @@ class Usage(Record, frozen=True):
     def __add__(self, other: "Usage") -> "Usage":
         """Add two counts, up to the largest count."""
         return Usage(
-            min(self.input_tokens + other.input_tokens, MOST_TOKENS),
-            min(self.output_tokens + other.output_tokens, MOST_TOKENS),
-            min(self.cached_tokens + other.cached_tokens, MOST_TOKENS),
-            min(self.requests + other.requests, MOST_TOKENS),
-            min(self.uncounted + other.uncounted, MOST_TOKENS),
+            input_tokens=min(self.input_tokens + other.input_tokens, MOST_TOKENS),
+            output_tokens=min(self.output_tokens + other.output_tokens, MOST_TOKENS),
+            cached_tokens=min(self.cached_tokens + other.cached_tokens, MOST_TOKENS),
+            requests=min(self.requests + other.requests, MOST_TOKENS),
+            uncounted=min(self.uncounted + other.uncounted, MOST_TOKENS),
         )
 
 

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
+import msgspec
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -374,7 +375,7 @@ def _names(value: Any) -> Iterator[str]:
             waiting.extend(part)
 
 
-class StoredWorkSubmission(NamedTuple):
+class StoredWorkSubmission(msgspec.Struct, frozen=True):
     """Work as it is stored, and as contracts commit to it."""
 
     submission: WorkSubmission

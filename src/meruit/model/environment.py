@@ -130,12 +130,20 @@ def make_item(key: str, content: bytes, *, version: str | None = None, facts: Ma
         body, encoding = content.decode(), Encoding.TEXT
     except UnicodeDecodeError:
         body, encoding = base64.b64encode(content).decode(), Encoding.BASE64
-    return Item(key, version or sha256(content).hexdigest(), body, encoding, facts or {})
+    return Item(
+        key=key, version=version or sha256(content).hexdigest(), body=body, encoding=encoding, facts=facts or {}
+    )
 
 
 def too_large_item(key: str, version: str, *, size: int, limit: int, facts: Mapping[str, Any] | None = None) -> Item:
     """An item that is too large to keep; it is listed without its body, so that the snapshot stays complete."""
-    return Item(key, version, None, Encoding.LEFT, {**(facts or {}), "size": size, "limit": limit})
+    return Item(
+        key=key,
+        version=version,
+        body=None,
+        encoding=Encoding.LEFT,
+        facts={**(facts or {}), "size": size, "limit": limit},
+    )
 
 
 def compact_state(before: EnvironmentState, after: EnvironmentState) -> EnvironmentState:

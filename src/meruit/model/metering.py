@@ -170,12 +170,12 @@ class MeteredRun(Record, frozen=True):
             self.ended_at,
             tuple(
                 UsageStep(
-                    one.id,
-                    one.expects_usage,
-                    one.succeeded,
-                    one.local,
-                    tuple(sorted({call.model for call in one.calls if call.model and call.may_be_billed})),
-                    one.by_model,
+                    id=one.id,
+                    expects_usage=one.expects_usage,
+                    succeeded=one.succeeded,
+                    local=one.local,
+                    models=tuple(sorted({call.model for call in one.calls if call.model and call.may_be_billed})),
+                    by_model=one.by_model,
                 )
                 for one in self.steps
             ),

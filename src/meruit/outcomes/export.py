@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import msgspec
 from sqlalchemy import Connection
@@ -70,7 +70,7 @@ class _Line(msgspec.Struct):
     work_output: msgspec.Raw
 
 
-class _VersionWithWork(NamedTuple):
+class _VersionWithWork(msgspec.Struct, frozen=True):
     """One version of an outcome, with its work."""
 
     summary: OutcomeSummary

@@ -3,7 +3,9 @@
 import asyncio
 import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
+
+import msgspec
 
 from meruit.documents.authoring import parse_criteria
 from meruit.errors import CriteriaError, MeruitError, Problem, Unavailable, UnsupportedCriteria, VerificationRefusal
@@ -51,7 +53,7 @@ TRY_BUDGET_S = 15.0
 """How long the code of criteria that are registered or published is tried, all of it together."""
 
 
-class Submission(NamedTuple):
+class Submission(msgspec.Struct, frozen=True):
     """Work to be judged."""
 
     input: Mapping[str, Any]
@@ -62,7 +64,7 @@ class Submission(NamedTuple):
     """Of all of it, in bytes, where that is known."""
 
 
-class JudgedWork(NamedTuple):
+class JudgedWork(msgspec.Struct, frozen=True):
     """Work with its verdict, not yet recorded."""
 
     outcome_id: str
@@ -74,7 +76,7 @@ class JudgedWork(NamedTuple):
     def as_recorded(self, recorded: RecordedVersion) -> "JudgedWork":
         """The work with the result that was recorded, to which the agent's history may have added flags."""
         result = recorded.result
-        return self if result is None else self._replace(result=result, result_json=result.to_json())
+        return self if result is None else msgspec.structs.replace(self, result=result, result_json=result.to_json())
 
 
 class Registrar:
@@ -195,7 +197,7 @@ class Registrar:
         work = judged.submission
         parts = (work.input, work.output, work.metadata)
         draft = draft_outcome(self.store, tenant, judged.outcome_id, parts, judged.result, judged.criteria.body)
-        return draft._replace(labels=work.labels, result_json=judged.result_json)
+        return msgspec.structs.replace(draft, labels=work.labels, result_json=judged.result_json)
 
     async def draft_all(
         self,
@@ -216,7 +218,7 @@ class Registrar:
             drafts, attempts = await asyncio.to_thread(prepare_drafts)
         else:
             drafts, attempts = prepare_drafts()
-        return RecordAll(tenant, drafts, attempts, idempotency_key)
+        return RecordAll(tenant=tenant, outcomes=drafts, attempts=attempts, idempotency_key=idempotency_key)
 
     def record_sync(self, tenant: str, judged: JudgedWork) -> RecordedVersion:
         """Record one outcome, without an event loop; returns when it is durable."""
@@ -224,7 +226,7 @@ class Registrar:
 
     def _draft_compared(self, tenant: str, judged: JudgedWork, *, by_agent: bool = False) -> NewOutcome:
         """The outcome, to be compared with earlier work of its agent when it is written."""
-        draft = self.draft(tenant, judged)._replace(by_agent=by_agent)
+        draft = msgspec.structs.replace(self.draft(tenant, judged), by_agent=by_agent)
         governance, agent_id = self.engine.governance, judged.submission.labels.agent_id
         if not isinstance(governance, RuleGovernance) or agent_id is None or judged.result.verdict is Verdict.ERROR:
             return draft
@@ -239,7 +241,7 @@ class Registrar:
             invalid=judged.result.governance is GovernanceStatus.INVALID,
             criteria_digest=judged.result.criteria_digest,
         )
-        return draft._replace(history_check=HistoryCheck(governance, verified))
+        return msgspec.structs.replace(draft, history_check=HistoryCheck(governance, verified))
 
 
 def draft_outcome(

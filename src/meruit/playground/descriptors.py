@@ -5,7 +5,8 @@ enough for connections, sandboxes and the service itself.
 """
 
 import resource
-from typing import NamedTuple
+
+import msgspec
 
 MAX_PLAYGROUNDS = 10_000
 """Of one host."""
@@ -20,7 +21,7 @@ _FILES_SHARE = 4
 """One part in so many is for the files of playgrounds in use."""
 
 
-class DescriptorPlan(NamedTuple):
+class DescriptorPlan(msgspec.Struct, frozen=True):
     """How a host spends its descriptors."""
 
     playgrounds: int

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
+import msgspec
 
 from meruit.checks.framework.assertion import SettleSettings
 from meruit.errors import AddressFault, InvalidAddress, MeruitError, UnknownPlayground, Unreachable
@@ -23,7 +24,7 @@ CONFIGURED = "config:"
 _SYSTEM = {kind: name for name, kind in NAMES.items()}
 
 
-class PlaygroundEnvironment(NamedTuple):
+class PlaygroundEnvironment(msgspec.Struct, frozen=True):
     """An environment that an agent can act in."""
 
     id: str | None
@@ -63,13 +64,13 @@ class PlaygroundProvider:
             if source.at is not None:
                 self._open(source)
         if all(source.at is not None for source in task.sources.values()):
-            return PlaygroundEnvironment(None, {}, seed.facts)
+            return PlaygroundEnvironment(id=None, access={}, facts=seed.facts)
         made = await self.host.create(seed, task=f"{benchmark.name}/{task.id}")
         if _is_missing_system(task, made.endpoints):
             # No agent could do the task here, so none is judged by it.
             await self.host.remove(made.id)
             raise Unreachable(f"the environment lacks a system that the criteria read: {made.endpoints.trouble}")
-        return PlaygroundEnvironment(made.id, made.to_dict(), seed.facts)
+        return PlaygroundEnvironment(id=made.id, access=made.to_dict(), facts=seed.facts)
 
     async def read(self, task: Task, place_id: str | None, before: EnvironmentState | None = None) -> EnvironmentState:
         """Read every source of the task; one that cannot be read says so in its snapshot."""

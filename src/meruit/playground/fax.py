@@ -115,4 +115,11 @@ def _show(request: PlaygroundRequest, key: FromPath[str]) -> Response[bytes]:
 
 def _receipt(one: Item) -> FaxReceipt:
     facts = one.facts
-    return FaxReceipt(one.key, facts["to"], facts["status"], facts["pages"], facts["subject"], str(facts.get("at", "")))
+    return FaxReceipt(
+        key=one.key,
+        to=facts["to"],
+        status=facts["status"],
+        pages=facts["pages"],
+        subject=facts["subject"],
+        at=str(facts.get("at", "")),
+    )

@@ -14,9 +14,11 @@ from collections.abc import Callable, Coroutine, Iterator
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
 from uuid import UUID
+
+import msgspec
 
 from meruit.errors import AlreadyServed, MeruitError, TooManyPlaygrounds, UnknownPlayground, Unreachable
 from meruit.model.environment import EnvironmentState
@@ -151,7 +153,7 @@ class Playground(Record, frozen=True):
     endpoints: Endpoints
 
 
-class _OpenPlayground(NamedTuple):
+class _OpenPlayground(msgspec.Struct, frozen=True):
     """A playground that is served."""
 
     state: PlaygroundState
@@ -450,7 +452,7 @@ class Host:
         ours = {"mllp_port": listener.port, "quota_bytes": self._quota_bytes}
         if not ours.items() <= settings.items():
             state.set(**ours)
-        self._served[playground_id] = _OpenPlayground(state, settings["secret"], listener)
+        self._served[playground_id] = _OpenPlayground(state=state, secret=settings["secret"], mllp=listener)
         self.state_of(playground_id)
 
     def _check_capacity(self, count: int) -> None:

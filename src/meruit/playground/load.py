@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from meruit.benchmarks.formula_names import find_unknown_names
 from meruit.documents.authoring import Gather, parse_benchmark
 from meruit.documents.document import parse
@@ -33,7 +35,8 @@ def load_tasks(path: str | Path, benchmark: str) -> Benchmark:
     """
     document = parse(read_bytes(path), display_name(path))
     if isinstance(document.value, dict) and "tasks" not in document.value:
-        document = document._replace(
+        document = msgspec.structs.replace(
+            document,
             value={"benchmark": benchmark, "tasks": [document.value]},
             lines={("tasks", 0, *place): line for place, line in document.lines.items()},
             numbers={("tasks", 0, *place): text for place, text in document.numbers.items()},

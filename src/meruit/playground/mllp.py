@@ -9,7 +9,8 @@ import re
 import socket
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.checks.formats import hl7v2 as er7
 from meruit.errors import MeruitError, PlaygroundFull, UnreadableContent
@@ -47,7 +48,7 @@ class AckCode(StrEnum):
     """It is not HL7, or the playground is full."""
 
 
-class MllpPiece(NamedTuple):
+class MllpPiece(msgspec.Struct, frozen=True):
     """What came over a connection: one message, or other bytes."""
 
     content: bytes
@@ -119,7 +120,7 @@ def _stray(content: bytes) -> list[MllpPiece]:
     return [MllpPiece(content, "outside any frame")] if content.strip() else []
 
 
-class Hl7Receipt(NamedTuple):
+class Hl7Receipt(msgspec.Struct, frozen=True):
     """The answer to a message."""
 
     code: AckCode
@@ -134,16 +135,16 @@ def examine(piece: MllpPiece) -> Hl7Receipt:
     try:
         message = er7.read(piece.content)
     except UnreadableContent as unreadable:
-        return Hl7Receipt(AckCode.REJECTED, piece.trouble or str(unreadable), [], "utf-8")
+        return Hl7Receipt(code=AckCode.REJECTED, trouble=piece.trouble or str(unreadable), header=[], codec="utf-8")
     fields = message.texts["MSH"][0].split(message.notation.field)
     header = ["MSH", message.notation.field, *(_CONTROL.sub("", field) for field in fields[1:])]
     if piece.trouble is not None:
-        return Hl7Receipt(AckCode.REJECTED, piece.trouble, header, message.notation.codec)
+        return Hl7Receipt(code=AckCode.REJECTED, trouble=piece.trouble, header=header, codec=message.notation.codec)
     lacking = [f"MSH-{number} ({name})" for number, name in REQUIRED.items() if not _field(header, number)]
     if lacking:
         trouble = f"{' and '.join(lacking)} must not be empty"
-        return Hl7Receipt(AckCode.ERROR, trouble, header, message.notation.codec)
-    return Hl7Receipt(AckCode.ACCEPTED, None, header, message.notation.codec)
+        return Hl7Receipt(code=AckCode.ERROR, trouble=trouble, header=header, codec=message.notation.codec)
+    return Hl7Receipt(code=AckCode.ACCEPTED, trouble=None, header=header, codec=message.notation.codec)
 
 
 def acknowledgement(receipt: Hl7Receipt, *, control_id: str, at: str) -> bytes:
@@ -247,7 +248,7 @@ class MllpListener:
         try:
             key = await asyncio.to_thread(self._keep, piece, receipt)
         except PlaygroundFull as full:
-            receipt = receipt._replace(code=AckCode.REJECTED, trouble=str(full))
+            receipt = msgspec.structs.replace(receipt, code=AckCode.REJECTED, trouble=str(full))
         at = self._clock().strftime("%Y%m%d%H%M%S%z")
         async with asyncio.timeout(self._idle_s):
             writer.write(START + acknowledgement(receipt, control_id=f"{OURS}{key}", at=at) + END)

@@ -12,11 +12,12 @@ from msgspec import Meta
 
 from meruit.checks.values.speech import follows, words
 from meruit.documents.tree import Path, format_path
-from meruit.errors import InvalidPhoneScript, PlaygroundRefusal, nearest
+from meruit.errors import InvalidPhoneScript, PlaygroundRefusal
 from meruit.model.environment import Item, SourceKind
 from meruit.model.record import Record
 from meruit.playground.http import Find, PlaygroundRequest, answer, playground_of, serve
 from meruit.playground.state import PlaygroundState
+from meruit.suggestions import nearest
 
 AGENT: Literal["agent"] = "agent"
 OTHER = "payer"

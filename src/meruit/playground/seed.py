@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,8 +20,8 @@ from meruit.errors import (
     InvalidPhoneScript,
     MeruitError,
     Problem,
+    SeedError,
     UnreadableContent,
-    nearest,
 )
 from meruit.model.environment import SourceKind
 from meruit.model.record import Record
@@ -32,6 +32,7 @@ from meruit.playground.fhir.json import parse as parse_json
 from meruit.playground.fhir.resources import IDENTITY, TYPES, store_resource
 from meruit.playground.portal.payer import AUTH_RULE, DECISIONS, text
 from meruit.playground.state import PlaygroundEvent, PlaygroundState
+from meruit.suggestions import nearest
 
 MAX_FHIR_FILE_BYTES = 64 * 1024 * 1024
 """Of one file of resources."""
@@ -74,7 +75,7 @@ def read_seed(source: str | Mapping[str, Any], read: Read) -> Seed:
     Raises DocumentError with every problem.
     """
     if not isinstance(source, str):
-        return _Reader(Document("seed", dict(source), {}), read).seed()
+        return _Reader(Document(name="seed", value=dict(source), lines={}), read).seed()
     try:
         text = read(source)
     except OSError as problem:
@@ -110,11 +111,7 @@ def is_of_seed(event: PlaygroundEvent) -> bool:
     return event.type == EVENT or (event.kind is SourceKind.FHIR and event.facts.get("from") == EVENT)
 
 
-class _SeedError(MeruitError):
-    """A value in a seed that cannot be used."""
-
-
-class _NamedResource(NamedTuple):
+class _NamedResource(msgspec.Struct, frozen=True):
     """A resource, and the names by which others refer to it."""
 
     key: str
@@ -160,7 +157,7 @@ class _Reader:
         return Seed(**found)
 
     def _complain(self, path: Path, message: str) -> None:
-        self.problems.append(Problem(format_path(path), message, self.document.line_of(path)))
+        self.problems.append(Problem(where=format_path(path), message=message, line=self.document.line_of(path)))
 
     def _mapping(self, path: Path, value: Any) -> dict[str, Any]:
         if isinstance(value, dict):
@@ -276,7 +273,7 @@ class _Reader:
             origin = one if isinstance(one, str) else format_path(here)
             try:
                 found = list(self._read_resources(here, one))
-            except _SeedError as problem:
+            except SeedError as problem:
                 self._complain(here, str(problem))
                 continue
             for named in found:
@@ -289,7 +286,7 @@ class _Reader:
         if isinstance(value, dict):
             yield from _resources_in(value, "the resource")
         elif not isinstance(value, str):
-            raise _SeedError("expected the name of a file, or a resource")
+            raise SeedError("expected the name of a file, or a resource")
         else:
             before = len(self.problems)
             content = self._file(path, value)
@@ -301,7 +298,7 @@ class _Reader:
 def _documents(name: str, content: bytes) -> Iterator[tuple[str, Any]]:
     """Parse the JSON of a file: one document, or one per line."""
     if len(content) > MAX_FHIR_FILE_BYTES:
-        raise _SeedError(f"{name} has {len(content):,} bytes; at most {MAX_FHIR_FILE_BYTES:,} are read")
+        raise SeedError(f"{name} has {len(content):,} bytes; at most {MAX_FHIR_FILE_BYTES:,} are read")
     if not name.lower().endswith((".ndjson", ".jsonl")):
         yield name, _json(name, content)
         return
@@ -314,23 +311,23 @@ def _json(where: str, content: bytes) -> Any:
     try:
         return parse_json(content)
     except UnreadableContent as problem:
-        raise _SeedError(f"{where} {problem}") from None
+        raise SeedError(f"{where} {problem}") from None
 
 
 def _resources_in(document: Any, where: str) -> Iterator[_NamedResource]:
     """Yield every resource of a bundle, or a single resource."""
     if not isinstance(document, dict):
-        raise _SeedError(f"{where} has no resource")
+        raise SeedError(f"{where} has no resource")
     if document.get("resourceType") != "Bundle" or document.get("type") in ("document", "message"):
         yield _one(document, None, where)
         return
     for number, entry in enumerate(document.get("entry") or []):
         place = f"{where}, entry {number}"
         if not isinstance(entry, dict):
-            raise _SeedError(f"{place} is not an entry of a bundle")
+            raise SeedError(f"{place} is not an entry of a bundle")
         method = (entry.get("request") or {}).get("method", "PUT")
         if method not in ("POST", "PUT"):
-            raise _SeedError(f"{place} asks for {method}; a seed's bundle can only bring resources, with POST or PUT")
+            raise SeedError(f"{place} asks for {method}; a seed's bundle can only bring resources, with POST or PUT")
         # A searchset may have an outcome of the server.
         if (entry.get("resource") or {}).get("resourceType") != "OperationOutcome":
             yield _one(entry.get("resource"), entry.get("fullUrl"), place)
@@ -338,14 +335,14 @@ def _resources_in(document: Any, where: str) -> Iterator[_NamedResource]:
 
 def _one(resource: Any, full_url: Any, where: str) -> _NamedResource:
     if not isinstance(resource, dict):
-        raise _SeedError(f"{where} has no resource")
+        raise SeedError(f"{where} has no resource")
     kind = resource.get("resourceType")
     if kind is None:
-        raise _SeedError(f"{where} has no resourceType")
+        raise SeedError(f"{where} has no resourceType")
     if not isinstance(kind, str) or kind not in TYPES:
-        raise _SeedError(f"{where} has resourceType {kind!r}, which FHIR R4 does not have{nearest(str(kind), TYPES)}")
+        raise SeedError(f"{where} has resourceType {kind!r}, which FHIR R4 does not have{nearest(str(kind), TYPES)}")
     if not isinstance(resource.get("meta", {}), dict):
-        raise _SeedError(f"{where} has a meta that is not an object")
+        raise SeedError(f"{where} has a meta that is not an object")
     identity = resource.get("id")
     if identity is None and isinstance(full_url, str):
         identity = full_url.removeprefix("urn:uuid:").rpartition("/")[2]
@@ -353,8 +350,10 @@ def _one(resource: Any, full_url: Any, where: str) -> _NamedResource:
         # The same seed gives the same content, so nothing is random.
         identity = sha256(write(resource)).hexdigest()[:16]
     if not isinstance(identity, str) or not IDENTITY.fullmatch(identity):
-        raise _SeedError(f"{where} has id {identity!r}: write A-Z, a-z, 0-9, - and ., at most 64 characters")
-    return _NamedResource(f"{kind}/{identity}", resource, full_url if isinstance(full_url, str) else None)
+        raise SeedError(f"{where} has id {identity!r}: write A-Z, a-z, 0-9, - and ., at most 64 characters")
+    return _NamedResource(
+        key=f"{kind}/{identity}", resource=resource, full_url=full_url if isinstance(full_url, str) else None
+    )
 
 
 def _link_resources(every: list[_NamedResource]) -> dict[str, Json]:

@@ -309,7 +309,9 @@ class PlaygroundState:
     def _events(self, which: str, *given: int) -> list[PlaygroundEvent]:
         rows = self._rows(f"SELECT seq, at, type, kind, key, facts FROM events {which}", *given)  # noqa: S608 - ours
         return [
-            PlaygroundEvent(seq, at, said, SourceKind(kind) if kind else None, key, json.loads(facts))
+            PlaygroundEvent(
+                seq=seq, at=at, type=said, kind=SourceKind(kind) if kind else None, key=key, facts=json.loads(facts)
+            )
             for seq, at, said, kind, key, facts in rows
         ]
 
@@ -471,7 +473,7 @@ class PlaygroundState:
             *values,
         )
         return [
-            ItemVersion(seq, key, version, at, event, content, json.loads(facts))
+            ItemVersion(seq=seq, key=key, version=version, at=at, event=event, content=content, facts=json.loads(facts))
             for seq, key, version, at, event, content, facts in rows
         ]
 

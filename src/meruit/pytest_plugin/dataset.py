@@ -7,13 +7,14 @@ import pytest
 
 from meruit.app import open_store
 from meruit.config import location_of
-from meruit.errors import InvalidCase, MeruitError, nearest
+from meruit.errors import InvalidCase, MeruitError
 from meruit.evaluations.datafiles import ColumnMap, open_data
 from meruit.evaluations.datasets import PREFIX, Datasets
 from meruit.evaluations.evaluation import Case
 from meruit.evaluations.run import without_twins
 from meruit.model.access import DEFAULT_TENANT
 from meruit.pytest_plugin import MARKER, option_of
+from meruit.suggestions import nearest
 
 ARGUMENT = "case"
 _SETTINGS = ("map", "format", "limit")

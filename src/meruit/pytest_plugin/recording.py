@@ -223,7 +223,9 @@ def group_verdicts(found: Sequence[VerifiedCase]) -> tuple[list[CriteriaGroup], 
     for one in without:
         for criteria in used[one.test]:
             by_criteria[criteria].append(one)
-    groups = [CriteriaGroup(labels[key], key, _with_own_ids(cases)) for key, cases in by_criteria.items()]
+    groups = [
+        CriteriaGroup(label=labels[key], criteria=key, cases=_with_own_ids(cases)) for key, cases in by_criteria.items()
+    ]
     return sorted(groups), len(lost)
 
 

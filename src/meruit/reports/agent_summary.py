@@ -140,19 +140,19 @@ def summarize_agent(agent: str, rows: Sequence[ReportRow], money: CostBasis) -> 
     success_verified = _share(verified, len(finished), Measure.SUCCESS)
     levels = sorted(str(row.assurance) for row in verified)
     return AgentSummary(
-        agent,
-        len(rows),
-        len(finished),
-        len(verified),
-        len(by_task(rows)),
-        _share(finished, len(rows), Measure.SUCCESS),
-        success_verified,
-        _share(finished, len(rows), Measure.SCORE),
-        over_tasks(tries, MOST_TRIES, pass_at_k) if known else {},
-        over_tasks(tries, MOST_TRIES, pass_hat_k) if known else {},
-        _spend(verified, success_verified, money),
-        _tokens(verified, money),
-        {level: levels.count(level) for level in dict.fromkeys(levels)},
+        agent=agent,
+        runs=len(rows),
+        finished=len(finished),
+        verified=len(verified),
+        tasks=len(by_task(rows)),
+        success=_share(finished, len(rows), Measure.SUCCESS),
+        success_verified=success_verified,
+        score=_share(finished, len(rows), Measure.SCORE),
+        pass_at_k=over_tasks(tries, MOST_TRIES, pass_at_k) if known else {},
+        pass_hat_k=over_tasks(tries, MOST_TRIES, pass_hat_k) if known else {},
+        spend=_spend(verified, success_verified, money),
+        tokens=_tokens(verified, money),
+        assurance={level: levels.count(level) for level in dict.fromkeys(levels)},
     )
 
 
@@ -162,11 +162,11 @@ def _share(rows: Sequence[ReportRow], of_all: int, measure: Measure) -> Share:
     numbers = [[one or 0.0 for one in several] for several in values]
     met = math.fsum(one for several in numbers for one in several)
     if unknown == len(rows):
-        return Share(len(rows), 0.0, unknown, None, None, None)
+        return Share(runs=len(rows), met=0.0, unknown=unknown, rate=None, interval=None, bounds=None)
     interval = share_interval(numbers) if measure is Measure.SUCCESS else _mean_interval(numbers)
     beyond = max(0, of_all - len(rows))
     bounds = Bounds(met / max(of_all, len(rows)), (met + unknown + beyond) / max(of_all, len(rows)))
-    return Share(len(rows), met, unknown, met / len(rows), interval, bounds)
+    return Share(runs=len(rows), met=met, unknown=unknown, rate=met / len(rows), interval=interval, bounds=bounds)
 
 
 def _mean_interval(groups: Sequence[Sequence[float]]) -> ConfidenceInterval | None:
@@ -197,10 +197,14 @@ def geometric_mean(means: Mapping[str, float | None]) -> GeometricMean:
     logs = [math.log(one) for one in means.values() if one is not None and one > 0]
     out = len(means) - len(logs)
     if not logs:
-        return GeometricMean(0, None, None, out, "no task has a known amount above zero")
+        return GeometricMean(
+            tasks=0, mean=None, interval=None, left_out=out, why_not="no task has a known amount above zero"
+        )
     found = mean_of(logs)
     interval = found.interval and ConfidenceInterval(math.exp(found.interval.low), math.exp(found.interval.high))
-    return GeometricMean(found.tasks, math.exp(found.mean), interval, out, found.why_not)
+    return GeometricMean(
+        tasks=found.tasks, mean=math.exp(found.mean), interval=interval, left_out=out, why_not=found.why_not
+    )
 
 
 def _spend(verified: Sequence[ReportRow], success: Share, money: CostBasis) -> Spend:
@@ -217,10 +221,24 @@ def _spend(verified: Sequence[ReportRow], success: Share, money: CostBasis) -> S
     else:
         per_success = total / int(success.met)
     means = task_means(verified, lambda row: consumption(row, Measure.COST, money), strict=True)
-    return Spend(len(verified), unknown, total, geometric_mean(means), per_success, why_not)
+    return Spend(
+        runs=len(verified),
+        unknown=unknown,
+        total=total,
+        typical=geometric_mean(means),
+        per_success=per_success,
+        why_not=why_not,
+    )
 
 
 def _tokens(verified: Sequence[ReportRow], money: CostBasis) -> AgentTokenUse:
     used = sum_tokens(row.tokens for row in verified if row.tokens is not None)
     means = task_means(verified, lambda row: consumption(row, Measure.TOKENS, money), strict=True)
-    return AgentTokenUse(len(verified), used.input, used.output, used.cached, used.reasoning, geometric_mean(means))
+    return AgentTokenUse(
+        runs=len(verified),
+        input=used.input,
+        output=used.output,
+        cached=used.cached,
+        reasoning=used.reasoning,
+        typical=geometric_mean(means),
+    )

@@ -169,7 +169,7 @@ def _forest_row(one: Comparison, x: Axis, scaled: Callable[[float], float], tick
         style = "estimate" if is_clear(one) else "estimate unclear"
         finding = f"{one.a} against {one.b}: {_describe_comparison(one)}"
         shapes.append(Dot(x.at(scaled(one.estimate)), middle, 4.5, style, finding))
-    return Drawing("", "", ROW, tuple(shapes), describe_reading(one)[0])
+    return Drawing(title="", finding="", height=ROW, shapes=tuple(shapes), tone=describe_reading(one)[0])
 
 
 def _describe_comparison(one: Comparison) -> str:

@@ -174,12 +174,12 @@ def measure_columns(
     means = {agent: task_means(rows, value, strict=taken) for agent, rows in present.items()}
     known = {task: None for task in shared if all(several[task] is not None for several in means.values())}
     return MeasureColumns(
-        measure,
-        among,
-        {agent: [several[task] or 0.0 for task in known] for agent, several in means.items()},
-        {agent: sum(row.task in known for row in rows) for agent, rows in present.items()},
-        tuple(known),
-        len(shared) - len(known),
+        measure=measure,
+        among=among,
+        columns={agent: [several[task] or 0.0 for task in known] for agent, several in means.items()},
+        runs={agent: sum(row.task in known for row in rows) for agent, rows in present.items()},
+        tasks=tuple(known),
+        unknown=len(shared) - len(known),
     )
 
 
@@ -209,30 +209,30 @@ def _pair(field: MeasureColumns, a: str, b: str, drawn: Mapping[str, Sequence[fl
     found = mean_of(apart)
     signs = [(-1 if taken else 1) * round(one, 12) for one in apart]
     return Comparison(
-        a,
-        b,
-        field.measure,
-        field.among,
-        ComparisonScale.RATIO if taken else ComparisonScale.DIFFERENCE,
-        len(both),
-        field.runs[a],
-        field.runs[b],
-        back(mean_of(ours).mean) if both else None,
-        back(mean_of(theirs).mean) if both else None,
-        back(found.mean) if both else None,
-        found.interval and ConfidenceInterval(back(found.interval.low), back(found.interval.high)),
-        found.p,
-        None,
-        None if found.mde is None else back(found.mde),
-        wilcoxon_signed_rank(apart) if both else None,
-        cliffs_delta(ours, theirs) if both else None,
-        sum(one > 0 for one in signs),
-        sum(one < 0 for one in signs),
-        sum(one == 0 for one in signs),
-        _totals(every, drawn.get(a), drawn.get(b)),
-        field.unknown + len(every) - len(both),
-        len(every) - len(both),
-        found.why_not,
+        a=a,
+        b=b,
+        measure=field.measure,
+        among=field.among,
+        scale=ComparisonScale.RATIO if taken else ComparisonScale.DIFFERENCE,
+        tasks=len(both),
+        runs_a=field.runs[a],
+        runs_b=field.runs[b],
+        value_a=back(mean_of(ours).mean) if both else None,
+        value_b=back(mean_of(theirs).mean) if both else None,
+        estimate=back(found.mean) if both else None,
+        interval=found.interval and ConfidenceInterval(back(found.interval.low), back(found.interval.high)),
+        p=found.p,
+        p_holm=None,
+        mde=None if found.mde is None else back(found.mde),
+        ranks=wilcoxon_signed_rank(apart) if both else None,
+        delta=cliffs_delta(ours, theirs) if both else None,
+        won=sum(one > 0 for one in signs),
+        lost=sum(one < 0 for one in signs),
+        tied=sum(one == 0 for one in signs),
+        totals=_totals(every, drawn.get(a), drawn.get(b)),
+        left_out=field.unknown + len(every) - len(both),
+        took_nothing=len(every) - len(both),
+        why_not=found.why_not,
     )
 
 

@@ -180,15 +180,15 @@ def list_exclusions(rows: Iterable[ReportRow]) -> tuple[ExcludedRun, ...]:
     """List every run that is not counted as verified."""
     return tuple(
         ExcludedRun(
-            row.id,
-            row.agent,
-            row.task,
-            row.status,
-            row.code,
-            row.message + (_NOT_ASKED if row.imported else ""),
-            row.finished,
-            row.success,
-            row.imported,
+            run=row.id,
+            agent=row.agent,
+            task=row.task,
+            status=row.status,
+            code=row.code,
+            message=row.message + (_NOT_ASKED if row.imported else ""),
+            finished=row.finished,
+            success=row.success,
+            imported=row.imported,
         )
         for row in sorted(rows, key=row_order)
         if not row.is_verified
@@ -217,12 +217,12 @@ def exclusion_counts(agents: dict[str, list[ReportRow]]) -> tuple[ExclusionCount
 def _count_exclusions(agent: str, rows: Sequence[ReportRow]) -> ExclusionCount:
     out = [row for row in rows if not row.is_verified]
     return ExclusionCount(
-        agent,
-        len(rows),
-        len(rows) - len(out),
-        len(out),
-        len(out) / len(rows),
-        dict(sorted(Counter(str(row.status) for row in out).items())),
-        dict(sorted(Counter(row.exclusion for row in out).items())),
-        sum(row.imported for row in rows),
+        agent=agent,
+        runs=len(rows),
+        verified=len(rows) - len(out),
+        excluded=len(out),
+        share=len(out) / len(rows),
+        by_status=dict(sorted(Counter(str(row.status) for row in out).items())),
+        by_code=dict(sorted(Counter(row.exclusion for row in out).items())),
+        imported=sum(row.imported for row in rows),
     )

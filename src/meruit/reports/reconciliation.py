@@ -239,12 +239,12 @@ def timeline(rows: Sequence[ReportRow], chosen: Iterable[UsageRecord], attempts:
     """Build the timeline: the observations of all runs, counted, and of a few runs one by one."""
     counts = [str(row.status) for row in rows]
     return Timeline(
-        len(rows),
-        sum(row.attempts for row in rows),
-        sum(row.withdrawn for row in rows),
-        {str(status): counts.count(status) for status in UsageStatus if status in counts},
-        tuple(_row(record, attempts(record.run.id)) for record in chosen),
-        sum(row.imported for row in rows),
+        runs=len(rows),
+        attempts=sum(row.attempts for row in rows),
+        withdrawn=sum(row.withdrawn for row in rows),
+        by_status={str(status): counts.count(status) for status in UsageStatus if status in counts},
+        rows=tuple(_row(record, attempts(record.run.id)) for record in chosen),
+        imported=sum(row.imported for row in rows),
     )
 
 
@@ -267,12 +267,14 @@ def _row(record: UsageRecord, attempts: Sequence[Observation]) -> TimelineRow:
         changes.append(TimelineChange(_minutes(change.at, ended), change.status, change.code, withdraws))
         before = change.status
     return TimelineRow(
-        record.run.id,
-        record.run.framework,
-        record.verdict.status,
-        tuple(_timeline_observation(one, ended) for one in sorted(attempts, key=lambda one: (one.at, one.id))),
-        tuple(changes),
-        bool(record.verdict.reported_by),
+        run=record.run.id,
+        agent=record.run.framework,
+        status=record.verdict.status,
+        observations=tuple(
+            _timeline_observation(one, ended) for one in sorted(attempts, key=lambda one: (one.at, one.id))
+        ),
+        changes=tuple(changes),
+        imported=bool(record.verdict.reported_by),
     )
 
 
@@ -301,24 +303,31 @@ class WaterfallCollector:
         """Add a run; a count from a file is not the provider's, unless `include_imported`."""
         agent, is_billed = record.run.framework, include_imported or not record.verdict.reported_by
         billed = record.verdict.tokens if is_billed else None
-        so_far = self._found.get(agent) or Waterfall(agent, 0, 0, 0, {}, 0)
+        so_far = self._found.get(agent) or Waterfall(agent=agent, runs=0, without=0, local=0, parts={}, billed=0)
         if billed is None:
-            more = Waterfall(agent, 0, 1, 0, {}, 0)
+            more = Waterfall(agent=agent, runs=0, without=1, local=0, parts={}, billed=0)
         else:
             local = _local_tokens(record.run)
-            more = Waterfall(agent, 1, 0, local.total, self._parts(record, local, billed), billed.total)
+            more = Waterfall(
+                agent=agent,
+                runs=1,
+                without=0,
+                local=local.total,
+                parts=self._parts(record, local, billed),
+                billed=billed.total,
+            )
         parts = {
             str(part): so_far.parts.get(part, 0) + more.parts.get(part, 0)
             for part in DiscrepancyCause
             if part in so_far.parts or part in more.parts
         }
         self._found[agent] = Waterfall(
-            agent,
-            so_far.runs + more.runs,
-            so_far.without + more.without,
-            so_far.local + more.local,
-            parts,
-            so_far.billed + more.billed,
+            agent=agent,
+            runs=so_far.runs + more.runs,
+            without=so_far.without + more.without,
+            local=so_far.local + more.local,
+            parts=parts,
+            billed=so_far.billed + more.billed,
         )
 
     def _parts(self, record: UsageRecord, local: Tokens, billed: Tokens) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from meruit.errors import ReportError, nearest
+from meruit.errors import ReportError
 from meruit.model.metering import UsageRecord
 from meruit.model.record import Record
 from meruit.model.usage import INTERVAL_MIN, Moment, Observation, UsageStatus
@@ -53,6 +53,7 @@ from meruit.reports.reconciliation import (
     timeline,
 )
 from meruit.reports.statistics import RESAMPLES, SEED
+from meruit.suggestions import nearest
 
 QUESTION = "Which agent does the work, how surely, and at what cost, as far as that is verified?"
 MOST_AGENTS = 30
@@ -374,7 +375,16 @@ def _points(standings: Sequence[AgentSummary], costs: MeasureColumns, measure: M
         means = geometric_mean(dict(zip(costs.tasks, costs.columns.get(one.agent, ()), strict=False)))
         achieved = one.score if measure is Measure.SCORE else one.success
         if means.mean is not None and achieved.rate is not None:
-            found.append(Point(one.agent, means.mean, means.interval, achieved.rate, achieved.interval, on_front=False))
+            found.append(
+                Point(
+                    agent=one.agent,
+                    cost=means.mean,
+                    cost_interval=means.interval,
+                    value=achieved.rate,
+                    value_interval=achieved.interval,
+                    on_front=False,
+                )
+            )
     return pareto_front(found)
 
 
@@ -391,13 +401,13 @@ def _cell(agent: str, rows: Sequence[ReportRow], money: CostBasis) -> Cell:
     scores = [row.score for row in finished]
     costs = [consumption(row, Measure.COST, money) for row in rows if row.is_verified]
     return Cell(
-        agent,
-        len(rows),
-        len(finished),
-        sum(row.is_verified for row in rows),
-        sum(row.success is True for row in finished),
-        math.fsum(one or 0.0 for one in scores) / len(scores) if any(one is not None for one in scores) else None,
-        math.fsum(one or 0.0 for one in costs) / len(costs) if costs and None not in costs else None,
+        agent=agent,
+        runs=len(rows),
+        finished=len(finished),
+        verified=sum(row.is_verified for row in rows),
+        successes=sum(row.success is True for row in finished),
+        score=math.fsum(one or 0.0 for one in scores) / len(scores) if any(one is not None for one in scores) else None,
+        cost=math.fsum(one or 0.0 for one in costs) / len(costs) if costs and None not in costs else None,
     )
 
 

@@ -159,7 +159,14 @@ def rank_agents(
         for one, score in zip(standings, scores, strict=True)
     ]
     name = f"{benchmark}@{version}"
-    return Leaderboard(benchmark, version, name, len(tasks), ranked, dict(sorted(left_out.items())))
+    return Leaderboard(
+        benchmark=benchmark,
+        version=version,
+        judged_by=name,
+        tasks=len(tasks),
+        standings=ranked,
+        left_out=dict(sorted(left_out.items())),
+    )
 
 
 def _version_judged(run: TaskRun) -> int:
@@ -259,7 +266,13 @@ def compare_runs(
         lost=sum(one < 0 for one in apart),
         tied=sum(one == 0 for one in apart),
         tasks=[
-            TaskDifference(task, one, other, _count_passes(runs_a, task), _count_passes(runs_b, task))
+            TaskDifference(
+                task=task,
+                first=one,
+                second=other,
+                first_passes=_count_passes(runs_a, task),
+                second_passes=_count_passes(runs_b, task),
+            )
             for task, one, other in zip(tasks, scores_a, scores_b, strict=True)
         ],
         only_first=[task for task in tasks_a if task not in tasks_b],

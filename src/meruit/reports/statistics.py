@@ -107,7 +107,12 @@ def mean_of(numbers: Sequence[float]) -> Mean:
         )
     reach = t_quantile(tasks - 1) * se
     return Mean(
-        tasks, mean, se, ConfidenceInterval(mean - reach, mean + reach), t_p_value(mean / se, tasks - 1), mde(se)
+        tasks=tasks,
+        mean=mean,
+        se=se,
+        interval=ConfidenceInterval(mean - reach, mean + reach),
+        p=t_p_value(mean / se, tasks - 1),
+        mde=mde(se),
     )
 
 

@@ -161,7 +161,13 @@ def find_drift(labels: Sequence[JudgedLabel]) -> list[DriftWindow]:
         for right, window in zip(agreed, windows, strict=True)
     ]
     return [
-        DriftWindow(window[0].at_micros, window[-1].at_micros, len(window), right, p)
+        DriftWindow(
+            start_micros=window[0].at_micros,
+            end_micros=window[-1].at_micros,
+            labels=len(window),
+            agreed=right,
+            p_holm=p,
+        )
         for window, right, p in zip(windows, agreed, holm(chances), strict=True)
     ]
 

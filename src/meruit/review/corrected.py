@@ -105,10 +105,20 @@ def _correct(
 ) -> CorrectedMean:
     real = [(case, 1 / case.probability) for case in cases if case.truth is not None]
     if not cases:
-        return CorrectedMean(target, 0, 0, None, None, None, why_not="there are no cases")
+        return CorrectedMean(
+            target=target, cases=0, labels=0, raw=None, estimate=None, interval=None, why_not="there are no cases"
+        )
     raw = math.fsum(case.judged for case in cases) / len(cases)
     if not real:
-        return CorrectedMean(target, len(cases), 0, raw, None, None, why_not="no case that was drawn has a label")
+        return CorrectedMean(
+            target=target,
+            cases=len(cases),
+            labels=0,
+            raw=raw,
+            estimate=None,
+            interval=None,
+            why_not="no case that was drawn has a label",
+        )
     typical = math.fsum(weight for _, weight in real) / len(real)
     added = [(RatedCase(judged, truth), typical * times) for judged, truth, times in corners]
     weigh = _weights(real, added)
@@ -118,7 +128,9 @@ def _correct(
     total = math.fsum(weight for _, weight in real)
     estimate = math.fsum(error * weight for error, (_, weight) in zip(errors, real, strict=True)) / total
     estimate = min(high, max(low, estimate))
-    found = CorrectedMean(target, len(cases), len(real), raw, estimate, None, weight=weigh(None))
+    found = CorrectedMean(
+        target=target, cases=len(cases), labels=len(real), raw=raw, estimate=estimate, interval=None, weight=weigh(None)
+    )
     if len(real) < FEWEST_LABELS:
         return msgspec.structs.replace(
             found, why_not=f"{len(real)} of the {FEWEST_LABELS} labels that an interval needs"

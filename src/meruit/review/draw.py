@@ -3,7 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from meruit.errors import InvalidReview
 from meruit.review.label import DrawKind, ReviewDraw
@@ -13,7 +15,7 @@ FEWEST_IN_STRATUM = 2
 Drawn = TypeVar("Drawn")
 
 
-class CaseKey(NamedTuple):
+class CaseKey(msgspec.Struct, frozen=True):
     """What names a case in an evaluation."""
 
     case_id: str
@@ -38,12 +40,23 @@ def draw_cases(
             # A case that chance has drawn stays in the part that estimates.
             if case not in taken:
                 taken.add(case)
-                drawn.append(ReviewDraw(0, *case, kind, strata.get(case, "")))
+                drawn.append(
+                    ReviewDraw(
+                        number=0, case_id=case.case_id, repeat=case.repeat, kind=kind, stratum=strata.get(case, "")
+                    )
+                )
     if not drawn:
         raise InvalidReview("no case was drawn: ask for at least one random case, or for cases that exist")
     order = _shuffle(drawn, chance)
     return [
-        ReviewDraw(place, one.case_id, one.repeat, one.kind, one.stratum, one.probability)
+        ReviewDraw(
+            number=place,
+            case_id=one.case_id,
+            repeat=one.repeat,
+            kind=one.kind,
+            stratum=one.stratum,
+            probability=one.probability,
+        )
         for place, one in enumerate(order, 1)
     ]
 
@@ -60,7 +73,14 @@ def _draw_at_random(
     for stratum, number in _allocate({name: len(cases) for name, cases in by_stratum.items()}, wanted).items():
         cases = by_stratum[stratum]
         found += [
-            ReviewDraw(0, *case, DrawKind.RANDOM, stratum, number / len(cases))
+            ReviewDraw(
+                number=0,
+                case_id=case.case_id,
+                repeat=case.repeat,
+                kind=DrawKind.RANDOM,
+                stratum=stratum,
+                probability=number / len(cases),
+            )
             for case in _shuffle(cases, chance)[:number]
         ]
     return found

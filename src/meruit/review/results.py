@@ -125,7 +125,17 @@ class ReviewResults:
             best = max(several, key=lambda one: one.calibration.labels, default=None)
             labels = 0 if best is None else best.calibration.labels
             kappa = None if best is None else best.calibration.kappa
-            found.append(JudgeStatus(criterion, judge, version, labels, kappa, labels >= min_labels, min_labels))
+            found.append(
+                JudgeStatus(
+                    criterion=criterion,
+                    judge=judge,
+                    version=version,
+                    labels=labels,
+                    kappa=kappa,
+                    calibrated=labels >= min_labels,
+                    min_labels=min_labels,
+                )
+            )
         return found
 
     def _version_of(self, evaluation: EvaluationRecord, criterion: str) -> str | None:

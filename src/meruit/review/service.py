@@ -265,7 +265,14 @@ class Reviews:
         terms = review.terms
         choices = (*terms.choices, LabelChoice(CANNOT_TELL, CANNOT_TELL_KEY, meets=False))
         parts = {name: kept[name] for name in terms.shows}
-        return BlindCase(review.name, draw.number, terms.question, terms.instructions, choices, parts)
+        return BlindCase(
+            review=review.name,
+            number=draw.number,
+            question=terms.question,
+            instructions=terms.instructions,
+            choices=choices,
+            parts=parts,
+        )
 
     def label(self, review: ReviewRecord, number: int, *, labeller: str, choice: str, note: str = "", by: str) -> Label:
         """Keep what a person says of a case; durable when this returns."""
@@ -294,7 +301,16 @@ class Reviews:
         if len(note) > MAX_TEXT:
             raise InvalidReview(f"a note has at most {MAX_TEXT:,} characters, not {len(note):,}")
         salt = self._store.surroundings.entropy(SALT_BYTES)
-        return RecordLabel(self._tenant, review.id, number, labeller, choice, note, by, salt)
+        return RecordLabel(
+            tenant=self._tenant,
+            review_id=review.id,
+            number=number,
+            labeller=labeller,
+            choice=choice,
+            note=note,
+            by=by,
+            salt=salt,
+        )
 
     def progress(self, review: ReviewRecord, labeller: str | None = None) -> ReviewProgress:
         """How far it is, and how far people agree."""

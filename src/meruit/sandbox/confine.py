@@ -13,9 +13,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-
-class ConfinementError(Exception):
-    """The kernel, or a container around this process, refuses a limit."""
+from meruit.errors import ConfinementError
 
 
 class Machine(NamedTuple):

@@ -6,7 +6,9 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.errors import ContextError, Failure, SandboxError
 from meruit.model.canonical import LARGEST_INTEGER, payload_bytes
@@ -33,7 +35,7 @@ SYNTAX_ERROR = "SyntaxError: "
 """Begins the message about code that is not valid Python, in any tier."""
 
 
-class Limits(NamedTuple):
+class Limits(msgspec.Struct, frozen=True):
     """Limits of one call."""
 
     timeout_ms: int = DEFAULT_TIMEOUT_MS

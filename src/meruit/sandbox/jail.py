@@ -15,7 +15,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from meruit.errors import Failure, SandboxError
+from meruit.errors import ConfinementError, Failure, SandboxError
 from meruit.sandbox import confine
 from meruit.sandbox.contract import MAX_RESULT_BYTES, explain_top_level_code, read_answer, to_one_line
 from meruit.sandbox.zygote import ANSWER, END, FORK, LENGTHS, READY, STATUS
@@ -68,7 +68,7 @@ class Jail:
     def __init__(self, memory_limit_mb: int, language: str = "python") -> None:
         try:
             confine.machine()
-        except confine.ConfinementError as refused:
+        except ConfinementError as refused:
             raise SandboxError(Failure.SANDBOX_UNAVAILABLE, str(refused)) from None
         self._control, theirs = _control_socket_pair()
         self._channel: socket.socket | None = None

@@ -6,8 +6,8 @@ Standard library only, and as little of it as possible, because it runs before e
 import os
 import sys
 
+from meruit.errors import ConfinementError
 from meruit.sandbox.confine import (
-    ConfinementError,
     SyscallFilter,
     become_nobody,
     die_with_parent,

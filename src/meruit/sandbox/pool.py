@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from meruit.errors import Failure, SandboxError
 
@@ -38,7 +40,7 @@ class Worker(Protocol):
         """End the process; called by the thread that owns it."""
 
 
-class Job(NamedTuple):
+class Job(msgspec.Struct, frozen=True):
     """One call, waiting or running."""
 
     future: "Future[Metrics]"
@@ -77,7 +79,7 @@ class Pool:
                 self._start_thread()
             self._open += 1
             self._waiting_bytes += len(context)
-            self._jobs.put(Job(future, code, context, timeout_ms))
+            self._jobs.put(Job(future=future, code=code, context=context, timeout_ms=timeout_ms))
         return future
 
     def close(self, *, wait: bool = True) -> None:
@@ -178,7 +180,7 @@ def _unavailable(why: str) -> SandboxError:
     return SandboxError(Failure.SANDBOX_UNAVAILABLE, why)
 
 
-class _SharedPool(NamedTuple):
+class _SharedPool(msgspec.Struct, frozen=True):
     pool: Pool
     users: set[int]
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Self
 
-from meruit.errors import Failure, MeruitError, SandboxError, nearest
+from meruit.errors import Failure, MeruitError, SandboxError
 from meruit.model.kinds import Tier
 from meruit.model.limits import (
     DEFAULT_MEMORY_MB,
@@ -21,6 +21,7 @@ from meruit.model.limits import (
 from meruit.sandbox import expression, interpreter, jail
 from meruit.sandbox.contract import Limits, SandboxResult, build_evidence, encode_context
 from meruit.sandbox.pool import Metrics, Pool, Worker, acquire_pool, release_pool
+from meruit.suggestions import nearest
 
 MOST_WORKERS = 64
 NO_CONTEXT = b""

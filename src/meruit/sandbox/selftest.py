@@ -8,7 +8,9 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.errors import Failure, MissingExtra
 from meruit.model.kinds import Tier
@@ -26,7 +28,7 @@ GRACE_S = 0.5
 """How much later than its limit an answer may come."""
 
 
-class EscapeTarget(NamedTuple):
+class EscapeTarget(msgspec.Struct, frozen=True):
     """A file and a folder that hostile code tries to reach."""
 
     folder: Path
@@ -42,7 +44,7 @@ class EscapeTarget(NamedTuple):
         return {"input": {"file": str(self.file), "new": str(self.folder / "new")}, "output": {"text": "a b c"}}
 
 
-class Trial(NamedTuple):
+class Trial(msgspec.Struct, frozen=True):
     """One piece of code, and what must be true once it ran."""
 
     name: str

@@ -21,6 +21,7 @@ import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from meruit.errors import ConfinementError, MetricRejected
 from meruit.sandbox import confine
 from meruit.sandbox.determinism import SEED, make_deterministic
 
@@ -80,7 +81,7 @@ def main(control: int, memory_limit_mb: int, language: str, folders: list[str]) 
         confine.limit_resources(AS=address_space, FSIZE=0, CORE=0, MEMLOCK=0)
         _test_seal(seal)
     except BaseException as refused:  # noqa: BLE001 - the host must learn of every failure
-        kind = "" if isinstance(refused, confine.ConfinementError) else f"{type(refused).__name__}: "
+        kind = "" if isinstance(refused, ConfinementError) else f"{type(refused).__name__}: "
         host.send(REFUSED + f" {kind}{refused}".encode("utf-8", "replace")[:MAX_NOTE])
         os._exit(1)
     # Children share these pages until one process writes to them.
@@ -116,7 +117,7 @@ def _test_seal(seal: confine.SyscallFilter) -> None:
     os.close(reading)
     os.waitpid(child, 0)
     if why:
-        raise confine.ConfinementError(why.decode("utf-8", "replace"))
+        raise ConfinementError(why.decode("utf-8", "replace"))
 
 
 Run = Callable[[str, bytes], bytes]
@@ -230,10 +231,6 @@ def _answer(run: Run, code: str, context: bytes) -> None:
     left = memoryview(ANSWER.pack(len(said), failed) + said)
     while left:
         left = left[os.write(CHANNEL, left) :]
-
-
-class MetricRejected(Exception):
-    """The code or its result is refused; the text begins with the failure's name."""
 
 
 def _run_metric(code: str, context: bytes) -> bytes:

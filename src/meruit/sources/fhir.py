@@ -5,10 +5,10 @@ nothing. Resources are selected from what was read.
 """
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 from urllib.parse import quote
 
 import httpx
+import msgspec
 
 from meruit.errors import AddressFault, AuthorError, InvalidAddress, SourceError, UnsupportedInteraction
 from meruit.model.environment import Item, Read, Snapshot, SourceKind
@@ -121,7 +121,7 @@ class FhirSource:
         return self._lag_s
 
 
-class _HistoryIndex(NamedTuple):
+class _HistoryIndex(msgspec.Struct, frozen=True):
     """What the server's histories show."""
 
     newest: dict[str, FhirHistoryEntry]
@@ -142,7 +142,7 @@ class _HistoryIndex(NamedTuple):
         return entry.is_deletion or bool(entry.version and version and entry.version != version)
 
 
-class _SearchResult(NamedTuple):
+class _SearchResult(msgspec.Struct, frozen=True):
     """The result of all pages of a search."""
 
     keys: set[str]

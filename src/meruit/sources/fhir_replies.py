@@ -5,7 +5,9 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.errors import SourceError, UnsupportedInteraction
 from meruit.model.environment import Item, make_item
@@ -24,7 +26,7 @@ _BUNDLE = slices.object_of({"entry": slices.array_of(slices.object_of({"resource
 _KEY = re.compile(r"([A-Z][A-Za-z]{1,60}/[A-Za-z0-9.-]{1,64})(?:/_history/[^/?#]+)?")
 
 
-class FhirSearchPage(NamedTuple):
+class FhirSearchPage(msgspec.Struct, frozen=True):
     """One page of a search."""
 
     items: list[Item]
@@ -33,7 +35,7 @@ class FhirSearchPage(NamedTuple):
     date: str | None
 
 
-class FhirHistoryEntry(NamedTuple):
+class FhirHistoryEntry(msgspec.Struct, frozen=True):
     """One change of a resource."""
 
     key: str
@@ -41,7 +43,7 @@ class FhirHistoryEntry(NamedTuple):
     is_deletion: bool
 
 
-class FhirHistoryPage(NamedTuple):
+class FhirHistoryPage(msgspec.Struct, frozen=True):
     """One page of a history, newest first."""
 
     entries: list[FhirHistoryEntry]
@@ -49,7 +51,7 @@ class FhirHistoryPage(NamedTuple):
     next_link: str | None
 
 
-class FhirCapabilities(NamedTuple):
+class FhirCapabilities(msgspec.Struct, frozen=True):
     """What a server declares that it can do."""
 
     search: dict[str, bool]
@@ -74,7 +76,10 @@ def read_page(reply: HttpReply, name: str) -> FhirSearchPage:
     entries, total = _contents(reply, bundle)
     found = [_item(reply, name, entry) for entry in entries]
     return FhirSearchPage(
-        [one for one in found if one is not None], total, _next_link(reply, bundle), reply.headers.get("date")
+        items=[one for one in found if one is not None],
+        total=total,
+        next_link=_next_link(reply, bundle),
+        date=reply.headers.get("date"),
     )
 
 
@@ -87,7 +92,9 @@ def read_history(reply: HttpReply, base_url: str) -> FhirHistoryPage:
         raise UnsupportedInteraction(f"{reply.where} answered with no history{quote_of(reply)}")
     try:
         entries, total = _contents(reply, bundle)
-        return FhirHistoryPage([_entry(reply, base_url, one) for one in entries], total, _next_link(reply, bundle))
+        return FhirHistoryPage(
+            entries=[_entry(reply, base_url, one) for one in entries], total=total, next_link=_next_link(reply, bundle)
+        )
     except SourceError as problem:
         raise UnsupportedInteraction(str(problem)) from None
 
@@ -179,7 +186,11 @@ def read_capabilities(reply: HttpReply) -> FhirCapabilities:
             codes = _interactions(resource)
             search[name] = search.get(name, False) or "search-type" in codes
             history |= {name} if "history-type" in codes else set()
-    return FhirCapabilities(search, frozenset(history), any("history-system" in _interactions(rest) for rest in served))
+    return FhirCapabilities(
+        search=search,
+        history=frozenset(history),
+        has_history=any("history-system" in _interactions(rest) for rest in served),
+    )
 
 
 # As above.

@@ -3,7 +3,9 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
+
+import msgspec
 
 # JSON can be any value.
 Reader: TypeAlias = Callable[[str, int], tuple[Any, int]]
@@ -12,7 +14,7 @@ Reader: TypeAlias = Callable[[str, int], tuple[Any, int]]
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
-class JsonSlice(NamedTuple):
+class JsonSlice(msgspec.Struct, frozen=True):
     """A value and its text."""
 
     text: str

@@ -55,7 +55,9 @@ class SourceClient:
                 recorded.append(answer)
                 raise
             items = count(value) if count is not None else None
-            recorded.append(Read(answer.what, answer.status, answer.etag, answer.sha256, items))
+            recorded.append(
+                Read(what=answer.what, status=answer.status, etag=answer.etag, sha256=answer.sha256, items=items)
+            )
             return value
 
         return await self.fetch(url, take, accept=accept)

@@ -4,8 +4,8 @@ import hashlib
 import os
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, select
 
 from meruit.errors import StoreError
@@ -17,7 +17,7 @@ INLINE_BYTES = 64 * 1024
 """Up to this size SQLite keeps a piece faster than a file system would, and within the record's own transaction."""
 
 
-class EvidencePart(NamedTuple):
+class EvidencePart(msgspec.Struct, frozen=True):
     """One piece of evidence on its way into the store."""
 
     address: str
@@ -28,7 +28,7 @@ class EvidencePart(NamedTuple):
     def blob(self, tenant: str) -> Blob:
         """The row that refers to it."""
         if self.file is None:
-            return Blob(tenant, self.address, len(self.content), self.content)
+            return Blob(tenant=tenant, address=self.address, size=len(self.content), content=self.content)
         return Blob(tenant=tenant, address=self.address, size=len(self.content), content=None, restore=self.restore)
 
     def restore(self) -> None:
@@ -57,7 +57,7 @@ class BlobStore:
             return EvidencePart(address, content)
         file = self._file(tenant, address)
         _write(file, content)
-        return EvidencePart(address, content, file)
+        return EvidencePart(address=address, content=content, file=file)
 
     def content(self, connection: Connection, tenant: str, address: str) -> bytes:
         """The piece of that address; raises StoreError when it is gone or no longer what it was."""

@@ -5,8 +5,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
@@ -31,7 +32,7 @@ MAX_SWITCHES, SWITCH_S = 300, 0.05
 """How often, and how far apart, a new database is asked to keep a write-ahead log while others open it too."""
 
 
-class Database(NamedTuple):
+class Database(msgspec.Struct, frozen=True):
     """An open database: one way to write, several to read."""
 
     location: Location

@@ -6,8 +6,9 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, select, update
 
 from meruit.errors import MeruitError, NotFound
@@ -47,7 +48,7 @@ class IssuedKey(Record, frozen=True):
     secret: str
 
 
-class NewKey(NamedTuple):
+class NewKey(msgspec.Struct, frozen=True):
     """A key to be made."""
 
     tenant: str
@@ -100,7 +101,7 @@ def check_new_key(new: NewKey) -> None:
 _REVOKED = RowMarks("revoked_key")
 
 
-class Revoke(NamedTuple):
+class Revoke(msgspec.Struct, frozen=True):
     """A key to be made useless; of one tenant, or of any tenant for the operator."""
 
     key_id: str

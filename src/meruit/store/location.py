@@ -1,13 +1,15 @@
 """Where records are kept."""
 
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
+
+import msgspec
 
 FILE = "meruit.db"
 KEY_FILE = "audit-key.pem"
 
 
-class Location(NamedTuple):
+class Location(msgspec.Struct, frozen=True):
     """Where records are: a folder of ours, and the database in it or elsewhere."""
 
     folder: Path

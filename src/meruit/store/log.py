@@ -1,7 +1,7 @@
 """Reading the audit log: checkpoints, entries, and proofs about them."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, func, select
@@ -20,14 +20,14 @@ MAX_WINDOW = 2_000
 """Entries of one contract that a bundle carries."""
 
 
-class SignedCheckpoint(NamedTuple):
+class SignedCheckpoint(msgspec.Struct, frozen=True):
     """The log at one size, signed."""
 
     size: int
     note: str
 
 
-class LogLeaf(NamedTuple):
+class LogLeaf(msgspec.Struct, frozen=True):
     """One entry, as its bytes stand in the log."""
 
     position: int

@@ -2,8 +2,8 @@
 
 import os
 from pathlib import Path
-from typing import NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, inspect, select, text
 
 from meruit.errors import StoreError, UnknownLayout
@@ -42,7 +42,7 @@ class DatabaseStatus(Record, frozen=True):
         return self.revision is None or self.revision in REVISIONS
 
 
-class UpgradeResult(NamedTuple):
+class UpgradeResult(msgspec.Struct, frozen=True):
     """What an upgrade did."""
 
     before: str | None
@@ -67,7 +67,7 @@ def upgrade(location: Location) -> UpgradeResult:
         with translate_driver_errors(location):
             before = _revision_of(database)
             if before == HEAD:
-                return UpgradeResult(before, HEAD, None)
+                return UpgradeResult(before=before, after=HEAD, backup=None)
             if before is None:
                 _refuse_emptied(location)
             _refuse_unknown(location, before)
@@ -79,7 +79,7 @@ def upgrade(location: Location) -> UpgradeResult:
                 _refuse_unknown(location, found)
                 if found != HEAD:
                     _migrate(connection)
-            return UpgradeResult(before, HEAD, backup)
+            return UpgradeResult(before=before, after=HEAD, backup=backup)
     finally:
         database.close()
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Table, select
 
 from meruit.model.time import to_micros
@@ -39,7 +40,7 @@ class ListPage(NamedTuple, Generic[T]):
         return ListPage([make(one) for one in self.entries], self.next)
 
 
-class ListFilter(NamedTuple):
+class ListFilter(msgspec.Struct, frozen=True):
     """The filters of a list; all of them must hold."""
 
     indexed: Mapping[str, str]

@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+import msgspec
 from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
@@ -47,7 +48,7 @@ class Write(Protocol[T_co]):
         ...
 
 
-class CommitNotice(NamedTuple):
+class CommitNotice(msgspec.Struct, frozen=True):
     """What a listener is given for each durable transaction."""
 
     callers: int
@@ -55,7 +56,7 @@ class CommitNotice(NamedTuple):
     """The number of the newest event."""
 
 
-class _QueuedWrite(NamedTuple):
+class _QueuedWrite(msgspec.Struct, frozen=True):
     write: Write[Any]
     # Any: each caller waits for an answer of its own kind.
     answer: "Future[Any] | asyncio.Future[Any]"
@@ -120,14 +121,14 @@ class Recorder:
     def write(self, write: Write[T], *, sign_now: bool = False) -> T:
         """Write, and wait until it is durable."""
         answer: Future[T] = Future()
-        self._put(_QueuedWrite(write, answer, None, sign_now))
+        self._put(_QueuedWrite(write=write, answer=answer, loop=None, sign_now=sign_now))
         return answer.result()
 
     async def record(self, write: Write[T], *, sign_now: bool = False) -> T:
         """Write, and wait without holding up the event loop."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        self._put(_QueuedWrite(write, answer, loop, sign_now))
+        self._put(_QueuedWrite(write=write, answer=answer, loop=loop, sign_now=sign_now))
         return await answer
 
     def close(self) -> None:

@@ -5,8 +5,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, delete, select
 
 from meruit.model.access import Caller, Role
@@ -19,14 +19,14 @@ TOKEN_BYTES = 32
 _WRITTEN = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
-class IssuedSession(NamedTuple):
+class IssuedSession(msgspec.Struct, frozen=True):
     """A new session with its token, which only the browser keeps."""
 
     token: str
     expires_at: datetime
 
 
-class NewSession(NamedTuple):
+class NewSession(msgspec.Struct, frozen=True):
     """A session to begin for the owner of a key; sessions that ended are removed."""
 
     key_id: str
@@ -47,7 +47,7 @@ class NewSession(NamedTuple):
         return IssuedSession(token, from_micros(ends))
 
 
-class EndSession(NamedTuple):
+class EndSession(msgspec.Struct, frozen=True):
     """A session to end."""
 
     token: str

@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
+import msgspec
 from sqlalchemy import insert, select
 
 from meruit.errors import KeyNotAdmitted, MeruitError, StoreError
@@ -61,7 +61,7 @@ class Entropy:
 _SHARED = Entropy()
 
 
-class ClockAndEntropy(NamedTuple):
+class ClockAndEntropy(msgspec.Struct, frozen=True):
     """Time and chance, which a test or a replay may choose."""
 
     clock: Callable[[], datetime] = utc_now

@@ -5,7 +5,7 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import chain
 from operator import add, itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Select, Table, Update, func, select
@@ -28,7 +28,7 @@ MAX_ROWS = 128
 """Rows of one statement, well within the parameters that a statement may have."""
 
 
-class WriteMoment(NamedTuple):
+class WriteMoment(msgspec.Struct, frozen=True):
     """When a group is written; the same for all in it."""
 
     micros: int
@@ -59,7 +59,7 @@ class MergeRule(StrEnum):
     """The first one stays."""
 
 
-class _Mark(NamedTuple):
+class _Mark(msgspec.Struct, frozen=True):
     rows: dict[Table, int]
     merges: int
     blobs: int
@@ -70,7 +70,7 @@ class _Mark(NamedTuple):
     row_cache: int
 
 
-class Blob(NamedTuple):
+class Blob(msgspec.Struct, frozen=True):
     """Evidence to be kept: its content, or None where that lies in a file already."""
 
     tenant: str
@@ -81,7 +81,7 @@ class Blob(NamedTuple):
     """Makes sure that the file is there, once nothing can be refused any more."""
 
 
-class LogState(NamedTuple):
+class LogState(msgspec.Struct, frozen=True):
     """The one row that every writer holds."""
 
     origin: str
@@ -258,14 +258,14 @@ class WriteTransaction:
     def mark(self) -> _Mark:
         """Where a caller's part begins."""
         return _Mark(
-            {table: len(rows) for table, rows in self._rows.items()},
-            len(self._merges),
-            len(self._blobs),
-            len(self._changes),
-            len(self._hashes),
-            self.outcomes,
-            self.events,
-            self.row_cache.mark(),
+            rows={table: len(rows) for table, rows in self._rows.items()},
+            merges=len(self._merges),
+            blobs=len(self._blobs),
+            changes=len(self._changes),
+            hashes=len(self._hashes),
+            outcomes=self.outcomes,
+            events=self.events,
+            row_cache=self.row_cache.mark(),
         )
 
     def roll_back_to(self, mark: _Mark) -> None:
@@ -426,4 +426,10 @@ def read_state(connection: Connection) -> LogState:
     # SQLite knows no such lock and needs none: its writer is alone from the start.
     locked = _STATE if connection.dialect.name == "sqlite" else f"{_STATE} FOR UPDATE"
     origin, size, peaks, outcomes, events, checkpoint_at = connection.exec_driver_sql(locked).one()
-    return LogState(origin, Frontier.from_bytes(size, peaks), outcomes, events, checkpoint_at)
+    return LogState(
+        origin=origin,
+        frontier=Frontier.from_bytes(size, peaks),
+        outcomes=outcomes,
+        events=events,
+        checkpoint_at=checkpoint_at,
+    )

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from decimal import Context, Decimal, Inexact, localcontext
 from enum import StrEnum
-from typing import NamedTuple
 
 import msgspec
 
@@ -39,14 +38,14 @@ class UnknownCost(StrEnum):
     """The cached part of the input is unknown and has its own price."""
 
 
-class CostBounds(NamedTuple):
+class CostBounds(msgspec.Struct, frozen=True):
     """The range of a cost; both ends are equal where the cost is known."""
 
     low: Decimal
     high: Decimal
 
 
-class QuotedCost(NamedTuple):
+class QuotedCost(msgspec.Struct, frozen=True):
     """What a run's verified tokens cost by its frozen prices."""
 
     amount: Decimal | None
@@ -267,5 +266,5 @@ def _to_quoted_cost(bounds: CostBounds | None) -> QuotedCost:
         return QuotedCost(None, message, code=UnknownCost.UNPRICED_TOKENS)
     if bounds.low != bounds.high:
         message = "the cached part of the input is unknown and has its own price"
-        return QuotedCost(None, message, bounds, UnknownCost.UNKNOWN_SPLIT)
+        return QuotedCost(amount=None, why=message, bounds=bounds, code=UnknownCost.UNKNOWN_SPLIT)
     return QuotedCost(bounds.low, bounds=bounds)

@@ -209,11 +209,11 @@ class _VerdictBuilder:
 def _verdict_without_observation(run: UsageRun, policy: UsagePolicy, finding: rules.Finding) -> UsageVerdict:
     """Build a verdict that rests on no successful observation."""
     return UsageVerdict(
-        finding.status,
-        finding.code,
-        finding.message,
-        _with_interval_note(finding.explanation, policy),
-        Assurance.LOCAL,
+        status=finding.status,
+        code=finding.code,
+        message=finding.message,
+        explanation=_with_interval_note(finding.explanation, policy),
+        assurance=Assurance.LOCAL,
         total_steps=sum(one.expects_usage is not False for one in run.steps),
         interval_min=policy.interval_min,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -11,7 +11,7 @@ from meruit.documents.document import Document, parse
 from meruit.documents.document_reader import DocumentReader
 from meruit.documents.tree import Path
 from meruit.documents.validation_messages import describe_value, short
-from meruit.errors import DocumentError, FetchError, Problem, nearest
+from meruit.errors import DocumentError, FetchError, Problem
 from meruit.model.chat import MOST_TOKENS
 from meruit.model.metering import MAX_STEPS, MeteredRun, UsageRecord
 from meruit.model.record import Record
@@ -29,6 +29,7 @@ from meruit.model.usage import (
     UsageVerdict,
     sum_tokens,
 )
+from meruit.suggestions import nearest
 
 RECONCILIATION = "usage_api_reconciliation"
 STATUS, MESSAGE = "verification_status", "verification_message"
@@ -88,7 +89,7 @@ class ObservationExtras(Record, frozen=True, forbid_unknown_fields=True, omit_de
     """`file` where the observation was imported before it was written."""
 
 
-class MetricsFile(NamedTuple):
+class MetricsFile(msgspec.Struct, frozen=True):
     """The part of a `metrics.json` that the verdict depends on."""
 
     document: Document
@@ -98,7 +99,7 @@ class MetricsFile(NamedTuple):
     acknowledged: tuple[Acknowledgement, ...] = ()
 
 
-class ManifestEntry(NamedTuple):
+class ManifestEntry(msgspec.Struct, frozen=True):
     """A run in a manifest."""
 
     run_id: str
@@ -106,7 +107,7 @@ class ManifestEntry(NamedTuple):
     line: int | None
 
 
-class ManifestFile(NamedTuple):
+class ManifestFile(msgspec.Struct, frozen=True):
     """A `runs_manifest.json`."""
 
     document: Document
@@ -119,7 +120,7 @@ class ManifestFile(NamedTuple):
 def parse_json(text: str | bytes, name: str) -> Document:
     """Parse a file as JSON by any name; raises DocumentError with every problem and its line."""
     try:
-        return parse(text, "metrics.json")._replace(name=name)
+        return msgspec.structs.replace(parse(text, "metrics.json"), name=name)
     except DocumentError as refused:
         raise DocumentError(name, refused.problems) from None
 
@@ -200,7 +201,7 @@ def read_manifest(text: str | bytes | Document, name: str = "runs_manifest.json"
             line = entries[run_id].line
             places.add_problem((*path, "run_id"), f"{short(repr(run_id))} is listed twice, first on line {line}")
         elif run_id is not None:
-            entries[run_id] = ManifestEntry(run_id, framework, document.line_of(path))
+            entries[run_id] = ManifestEntry(run_id=run_id, framework=framework, line=document.line_of(path))
     places.raise_if_invalid()
     return ManifestFile(document, tuple(entries.values()))
 

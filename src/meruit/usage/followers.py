@@ -3,7 +3,9 @@
 Usage does not know contracts. Contracts that pay for tokens register a follower, and so may an installed package.
 """
 
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
+
+import msgspec
 
 from meruit.model.metering import UsageRecord
 from meruit.registry import usage_followers
@@ -14,7 +16,7 @@ from meruit.usage.store.by_contract import remember
 T = TypeVar("T")
 
 
-class UsageWrite(NamedTuple, Generic[T]):
+class UsageWrite(msgspec.Struct, Generic[T], frozen=True):
     """A write about usage, with its consequences for contracts; both become durable, or neither."""
 
     tenant: str

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from meruit.errors import MeruitError, MeteringError, nearest
+from meruit.errors import MeruitError, MeteringError
 from meruit.model.access import DEFAULT_TENANT
 from meruit.model.metering import (
     MAX_CALLS,
@@ -26,6 +26,7 @@ from meruit.model.metering import (
     attribution_key_problem,
 )
 from meruit.store.store import ClockAndEntropy, Store, utc_now
+from meruit.suggestions import nearest
 from meruit.usage.followers import UsageWrite
 from meruit.usage.responses import CallOverrides, MeteredStream, call_from_response, call_without_usage, state_of
 from meruit.usage.store import read as usage_reading
@@ -81,7 +82,9 @@ def metered_run(  # noqa: PLR0913 - one parameter for each field of a run
     def keep(now: MeteredRun) -> None:
         if store is not None:
             begins = now.ended_at is None and not now.steps
-            store.recorder.write(UsageWrite(tenant, BY, RecordRun(tenant, BY, now, begins=begins)))
+            store.recorder.write(
+                UsageWrite(tenant=tenant, by=BY, write=RecordRun(tenant=tenant, by=BY, run=now, begins=begins))
+            )
         if into is not None:
             into(now)
 
@@ -97,7 +100,7 @@ def end_run(
     if found.run.ended_at is not None and ended_at is None:
         return found
     ended = msgspec.structs.replace(found.run, ended_at=ended_at or store.surroundings.clock())
-    record = store.recorder.write(UsageWrite(tenant, BY, RecordRun(tenant, BY, ended)))
+    record = store.recorder.write(UsageWrite(tenant=tenant, by=BY, write=RecordRun(tenant=tenant, by=BY, run=ended)))
     # Only a write with an idempotency key returns a replay.
     assert isinstance(record, UsageRecord)  # noqa: S101
     return record
@@ -136,7 +139,9 @@ class _CallMeter(ABC):
         A count that the response does not have is unknown, not zero.
         """
         step = self.open_step()
-        step.add_response(step.run.clock(), [response], CallOverrides(model, call_id, tier, provider))
+        step.add_response(
+            step.run.clock(), [response], CallOverrides(model=model, call_id=call_id, tier=tier, provider=provider)
+        )
         return response
 
     def add_failed_call(self, error: BaseException | None = None, *, model: str = "", call_id: str = "") -> None:
@@ -341,7 +346,12 @@ class StepMeter(_CallMeter):
         """The step so far."""
         with self._lock:
             return MeteredStep(
-                self.id, self._started_at, self._ended_at, self.succeeded, self.expects_usage, tuple(self._calls)
+                id=self.id,
+                started_at=self._started_at,
+                ended_at=self._ended_at,
+                succeeded=self.succeeded,
+                expects_usage=self.expects_usage,
+                calls=tuple(self._calls),
             )
 
     def __enter__(self) -> Self:

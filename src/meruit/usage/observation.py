@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 
 import msgspec
 
@@ -89,7 +88,7 @@ def shortfall(observation: Observation, marks: Mapping[str, int], policy: UsageP
     return {name: marks[name] - count for name, count in known.items() if count < marks[name]}
 
 
-class Coverage(NamedTuple):
+class Coverage(msgspec.Struct, frozen=True):
     """How many of the steps that should have tokens have them."""
 
     have: int
@@ -111,7 +110,9 @@ def coverage(run: UsageRun, observation: Observation) -> Coverage:
     empty = tuple(name for name in named if not (found.get(name) or Tokens()).total)
     have = len(named) - len(empty)
     return Coverage(
-        have if observation.steps_with_tokens is None else min(have, observation.steps_with_tokens), expected, empty
+        have=have if observation.steps_with_tokens is None else min(have, observation.steps_with_tokens),
+        expected=expected,
+        empty=empty,
     )
 
 
@@ -163,7 +164,7 @@ class ModelNames:
         yield from self._dated.get(bare, ())
 
 
-class CountPair(NamedTuple):
+class CountPair(msgspec.Struct, frozen=True):
     """Counts of the same calls by the run and by the provider."""
 
     whose: str
@@ -192,7 +193,7 @@ def pairs_by_model(run: UsageRun, observation: Observation) -> Iterator[CountPai
             msgspec.structs.replace(sum_tokens(side[one] for one in names if one in side), requests=None)
             for side in (ours, theirs)
         )
-        yield CountPair(f"Of {min(names & ours.keys(), default=model)}, the run", local, billed)
+        yield CountPair(whose=f"Of {min(names & ours.keys(), default=model)}, the run", local=local, billed=billed)
     known, sums = ModelNames(theirs), dict[str, Tokens]()
     for model, local in ours.items():
         # An alias may mean either of two dated versions, which are different models.
@@ -201,7 +202,7 @@ def pairs_by_model(run: UsageRun, observation: Observation) -> Iterator[CountPai
             sums[bare] = sum_tokens(theirs[one] for one in known.find(model))
         billed = sums[bare]
         most = Tokens(min(local.input, billed.input), min(local.output, billed.output))
-        yield CountPair(f"Of {model}, the run", Tokens(local.input, local.output), most)
+        yield CountPair(whose=f"Of {model}, the run", local=Tokens(local.input, local.output), billed=most)
 
 
 def _namesakes(

@@ -6,7 +6,9 @@ from decimal import Decimal
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import metadata, resources
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from meruit.model.metering import PriceQuote
 from meruit.usage.cost import STANDARD_TIERS, band_name, covers, tier_of
@@ -111,7 +113,7 @@ class ModelPriceTable:
         return None if any(one.is_match(name) and found.differs(one) for one in owner.models) else found
 
 
-class _PriceEntry(NamedTuple):
+class _PriceEntry(msgspec.Struct, frozen=True):
     """An entry of the price table."""
 
     provider: "Provider"

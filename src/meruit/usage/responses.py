@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from meruit.model.metering import MAX_NAME, CallState, MeteredCall
 from meruit.model.usage import Tokens
@@ -20,7 +22,7 @@ _USAGE_FIELDS = ("usage", "usage_metadata", "usageMetadata", "message", "respons
 """Fields of a chunk that may hold token counts."""
 
 
-class CallOverrides(NamedTuple):
+class CallOverrides(msgspec.Struct, frozen=True):
     """Values from the caller that take precedence over the response."""
 
     model: str = ""
@@ -123,12 +125,12 @@ def _build_call(
     at: datetime, state: CallState, tokens: Tokens | None, known: CallOverrides, responses: Sequence[object]
 ) -> MeteredCall:
     return MeteredCall(
-        at,
-        (known.model or _find_label(responses, _MODEL))[:MAX_NAME],
-        tokens,
-        state,
-        (known.call_id or _find_label(responses, _ID))[:MAX_NAME],
-        (known.tier or _find_label(responses, _TIER))[:MAX_NAME],
+        at=at,
+        model=(known.model or _find_label(responses, _MODEL))[:MAX_NAME],
+        tokens=tokens,
+        state=state,
+        id=(known.call_id or _find_label(responses, _ID))[:MAX_NAME],
+        tier=(known.tier or _find_label(responses, _TIER))[:MAX_NAME],
     )
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.errors import FetchError
 from meruit.model.usage import (
@@ -39,7 +40,7 @@ MAX_NAMES = 5
 """How many steps or models a message names."""
 
 
-class Finding(NamedTuple):
+class Finding(msgspec.Struct, frozen=True):
     """The result of one rule."""
 
     status: UsageStatus
@@ -49,36 +50,39 @@ class Finding(NamedTuple):
 
 
 RUN_OPEN = Finding(
-    UsageStatus.PENDING, UsageCode.RUN_OPEN, "⏳ The run is still open", "A run is judged after it has ended."
+    status=UsageStatus.PENDING,
+    code=UsageCode.RUN_OPEN,
+    message="⏳ The run is still open",
+    explanation="A run is judged after it has ended.",
 )
 NOT_STARTED = Finding(
-    UsageStatus.PENDING,
-    UsageCode.NOT_STARTED,
-    "⏳ Not observed yet",
-    "The provider's count has not been observed since the run ended.",
+    status=UsageStatus.PENDING,
+    code=UsageCode.NOT_STARTED,
+    message="⏳ Not observed yet",
+    explanation="The provider's count has not been observed since the run ended.",
 )
 DECREASE_RECOVERED = Finding(
-    UsageStatus.WARNING,
-    UsageCode.DECREASED,
-    "⚠️ Token counts decreased, and came back",
-    "The policy does not verify a run whose count ever fell until a person accepts that: "
+    status=UsageStatus.WARNING,
+    code=UsageCode.DECREASED,
+    message="⚠️ Token counts decreased, and came back",
+    explanation="The policy does not verify a run whose count ever fell until a person accepts that: "
     "`meruit usage acknowledge RUN --reason …`.",
 )
 LOCAL_ONLY = Finding(
-    UsageStatus.WARNING,
-    UsageCode.LOCAL_ONLY,
-    "⚠️ Only the run's own counts are known",
-    "Nothing here comes from the provider; reconcile with its usage API.",
+    status=UsageStatus.WARNING,
+    code=UsageCode.LOCAL_ONLY,
+    message="⚠️ Only the run's own counts are known",
+    explanation="Nothing here comes from the provider; reconcile with its usage API.",
 )
 
 
 def conflict(observation_id: str) -> Finding:
     """One observation id has two different contents."""
     return Finding(
-        UsageStatus.WARNING,
-        UsageCode.CONFLICTING_EVIDENCE,
-        f"⚠️ Attempt {observation_id} is recorded twice, with different contents",
-        "Either the evidence was changed, or two observations have the same id.",
+        status=UsageStatus.WARNING,
+        code=UsageCode.CONFLICTING_EVIDENCE,
+        message=f"⚠️ Attempt {observation_id} is recorded twice, with different contents",
+        explanation="Either the evidence was changed, or two observations have the same id.",
     )
 
 
@@ -92,10 +96,10 @@ def only_errors(observations: Sequence[Observation], ended_at: datetime) -> Find
         "The run waits for a new key or scope." if error is FetchError.AUTH else "Retries follow, less and less often."
     )
     return Finding(
-        UsageStatus.DATA_NOT_AVAILABLE,
-        UsageCode.API_ERROR,
-        f"🕐 The usage API could not be read ({error})",
-        f"{times} failed, the last with {error}{detail}. An error does not count as zero tokens. {then}",
+        status=UsageStatus.DATA_NOT_AVAILABLE,
+        code=UsageCode.API_ERROR,
+        message=f"🕐 The usage API could not be read ({error})",
+        explanation=f"{times} failed, the last with {error}{detail}. An error does not count as zero tokens. {then}",
     )
 
 
@@ -103,10 +107,10 @@ def zero(kept: Observation | None, age: timedelta) -> Finding:
     """The provider counts no tokens, though there should be some; `age` is how long ago the run had ended."""
     before = "" if kept is None else f" The earlier count of {_format_tokens(total_of(kept))} is kept."
     return Finding(
-        UsageStatus.DATA_NOT_AVAILABLE,
-        UsageCode.ZERO_TOKENS,
-        "🕐 The usage API returned zero tokens",
-        f"The provider counts no tokens for this run.{before} {_why_zero(kept, age)} "
+        status=UsageStatus.DATA_NOT_AVAILABLE,
+        code=UsageCode.ZERO_TOKENS,
+        message="🕐 The usage API returned zero tokens",
+        explanation=f"The provider counts no tokens for this run.{before} {_why_zero(kept, age)} "
         "The next observation with tokens changes this.",
     )
 
@@ -130,10 +134,11 @@ def decrease(less: Mapping[str, int]) -> Finding:
     others = [name for name in less if name not in (INPUT, OUTPUT)]
     where = f" ({_join_names(others)} fell)" if others else ""
     return Finding(
-        UsageStatus.WARNING,
-        UsageCode.DECREASED,
-        f"⚠️ Token counts decreased: −{less.get(INPUT, 0):,} in, −{less.get(OUTPUT, 0):,} out{where}",
-        "A provider's count must never fall. The warning stays until the count is back at its highest value, "
+        status=UsageStatus.WARNING,
+        code=UsageCode.DECREASED,
+        message=f"⚠️ Token counts decreased: −{less.get(INPUT, 0):,} in, −{less.get(OUTPUT, 0):,} out{where}",
+        explanation="A provider's count must never fall. The warning stays until the count is back at its highest "
+        "value, "
         "or a person accepts the lower one: `meruit usage acknowledge RUN --reason …`.",
     )
 
@@ -141,20 +146,21 @@ def decrease(less: Mapping[str, int]) -> Finding:
 def first(policy: UsagePolicy) -> Finding:
     """There is only one observation."""
     return Finding(
-        UsageStatus.PENDING,
-        UsageCode.FIRST,
-        "⏳ First attempt succeeded, awaiting a second",
-        f"One observation is not proof; an equal one at least {interval_of(policy)} later is.",
+        status=UsageStatus.PENDING,
+        code=UsageCode.FIRST,
+        message="⏳ First attempt succeeded, awaiting a second",
+        explanation=f"One observation is not proof; an equal one at least {interval_of(policy)} later is.",
     )
 
 
 def change(before: Observation, observation: Observation, policy: UsagePolicy) -> Finding:
     """The last two observations differ."""
     return Finding(
-        UsageStatus.PENDING,
-        UsageCode.CHANGING,
-        f"⏳ Data still changing: {_describe_change(before, observation)}",
-        f"The last two observations differ; two equal ones at least {interval_of(policy)} apart verify the run.",
+        status=UsageStatus.PENDING,
+        code=UsageCode.CHANGING,
+        message=f"⏳ Data still changing: {_describe_change(before, observation)}",
+        explanation=f"The last two observations differ; two equal ones at least {interval_of(policy)} apart verify "
+        "the run.",
     )
 
 
@@ -230,10 +236,10 @@ def gap(apart: timedelta, pairs: int, settles: datetime, policy: UsagePolicy) ->
     else:
         said = f"⏳ Data identical, but only {apart // timedelta(minutes=1)} of {needed} lie between the observations"
     return Finding(
-        UsageStatus.PENDING,
-        UsageCode.GAP,
-        said,
-        f"Equal observations count when {needed} lie between them: an equal one counts from "
+        status=UsageStatus.PENDING,
+        code=UsageCode.GAP,
+        message=said,
+        explanation=f"Equal observations count when {needed} lie between them: an equal one counts from "
         f"{settles:%Y-%m-%d %H:%M:%S} UTC on.",
     )
 
@@ -252,10 +258,11 @@ def stable(run: UsageRun, observation: Observation, apart: timedelta, policy: Us
     if doubt is not None:
         return doubt
     return Finding(
-        UsageStatus.VERIFIED,
-        UsageCode.STABLE,
-        f"✅ Data stable across {_format_minutes(apart, policy)} minute interval",
-        "Two observations, far enough apart, are equal, at the highest count seen or one that a person accepted, with "
+        status=UsageStatus.VERIFIED,
+        code=UsageCode.STABLE,
+        message=f"✅ Data stable across {_format_minutes(apart, policy)} minute interval",
+        explanation="Two observations, far enough apart, are equal, at the highest count seen or one that a person "
+        "accepted, with "
         f"tokens in {covered.have} of {covered.expected} steps. An observation that differs withdraws it.",
     )
 
@@ -287,10 +294,11 @@ def _check_declarations(run: UsageRun, observation: Observation) -> Finding | No
         return None
     who = f"Steps {_join_names(billed)} were" if billed else "The run was"
     return Finding(
-        UsageStatus.WARNING,
-        UsageCode.UNDECLARED_USAGE,
-        f"⚠️ {who} declared to use no model, and billed for {_format_tokens(total_of(observation))}",
-        "Either the declaration is wrong, or another client used the same key; check what called the provider.",
+        status=UsageStatus.WARNING,
+        code=UsageCode.UNDECLARED_USAGE,
+        message=f"⚠️ {who} declared to use no model, and billed for {_format_tokens(total_of(observation))}",
+        explanation="Either the declaration is wrong, or another client used the same key; check what called the "
+        "provider.",
     )
 
 
@@ -300,10 +308,11 @@ def _check_coverage(run: UsageRun, covered: Coverage) -> Finding | None:
     named = f" No tokens: {_join_names(covered.empty)}." if covered.empty else ""
     why = named if covered.expected else " The run declares no step that the tokens could belong to."
     return Finding(
-        UsageStatus.WARNING,
-        UsageCode.INCOMPLETE,
-        f"⚠️ Data stable but incomplete: only {covered.have}/{covered.expected} steps have tokens",
-        f"Every step must have tokens unless it is declared to use no model.{why} Check whether these steps failed, "
+        status=UsageStatus.WARNING,
+        code=UsageCode.INCOMPLETE,
+        message=f"⚠️ Data stable but incomplete: only {covered.have}/{covered.expected} steps have tokens",
+        explanation=f"Every step must have tokens unless it is declared to use no model.{why} Check whether these "
+        "steps failed, "
         "were skipped, or called no model.",
     )
 
@@ -317,10 +326,11 @@ def _check_attribution(run: UsageRun, observation: Observation, covered: Coverag
     where = f" (steps {_join_names([*unknown])})" if unknown else ""
     what = f"{outside:,} tokens in no declared step" if outside else "more steps have tokens than were declared"
     return Finding(
-        UsageStatus.WARNING,
-        UsageCode.UNATTRIBUTED,
-        f"⚠️ Data stable, but {what}{where}",
-        "The provider counted tokens that the run did not record: a step is missing, or another client used the same "
+        status=UsageStatus.WARNING,
+        code=UsageCode.UNATTRIBUTED,
+        message=f"⚠️ Data stable, but {what}{where}",
+        explanation="The provider counted tokens that the run did not record: a step is missing, or another client "
+        "used the same "
         "key or project.",
     )
 
@@ -344,10 +354,11 @@ def _check_models(run: UsageRun, observation: Observation) -> Finding | None:
     if not is_known or not unmatched:
         return None
     return Finding(
-        UsageStatus.WARNING,
-        UsageCode.MODEL_MISMATCH,
-        f"⚠️ Models differ: the run used {_join_names(ours)}, the provider billed {_join_names(theirs)}",
-        "An alias counts as its dated version; no other names count as equal. Check which model really answered.",
+        status=UsageStatus.WARNING,
+        code=UsageCode.MODEL_MISMATCH,
+        message=f"⚠️ Models differ: the run used {_join_names(ours)}, the provider billed {_join_names(theirs)}",
+        explanation="An alias counts as its dated version; no other names count as equal. Check which model really "
+        "answered.",
     )
 
 
@@ -361,10 +372,11 @@ def _check_counts(run: UsageRun, observation: Observation, tolerance: int) -> Fi
     for pair in _count_pairs(run, observation):
         if pair.is_different(tolerance):
             return Finding(
-                UsageStatus.WARNING,
-                UsageCode.DISCREPANCY,
-                f"⚠️ {pair.whose} counted {_describe_counts(pair, tolerance)}",
-                "Both counts are final, and they differ: some calls were retried or broken off, or another client used "
+                status=UsageStatus.WARNING,
+                code=UsageCode.DISCREPANCY,
+                message=f"⚠️ {pair.whose} counted {_describe_counts(pair, tolerance)}",
+                explanation="Both counts are final, and they differ: some calls were retried or broken off, or "
+                "another client used "
                 "the same key or project.",
             )
     return None
@@ -374,11 +386,14 @@ def _count_pairs(run: UsageRun, observation: Observation) -> list[CountPair]:
     """Pair the counts of both sides: the whole run and each model; or single steps where a step has no count."""
     local = run.local
     if local is not None:
-        return [CountPair("The run", local, total_of(observation)), *pairs_by_model(run, observation)]
+        return [
+            CountPair(whose="The run", local=local, billed=total_of(observation)),
+            *pairs_by_model(run, observation),
+        ]
     if observation.steps is None:
         return []
     return [
-        CountPair(f"Step {one.id}", one.local, observation.steps.get(one.id, Tokens()))
+        CountPair(whose=f"Step {one.id}", local=one.local, billed=observation.steps.get(one.id, Tokens()))
         for one in run.steps
         if one.local is not None
     ]
@@ -405,7 +420,7 @@ def _check_cohort(run: UsageRun, observation: Observation, cohort: Cohort, toler
         alone = "only the time shows which run used these tokens"
         what = alone if cohort.runs == 1 else share
         why = "not all runs report their own count, or some have an attribution key of another kind"
-    elif (pair := CountPair("", cohort.local, total_of(observation))).is_different(tolerance):
+    elif (pair := CountPair(whose="", local=cohort.local, billed=total_of(observation))).is_different(tolerance):
         what, why = _describe_mismatch(pair, cohort, tolerance), "the sum of their own counts differs"
     elif cohort.runs > 1 and len(billed) > 1 and not (is_one_model(billed) or is_one_model(cohort.models)):
         what = f"{share} of {_join_names(billed)}"
@@ -413,10 +428,10 @@ def _check_cohort(run: UsageRun, observation: Observation, cohort: Cohort, toler
     else:
         return None
     return Finding(
-        UsageStatus.WARNING,
-        UsageCode.AMBIGUOUS_ATTRIBUTION,
-        f"⚠️ Ambiguous: {what}",
-        f"The tokens cannot be attributed to one run, because {why}; {way_out}.",
+        status=UsageStatus.WARNING,
+        code=UsageCode.AMBIGUOUS_ATTRIBUTION,
+        message=f"⚠️ Ambiguous: {what}",
+        explanation=f"The tokens cannot be attributed to one run, because {why}; {way_out}.",
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 
@@ -38,7 +38,7 @@ class Schedule(Record, frozen=True):
     """How many observations a run with data gets after `give_up_h`: an audit may find that its count changes again."""
 
 
-class NextObservation(NamedTuple):
+class NextObservation(msgspec.Struct, frozen=True):
     """When to observe a run again, and why."""
 
     at: datetime | None
@@ -68,7 +68,9 @@ def next_observation(
         return NextObservation(None, "the run is still open")
     if verdict.code is UsageCode.CONFLICTING_EVIDENCE:
         return NextObservation(
-            None, "one observation has two different contents; an operator must check which is true", "person"
+            at=None,
+            why="one observation has two different contents; an operator must check which is true",
+            waits="person",
         )
     since = sorted(
         (one for one in observations if one.at >= ended_at and not one.early), key=lambda one: (one.at, one.id)
@@ -101,7 +103,7 @@ def is_early(
     )
 
 
-class _ObservedRun(NamedTuple):
+class _ObservedRun(msgspec.Struct, frozen=True):
     """A run with observations, and the rules for its next one."""
 
     ended_at: datetime
@@ -114,7 +116,9 @@ class _ObservedRun(NamedTuple):
     def next_observation(self) -> NextObservation:
         error = failure(self.observations[-1], self.ended_at)
         if error is FetchError.AUTH:
-            return NextObservation(None, "the key or its scope was refused; a new key is tried at once", "credential")
+            return NextObservation(
+                at=None, why="the key or its scope was refused; a new key is tried at once", waits="credential"
+            )
         if error is not None:
             return self._after_failure()
         match self.verdict.status:
@@ -149,10 +153,15 @@ class _ObservedRun(NamedTuple):
         if self._is_given_up():
             if self.verdict.status is UsageStatus.VERIFIED:
                 return self._next_audit()
-            return NextObservation(None, "no data arrived in time; observed only on request", "person", exhausted)
+            return NextObservation(
+                at=None, why="no data arrived in time; observed only on request", waits="person", exhausted=exhausted
+            )
         if is_old:
             return NextObservation(
-                self._after(timedelta(days=1)), "the data are overdue; observed once a day", "", exhausted
+                at=self._after(timedelta(days=1)),
+                why="the data are overdue; observed once a day",
+                waits="",
+                exhausted=exhausted,
             )
         return NextObservation(self._after(self._backoff()), "no data yet; each pause is twice as long as the last")
 
@@ -174,7 +183,7 @@ class _ObservedRun(NamedTuple):
 
     def _after_pending(self) -> NextObservation:
         if self._is_given_up():
-            return NextObservation(None, "the count still changes; an operator must check it", "person")
+            return NextObservation(at=None, why="the count still changes; an operator must check it", waits="person")
         return NextObservation(self._after(self._interval), "an equal observation verifies it")
 
     def _after_import(self) -> NextObservation:
@@ -190,7 +199,7 @@ class _ObservedRun(NamedTuple):
     def _after_warning(self) -> NextObservation:
         fresh_until = later(self.ended_at, timedelta(hours=self.schedule.fresh_h))
         if self._last_at >= fresh_until:
-            return NextObservation(None, "the warning stayed; an operator must check it", "person")
+            return NextObservation(at=None, why="the warning stayed; an operator must check it", waits="person")
         soonest = self._after(self._interval)
         if self.verdict.code is UsageCode.DECREASED:
             return NextObservation(soonest, "a count that fell often recovers")

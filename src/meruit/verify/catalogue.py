@@ -1,10 +1,12 @@
 """Who computes which metric, and what each criterion asks of whom."""
 
 from collections.abc import Callable, Container, Iterator, Mapping
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
+
+import msgspec
 
 from meruit.documents.sanitize import describe
-from meruit.errors import AuthorError, ExtractorConflict, nearest
+from meruit.errors import AuthorError, ExtractorConflict
 from meruit.judge.compare import items_to_contain
 from meruit.judge.plan import COMPUTED_HERE, CriterionRule, Plan, Trait, compile_plan
 from meruit.metrics.custom import CustomExtractor
@@ -15,18 +17,19 @@ from meruit.model.evidence import Cause, Checked, Evidence, Fault, Missing, Prov
 from meruit.model.kinds import CONTAINMENT
 from meruit.model.work import Work
 from meruit.registry import Ask, Metric, MetricNames, checks, metrics
+from meruit.suggestions import nearest
 from meruit.verify.custom_code import CriteriaCode, CustomCode, Sandboxes, expr_owner, prepare_criteria_code
 
 ENGINE_VERSION = "1"
 """Changes when the same work would be measured or judged otherwise."""
 
 
-NO_CODE = CriteriaCode({}, {}, {})
+NO_CODE = CriteriaCode(extractors={}, owner_of={}, flaws={})
 MIN_CODE_MS = 100
 """The least time that a piece of code gets, however many there are."""
 
 
-class Slot(NamedTuple):
+class Slot(msgspec.Struct, frozen=True):
     """One question put to one metric; criteria that ask the same share it."""
 
     label: str
@@ -50,7 +53,7 @@ class Slot(NamedTuple):
     """Whether it is measured after all others."""
 
 
-class CompiledCriteria(NamedTuple):
+class CompiledCriteria(msgspec.Struct, frozen=True):
     """Criteria compiled for one engine: keep them and judge any number of works with them."""
 
     plan: Plan
@@ -82,12 +85,12 @@ class CompiledCriteria(NamedTuple):
             owner: CustomExtractor(one.code, one.sandbox, one.metrics, min(one.timeout_ms, each_ms))
             for owner, one in self.custom.items()
         }
-        return self._replace(custom=custom)
+        return msgspec.structs.replace(self, custom=custom)
 
     def without_services(self, why: str) -> Self:
         """The same criteria, which ask no judge or other service: what one would answer is missing."""
         silent = {owner: _SilentExtractor(one, why) for owner, one in self.asked.items()}
-        return self._replace(asked=silent) if silent else self
+        return msgspec.structs.replace(self, asked=silent) if silent else self
 
     def judged_rules(self) -> Iterator[tuple[CriterionRule, MetricExtractor]]:
         """The criteria that a service answers, each with what asks it."""
@@ -271,10 +274,12 @@ class Catalogue:
             if ask.params:
                 why = f"{name} is computed by the extractor {owner!r}, which takes no params"
                 return _slot_with_flaw(label, name, why)
-            return Slot(label, name, None, owner=owner, version=version_of(self.extractors[owner]))
+            return Slot(
+                label=label, subject=name, measure=None, owner=owner, version=version_of(self.extractors[owner])
+            )
         if name in self.switched_off:
             why = f"the metric {name!r} is switched off: {self.switched_off[name]}"
-            return Slot(label, name, None, flaw=Missing(why, Cause.METRIC_DISABLED, Fault.SYSTEM))
+            return Slot(label=label, subject=name, measure=None, flaw=Missing(why, Cause.METRIC_DISABLED, Fault.SYSTEM))
         why = f"Metric not found: no extractor computes {name!r}{metrics.suggest(name, self.names())}"
         return _slot_with_flaw(label, name, why, Cause.UNKNOWN_METRIC)
 
@@ -282,7 +287,7 @@ class Catalogue:
         owner = own.owner_of[name]
         if name in self._ours or name in self._theirs:
             why = f"{name!r} is a metric of this engine already; give the custom metric another name"
-            return _slot_with_flaw(label, name, why)._replace(place=f"{owner}.metrics")
+            return msgspec.structs.replace(_slot_with_flaw(label, name, why), place=f"{owner}.metrics")
         refused = _explain_bad_ask_of_code(name, ask)
         return _slot_of_own(own, owner, name, label) if refused is None else _slot_with_flaw(label, name, refused)
 
@@ -313,8 +318,8 @@ def _label(subject: str, identity: str, labels: set[str], subjects: set[str]) ->
 def _slot_of_own(own: CriteriaCode, owner: str, subject: str, label: str) -> Slot:
     """What the author's own code answers."""
     if owner in own.flaws:
-        return Slot(label, subject, None, flaw=own.flaws[owner].why, place=own.flaws[owner].place)
-    return Slot(label, subject, None, owner=owner, version=own.extractors[owner].version)
+        return Slot(label=label, subject=subject, measure=None, flaw=own.flaws[owner].why, place=own.flaws[owner].place)
+    return Slot(label=label, subject=subject, measure=None, owner=owner, version=own.extractors[owner].version)
 
 
 def _slot_of_service(
@@ -327,7 +332,7 @@ def _slot_of_service(
         return _slot_with_flaw(label, metric.name, str(problem))
     owner = f"{metric.name}:{extractor.version}:{digest([ask.params, ask.wanted])}"
     asked[owner] = extractor
-    return Slot(label, metric.name, None, owner=owner, version=extractor.version)
+    return Slot(label=label, subject=metric.name, measure=None, owner=owner, version=extractor.version)
 
 
 def _slot_of_ours(metric: Metric, ask: Ask, label: str, distinction: str) -> Slot:
@@ -339,12 +344,16 @@ def _slot_of_ours(metric: Metric, ask: Ask, label: str, distinction: str) -> Slo
         )
     key = (metric.name, metric.version, distinction) if metric.costly else None
     try:
-        return Slot(label, metric.name, metric.prepare(ask), cache_key=key, version=metric.version)
+        return Slot(
+            label=label, subject=metric.name, measure=metric.prepare(ask), cache_key=key, version=metric.version
+        )
     except AuthorError as problem:
         return _slot_with_flaw(label, metric.name, str(problem))
     except Exception as crash:  # noqa: BLE001 - a plugin that cannot prepare costs its own criteria only
         why = f"{metric.name} cannot be prepared: {describe(crash)}"
-        return Slot(label, metric.name, None, flaw=Missing(why, Cause.EXTRACTOR_ERROR, Fault.SYSTEM))
+        return Slot(
+            label=label, subject=metric.name, measure=None, flaw=Missing(why, Cause.EXTRACTOR_ERROR, Fault.SYSTEM)
+        )
 
 
 def _slot_of_check(assertion: Assertion, label: str) -> Slot:
@@ -357,19 +366,26 @@ def _slot_of_check(assertion: Assertion, label: str) -> Slot:
         run = check.prepare(assertion)
     except AuthorError as problem:
         return _slot_of_unsupported(assertion, label, str(problem))
-    return Slot(label, assertion.check, run, version=check.version, crash=Cause.CHECK_ERROR, last=check.last)
+    return Slot(
+        label=label,
+        subject=assertion.check,
+        measure=run,
+        version=check.version,
+        crash=Cause.CHECK_ERROR,
+        last=check.last,
+    )
 
 
 def _slot_of_unsupported(assertion: Assertion, label: str, why: str) -> Slot:
     """An assertion that is not valid fails, and says why."""
     details = {"unsupported_assertion": assertion.check, "message": f"unsupported assertion: {why}"}
     failed = Checked("0", details, Fault.AUTHOR)
-    return Slot(label, assertion.check, lambda _work: failed, version="")
+    return Slot(label=label, subject=assertion.check, measure=lambda _work: failed, version="")
 
 
 def _slot_with_flaw(label: str, name: str, why: str, cause: Cause = Cause.AUTHOR_ERROR) -> Slot:
     """A question that cannot be asked, on its author's account."""
-    return Slot(label, name, None, flaw=Missing(why, cause, Fault.AUTHOR))
+    return Slot(label=label, subject=name, measure=None, flaw=Missing(why, cause, Fault.AUTHOR))
 
 
 def ask_of(criterion: SuccessCriterion) -> Ask:

@@ -1,7 +1,9 @@
 """The code that criteria bring along: what the operator lets run, and a reason for what may not."""
 
 from collections.abc import Container, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from meruit.metrics.custom import CustomExtractor
 from meruit.model.criterion import SuccessCriteria
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from meruit.sandbox.sandbox import Sandbox
 
 
-class CustomCode(NamedTuple):
+class CustomCode(msgspec.Struct, frozen=True):
     """What of its authors' code an engine runs, and within which limits."""
 
     timeout_ms: int = DEFAULT_TIMEOUT_MS
@@ -62,7 +64,7 @@ class Sandboxes:
         return CustomExtractor(extractor.code, alone, extractor.metrics, extractor.timeout_ms)
 
 
-class CustomCodeFlaw(NamedTuple):
+class CustomCodeFlaw(msgspec.Struct, frozen=True):
     """Why a piece of code is not run."""
 
     why: Missing
@@ -70,7 +72,7 @@ class CustomCodeFlaw(NamedTuple):
     """The key of the criteria that is at fault."""
 
 
-class CriteriaCode(NamedTuple):
+class CriteriaCode(msgspec.Struct, frozen=True):
     """The code of one set of criteria."""
 
     extractors: dict[str, CustomExtractor]
@@ -81,7 +83,7 @@ class CriteriaCode(NamedTuple):
     """What may not run, by its owner."""
 
 
-class _CodePiece(NamedTuple):
+class _CodePiece(msgspec.Struct, frozen=True):
     owner: str
     place: str
     """Where the code stands."""
@@ -99,7 +101,7 @@ def expr_owner(identity: str) -> str:
 
 def prepare_criteria_code(criteria: SuccessCriteria, sandboxes: Sandboxes, taken: Container[str]) -> CriteriaCode:
     """Make everything ready that the operator lets run; `taken` are the names of his own extractors."""
-    own = CriteriaCode({}, {}, {})
+    own = CriteriaCode(extractors={}, owner_of={}, flaws={})
     for piece in _pieces(criteria):
         if piece.tier is not Tier.EXPR:
             own.owner_of.update(dict.fromkeys(piece.metrics, piece.owner))

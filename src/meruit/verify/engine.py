@@ -116,7 +116,9 @@ class VerificationEngine:
         """
         criteria = success_criteria
         if not isinstance(criteria, SuccessCriteria):
-            criteria = read_model(Document("criteria", criteria, {}), SuccessCriteria, error=CriteriaError)
+            criteria = read_model(
+                Document(name="criteria", value=criteria, lines={}), SuccessCriteria, error=CriteriaError
+            )
         if self._max_criteria is not None and len(criteria.criteria) > self._max_criteria:
             raise VerificationRefusal(
                 ReasonCode.TOO_MANY_CRITERIA,
@@ -434,7 +436,7 @@ def _digests(work: Work) -> Digests:
     # Metrics that need the output as JSON find it written; of a new work nothing is derived yet.
     written = work.derived[written_output] = written_output(work)
     output = payload_digest(work.output) if written is None else hex_digest(written)
-    return Digests(payload_digest(work.input), output, payload_digest(work.metadata))
+    return Digests(input=payload_digest(work.input), output=output, metadata=payload_digest(work.metadata))
 
 
 def _run_in_own_loop(start: Callable[[], Any]) -> VerificationResult:

@@ -146,7 +146,7 @@ def _find_expression_faults(
             is_truth = expression.check(code)
         except SandboxError as wrong:
             place = _PLACE.match(str(wrong))
-            yield CriteriaFault(path, str(wrong), None if place is None else int(place[1]))
+            yield CriteriaFault(path=path, message=str(wrong), text_line=None if place is None else int(place[1]))
             continue
         if is_truth and criterion.metric_type not in YES_OR_NO | {MetricType.CUSTOM}:
             why = (
@@ -168,7 +168,9 @@ def _find_code_faults(customs: Sequence[tuple[int, CustomMetric]], sandboxes: Sa
         message = f"{failed.message}{_suggest_wider_tier(custom, failed, sandboxes)}"
         line = _LINE.search(failed.message)
         text_line = None if line is None else int(line[1] or line[2])
-        yield CriteriaFault((CUSTOM, number, "code"), f"tier {custom.tier}: {message}", text_line)
+        yield CriteriaFault(
+            path=(CUSTOM, number, "code"), message=f"tier {custom.tier}: {message}", text_line=text_line
+        )
         if failed.failure is Failure.TIMEOUT:
             return
 

@@ -9,6 +9,7 @@ from queue import Queue
 from typing import Any, NamedTuple
 
 import httpx
+import msgspec
 import pytest
 from standardwebhooks import Webhook
 from tests.api.conftest import CRITERIA, WORK, Deploy, Deployment, code_of, settings_with
@@ -150,7 +151,7 @@ def test_a_quiet_stream_says_that_it_is_still_there(deploy: Deploy) -> None:
     made = deploy()
     key = made.key(Role.OPERATOR)
     dispatcher = made.service.dispatcher
-    dispatcher._pace = dispatcher._pace._replace(heartbeat_s=0.05)
+    dispatcher._pace = msgspec.structs.replace(dispatcher._pace, heartbeat_s=0.05)
     reply = made.follow("/v1/events", lambda body: b"still here" in body, key=key)
     assert reply.content.startswith(b": following\n\n: still here\n\n")
 

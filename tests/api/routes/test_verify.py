@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from tests.api.conftest import CRITERIA, ROUGE, WORK, Deployment, code_of
 
@@ -194,7 +195,7 @@ def test_a_batch_that_cannot_be_written_is_not_written_in_part(
     def broken(tenant: str, judged: Any) -> Any:
         made = draft(tenant, judged)
         # The second of the two claims the first one's id.
-        return made._replace(id="out_" + "f" * 34)
+        return msgspec.structs.replace(made, id="out_" + "f" * 34)
 
     monkeypatch.setattr(deployment.service.registrar, "draft", broken)
     body = {"criteria": CRITERIA, "items": [WORK, WORK]}

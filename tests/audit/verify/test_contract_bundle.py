@@ -190,7 +190,7 @@ def test_a_contract_holds_nothing_that_we_do_not_know(world: World) -> None:
 
 def test_the_contract_is_there_where_there_was_one(world: World) -> None:
     whole = world.read("settled")
-    assert "contract.json" in failing(pack(whole._replace(contract=None)), AuditStep.BLOBS)
+    assert "contract.json" in failing(pack(msgspec.structs.replace(whole, contract=None)), AuditStep.BLOBS)
 
 
 def test_no_contract_is_there_where_there_was_none(world: World) -> None:
@@ -264,7 +264,7 @@ def test_an_award_is_the_first_of_its_contract(world: World) -> None:
 def test_an_award_alone_is_no_outcome(world: World) -> None:
     whole = world.read("settled")
     awards = [one for one in whole.entries if b'"kind":"award"' in one.body or b'"kind":"key"' in one.body]
-    failing(pack(whole._replace(entries=awards)), AuditStep.SEQUENCE)
+    failing(pack(msgspec.structs.replace(whole, entries=awards)), AuditStep.SEQUENCE)
 
 
 def entries_of_a_contract(forgery: Forgery) -> Iterator[Entry]:
@@ -318,7 +318,7 @@ def contract_of(world: World, ending: str) -> ContractFile:
 def handed(world: World, ending: str, **fields: Any) -> bytes:
     """The bundle with another contract in part, and the log as it is."""
     contract = msgspec.structs.replace(contract_of(world, ending), **fields)
-    return pack(world.read(ending)._replace(contract=contract))
+    return pack(msgspec.structs.replace(world.read(ending), contract=contract))
 
 
 def test_the_content_is_what_was_committed_to(world: World) -> None:
@@ -368,4 +368,4 @@ def test_a_dossier_that_is_gone_was_erased(world: World) -> None:
 def test_the_manifest_names_the_versions_of_the_contract(world: World) -> None:
     whole = world.read("resettled")
     manifest = BundleManifest(whole.manifest.format, whole.manifest.outcome, [1, 2], [])
-    failing(pack(whole._replace(manifest=manifest)), AuditStep.SEQUENCE)
+    failing(pack(msgspec.structs.replace(whole, manifest=manifest)), AuditStep.SEQUENCE)

@@ -350,7 +350,7 @@ def test_flags_without_their_result_are_raised_again_all_the_same(world: World) 
     honest = Forgery.of(whole)
     award = next(one for one in honest.entries if isinstance(one, AwardEntry))
     gone = ErasureEntry("2026", award.tenant, honest.outcome, award.contract, 0, ("result",), "asked for")
-    template = whole._replace(salts=msgspec.structs.replace(whole.salts, results={}))
+    template = msgspec.structs.replace(whole, salts=msgspec.structs.replace(whole.salts, results={}))
     forged = honest._replace(entries=[*honest.entries, gone], results={}).renumbered()
     found = verify_bundle(forged.packed(world.signer, template))
     assert at(found, AuditStep.GOVERNANCE).state is AuditStepState.OK
@@ -471,7 +471,7 @@ def test_a_claim_that_nobody_released_was_not_to_be_paid(world: World) -> None:
     agreed = SuccessCriteria.model_validate(CRITERIA)
     story = check(forged.renumbered().committed().packed(world.signer, whole)).history
     assert story is not None
-    bundle = whole._replace(results=forged.results)
+    bundle = msgspec.structs.replace(whole, results=forged.results)
     with pytest.raises(BundleFlaw) as flaw:
         check_settlement(bundle, story, {1: result_of(forged, 1)}, agreed, [])
     assert flaw.value.step is AuditStep.SETTLEMENT

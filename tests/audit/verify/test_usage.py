@@ -184,7 +184,7 @@ def test_runs_and_observations_match_their_commitments(
 ) -> None:
     whole = paid(desk)
     assert whole.usage is not None
-    found = checked(desk, pack(whole._replace(usage=change(whole.usage.runs["r"]))))
+    found = checked(desk, pack(msgspec.structs.replace(whole, usage=change(whole.usage.runs["r"]))))
     assert found.failed is AuditStep.BLOBS
 
 
@@ -197,7 +197,7 @@ def test_no_entry_about_a_run_can_be_left_out(desk: TokenDesk) -> None:
     assert len(places) == 2
     for gone in places:
         entries = [one for place, one in enumerate(whole.entries) if place != gone]
-        assert checked(desk, pack(whole._replace(entries=entries))).failed is AuditStep.SEQUENCE
+        assert checked(desk, pack(msgspec.structs.replace(whole, entries=entries))).failed is AuditStep.SEQUENCE
 
 
 # Whoever has the key, and lies.

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 from tests.checks.shelves import BOOKS, SHELF, Books, run, scored, snapshot, work
 
@@ -312,7 +313,7 @@ def test_endless_nesting_is_the_authors_fault() -> None:
 
 def test_a_kind_that_no_check_reads_is_the_authors_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reader_of(SourceKind.ROWS) is SHELF.reader
-    monkeypatch.setattr(checks, "_found", {SHELF.name: SHELF._replace(reader=None)})
+    monkeypatch.setattr(checks, "_found", {SHELF.name: msgspec.structs.replace(SHELF, reader=None)})
     with pytest.raises(AuthorError, match="reads rows"):
         reader_of(SourceKind.ROWS)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from tests.cli.refusals import error_of
 from tests.e2e.serving import (
@@ -169,7 +170,7 @@ def test_every_tier_that_may_run_is_examined_and_no_other(monkeypatch: pytest.Mo
     assert set(asked) == set(policy.tiers)
     assert Tier.PYTHON_FULL not in asked
     asked.clear()
-    build._refuse_open_sandbox(policy._replace(tiers=frozenset(Tier)))
+    build._refuse_open_sandbox(msgspec.structs.replace(policy, tiers=frozenset(Tier)))
     assert set(asked) == set(Tier)
     asked.clear()
     build._refuse_open_sandbox(None)

@@ -199,7 +199,7 @@ def test_a_run_is_taken_over_only_from_the_worker_that_is_gone(desk: Desk) -> No
     taken = ClaimRun(TENANT, "one", "second", "second", takeover=True, gone="first")
     assert desk.store.recorder.write(taken).takeovers == 1
     with pytest.raises(AgentRunConflict):
-        desk.store.recorder.write(taken._replace(owner="third", worker="third"))
+        desk.store.recorder.write(msgspec.structs.replace(taken, owner="third", worker="third"))
 
 
 def test_a_database_that_does_not_answer_delays_a_run_and_loses_none(

@@ -304,7 +304,7 @@ def test_a_check_is_asked_again_only_when_it_changed(monkeypatch: pytest.MonkeyP
     (judged,) = judge_rows(RescoreTask(engine, new, NOW), [RescoreRow(stored, (0,))])
     assert (judged.verdict, judged.score) == (Verdict.PARTIAL, 0.5)
     assert not sources(old, criteria_of({"assert": "half", "of": 2})).possible
-    monkeypatch.setitem(checks._found, "half", half._replace(version="2"))
+    monkeypatch.setitem(checks._found, "half", msgspec.structs.replace(half, version="2"))
     assert sources(old, new).of(stored) is None
 
 

@@ -178,7 +178,7 @@ def test_requests_are_events_and_replies_are_items(state: PlaygroundState) -> No
     acknowledgement, business = state.items(SourceKind.X12)
     assert business.content() == answer
     assert business.facts == {"type": "x12_response", "at": "2026-03-06T12:00:00.000000Z", "set": "271"}
-    assert only(acknowledgement.content(), "999")
+    assert only(acknowledgement.content(), "999").set_id == "999"
     (event,) = [event for event in state.events() if event.type == "x12_request"]
     assert event.facts == {"body": asked.decode(), "sets": ["270"]}
 
@@ -509,7 +509,7 @@ def test_the_endpoint_answers_x12_lists_and_refuses(state: PlaygroundState, tmp_
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             answered = await client.post("/one/x12", content=enveloped("270", eligibility()))
             assert (answered.status_code, answered.headers["content-type"]) == (200, "application/edi-x12")
-            assert only(answered.content, "271")
+            assert only(answered.content, "271").set_id == "271"
             listed = (await client.get("/one/x12")).json()["answers"]
             assert [(one["key"], one["set"]) for one in listed] == [("000001", "999"), ("000002", "271")]
             assert (await client.get("/one/x12/000002")).content == answered.content

@@ -5,6 +5,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.usage.attribution import reference_columns as oracle
@@ -111,7 +112,8 @@ def test_times_and_counts_too_large_for_one_integer_are_exact() -> None:
     ends = array("q", [1, 10**16 + 1, 10**16 + 1])
     groups = columns.group_spans(key_codes, far, ends, [huge])
     assert ([*groups.runs], [*groups.counts[0]], [*groups.members]) == ([2], [MOST_TOKENS], [UNKNOWN, 0, 0])
-    two = groups._replace(
+    two = msgspec.structs.replace(
+        groups,
         key_codes=array("q", [1, 10_000]),
         starts=array("q", [0, 10**16]),
         ends=array("q", [1, 10**16 + 1]),

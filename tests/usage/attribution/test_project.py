@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from random import Random
 from typing import NamedTuple
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -357,7 +358,7 @@ def test_tokens_billed_for_another_model_than_the_one_that_was_called_are_not_ve
     calls = (MeteredCall(at(2), "gpt-4o", Tokens(100_000, 1, 1)), MeteredCall(at(2), "gpt-4o-mini", Tokens(10, 1, 1)))
     one = run(at(2), at(3), step("s1", at(2), at(3), *calls))
     provider = counted(row(2, 10, model="gpt-4o"), row(2, 100_000, model="gpt-4o-mini"))
-    looks = [provider.observe(one, FETCH._replace(at=LATER + timedelta(hours=n))) for n in range(2)]
+    looks = [provider.observe(one, msgspec.structs.replace(FETCH, at=LATER + timedelta(hours=n))) for n in range(2)]
     verdict = decide(one.for_judging, looks)
     assert verdict.code is UsageCode.DISCREPANCY
     assert all(value in verdict.message for value in ("gpt-4o,", "100,000 in / 1 out", "10 in / 1 out"))
@@ -590,7 +591,7 @@ def test_runs_that_overlap_are_counted_together_and_tie_out() -> None:
     assert shared["a"] == shared["b"]
     provider = counted(row(0, 5), row(4, 5), row(20, 5))
     looks = [
-        provider.observe(one, FETCH._replace(at=LATER + more), shared[one.id])
+        provider.observe(one, msgspec.structs.replace(FETCH, at=LATER + more), shared[one.id])
         for one in runs[:2]
         for more in (timedelta(), timedelta(hours=1))
     ]
@@ -618,7 +619,10 @@ def test_neighbours_that_do_not_say_what_they_used_leave_it_ambiguous() -> None:
     assert shared["a"] is not None
     assert shared["a"].cohort == Cohort(2)
     provider = counted(row(0, 5), row(1, 50))
-    looks = [provider.observe(runs[0], FETCH._replace(at=LATER + timedelta(hours=n)), shared["a"]) for n in range(2)]
+    looks = [
+        provider.observe(runs[0], msgspec.structs.replace(FETCH, at=LATER + timedelta(hours=n)), shared["a"])
+        for n in range(2)
+    ]
     assert decide(runs[0].for_judging, looks).code is UsageCode.AMBIGUOUS_ATTRIBUTION
 
 
@@ -666,7 +670,7 @@ def test_a_run_attributed_by_time_shares_with_the_whole_account() -> None:
 def test_a_run_attributed_by_time_is_never_known_to_be_alone(billed: int, code: UsageCode) -> None:
     one = named("time", at(2), at(3), WHOLE)
     provider = counted(row(2, billed, key=""))
-    looks = [provider.observe(one, FETCH._replace(at=LATER + timedelta(hours=n))) for n in range(2)]
+    looks = [provider.observe(one, msgspec.structs.replace(FETCH, at=LATER + timedelta(hours=n))) for n in range(2)]
     assert looks[0].cohort == Cohort(1, Tokens(5, 1, 1))
     assert looks[0].steps == {"s1": Tokens(billed, 1, 1)}
     verdict = decide(one.for_judging, looks)
@@ -729,7 +733,8 @@ def test_neither_of_them_is_verified() -> None:
     for one in passed([light(one, None, LATER) for one in runs], provider).due:
         (whole,) = (other for other in runs if other.id == one.run.id)
         looks = [
-            provider.observe(whole, FETCH._replace(at=LATER + timedelta(hours=n)), one.cohort_span) for n in range(2)
+            provider.observe(whole, msgspec.structs.replace(FETCH, at=LATER + timedelta(hours=n)), one.cohort_span)
+            for n in range(2)
         ]
         assert looks[0].total == Tokens(5, 1, 1)
         assert decide(whole.for_judging, looks).code is UsageCode.AMBIGUOUS_ATTRIBUTION
@@ -760,11 +765,11 @@ def test_the_id_of_an_observation_is_a_digest_of_its_content() -> None:
     provider = counted(row(2))
     look = provider.observe(one, FETCH)
     elsewhere = LATER.astimezone(timezone(timedelta(hours=2)))
-    assert provider.observe(one, FETCH._replace(at=elsewhere)) == look
+    assert provider.observe(one, msgspec.structs.replace(FETCH, at=elsewhere)) == look
     others = [
-        provider.observe(one, FETCH._replace(account="b")),
-        provider.observe(one, FETCH._replace(at=LATER + MINUTE)),
-        provider.observe(one, FETCH._replace(digest="d2")),
+        provider.observe(one, msgspec.structs.replace(FETCH, account="b")),
+        provider.observe(one, msgspec.structs.replace(FETCH, at=LATER + MINUTE)),
+        provider.observe(one, msgspec.structs.replace(FETCH, digest="d2")),
         provider.observe(run(at(2), at(3), name="r2"), FETCH),
         provider.observe(one, FETCH, CohortSpan(to_micros(at(2)), to_micros(at(5)), Cohort(2))),
         build_failed_observation("r1", FETCH, FetchError.SERVER, "502"),
@@ -774,7 +779,7 @@ def test_the_id_of_an_observation_is_a_digest_of_its_content() -> None:
 
 
 def test_a_failed_observation_has_a_reason_and_no_count() -> None:
-    look = build_failed_observation("r1", FETCH._replace(watermark=at(1)), FetchError.AUTH, "401")
+    look = build_failed_observation("r1", msgspec.structs.replace(FETCH, watermark=at(1)), FetchError.AUTH, "401")
     assert look == Observation(look.id, LATER, watermark=at(1), error=FetchError.AUTH, detail="401", digest="d1")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+import msgspec
 import pytest
 from tests.usage.providers.opened import (
     HOUR,
@@ -184,8 +185,8 @@ def test_some_refusals_do_not_change_the_sum(server: ProviderServer, clock: Cloc
     ("faults", "kind"),
     [
         (Faults(outages=[ALWAYS]), FetchError.SERVER),
-        (Faults(outages=[ALWAYS._replace(kind=OutageKind.ERROR)]), FetchError.SERVER),
-        (Faults(outages=[ALWAYS._replace(kind=OutageKind.HANG_UP)]), FetchError.SERVER),
+        (Faults(outages=[msgspec.structs.replace(ALWAYS, kind=OutageKind.ERROR)]), FetchError.SERVER),
+        (Faults(outages=[msgspec.structs.replace(ALWAYS, kind=OutageKind.HANG_UP)]), FetchError.SERVER),
         (Faults(broken_off=1.0), FetchError.PARTIAL_PAGE),
         (Faults(unfinished=1.0), FetchError.PARTIAL_PAGE),
         (Faults(malformed=1.0), FetchError.PARTIAL_PAGE),
@@ -205,7 +206,7 @@ def test_every_failure_is_of_its_own_kind(
 
 
 def test_silence_ends_in_time(server: ProviderServer, clock: Clock) -> None:
-    server.faults = Faults(outages=[ALWAYS._replace(kind=OutageKind.SILENT)])
+    server.faults = Faults(outages=[msgspec.structs.replace(ALWAYS, kind=OutageKind.SILENT)])
     source = opened("openai", server.url, clock=clock)
     client = source._client  # type: ignore[attr-defined]  # nobody waits half a minute for a test
     client.limits = client.limits.__class__(timeout_s=0.05)

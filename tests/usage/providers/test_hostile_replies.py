@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -463,7 +464,7 @@ def test_a_window_of_too_many_questions_is_refused(server: Scripted, monkeypatch
 
 def test_a_provider_without_a_key_gets_no_credentials(server: Scripted) -> None:
     server.always(GOOD)
-    open_to_all = usage_sources.get("openai")._replace(key_variable="")
+    open_to_all = msgspec.structs.replace(usage_sources.get("openai"), key_variable="")
     account = UsageAccount(provider="openai", base_url=server.url, options={"kinds": "completions"})
     clock = Clock()
     source = open_to_all.open(open_to_all, account, UsageSourceContext(None, {}, clock, clock.sleep))

@@ -6,6 +6,7 @@ from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from tests.faults.usage_world import (
@@ -149,7 +150,7 @@ def test_a_provider_that_repeats_a_response_is_not_called_all_the_time(world: Wo
     account = world.account()
     cached = _Cached(account)
     for _ in range(180):
-        world.round(account._replace(source=cached))
+        world.round(msgspec.structs.replace(account, source=cached))
         world.wait(minutes=1)
     assert cached.asked <= 4
     assert world.stands() == "pending first"
@@ -659,7 +660,10 @@ class TestMoney:
         world.wait(hours=1)
         account = world.account()
         said: list[tuple[str, str]] = []
-        world.round(account._replace(source=_Costless(account, FetchFailed(FetchError.SERVER, "not today"))), said=said)
+        world.round(
+            msgspec.structs.replace(account, source=_Costless(account, FetchFailed(FetchError.SERVER, "not today"))),
+            said=said,
+        )
         assert world.stands() == "verified stable"
         assert world.found().ledger.billed is None
         assert [about for about, message in said if message.endswith(": not today")] == ["main"]
@@ -709,14 +713,16 @@ class TestSeveral:
         world.wait(minutes=30)
         account = world.account()
         with pytest.raises(_Stopped):
-            world.round(account._replace(source=_Mistaken(account, _Stopped())))
+            world.round(msgspec.structs.replace(account, source=_Mistaken(account, _Stopped())))
         assert world.asked().observed == 1
 
     def test_a_source_that_raises_is_a_failure_of_its_account_alone(self, world: World) -> None:
         world.ran()
         world.wait(minutes=30)
         account = world.account()
-        passed = world.asked(account._replace(source=_Mistaken(account, ZeroDivisionError("no minutes"))))
+        passed = world.asked(
+            msgspec.structs.replace(account, source=_Mistaken(account, ZeroDivisionError("no minutes")))
+        )
         assert (passed.error, passed.failed) == (FetchError.MALFORMED, 1)
         assert passed.trouble.endswith(": ZeroDivisionError: no minutes")
         assert world.stands() == "data_not_available api_error"
@@ -732,7 +738,9 @@ class TestSeveral:
         said: list[tuple[str, str]] = []
         for hours in (40, 1):
             world.wait(hours=hours)
-            world.round(account._replace(source=_Costless(account, ZeroDivisionError("no days"))), said=said)
+            world.round(
+                msgspec.structs.replace(account, source=_Costless(account, ZeroDivisionError("no days"))), said=said
+            )
         assert world.stands() == "verified stable"
         assert "main" in [about for about, message in said if message.endswith(": ZeroDivisionError: no days")]
 
@@ -763,7 +771,7 @@ class TestSeveral:
             assert world.store.recorder.write(taken)
 
         slow = _Slow(account, much_later)
-        passed = world.asked(account._replace(source=slow))
+        passed = world.asked(msgspec.structs.replace(account, source=slow))
         assert all(value in passed.trouble for value in (ACCOUNT, "3 minutes"))
         assert slow.asked == 1
         assert world.attempts("b") == []
@@ -779,7 +787,7 @@ class TestSeveral:
             other = AcquireAccountLease(TENANT, ACCOUNT, "somebody", LEASE.total_seconds())
             assert not world.store.recorder.write(other)
 
-        assert world.asked(account._replace(source=_Slow(account, later))).observed == 2
+        assert world.asked(msgspec.structs.replace(account, source=_Slow(account, later))).observed == 2
 
     def test_a_restarted_reconciler_continues(self, anywhere: World) -> None:
         world = anywhere
@@ -926,7 +934,7 @@ class _Broken:
     def __init__(self, account: Account, call_id: str, kind: FetchError) -> None:
         self.source, self.call_id, self.kind = account.source, call_id, kind
         self.kinds, self.bucket, self.longest = self.source.kinds, self.source.bucket, self.source.longest
-        self.account = account._replace(source=self)
+        self.account = msgspec.structs.replace(account, source=self)
         self.asked = 0
 
     async def calls(self, ids: Sequence[str]) -> AsyncIterator[Page]:

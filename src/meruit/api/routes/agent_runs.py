@@ -30,7 +30,7 @@ from meruit.api.wire.agent_runs import (
     to_own_run,
 )
 from meruit.api.wire.common import Key, LabelQuery, Limit, PageCursor, anchor_pattern, json_response
-from meruit.errors import ApiProblem, NotFound, Problem, nearest
+from meruit.errors import ApiProblem, NotFound, Problem
 from meruit.events.records import list_events
 from meruit.gate import records as agent_reading
 from meruit.gate.limits import DEFAULT_ATTEMPTS, GateLimits
@@ -40,6 +40,7 @@ from meruit.model.access import Scope
 from meruit.model.events import OutboxEvent
 from meruit.model.time import to_micros
 from meruit.store.idempotency import IdempotentReplay, IdempotentRequest
+from meruit.suggestions import nearest
 
 RUN_ID = anchor_pattern("[A-Za-z0-9][A-Za-z0-9._:@~-]{0,199}")
 AgentRunId = Annotated[str, PathParameter(pattern=RUN_ID)]
@@ -60,7 +61,13 @@ async def create_agent_run(
     running, the run waits for one; see `has_worker` of the run.
     """
     actor, surroundings = request.actor, request.service.store.surroundings
-    wish = RunRequest(data.query, data.payload, data.max_attempts, data.max_seconds, data.labels)
+    wish = RunRequest(
+        query=data.query,
+        payload=data.payload,
+        max_attempts=data.max_attempts,
+        max_seconds=data.max_seconds,
+        labels=data.labels,
+    )
     limits = GateLimits(max_attempts=data.max_attempts or DEFAULT_ATTEMPTS)
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:

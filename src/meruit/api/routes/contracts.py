@@ -342,7 +342,7 @@ async def complete_contract(
         with _hide_details(by_agent):
             await asyncio.to_thread(_compile_criteria, service.marketplace, case)
             # A long reference takes as long to compare as a long output.
-            all_of_it = handed._replace(size=handed.size + input_size)
+            all_of_it = msgspec.structs.replace(handed, size=handed.size + input_size)
             transition = await service.marketplace.completion(asked, case, all_of_it)
             done = await request.record_once(once, transition, render)
         if isinstance(done, IdempotentReplay):
@@ -379,7 +379,9 @@ async def release_contract(
 ) -> Response[ContractView]:
     """Approve a payment on hold, for a recorded reason."""
     reason, salt = validate_reason(data.reason), new_salt(request.service.store.surroundings.entropy)
-    return await _apply_transition(request, key, lambda asked: ReleaseContract(asked, contract_id, reason, salt))
+    return await _apply_transition(
+        request, key, lambda asked: ReleaseContract(request=asked, contract_id=contract_id, reason=reason, salt=salt)
+    )
 
 
 @post(
@@ -394,7 +396,9 @@ async def void_contract(
 ) -> Response[ContractView]:
     """Cancel a contract: nothing is paid, and the escrow is returned."""
     reason = validate_reason(data.reason)
-    return await _apply_transition(request, key, lambda asked: VoidContract(asked, contract_id, reason))
+    return await _apply_transition(
+        request, key, lambda asked: VoidContract(request=asked, contract_id=contract_id, reason=reason)
+    )
 
 
 @post(
@@ -409,7 +413,9 @@ async def reverse_payment(
 ) -> Response[ContractView]:
     """Move a payment back into escrow, to be settled by a later verdict or voided."""
     reason = validate_reason(data.reason)
-    return await _apply_transition(request, key, lambda asked: ReverseContract(asked, contract_id, reason))
+    return await _apply_transition(
+        request, key, lambda asked: ReverseContract(request=asked, contract_id=contract_id, reason=reason)
+    )
 
 
 @post(
@@ -424,7 +430,9 @@ async def dispute_contract(
 ) -> Response[ContractView | AgentContract]:
     """Dispute a verdict or a payment. The escrow is frozen until the dispute is resolved."""
     reason = validate_reason(data.reason)
-    return await _apply_transition(request, key, lambda asked: DisputeContract(asked, contract_id, reason))
+    return await _apply_transition(
+        request, key, lambda asked: DisputeContract(request=asked, contract_id=contract_id, reason=reason)
+    )
 
 
 @post(

@@ -47,7 +47,9 @@ async def read_health_directly(request: DirectRequest) -> EncodedReply:
     return await _examine(request.service)
 
 
-HEALTH_DIRECTLY = DirectRoute("GET", "/health", read_health_directly, has_body=False, is_public=True)
+HEALTH_DIRECTLY = DirectRoute(
+    method="GET", path="/health", handler=read_health_directly, has_body=False, is_public=True
+)
 
 
 async def _examine(service: Service) -> EncodedReply:
@@ -55,10 +57,22 @@ async def _examine(service: Service) -> EncodedReply:
     try:
         await service.read(lambda connection: connection.execute(select(tables.log_state.c.id)).one())
     except StoreError:
-        found = Health("unavailable", __version__, "unreachable", str(audit), str(witnesses))
+        found = Health(
+            status="unavailable",
+            version=__version__,
+            database="unreachable",
+            audit=str(audit),
+            witnesses=str(witnesses),
+        )
         return EncodedReply(msgspec.json.encode(found), 503)
     broken = audit is IntegrityState.BROKEN or witnesses is WitnessedState.CONTRADICTED
-    found = Health("degraded" if broken else "ok", __version__, "ok", str(audit), str(witnesses))
+    found = Health(
+        status="degraded" if broken else "ok",
+        version=__version__,
+        database="ok",
+        audit=str(audit),
+        witnesses=str(witnesses),
+    )
     return EncodedReply(msgspec.json.encode(found))
 
 

@@ -200,7 +200,13 @@ async def _read_view(hosting: PlaygroundHosting, tenant: str, found: Playground)
 def _to_playground_view(
     hosting: PlaygroundHosting, found: Playground, checkpoints: list[str] | None = None
 ) -> PlaygroundView:
-    return PlaygroundView(found.id, found.secret, found.endpoints, hosting.task_run_of(found.id), checkpoints)
+    return PlaygroundView(
+        id=found.id,
+        secret=found.secret,
+        endpoints=found.endpoints,
+        task_run_id=hosting.task_run_of(found.id),
+        checkpoints=checkpoints,
+    )
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 from litestar import Response, get, post
@@ -194,7 +194,7 @@ async def request_usage_observation(
     return await _answer_write(request, key, schedule_now)
 
 
-class _RecordReportedRun(NamedTuple):
+class _RecordReportedRun(msgspec.Struct, frozen=True):
     """A run as a client reports it: new, or the next state of an open run."""
 
     tenant: str
@@ -222,7 +222,7 @@ class _RecordReportedRun(NamedTuple):
         return _with_steps(msgspec.structs.replace(self.run, started_at=started_at), before.steps, self.run.steps)
 
 
-class _ChangeRun(NamedTuple):
+class _ChangeRun(msgspec.Struct, frozen=True):
     """The next state of a run, computed from its state in this transaction."""
 
     tenant: str
@@ -259,7 +259,7 @@ async def _answer_write(
     request: ApiRequest, key: str | None, write: Write[UsageRecord], *, status: int = 200
 ) -> Response[UsageBrief]:
     # A contract that pays for tokens changes in the same transaction.
-    with_followers = UsageWrite(request.caller.tenant, request.actor.by, write)
+    with_followers = UsageWrite(tenant=request.caller.tenant, by=request.actor.by, write=write)
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         return await request.write_once(once, with_followers, _render_brief)

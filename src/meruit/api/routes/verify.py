@@ -154,7 +154,9 @@ async def verify_directly(request: DirectRequest) -> EncodedReply:
     return await reply_to(data, [data], request, request.headers.get("idempotency-key"))
 
 
-VERIFY_DIRECTLY = DirectRoute("POST", "/v1/verify", verify_directly, allow=allow_only(*_SUBMITTING_ROLES))
+VERIFY_DIRECTLY = DirectRoute(
+    method="POST", path="/v1/verify", handler=verify_directly, allow=allow_only(*_SUBMITTING_ROLES)
+)
 
 
 async def reply_to(
@@ -271,7 +273,12 @@ def _has_code(criteria: Mapping[str, Any]) -> bool:
 
 def _reply(judged: Sequence[JudgedWork], *, recorded: bool, single: bool) -> bytes:
     shown = [
-        _EncodedReply(one.outcome_id if recorded else None, 1 if recorded else None, recorded, _raw(one))
+        _EncodedReply(
+            outcome_id=one.outcome_id if recorded else None,
+            version=1 if recorded else None,
+            recorded=recorded,
+            result=_raw(one),
+        )
         for one in judged
     ]
     if single:

@@ -234,4 +234,12 @@ def _without_feedback(submission: GateSubmission) -> GateSubmission:
 
 def _member(run: AgentRun) -> MemberRun:
     used = run.verification.attempts_used
-    return MemberRun(run.id, run.item, run.agent, run.status, signal_of(run), used, run.ending)
+    return MemberRun(
+        id=run.id,
+        item=run.item,
+        agent=run.agent,
+        status=run.status,
+        signal=signal_of(run),
+        attempts_used=used,
+        ending=run.ending,
+    )

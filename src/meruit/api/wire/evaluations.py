@@ -241,9 +241,23 @@ class AgentCaseList(Record, frozen=True):
 
 def for_agent(found: EvaluationRecord) -> AgentEvaluation:
     """What an agent may see of an evaluation."""
-    return AgentEvaluation(found.id, found.name, found.status, found.cases, found.started_at, found.ended_at)
+    return AgentEvaluation(
+        id=found.id,
+        name=found.name,
+        status=found.status,
+        cases=found.cases,
+        started_at=found.started_at,
+        ended_at=found.ended_at,
+    )
 
 
 def case_verdict(one: CaseSummary, shown: AgentScore = AgentScore.EXACT) -> CaseVerdict:
     """How one case ended."""
-    return CaseVerdict(one.case_id, one.repeat, one.outcome_id, one.verdict, one.success, show_score(one.score, shown))
+    return CaseVerdict(
+        case_id=one.case_id,
+        repeat=one.repeat,
+        outcome_id=one.outcome_id,
+        verdict=one.verdict,
+        success=one.success,
+        score=show_score(one.score, shown),
+    )

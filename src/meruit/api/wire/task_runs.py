@@ -204,7 +204,14 @@ def render_started_task_run(started: TaskRunStart) -> bytes:
     """Render the reply about a started task run."""
     run = started.run
     return msgspec.json.encode(
-        StartedTaskRun(run.id, run.status, started.instruction, run.started_at, run.deadline, started.access)
+        StartedTaskRun(
+            task_run_id=run.id,
+            status=run.status,
+            instruction=started.instruction,
+            started_at=run.started_at,
+            deadline=run.deadline,
+            access=started.access,
+        )
     )
 
 

@@ -38,17 +38,27 @@ def parse_step(data: StepRequest, where: str = "") -> MeteredStep:
     if data.started_at is not None and data.ended_at is not None and data.ended_at < data.started_at:
         raise InvalidUsageReport(f"{inside}ended_at", "must not be before started_at")
     calls = tuple(_parse_call(one, f"{inside}calls[{index}]") for index, one in enumerate(data.calls))
-    return MeteredStep(data.id, data.started_at, data.ended_at, data.succeeded, data.expects_usage, calls, data.tokens)
+    return MeteredStep(
+        id=data.id,
+        started_at=data.started_at,
+        ended_at=data.ended_at,
+        succeeded=data.succeeded,
+        expects_usage=data.expects_usage,
+        calls=calls,
+        tokens=data.tokens,
+    )
 
 
 def _parse_call(data: CallRequest, where: str) -> MeteredCall:
     """Parse a call, its usage block by the rules of its provider; raises InvalidUsageReport."""
     if data.usage is None:
-        return MeteredCall(data.at, data.model, data.tokens, data.state, data.id, data.tier)
+        return MeteredCall(
+            at=data.at, model=data.model, tokens=data.tokens, state=data.state, id=data.id, tier=data.tier
+        )
     if data.tokens is not None:
         raise InvalidUsageReport(where, "give `usage` (the original block) or `tokens`, not both")
     try:
         tokens = tokens_of(data.usage)
     except AuthorError as wrong:
         raise InvalidUsageReport(f"{where}.usage", str(wrong)) from None
-    return MeteredCall(data.at, data.model, tokens, data.state, data.id, data.tier)
+    return MeteredCall(at=data.at, model=data.model, tokens=tokens, state=data.state, id=data.id, tier=data.tier)

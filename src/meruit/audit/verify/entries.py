@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -66,7 +66,7 @@ BeforeOutput: TypeAlias = InputReadEntry | StartEntry
 """What can happen between the award and the output."""
 
 
-class VerifiedSignatures(NamedTuple):
+class VerifiedSignatures(msgspec.Struct, frozen=True):
     """What the key vouches for."""
 
     key: VerifierKey
@@ -77,7 +77,7 @@ class VerifiedSignatures(NamedTuple):
     statement: dict[str, Any]
 
 
-class OutcomeHistory(NamedTuple):
+class OutcomeHistory(msgspec.Struct, frozen=True):
     """What the log says of the outcome."""
 
     evidence: EvidenceEntry
@@ -89,7 +89,7 @@ class OutcomeHistory(NamedTuple):
     """None for work without a contract."""
 
 
-class ContractHistory(NamedTuple):
+class ContractHistory(msgspec.Struct, frozen=True):
     """What the log says of the contract."""
 
     award: AwardEntry
@@ -112,7 +112,7 @@ class ContractHistory(NamedTuple):
         return self.award.criteria or NO_CRITERIA
 
 
-class BundleCheck(NamedTuple):
+class BundleCheck(msgspec.Struct, frozen=True):
     """How far a bundle was verified."""
 
     passed: tuple[StepFinding, ...]
@@ -123,7 +123,7 @@ class BundleCheck(NamedTuple):
     history: OutcomeHistory | None = None
 
 
-class WitnessQuorum(NamedTuple):
+class WitnessQuorum(msgspec.Struct, frozen=True):
     """Which witnesses a reader trusts, and how many of them must have cosigned."""
 
     keys: tuple[WitnessKey, ...] = ()
@@ -358,7 +358,7 @@ def _case_history(
     if segment.criteria_index >= signed.first.size:
         raise _sequence_flaw("the first checkpoint was signed before the criteria were committed to")
     erased = _erasures_of_case(entries, index, segment, about)
-    return OutcomeHistory(evidence_of_case(case, segment), (verdict,), erased, about)
+    return OutcomeHistory(evidence=evidence_of_case(case, segment), verdicts=(verdict,), erased=erased, about=about)
 
 
 def _erasures_of_case(
@@ -495,7 +495,9 @@ def _contract_history(
 
 def _contract_times(award: AwardEntry, entries: Iterable[ContractEntry]) -> ContractTimes:
     found = {type(entry): _moment(entry) for entry in entries if isinstance(entry, BeforeOutput)}
-    return ContractTimes(_moment(award), found.get(InputReadEntry), found.get(StartEntry))
+    return ContractTimes(
+        awarded_at=_moment(award), input_read_at=found.get(InputReadEntry), started_at=found.get(StartEntry)
+    )
 
 
 def _moment(entry: ContractEntry) -> datetime:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -40,7 +40,7 @@ OF_THE_MACHINE = frozenset({Cause.TIMEOUT, Cause.MEMORY, Cause.SANDBOX_UNAVAILAB
 """How custom code may end on one machine and not on another, without a fault."""
 
 
-class _VerdictRecord(NamedTuple):
+class _VerdictRecord(msgspec.Struct, frozen=True):
     """One version of the verdict, with its result still there."""
 
     entry: VerdictEntry
@@ -113,7 +113,9 @@ def _read_verdicts(bundle: Bundle, story: OutcomeHistory) -> list[_VerdictRecord
             continue
         try:
             criteria = _criteria(bundle.criteria[entry.criteria])
-            found.append(_VerdictRecord(entry, criteria, VerificationResult.from_json(kept), kept))
+            found.append(
+                _VerdictRecord(entry=entry, criteria=criteria, result=VerificationResult.from_json(kept), kept=kept)
+            )
         except (ValueError, RecursionError) as problem:
             raise BundleFlaw(
                 AuditStep.METRICS, f"version {entry.version} cannot be read: {describe(problem)}"

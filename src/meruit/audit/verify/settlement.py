@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -146,7 +146,9 @@ def _check_dossier(
     work = {part: json.loads(bundle.work[part]) for part in PARTS}
     award = deal.award
     drawn = dossier_of(
-        OutcomeIdentity(award.contract, award.work, award.agent, award.consumer),
+        OutcomeIdentity(
+            contract_id=award.contract, work_id=award.work, agent_id=award.agent, consumer_id=award.consumer
+        ),
         Work(output=work["output"], input=work["input"], metadata=work["metadata"]),
         result,
         _read_cheat_traps(bundle.contract),
@@ -226,7 +228,9 @@ def check_settlement(
                 AuditStep.SETTLEMENT, f"settlement {entry.number} paid by other criteria than the contract's"
             )
         own_rules = _recheck_tokens(proofs, _bill(contract, entry).usage, deal, index, entry.number)
-        paid_by = _PaymentTerms(terms, agreed, deal.award.hold_micros, money.adjusted.get(entry.number))
+        paid_by = _PaymentTerms(
+            terms=terms, criteria=agreed, hold=deal.award.hold_micros, resolution=money.adjusted.get(entry.number)
+        )
         why = _recheck_settlement(contract, entry, paid_by, results.get(entry.version))
         why = why or own_rules
         if why:
@@ -302,7 +306,7 @@ def _recheck_tokens(
     return own_rules
 
 
-class _PaymentTerms(NamedTuple):
+class _PaymentTerms(msgspec.Struct, frozen=True):
     """What a contract is paid by."""
 
     terms: Terms
@@ -388,7 +392,7 @@ def _bill(contract: ContractFile, entry: SettlementEntry) -> Bill:
     return owed
 
 
-class _MoneyState(NamedTuple):
+class _MoneyState(msgspec.Struct, frozen=True):
     """How far the entries of a contract have brought its money."""
 
     hold: int = 0
@@ -441,17 +445,17 @@ def _next_money_state(money: _MoneyState, entry: ContractTransition) -> _MoneySt
             )
         case ReversalEntry() if money.live is not None and _is_all(money.live, entry):
             left = money.decided if money.decided in (Decision.VOID, Decision.ADJUST) else Decision.UPHOLD
-            return money._replace(escrow=Escrow.HELD, live=None, decided=left)
+            return msgspec.structs.replace(money, escrow=Escrow.HELD, live=None, decided=left)
         case ReleaseEntry(why="void") if held and money.decided not in (Decision.REVERSE, Decision.ADJUST):
-            return money._replace(escrow=Escrow.RELEASED, decided=Decision.UPHOLD)
+            return msgspec.structs.replace(money, escrow=Escrow.RELEASED, decided=Decision.UPHOLD)
         case DisputeEntry() if done and money.escrow is not Escrow.RELEASED:
-            return money._replace(disputed=True)
+            return msgspec.structs.replace(money, disputed=True)
         case ResolutionEntry(decision=Decision.ADJUST) if _is_within_bound(money, entry):
-            return money._replace(disputed=False, decided=Decision.ADJUST, amount=entry)
+            return msgspec.structs.replace(money, disputed=False, decided=Decision.ADJUST, amount=entry)
         case ResolutionEntry(decision=Decision.UPHOLD | Decision.REVERSE | Decision.VOID as decision) if (
             entry.amount_micros is None
         ):
-            return money._replace(disputed=False, decided=decision)
+            return msgspec.structs.replace(money, disputed=False, decided=decision)
         case _:
             return None
 
@@ -478,7 +482,7 @@ def _is_all(live: SettlementEntry, entry: ReversalEntry) -> bool:
 
 def _check_books(deal: ContractHistory, contract: ContractFile, story: OutcomeHistory, money: _MoneyState) -> None:
     """Every invariant of the ledger, over what the log says of this contract alone."""
-    parties = Parties(deal.award.contract, deal.award.consumer, deal.award.agent)
+    parties = Parties(contract_id=deal.award.contract, consumer_id=deal.award.consumer, agent_id=deal.award.agent)
     known: dict[tuple[str, int], Any] = {}
     transfers = [transfer_from_entry(index, entry, parties, known) for index, entry in deal.money]
     balances: Counter[tuple[str, str]] = Counter()

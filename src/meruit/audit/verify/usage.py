@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import product
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+import msgspec
 
 from meruit.audit.bundle import USAGE, Annotations, RunProof, UsageFile, short
 from meruit.errors import AuditStep, BundleFlaw
@@ -26,7 +28,7 @@ _LENIENT = [
 """Policies that operators may choose and still pay by; a stricter one has fewer observations that count."""
 
 
-class RunUsageProof(NamedTuple):
+class RunUsageProof(msgspec.Struct, frozen=True):
     """A run as the log spoke for it at some moment, judged again."""
 
     run: MeteredRun
@@ -36,7 +38,7 @@ class RunUsageProof(NamedTuple):
     """Whether the default rules verify it, and not only rules that an operator chose."""
 
 
-class _RunEvidence(NamedTuple):
+class _RunEvidence(msgspec.Struct, frozen=True):
     run: MeteredRun
     observations: list[Observation]
 
@@ -69,7 +71,7 @@ class UsageProofs:
         for place, (some, policy) in enumerate(product((looks, asked), (_SPECIFIED, *_LENIENT))):
             verdict = decide(judged, some, policy, accepted)
             if verdict.status is UsageStatus.VERIFIED and not verdict.reported_by:
-                return RunUsageProof(read.run, count, verdict, place == 0)
+                return RunUsageProof(run=read.run, observations=count, verdict=verdict, as_specified=place == 0)
         raise _settlement_flaw(
             f"no rules verify the tokens of run {short(run_id)} by what the log says that its provider counted"
         )

@@ -48,7 +48,7 @@ class PublishedBenchmark(NamedTuple):
     benchmark: Benchmark
 
 
-class PublishBenchmark(NamedTuple):
+class PublishBenchmark(msgspec.Struct, frozen=True):
     """Publish a benchmark."""
 
     tenant: str
@@ -100,7 +100,16 @@ class PublishBenchmark(NamedTuple):
             deleted_at=None,
             body=self.body,
         )
-        view = BenchmarkView(slug, version, seq, self.digest, title, tasks, from_micros(now), self.by)
+        view = BenchmarkView(
+            benchmark=slug,
+            version=version,
+            seq=seq,
+            digest=self.digest,
+            title=title,
+            tasks=tasks,
+            created_at=from_micros(now),
+            created_by=self.by,
+        )
         _VERSIONS.put(writing, {**versions, version: view}, self.tenant, slug)
         return view
 
@@ -256,4 +265,14 @@ def page(connection: Connection, tenant: str, *, before: int | None = None, limi
 # Any: a row of the columns above.
 def _view(row: Any) -> BenchmarkView:
     at, hidden = from_micros(row.created_at), None if row.deleted_at is None else from_micros(row.deleted_at)
-    return BenchmarkView(row.slug, row.version, row.seq, row.digest, row.title, row.tasks, at, row.created_by, hidden)
+    return BenchmarkView(
+        benchmark=row.slug,
+        version=row.version,
+        seq=row.seq,
+        digest=row.digest,
+        title=row.title,
+        tasks=row.tasks,
+        created_at=at,
+        created_by=row.created_by,
+        deleted_at=hidden,
+    )

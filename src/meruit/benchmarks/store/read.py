@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, Row, Select, func, or_, select
 
 from meruit.errors import NotFound
@@ -46,7 +47,7 @@ class JudgingRequest(Record, frozen=True):
     """When its agent completed it, in microseconds."""
 
 
-class TaskRunRow(NamedTuple):
+class TaskRunRow(msgspec.Struct, frozen=True):
     """A run, and the fields of its row that no caller sees."""
 
     run: TaskRun
@@ -97,7 +98,9 @@ def task_run_from_row(row: Row[Any]) -> TaskRunRow:
         coverage=None if standing is None else standing.coverage,
         axes={} if standing is None else standing.axes,
     )
-    return TaskRunRow(run, row.input_address, JudgingRequest.from_json(row.body).at if judging else None)
+    return TaskRunRow(
+        run=run, input_address=row.input_address, asked_at=JudgingRequest.from_json(row.body).at if judging else None
+    )
 
 
 class TaskRunFilter(Record, frozen=True):
@@ -212,7 +215,7 @@ def overdue(connection: Connection, now_micros: int, tenant: str | None = None) 
     return [(row.tenant, row.id) for row in connection.execute(query.order_by(of.c.deadline).limit(MAX_OVERDUE))]
 
 
-class CriterionRunRow(NamedTuple):
+class CriterionRunRow(msgspec.Struct, frozen=True):
     """A criterion run's row."""
 
     id: str
@@ -248,11 +251,11 @@ def criterion_runs(connection: Connection, tenant: str, run: TaskRun) -> list[Cr
 
 def _criteria() -> Select[Any]:
     of = tables.criterion_runs
-    return select(*(of.c[name] for name in CriterionRunRow._fields))
+    return select(*(of.c[name] for name in CriterionRunRow.__struct_fields__))
 
 
 def _criterion(row: Row[Any]) -> CriterionRunRow:
-    return CriterionRunRow(**row._asdict())._replace(status=CriterionStatus(row.status))
+    return msgspec.structs.replace(CriterionRunRow(**row._asdict()), status=CriterionStatus(row.status))
 
 
 def benchmark_run(connection: Connection, scope: Scope, run_id: str) -> BenchmarkRun:

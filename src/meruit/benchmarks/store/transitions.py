@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from sqlalchemy import Update, bindparam, func, select, update
@@ -26,7 +26,7 @@ REREAD = "reread"
 """The reason of a verdict that may include what happened after its run ended."""
 
 
-class NewCriterionRun(NamedTuple):
+class NewCriterionRun(msgspec.Struct, frozen=True):
     """One criterion of a run, to be written."""
 
     id: str
@@ -36,7 +36,7 @@ class NewCriterionRun(NamedTuple):
     took_us: int | None
 
 
-class NewTaskRun(NamedTuple):
+class NewTaskRun(msgspec.Struct, frozen=True):
     """A task run to be created."""
 
     id: str
@@ -45,7 +45,7 @@ class NewTaskRun(NamedTuple):
     reveal: Reveal
 
 
-class CreateRuns(NamedTuple):
+class CreateRuns(msgspec.Struct, frozen=True):
     """Create task runs, alone or as a benchmark run."""
 
     tenant: str
@@ -138,7 +138,7 @@ class CreateRuns(NamedTuple):
         return run
 
 
-class StartRun(NamedTuple):
+class StartRun(msgspec.Struct, frozen=True):
     """Start a run: its environment is prepared and was read."""
 
     tenant: str
@@ -167,7 +167,7 @@ class StartRun(NamedTuple):
         return run
 
 
-class RequeueRuns(NamedTuple):
+class RequeueRuns(msgspec.Struct, frozen=True):
     """Return runs that were interrupted to pending: they lose their environments, and may start in new ones."""
 
     tenant: str
@@ -194,7 +194,7 @@ class RequeueRuns(NamedTuple):
         return found.run
 
 
-class BeginJudging(NamedTuple):
+class BeginJudging(msgspec.Struct, frozen=True):
     """Mark a run as completed by its agent: from here on it is judged, and does not time out."""
 
     tenant: str
@@ -211,13 +211,13 @@ class BeginJudging(NamedTuple):
             return found
         if found.is_overdue(self.asked_at):
             late = _end(writing, self.tenant, found, RunStatus.TIMED_OUT, EventType.TASK_RUN_TIMED_OUT)
-            return found._replace(run=late)
-        asked = found._replace(asked_at=self.asked_at)
+            return msgspec.structs.replace(found, run=late)
+        asked = msgspec.structs.replace(found, asked_at=self.asked_at)
         _save(writing, self.tenant, asked)
         return asked
 
 
-class GiveUpJudging(NamedTuple):
+class GiveUpJudging(msgspec.Struct, frozen=True):
     """Return a run that could not be judged to running; its deadline is as before."""
 
     tenant: str
@@ -229,10 +229,10 @@ class GiveUpJudging(NamedTuple):
         """Remove the mark."""
         found = _load(writing, self.tenant, self.id)
         if found.run.status is RunStatus.RUNNING and found.asked_at == self.asked_at:
-            _save(writing, self.tenant, found._replace(asked_at=None))
+            _save(writing, self.tenant, msgspec.structs.replace(found, asked_at=None))
 
 
-class CompleteRun(NamedTuple):
+class CompleteRun(msgspec.Struct, frozen=True):
     """End a run with a verdict."""
 
     tenant: str
@@ -254,14 +254,20 @@ class CompleteRun(NamedTuple):
         if found.asked_at is None and found.is_overdue(writing.now.micros):
             return _end(writing, self.tenant, found, RunStatus.TIMED_OUT, EventType.TASK_RUN_TIMED_OUT)
         run = _record_outcome(writing, self.tenant, found, self.outcome, self.criteria)
-        return _end(writing, self.tenant, found._replace(run=run), RunStatus.COMPLETED, EventType.TASK_RUN_COMPLETED)
+        return _end(
+            writing,
+            self.tenant,
+            msgspec.structs.replace(found, run=run),
+            RunStatus.COMPLETED,
+            EventType.TASK_RUN_COMPLETED,
+        )
 
 
 def _never_started(run_id: str) -> TaskRunStateError:
     return TaskRunStateError(f"task run {run_id} was never started; start it, act, then complete it")
 
 
-class RereadRun(NamedTuple):
+class RereadRun(msgspec.Struct, frozen=True):
     """Judge a run again on an environment that was read later, after it could not be judged completely."""
 
     tenant: str
@@ -283,12 +289,12 @@ class RereadRun(NamedTuple):
         if found.run.outcome_id != self.expected:
             return found.run
         run = _record_outcome(writing, self.tenant, found, self.outcome, self.criteria)
-        _save(writing, self.tenant, found._replace(run=run))
+        _save(writing, self.tenant, msgspec.structs.replace(found, run=run))
         _emit_rechecked(writing, self.tenant, run, {"reason": REREAD, "read_at": self.read_at})
         return run
 
 
-class RejudgeRun(NamedTuple):
+class RejudgeRun(msgspec.Struct, frozen=True):
     """Judge a completed run again on the evidence recorded then: one more version of its verdict."""
 
     tenant: str
@@ -313,12 +319,12 @@ class RejudgeRun(NamedTuple):
         run = _record_verdict(writing, self.tenant, found, recorded[0], new.result, self.criteria)
         other = self.benchmark_version if self.benchmark_version != run.version else None
         run = msgspec.structs.replace(run, judged_version=other)
-        _save(writing, self.tenant, found._replace(run=run))
+        _save(writing, self.tenant, msgspec.structs.replace(found, run=run))
         _emit_rechecked(writing, self.tenant, run)
         return run
 
 
-class CancelRuns(NamedTuple):
+class CancelRuns(msgspec.Struct, frozen=True):
     """Cancel runs."""
 
     tenant: str
@@ -335,7 +341,7 @@ class CancelRuns(NamedTuple):
         return _end(writing, self.tenant, found, RunStatus.CANCELLED, EventType.TASK_RUN_CANCELLED)
 
 
-class TimeOutRuns(NamedTuple):
+class TimeOutRuns(msgspec.Struct, frozen=True):
     """Time out runs."""
 
     tenant: str
@@ -397,7 +403,15 @@ def _record_verdict(
 def task_run_result_of(result: VerificationResult) -> TaskRunResult:
     """Return the part of a result that a run's row stores."""
     high = str(highest_score(result))
-    return TaskRunResult(result.verdict, result.score, result.exact, high, result.bounds, result.coverage, result.axes)
+    return TaskRunResult(
+        verdict=result.verdict,
+        score=result.score,
+        exact=result.exact,
+        exact_high=high,
+        bounds=result.bounds,
+        coverage=result.coverage,
+        axes=result.axes,
+    )
 
 
 def _end(writing: WriteTransaction, tenant: str, found: TaskRunRow, status: RunStatus, event: EventType) -> TaskRun:
@@ -405,7 +419,7 @@ def _end(writing: WriteTransaction, tenant: str, found: TaskRunRow, status: RunS
     if found.input_address is not None:
         # From here on it belongs to the outcome and is erased with it; without an outcome it belongs to none.
         release(writing, tenant, [found.input_address])
-    _save(writing, tenant, found._replace(run=run, asked_at=None))
+    _save(writing, tenant, msgspec.structs.replace(found, run=run, asked_at=None))
     _emit_event(writing, tenant, event, run, status.value)
     if run.benchmark_run_id is not None:
         _count_down(writing, tenant, run)

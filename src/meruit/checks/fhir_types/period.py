@@ -5,7 +5,9 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, tzinfo
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 _SECOND = 1_000_000_000
 _MINUTE, _DAY = 60 * _SECOND, 86_400 * _SECOND
@@ -18,7 +20,7 @@ _WRITTEN = re.compile(
 )
 
 
-class FhirTimeSpan(NamedTuple):
+class FhirTimeSpan(msgspec.Struct, frozen=True):
     """From a moment up to, and without, another; in nanoseconds, and infinite where one is not known."""
 
     low: float

@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.checks.values.decimals import EXACTLY, numeral
 
 _MOST = Decimal("Infinity")
 
 
-class Amount(NamedTuple):
+class Amount(msgspec.Struct, frozen=True):
     """From one number to another, both included."""
 
     low: Decimal
@@ -37,7 +39,7 @@ def amount_of(value: Any) -> Amount | None:
                 return None
             comparator = str(value.get("comparator", ""))
             low = -_MOST if comparator.startswith("<") else point
-            return Amount(low, _MOST if comparator.startswith(">") else point, (value,))
+            return Amount(low=low, high=_MOST if comparator.startswith(">") else point, quantities=(value,))
         case {"low": {"value": _} as low, "high": {"value": _} as high}:
             return _between(amount_of(low), amount_of(high))
         case {"low": {"value": _} as low}:
@@ -49,7 +51,11 @@ def amount_of(value: Any) -> Amount | None:
 
 
 def _between(low: Amount | None, high: Amount | None) -> Amount | None:
-    return None if low is None or high is None else Amount(low.low, high.high, low.quantities + high.quantities)
+    return (
+        None
+        if low is None or high is None
+        else Amount(low=low.low, high=high.high, quantities=low.quantities + high.quantities)
+    )
 
 
 def comparison(prefix: str, point: Decimal) -> Callable[[Amount], bool]:  # noqa: PLR0911 - one a prefix

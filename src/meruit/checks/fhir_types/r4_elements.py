@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from meruit.checks.formats.json_path import CHOICE_TYPES
-from meruit.errors import nearest
+from meruit.suggestions import nearest
 
 _EVERYWHERE = frozenset(
     {

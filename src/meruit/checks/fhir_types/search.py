@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, tzinfo
 from functools import partial
 from operator import eq
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.checks.fhir_types.period import COMPARE, parse_time_span, time_span_of
 from meruit.checks.fhir_types.quantity import amount_of, comparison
@@ -17,9 +19,10 @@ from meruit.checks.fhir_types.reference import REFERENCE, forms, normal_referenc
 from meruit.checks.fhir_types.search_parameters import SearchParameter, SearchParameterType, parameters_by_name
 from meruit.checks.formats.json_path import JsonPath, compile_path, values
 from meruit.checks.values.decimals import numeral
-from meruit.errors import AuthorError, nearest
+from meruit.errors import AuthorError
 from meruit.model.numbers import WRITTEN
 from meruit.model.text import normalize_unicode
+from meruit.suggestions import nearest
 
 # Any, throughout, is JSON as it was parsed.
 Search = Callable[[Mapping[str, Any]], bool]
@@ -61,7 +64,7 @@ def compile_search(resource_type: str, parameters: Mapping[str, str | Sequence[s
     if not _TYPE.fullmatch(resource_type):
         raise AuthorError(f"{resource_type!r} is not a FHIR resource type; for example Appointment")
     tests = [
-        _compile_term(_SearchTerm(resource_type, name, text, zone))
+        _compile_term(_SearchTerm(resource_type=resource_type, name=name, text=text, zone=zone))
         for name, given in parameters.items()
         for text in _texts(name, given)
     ]
@@ -72,7 +75,7 @@ def compile_search(resource_type: str, parameters: Mapping[str, str | Sequence[s
     return search
 
 
-class _SearchTerm(NamedTuple):
+class _SearchTerm(msgspec.Struct, frozen=True):
     """One value of one parameter, as it was written."""
 
     resource_type: str
@@ -101,7 +104,7 @@ def _compile_term(asked: _SearchTerm) -> Search:
             f"{name} takes no :{modifier}, only {', '.join(f':{one}' for one in allowed)}; {_WHERE}"
         )
     if is_type:
-        parameter = parameter._replace(target=modifier)
+        parameter = msgspec.structs.replace(parameter, target=modifier)
     paths = [compile_path(path, choices=True) for path in parameter.paths]
     if modifier == "missing":
         if asked.text not in ("true", "false"):
@@ -181,7 +184,7 @@ def _unescape(text: str) -> str:
     return re.sub(r"\\([\\,|$])", r"\1", text)
 
 
-class _Code(NamedTuple):
+class _Code(msgspec.Struct, frozen=True):
     system: str | None
     code: str | None
     is_plain: bool = False

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
 from types import MappingProxyType
-from typing import NamedTuple
+
+import msgspec
 
 
 class SearchParameterType(StrEnum):
@@ -18,7 +19,7 @@ class SearchParameterType(StrEnum):
     URI = "uri"
 
 
-class SearchParameter(NamedTuple):
+class SearchParameter(msgspec.Struct, frozen=True):
     """One search parameter of one type of resource."""
 
     name: str

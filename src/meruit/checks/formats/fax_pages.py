@@ -4,7 +4,9 @@ import io
 import re
 import struct
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.errors import MissingExtra, UnreadableContent
 
@@ -28,7 +30,7 @@ class FaxFormat(StrEnum):
     TIFF = "tiff"
 
 
-class FaxPages(NamedTuple):
+class FaxPages(msgspec.Struct, frozen=True):
     """What can be read of a faxed document."""
 
     format: FaxFormat

@@ -11,6 +11,8 @@ from enum import Enum
 from itertools import islice
 from typing import NamedTuple
 
+import msgspec
+
 from meruit.errors import AuthorError, UnreadableContent
 
 BOM = b"\xef\xbb\xbf"
@@ -76,7 +78,7 @@ class Notation(NamedTuple):
     codec: str
 
 
-class Hl7Message(NamedTuple):
+class Hl7Message(msgspec.Struct, frozen=True):
     """One message: its segments as they were sent, and how to split them."""
 
     segments: tuple[str, ...]
@@ -165,7 +167,7 @@ def _message(content: bytes, start: int, end: int) -> Hl7Message:
             before = "\n".join([*lines[:position], line[: line.index(segment)]])
             why = f"has a line that does not begin with a segment's name and {notation.field!r}"
             raise UnreadableContent.at(why, content, start + len(before.encode(notation.codec)))
-    return Hl7Message(tuple(names), texts, notation)
+    return Hl7Message(segments=tuple(names), texts=texts, notation=notation)
 
 
 def _lines(text: str, field: str) -> list[str]:
@@ -204,14 +206,14 @@ def _notation(content: bytes, start: int) -> Notation:
 # Paths.
 
 
-class RepetitionPart(NamedTuple):
+class RepetitionPart(msgspec.Struct, frozen=True):
     """A part of a repetition, counted from 1; 0 is the whole."""
 
     component: int = 0
     subcomponent: int = 0
 
 
-class FieldPosition(NamedTuple):
+class FieldPosition(msgspec.Struct, frozen=True):
     """A part of a segment."""
 
     field: int
@@ -220,7 +222,7 @@ class FieldPosition(NamedTuple):
     """Which repetitions: the nth, or those with a value at a part; one condition after the other."""
 
 
-class Hl7Path(NamedTuple):
+class Hl7Path(msgspec.Struct, frozen=True):
     """The place of values in a message."""
 
     text: str
@@ -261,15 +263,15 @@ def compile_path(text: str) -> Hl7Path:
         for field, part, value in _CONDITION.findall(found["segments"])
     )
     if found["field"] is None:
-        return Hl7Path(text, found["segment"], segments)
+        return Hl7Path(text=text, segment=found["segment"], which=segments)
     repetitions = tuple(
         (_part(f".{component}{rest}"), _condition_value(value)) if value else int(component)
         for component, rest, value in _CONDITION.findall(found["repetitions"])
     )
-    place = FieldPosition(int(found["field"]), _part(found["part"]), repetitions)
+    place = FieldPosition(field=int(found["field"]), part=_part(found["part"]), which=repetitions)
     if found["segment"] == "MSH" and place.field in _VERBATIM and (repetitions or found["part"]):
         raise _no_path(text, "MSH-1 and MSH-2 are the delimiters themselves and have no parts")
-    return Hl7Path(text, found["segment"], segments, place)
+    return Hl7Path(text=text, segment=found["segment"], which=segments, place=place)
 
 
 def _part(written: str) -> RepetitionPart:

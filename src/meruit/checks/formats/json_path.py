@@ -10,10 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
+
+import msgspec
 
 from meruit.checks.values.decimals import numeral
-from meruit.errors import AuthorError, UnreadableContent
+from meruit.errors import AuthorError, RejectedJson, UnreadableContent
 from meruit.model.numbers import MAX_DIGITS
 
 MAX_PATH = 500
@@ -227,7 +229,7 @@ def read_json(content: bytes) -> Any:
     except json.JSONDecodeError as fault:
         offset = skipped + len(text[: fault.pos].encode())
         raise UnreadableContent.at(f"is not JSON: {fault.msg}", content, offset) from None
-    except (_RejectedJson, RecursionError) as fault:
+    except (RejectedJson, RecursionError) as fault:
         trouble = fault
     if trouble is not None or _SURROGATE.search(text) or _is_deep(document, text):
         odd = _first_problem(text)
@@ -239,11 +241,7 @@ def read_json(content: bytes) -> Any:
     return document
 
 
-class _RejectedJson(Exception):
-    """The text holds JSON that is not taken."""
-
-
-class _JsonProblem(NamedTuple):
+class _JsonProblem(msgspec.Struct, frozen=True):
     why: str
     at: int
     """In characters."""
@@ -259,19 +257,19 @@ _PIECE = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]|[^\s{}\[\],:"]++', 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise _RejectedJson
+        raise RejectedJson
     return found
 
 
 def _integer(text: str) -> int:
     if len(text) > MAX_DIGITS:
-        raise _RejectedJson
+        raise RejectedJson
     return int(text)
 
 
 def _decimal(text: str) -> Decimal:
     if _is_huge(text):
-        raise _RejectedJson
+        raise RejectedJson
     return Decimal(text)
 
 
@@ -283,7 +281,7 @@ def _is_huge(number: str) -> bool:
 
 
 def _constant(_: str) -> NoReturn:
-    raise _RejectedJson
+    raise RejectedJson
 
 
 # Any, because the hooks are of four types.

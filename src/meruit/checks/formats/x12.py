@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import msgspec
+
 from meruit.errors import AuthorError, UnreadableContent
 
 ISA_WIDTHS = (3, 2, 10, 2, 10, 2, 15, 2, 15, 6, 4, 1, 5, 9, 1, 1, 1)
@@ -40,7 +42,7 @@ class X12Delimiters(NamedTuple):
     """None where elements do not repeat, or ISA11 cannot be a separator."""
 
 
-class Segment(NamedTuple):
+class Segment(msgspec.Struct, frozen=True):
     """One segment, as it was written."""
 
     number: int
@@ -61,7 +63,7 @@ class Segment(NamedTuple):
         return self.elements[element] if element < len(self.elements) else ""
 
 
-class Loop(NamedTuple):
+class Loop(msgspec.Struct, frozen=True):
     """One HL and the segments up to the next; its children are loops of their own."""
 
     number: str
@@ -77,7 +79,7 @@ TA1 = "TA1"
 """The acknowledgement of a whole interchange; it is a segment outside of any group."""
 
 
-class TransactionSet(NamedTuple):
+class TransactionSet(msgspec.Struct, frozen=True):
     """One transaction set, ST to SE, with the headers it came under."""
 
     isa: Segment
@@ -97,7 +99,7 @@ class TransactionSet(NamedTuple):
         return self.segments[0].get(3) or self.gs.get(8)
 
 
-class Group(NamedTuple):
+class Group(msgspec.Struct, frozen=True):
     """One functional group, GS to GE."""
 
     gs: Segment
@@ -119,7 +121,7 @@ class X12Flaw(NamedTuple):
         return f"segment {self.segment}, byte {self.offset}: {self.why}"
 
 
-class Interchange(NamedTuple):
+class Interchange(msgspec.Struct, frozen=True):
     """One interchange, ISA to IEA."""
 
     isa: Segment
@@ -153,7 +155,11 @@ def read(content: bytes) -> list[Interchange]:
         follows = content.startswith(b"ISA", start)
         if start < len(content) and not follows:
             noticed.append(
-                X12Flaw(len(segments) + 1, start, f"{len(content) - start} bytes after the IEA are not read")
+                X12Flaw(
+                    segment=len(segments) + 1,
+                    offset=start,
+                    why=f"{len(content) - start} bytes after the IEA are not read",
+                )
             )
         found.append(_build_interchange(segments, marks, noticed))
         if not follows:
@@ -194,7 +200,9 @@ def _marks(content: bytes, start: int) -> X12Delimiters:
         )
     repetition = parts[11] if parts[12] >= REPETITION_SINCE else ""
     usable = len(repetition) == 1 and _can_separate(repetition) and repetition != component
-    return X12Delimiters(element, component, terminator, repetition if usable else None)
+    return X12Delimiters(
+        element=element, component=component, terminator=terminator, repetition=repetition if usable else None
+    )
 
 
 def _can_separate(character: str) -> bool:
@@ -219,7 +227,7 @@ def _segments(
         elements = text.split(marks.element)
         if not _IDENTIFIER(elements[0]):
             raise UnreadableContent.at("a segment begins with its identifier, as NM1", content, start)
-        segment = Segment(len(segments) + 1, start, text, elements)
+        segment = Segment(number=len(segments) + 1, offset=start, text=text, elements=elements)
         segments.append(segment)
         if end < 0:
             return segments, size, [_flaw(segment, f"{segment.name} is not ended by {marks.terminator!r}")]
@@ -245,7 +253,11 @@ def _build_interchange(segments: list[Segment], marks: X12Delimiters, noticed: l
         noticed += [_flaw(one, f"{one.name} is outside of any transaction set") for one in outside]
         groups.append(
             Group(
-                gs, [TransactionSet(isa=isa, gs=gs, marks=marks, segments=one, loops=_loops(one)) for one in sets], ge
+                gs=gs,
+                transactions=[
+                    TransactionSet(isa=isa, gs=gs, marks=marks, segments=one, loops=_loops(one)) for one in sets
+                ],
+                ge=ge,
             )
         )
     return Interchange(isa=isa, marks=marks, groups=groups, iea=iea, noticed=noticed, acknowledgements=said)
@@ -281,7 +293,7 @@ def _loops(segments: list[Segment]) -> list[Loop]:
         hl = body[start]
         number = hl.get(1)
         # Only earlier loops are known yet, so a chain of parents cannot be a cycle.
-        loops.append(Loop(number, hl.get(3), places.get(hl.get(2)), body[start:end]))
+        loops.append(Loop(number=number, level=hl.get(3), parent=places.get(hl.get(2)), segments=body[start:end]))
         if number:
             places.setdefault(number, len(loops) - 1)
     return loops
@@ -302,7 +314,7 @@ def flaws(interchange: Interchange) -> list[X12Flaw]:
 
 
 def _flaw(segment: Segment, why: str) -> X12Flaw:
-    return X12Flaw(segment.number, segment.offset, why)
+    return X12Flaw(segment=segment.number, offset=segment.offset, why=why)
 
 
 def _isa_flaws(interchange: Interchange) -> Iterator[X12Flaw]:
@@ -350,7 +362,7 @@ class ElementPosition(NamedTuple):
     component: int | None = None
 
 
-class X12Path(NamedTuple):
+class X12Path(msgspec.Struct, frozen=True):
     """A compiled path into a transaction set."""
 
     text: str

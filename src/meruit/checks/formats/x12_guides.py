@@ -1,7 +1,9 @@
 """X12 implementation guides, as far as the optional library pyx12 has maps."""
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.checks.formats.x12 import Segment, TransactionSet, X12Delimiters
 from meruit.errors import AuthorError
@@ -12,7 +14,7 @@ MAX_COMPLAINTS = 50
 """The most that are listed."""
 
 
-class X12ImplementationGuide(NamedTuple):
+class X12ImplementationGuide(msgspec.Struct, frozen=True):
     """One implementation guide."""
 
     version: str

@@ -4,8 +4,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from fractions import Fraction
-from typing import Annotated, Any, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
+import msgspec
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -74,7 +75,7 @@ class EvidenceDisplay(StrEnum):
     """Only their digests, for data about patients."""
 
 
-class FieldRule(NamedTuple):
+class FieldRule(msgspec.Struct, frozen=True):
     """What one field must be, and its weight."""
 
     matcher: Matcher
@@ -142,7 +143,7 @@ def as_rule(written: Any, dialect: Dialect) -> FieldRule:
             raise AuthorError(f"{'identity' if isinstance(must, bool) else 'must'} takes true or false")
         written = {name: value for name, value in written.items() if name not in _OF_RULES}
     check_templates(written)
-    return FieldRule(matcher(written, dialect), weight, must, identity)
+    return FieldRule(matcher=matcher(written, dialect), weight=weight, must=must, identity=identity)
 
 
 def _list_to_mapping(written: Any) -> Any:

@@ -113,7 +113,7 @@ def decide_each(
     """
     apart = _BatchSplitter(context, reader)
     before = None if context.before is None else apart.split(context.before)
-    parted = context._replace(before=before, after=apart.split(context.after))
+    parted = msgspec.structs.replace(context, before=before, after=apart.split(context.after))
     finding = decide(asked.model_copy(update={"where": meant}), parted, apart, {}, more)
     looked_for = context.work_context.selected.get(context.source, set())
     # A batch is expected only if all of its messages are: one unexpected message is collateral.

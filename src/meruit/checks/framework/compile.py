@@ -23,7 +23,7 @@ from meruit.checks.matching.formulas import Formula, check_templates, fill_templ
 from meruit.checks.matching.matchers import holds_template
 from meruit.checks.values.dates import parse_date_or_time
 from meruit.documents.validation_messages import describe_error
-from meruit.errors import AssertionFaults, AuthorError, UnknownFormulaValue, UnreadableContent
+from meruit.errors import AssertionFaults, AuthorError, SourceNotRead, UnknownFormulaValue, UnreadableContent
 from meruit.model.criterion import Assertion
 from meruit.model.environment import SourceKind
 from meruit.model.evidence import Cause, Checked, Fault, Missing, Skipped
@@ -158,8 +158,9 @@ class _CompiledAssertion(Generic[A]):
                     work_context=work_context,
                 ),
             )
-        except _SourceNotRead as problem:
-            return problem.missing
+        except SourceNotRead as problem:
+            missing: Missing = problem.missing
+            return missing
         except (UnknownFormulaValue, AuthorError) as problem:
             return _finding_without_capture(self._uses, work_context) or self._finding_when_uncomputable(
                 problem, work_context
@@ -214,7 +215,9 @@ def _finding_without_capture(uses: AbstractSet[str], work_context: WorkContext) 
 def _as_written(written: Any, meant: Any) -> Any:
     """The rules of a setting, displayed as the author wrote them."""
     if isinstance(written, FieldRule) and isinstance(meant, FieldRule):
-        return meant._replace(matcher=meant.matcher._replace(written=written.matcher.expected))
+        return msgspec.structs.replace(
+            meant, matcher=msgspec.structs.replace(meant.matcher, written=written.matcher.expected)
+        )
     if isinstance(written, dict) and isinstance(meant, dict):
         return {key: _as_written(written.get(key), one) for key, one in meant.items()}
     return meant
@@ -287,13 +290,6 @@ def _static_selector(selector: Mapping[str, Any]) -> Mapping[str, Any] | None:
     }
 
 
-class _SourceNotRead(Exception):
-    """A source that a `let` needs could not be read."""
-
-    def __init__(self, missing: Missing) -> None:
-        self.missing = missing
-
-
 def _read_let(let: Let, source: str, work_context: WorkContext, names: Mapping[str, Any]) -> Any:
     """Read a value from the state before the run."""
     where = let.source or source
@@ -302,7 +298,7 @@ def _read_let(let: Let, source: str, work_context: WorkContext, names: Mapping[s
     snapshot = work_context.before.get(where)
     missing = missing_if_unread(where, snapshot, "before")
     if missing is not None or snapshot is None:
-        raise _SourceNotRead(missing or Missing(f"{where} was not read", Cause.CHECK_ERROR, Fault.SYSTEM))
+        raise SourceNotRead(missing or Missing(f"{where} was not read", Cause.CHECK_ERROR, Fault.SYSTEM))
     reader = reader_of(snapshot.kind)
     fits = reader.narrow(fill_templates(dict(let.selector), names))
     found = [

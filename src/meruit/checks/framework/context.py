@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -114,7 +114,7 @@ def build_work_context(work: Work) -> WorkContext:
     return WorkContext(work)
 
 
-class ParsedItem(NamedTuple):
+class ParsedItem(msgspec.Struct, frozen=True):
     """One item, parsed."""
 
     item: Item
@@ -122,7 +122,7 @@ class ParsedItem(NamedTuple):
     change: ItemChange
 
 
-class CheckContext(NamedTuple):
+class CheckContext(msgspec.Struct, frozen=True):
     """One source, before and after the run, for one check."""
 
     source: str
@@ -135,7 +135,7 @@ class CheckContext(NamedTuple):
         """The same context with fewer items, before any is parsed: items that no check needs may be unreadable."""
         before = self.before and msgspec.structs.replace(self.before, items=list(filter(keep, self.before.items)))
         after = msgspec.structs.replace(self.after, items=list(filter(keep, self.after.items)))
-        return self._replace(before=before, after=after)
+        return msgspec.structs.replace(self, before=before, after=after)
 
     def changes(self) -> dict[str, ItemChange] | None:
         """How each item changed; None when the source was not read before the run, or not completely."""

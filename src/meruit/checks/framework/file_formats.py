@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from itertools import islice
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
+
+import msgspec
 
 from meruit.checks.formats import hl7v2 as er7
 from meruit.checks.formats import json_path as dotted
@@ -130,7 +132,7 @@ def _refuse_path(path: str) -> NoReturn:
     raise AuthorError(f"to read {path!r}, set the file's format with parse: {known}")
 
 
-class FormatReader(NamedTuple):
+class FormatReader(msgspec.Struct, frozen=True):
     """Parses files of one format and reads them by path."""
 
     read: Callable[[bytes], Any]
@@ -140,22 +142,28 @@ class FormatReader(NamedTuple):
 
 
 FORMATS: Mapping[FileFormat, FormatReader] = {
-    FileFormat.NONE: FormatReader(lambda _content: None, _refuse_path, lambda _nothing, _path: (), Dialect.TEXT),
-    FileFormat.JSON: FormatReader(dotted.read_json, dotted.compile_path, dotted.values, Dialect.JSON),
-    FileFormat.NDJSON: FormatReader(_as_ndjson, dotted.compile_path, dotted.values, Dialect.JSON),
-    FileFormat.CSV: FormatReader(_as_csv, _part_of_csv, dotted.values, Dialect.TEXT),
-    FileFormat.TEXT: FormatReader(_as_text, _part_of_text, dotted.values, Dialect.TEXT),
+    FileFormat.NONE: FormatReader(
+        read=lambda _content: None, path=_refuse_path, values=lambda _nothing, _path: (), dialect=Dialect.TEXT
+    ),
+    FileFormat.JSON: FormatReader(
+        read=dotted.read_json, path=dotted.compile_path, values=dotted.values, dialect=Dialect.JSON
+    ),
+    FileFormat.NDJSON: FormatReader(
+        read=_as_ndjson, path=dotted.compile_path, values=dotted.values, dialect=Dialect.JSON
+    ),
+    FileFormat.CSV: FormatReader(read=_as_csv, path=_part_of_csv, values=dotted.values, dialect=Dialect.TEXT),
+    FileFormat.TEXT: FormatReader(read=_as_text, path=_part_of_text, values=dotted.values, dialect=Dialect.TEXT),
     FileFormat.HL7: FormatReader(
-        er7.read_batch,
-        er7.compile_path,
-        lambda messages, path: tuple(value for one in messages for value in er7.values(one, path)),
-        Dialect.TEXT,
+        read=er7.read_batch,
+        path=er7.compile_path,
+        values=lambda messages, path: tuple(value for one in messages for value in er7.values(one, path)),
+        dialect=Dialect.TEXT,
     ),
     FileFormat.X12: FormatReader(
-        _as_x12,
-        interchange.compile_path,
-        lambda sets, path: tuple(value for one in sets for value in interchange.values(one, path)),
-        Dialect.TEXT,
+        read=_as_x12,
+        path=interchange.compile_path,
+        values=lambda sets, path: tuple(value for one in sets for value in interchange.values(one, path)),
+        dialect=Dialect.TEXT,
     ),
 }
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.checks.framework.assertion import (
     Credit,
@@ -38,7 +40,7 @@ MAX_LISTED = 500
 
 
 # Any, in this file: a document, or a part of one.
-class FieldResult(NamedTuple):
+class FieldResult(msgspec.Struct, frozen=True):
     """One field, held against its rule."""
 
     path: str
@@ -59,14 +61,16 @@ class FieldResult(NamedTuple):
         """The same, with nothing in it that must not be shown."""
         if shown is EvidenceDisplay.PLAIN:
             return self
-        return self._replace(actual=redact_value(self.actual), why=None if self.why is None else REDACTED_REASON)
+        return msgspec.structs.replace(
+            self, actual=redact_value(self.actual), why=None if self.why is None else REDACTED_REASON
+        )
 
 
 More = Callable[[Any], Iterable[FieldResult]]
 """What a check asks of a document beyond its fields."""
 
 
-class ItemResult(NamedTuple):
+class ItemResult(msgspec.Struct, frozen=True):
     """One item, held against all that was asked."""
 
     seen: ParsedItem
@@ -92,7 +96,7 @@ class ItemResult(NamedTuple):
         return self.score, sum(one.why is None for one in self.results)
 
 
-class ItemSelection(NamedTuple):
+class ItemSelection(msgspec.Struct, frozen=True):
     """The items of a source, sorted by how they fit an assertion."""
 
     narrowed: list[ParsedItem]
@@ -152,7 +156,9 @@ def _select_items(
         lookalikes = [
             one for one in others if not _is_ascii(one.item) and _is_lookalike([*where, *identity], one, reader, fits)
         ]
-    return ItemSelection(narrowed, chosen, unknown, garbled, lookalikes, strangers)
+    return ItemSelection(
+        narrowed=narrowed, chosen=chosen, unknown=unknown, garbled=garbled, lookalikes=lookalikes, strangers=strangers
+    )
 
 
 def _is_ascii(one: Item) -> bool:
@@ -284,7 +290,9 @@ def parse_items(
     for one in sorted([*context.after.items, *(old for old in gone if old.key not in kept)], key=lambda item: item.key):
         change = ItemChange.NONE if changes is None else changes[one.key]
         document = context.work_context.document(context.source, one, reader)
-        (unreadable if isinstance(document, UnreadableContent) else seen).append(ParsedItem(one, document, change))
+        (unreadable if isinstance(document, UnreadableContent) else seen).append(
+            ParsedItem(item=one, document=document, change=change)
+        )
     return seen, unreadable
 
 
@@ -337,7 +345,15 @@ def field_result(
         why = REDACTED_REASON
     asked = rule.matcher
     expected = asked.expected if asked.written is None else asked.written
-    return FieldResult(path, asked.op, expected, for_evidence(values, shown), why, rule.weight, rule.must)
+    return FieldResult(
+        path=path,
+        op=asked.op,
+        expected=expected,
+        actual=for_evidence(values, shown),
+        why=why,
+        weight=rule.weight,
+        must=rule.must,
+    )
 
 
 def _nearest(asked: SelectionAssertion, narrowed: Sequence[ParsedItem], reader: ItemReader) -> list[dict[str, Any]]:

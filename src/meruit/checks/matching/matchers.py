@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+import msgspec
+
 from meruit.checks.formats.hl7v2 import HL7_NULL
 from meruit.checks.matching import coding as concepts
 from meruit.checks.matching import ordering
@@ -34,7 +36,8 @@ from meruit.checks.matching.ordering import within
 from meruit.checks.values.confusables import unmask_value
 from meruit.checks.values.decimals import format_decimal, numeral
 from meruit.checks.values.speech import follows, words
-from meruit.errors import AuthorError, nearest
+from meruit.errors import AuthorError
+from meruit.suggestions import nearest
 
 __all__ = [
     "MAX_DEPTH",
@@ -59,7 +62,7 @@ MAX_DEPTH = 20
 
 
 # Any, in this file: a value of a document, or what an author wrote.
-class Matcher(NamedTuple):
+class Matcher(msgspec.Struct, frozen=True):
     """What the values at a path must be."""
 
     op: str
@@ -87,9 +90,9 @@ def matcher(written: Any, dialect: Dialect = Dialect.JSON, depth: int = 0) -> Ma
     if depth > MAX_DEPTH:
         raise AuthorError(f"matchers are nested more than {MAX_DEPTH} deep")
     if holds_template(written):
-        return Matcher("later", written, _not_yet, _not_yet, later=True)
+        return Matcher(op="later", expected=written, judge=_not_yet, seems=_not_yet, later=True)
     if isinstance(written, str) and not isinstance(written, TemplateValue) and written in _BARE:
-        return Matcher(written, written, _BARE[written], _BARE[written])
+        return Matcher(op=written, expected=written, judge=_BARE[written], seems=_BARE[written])
     if isinstance(written, TemplateValue) or not isinstance(written, list | tuple | Mapping):
         return Matcher("equals", written, *_operator("equals", written, dialect, depth))
     if not isinstance(written, Mapping):

@@ -4,8 +4,10 @@ import re
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 from zoneinfo import ZoneInfo
+
+import msgspec
 
 from meruit.errors import AuthorError
 
@@ -41,7 +43,7 @@ class Precision(IntEnum):
     TIME = 4
 
 
-class DateOrTime(NamedTuple):
+class DateOrTime(msgspec.Struct, frozen=True):
     """A date, or a time of one."""
 
     at: datetime
@@ -63,7 +65,7 @@ class DateOrTime(NamedTuple):
         """The same moment, its zone filled in where it has a time and no zone of its own."""
         if zone is None or self.has_zone or not self.has_time:
             return self
-        return self._replace(at=self.at.replace(tzinfo=zone))
+        return msgspec.structs.replace(self, at=self.at.replace(tzinfo=zone))
 
     def day(self, zone: tzinfo | None) -> date:
         """Its date: in the zone given, or as it was written."""
@@ -97,7 +99,7 @@ def parse_date_or_time(text: str) -> DateOrTime | None:
     except ValueError:
         return None
     said = sum(part[name] is not None for name in ("y", "mo", "d", "h"))
-    return DateOrTime(at, Precision(said), text)
+    return DateOrTime(at=at, precision=Precision(said), text=text)
 
 
 def _offset(written: str | None) -> tzinfo | None:

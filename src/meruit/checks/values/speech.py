@@ -5,7 +5,8 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.model.text import normalize_unicode
 
@@ -37,7 +38,7 @@ class SpeechPause(IntEnum):
     """The end of a sentence, or of a turn."""
 
 
-class SpeechToken(NamedTuple):
+class SpeechToken(msgspec.Struct, frozen=True):
     """One word or one number."""
 
     units: tuple[str, ...]
@@ -47,7 +48,7 @@ class SpeechToken(NamedTuple):
     """Before it."""
 
 
-class _SpeechPiece(NamedTuple):
+class _SpeechPiece(msgspec.Struct, frozen=True):
     """One run of letters or of digits, as it was written."""
 
     text: str
@@ -201,7 +202,7 @@ def _small(pieces: list[_SpeechPiece], at: int) -> tuple[int, int] | None:
 # Finding
 
 
-class SpeechSpan(NamedTuple):
+class SpeechSpan(msgspec.Struct, frozen=True):
     """Where a phrase was said."""
 
     start: int
@@ -233,7 +234,9 @@ def find_spans(
         if used is not None:
             inside = set(used)
             yield SpeechSpan(
-                first, used[-1] + 1, tuple(place for place in range(first, used[-1]) if place not in inside)
+                start=first,
+                end=used[-1] + 1,
+                between=tuple(place for place in range(first, used[-1]) if place not in inside),
             )
 
 

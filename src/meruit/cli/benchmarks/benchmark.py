@@ -155,7 +155,10 @@ def run(  # noqa: PLR0913 - one an option
     if found is not None:
         parse_agent_command(agent, select_tasks(found, tasks))
     with open_session(
-        StoreAddress(data, database_url, tenant), config, make=found is not None, any_address=allow_sources
+        StoreAddress(data=data, database_url=database_url, tenant=tenant),
+        config,
+        make=found is not None,
+        any_address=allow_sources,
     ) as at:
 
         async def measure() -> int:
@@ -209,7 +212,9 @@ def resume(  # noqa: PLR0913 - one an option
     from meruit.errors import MeruitError
     from meruit.model.task_run import ENDED, RunStatus
 
-    with open_session(StoreAddress(data, database_url, tenant), config, any_address=allow_sources) as at:
+    with open_session(
+        StoreAddress(data=data, database_url=database_url, tenant=tenant), config, any_address=allow_sources
+    ) as at:
         runs = at.reader.task_runs(at.scope, run_id)
         left = [one for one in runs if one.status not in ENDED]
         if not left:
@@ -269,7 +274,7 @@ def show(  # noqa: PLR0913 - one an option
         raise click.UsageError(f"{run_id} is an outcome; `meruit outcome show {run_id}` shows it")
     if task is not None and not run_id.startswith(RUN_PREFIX):
         raise click.UsageError(f"{task!r} needs a benchmark run, whose id begins with {RUN_PREFIX}; leave it out")
-    with open_session(StoreAddress(data, database_url, tenant), config) as at:
+    with open_session(StoreAddress(data=data, database_url=database_url, tenant=tenant), config) as at:
         if task is not None:
             several = [load_task_run_details(at, one) for one in runs_of_task(at, run_id, task)]
             print_attempts(several, evidence=evidence, as_json=as_json)
@@ -313,7 +318,7 @@ def list_runs(  # noqa: PLR0913 - one an option
 
     if of_benchmarks and slug is not None:
         raise click.UsageError("--benchmark and --published cannot be combined; --benchmark filters runs")
-    with open_session(StoreAddress(data, database_url, tenant), config) as at:
+    with open_session(StoreAddress(data=data, database_url=database_url, tenant=tenant), config) as at:
         if of_benchmarks:
             list_published(at, before, limit, as_json=as_json)
         else:
@@ -357,7 +362,7 @@ def score(  # noqa: PLR0913 - one an option
     check_stdin_used_once(name, config)
     check_line("--reason", reason)
     found = None if name is None else read_benchmark_file(name)
-    with open_session(StoreAddress(data, database_url, tenant), config) as at:
+    with open_session(StoreAddress(data=data, database_url=database_url, tenant=tenant), config) as at:
         measured = at.reader.benchmark_run(at.scope, run_id)
         if found is not None and found.benchmark != measured.benchmark:
             raise click.UsageError(f"{run_id} is a run of {measured.benchmark}, not of {found.name}")
@@ -395,7 +400,7 @@ def publish(
     command_line_actor(tenant)
     found = load_benchmark(file)
     select_tasks(found, ())
-    with open_session(StoreAddress(data, database_url, tenant), config, make=True) as at:
+    with open_session(StoreAddress(data=data, database_url=database_url, tenant=tenant), config, make=True) as at:
         run_until_interrupted(find_or_publish(at, COMMAND_LINE, file, found))
         view = at.benchmarks.find(tenant, found.name).view
     if as_json:
@@ -437,7 +442,9 @@ def recheck(  # noqa: PLR0913 - one an option
     from meruit.cli.views.benchmark import print_task_run
     from meruit.model.verdict import Verdict
 
-    with open_session(StoreAddress(data, database_url, tenant), config, any_address=allow_sources) as at:
+    with open_session(
+        StoreAddress(data=data, database_url=database_url, tenant=tenant), config, any_address=allow_sources
+    ) as at:
         run = at.reader.run(at.scope, task_run_id)
 
         async def recheck_run() -> "TaskRun":
@@ -468,7 +475,7 @@ def cancel(
     from meruit.errors import AlreadyServed
     from meruit.model.task_run import ENDED
 
-    with open_session(StoreAddress(data, database_url, tenant), config) as at:
+    with open_session(StoreAddress(data=data, database_url=database_url, tenant=tenant), config) as at:
         of_benchmark = run_id.startswith(RUN_PREFIX)
         runs = at.reader.task_runs(at.scope, run_id) if of_benchmark else [at.reader.run(at.scope, run_id)]
         going = [one for one in runs if one.status not in ENDED]

@@ -100,7 +100,7 @@ def edit(  # noqa: PLR0913 - one an option
         select_tasks(made, ())
         return made
 
-    with open_session(StoreAddress(data, database_url, tenant), config) as at:
+    with open_session(StoreAddress(data=data, database_url=database_url, tenant=tenant), config) as at:
         before = at.benchmarks.library.newest(tenant, slug)
 
         async def publish() -> "BenchmarkView":
@@ -144,7 +144,7 @@ def delete(
     from meruit.cli.views.benchmark import pluralize
 
     command_line_actor(tenant)
-    with open_session(StoreAddress(data, database_url, tenant), config) as at:
+    with open_session(StoreAddress(data=data, database_url=database_url, tenant=tenant), config) as at:
         found = run_until_interrupted(at.benchmarks.delete(tenant, name))
     if as_json:
         print_json(found.to_json())

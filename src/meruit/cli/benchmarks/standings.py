@@ -39,7 +39,7 @@ def leaderboard(
     from meruit.cli.shared.benchmark_session import open_session
     from meruit.reports.standings import BenchmarkStandings
 
-    with open_session(StoreAddress(data, database_url, tenant), config) as at:
+    with open_session(StoreAddress(data=data, database_url=database_url, tenant=tenant), config) as at:
         found = BenchmarkStandings(at.benchmarks.library, at.reader).leaderboard(at.scope, name)
     if as_json:
         print_json(found.to_json())
@@ -92,7 +92,7 @@ def compare(
     from meruit.cli.shared.benchmark_session import open_session
     from meruit.reports.standings import BenchmarkStandings
 
-    with open_session(StoreAddress(data, database_url, tenant), config) as at:
+    with open_session(StoreAddress(data=data, database_url=database_url, tenant=tenant), config) as at:
         found = BenchmarkStandings(at.benchmarks.library, at.reader).compare(at.scope, first, second)
     if as_json:
         print_json(found.to_json())

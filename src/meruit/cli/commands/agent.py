@@ -143,7 +143,7 @@ def run(  # noqa: PLR0913 - one an option
             limits=found[0].limits(max_attempts),
         )
         store.recorder.write(request_run)
-        watched = AgentRunWatch(store, tenant, run_id)
+        watched = AgentRunWatch(store=store, tenant=tenant, run_id=run_id)
         if not wait:
             _print_status(watched.run(), as_json=as_json)
             return ExitCode.PASSED
@@ -263,7 +263,7 @@ def show(*, run_id: str, tenant: str, data: str | None, database_url: str | None
     from meruit.cli.shared.agent_run import AgentRunWatch, print_run, run_to_json
 
     with _open_existing_store(data, database_url) as store:
-        watched = AgentRunWatch(store, tenant, run_id)
+        watched = AgentRunWatch(store=store, tenant=tenant, run_id=run_id)
         found = watched.run()
         if as_json:
             print_json(run_to_json(watched, found))
@@ -294,7 +294,7 @@ def events(*, run_id: str, follow: bool, tenant: str, data: str | None, database
             print_event(one)
 
     with _open_existing_store(data, database_url) as store:
-        watched = AgentRunWatch(store, tenant, run_id)
+        watched = AgentRunWatch(store=store, tenant=tenant, run_id=run_id)
         if follow:
             asyncio.run(watched.follow(show_event))
         else:
@@ -318,7 +318,7 @@ def cancel(*, run_id: str, tenant: str, data: str | None, database_url: str | No
     from meruit.gate.run import FINAL_STATES, RunState
 
     with _open_existing_store(data, database_url) as store:
-        if AgentRunWatch(store, tenant, run_id).run().status in FINAL_STATES:
+        if AgentRunWatch(store=store, tenant=tenant, run_id=run_id).run().status in FINAL_STATES:
             note("the run has already ended; nothing was cancelled")
         found = store.recorder.write(CancelRun(tenant, run_id))
     if found.status is RunState.RUNNING:
@@ -352,7 +352,9 @@ def resume(
         given = value
     with _open_existing_store(data, database_url) as store:
         # For a run that does not wait, ResumeRun raises the error.
-        asked = key if key is not None else AgentRunWatch(store, tenant, run_id).run().waiting_for or ""
+        asked = (
+            key if key is not None else AgentRunWatch(store=store, tenant=tenant, run_id=run_id).run().waiting_for or ""
+        )
         found = store.recorder.write(ResumeRun(tenant, run_id, asked, msgspec.json.encode(given)))
     _print_status(found, as_json=as_json)
     return ExitCode.PASSED

@@ -120,7 +120,7 @@ def start(*, contract_id: str, tenant: str, data: str | None, database_url: str 
     from meruit.contracts.transitions import StartContract
 
     return run_transition(
-        StoreAddress(data, database_url, tenant),
+        StoreAddress(data=data, database_url=database_url, tenant=tenant),
         lambda request, _: StartContract(request, contract_id),
         as_json=as_json,
     )
@@ -179,11 +179,13 @@ def complete(  # noqa: PLR0913 - one an option
     actor, settings = command_line_actor(tenant), Settings.load(config)
     engine = build_engine(settings, allow_python_full=allow_python_full)
     handed = HandedIn(
-        load_payload(output_file),
-        load_payload(metadata_file) if metadata_file is not None else {},
-        parse_claims(claims_file, load_payload(claims_file)) if claims_file is not None else {},
+        output=load_payload(output_file),
+        metadata=load_payload(metadata_file) if metadata_file is not None else {},
+        claims=parse_claims(claims_file, load_payload(claims_file)) if claims_file is not None else {},
     )
-    with open_marketplace(StoreAddress(data, database_url, tenant), settings, engine) as market:
+    with open_marketplace(
+        StoreAddress(data=data, database_url=database_url, tenant=tenant), settings, engine
+    ) as market:
         case = market.find_contract(actor, contract_id)
         snapshot = write_transition(market.store, market.completion_sync(ContractRequest(actor), case, handed))
     print_contract(snapshot, as_json=as_json, verdict=True)
@@ -212,7 +214,7 @@ def settle(*, contract_id: str, tenant: str, data: str | None, database_url: str
     from meruit.contracts.transitions import SettleContract
 
     return run_transition(
-        StoreAddress(data, database_url, tenant),
+        StoreAddress(data=data, database_url=database_url, tenant=tenant),
         lambda request, _: SettleContract(request, contract_id),
         as_json=as_json,
     )
@@ -240,9 +242,12 @@ def dispute(
     from meruit.contracts.transitions import DisputeContract
 
     check_line("--reason", reason)
-    place = StoreAddress(data, database_url, tenant)
+    place = StoreAddress(data=data, database_url=database_url, tenant=tenant)
     return run_transition(
-        place, lambda request, _: DisputeContract(request, contract_id, reason), by=by, as_json=as_json
+        place,
+        lambda request, _: DisputeContract(request=request, contract_id=contract_id, reason=reason),
+        by=by,
+        as_json=as_json,
     )
 
 
@@ -286,7 +291,7 @@ def resolve(  # noqa: PLR0913 - one an option
         settled_on = to_settlement_amount(None if amount is None else money(amount), currency)
     except ValueError as problem:
         raise click.UsageError(f"--amount: {problem}") from None
-    place, chosen = StoreAddress(data, database_url, tenant), Decision(decision)
+    place, chosen = StoreAddress(data=data, database_url=database_url, tenant=tenant), Decision(decision)
     return run_transition(
         place,
         lambda request, _: ResolveDispute(
@@ -314,8 +319,12 @@ def reverse(
     from meruit.contracts.transitions import ReverseContract
 
     check_line("--reason", reason)
-    place = StoreAddress(data, database_url, tenant)
-    return run_transition(place, lambda request, _: ReverseContract(request, contract_id, reason), as_json=as_json)
+    place = StoreAddress(data=data, database_url=database_url, tenant=tenant)
+    return run_transition(
+        place,
+        lambda request, _: ReverseContract(request=request, contract_id=contract_id, reason=reason),
+        as_json=as_json,
+    )
 
 
 @contract.command()
@@ -346,7 +355,9 @@ def rejudge(  # noqa: PLR0913 - one an option
     check_line("--reason", reason)
     actor, settings = command_line_actor(tenant), Settings.load(config)
     engine = build_engine(settings, allow_python_full=allow_python_full)
-    with open_marketplace(StoreAddress(data, database_url, tenant), settings, engine) as market:
+    with open_marketplace(
+        StoreAddress(data=data, database_url=database_url, tenant=tenant), settings, engine
+    ) as market:
         snapshot = judge_again(market, actor, contract_id, reason)
     print_contract(snapshot, as_json=as_json, verdict=True)
     return ExitCode.PASSED
@@ -364,7 +375,9 @@ def void(
     """Void a contract; the escrow goes back to the consumer."""
     from meruit.cli.shared.contracts import void_contract
 
-    return void_contract(StoreAddress(data, database_url, tenant), contract_id, reason, as_json=as_json)
+    return void_contract(
+        StoreAddress(data=data, database_url=database_url, tenant=tenant), contract_id, reason, as_json=as_json
+    )
 
 
 @contract.command()
@@ -434,7 +447,7 @@ def list_contracts(
 
     check_span(chosen["since"], chosen["until"])
     asked = list_request(before, limit, table, as_json=as_json)
-    print_contracts(StoreAddress(data, database_url, tenant), ContractFilter(**chosen), asked)
+    print_contracts(StoreAddress(data=data, database_url=database_url, tenant=tenant), ContractFilter(**chosen), asked)
     return ExitCode.PASSED
 
 

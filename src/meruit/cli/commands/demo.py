@@ -2,9 +2,10 @@
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from meruit.cli.terminal import ExitCode, json_option, note, print_json, say
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 
-class DemoCase(NamedTuple):
+class DemoCase(msgspec.Struct, frozen=True):
     """One agent's work in a story."""
 
     story: str
@@ -21,11 +22,15 @@ class DemoCase(NamedTuple):
 
 
 CASES = (
-    DemoCase("summarisation", "honest", "nine of ten claims judged correctly: exactly the required 0.90"),
-    DemoCase("summarisation", "hasty", "fast and confident, but wrong on three claims"),
-    DemoCase("summarisation", "silent", "did not report its labels: neither a fail nor a pass"),
-    DemoCase("classification", "careful", "one photograph of twelve labelled wrongly"),
-    DemoCase("classification", "boastful", "mostly answers heron, with great confidence"),
+    DemoCase(
+        story="summarisation",
+        agent="honest",
+        description="nine of ten claims judged correctly: exactly the required 0.90",
+    ),
+    DemoCase(story="summarisation", agent="hasty", description="fast and confident, but wrong on three claims"),
+    DemoCase(story="summarisation", agent="silent", description="did not report its labels: neither a fail nor a pass"),
+    DemoCase(story="classification", agent="careful", description="one photograph of twelve labelled wrongly"),
+    DemoCase(story="classification", agent="boastful", description="mostly answers heron, with great confidence"),
 )
 
 

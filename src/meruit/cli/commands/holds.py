@@ -58,7 +58,9 @@ def list_holds(  # noqa: PLR0913 - one an option
     check_span(chosen["since"], chosen["until"])
     kind = None if state is None else HoldKind(state)
     asked = list_request(before, limit, table, as_json=as_json)
-    print_holds(StoreAddress(data, database_url, tenant), ContractFilter(**chosen), kind, asked)
+    print_holds(
+        StoreAddress(data=data, database_url=database_url, tenant=tenant), ContractFilter(**chosen), kind, asked
+    )
     return ExitCode.PASSED
 
 
@@ -95,8 +97,10 @@ def release(
 
     check_line("--reason", reason)
     return run_transition(
-        StoreAddress(data, database_url, tenant),
-        lambda request, store: ReleaseContract(request, contract_id, reason, new_salt(store.surroundings.entropy)),
+        StoreAddress(data=data, database_url=database_url, tenant=tenant),
+        lambda request, store: ReleaseContract(
+            request=request, contract_id=contract_id, reason=reason, salt=new_salt(store.surroundings.entropy)
+        ),
         as_json=as_json,
     )
 
@@ -113,4 +117,6 @@ def void(
     """Void a held contract; the escrow goes back to the consumer."""
     from meruit.cli.shared.contracts import void_contract
 
-    return void_contract(StoreAddress(data, database_url, tenant), contract_id, reason, as_json=as_json)
+    return void_contract(
+        StoreAddress(data=data, database_url=database_url, tenant=tenant), contract_id, reason, as_json=as_json
+    )

@@ -137,8 +137,8 @@ def statement(  # noqa: PLR0913 - one an option
 
 
 def _check_currency(currency: str | None) -> None:
-    from meruit.errors import nearest
     from meruit.model.money import CURRENCIES
+    from meruit.suggestions import nearest
 
     if currency is not None and currency not in CURRENCIES:
         raise click.UsageError(f"{currency!r} is not a known currency{nearest(currency.upper(), CURRENCIES)}")

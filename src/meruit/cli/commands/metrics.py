@@ -1,8 +1,9 @@
 """`meruit metrics`: the metrics that criteria can name."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from meruit.cli.terminal import ExitCode, config_option, json_option, print_json, print_table, say
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from meruit.verify.catalogue import Catalogue
 
 
-class MetricRow(NamedTuple):
+class MetricRow(msgspec.Struct, frozen=True):
     """A metric as it is listed."""
 
     name: str
@@ -49,7 +50,7 @@ def metrics(*, name: str | None, config: str | None, as_json: bool) -> int:
         registry.get(name)
     chosen = [*rows.values()] if name is None else [rows[name]]
     if as_json:
-        found: list[dict[str, Any]] = [row._asdict() for row in chosen]
+        found: list[dict[str, Any]] = [msgspec.structs.asdict(row) for row in chosen]
         print_json(msgspec.json.encode(found if name is None else found[0]))
     elif name is not None:
         _explain(chosen[0])

@@ -109,7 +109,7 @@ def reconcile(  # noqa: PLR0913 - one a thing that can be said
             ended_since=None if max_age is None else utc_now() - timedelta(hours=max_age),
         )
 
-    place = StoreAddress(data, database_url, tenant)
+    place = StoreAddress(data=data, database_url=database_url, tenant=tenant)
     if listing:
         return _list_runs(place, choice(), verbose=verbose, as_json=as_json)
     return _run_reconciler(place, choice, config, watch=watch, as_json=as_json)

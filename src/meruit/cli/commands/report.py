@@ -104,7 +104,10 @@ def build(  # noqa: PLR0913 - one an option
     for path in targets:
         if source is not None and _is_same(path, source):
             raise click.UsageError(f"{path} is the file that the runs are read from; give -o another name")
-    wanted, place = ReportOptions(agents, cost, question, include_imported), StoreAddress(data, database_url, tenant)
+    wanted, place = (
+        ReportOptions(agents, cost, question, include_imported),
+        StoreAddress(data=data, database_url=database_url, tenant=tenant),
+    )
     if target is None:
         print_json(_build_report(source, place, wanted).to_json())
         return ExitCode.PASSED
@@ -177,7 +180,7 @@ def compare(  # noqa: PLR0913 - one an option
     if a == b:
         raise click.UsageError("A and B are the same agent")
     wanted = ReportOptions((a, b), cost, f"Is {a} better or cheaper than {b}?", include_imported)
-    found = _build_report(source, StoreAddress(data, database_url, tenant), wanted)
+    found = _build_report(source, StoreAddress(data=data, database_url=database_url, tenant=tenant), wanted)
     if as_json:
         print_json(found.to_json())
     else:

@@ -173,7 +173,7 @@ def record(
             tenant, [RunObservation(run_id, attempt) for run_id, several in news for attempt in several], policy
         )
         # Contracts that pay for tokens are updated in the same transaction.
-        both = UsageWrite(tenant, actor.by, lambda writing: [*runs(writing), *observations(writing)])
+        both = UsageWrite(tenant=tenant, by=actor.by, write=lambda writing: [*runs(writing), *observations(writing)])
         recorded = {one.run.id: one for one in store.recorder.write(both)}
     finally:
         store.close()
@@ -317,13 +317,13 @@ def explain(
     ended_at = found.run.ended_at
     since = sorted((one for one in observations if ended_at is not None and one.at >= ended_at), key=lambda one: one.at)
     # The stored time counts: an operator may have asked for an observation since, or a request may have failed.
-    upcoming = next_observation(ended_at, found.verdict, since, policy)._replace(
-        at=found.next_observation_at, waits=found.waits
+    upcoming = msgspec.structs.replace(
+        next_observation(ended_at, found.verdict, since, policy), at=found.next_observation_at, waits=found.waits
     )
     compared = [one for one in observations if one.id in found.verdict.compared]
     if as_json:
         is_due = upcoming.at is not None and upcoming.at <= now
-        next_look = upcoming._asdict() | {"is_due": is_due}
+        next_look = msgspec.structs.asdict(upcoming) | {"is_due": is_due}
         details = {"compared": compared, "next_look": next_look, "open_beside": beside}
         print_json(msgspec.json.encode(verdict_to_dict(run_id, found.verdict) | details))
     else:
@@ -392,7 +392,9 @@ def acknowledge(
     actor, policy, why = command_line_actor(tenant), _policy(config), check_line("--reason", reason)
     with open_records(data, database_url) as store:
         ack = Acknowledgement(store.surroundings.clock(), actor.by, why)
-        found = store.recorder.write(UsageWrite(tenant, actor.by, Acknowledge(tenant, run_id, ack, policy)))
+        found = store.recorder.write(
+            UsageWrite(tenant=tenant, by=actor.by, write=Acknowledge(tenant, run_id, ack, policy))
+        )
     if as_json:
         print_json(found.to_json())
     else:
@@ -464,7 +466,7 @@ def sources(*, as_json: bool) -> int:
 
     found = [*usage_sources]
     if as_json:
-        listed = [{key: one for key, one in each._asdict().items() if key != "open"} for each in found]
+        listed = [{key: one for key, one in msgspec.structs.asdict(each).items() if key != "open"} for each in found]
         print_json(msgspec.json.encode(listed))
         return ExitCode.PASSED
     rows = [

@@ -86,7 +86,7 @@ def verify(  # noqa: PLR0913 - one an option
     if settings.records_outcomes if wants_record is None else wants_record:
         from meruit.cli.shared.record_outcome import verify_and_record
 
-        place = StoreAddress(data, database_url, tenant)
+        place = StoreAddress(data=data, database_url=database_url, tenant=tenant)
         result = verify_and_record(engine, compiled, work, place, contract_id=contract_id, agent_id=agent_id)
     else:
         result = engine.verify_sync(contract_id or "local", work[0], work[1], compiled, work[2])

@@ -90,7 +90,9 @@ def submit(  # noqa: PLR0913 - one an option
         examine=examine_with(engine.catalogue),
     )
     submission = _accept(submission, accepted)
-    with open_marketplace(StoreAddress(data, database_url, tenant), settings, engine, make=True) as market:
+    with open_marketplace(
+        StoreAddress(data=data, database_url=database_url, tenant=tenant), settings, engine, make=True
+    ) as market:
         try:
             ready = market.publish(actor, submission)
         except BrokenCriteria as refused:

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
+import msgspec
 
 from meruit.app import build_benchmarks, build_environments
 from meruit.config import Settings
@@ -114,7 +115,7 @@ BENCHMARK = {
 }
 
 
-class Write(NamedTuple):
+class Write(msgspec.Struct, frozen=True):
     """One request of an agent to the chart."""
 
     method: str
@@ -123,7 +124,7 @@ class Write(NamedTuple):
 
 
 def _put(resource: Mapping[str, Any], **changed: Any) -> Write:
-    return Write("PUT", f"{resource['resourceType']}/{resource['id']}", {**resource, **changed})
+    return Write(method="PUT", path=f"{resource['resourceType']}/{resource['id']}", body={**resource, **changed})
 
 
 _NEW_VISIT = {**{k: v for k, v in _OTHER_VISIT.items() if k != "id"}, "start": "2026-03-06T09:30:00Z"}
@@ -132,7 +133,7 @@ RIGHT: dict[str, list[Write]] = {
     "refute-allergy": [_put(_ALLERGY, verificationStatus={"coding": [{"system": _STATUS, "code": "refuted"}]})],
     "stop-tablet": [_put(_TABLET, status="completed")],
     "add-phone": [_put(_PEOPLE["ada"], telecom=_PHONE)],
-    "book-visit": [Write("POST", "Appointment", _NEW_VISIT)],
+    "book-visit": [Write(method="POST", path="Appointment", body=_NEW_VISIT)],
     "close-chart": [_put(_PEOPLE["ben"], active=False)],
 }
 WRONG: dict[str, list[Write]] = {
@@ -140,7 +141,7 @@ WRONG: dict[str, list[Write]] = {
     "refute-allergy": [Write("DELETE", "AllergyIntolerance/penicillin")],
     "stop-tablet": [Write("DELETE", "MedicationRequest/tablet")],
     "add-phone": [_put(_PEOPLE["ben"], telecom=_PHONE)],
-    "book-visit": [Write("POST", "Appointment", {**_NEW_VISIT, "start": "2026-03-06T10:30:00Z"})],
+    "book-visit": [Write(method="POST", path="Appointment", body={**_NEW_VISIT, "start": "2026-03-06T10:30:00Z"})],
     "close-chart": [],
 }
 AGENTS: dict[str, Callable[[str, int], bool]] = {

@@ -5,7 +5,6 @@ import random
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import NamedTuple
 
 import msgspec
 from pydantic import BaseModel
@@ -47,7 +46,7 @@ Read = Callable[[str, str], str]
 """Reads a file of a story."""
 
 
-class Amounts(NamedTuple):
+class Amounts(msgspec.Struct, frozen=True):
     """How much of each there is."""
 
     cases: int = 300
@@ -127,15 +126,25 @@ def _deal(market: Marketplace, read: Read, clock: DemoTimeline) -> None:
     request = ContractRequest(actor)
     for agent in ("honest", "weak", "cheating", "honest", "weak"):
         clock.pass_by(hours=7)
-        made = write_transition(store, AwardContract(request, store.surroundings.new_id("con"), work.id, agent))
+        made = write_transition(
+            store,
+            AwardContract(
+                request=request, contract_id=store.surroundings.new_id("con"), work_id=work.id, agent_id=agent
+            ),
+        )
         write_transition(store, StartContract(request, made.contract.id))
         clock.pass_by(minutes=20)
         completed = hand_in(market, actor, made.contract.id, agent, lambda name: read("marketplace", name))
         if agent == "weak":
-            write_transition(store, DisputeContract(request, completed.contract.id, DISPUTE))
+            write_transition(store, DisputeContract(request=request, contract_id=completed.contract.id, reason=DISPUTE))
     clock.pass_by(days=3)
     for agent in ("honest", "weak"):
-        started = write_transition(store, AwardContract(request, store.surroundings.new_id("con"), work.id, agent))
+        started = write_transition(
+            store,
+            AwardContract(
+                request=request, contract_id=store.surroundings.new_id("con"), work_id=work.id, agent_id=agent
+            ),
+        )
         if agent == "honest":
             write_transition(store, StartContract(request, started.contract.id))
     _settle_due(market, request)

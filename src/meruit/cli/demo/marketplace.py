@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -38,7 +38,7 @@ A_DAY = datetime(2026, 3, 20, 9, 0, tzinfo=UTC)
 ESCROW = "escrow:"
 
 
-class Dealing(NamedTuple):
+class Dealing(msgspec.Struct, frozen=True):
     """One agent's contract, from the award to its end."""
 
     agent: str
@@ -48,7 +48,7 @@ class Dealing(NamedTuple):
     """After the operator's decision, if one was needed."""
 
 
-class MarketDay(NamedTuple):
+class MarketDay(msgspec.Struct, frozen=True):
     """The contracts of the day, and the books at its end."""
 
     work: WorkSubmission
@@ -106,17 +106,24 @@ def run_market_day(engine: VerificationEngine, read: Callable[[str], str]) -> Ma
                 found, recorded = balances(connection, actor.tenant, escrows=True), books(connection, actor.tenant)
         finally:
             store.close()
-    return MarketDay(work, dealings, _escrows_together(found), find_violations(recorded))
+    return MarketDay(work=work, dealings=dealings, balances=_escrows_together(found), broken=find_violations(recorded))
 
 
 def _deal(market: Marketplace, actor: Actor, work_id: str, agent: str, read: Callable[[str], str]) -> Dealing:
     store, request = market.store, ContractRequest(actor)
-    made = write_transition(store, AwardContract(request, store.surroundings.new_id("con"), work_id, agent)).contract
+    made = write_transition(
+        store,
+        AwardContract(request=request, contract_id=store.surroundings.new_id("con"), work_id=work_id, agent_id=agent),
+    ).contract
     write_transition(store, StartContract(request, made.id))
     completed = hand_in(market, actor, made.id, agent, read)
     if is_held(completed.contract):
-        return Dealing(agent, completed, write_transition(store, VoidContract(request, made.id, VOIDED)))
-    return Dealing(agent, completed, completed)
+        return Dealing(
+            agent=agent,
+            completed=completed,
+            ended=write_transition(store, VoidContract(request=request, contract_id=made.id, reason=VOIDED)),
+        )
+    return Dealing(agent=agent, completed=completed, ended=completed)
 
 
 def hand_in(

@@ -6,7 +6,9 @@ forgets the date in replies about refunds. The newer one names it, and writes lo
 
 import random
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.evaluations.evaluation import Case, CaseError
 
@@ -51,7 +53,7 @@ CRITERIA: dict[str, Any] = {
 }
 
 
-class Topic(NamedTuple):
+class Topic(msgspec.Struct, frozen=True):
     """What customers write about, and what a good reply says."""
 
     tag: str
@@ -63,32 +65,32 @@ class Topic(NamedTuple):
 
 TOPICS = (
     Topic(
-        "refund",
-        "I sent the {thing} back on {day} November. Where is my money? Order {order}.",
-        "Thank you for your message. We received the {thing} and checked it.",
-        "The refund of {price} EUR reaches your account by {due} November.",
-        "I have passed your request to our team and they will be in touch soon.",
+        tag="refund",
+        asks="I sent the {thing} back on {day} November. Where is my money? Order {order}.",
+        answer="Thank you for your message. We received the {thing} and checked it.",
+        dated="The refund of {price} EUR reaches your account by {due} November.",
+        vague="I have passed your request to our team and they will be in touch soon.",
     ),
     Topic(
-        "delivery",
-        "My order {order} with the {thing} has not arrived. It was due on {day} November.",
-        "Thank you for writing. Your parcel with the {thing} left our warehouse yesterday.",
-        "It arrives on {due} November before noon.",
-        "It arrives as soon as the carrier can make it.",
+        tag="delivery",
+        asks="My order {order} with the {thing} has not arrived. It was due on {day} November.",
+        answer="Thank you for writing. Your parcel with the {thing} left our warehouse yesterday.",
+        dated="It arrives on {due} November before noon.",
+        vague="It arrives as soon as the carrier can make it.",
     ),
     Topic(
-        "account",
-        "How do I change the address of my account? I move on {day} November. Order {order}.",
-        "You can change the address under Settings, Profile. Orders that are on their way keep the old one.",
-        "The new address is used from {due} November on.",
-        "The new address is used for later orders.",
+        tag="account",
+        asks="How do I change the address of my account? I move on {day} November. Order {order}.",
+        answer="You can change the address under Settings, Profile. Orders that are on their way keep the old one.",
+        dated="The new address is used from {due} November on.",
+        vague="The new address is used for later orders.",
     ),
     Topic(
-        "complaint",
-        "The {thing} of order {order} arrived broken on {day} November. I am not pleased.",
-        "We are sorry that the {thing} arrived with a crack. Please keep it for the carrier.",
-        "A new one leaves today and is with you by {due} November.",
-        "A new one is on its way to you.",
+        tag="complaint",
+        asks="The {thing} of order {order} arrived broken on {day} November. I am not pleased.",
+        answer="We are sorry that the {thing} arrived with a crack. Please keep it for the carrier.",
+        dated="A new one leaves today and is with you by {due} November.",
+        vague="A new one is on its way to you.",
     ),
 )
 THINGS = ("kettle", "lamp", "toaster", "radio", "garden chair", "tent", "camera", "suitcase")
@@ -98,7 +100,7 @@ EXTRA = (
 )
 
 
-class Habits(NamedTuple):
+class Habits(msgspec.Struct, frozen=True):
     """How often an agent does what."""
 
     forgets_date: float
@@ -109,9 +111,9 @@ class Habits(NamedTuple):
 
 
 AGENTS = {
-    "heron-2": Habits(0.5, 0.01, 0.05, 0.02),
-    "heron-3": Habits(0.07, 0.04, 0.05, 0.01),
-    "heron-4": Habits(0.05, 0.03, 0.03, 0.01),
+    "heron-2": Habits(forgets_date=0.5, writes_long=0.01, slow=0.05, fails=0.02),
+    "heron-3": Habits(forgets_date=0.07, writes_long=0.04, slow=0.05, fails=0.01),
+    "heron-4": Habits(forgets_date=0.05, writes_long=0.03, slow=0.03, fails=0.01),
 }
 
 

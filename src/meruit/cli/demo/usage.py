@@ -4,9 +4,10 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
+import msgspec
 
 from meruit.cli.terminal import print_table, say
 from meruit.model.metering import UsageAccount, UsageRecord
@@ -34,7 +35,7 @@ AGENTS = {
 STEPS = ("plan", "draft", "check")
 
 
-class MeteredDay(NamedTuple):
+class MeteredDay(msgspec.Struct, frozen=True):
     """The status of each agent's usage after each observation, and the final records."""
 
     records: dict[str, UsageRecord]

@@ -178,7 +178,9 @@ def compare_command(  # noqa: PLR0913 - one an option
         if judge is not None:
             from meruit.cli.evaluations.pairwise import PairOptions, print_preferences
 
-            asked = PairOptions(judge, question, rubric, max_judge_tokens, config, fresh=fresh)
+            asked = PairOptions(
+                judge=judge, question=question, rubric=rubric, max_tokens=max_judge_tokens, config=config, fresh=fresh
+            )
             print_preferences(store, tenant, [reader.find(name) for name in (first, *others)], asked, as_json=as_json)
             return ExitCode.PASSED
         base, several = reader.find(first), [reader.find(other) for other in others]

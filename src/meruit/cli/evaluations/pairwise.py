@@ -1,7 +1,6 @@
 """`meruit eval compare --pairwise`: which evaluation's outputs a judge prefers."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -17,7 +16,7 @@ from meruit.judges.records import StoredVotes
 from meruit.store.store import Store
 
 
-class PairOptions(NamedTuple):
+class PairOptions(msgspec.Struct, frozen=True):
     """What the command was given."""
 
     judge: str

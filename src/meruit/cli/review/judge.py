@@ -60,10 +60,11 @@ def calibrate_command(  # noqa: PLR0913 - one an option
     import msgspec
 
     from meruit.cli.views.review import print_calibration
-    from meruit.errors import NotFound, nearest
+    from meruit.errors import NotFound
     from meruit.model.vote import MIN_LABELS
     from meruit.review.results import MOST_REVIEWS, ReviewResults, unmet_requirements
     from meruit.review.service import Reviews
+    from meruit.suggestions import nearest
 
     with open_records(data, database_url) as store:
         reviews, results = Reviews(store, tenant), ReviewResults(store, tenant)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -35,7 +35,7 @@ SYSTEM_FAILURES = frozenset({VerificationEnding.SYSTEM_ERROR, RunFailureReason.E
 """Endings that are not caused by an agent's output."""
 
 
-class AgentRunWatch(NamedTuple):
+class AgentRunWatch(msgspec.Struct, frozen=True):
     """A run and the members of its team."""
 
     store: Store

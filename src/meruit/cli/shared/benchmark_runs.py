@@ -6,7 +6,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -39,18 +39,19 @@ from meruit.cli.views.benchmark import (
     version_judged_by,
     worst_run,
 )
-from meruit.errors import NotFound, StoreError, nearest
+from meruit.errors import NotFound, StoreError
 from meruit.model.task import Benchmark, TaskSource
 from meruit.model.task_run import BenchmarkRun, CriterionStatus, RunStatus, TaskRun
 from meruit.model.verdict import Verdict
 from meruit.playground.environment import seed_of
+from meruit.suggestions import nearest
 
 _T = TypeVar("_T")
 MAX_UNJUDGED = 3
 """Most task runs for which the reason is printed why they could not be judged."""
 
 
-class BenchmarkRunDetails(NamedTuple):
+class BenchmarkRunDetails(msgspec.Struct, frozen=True):
     """A benchmark run that was printed."""
 
     found: BenchmarkRun
@@ -144,7 +145,7 @@ def load_and_print_run(at: BenchmarkSession, run_id: str, *, as_json: bool) -> B
     runs = at.reader.task_runs(at.scope, run_id)
     agents = {one.id: at.logs.load_exit(one) for one in runs}
     print_run(found, runs, agents, as_json=as_json)
-    return BenchmarkRunDetails(found, runs, agents)
+    return BenchmarkRunDetails(found=found, runs=runs, agents=agents)
 
 
 def suggest_next(at: BenchmarkSession, printed: BenchmarkRunDetails) -> None:

@@ -5,9 +5,9 @@ import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import httpx
+import msgspec
 
 from meruit.app import build_benchmarks, build_environments, open_store
 from meruit.benchmarks.environment import NoEnvironments
@@ -32,7 +32,7 @@ OUTCOME_PREFIX = "out_"
 """Prefix of outcome ids, which are easily confused with run ids."""
 
 
-class BenchmarkSession(NamedTuple):
+class BenchmarkSession(msgspec.Struct, frozen=True):
     """Benchmarks and runs in the store, with no playground open."""
 
     store: Store

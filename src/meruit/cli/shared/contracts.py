@@ -105,7 +105,9 @@ def print_contract(snapshot: ContractSnapshot, *, as_json: bool, verdict: bool =
 def void_contract(place: StoreAddress, contract_id: str, reason: str, *, as_json: bool) -> int:
     """Void a contract and print it."""
     check_line("--reason", reason)
-    return run_transition(place, lambda request, _: VoidContract(request, contract_id, reason), as_json=as_json)
+    return run_transition(
+        place, lambda request, _: VoidContract(request=request, contract_id=contract_id, reason=reason), as_json=as_json
+    )
 
 
 # Any: the file is not validated yet.

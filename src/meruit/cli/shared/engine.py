@@ -55,7 +55,7 @@ def load_engine(
         max_criteria=settings.verification.max_criteria_per_task,
         examine=examine_with(engine.catalogue),
     )
-    return EngineWithCriteria(settings, engine, wanted)
+    return EngineWithCriteria(settings=settings, engine=engine, criteria=wanted)
 
 
 def _spare_plugin_search() -> None:

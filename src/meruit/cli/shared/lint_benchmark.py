@@ -5,7 +5,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import httpx
 import msgspec
@@ -16,7 +16,7 @@ from meruit.benchmarks.lint import TaskReport, lint_task
 from meruit.benchmarks.records import TaskRunFilter
 from meruit.cli.terminal import ExitCode, escape_control_characters, paint, print_json, print_table, say
 from meruit.config import Settings
-from meruit.errors import MeruitError, StoreError, nearest
+from meruit.errors import MeruitError, StoreError
 from meruit.model.access import Scope
 from meruit.model.environment import EnvironmentState, environment_in, restore_state
 from meruit.model.record import Record
@@ -28,6 +28,7 @@ from meruit.playground.host import Host
 from meruit.playground.load import load_benchmark
 from meruit.store.location import FILE, Location
 from meruit.store.store import Store
+from meruit.suggestions import nearest
 from meruit.verify.lint.criteria import LintFinding, Severity
 
 PAGE = 500
@@ -42,7 +43,7 @@ class BenchmarkReport(Record, frozen=True):
     tasks: list[TaskReport]
 
 
-class BenchmarkLintOptions(NamedTuple):
+class BenchmarkLintOptions(msgspec.Struct, frozen=True):
     """What to test, as the options say."""
 
     file: str
@@ -55,7 +56,7 @@ class BenchmarkLintOptions(NamedTuple):
     """Whether tasks may name systems of their own."""
 
 
-class GoldRun(NamedTuple):
+class GoldRun(msgspec.Struct, frozen=True):
     """A recorded run that passed: the environment before and after it."""
 
     before: EnvironmentState

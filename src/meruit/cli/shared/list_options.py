@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from meruit.cli.terminal import escape_control_characters, note, say
 
@@ -20,7 +21,7 @@ _MOMENT = re.compile(rf"({_DAY})([Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)
 STDOUT = "-"
 
 
-class TableTarget(NamedTuple):
+class TableTarget(msgspec.Struct, frozen=True):
     """The file that a table is written to, and its format."""
 
     file: str
@@ -29,7 +30,7 @@ class TableTarget(NamedTuple):
     is_xlsx: bool
 
 
-class ListRequest(NamedTuple):
+class ListRequest(msgspec.Struct, frozen=True):
     """How much of a list is asked for, and in which form."""
 
     before: int | None
@@ -127,7 +128,7 @@ def was_given(option: str) -> bool:
 
 def list_request(before: int | None, limit: int, table: TableTarget | None, *, as_json: bool) -> ListRequest:
     """The request of the running command."""
-    return ListRequest(before, limit, table, as_json, everything=not was_given("limit"))
+    return ListRequest(before=before, limit=limit, table=table, as_json=as_json, everything=not was_given("limit"))
 
 
 def write_table(target: TableTarget, headings: Sequence[str], rows: "Iterable[Sequence[Cell]]") -> None:

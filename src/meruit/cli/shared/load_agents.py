@@ -16,13 +16,14 @@ from types import ModuleType
 from typing import Any
 
 from meruit.documents.sanitize import describe
-from meruit.errors import AgentError, MeruitError, nearest
+from meruit.errors import AgentError, MeruitError
 from meruit.gate.definition import AgentDefinition
 from meruit.gate.runner.engine import AgentRoster, find_agents
 from meruit.gate.runner.local import hold_worker_lock
 from meruit.gate.runner.worker import CONCURRENCY, run_worker
 from meruit.gate.team import Team
 from meruit.store.store import Store
+from meruit.suggestions import nearest
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _NAMED = re.compile(r"(.*?\.py|[\w.]+)(?::(.*))?", re.DOTALL)

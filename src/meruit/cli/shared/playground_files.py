@@ -6,7 +6,8 @@ import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.errors import UnknownPlayground
 from meruit.model.environment import SourceKind
@@ -29,7 +30,7 @@ class PlaygroundSummary(Record, frozen=True):
     checkpoints: list[str]
 
 
-class PlaygroundFolder(NamedTuple):
+class PlaygroundFolder(msgspec.Struct, frozen=True):
     """The playgrounds of a data folder."""
 
     folder: Path

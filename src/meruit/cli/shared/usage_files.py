@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -37,7 +36,7 @@ MAX_AHEAD = timedelta(hours=1)
 """How far the clock of a file's author may be ahead of ours."""
 
 
-class UsageManifest(NamedTuple):
+class UsageManifest(msgspec.Struct, frozen=True):
     """A runs_manifest.json and its content."""
 
     path: str
@@ -56,7 +55,7 @@ def judge_files(path: str, policy: UsagePolicy) -> tuple[list[UsageFileVerdict],
     content, document = load_json(path)
     if not is_manifest(document):
         return [_judge_file(path, content, document, policy)], None
-    manifest = UsageManifest(path, content, read_manifest(document))
+    manifest = UsageManifest(path=path, content=content, file=read_manifest(document))
     judged, problems = list[UsageFileVerdict](), list[Problem]()
     for entry, file in runs_of(manifest):
         try:
@@ -66,7 +65,7 @@ def judge_files(path: str, policy: UsagePolicy) -> tuple[list[UsageFileVerdict],
             continue
         if found.run_id not in (None, entry.run_id):
             problems.append(Problem(str(file), f"its run_id is {found.run_id!r}, in the manifest {entry.run_id!r}"))
-        judged.append(found._replace(run_id=entry.run_id, framework=entry.framework))
+        judged.append(msgspec.structs.replace(found, run_id=entry.run_id, framework=entry.framework))
     if problems:
         raise DocumentError(path, problems)
     return judged, manifest
@@ -93,7 +92,7 @@ def future_observations(file: MetricsFile) -> list[Observation]:
 def load_manifest(path: str) -> UsageManifest:
     """Read a manifest; raises DocumentError."""
     content, document = load_json(path)
-    return UsageManifest(path, content, read_manifest(document))
+    return UsageManifest(path=path, content=content, file=read_manifest(document))
 
 
 def runs_of(manifest: UsageManifest) -> list[tuple[ManifestEntry, Path]]:
@@ -106,7 +105,9 @@ def runs_of(manifest: UsageManifest) -> list[tuple[ManifestEntry, Path]]:
             found.append((entry, file))
         else:
             searched = " or ".join(map(str, places)) or "no folder can have that name"
-            problems.append(Problem("runs", f"run {entry.run_id!r} has no metrics file: {searched}", entry.line))
+            problems.append(
+                Problem(where="runs", message=f"run {entry.run_id!r} has no metrics file: {searched}", line=entry.line)
+            )
     if problems:
         raise DocumentError(manifest.path, problems)
     return found
@@ -150,7 +151,7 @@ def write_verdicts(judged: list[UsageFileVerdict], manifest: UsageManifest | Non
                 file.flush()
 
 
-class RecordableRun(NamedTuple):
+class RecordableRun(msgspec.Struct, frozen=True):
     """A run of a file, and its observations."""
 
     run: MeteredRun
@@ -183,7 +184,7 @@ def new_observations(found: RecordableRun, known: Sequence[Observation]) -> list
 def _read_runs(path: str) -> list[RecordableRun]:
     content, document = load_json(path)
     if is_manifest(document):
-        return _read_manifest_runs(UsageManifest(path, content, read_manifest(document)))
+        return _read_manifest_runs(UsageManifest(path=path, content=content, file=read_manifest(document)))
     places = DocumentReader(document)
     if places.value_at(("id",)) is not None and places.value_at(("run_id",)) is None:
         return [RecordableRun(_parse_api_run(places, path))]

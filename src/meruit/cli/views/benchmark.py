@@ -6,7 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -44,7 +44,7 @@ _COUNTED_STATUSES = (RunStatus.COMPLETED, RunStatus.TIMED_OUT)
 _FIELDS = ("fieldResults", "field_results", "assertionResults", "phraseResults")
 
 
-class TaskRunDetails(NamedTuple):
+class TaskRunDetails(msgspec.Struct, frozen=True):
     """A task run with everything that is printed about it."""
 
     run: TaskRun
@@ -77,7 +77,7 @@ def worst_run(runs: Sequence[TaskRun]) -> TaskRun | None:
     return min(counting, key=lambda run: run.score or 0.0, default=None)
 
 
-class _Going(NamedTuple):
+class _Going(msgspec.Struct, frozen=True):
     """A task run that has not ended."""
 
     run: TaskRun
@@ -116,7 +116,7 @@ class Progress:
             seen = None if one.run.playground_id is None else await last_event(one.run.playground_id)
             # It may have ended meanwhile.
             if run_id in self._going:
-                self._going[run_id] = self._going[run_id]._replace(last_event=seen)
+                self._going[run_id] = msgspec.structs.replace(self._going[run_id], last_event=seen)
         if not self._live:
             for one in self._going.values():
                 say(escape_control_characters(self._describe(one)), err=True)
@@ -125,7 +125,9 @@ class Progress:
     def _on_state(self, run: TaskRun, state: RolloutState) -> None:
         known = self._going.get(run.id)
         since = self._clock() if known is None or state is RolloutState.RUNNING else known.since
-        self._going[run.id] = _Going(run, state, since, None if known is None else known.last_event)
+        self._going[run.id] = _Going(
+            run=run, state=state, since=since, last_event=None if known is None else known.last_event
+        )
         self._draw()
 
     def _describe(self, one: _Going) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -17,7 +17,7 @@ LONGEST_CELL = 60
 UNKNOWN = "–"
 
 
-class UsageFileVerdict(NamedTuple):
+class UsageFileVerdict(msgspec.Struct, frozen=True):
     """A file and the verdict on the run in it."""
 
     path: str
@@ -176,7 +176,7 @@ def print_observations(attempts: Sequence[Observation]) -> None:
     print_table(("observed (UTC)", "tokens in", "tokens out", "requests", "assurance", "counted by", "attempt"), rows)
 
 
-class UsageExplanation(NamedTuple):
+class UsageExplanation(msgspec.Struct, frozen=True):
     """The status of a run and its basis."""
 
     record: UsageRecord

@@ -106,7 +106,14 @@ async def create_key(request: PageRequest) -> Response[Any]:
         raise ApiProblem(400, "invalid", f"days: write a number from 1 to {MAX_DAYS:,}, or nothing")
     service, surroundings = request.service, request.service.store.surroundings
     expires = surroundings.clock() + timedelta(days=int(days)) if days else None
-    wish = NewKey(request.caller.tenant, role, name, agent_id or None, expires, surroundings.entropy)
+    wish = NewKey(
+        tenant=request.caller.tenant,
+        role=role,
+        name=name,
+        agent_id=agent_id or None,
+        expires_at=expires,
+        entropy=surroundings.entropy,
+    )
     made = await service.store.recorder.record(wish)
     service.authenticator.clear_cache()
     shown = request.show("key-made.html", made=made)

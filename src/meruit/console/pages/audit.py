@@ -4,9 +4,10 @@ import asyncio
 import json
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
+import msgspec
 from litestar import Response
 from litestar.datastructures import UploadFile
 from sqlalchemy import Connection
@@ -88,7 +89,7 @@ async def check_bundle(request: PageRequest) -> Response[Any]:
     return request.show("audit-findings.html", findings=found, tones=TONES, name=uploaded.filename)
 
 
-class EntryView(NamedTuple):
+class EntryView(msgspec.Struct, frozen=True):
     """One entry of the log as the page lists it."""
 
     position: int

@@ -4,8 +4,9 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from litestar import Response
 
 from meruit.api.listing import table_response
@@ -42,7 +43,7 @@ COLUMNS = (
 )
 
 
-class ForestRow(NamedTuple):
+class ForestRow(msgspec.Struct, frozen=True):
     """One line of a forest plot."""
 
     kind: str

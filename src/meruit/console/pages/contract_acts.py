@@ -50,7 +50,7 @@ def _contract_request(request: PageRequest) -> ContractRequest:
 
 def _release(request: PageRequest, contract_id: str, reason: str, _amount: str) -> Write[ContractSnapshot]:
     salt = new_salt(request.service.store.surroundings.entropy)
-    return ReleaseContract(_contract_request(request), contract_id, reason, salt)
+    return ReleaseContract(request=_contract_request(request), contract_id=contract_id, reason=reason, salt=salt)
 
 
 def _settle(request: PageRequest, contract_id: str, _reason: str, _amount: str) -> Write[ContractSnapshot]:
@@ -58,21 +58,27 @@ def _settle(request: PageRequest, contract_id: str, _reason: str, _amount: str) 
 
 
 def _void(request: PageRequest, contract_id: str, reason: str, _amount: str) -> Write[ContractSnapshot]:
-    return VoidContract(_contract_request(request), contract_id, reason)
+    return VoidContract(request=_contract_request(request), contract_id=contract_id, reason=reason)
 
 
 def _reverse(request: PageRequest, contract_id: str, reason: str, _amount: str) -> Write[ContractSnapshot]:
-    return ReverseContract(_contract_request(request), contract_id, reason)
+    return ReverseContract(request=_contract_request(request), contract_id=contract_id, reason=reason)
 
 
 def _dispute(request: PageRequest, contract_id: str, reason: str, _amount: str) -> Write[ContractSnapshot]:
-    return DisputeContract(_contract_request(request), contract_id, reason)
+    return DisputeContract(request=_contract_request(request), contract_id=contract_id, reason=reason)
 
 
 def _resolve(decision: Decision) -> Transition:
     def resolve(request: PageRequest, contract_id: str, reason: str, amount: str) -> Write[ContractSnapshot]:
         settled_on = to_settlement_amount(_parse_amount(amount), None) if decision is Decision.ADJUST else None
-        return ResolveDispute(_contract_request(request), contract_id, decision, reason, settled_on)
+        return ResolveDispute(
+            request=_contract_request(request),
+            contract_id=contract_id,
+            decision=decision,
+            reason=reason,
+            amount=settled_on,
+        )
 
     return resolve
 

@@ -171,7 +171,15 @@ def _broken_log(request: PageRequest, now: datetime) -> Iterator[Need]:
     found = request.service.integrity
     if found.state is IntegrityState.BROKEN:
         said = f"{plural(len(found.problems), 'record')} differ from the log; run meruit audit check"
-        yield Need("Log", "fail", "The database contradicts its audit log", "", "/audit", said, now)
+        yield Need(
+            kind="Log",
+            tone="fail",
+            what="The database contradicts its audit log",
+            who="",
+            href="/audit",
+            why=said,
+            since=now,
+        )
 
 
 def _reviews(request: PageRequest) -> Iterator[Need]:

@@ -187,7 +187,7 @@ async def acknowledge(request: PageRequest, run_id: FromPath[str]) -> Response[A
     reason = validate_reason(await read_field(request, "reason"))
     accepted = Acknowledgement(request.now, actor.by, reason)
     write = Acknowledge(actor.tenant, run_id, accepted, service.usage_policy)
-    await service.store.recorder.record(UsageWrite(actor.tenant, actor.by, write))
+    await service.store.recorder.record(UsageWrite(tenant=actor.tenant, by=actor.by, write=write))
     return request.go_to(f"/usage/{run_id}", "Accepted. The run is decided again.")
 
 
@@ -202,7 +202,7 @@ async def observe(request: PageRequest, run_id: FromPath[str]) -> Response[Any]:
             raise ApiProblem(409, "wrong_state", "the run is open; only ended runs are observed")
         return record
 
-    await request.service.store.recorder.record(UsageWrite(actor.tenant, actor.by, schedule_now))
+    await request.service.store.recorder.record(UsageWrite(tenant=actor.tenant, by=actor.by, write=schedule_now))
     return request.go_to(f"/usage/{run_id}", "The run is due: the next reconciler asks its provider.")
 
 

@@ -87,7 +87,7 @@ def add_holds(connection: Connection, tenant: str, snapshots: Sequence[ContractS
         by = None if reversal.fingerprint == BY_USAGE else reversal.actor
         return HoldView(kind, contract.hold_reason, by, from_micros(reversal.at))
 
-    return [one._replace(on_hold=find_hold(one.contract)) for one in snapshots]
+    return [msgspec.structs.replace(one, on_hold=find_hold(one.contract)) for one in snapshots]
 
 
 def load_snapshot_in_full(connection: Connection, scope: Scope, contract_id: str) -> ContractSnapshot:
@@ -117,7 +117,7 @@ def load_hold(connection: Connection, scope: Scope, contract_id: str, shelf: Blo
     decision = decide_payment(payment)
     if isinstance(decision, Hold) and contract.settlement == 0:
         reasons += [one for reason in decision.reasons for one in explain_reason(reason, facts)]
-    return found._replace(on_hold=msgspec.structs.replace(hold, reasons=reasons))
+    return msgspec.structs.replace(found, on_hold=msgspec.structs.replace(hold, reasons=reasons))
 
 
 def _load_payment_facts(

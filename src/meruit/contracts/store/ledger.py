@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
 from hashlib import sha256
 from itertools import islice
-from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, case, distinct, func, or_, select, tuple_
@@ -14,7 +13,7 @@ from meruit.contracts.postings import AGENT, CONSUMER, ESCROW, PLATFORM, Parties
 from meruit.contracts.replay import transfer_from_entry
 from meruit.contracts.store.read import contract_from
 from meruit.contracts.store.work import titles_of
-from meruit.errors import StoreError, UnknownAccount, nearest
+from meruit.errors import StoreError, UnknownAccount
 from meruit.log.entries import AwardEntry, MoneyEntry, SettlementEntry, VerdictEntry, read_entry
 from meruit.model.contract import Contract
 from meruit.model.money import Bill
@@ -22,6 +21,7 @@ from meruit.model.record import Record
 from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
 from meruit.store.transaction import MergeRule, WriteTransaction
+from meruit.suggestions import nearest
 
 MAX_LINES = 1_000_000
 """Most lines of one statement."""
@@ -34,7 +34,7 @@ PAYING, REVERSING = ("settle",), ("reverse",)
 """Operations that pay an agent, and that take a payment back."""
 
 
-class Movement(NamedTuple):
+class Movement(msgspec.Struct, frozen=True):
     """A movement of money to write."""
 
     tenant: str
@@ -89,7 +89,7 @@ class Statement(Record, frozen=True):
 
 def parties_of(contract: Contract) -> Parties:
     """The parties between whom the contract moves money."""
-    return Parties(contract.id, contract.consumer_id, contract.agent_id)
+    return Parties(contract_id=contract.id, consumer_id=contract.consumer_id, agent_id=contract.agent_id)
 
 
 def move_money(writing: WriteTransaction, movement: Movement, leaf: int) -> None:
@@ -163,7 +163,9 @@ def statement(
 ) -> Statement:
     """The movements on an account from `since` to before `until`, at most `limit`."""
     opening = opening_balance(connection, tenant, account, currency, since)
-    asked = Statement(account, currency, since, until, opening, opening, [])
+    asked = Statement(
+        account=account, currency=currency, since=since, until=until, opening=opening, closing=opening, lines=[]
+    )
     lines = [*islice(iterate_lines(connection, tenant, asked), limit)]
     return msgspec.structs.replace(asked, lines=lines, closing=lines[-1].balance if lines else opening)
 
@@ -265,7 +267,9 @@ def postings_of(connection: Connection, tenant: str, contract_id: str) -> list[C
         .order_by(table.c.leaf, table.c.micros)
     )
     return [
-        ContractPosting(from_micros(row.at), row.operation, row.account, row.micros, row.leaf)
+        ContractPosting(
+            at=from_micros(row.at), operation=row.operation, account=row.account, micros=row.micros, leaf=row.leaf
+        )
         for row in connection.execute(query)
     ]
 
@@ -435,12 +439,14 @@ def books(connection: Connection, tenant: str) -> Books:
             verdicts.add((entry.outcome, entry.version))
         elif isinstance(entry, MoneyEntry):
             if isinstance(entry, AwardEntry):
-                parties[entry.contract] = Parties(entry.contract, entry.consumer, entry.agent)
+                parties[entry.contract] = Parties(
+                    contract_id=entry.contract, consumer_id=entry.consumer, agent_id=entry.agent
+                )
                 terms[entry.contract] = entry.terms
             elif isinstance(entry, SettlementEntry):
                 bills[entry.contract, entry.number] = entry.bill
             # The first entry of a contract is its award; without it, the accounts are unknown.
-            between = parties.get(entry.contract, Parties(entry.contract, "", ""))
+            between = parties.get(entry.contract, Parties(contract_id=entry.contract, consumer_id="", agent_id=""))
             logged.append(transfer_from_entry(index, entry, between, settled))
     return Books(
         balances=kept,

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Select, func, select
@@ -59,7 +59,7 @@ class ContractFilter(Record, frozen=True):
     """Awarded before this time."""
 
 
-class ContractJudgement(NamedTuple):
+class ContractJudgement(msgspec.Struct, frozen=True):
     """The latest verdict on a contract's output."""
 
     version: int
@@ -76,7 +76,7 @@ class ContractTransitionView(Record, frozen=True):
     reason: str
 
 
-class ContractSnapshot(NamedTuple):
+class ContractSnapshot(msgspec.Struct, frozen=True):
     """A contract with its verdict and its bill."""
 
     contract: Contract
@@ -288,7 +288,9 @@ def load_snapshots(connection: Connection, tenant: str, contracts: Sequence[Cont
     judged = _judgements(connection, tenant, [one.outcome_id for one in contracts if one.outcome_id is not None])
     bills = _bills(connection, tenant, [one.id for one in contracts if one.settlement])
     return [
-        ContractSnapshot(one, judged.get(one.outcome_id or ""), bills.get((one.id, one.settlement)))
+        ContractSnapshot(
+            contract=one, judgement=judged.get(one.outcome_id or ""), bill=bills.get((one.id, one.settlement))
+        )
         for one in contracts
     ]
 
@@ -301,7 +303,7 @@ def load_snapshot(connection: Connection, scope: Scope, contract_id: str) -> Con
 def load_snapshot_with_history(connection: Connection, scope: Scope, contract_id: str) -> ContractSnapshot:
     """One contract with its history; raises NotFound."""
     found = load_snapshot(connection, scope, contract_id)
-    return found._replace(history=_history(connection, scope.tenant, contract_id))
+    return msgspec.structs.replace(found, history=_history(connection, scope.tenant, contract_id))
 
 
 def _history(connection: Connection, tenant: str, contract_id: str) -> tuple[ContractTransitionView, ...]:
@@ -424,7 +426,15 @@ def _to_judgement_view(standing: ContractSnapshot) -> JudgementView | None:
         return None
     result = judgement.result
     if result is None:
-        return JudgementView(outcome_id, judgement.version, None, None, None, None, [])
+        return JudgementView(
+            outcome_id=outcome_id,
+            version=judgement.version,
+            verdict=None,
+            success=None,
+            score=None,
+            governance=None,
+            governance_flags=[],
+        )
     return JudgementView(
         outcome_id=outcome_id,
         version=judgement.version,
@@ -453,7 +463,13 @@ def to_settlement_view(bill: Bill, number: int, version: int) -> SettlementView:
         released=in_units(bill.released),
         breakdown={"cpc": base, "cpa_bonus": bonus, "cpa_penalty": penalty, **tokens, **adjustment},
         lines=[
-            LineView(line.rule, str(line.part), in_units(line.micros), line.reason, line.criterion_id)
+            LineView(
+                rule=line.rule,
+                part=str(line.part),
+                amount=in_units(line.micros),
+                reason=line.reason,
+                criterion_id=line.criterion_id,
+            )
             for line in bill.lines
         ],
     )

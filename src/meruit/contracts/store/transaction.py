@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from sqlalchemy import bindparam, select, update
@@ -54,7 +54,7 @@ _FINGERPRINTS = Rows[str]("contract_transition")
 """Of the request that made each transition."""
 
 
-class Actor(NamedTuple):
+class Actor(msgspec.Struct, frozen=True):
     """Who requests a transition."""
 
     scope: Scope
@@ -67,7 +67,7 @@ class Actor(NamedTuple):
         return self.scope.tenant
 
 
-class ContractRequest(NamedTuple):
+class ContractRequest(msgspec.Struct, frozen=True):
     """The actor of a request, its idempotency key, and how its reply is rendered."""
 
     actor: Actor
@@ -89,7 +89,7 @@ def new_salt(entropy: Callable[[int], bytes]) -> bytes:
     return entropy(SALT_BYTES)
 
 
-class ContractTransaction(NamedTuple):
+class ContractTransaction(msgspec.Struct, frozen=True):
     """One contract inside a write transaction."""
 
     writing: WriteTransaction
@@ -126,7 +126,9 @@ class ContractTransaction(NamedTuple):
     def load_snapshot(self, contract: Contract) -> ContractSnapshot:
         """The contract with its verdict and bill."""
         judgement = None if contract.outcome_id is None else self.judgement(contract.outcome_id)
-        return ContractSnapshot(contract, judgement, self.bill_of(contract) if contract.settlement else None)
+        return ContractSnapshot(
+            contract=contract, judgement=judgement, bill=self.bill_of(contract) if contract.settlement else None
+        )
 
     def judgement(self, outcome_id: str) -> ContractJudgement:
         """The latest verdict on an outcome; without a result where it was erased."""

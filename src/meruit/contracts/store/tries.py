@@ -1,6 +1,6 @@
 """Count how often agents have their own work verified, so that scores do not reveal what is hidden in criteria."""
 
-from typing import NamedTuple
+import msgspec
 
 from meruit.contracts.store.read import parse_terms
 from meruit.errors import NoTriesLeft
@@ -16,7 +16,7 @@ NEWEST = 100
 _USED = Rows[int]("agent_tries")
 
 
-class RecordedTries(NamedTuple):
+class RecordedTries(msgspec.Struct, frozen=True):
     """What was recorded, and what is left of the budget."""
 
     tries: AgentTries
@@ -25,7 +25,7 @@ class RecordedTries(NamedTuple):
     versions: list[RecordedVersion]
 
 
-class RecordTries(NamedTuple):
+class RecordTries(msgspec.Struct, frozen=True):
     """Work that an agent submits itself: recorded within its budget, or refused as a whole."""
 
     agent_id: str
@@ -45,7 +45,7 @@ class RecordTries(NamedTuple):
             tries, shown = self._count(writing, rows[0][0], terms.agent_tries), terms.agent_score
         else:
             tries, shown = self._count(writing, "", self.budget), self.shown
-        return RecordedTries(tries, shown, self.record(writing))
+        return RecordedTries(tries=tries, shown=shown, versions=self.record(writing))
 
     def _count(self, writing: WriteTransaction, contract_id: str, budget: int) -> AgentTries:
         tenant, wanted = self.record.tenant, len(self.record.outcomes)

@@ -9,13 +9,13 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, exists, func, or_, select
 
 from meruit.contracts.trust import TrustScore, WorkEnd, WorkFacts, classify_work, compute_trust
-from meruit.errors import nearest
 from meruit.log.entries import NO_CRITERIA
 from meruit.model.contract import ContractState, Escrow
 from meruit.model.governance import Disposition
 from meruit.model.time import to_micros
 from meruit.model.verdict import GovernanceStatus, Verdict
 from meruit.store import tables
+from meruit.suggestions import nearest
 
 PAGE = 2_000
 MAX_SIMILAR = 5_000
@@ -54,7 +54,9 @@ def count_work(
         found[classify_work(_facts(row, row.verdict, success=row.success))] += row[-1]
     for row in _iterate_singly(connection, _with_contract(_singly_selected()).where(*mine, singly)):
         objected = row.result is not None and _has_objection(row.result)
-        found[classify_work(_facts(row, row.verdict, success=row.success)._replace(objected=objected))] += 1
+        found[
+            classify_work(msgspec.structs.replace(_facts(row, row.verdict, success=row.success), objected=objected))
+        ] += 1
     states = (_contracts.c.state, _contracts.c.escrow, _contracts.c.started_at.is_not(None).label("started"))
     never = (
         select(*states, func.count())

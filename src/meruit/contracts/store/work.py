@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Row, select
@@ -26,7 +26,7 @@ from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
 
 
-class WorkRow(NamedTuple):
+class WorkRow(msgspec.Struct, frozen=True):
     """Recorded work."""
 
     id: str
@@ -99,7 +99,7 @@ class WorkView(Record, frozen=True):
     """Further names of the input that agents are not shown."""
 
 
-class SubmitWork(NamedTuple):
+class SubmitWork(msgspec.Struct, frozen=True):
     """Publish work."""
 
     tenant: str
@@ -212,7 +212,7 @@ def page(
     """The newest first, without their criteria; `before` is the `next` of the page before."""
     asked = wanted or WorkFilter()
     consumer = {} if asked.consumer_id is None else {"consumer_id": asked.consumer_id}
-    filters = ListFilter(consumer, "created_at", asked.since, asked.until)
+    filters = ListFilter(indexed=consumer, dated="created_at", since=asked.since, until=asked.until)
     found = read_page(connection, tables.works, tenant, filters, before=before, limit=limit)
     return found.convert(lambda row: _work_from_row(row, None))
 

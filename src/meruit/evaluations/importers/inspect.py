@@ -201,7 +201,13 @@ def _claim(scores: Mapping[str, Any], headline: str | None) -> Claim:
     checks = {name: _grade(value) for name, value in values.items() if _grade(value) is not None}
     first = headline if headline in values else next(iter(values), None)
     decided = values.get(first) if first is not None else None
-    return Claim(_grade(decided), _number(decided), checks, {name: plain(one) for name, one in values.items()}, reasons)
+    return Claim(
+        success=_grade(decided),
+        score=_number(decided),
+        checks=checks,
+        scores={name: plain(one) for name, one in values.items()},
+        reasons=reasons,
+    )
 
 
 def _grade(value: Any) -> bool | None:

@@ -108,11 +108,11 @@ def _claim(row: Mapping[str, Any]) -> Claim:
     numbers = [value for value in scores.values() if isinstance(value, float)]
     # Of several numbers none stands for the whole.
     return Claim(
-        all_hold(checks),
-        numbers[0] if not checks and len(scores) == len(numbers) == 1 else None,
-        checks,
-        scores,
-        reasons,
+        success=all_hold(checks),
+        score=numbers[0] if not checks and len(scores) == len(numbers) == 1 else None,
+        checks=checks,
+        scores=scores,
+        reasons=reasons,
     )
 
 

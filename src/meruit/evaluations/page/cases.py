@@ -4,7 +4,7 @@ import base64
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -28,7 +28,7 @@ SNIPPET = 140
 CaseKey = tuple[str, int]
 
 
-class Side(NamedTuple):
+class Side(msgspec.Struct, frozen=True):
     """One evaluation of a page."""
 
     evaluation: EvaluationRecord
@@ -39,7 +39,7 @@ class Side(NamedTuple):
     """Where in the status letters of a case each criterion of the page stands; -1 where it does not."""
 
 
-class PageCases(NamedTuple):
+class PageCases(msgspec.Struct, frozen=True):
     """What the list of a page is made of, each piece compressed and in base64."""
 
     rows: str
@@ -84,7 +84,7 @@ def pack_cases(reader: Evaluations, sides: Sequence[Side], criteria: Sequence[Ma
     index = {"criteria": criteria, "rows": rows, "names": [side.evaluation.name for side in sides]}
     without = sum(where.get(key, (-1,))[0] < 0 for key in keys)
     total = max(side.evaluation.cases for side in sides)
-    return PageCases(_pack(index), parts, len(keys), total, without)
+    return PageCases(rows=_pack(index), parts=parts, listed=len(keys), total=total, without_work=without)
 
 
 def _is_calm(sides: Sequence[Side], key: CaseKey) -> int:

@@ -41,7 +41,7 @@ def _row(one: Difference, x: Axis, most: float, tick: float) -> Drawing:
     if one.difference is not None:
         style = "estimate" if one.is_significant else "estimate unclear"
         shapes.append(Dot(x.at(one.difference), ROW / 2, 4.5, style, f"{format_difference(one.difference)} points"))
-    return Drawing("", "", ROW, tuple(shapes), tone_of(one))
+    return Drawing(title="", finding="", height=ROW, shapes=tuple(shapes), tone=tone_of(one))
 
 
 def tone_of(one: Difference) -> str:

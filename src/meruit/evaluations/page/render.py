@@ -32,7 +32,9 @@ MAX_THRESHOLD = 80
 def render_evaluation(reader: Evaluations, evaluation: EvaluationRecord) -> bytes:
     """The page of one evaluation."""
     summary, criteria = reader.summary(evaluation), reader.criteria(evaluation)
-    side = Side(evaluation, criteria, list_cases(reader, evaluation), range(len(criteria.ids)))
+    side = Side(
+        evaluation=evaluation, criteria=criteria, cases=list_cases(reader, evaluation), places=range(len(criteria.ids))
+    )
     cases = pack_cases(reader, [side], _describe_criteria([criteria]))
     return _render(
         "evaluation.html",
@@ -52,7 +54,7 @@ def render_comparison(reader: Evaluations, first: EvaluationRecord, second: Eval
     criteria = [reader.criteria(one) for one in (first, second)]
     described = _describe_criteria(criteria)
     sides = [
-        Side(one, own, list_cases(reader, one), _places(own, described))
+        Side(evaluation=one, criteria=own, cases=list_cases(reader, one), places=_places(own, described))
         for one, own in zip((first, second), criteria, strict=True)
     ]
     differences = {"all": compared.overall, **compared.criteria}

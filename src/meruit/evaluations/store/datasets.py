@@ -5,19 +5,27 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from meruit.errors import NotFound, nearest
+from meruit.errors import NotFound
 from meruit.evaluations.evaluation import DatasetRecord
 from meruit.model.time import from_micros
 from meruit.store import tables
 from meruit.store.blobs import EvidencePart
 from meruit.store.database import MAX_PAGE
 from meruit.store.transaction import WriteTransaction
+from meruit.suggestions import nearest
 
 
 # Any, here and below: SQLAlchemy's rows have their columns as untyped attributes.
 def dataset_of(row: Any) -> DatasetRecord:
     """A version of a dataset from its row."""
-    return DatasetRecord(row.name, row.version, row.digest, row.rows, from_micros(row.created_at), row.source)
+    return DatasetRecord(
+        name=row.name,
+        version=row.version,
+        digest=row.digest,
+        rows=row.rows,
+        created_at=from_micros(row.created_at),
+        source=row.source,
+    )
 
 
 def find_dataset(connection: Connection, tenant: str, name: str, version: int | None = None) -> DatasetRecord:
@@ -124,4 +132,11 @@ class AddVersion:
             created_at=writing.now.micros,
             source=self.source,
         )
-        return DatasetRecord(self.name, version, self.digest, self.rows, from_micros(writing.now.micros), self.source)
+        return DatasetRecord(
+            name=self.name,
+            version=version,
+            digest=self.digest,
+            rows=self.rows,
+            created_at=from_micros(writing.now.micros),
+            source=self.source,
+        )

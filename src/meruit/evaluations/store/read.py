@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, func, not_, or_, select
 
-from meruit.errors import NotFound, nearest
+from meruit.errors import NotFound
 from meruit.evaluations.evaluation import CaseError, CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.segment import CaseContent, entries_of, unpack
 from meruit.model.evidence import Fault
@@ -18,6 +18,7 @@ from meruit.model.verdict import Verdict
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
 from meruit.store.database import MAX_PAGE
+from meruit.suggestions import nearest
 
 FETCH_ROWS = 2_048
 """Cases that a scan holds at a time."""
@@ -329,7 +330,14 @@ def load_case(connection: Connection, blobs: BlobStore, tenant: str, outcome_id:
     evaluation_id, case = found
     place = _places(connection, tenant, evaluation_id, [case.seq])[case.seq]
     cases = unpack(blobs.content(connection, tenant, place.address))
-    return KeptCase(evaluation_id, place.segment, place.place, place.leaf, cases[place.place], entries_of(cases))
+    return KeptCase(
+        evaluation_id=evaluation_id,
+        segment=place.segment,
+        place=place.place,
+        leaf=place.leaf,
+        content=cases[place.place],
+        entries=entries_of(cases),
+    )
 
 
 def contents(
@@ -360,6 +368,8 @@ def _places(
         .where(cases.c.tenant == tenant, cases.c.evaluation_id == evaluation_id, cases.c.seq.in_(positions))
     )
     return {
-        row.seq: CasePlace(evaluation_id, row.segment, row.place, row.address, row.leaf)
+        row.seq: CasePlace(
+            evaluation_id=evaluation_id, segment=row.segment, place=row.place, address=row.address, leaf=row.leaf
+        )
         for row in connection.execute(query)
     }

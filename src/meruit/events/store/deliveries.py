@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, bindparam, delete, exists, func, or_, select, update
 
 from meruit.errors import NotFound
@@ -23,7 +23,7 @@ BEHIND = 1 << 62
 _events, _webhooks, _deliveries = tables.events, tables.webhooks, tables.deliveries
 
 
-class PendingWebhook(NamedTuple):
+class PendingWebhook(msgspec.Struct, frozen=True):
     """A webhook with events to send."""
 
     id: str
@@ -48,10 +48,13 @@ def pending_webhooks(
         .order_by(_webhooks.c.id)
         .limit(limit)
     )
-    return [PendingWebhook(row.id, row.seq, bool(row.fresh), bool(row.due)) for row in connection.execute(query)]
+    return [
+        PendingWebhook(id=row.id, seq=row.seq, fresh=bool(row.fresh), due=bool(row.due))
+        for row in connection.execute(query)
+    ]
 
 
-class PendingRetry(NamedTuple):
+class PendingRetry(msgspec.Struct, frozen=True):
     """An event whose delivery is retried."""
 
     outbox_event: OutboxEvent
@@ -96,7 +99,7 @@ def waiting_subjects(connection: Connection, webhook_id: str, subjects: Sequence
     return frozenset(connection.execute(query).scalars())
 
 
-class Delivery(NamedTuple):
+class Delivery(msgspec.Struct, frozen=True):
     """The state of an event that was not delivered at the first attempt."""
 
     seq: int
@@ -108,7 +111,7 @@ class Delivery(NamedTuple):
     dead_at: int | None = None
 
 
-class SettleDeliveries(NamedTuple):
+class SettleDeliveries(msgspec.Struct, frozen=True):
     """Record the result of a webhook's turn, unless another process holds the lease now."""
 
     webhook_id: str
@@ -256,12 +259,18 @@ def dead_letters(
         .limit(min(limit, MAX_PAGE))
     )
     return [
-        DeadLetter(row.seq, row.attempts, row.error, from_micros(row.dead_at), outbox_event_from(row).event)
+        DeadLetter(
+            seq=row.seq,
+            attempts=row.attempts,
+            error=row.error,
+            dead_at=from_micros(row.dead_at),
+            event=outbox_event_from(row).event,
+        )
         for row in connection.execute(query)
     ]
 
 
-class Redeliver(NamedTuple):
+class Redeliver(msgspec.Struct, frozen=True):
     """Deliver a dead letter again, with all its retries. Later events may have been delivered already."""
 
     tenant: str

@@ -1,6 +1,6 @@
 """The outbox: events in order, the cursors of consumers, and the delivery lease."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, Select, bindparam, select, update
@@ -20,7 +20,7 @@ _MICROS = 1_000_000
 _events, _leases = tables.events, tables.leases
 
 
-class OutboxPage(NamedTuple):
+class OutboxPage(msgspec.Struct, frozen=True):
     """A page of events, in order."""
 
     events: list[OutboxEvent]
@@ -71,7 +71,7 @@ def page_after(
     found = events_after(connection, seq, tenant=tenant, limit=limit, types=types, subjects=subjects)
     full = len(found) >= min(limit, MAX_PAGE)
     reached = found[-1].seq if found else seq
-    return OutboxPage(found, reached if full else max(reached, last), full)
+    return OutboxPage(events=found, upto=reached if full else max(reached, last), full=full)
 
 
 def cursor(connection: Connection, consumer: str) -> int:
@@ -83,7 +83,7 @@ def cursor(connection: Connection, consumer: str) -> int:
 _CURSORS = Rows[int]("cursor")
 
 
-class Advance(NamedTuple):
+class Advance(msgspec.Struct, frozen=True):
     """Advance the cursor of a consumer; it never goes back."""
 
     consumer: str
@@ -112,7 +112,7 @@ _ADVANCE = (
 )
 
 
-class Lease(NamedTuple):
+class Lease(msgspec.Struct, frozen=True):
     """A lease: its holder, and when it ends unless it is renewed."""
 
     holder: str
@@ -129,7 +129,7 @@ def lease(connection: Connection, name: str = LEASE) -> Lease | None:
     return None if row is None else Lease(row.holder, row.until)
 
 
-class TakeLease(NamedTuple):
+class TakeLease(msgspec.Struct, frozen=True):
     """Take a lease that is free or expired, or renew one's own."""
 
     holder: str
@@ -143,14 +143,14 @@ class TakeLease(NamedTuple):
             return found
         taken = Lease(self.holder, writing.now.micros + int(self.seconds * _MICROS))
         if found is None:
-            writing.insert(_leases, name=self.name, **taken._asdict())
+            writing.insert(_leases, name=self.name, **msgspec.structs.asdict(taken))
         else:
             writing.change(_TAKE, of_name=self.name, new_holder=taken.holder, new_until=taken.until)
         _LEASES.put(writing, taken, self.name)
         return taken
 
 
-class ReleaseLease(NamedTuple):
+class ReleaseLease(msgspec.Struct, frozen=True):
     """Release a lease, so that the next process need not wait for its end."""
 
     holder: str

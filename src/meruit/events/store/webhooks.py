@@ -3,11 +3,12 @@
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, Select, bindparam, delete, func, select
 
-from meruit.errors import NotFound, WebhookRejected, nearest
+from meruit.errors import NotFound, WebhookRejected
 from meruit.model.events import EventType
 from meruit.model.record import Record
 from meruit.model.time import from_micros
@@ -15,6 +16,7 @@ from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 from meruit.store.rows import Rows
 from meruit.store.transaction import WriteTransaction
+from meruit.suggestions import nearest
 
 MAX_WEBHOOKS = 100
 """Most webhooks of one tenant."""
@@ -45,7 +47,7 @@ class IssuedWebhook(Record, frozen=True):
 _COUNTS = Rows[int]("webhook_count")
 
 
-class AddWebhook(NamedTuple):
+class AddWebhook(msgspec.Struct, frozen=True):
     """Create a webhook; the caller checks that its URL may be called."""
 
     tenant: str
@@ -75,10 +77,15 @@ class AddWebhook(NamedTuple):
             created_at=writing.now.micros,
             seq=writing.events,
         )
-        return IssuedWebhook(Webhook(webhook_id, self.tenant, self.url, types, from_micros(writing.now.micros)), secret)
+        return IssuedWebhook(
+            Webhook(
+                id=webhook_id, tenant=self.tenant, url=self.url, types=types, created_at=from_micros(writing.now.micros)
+            ),
+            secret,
+        )
 
 
-class RemoveWebhook(NamedTuple):
+class RemoveWebhook(msgspec.Struct, frozen=True):
     """Delete a webhook."""
 
     tenant: str
@@ -117,7 +124,7 @@ def _webhook_of(tenant: str, webhook_id: str) -> Select[Any]:
     return select(_webhooks).where(_webhooks.c.id == webhook_id, _webhooks.c.tenant == tenant)
 
 
-class WebhookTarget(NamedTuple):
+class WebhookTarget(msgspec.Struct, frozen=True):
     """A webhook with what the dispatcher needs."""
 
     id: str
@@ -146,7 +153,7 @@ def existing(connection: Connection, ids: Sequence[str]) -> frozenset[str]:
 
 # Any: rows of SQLAlchemy have no type.
 def _webhook(row: Any) -> Webhook:
-    return Webhook(row.id, row.tenant, row.url, _types(row), from_micros(row.created_at))
+    return Webhook(id=row.id, tenant=row.tenant, url=row.url, types=_types(row), created_at=from_micros(row.created_at))
 
 
 # Any: as above.

@@ -206,7 +206,13 @@ def _parse_usage(usage: Any) -> Usage:
     put_in, put_out = counts.get("prompt_tokens"), counts.get("completion_tokens")
     # No prompt has zero tokens: some hosts write 0 where they do not count.
     is_known = number(put_in) > 0 and is_count(put_out)
-    return Usage(number(put_in), number(put_out), number(cached), 1, 0 if is_known else 1)
+    return Usage(
+        input_tokens=number(put_in),
+        output_tokens=number(put_out),
+        cached_tokens=number(cached),
+        requests=1,
+        uncounted=0 if is_known else 1,
+    )
 
 
 def parse_json(data: bytes) -> Any:

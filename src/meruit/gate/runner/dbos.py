@@ -264,7 +264,7 @@ _engine: DbosEngine | None = None
 @DBOS.workflow(name=WORKFLOW)
 async def _agent_run(tenant: str, run_id: str, agent: str, gone: str | None) -> None:
     if _engine is not None:
-        await _engine.drive(DueRun(tenant, run_id, agent, worker=gone))
+        await _engine.drive(DueRun(tenant=tenant, id=run_id, agent=agent, worker=gone))
 
 
 def _queue_name(agents: AgentRoster, concurrency: int, total: int | None) -> str:

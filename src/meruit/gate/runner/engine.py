@@ -5,10 +5,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.documents.sanitize import describe
-from meruit.errors import AgentError, AgentRunConflict, RunCancelled, RunFenced, StoreUnavailable, nearest
+from meruit.errors import AgentError, AgentRunConflict, RunCancelled, RunFenced, StoreUnavailable
 from meruit.gate.context import ExecutionContext
 from meruit.gate.definition import AgentDefinition
 from meruit.gate.journal import StoreJournal
@@ -20,6 +22,7 @@ from meruit.gate.store.runs import ClaimRun, EndRun, ParkRun, RunFailure, remain
 from meruit.gate.team import Team, drive_team
 from meruit.model.time import to_micros
 from meruit.store.store import Store
+from meruit.suggestions import nearest
 
 RELEASED = "released"
 """What a watcher reads of a run that this worker leaves to the next."""
@@ -55,7 +58,7 @@ class AgentRoster:
         return tuple(sorted(self.by_name))
 
 
-class RunLease(NamedTuple):
+class RunLease(msgspec.Struct, frozen=True):
     """A run that this worker has claimed."""
 
     tenant: str
@@ -162,12 +165,12 @@ class DurableEngine(ABC):
         )
         claiming = asyncio.ensure_future(self._write_until_stored(claim))
         try:
-            return RunLease(due.tenant, await asyncio.shield(claiming), owner)
+            return RunLease(tenant=due.tenant, run=await asyncio.shield(claiming), owner=owner)
         except asyncio.CancelledError:
             with suppress(AgentRunConflict):
                 run = await claiming
                 if run.status not in FINAL_STATES:
-                    await self._let_go(RunLease(due.tenant, run, owner))
+                    await self._let_go(RunLease(tenant=due.tenant, run=run, owner=owner))
             raise
 
     async def _drive(self, lease: RunLease) -> AgentRun:
@@ -176,7 +179,7 @@ class DurableEngine(ABC):
         limit = asyncio.timeout(left_s)
 
         def lease_so_far() -> RunLease:
-            return lease if journal is None else lease._replace(run=journal.usage_so_far(lease.run))
+            return lease if journal is None else msgspec.structs.replace(lease, run=journal.usage_so_far(lease.run))
 
         try:
             journal = await asyncio.to_thread(
@@ -211,12 +214,16 @@ class DurableEngine(ABC):
         def watch(text: str) -> None:
             self.watch(lease.run.id, text)
 
-        execution = ExecutionContext(lease.run.id, lease.owner, lease.run.retries, self.deps, watch)
+        execution = ExecutionContext(
+            run_id=lease.run.id, owner=lease.owner, retries=lease.run.retries, deps=self.deps, progress=watch
+        )
         return await drive(found, lease.run, journal, execution, watch), ()
 
     async def _let_go(self, lease: RunLease) -> AgentRun:
         """Release a run to other workers at once: this worker stops."""
-        parked = await self.suspend(lease, RunSuspended(0.0, None, lease.run.usage, lease.run.turn))
+        parked = await self.suspend(
+            lease, RunSuspended(pause_s=0.0, waiting_for=None, usage=lease.run.usage, turn=lease.run.turn)
+        )
         self.watch(parked.id, RELEASED if parked.status is RunState.QUEUED else _describe_end(parked))
         return parked
 

@@ -4,7 +4,9 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.documents.sanitize import describe
 from meruit.errors import StoreUnavailable, WorkerRefused
@@ -23,7 +25,7 @@ CLOSING_S = 10.0
 NOTHING_CAME = b'"nothing came in time"'
 
 
-class PollingIntervals(NamedTuple):
+class PollingIntervals(msgspec.Struct, frozen=True):
     """The intervals of a worker: polls, heartbeats, lease, search for orphaned runs."""
 
     poll_s: float = 0.1
@@ -36,7 +38,7 @@ class PollingIntervals(NamedTuple):
     """Between two searches for runs of dead workers."""
 
 
-class _PollResult(NamedTuple):
+class _PollResult(msgspec.Struct, frozen=True):
     due: list[DueRun]
     late: list[OverdueWait]
     stop: list[DueRun]
@@ -144,7 +146,7 @@ class PollingEngine(DurableEngine):
             seen = await asyncio.to_thread(self._read_store)
             for one in seen.late:
                 instead = TIMED_OUT if one.key.startswith(VERIFIER_WAIT) else NOTHING_CAME
-                await self.store.recorder.record(WakeRun(one.tenant, one.id, one.key, instead))
+                await self.store.recorder.record(WakeRun(tenant=one.tenant, id=one.id, key=one.key, value=instead))
         except StoreUnavailable as problem:
             self._report_unreachable(problem)
             return
@@ -169,11 +171,11 @@ class PollingEngine(DurableEngine):
         now, wanted = self.now(), self.fetch_limit()
         with self.store.database.reading() as connection:
             return _PollResult(
-                agent_reading.due_runs(connection, now, self.agents.names, wanted, only=self.only)
+                due=agent_reading.due_runs(connection, now, self.agents.names, wanted, only=self.only)
                 if wanted > 0
                 else [],
-                agent_reading.overdue_waits(connection, now, only=self.only),
-                agent_reading.runs_to_cancel(connection, self.worker) if self._taken else [],
+                late=agent_reading.overdue_waits(connection, now, only=self.only),
+                stop=agent_reading.runs_to_cancel(connection, self.worker) if self._taken else [],
             )
 
     def _on_task_done(self, key: tuple[str, str], task: asyncio.Task[Any]) -> None:
@@ -198,7 +200,7 @@ class PollingEngine(DurableEngine):
         # A worker for one run does not offer its agents to other runs.
         agents = self.agents.names if self.only is None else ()
         with suppress(StoreUnavailable):
-            await self.store.recorder.record(RecordHeartbeat(self.worker, agents, self.pace.alive_s))
+            await self.store.recorder.record(RecordHeartbeat(id=self.worker, agents=agents, seconds=self.pace.alive_s))
 
     async def _every(self, seconds: float, chore: Callable[[], Awaitable[None]]) -> None:
         while True:

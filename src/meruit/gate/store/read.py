@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, select, update
@@ -21,7 +21,7 @@ from meruit.store.transaction import MergeRule, WriteTransaction
 _runs, _steps, _submissions, _workers = tables.agent_runs, tables.agent_steps, tables.submissions, tables.workers
 
 
-class DueRun(NamedTuple):
+class DueRun(msgspec.Struct, frozen=True):
     """A run for a worker to claim."""
 
     tenant: str
@@ -35,7 +35,7 @@ class DueRun(NamedTuple):
     """The token of that worker's claim."""
 
 
-class OverdueWait(NamedTuple):
+class OverdueWait(msgspec.Struct, frozen=True):
     """A run whose wait for a value has timed out."""
 
     tenant: str
@@ -43,7 +43,7 @@ class OverdueWait(NamedTuple):
     key: str
 
 
-class LiveWorker(NamedTuple):
+class LiveWorker(msgspec.Struct, frozen=True):
     """A worker with the end of its lease."""
 
     id: str
@@ -97,7 +97,7 @@ def steps(connection: Connection, tenant: str, run_id: str) -> dict[str, bytes]:
     return {row.key: bytes(row.body) for row in connection.execute(query)}
 
 
-class RecordedStep(NamedTuple):
+class RecordedStep(msgspec.Struct, frozen=True):
     """A step of a run as it was recorded."""
 
     key: str
@@ -109,7 +109,7 @@ def steps_in_order(connection: Connection, tenant: str, run_id: str, *, limit: i
     """Read the last steps of a run, oldest first."""
     query = select(_steps).where(_steps.c.tenant == tenant, _steps.c.run_id == run_id)
     rows = connection.execute(query.order_by(_steps.c.at.desc(), _steps.c.key).limit(limit)).all()
-    return [RecordedStep(row.key, from_micros(row.at), bytes(row.body)) for row in reversed(rows)]
+    return [RecordedStep(key=row.key, at=from_micros(row.at), body=bytes(row.body)) for row in reversed(rows)]
 
 
 def count_by_status(connection: Connection, tenant: str, agent: str | None = None) -> dict[RunState, int]:
@@ -150,7 +150,9 @@ def find_answer(connection: Connection, tenant: str, run_id: str, submission_id:
     if row is None:
         return None
     said = None if row.candidate_hash is None else parse_verdict(row.said)
-    return PriorAnswer(submission_result_of(row), said, row.candidate_hash or payload_hash(bytes(row.candidate)))
+    return PriorAnswer(
+        done=submission_result_of(row), said=said, content=row.candidate_hash or payload_hash(bytes(row.candidate))
+    )
 
 
 def candidate(connection: Connection, tenant: str, run_id: str, submission_id: str) -> Any:
@@ -227,14 +229,19 @@ def orphan_runs(
     else:
         query = query.where(_runs.c.worker != all_but)
     rows = connection.execute(query.order_by(_runs.c.seq).limit(limit))
-    return [DueRun(row.tenant, row.id, row.agent, worker=row.worker, owner=row.owner) for row in rows]
+    return [DueRun(tenant=row.tenant, id=row.id, agent=row.agent, worker=row.worker, owner=row.owner) for row in rows]
 
 
 def live_workers(connection: Connection, now: int) -> list[LiveWorker]:
     """List workers whose lease is not over."""
     query = select(_workers).where(_workers.c.until > now).order_by(_workers.c.started_at)
     return [
-        LiveWorker(row.id, tuple(msgspec.json.decode(row.agents)), from_micros(row.started_at), row.until)
+        LiveWorker(
+            id=row.id,
+            agents=tuple(msgspec.json.decode(row.agents)),
+            started_at=from_micros(row.started_at),
+            until=row.until,
+        )
         for row in connection.execute(query)
     ]
 
@@ -251,7 +258,7 @@ def count_by_state(connection: Connection) -> dict[RunState, int]:
     return {RunState(status): count for status, count in connection.execute(query)}
 
 
-class RecordHeartbeat(NamedTuple):
+class RecordHeartbeat(msgspec.Struct, frozen=True):
     """Extend the lease of a worker."""
 
     id: str
@@ -276,7 +283,7 @@ class RecordHeartbeat(NamedTuple):
             )
 
 
-class ForgetWorker(NamedTuple):
+class ForgetWorker(msgspec.Struct, frozen=True):
     """Remove a worker that stops, or is long gone."""
 
     id: str

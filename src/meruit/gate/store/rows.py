@@ -3,7 +3,7 @@
 from collections import namedtuple
 from collections.abc import Sequence, Sized
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,7 +20,7 @@ from meruit.store.transaction import WriteTransaction
 K = TypeVar("K")
 
 
-class AgentRunRow(NamedTuple):
+class AgentRunRow(msgspec.Struct, frozen=True):
     """The row of a run, with the columns that are not shown."""
 
     run: AgentRun
@@ -103,7 +103,7 @@ def find_run_row(writing: WriteTransaction, tenant: str, run_id: str) -> AgentRu
 def _run_row_of(values: tuple[Any, ...]) -> AgentRunRow:
     # Any: the fields are the columns of the table, without types.
     row: Any = _Row._make(values)
-    return AgentRunRow(run_of(row), row.owner, row.worker, bool(row.cancel))
+    return AgentRunRow(run=run_of(row), owner=row.owner, worker=row.worker, cancel=bool(row.cancel))
 
 
 def _placeholders(values: Sized) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from sqlalchemy import select
@@ -39,7 +39,7 @@ MEMBERS = "members"
 
 
 @batch_reads
-class QueueRun(NamedTuple):
+class QueueRun(msgspec.Struct, frozen=True):
     """Queue a run for a worker."""
 
     tenant: str
@@ -116,12 +116,12 @@ class QueueRun(NamedTuple):
             waiting_for=None,
             note=None,
         )
-        RUN_ROWS.put(writing, AgentRunRow(run, self.owner, None, cancel=False), self.tenant, run.id)
+        RUN_ROWS.put(writing, AgentRunRow(run=run, owner=self.owner, worker=None, cancel=False), self.tenant, run.id)
         return run
 
 
 @batch_reads
-class ClaimRun(NamedTuple):
+class ClaimRun(msgspec.Struct, frozen=True):
     """Claim a run for a worker."""
 
     tenant: str
@@ -157,7 +157,7 @@ class ClaimRun(NamedTuple):
             wake_at=None,
             verification=self._initial_verification(held.run),
         )
-        save(writing, self.tenant, held._replace(run=run, owner=self.owner, worker=self.worker))
+        save(writing, self.tenant, msgspec.structs.replace(held, run=run, owner=self.owner, worker=self.worker))
         if first:
             emit_run_event(writing, self.tenant, EventType.AGENT_RUN_STARTED, run, "started")
         return run
@@ -172,12 +172,12 @@ class ClaimRun(NamedTuple):
         run = msgspec.structs.replace(held.run, takeovers=takeovers)
         if takeovers >= self.most_takeovers:
             failure = RunFailure("poison", f"{takeovers} workers in a row died while they had this run")
-            return end_run(writing, self.tenant, held._replace(run=run), RunState.FAILED, failure)
-        save(writing, self.tenant, held._replace(run=run, owner=self.owner, worker=self.worker))
+            return end_run(writing, self.tenant, msgspec.structs.replace(held, run=run), RunState.FAILED, failure)
+        save(writing, self.tenant, msgspec.structs.replace(held, run=run, owner=self.owner, worker=self.worker))
         return run
 
 
-class RunFailure(NamedTuple):
+class RunFailure(msgspec.Struct, frozen=True):
     """Code and message of a failed run."""
 
     ending: str
@@ -185,7 +185,7 @@ class RunFailure(NamedTuple):
 
 
 @batch_reads
-class EndRun(NamedTuple):
+class EndRun(msgspec.Struct, frozen=True):
     """End a run."""
 
     tenant: str
@@ -204,12 +204,14 @@ class EndRun(NamedTuple):
         if held.run.status in FINAL_STATES:
             return held.run
         # It is done, even if an operator has just cancelled it.
-        check_owner(held._replace(cancel=False), self.owner)
+        check_owner(msgspec.structs.replace(held, cancel=False), self.owner)
         run = msgspec.structs.replace(held.run, usage=self.usage, turn=self.turn)
-        return end_run(writing, self.tenant, held._replace(run=run), self.status, self.failure, self.result)
+        return end_run(
+            writing, self.tenant, msgspec.structs.replace(held, run=run), self.status, self.failure, self.result
+        )
 
 
-class ParkRun(NamedTuple):
+class ParkRun(msgspec.Struct, frozen=True):
     """Pause a run, for some time or until a client provides a value."""
 
     tenant: str
@@ -231,7 +233,7 @@ class ParkRun(NamedTuple):
     def __call__(self, writing: WriteTransaction) -> AgentRun:
         """Release it; a value that was provided meanwhile lets it continue at once."""
         held = load_run_row(writing, self.tenant, self.id)
-        check_owner(held._replace(cancel=False), self.owner)
+        check_owner(msgspec.structs.replace(held, cancel=False), self.owner)
         if held.cancel:
             return end_run(writing, self.tenant, held, RunState.CANCELLED)
         here = self.waiting_for
@@ -251,7 +253,7 @@ class ParkRun(NamedTuple):
             error=_writable(self.error),
             note=None if here is None else _writable(self.note),
         )
-        save(writing, self.tenant, AgentRunRow(run, None, None, held.cancel))
+        save(writing, self.tenant, AgentRunRow(run=run, owner=None, worker=None, cancel=held.cancel))
         if here is not None:
             # A team waits for its members more than once; each time is an event of its own.
             emit_run_event(
@@ -265,7 +267,7 @@ class ParkRun(NamedTuple):
         return any(load_run_row(writing, self.tenant, one).run.status in FINAL_STATES for one in self.unless_over)
 
 
-class ResumeRun(NamedTuple):
+class ResumeRun(msgspec.Struct, frozen=True):
     """Provide the value that a run waits for."""
 
     tenant: str
@@ -293,7 +295,7 @@ class ResumeRun(NamedTuple):
         return wake_run(writing, self.tenant, held, f"resumed:{self.key}")
 
 
-class WakeRun(NamedTuple):
+class WakeRun(msgspec.Struct, frozen=True):
     """End the wait of a run that has timed out."""
 
     tenant: str
@@ -314,7 +316,7 @@ class WakeRun(NamedTuple):
         return wake_run(writing, self.tenant, held, f"resumed:{self.key}")
 
 
-class CancelRun(NamedTuple):
+class CancelRun(msgspec.Struct, frozen=True):
     """Cancel a run."""
 
     tenant: str
@@ -328,7 +330,7 @@ class CancelRun(NamedTuple):
         run = held.run
         # A host's own loop has no worker that could end it.
         if run.status is RunState.RUNNING and held.worker is not None:
-            save(writing, self.tenant, held._replace(cancel=True))
+            save(writing, self.tenant, msgspec.structs.replace(held, cancel=True))
         else:
             run = end_run(writing, self.tenant, held, RunState.CANCELLED)
         for child in _children(writing, self.tenant, self.id):
@@ -337,7 +339,7 @@ class CancelRun(NamedTuple):
 
 
 @batch_reads
-class RecordStep(NamedTuple):
+class RecordStep(msgspec.Struct, frozen=True):
     """Record the result of a step."""
 
     tenant: str
@@ -388,7 +390,7 @@ def end_run(
         error=None if failure is None else _writable(failure.error),
         result=None if result is None else msgspec.json.decode(result),
     )
-    save(writing, tenant, AgentRunRow(run, None, None, cancel=held.cancel), result)
+    save(writing, tenant, AgentRunRow(run=run, owner=None, worker=None, cancel=held.cancel), result)
     emit_run_event(writing, tenant, _END_EVENTS[status], run, status.value)
     if run.parent_id is not None:
         parent = load_run_row(writing, tenant, run.parent_id)
@@ -401,7 +403,7 @@ def wake_run(writing: WriteTransaction, tenant: str, held: AgentRunRow, why: str
     """Let a waiting run continue: a worker takes it, or its host's own loop submits again."""
     status, wake = (RunState.RUNNING, None) if held.is_hosted else (RunState.QUEUED, from_micros(writing.now.micros))
     run = msgspec.structs.replace(held.run, status=status, wake_at=wake, waiting_for=None, note=None)
-    save(writing, tenant, held._replace(run=run))
+    save(writing, tenant, msgspec.structs.replace(held, run=run))
     emit_run_event(writing, tenant, EventType.AGENT_RUN_RESUMED, run, why)
     return run
 
@@ -426,7 +428,11 @@ def remaining_s(run: AgentRun, now: datetime) -> float | None:
 def clear_errors(writing: WriteTransaction, tenant: str, held: AgentRunRow) -> None:
     """Clear the error and the takeovers of a run that has made a step."""
     if held.run.error is not None or held.run.takeovers:
-        save(writing, tenant, held._replace(run=msgspec.structs.replace(held.run, error=None, takeovers=0)))
+        save(
+            writing,
+            tenant,
+            msgspec.structs.replace(held, run=msgspec.structs.replace(held.run, error=None, takeovers=0)),
+        )
 
 
 def check_owner(held: AgentRunRow, owner: str) -> None:

@@ -1,6 +1,6 @@
 """The writes of a submission: its row, the budget, feedback, events and audit log, in one transaction."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -61,7 +61,7 @@ DEFERRED = "deferred:"
 
 
 @batch_reads
-class Submit(NamedTuple):
+class Submit(msgspec.Struct, frozen=True):
     """Account for a submission and the verifier's answer to it."""
 
     tenant: str
@@ -128,7 +128,7 @@ class Submit(NamedTuple):
                 event.submission_id, event.candidate_hash, before.attempts_used + 1, before.limits.max_attempts
             )
             emit_verification_started(writing, self.tenant, row.run, about)
-        row = row._replace(run=run)
+        row = msgspec.structs.replace(row, run=run)
         (save_verification if self.usage is None else save)(writing, self.tenant, row)
         if not (isinstance(event, VerdictGiven) and isinstance(event.said, SystemErrorVerdict)):
             self._write(writing, len(state.submission_ids), event, result)
@@ -227,7 +227,7 @@ class DeferredCandidate(Record, frozen=True):
 
 
 @batch_reads
-class DeferSubmission(NamedTuple):
+class DeferSubmission(msgspec.Struct, frozen=True):
     """Let the run of a host's own loop wait for the answer that its verifier needs."""
 
     tenant: str
@@ -250,7 +250,7 @@ class DeferSubmission(NamedTuple):
                 # Another process has recorded it.
                 return before
             raise AgentRunConflict(f"run {self.run_id} already waits for {waits.key!r}; answer that first")
-        event = self.event._replace(at=writing.now.micros / 1_000_000)
+        event = msgspec.structs.replace(self.event, at=writing.now.micros / 1_000_000)
         state, actions = advance(before, event)
         waiting = state.deferred
         if waiting is None or not isinstance(actions[0], AwaitAnswer):
@@ -266,7 +266,7 @@ class DeferSubmission(NamedTuple):
             note=waiting.note or None,
             wake_at=None if waiting.until is None else from_micros(int(waiting.until * 1_000_000)),
         )
-        save(writing, self.tenant, row._replace(run=run))
+        save(writing, self.tenant, msgspec.structs.replace(row, run=run))
         if not has_start_event(writing, self.tenant, self.run_id, event.submission_id):
             about = describe_verification_start(
                 event.submission_id, event.candidate_hash, before.attempts_used + 1, before.limits.max_attempts
@@ -277,7 +277,7 @@ class DeferSubmission(NamedTuple):
 
 
 @batch_reads
-class GiveUp(NamedTuple):
+class GiveUp(msgspec.Struct, frozen=True):
     """End the verification of a run that has no turn left for another submission."""
 
     tenant: str
@@ -298,7 +298,7 @@ class GiveUp(NamedTuple):
         state, result = give_up(row.run.verification, writing.now.micros / 1_000_000)
         if is_open:
             run = msgspec.structs.replace(row.run, verification=state)
-            save_verification(writing, self.tenant, row._replace(run=run))
+            save_verification(writing, self.tenant, msgspec.structs.replace(row, run=run))
             _emit_exhausted(writing, self.tenant, run, _event_body(result), result)
         if self.key is not None:
             record_result(writing, self.tenant, self.run_id, self.key, result)
@@ -353,7 +353,9 @@ def _charge_team(
     # Members that are verified at the same time may all be rejected with the last attempt: it counts once.
     count = min(budget.attempts_used + 1, budget.limits.max_attempts)
     used = msgspec.structs.replace(budget, attempts_used=count)
-    save_verification(writing, tenant, team._replace(run=msgspec.structs.replace(team.run, verification=used)))
+    save_verification(
+        writing, tenant, msgspec.structs.replace(team, run=msgspec.structs.replace(team.run, verification=used))
+    )
     if used.attempts_used < used.limits.max_attempts or result.ending is not None:
         return run, result
     state = msgspec.structs.replace(run.verification, ended=VerificationEnding.TEAM_BUDGET)
@@ -406,7 +408,7 @@ def _emit(writing: WriteTransaction, tenant: str, kind: EventType, run: AgentRun
     writing.emit(tenant, kind, run.id, f"{run.id}:{about['submission_id']}:{kind.removeprefix('verification_')}", data)
 
 
-class _AccountedContent(NamedTuple):
+class _AccountedContent(msgspec.Struct, frozen=True):
     """The result of a submission, and what identifies its content."""
 
     result: SubmissionResult

@@ -16,7 +16,9 @@ ROUNDED_PLACES = 2
 
 
 def _accuracy(claim: float, measured: float) -> Dossier:
-    fact = MetricFact("accuracy", "c", measured, MetricType.ACCURACY, Provenance.COMPUTED)
+    fact = MetricFact(
+        metric="accuracy", criterion_id="c", value=measured, kind=MetricType.ACCURACY, provenance=Provenance.COMPUTED
+    )
     return Dossier(claims={"accuracy": claim}, metrics=[fact])
 
 

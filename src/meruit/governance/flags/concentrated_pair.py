@@ -24,14 +24,84 @@ def _pair(dealings: Dealings) -> Dossier:
     # The rate leaves room for pairs that fail now and then on purpose; `p_max` keeps honest pairs out.
     limits={"agent_share": 0.5, "bonus_rate": 0.8, "n_min": 12.0, "p_max": 1e-9},
     examples=[
-        (_pair(Dealings(39, 39, 44, 41, 60, 47, 1000, 500)), True),
+        (
+            _pair(
+                Dealings(
+                    pair=39,
+                    pair_bonus=39,
+                    agent=44,
+                    agent_bonus=41,
+                    consumer=60,
+                    consumer_bonus=47,
+                    market=1000,
+                    market_bonus=500,
+                )
+            ),
+            True,
+        ),
         # Good with everyone.
-        (_pair(Dealings(39, 39, 60, 60, 60, 47, 1000, 500)), False),
+        (
+            _pair(
+                Dealings(
+                    pair=39,
+                    pair_bonus=39,
+                    agent=60,
+                    agent_bonus=60,
+                    consumer=60,
+                    consumer_bonus=47,
+                    market=1000,
+                    market_bonus=500,
+                )
+            ),
+            False,
+        ),
         # Fails one time in nine.
-        (_pair(Dealings(62, 55, 66, 56, 80, 60, 1000, 300)), True),
+        (
+            _pair(
+                Dealings(
+                    pair=62,
+                    pair_bonus=55,
+                    agent=66,
+                    agent_bonus=56,
+                    consumer=80,
+                    consumer_bonus=60,
+                    market=1000,
+                    market_bonus=300,
+                )
+            ),
+            True,
+        ),
         # The consumer's agents are new, one after another.
-        (_pair(Dealings(5, 5, 5, 5, 80, 78, 1000, 300)), True),
-        (_pair(Dealings(5, 5, 5, 5, 80, 30, 1000, 300)), False),
+        (
+            _pair(
+                Dealings(
+                    pair=5,
+                    pair_bonus=5,
+                    agent=5,
+                    agent_bonus=5,
+                    consumer=80,
+                    consumer_bonus=78,
+                    market=1000,
+                    market_bonus=300,
+                )
+            ),
+            True,
+        ),
+        (
+            _pair(
+                Dealings(
+                    pair=5,
+                    pair_bonus=5,
+                    agent=5,
+                    agent_bonus=5,
+                    consumer=80,
+                    consumer_bonus=30,
+                    market=1000,
+                    market_bonus=300,
+                )
+            ),
+            False,
+        ),
         (_pair(Dealings()), False),
         (Dossier(agent_id="a"), None),
     ],

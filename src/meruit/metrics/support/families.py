@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from meruit.errors import MeruitError, nearest
+from meruit.errors import MeruitError
 from meruit.metrics.support.extractor import Family
+from meruit.suggestions import nearest
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL")
 

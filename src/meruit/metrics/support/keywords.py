@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from meruit.errors import AuthorError, nearest
+import msgspec
+
+from meruit.errors import AuthorError
 from meruit.model.evidence import Cause, Fault, Measured, Missing
 from meruit.model.work import Work
 from meruit.registry import Ask, Finding, Measure
+from meruit.suggestions import nearest
 
 MAX_WANTED = 1_000
 """Keywords, patterns or fields in one list."""
@@ -20,7 +23,7 @@ MAX_PREPARED = 32
 _TEXT = frozenset({str})
 
 
-class PresenceSearch(NamedTuple):
+class PresenceSearch(msgspec.Struct, frozen=True):
     """A list to search for, and the prepared search."""
 
     wanted: tuple[str, ...]

@@ -9,11 +9,12 @@ from typing import Any
 
 import orjson
 
-from meruit.errors import AuthorError, nearest
+from meruit.errors import AuthorError
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.text import normalize_unicode
 from meruit.model.work import Work
 from meruit.registry import Ask
+from meruit.suggestions import nearest
 
 MAX_CHARS = 1_000_000
 """The longest text that is normalised: some normal forms make eighteen characters of one."""

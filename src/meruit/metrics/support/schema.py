@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import orjson
 
 from meruit.errors import AuthorError
@@ -30,7 +31,7 @@ MAX_REPORTED_BYTES = 4_000_000
 """Above it not even one is reported, because its copy would be too large."""
 
 
-class RegexLimits(NamedTuple):
+class RegexLimits(msgspec.Struct, frozen=True):
     """How large the machine for one regular expression may grow, and what that means for speed."""
 
     bytes_max: int
@@ -49,7 +50,7 @@ _NULL = re.compile(rb"null")
 _Schema = dict[str, Any] | bool
 
 
-class Mismatch(NamedTuple):
+class Mismatch(msgspec.Struct, frozen=True):
     """One thing in a document that the schema does not allow."""
 
     path: str

@@ -14,6 +14,8 @@ from functools import reduce
 from operator import or_
 from typing import Any, NamedTuple
 
+import msgspec
+
 from meruit.errors import AuthorError
 from meruit.metrics.support.schema_graph import SchemaReader, Subschema
 
@@ -42,7 +44,7 @@ class SubschemaUse(NamedTuple):
     marked: int
 
 
-class SchemaSpread(NamedTuple):
+class SchemaSpread(msgspec.Struct, frozen=True):
     """All that applying one place to one value applies to that same value."""
 
     parts: tuple[SubschemaUse, ...]
@@ -53,7 +55,7 @@ class SchemaSpread(NamedTuple):
     height: int
 
 
-class ValidationCost(NamedTuple):
+class ValidationCost(msgspec.Struct, frozen=True):
     """What validating one document costs at most."""
 
     units: int
@@ -123,7 +125,7 @@ class SchemaGraph:
             place, (judged, marked) = self.places[identity], counts[identity]
             if place.marks:
                 marked += judged
-            parts.append(SubschemaUse(place, judged, marked))
+            parts.append(SubschemaUse(place=place, judged=judged, marked=marked))
             for target in place.here:
                 if target not in counts:
                     heapq.heappush(queue, self._rank[target])
@@ -254,7 +256,7 @@ class SchemaGraph:
         return units
 
 
-class _SchemaVisit(NamedTuple):
+class _SchemaVisit(msgspec.Struct, frozen=True):
     """A value still to be walked, with what applies to it and what came before."""
 
     value: Any

@@ -6,14 +6,15 @@
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.metrics.support.bleu import words_13a
 from meruit.metrics.support.rouge import words_alphanumeric
 from meruit.metrics.support.unicode_words import is_word_of_its_own, words_unicode
 
 
-class Tokenizer(NamedTuple):
+class Tokenizer(msgspec.Struct, frozen=True):
     """A way to cut a text into words."""
 
     name: str

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -72,7 +72,9 @@ class FileSummary(Record, frozen=True):
 def _judge_series(plan: Plan, columns: Sequence[pl.Series]) -> BatchResult:
     """The columns judged, one for each criterion."""
     # A column of its own for each criterion: what a truth value is depends on who asks.
-    numbered = plan._replace(rules=tuple(rule._replace(slot=str(rule.position)) for rule in plan.rules))
+    numbered = msgspec.structs.replace(
+        plan, rules=tuple(msgspec.structs.replace(rule, slot=str(rule.position)) for rule in plan.rules)
+    )
     values = {str(rule.position): _numbers(rule, column) for rule, column in zip(plan.rules, columns, strict=True)}
     return judge_columns(numbered, values)
 
@@ -138,7 +140,7 @@ def preview_outcomes(
     return reading.tally.summary(task, reading.examined, dry_run=True, seconds=time.monotonic() - started)
 
 
-class _Values(NamedTuple):
+class _Values(msgspec.Struct, frozen=True):
     """An outcome whose evidence is a number, or nothing, for each criterion."""
 
     line: RescoreLine

@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import lru_cache
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.documents.sanitize import describe
 from meruit.errors import MeruitError
@@ -42,7 +44,7 @@ _ALONE = {
 }
 
 
-class _SerializedTask(NamedTuple):
+class _SerializedTask(msgspec.Struct, frozen=True):
     """What a worker makes its task from: bytes, so that equal ones are known to be equal."""
 
     criteria: bytes
@@ -64,7 +66,7 @@ class RayRunner:
     def judge(self, task: RescoreTask, waiting: Iterator[RescoreBatch]) -> JudgedBatches:
         """Each batch with a result for each of its lines, in the order they come."""
         criteria = canonical(task.criteria.model_dump(exclude_defaults=True))
-        sent = _SerializedTask(criteria, self._engine, task.now.isoformat())
+        sent = _SerializedTask(criteria=criteria, engine=self._engine, now=task.now.isoformat())
         with ray_session(self._workers) as data:
             for span in _spans(waiting):
                 results = self._span(data, sent, [line.row for batch in span for line in batch.lines])
@@ -144,9 +146,9 @@ def judge_table(table: Any, sent: _SerializedTask) -> Any:
 
     rows = [
         RescoreRow(
-            VerificationResult.from_json(one["old"]),
-            None if one["sources"] is None else tuple(one["sources"]),
-            OutcomeWork(*(one[name] for name in OutcomeWork._fields)),
+            result=VerificationResult.from_json(one["old"]),
+            sources=None if one["sources"] is None else tuple(one["sources"]),
+            work=OutcomeWork(*(one[name] for name in OutcomeWork._fields)),
         )
         for one in table.to_pylist()
     ]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple, Protocol, cast
+from typing import Protocol, cast
 
 import msgspec
 from sqlalchemy import Connection
@@ -80,7 +80,7 @@ class RescoreSummary(Record, frozen=True):
     seconds: float
 
 
-class RescoreRow(NamedTuple):
+class RescoreRow(msgspec.Struct, frozen=True):
     """One outcome on its way to its next version: all that judging it takes."""
 
     result: VerificationResult
@@ -91,14 +91,14 @@ class RescoreRow(NamedTuple):
     """Read only where it must be measured."""
 
 
-class RescoreLine(NamedTuple):
+class RescoreLine(msgspec.Struct, frozen=True):
     """A row, and the outcome that it is of."""
 
     summary: OutcomeSummary
     row: RescoreRow
 
 
-class RescoreBatch(NamedTuple):
+class RescoreBatch(msgspec.Struct, frozen=True):
     """Outcomes that are judged and recorded together."""
 
     lines: list[RescoreLine]
@@ -184,10 +184,18 @@ def _write(
         return set()
     salts = store.surroundings.entropy(SALT_BYTES * len(fit))
     versions = tuple(
-        NewVersion(line.summary.id, line.summary.version, result, salts[number * SALT_BYTES :][:SALT_BYTES])
+        NewVersion(
+            outcome_id=line.summary.id,
+            expected=line.summary.version,
+            result=result,
+            salt=salts[number * SALT_BYTES :][:SALT_BYTES],
+        )
         for number, (line, result) in enumerate(fit)
     )
-    return {one.outcome_id for one in store.recorder.write(AddVersions(tenant, body, versions, reason))}
+    return {
+        one.outcome_id
+        for one in store.recorder.write(AddVersions(tenant=tenant, criteria=body, versions=versions, reason=reason))
+    }
 
 
 # Judging.
@@ -296,7 +304,11 @@ class OutcomeScan:
                     elif None in work:
                         self.tally.skip(Skip.ERASED)
                     else:
-                        lines.append(by_id[name]._replace(row=by_id[name].row._replace(work=work)))
+                        lines.append(
+                            msgspec.structs.replace(
+                                by_id[name], row=msgspec.structs.replace(by_id[name].row, work=work)
+                            )
+                        )
                 self.examined += len(group)
                 yield RescoreBatch(lines, self.examined)
 

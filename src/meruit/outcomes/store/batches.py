@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from meruit.errors import StoreError
@@ -19,7 +20,7 @@ MAX_GROUP_BYTES = 32 * 1024 * 1024
 """Work that is held at a time, unless a single one is larger."""
 
 
-class StoredVersion(NamedTuple):
+class StoredVersion(msgspec.Struct, frozen=True):
     """One verdict on an outcome as its row holds it."""
 
     outcome_id: str
@@ -33,7 +34,7 @@ class StoredVersion(NamedTuple):
     """As JSON; None once erased."""
 
 
-class _WorkAddresses(NamedTuple):
+class _WorkAddresses(msgspec.Struct, frozen=True):
     outcome_id: str
     addresses: tuple[str | None, str | None, str | None]
     size: int
@@ -123,7 +124,9 @@ def _work_addresses(connection: Connection, tenant: str, ids: Sequence[str]) -> 
     wanted = {address for addresses in found.values() for address in addresses if address is not None}
     sizes = dict(_of_blobs(connection, tenant, wanted, tables.blobs.c.size))
     return [
-        _WorkAddresses(name, found[name], sum(sizes.get(address or "", 0) for address in found[name]))
+        _WorkAddresses(
+            outcome_id=name, addresses=found[name], size=sum(sizes.get(address or "", 0) for address in found[name])
+        )
         for name in ids
         if name in found
     ]

@@ -1,8 +1,9 @@
 """Named criteria: each name has immutable versions, each version a digest."""
 
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, func, select
 
 from meruit.errors import NotFound
@@ -27,7 +28,7 @@ class NamedCriteria(Record, frozen=True):
     """The key that registered it; empty for the command line and for a service without keys."""
 
 
-class RegisterCriteria(NamedTuple):
+class RegisterCriteria(msgspec.Struct, frozen=True):
     """Criteria to be kept under a name; the same ones again are the version they already are."""
 
     tenant: str
@@ -58,7 +59,13 @@ class RegisterCriteria(NamedTuple):
         payload = {"name": self.name, "version": version, "criteria_digest": self.digest}
         subject = f"criteria/{self.name}"
         writing.emit(self.tenant, EventType.CRITERIA_REGISTERED, subject, f"{subject}:{version}", payload)
-        made = NamedCriteria(self.name, version, self.digest, from_micros(writing.now.micros), self.created_by)
+        made = NamedCriteria(
+            name=self.name,
+            version=version,
+            digest=self.digest,
+            created_at=from_micros(writing.now.micros),
+            created_by=self.created_by,
+        )
         _LATEST.put(writing, made, self.tenant, self.name)
         return made
 
@@ -113,4 +120,10 @@ def page(connection: Connection, tenant: str, *, after: str | None = None, limit
 
 
 def _criteria_from_row(row: Any) -> NamedCriteria:
-    return NamedCriteria(row.name, row.version, row.digest, from_micros(row.created_at), row.created_by)
+    return NamedCriteria(
+        name=row.name,
+        version=row.version,
+        digest=row.digest,
+        created_at=from_micros(row.created_at),
+        created_by=row.created_by,
+    )

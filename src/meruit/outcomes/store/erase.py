@@ -1,8 +1,9 @@
 """Erasing what an outcome holds: its work and its results go, the log keeps what says nothing without them."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from sqlalchemy import bindparam, delete, select, update
 
 from meruit.errors import NotFound
@@ -17,7 +18,7 @@ from meruit.store.store import Store
 from meruit.store.transaction import WriteTransaction
 
 
-class ErasureResult(NamedTuple):
+class ErasureResult(msgspec.Struct, frozen=True):
     """What an erasure came to."""
 
     outcome_id: str
@@ -27,7 +28,7 @@ class ErasureResult(NamedTuple):
     """The evidence that the outcome no longer refers to; its file is deleted once no outcome refers to it."""
 
 
-class Erase(NamedTuple):
+class Erase(msgspec.Struct, frozen=True):
     """The work and all results of an outcome, to be forgotten."""
 
     tenant: str
@@ -45,7 +46,7 @@ class Erase(NamedTuple):
             parts = (*parts, GOVERNANCE)
         # A caller of the same group that erased it already has not written yet, so the rows still look untouched.
         if not parts or ERASED.has(writing, self.tenant, self.outcome_id):
-            return ErasureResult(self.outcome_id, (), ())
+            return ErasureResult(outcome_id=self.outcome_id, parts=(), addresses=())
         ERASED.add(writing, self.tenant, self.outcome_id)
         gone = tuple(address for address in addresses.values() if address is not None)
         self._forget(writing, gone)
@@ -70,7 +71,7 @@ class Erase(NamedTuple):
                 "reason": self.reason,
             },
         )
-        return ErasureResult(self.outcome_id, parts, tuple(dict.fromkeys(gone)))
+        return ErasureResult(outcome_id=self.outcome_id, parts=parts, addresses=tuple(dict.fromkeys(gone)))
 
     # Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
     def _row(self, writing: WriteTransaction) -> Any:
@@ -110,7 +111,7 @@ def release(writing: WriteTransaction, tenant: str, addresses: Sequence[str]) ->
         writing.change(_DROP, of_tenant=tenant, of_address=address)
 
 
-class Discard(NamedTuple):
+class Discard(msgspec.Struct, frozen=True):
     """Files of evidence that were let go, to be removed where nothing refers to them."""
 
     tenant: str
@@ -130,8 +131,8 @@ class Discard(NamedTuple):
 
 def erase(store: Store, tenant: str, outcome_id: str, reason: str) -> ErasureResult:
     """Erase an outcome, with the files that nothing else refers to and what the write-ahead log still holds."""
-    erased = store.recorder.write(Erase(tenant, outcome_id, reason))
-    store.recorder.write(Discard(tenant, erased.addresses, store.blobs))
+    erased = store.recorder.write(Erase(tenant=tenant, outcome_id=outcome_id, reason=reason))
+    store.recorder.write(Discard(tenant=tenant, addresses=erased.addresses, blobs=store.blobs))
     store.database.truncate_wal()
     return erased
 

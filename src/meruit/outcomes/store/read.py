@@ -79,7 +79,11 @@ def page(
             return ListPage([], None)
         wanted = msgspec.structs.replace(wanted, agent_id=_text(scope.agent_id))
     filters = ListFilter(
-        _filters_of(wanted, INDEXED), "created_at", wanted.since, wanted.until, unindexed=_filters_of(wanted, UNINDEXED)
+        indexed=_filters_of(wanted, INDEXED),
+        dated="created_at",
+        since=wanted.since,
+        until=wanted.until,
+        unindexed=_filters_of(wanted, UNINDEXED),
     )
     found = read_page(connection, tables.outcomes, scope.tenant, filters, before=before, limit=limit)
     return found.convert(_summary)

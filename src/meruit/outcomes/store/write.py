@@ -1,7 +1,6 @@
 """Writing what was decided: outcomes and later versions of their verdicts, each with its entries in the audit log."""
 
-from typing import NamedTuple
-
+import msgspec
 from sqlalchemy import bindparam, select, update
 
 from meruit.errors import StoreError
@@ -23,7 +22,7 @@ SALTS = 4
 """One each for input, output, metadata and the result."""
 
 
-class LatestResult(NamedTuple):
+class LatestResult(msgspec.Struct, frozen=True):
     """The newest version of an outcome's verdict."""
 
     version: int
@@ -36,7 +35,7 @@ LATEST_RESULTS = Rows[LatestResult]("latest_result")
 ERASED = RowMarks("erased_outcome")
 
 
-class RecordedVersion(NamedTuple):
+class RecordedVersion(msgspec.Struct, frozen=True):
     """Where an outcome's verdict stands."""
 
     outcome_id: str
@@ -46,7 +45,7 @@ class RecordedVersion(NamedTuple):
     """As recorded, where the agent's history added to it."""
 
 
-class HistoryCheck(NamedTuple):
+class HistoryCheck(msgspec.Struct, frozen=True):
     """The rules of governance that compare with earlier work, and the work."""
 
     governance: RuleGovernance
@@ -58,7 +57,7 @@ class HistoryCheck(NamedTuple):
         return add_answer(result, said) if said.flags else result
 
 
-class NewOutcome(NamedTuple):
+class NewOutcome(msgspec.Struct, frozen=True):
     """Work and the first verdict on it, ready to be written."""
 
     tenant: str
@@ -86,8 +85,8 @@ class NewOutcome(NamedTuple):
         if self.history_check is not None:
             result = self.history_check.add_flags(writing, self.tenant, self.result)
             if result is not self.result:
-                changed = self._replace(result=result, result_json=None, history_check=None)
-                return changed.write(writing)._replace(result=result)
+                changed = msgspec.structs.replace(self, result=result, result_json=None, history_check=None)
+                return msgspec.structs.replace(changed.write(writing), result=result)
         tenant, labels = self.tenant, self.labels
         contract = labels.contract_id or self.id
         salts = [self.salts[part * SALT_BYTES :][:SALT_BYTES] for part in range(SALTS)]
@@ -157,10 +156,10 @@ class NewOutcome(NamedTuple):
                 "criteria_digest": criteria_digest,
             },
         )
-        return RecordedVersion(self.id, 1, leaf)
+        return RecordedVersion(outcome_id=self.id, version=1, leaf=leaf)
 
 
-class NewVersion(NamedTuple):
+class NewVersion(msgspec.Struct, frozen=True):
     """Another verdict on an outcome that is recorded."""
 
     outcome_id: str
@@ -170,7 +169,7 @@ class NewVersion(NamedTuple):
     salt: bytes
 
 
-class _NewVersion(NamedTuple):
+class _NewVersion(msgspec.Struct, frozen=True):
     outcome_id: str
     contract_id: str
     version: int
@@ -180,7 +179,7 @@ class _NewVersion(NamedTuple):
     reason: str
 
 
-class RecordAll(NamedTuple):
+class RecordAll(msgspec.Struct, frozen=True):
     """Outcomes that become durable together."""
 
     tenant: str
@@ -193,7 +192,10 @@ class RecordAll(NamedTuple):
     def __call__(self, writing: WriteTransaction) -> list[RecordedVersion]:
         """Write all of them."""
         self._prepare(writing)
-        return [outcome._replace(idempotency_key=self.idempotency_key).write(writing) for outcome in self.outcomes]
+        return [
+            msgspec.structs.replace(outcome, idempotency_key=self.idempotency_key).write(writing)
+            for outcome in self.outcomes
+        ]
 
     def _prepare(self, writing: WriteTransaction) -> None:
         for outcome in self.outcomes:
@@ -229,7 +231,7 @@ def commit_criteria(writing: WriteTransaction, tenant: str, body: bytes, digest:
     return digest, int(index)
 
 
-class AddVersions(NamedTuple):
+class AddVersions(msgspec.Struct, frozen=True):
     """Later versions of verdicts under the same criteria, durable together."""
 
     tenant: str
@@ -268,7 +270,7 @@ class AddVersions(NamedTuple):
             leaf = _write_version(
                 writing, self.tenant, version, new.result, new.result.to_json(), new.salt, contract_seq
             )
-            recorded.append(RecordedVersion(row.id, version.version, leaf))
+            recorded.append(RecordedVersion(outcome_id=row.id, version=version.version, leaf=leaf))
             _emit_rescored(writing, self.tenant, version, new.result)
         return recorded
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import NamedTuple
 
+import msgspec
+
 from meruit.model.usage import Tokens
 
 MINUTE_S = 60
@@ -30,7 +32,7 @@ class Counts(NamedTuple):
         return Tokens(*self)
 
 
-class ProviderCall(NamedTuple):
+class ProviderCall(msgspec.Struct, frozen=True):
     """One call that was really made."""
 
     at: float
@@ -48,7 +50,7 @@ class ProviderCall(NamedTuple):
     """In US dollars."""
 
 
-class CallVisibility(NamedTuple):
+class CallVisibility(msgspec.Struct, frozen=True):
     """What can be seen at a moment."""
 
     now: float
@@ -131,7 +133,7 @@ def sum_by_group(calls: Iterable[ProviderCall], by: Callable[[ProviderCall], Gro
     return {group: Counts(*row) for group, row in sums.items()}
 
 
-class CallCostLine(NamedTuple):
+class CallCostLine(msgspec.Struct, frozen=True):
     """One side of a call, as a line of the bill."""
 
     call: ProviderCall
@@ -153,8 +155,8 @@ def cost_lines(calls: Iterable[ProviderCall]) -> Iterator[CallCostLine]:
         if call.cost is not None:
             used = call.counts.input + call.counts.output
             asking = (call.cost * call.counts.input / used).quantize(SMALLEST) if used else Decimal(0)
-            yield CallCostLine(call, "input", call.counts.input, asking)
-            yield CallCostLine(call, "output", call.counts.output, call.cost - asking)
+            yield CallCostLine(call=call, side="input", quantity=call.counts.input, amount=asking)
+            yield CallCostLine(call=call, side="output", quantity=call.counts.output, amount=call.cost - asking)
 
 
 def bill_by_group(

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import NamedTuple
+
+import msgspec
 
 _WHOLE = 2**64
 
@@ -21,7 +22,7 @@ class OutageKind(StrEnum):
     """No answer comes, and the connection stays open."""
 
 
-class Outage(NamedTuple):
+class Outage(msgspec.Struct, frozen=True):
     """No request is answered between two times."""
 
     start: datetime
@@ -29,7 +30,7 @@ class Outage(NamedTuple):
     kind: OutageKind = OutageKind.UNAVAILABLE
 
 
-class Dip(NamedTuple):
+class Dip(msgspec.Struct, frozen=True):
     """Requests between two times see fewer calls than before."""
 
     start: datetime

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple, Self
+from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -41,7 +41,7 @@ MAX_PARAMS = 1_000
 Clock = Callable[[], datetime]
 
 
-class ProviderAnswer(NamedTuple):
+class ProviderAnswer(msgspec.Struct, frozen=True):
     """What goes over the wire."""
 
     status: int
@@ -255,15 +255,15 @@ class ProviderServer:
         for name, values in parse_qs(url.query, keep_blank_values=True, max_num_fields=MAX_PARAMS).items():
             params.setdefault(name.removesuffix("[]"), []).extend(values)
         return BillingRequest(
-            url.path,
-            params,
-            headers,
-            (now + self.faults.skew).timestamp(),
-            (now - self.delay).timestamp(),
-            self._ledger,
-            self._visibility_at(now),
-            self._by_chance(self.faults.unfinished, "unfinished", target),
-            self.page_rows,
+            path=url.path,
+            params=params,
+            headers=headers,
+            now=(now + self.faults.skew).timestamp(),
+            refreshed_at=(now - self.delay).timestamp(),
+            ledger=self._ledger,
+            sight=self._visibility_at(now),
+            unfinished=self._by_chance(self.faults.unfinished, "unfinished", target),
+            page_rows=self.page_rows,
         )
 
     def _encode_answer(self, document: object, target: str) -> ProviderAnswer:
@@ -299,7 +299,9 @@ def _call_filters(key: str | None, project: str | None, session: str | None, mod
 
 
 def _refusal(desk: ProviderApi, refused: ProviderRefusal, headers: Mapping[str, str] | None = None) -> ProviderAnswer:
-    return ProviderAnswer(refused.status, msgspec.json.encode(desk.error_document(refused)), headers or {})
+    return ProviderAnswer(
+        status=refused.status, content=msgspec.json.encode(desk.error_document(refused)), headers=headers or {}
+    )
 
 
 class _ProviderHttpServer(ThreadingHTTPServer):

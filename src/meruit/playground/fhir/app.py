@@ -3,7 +3,9 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.errors import FhirRefusal, PlaygroundFull, Unreachable, UnreadableContent
 from meruit.playground.asgi import Application, Receive, Scope, Send, headers_of
@@ -24,7 +26,7 @@ _XML = ("xml", "turtle", "ttl", "html")
 Find = Callable[[str], PlaygroundState | None]
 
 
-class _FhirRequest(NamedTuple):
+class _FhirRequest(msgspec.Struct, frozen=True):
     """A request as it came."""
 
     method: str
@@ -74,7 +76,7 @@ def app(
 def refusal_reply(refused: FhirRefusal) -> FhirReply:
     """Build the reply to a refused request."""
     headers = {"Allow": refused.allow} if refused.allow else {}
-    return FhirReply(refused.status, write(refusal_outcome(refused)), headers)
+    return FhirReply(status=refused.status, content=write(refusal_outcome(refused)), headers=headers)
 
 
 async def respond(send: Send, reply: FhirReply, *, head_only: bool = False) -> None:
@@ -110,19 +112,19 @@ async def _receive_body(receive: Receive, headers: Mapping[str, str]) -> bytes |
 
 
 def _answer(endpoint: FhirEndpoint, sent: _FhirRequest) -> FhirReply:
-    method, path, query, headers, body = sent
+    method, path, headers = sent.method, sent.path, sent.headers
     prefer = headers.get("prefer", "").replace(" ", "").lower()
     strict = "handling=strict" in prefer
-    parameters = query_of(query)
+    parameters = query_of(sent.query)
     _refuse_other_formats(headers.get("accept", ""), [value for name, value in parameters if name == "_format"])
     searched = path[1:] == ("_search",)
     if searched and method == "POST":
         _refuse_type(headers, (FORM_TYPE,))
-        parameters += query_of(_text(body))
+        parameters += query_of(_text(sent.body))
     # Any: a client may send any JSON.
     resource: Any = None
     if method in ("POST", "PUT", "PATCH") and not searched:
-        resource = _resource(headers, body, PATCH_TYPES if method == "PATCH" else JSON_TYPES)
+        resource = _resource(headers, sent.body, PATCH_TYPES if method == "PATCH" else JSON_TYPES)
     if not path:
         if method != "POST":
             raise FhirRefusal(405, "not-supported", "send a Bundle here, or ask for one type of resource", allow="POST")
@@ -130,10 +132,10 @@ def _answer(endpoint: FhirEndpoint, sent: _FhirRequest) -> FhirReply:
         return FhirReply(200, write(bundle))
     reply = endpoint.perform(
         FhirCall(
-            method,
-            path,
-            parameters,
-            resource,
+            method=method,
+            path=path,
+            query=parameters,
+            resource=resource,
             if_match=headers.get("if-match"),
             if_none_match=headers.get("if-none-match"),
             if_none_exist=headers.get("if-none-exist"),
@@ -141,7 +143,7 @@ def _answer(endpoint: FhirEndpoint, sent: _FhirRequest) -> FhirReply:
         )
     )
     if "return=minimal" in prefer and method in ("POST", "PUT", "PATCH") and not searched:
-        return reply._replace(content=b"")
+        return msgspec.structs.replace(reply, content=b"")
     return reply
 
 

@@ -4,8 +4,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from meruit.errors import FhirRefusal, PlaygroundFull
 from meruit.playground.fhir.endpoint import FhirCall, FhirEndpoint, FhirReply, query_of
@@ -24,7 +26,7 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 _CONDITION = re.compile(r"([A-Z][A-Za-z]{1,63})\?(.+)")
 
 
-class _BundleEntry(NamedTuple):
+class _BundleEntry(msgspec.Struct, frozen=True):
     """One entry of a bundle."""
 
     number: int
@@ -34,7 +36,7 @@ class _BundleEntry(NamedTuple):
     """The reply, if it was clear before anything was done."""
 
 
-class _EntryResult(NamedTuple):
+class _EntryResult(msgspec.Struct, frozen=True):
     method: str
     reply: FhirReply | FhirRefusal
 
@@ -136,7 +138,9 @@ def _transaction(endpoint: FhirEndpoint, entries: list[Any], *, strict: bool) ->
 
         for entry in sorted(planned, key=lambda one: ORDER[one.call.method]):
             with _annotate_refusal(entry.number):
-                call = entry.call._replace(resource=resolve_references(entry.call.resource, names, find_reference))
+                call = msgspec.structs.replace(
+                    entry.call, resource=resolve_references(entry.call.resource, names, find_reference)
+                )
                 replies[entry.number] = entry.done or allowance.perform(endpoint, call)
     return [_EntryResult(entry.call.method, replies[entry.number]) for entry in planned]
 
@@ -182,8 +186,12 @@ def _plan(endpoint: FhirEndpoint, read: _BundleEntry) -> _BundleEntry:
                 found = only_match(state, require_type(kind), query_of(call.if_none_exist))
                 if found is not None:
                     done = endpoint.perform(FhirCall("GET", tuple(found.key.split("/"))))
-                    return read._replace(call=call._replace(path=tuple(found.key.split("/"))), done=done)
-            return read._replace(call=call._replace(identity=endpoint.new_id(), if_none_exist=None))
+                    return msgspec.structs.replace(
+                        read, call=msgspec.structs.replace(call, path=tuple(found.key.split("/"))), done=done
+                    )
+            return msgspec.structs.replace(
+                read, call=msgspec.structs.replace(call, identity=endpoint.new_id(), if_none_exist=None)
+            )
         case "PUT", (kind,):
             found = only_match(state, require_type(kind), call.query)
             given = call.resource.get("id") if isinstance(call.resource, dict) else None
@@ -193,13 +201,17 @@ def _plan(endpoint: FhirEndpoint, read: _BundleEntry) -> _BundleEntry:
                     400, "invalid", f"the condition is met by {kind}/{identity}, the resource says id {given!r}"
                 )
             if isinstance(call.resource, dict):
-                call = call._replace(resource={**call.resource, "id": identity})
-            return read._replace(call=call._replace(path=(kind, str(identity)), query=()))
+                call = msgspec.structs.replace(call, resource={**call.resource, "id": identity})
+            return msgspec.structs.replace(
+                read, call=msgspec.structs.replace(call, path=(kind, str(identity)), query=())
+            )
         case "DELETE", (kind,):
             found = only_match(state, require_type(kind), call.query)
             if found is None:
-                return read._replace(done=FhirReply(204))
-            return read._replace(call=call._replace(path=tuple(found.key.split("/")), query=()))
+                return msgspec.structs.replace(read, done=FhirReply(204))
+            return msgspec.structs.replace(
+                read, call=msgspec.structs.replace(call, path=tuple(found.key.split("/")), query=())
+            )
         case _:
             return read
 
@@ -226,18 +238,18 @@ def _read(endpoint: FhirEndpoint, number: int, entry: Any, *, strict: bool) -> _
         )
     full_url = entry.get("fullUrl")
     return _BundleEntry(
-        number,
-        FhirCall(
-            method,
-            tuple(parts.path.split("/")),
-            query_of(parts.query),
-            entry.get("resource"),
+        number=number,
+        call=FhirCall(
+            method=method,
+            path=tuple(parts.path.split("/")),
+            query=query_of(parts.query),
+            resource=entry.get("resource"),
             if_match=texts["ifMatch"],
             if_none_match=texts["ifNoneMatch"],
             if_none_exist=texts["ifNoneExist"],
             strict=strict,
         ),
-        full_url if isinstance(full_url, str) else None,
+        full_url=full_url if isinstance(full_url, str) else None,
     )
 
 

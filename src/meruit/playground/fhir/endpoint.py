@@ -4,8 +4,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from email.utils import format_datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qsl
+
+import msgspec
 
 from meruit.checks.fhir_types.search_parameters import parameters_by_name
 from meruit.errors import BadPatch, FhirRefusal
@@ -27,7 +29,7 @@ from meruit.playground.fhir.search import Parameters, history, only_match, searc
 from meruit.playground.state import ItemVersion, PlaygroundState
 
 
-class FhirCall(NamedTuple):
+class FhirCall(msgspec.Struct, frozen=True):
     """One request, its body read."""
 
     method: str
@@ -45,7 +47,7 @@ class FhirCall(NamedTuple):
     """The id of a new resource, if it was assigned already."""
 
 
-class FhirReply(NamedTuple):
+class FhirReply(msgspec.Struct, frozen=True):
     """A reply of the server."""
 
     status: int
@@ -154,8 +156,9 @@ class FhirEndpoint:
                 found = only_match(self.state, kind, query_of(call.if_none_exist))
                 if found is not None:
                     standing = read_current(self.state, found.key)
-                    return _version_reply(standing)._replace(
-                        headers=self._location_headers(standing.key, standing.version, standing.at)
+                    return msgspec.structs.replace(
+                        _version_reply(standing),
+                        headers=self._location_headers(standing.key, standing.version, standing.at),
                     )
             return self._keep(f"{kind}/{call.identity or self.new_id()}", resource, call)
 
@@ -207,14 +210,14 @@ class FhirEndpoint:
             found = only_match(self.state, call.path[0], call.query)
             if found is None:
                 return FhirReply(204)
-            return self._delete(call._replace(path=tuple(found.key.split("/")), query=()))
+            return self._delete(msgspec.structs.replace(call, path=tuple(found.key.split("/")), query=()))
 
     def _keep(self, key: str, resource: Json, call: FhirCall) -> FhirReply:
         kept: StoredResource = store_resource(
             self.state, key, relative(resource, f"{self.base}/"), noted=_event_facts(call)
         )
         headers = self._location_headers(kept.key, kept.version, kept.at)
-        return FhirReply(201 if kept.created else 200, kept.content, headers, kept.at)
+        return FhirReply(status=201 if kept.created else 200, content=kept.content, headers=headers, at=kept.at)
 
     def _location_headers(self, key: str, version: str, at: str) -> dict[str, str]:
         return {"Location": f"{self.base}/{key}/_history/{version}", **_tags(version, at)}
@@ -290,7 +293,7 @@ def _event_facts(call: FhirCall) -> dict[str, str]:
 
 
 def _version_reply(found: ItemVersion) -> FhirReply:
-    return FhirReply(200, found.content or b"", _tags(found.version, found.at), found.at)
+    return FhirReply(status=200, content=found.content or b"", headers=_tags(found.version, found.at), at=found.at)
 
 
 def _tags(version: str, at: str) -> dict[str, str]:

@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from meruit.errors import FhirRefusal, PlaygroundFull, TooDeep, nearest
+import msgspec
+
+from meruit.errors import FhirRefusal, PlaygroundFull, TooDeep
 from meruit.model.environment import SourceKind
 from meruit.playground.fhir.json import Json, write
 from meruit.playground.state import ItemVersion, PlaygroundState
+from meruit.suggestions import nearest
 
 FHIR = SourceKind.FHIR
 _TYPES = """
@@ -41,7 +44,7 @@ MAX_RESOURCE_BYTES = 16 * 1024 * 1024
 """Of one stored resource."""
 
 
-class StoredResource(NamedTuple):
+class StoredResource(msgspec.Struct, frozen=True):
     """A resource as it is stored now."""
 
     key: str

@@ -6,17 +6,20 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC
 from functools import total_ordering
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
+
+import msgspec
 
 from meruit.checks.fhir_types.search import compile_search
 from meruit.checks.fhir_types.search_parameters import SearchParameterType, parameters_by_name
 from meruit.checks.formats.json_path import JsonPath, compile_path, values
 from meruit.checks.values.dates import parse_date_or_time
-from meruit.errors import AuthorError, FhirRefusal, nearest
+from meruit.errors import AuthorError, FhirRefusal
 from meruit.playground.fhir.json import Json, Verbatim, decode_stored
 from meruit.playground.fhir.resources import FHIR, outcome
 from meruit.playground.state import PlaygroundState, rfc3339
+from meruit.suggestions import nearest
 
 PAGE = 50
 """Entries of a page, unless the client asks for another number."""
@@ -30,7 +33,7 @@ Parameters = Sequence[tuple[str, str]]
 """Names and values, as they were given."""
 
 
-class FhirMatch(NamedTuple):
+class FhirMatch(msgspec.Struct, frozen=True):
     """A resource that a search found."""
 
     key: str
@@ -38,7 +41,7 @@ class FhirMatch(NamedTuple):
     resource: Json
 
 
-class FhirSearchQuery(NamedTuple):
+class FhirSearchQuery(msgspec.Struct, frozen=True):
     """The parameters of a search, by kind."""
 
     filters: dict[str, list[str]]
@@ -60,7 +63,7 @@ def matches(state: PlaygroundState, kind: str, filters: Mapping[str, Sequence[st
         text = one.body or ""
         resource = decode_stored(text)
         if fits(resource):
-            found.append(FhirMatch(one.key, text, resource))
+            found.append(FhirMatch(key=one.key, text=text, resource=resource))
     return found
 
 
@@ -81,7 +84,7 @@ def classify_parameters(kind: str, query: Parameters) -> FhirSearchQuery:
     if len(query) > MAX_PARAMETERS:
         raise FhirRefusal(400, "too-costly", f"a search may have {MAX_PARAMETERS} parameters")
     known = parameters_by_name(kind)
-    asked = FhirSearchQuery({}, {}, [], [])
+    asked = FhirSearchQuery(filters={}, controls={}, honoured=[], unknown=[])
     for name, value in query:
         wrong = _wrong_control(name, value, kind) if name in CONTROLS else _wrong_filter(name, kind, known)
         if wrong:
@@ -314,7 +317,7 @@ def _after(found: list[FhirMatch], token: str | None, order: _Order) -> list[Fhi
         values = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
     except (ValueError, binascii.Error, RecursionError):
         values = None
-    sample = order(FhirMatch("", "", {}))
+    sample = order(FhirMatch(key="", text="", resource={}))
     if (
         not isinstance(values, list)
         or len(values) != len(sample)

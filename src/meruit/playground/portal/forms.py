@@ -3,8 +3,8 @@
 import hashlib
 import re
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import NamedTuple
 
+import msgspec
 from litestar.datastructures import UploadFile
 
 from meruit.errors import PlaygroundRefusal
@@ -45,7 +45,7 @@ Errors = dict[str, str]
 """What is wrong, by field."""
 
 
-class Form(NamedTuple):
+class Form(msgspec.Struct, frozen=True):
     """What a browser sent."""
 
     typed: dict[str, str]
@@ -80,7 +80,7 @@ async def read_form(request: PlaygroundRequest, uploads: str | None = None) -> F
                 documents.append(_document(value.filename, content))
     if uploads is not None and len(documents) > MAX_UPLOADS:
         errors[uploads] = f"Send {MAX_UPLOADS} documents at once at most."
-    return Form(typed, documents, errors)
+    return Form(typed=typed, documents=documents, errors=errors)
 
 
 def _keep_breaks(found: re.Match[str]) -> str:

@@ -6,9 +6,10 @@ import secrets
 from datetime import datetime
 from functools import cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import msgspec
 from litestar import Response
 from litestar.datastructures import Cookie
 from litestar.exceptions import HTTPException
@@ -55,7 +56,7 @@ HEADERS = {
 NEEDS = "the portal needs jinja2: pip install 'meruit[playground]'"
 
 
-class PortalSession(NamedTuple):
+class PortalSession(msgspec.Struct, frozen=True):
     """A browser, logged in or not."""
 
     token: str

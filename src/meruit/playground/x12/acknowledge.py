@@ -1,7 +1,8 @@
 """Validate X12 requests by their guides, and build the 999 for each functional group."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.checks.formats.x12 import Group, Interchange, Loop, Segment, TransactionSet
 from meruit.playground.x12.write import Line
@@ -12,7 +13,7 @@ MAX_COMPLAINTS = 100
 """How many segments of one set are reported."""
 
 
-class X12RequestGuide(NamedTuple):
+class X12RequestGuide(msgspec.Struct, frozen=True):
     """What a request must have."""
 
     function: str
@@ -78,7 +79,7 @@ GROUP_UNSUPPORTED, GROUP_UNENDED, GROUP_MISNUMBERED, GROUP_MISCOUNTED = "1", "3"
 TA1_MISNUMBERED, TA1_MISCOUNTED, TA1_UNENDED, TA1_EMPTY = "001", "021", "023", "024"
 
 
-class GroupAcknowledgement(NamedTuple):
+class GroupAcknowledgement(msgspec.Struct, frozen=True):
     """The result for a functional group."""
 
     body: list[Line]
@@ -119,10 +120,10 @@ def acknowledge(group: Group) -> GroupAcknowledgement:
     received = str(len(group.transactions))
     announced = group.ge.get(1) if group.ge is not None and group.ge.get(1).isdecimal() else received
     body.append(("AK9", said, announced, received, str(len(accepted)), trouble or ""))
-    return GroupAcknowledgement(body, accepted, whole)
+    return GroupAcknowledgement(body=body, accepted=accepted, whole=whole)
 
 
-class _Complaint(NamedTuple):
+class _Complaint(msgspec.Struct, frozen=True):
     """One segment that is wrong or missing."""
 
     name: str
@@ -170,7 +171,7 @@ def _complaints(one: TransactionSet) -> Iterator[_Complaint]:
     """List the errors of a set in the order of the segments; missing segments are last."""
     guide, first = GUIDES[one.set_id], one.segments[0].number
     if len(one.segments) < 2 or one.segments[1].name != "BHT":
-        yield _Complaint("BHT", 2, SEGMENT_MISSING)
+        yield _Complaint(name="BHT", position=2, code=SEGMENT_MISSING)
     orphans = {loop.segments[0].number for loop in one.loops if loop.segments[0].get(2) and loop.parent is None}
     unnamed = {loop.segments[0].number for loop in one.loops if loop.level in guide.named and not _has(loop, "NM1")}
     for segment in one.segments:
@@ -180,16 +181,16 @@ def _complaints(one: TransactionSet) -> Iterator[_Complaint]:
         if segment.number in orphans:
             wrong.append((2, "734", ELEMENT_INVALID))
         if wrong:
-            yield _Complaint(segment.name, position, SEGMENT_IN_ERROR, tuple(sorted(wrong)))
+            yield _Complaint(name=segment.name, position=position, code=SEGMENT_IN_ERROR, elements=tuple(sorted(wrong)))
         if segment.number in unnamed:
-            yield _Complaint("NM1", position + 1, SEGMENT_MISSING)
+            yield _Complaint(name="NM1", position=position + 1, code=SEGMENT_MISSING)
     end = len(one.segments)
     for level in guide.levels:
         if all(loop.level != level for loop in one.loops):
-            yield _Complaint("HL", end, SEGMENT_MISSING)
+            yield _Complaint(name="HL", position=end, code=SEGMENT_MISSING)
     asked, levels = guide.asks
     if not any(loop.level in levels and _has(loop, asked) for loop in one.loops):
-        yield _Complaint(asked, end, SEGMENT_MISSING)
+        yield _Complaint(name=asked, position=end, code=SEGMENT_MISSING)
 
 
 def _has(loop: Loop, name: str) -> bool:

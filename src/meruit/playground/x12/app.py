@@ -7,8 +7,9 @@ because the reply itself says as much.
 import asyncio
 import base64
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath
 from litestar.types import ASGIApp
@@ -38,7 +39,7 @@ WANTED = "1"
 """ISA14: the sender asks for a TA1."""
 
 
-class AnswerRule(NamedTuple):
+class AnswerRule(msgspec.Struct, frozen=True):
     """How one transaction set is answered."""
 
     set_id: str
@@ -49,9 +50,9 @@ class AnswerRule(NamedTuple):
 
 
 ANSWERS = {
-    "270": AnswerRule("271", "HB", "005010X279A1", x12_eligibility.answer),
-    "276": AnswerRule("277", "HN", "005010X212", x12_claims.answer),
-    "278": AnswerRule("278", "HI", "005010X217", x12_authorization.answer),
+    "270": AnswerRule(set_id="271", function="HB", version="005010X279A1", body=x12_eligibility.answer),
+    "276": AnswerRule(set_id="277", function="HN", version="005010X212", body=x12_claims.answer),
+    "278": AnswerRule(set_id="278", function="HI", version="005010X217", body=x12_authorization.answer),
 }
 """By transaction set."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from meruit.checks.formats.x12 import Loop, Segment, TransactionSet
-from meruit.errors import PriorAuthNotAllowed
+from meruit.errors import EventRejected, PriorAuthNotAllowed
 from meruit.playground.portal import payer
 from meruit.playground.portal.payer import PriorAuthRequest, PriorAuthStatus, Row, text
 from meruit.playground.state import PlaygroundState
@@ -24,10 +24,6 @@ ACTIONS = {
 """HCR01, by the status of a request."""
 NO_CERTIFICATION, NOT_DONE = "T5", "33"
 """Why a request that names a certification is refused: it does not exist, or its status does not allow it."""
-
-
-class _EventRejected(Exception):
-    """An event that is refused; the code of an AAA is its argument."""
 
 
 def answer(state: PlaygroundState, asked: TransactionSet, today: str, time: str) -> list[Line]:
@@ -61,7 +57,7 @@ def _event(
     mark, um = asked.marks.component, first_segment(loop, "UM")
     try:
         request = _apply_request(state, asked, loop, services, text(subscriber.member, "id"))
-    except _EventRejected as rejected:
+    except EventRejected as rejected:
         yield ("AAA", "N", "", str(rejected), "C")
         return
     if um is not None:
@@ -93,7 +89,7 @@ def _apply_request(
     mine = [one for one in payer.rows(state, payer.PRIOR_AUTH) if text(one, "member") == member]
     found = next((one for one in mine if known in (text(one, "auth_number"), text(one, "id"))), None)
     if found is None or text(found, "status") not in set(PriorAuthStatus):
-        raise _EventRejected(NO_CERTIFICATION)
+        raise EventRejected(NO_CERTIFICATION)
     um = first_segment(loop, "UM")
     action = um.get(2) if um else ""
     try:
@@ -103,7 +99,7 @@ def _apply_request(
             payer.appeal(state, text(found, "id"), _message(loop), by=BY)
             found["status"] = PriorAuthStatus.APPEALED.value
     except PriorAuthNotAllowed:
-        raise _EventRejected(NOT_DONE) from None
+        raise EventRejected(NOT_DONE) from None
     return {**found, "history": found.get("history") if isinstance(found.get("history"), list) else []}
 
 

@@ -1,7 +1,9 @@
 """270 to 271: whether a member is covered, and for what."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from meruit.checks.formats.x12 import Loop, Segment, TransactionSet
 from meruit.checks.values.decimals import format_decimal
@@ -20,7 +22,7 @@ NOT_FOUND, BAD_ID, BAD_BIRTH_DATE, BAD_NAME, NO_DEPENDENT = "75", "72", "71", "7
 """The AAA codes of a person who does not match."""
 
 
-class Person(NamedTuple):
+class Person(msgspec.Struct, frozen=True):
     """The person that a loop names, and whether the payer knows them."""
 
     line: Line
@@ -77,14 +79,14 @@ def find_subscriber(state: PlaygroundState, loop: Loop) -> Person:
     nm1 = first_segment(loop, "NM1")
     asked: Line = tuple(nm1.elements) if nm1 else ()
     if nm1 is None or not nm1.get(9):
-        return Person(asked, None, BAD_ID)
+        return Person(line=asked, member=None, trouble=BAD_ID)
     member = payer.row(state, payer.MEMBER, nm1.get(9))
     if member is None:
-        return Person(asked, None, NOT_FOUND)
+        return Person(line=asked, member=None, trouble=NOT_FOUND)
     last, given = name(text(member, "name"))
     trouble = _contradiction(loop, nm1, member)
     line: Line = (*("NM1", nm1.get(1), "1", last, given, "", "", "", "MI"), nm1.get(9))
-    return Person(asked, None, trouble) if trouble else Person(line, member)
+    return Person(line=asked, member=None, trouble=trouble) if trouble else Person(line, member)
 
 
 def _find_dependent(loop: Loop, subscriber: Person) -> Person:
@@ -97,7 +99,7 @@ def _find_dependent(loop: Loop, subscriber: Person) -> Person:
         if isinstance(one, dict) and _contradiction(loop, nm1, one, first_name=True) is None:
             last, given = name(text(one, "name"))
             return Person((*("NM1", nm1.get(1), "1", last, given),), {**subscriber.member, "dependents": None, **one})
-    return Person(asked, None, NO_DEPENDENT)
+    return Person(line=asked, member=None, trouble=NO_DEPENDENT)
 
 
 def _contradiction(loop: Loop, nm1: Segment, known: Mapping[str, Any], *, first_name: bool = False) -> str | None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from meruit.checks.formats.x12 import Segment, X12Delimiters
 from meruit.model.text import normalize_unicode
 
-STANDARD = X12Delimiters("*", ":", "~", "^")
+STANDARD = X12Delimiters(element="*", component=":", terminator="~", repetition="^")
 REPETITIONS = "^!|"
 """The repetition separator, if the request does not set one."""
 UNFIT = frozenset(".-")

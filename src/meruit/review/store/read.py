@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, Select, and_, func, select
 
-from meruit.errors import NotFound, nearest
+from meruit.errors import NotFound
 from meruit.model.time import from_micros
 from meruit.review.label import DrawKind, Label, ReviewDraw, ReviewRecord, ReviewTerms
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
+from meruit.suggestions import nearest
 
 
 # Any, here and below: SQLAlchemy's rows have their columns as untyped attributes.
@@ -33,7 +34,14 @@ def review_of(row: Any) -> ReviewRecord:
 
 def draw_of(row: Any) -> ReviewDraw:
     """A case of a queue from its row."""
-    return ReviewDraw(row.number, row.case_id, row.repeat, DrawKind(row.kind), row.stratum, row.probability)
+    return ReviewDraw(
+        number=row.number,
+        case_id=row.case_id,
+        repeat=row.repeat,
+        kind=DrawKind(row.kind),
+        stratum=row.stratum,
+        probability=row.probability,
+    )
 
 
 def label_of(row: Any) -> Label:

@@ -7,7 +7,9 @@ An attribution key and a moment become one integer, so that one sort and one sea
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+import msgspec
 
 from meruit.errors import MissingExtra
 from meruit.model.chat import MOST_TOKENS
@@ -28,7 +30,7 @@ OPEN = 2**62
 _LARGEST = 2**62
 
 
-class CohortGroups(NamedTuple):
+class CohortGroups(msgspec.Struct, frozen=True):
     """Spans that overlap, directly or through others, as one group each; only groups of at least two."""
 
     key_codes: Column

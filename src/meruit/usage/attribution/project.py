@@ -9,8 +9,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import astuple, replace
 
 from meruit.errors import FetchError
@@ -46,7 +46,7 @@ _COMPARED_COUNTS = 3
 """Input, output and requests: a change of these makes a run due before its time."""
 
 
-class Fetch(NamedTuple):
+class Fetch(msgspec.Struct, frozen=True):
     """One request to an account: when it was made, and by which digest its pages are found again."""
 
     account: str
@@ -126,7 +126,10 @@ class ProviderCounts:
             DueUsageRun(
                 run,
                 self._cohort_span_of(
-                    run, cohorts, _KeySpan(key_codes[index], spans.starts[index], spans.ends[index]), number
+                    run,
+                    cohorts,
+                    _KeySpan(key_code=key_codes[index], start=spans.starts[index], end=spans.ends[index]),
+                    number,
                 ),
             )
             for index, (run, number) in enumerate(zip(runs, spans.cohort_numbers, strict=True))
@@ -146,7 +149,9 @@ class ProviderCounts:
             return build_failed_observation(
                 run.id, fetch, FetchError.NOT_READY, self._describe_missing_window(start, end)
             )
-        span = _KeySpan(self.key_code(run.attribution_key.kind, run.attribution_key.value), start, end)
+        span = _KeySpan(
+            key_code=self.key_code(run.attribution_key.kind, run.attribution_key.value), start=start, end=end
+        )
         if shared is not None:
             found = self._sum_cohort(span)
             return found.to_observation(run.id, fetch, Assurance.COHORT, cohort=shared.cohort)
@@ -259,7 +264,9 @@ class ProviderCounts:
         several = [*rows]
         names = [*self._models]
         models = {names[self._model_of[row]] for row in several if self._uses_tokens(row)}
-        return _RowTotals(self._tokens(several), tuple(sorted(models - {""})), self._by_model(several, names))
+        return _RowTotals(
+            total=self._tokens(several), models=tuple(sorted(models - {""})), by_model=self._by_model(several, names)
+        )
 
     def _by_model(self, rows: Sequence[int], names: Sequence[str]) -> dict[str, Tokens] | None:
         """The counts of each model; None where a model without a name has a count."""
@@ -344,14 +351,14 @@ def build_failed_observation(run_id: str, fetch: Fetch, error: FetchError, detai
     return _with_id(failed, run_id, fetch.account)
 
 
-class _Index(NamedTuple):
+class _Index(msgspec.Struct, frozen=True):
     """Sums by attribution key and moment, and the row of each entry."""
 
     sums: SpanSums
     rows: Column
 
 
-class _KeySpan(NamedTuple):
+class _KeySpan(msgspec.Struct, frozen=True):
     """The code of an attribution key, and a span of time."""
 
     key_code: int
@@ -359,7 +366,7 @@ class _KeySpan(NamedTuple):
     end: int
 
 
-class _StepSplit(NamedTuple):
+class _StepSplit(msgspec.Struct, frozen=True):
     """The tokens of each step, and those outside of all steps."""
 
     steps: dict[str, Tokens] | None = None
@@ -370,7 +377,7 @@ class _StepSplit(NamedTuple):
 _NO_SPLIT = _StepSplit()
 
 
-class _RowTotals(NamedTuple):
+class _RowTotals(msgspec.Struct, frozen=True):
     """The sums of some rows."""
 
     total: Tokens

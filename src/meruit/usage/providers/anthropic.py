@@ -179,7 +179,16 @@ def _read_usage(spans: BucketValidator, response: ProviderResponse) -> UsagePage
         for one in span.results:
             groups.check(response, span.starting_at, one.model, one.api_key_id, one.workspace_id)
             key, project = one.api_key_id or "", one.workspace_id or ""
-            rows.append(UsageRow(span.starting_at, span.ending_at, one.tokens(), one.model or "", key, project))
+            rows.append(
+                UsageRow(
+                    start=span.starting_at,
+                    end=span.ending_at,
+                    tokens=one.tokens(),
+                    model=one.model or "",
+                    key=key,
+                    project=project,
+                )
+            )
     return UsagePageContent(
         rows, next_page=spans.next_page_name(response, has_more=page.has_more, next_page=page.next_page)
     )

@@ -153,7 +153,10 @@ def _read_usage(export: _Export, response: ProviderResponse) -> UsagePageContent
             raise response.failure(FetchError.MALFORMED, message)
         rows.append(UsageRow(one.starting_at, one.ending_at, tokens, one.model or "", *_attribution_keys(one)))
     return UsagePageContent(
-        rows, (), next_page_name(response, has_more=page.has_more, next_page=page.next_page), watermark
+        rows=rows,
+        costs=(),
+        next_page=next_page_name(response, has_more=page.has_more, next_page=page.next_page),
+        watermark=watermark,
     )
 
 
@@ -170,7 +173,10 @@ def _read_costs(export: _Export, response: ProviderResponse) -> UsagePageContent
             )
         )
     return UsagePageContent(
-        (), costs, next_page_name(response, has_more=page.has_more, next_page=page.next_page), watermark
+        rows=(),
+        costs=costs,
+        next_page=next_page_name(response, has_more=page.has_more, next_page=page.next_page),
+        watermark=watermark,
     )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 
 # Any: a file may hold any value.
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -55,7 +55,7 @@ class _FileDocument(Record, frozen=True, forbid_unknown_fields=True):
     """The time up to which they were counted."""
 
 
-class _FileContents(NamedTuple):
+class _FileContents(msgspec.Struct, frozen=True):
     """The contents of a file."""
 
     rows: list[UsageRow]
@@ -117,7 +117,7 @@ def _parse_file(text: UsageText) -> _FileContents:
     for cost in whole.costs:
         _check_amount(text.name, cost.amount)
     rows = [_to_usage_row(f"{text.name}, row {number}", row) for number, row in enumerate(whole.rows, start=1)]
-    return _FileContents(rows, whole.costs, whole.at, whole.watermark)
+    return _FileContents(rows=rows, costs=whole.costs, at=whole.at, watermark=whole.watermark)
 
 
 def _decode(place: str, content: bytes, kind: Any) -> Any:

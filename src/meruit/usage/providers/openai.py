@@ -8,11 +8,12 @@ from typing import Annotated
 
 import msgspec
 
-from meruit.errors import FetchError, InvalidAccount, nearest
+from meruit.errors import FetchError, InvalidAccount
 from meruit.model.metering import AttributionKind, CostRow, Page, UsageAccount, UsageRow, Window
 from meruit.model.record import Record
 from meruit.model.usage import Count, Tokens
 from meruit.registry import UsageProvider, usage_sources
+from meruit.suggestions import nearest
 from meruit.usage.providers.support.account_settings import list_option, number_option
 from meruit.usage.providers.support.http_client import ProviderResponse, UsageClient, UsageSourceContext, check_amount
 from meruit.usage.providers.support.minute_buckets import AskWindow, MinuteBucketSource
@@ -229,7 +230,14 @@ def _row(
     tokens = tokens_of(one)
     if tokens is None:
         raise response.failure(FetchError.MALFORMED, f"has no count in the bucket from {start.isoformat()}")
-    return UsageRow(start, end, tokens, one.model or "", one.api_key_id or "", one.project_id or "")
+    return UsageRow(
+        start=start,
+        end=end,
+        tokens=tokens,
+        model=one.model or "",
+        key=one.api_key_id or "",
+        project=one.project_id or "",
+    )
 
 
 def _read_costs(spans: BucketValidator, response: ProviderResponse) -> UsagePageContent:

@@ -163,7 +163,16 @@ def _row(span: _OtelSpan, values: Mapping[str, Any], attribution_keys: Mapping[s
     at = _moment(span.start_time_unix_nano)
     model = values.get("gen_ai.response.model") or values.get("gen_ai.request.model") or ""
     key, project, session = (str(values.get(attribution_keys[name]) or "") for name in ("key", "project", "session"))
-    return UsageRow(at, at, tokens, str(model), key, project, session, str(values.get("gen_ai.response.id") or ""))
+    return UsageRow(
+        start=at,
+        end=at,
+        tokens=tokens,
+        model=str(model),
+        key=key,
+        project=project,
+        session=session,
+        request_id=str(values.get("gen_ai.response.id") or ""),
+    )
 
 
 def _values(attributes: Sequence[_Attribute]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 from sqlalchemy import Connection
@@ -65,7 +65,7 @@ RenewLease = Callable[[], Awaitable[None]]
 """Renew the lease on the account; raises where another reconciler holds it."""
 
 
-class Account(NamedTuple):
+class Account(msgspec.Struct, frozen=True):
     """An account at a provider, ready for requests."""
 
     name: str
@@ -104,14 +104,14 @@ class AccountSummary(Record, frozen=True):
     trouble: str = ""
 
 
-class ReconcileRules(NamedTuple):
+class ReconcileRules(msgspec.Struct, frozen=True):
     """The rules of decisions and of the schedule."""
 
     policy: UsagePolicy = UsagePolicy()
     schedule: Schedule = Schedule()
 
 
-class _SharedWindow(NamedTuple):
+class _SharedWindow(msgspec.Struct, frozen=True):
     """The cohorts of a day, and the window that a request must cover for them."""
 
     cohorts: AccountCohorts
@@ -251,7 +251,7 @@ class AccountReconciliation:
             if wider == window:
                 break
             window, cohorts = wider, self._read_cohorts(connection, day, wider)
-        return _SharedWindow(cohorts, window, newest_seq(connection, self._query.tenant))
+        return _SharedWindow(cohorts=cohorts, window=window, known=newest_seq(connection, self._query.tenant))
 
     def _read_cohorts(self, connection: Connection, day: DueDay, window: Window) -> AccountCohorts:
         source, query = self._account.source, self._query
@@ -386,7 +386,7 @@ class AccountReconciliation:
             since=self._now,
         )
         if any(one.run.contract_id for one in before.values()):
-            write = UsageWrite(self._query.tenant, BY, write)
+            write = UsageWrite(tenant=self._query.tenant, by=BY, write=write)
         records = await self._store.recorder.record(write)
         # Early observations are recorded too, and do not count.
         recorded = sum(_counting(one) - _counting(before[one.run.id]) for one in records)
@@ -419,12 +419,14 @@ class AccountReconciliation:
         ledger = ledger_of(known, billed=billed)
         if not quotes and ledger == record.ledger:
             return None
-        return RecordPrices(self._query.tenant, record.run.id, quotes, ledger)
+        return RecordPrices(tenant=self._query.tenant, run_id=record.run.id, quotes=quotes, ledger=ledger)
 
     async def _freeze(self, price: RecordPrices, *, is_contracts: bool) -> None:
         try:
             # Contracts that pass costs through follow the price; other runs need no follower.
-            await self._store.recorder.record(UsageWrite(self._query.tenant, BY, price) if is_contracts else price)
+            await self._store.recorder.record(
+                UsageWrite(tenant=self._query.tenant, by=BY, write=price) if is_contracts else price
+            )
         except PriceAlreadyFrozen as frozen:
             # Another reconciler has frozen a price meanwhile; the first one stays.
             self._watch(price.run_id, str(frozen))

@@ -91,9 +91,13 @@ class Reconciler:
         reconciliation: AccountReconciliation | None = None
         try:
             async with lease:
-                await self._store.recorder.record(ChangeCredential(tenant, name, account.fingerprint))
+                await self._store.recorder.record(
+                    ChangeCredential(tenant=tenant, account=name, fingerprint=account.fingerprint)
+                )
                 # Runs that waited for a new key are due from now on.
-                account_query = AccountQuery(tenant, name, to_micros(self._clock()), run_filter)
+                account_query = AccountQuery(
+                    tenant=tenant, account=name, now=to_micros(self._clock()), run_filter=run_filter
+                )
                 reconciliation = AccountReconciliation(
                     self._store, account, account_query, self._rules, watch, lease.renew
                 )
@@ -122,7 +126,9 @@ class _Lease:
         await self._acquire()
 
     async def __aexit__(self, *_: object) -> None:
-        await self._store.recorder.record(ReleaseAccountLease(self._tenant, self._account, self._owner))
+        await self._store.recorder.record(
+            ReleaseAccountLease(tenant=self._tenant, account=self._account, owner=self._owner)
+        )
 
     async def renew(self) -> None:
         """Renew the lease once half of its time is over; raises AccountLeaseConflict."""
@@ -131,7 +137,9 @@ class _Lease:
 
     async def _acquire(self) -> None:
         self._since = self._store.surroundings.clock()
-        lease = AcquireAccountLease(self._tenant, self._account, self._owner, LEASE.total_seconds())
+        lease = AcquireAccountLease(
+            tenant=self._tenant, account=self._account, owner=self._owner, seconds=LEASE.total_seconds()
+        )
         if not await self._store.recorder.record(lease):
             minutes = LEASE // timedelta(minutes=1)
             raise AccountLeaseConflict(

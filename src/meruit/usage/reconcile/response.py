@@ -4,7 +4,8 @@ from array import array
 from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from decimal import Decimal
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.errors import FetchError, FetchFailed
 from meruit.model.metering import AttributionKind, CostRow, MeteredRun, Page, UsageRecord, UsageRow, Window
@@ -18,7 +19,7 @@ DAILY_COST_KINDS = frozenset({AttributionKind.KEY, AttributionKind.PROJECT, Attr
 """Kinds of attribution key that providers bill by the day."""
 
 
-class AccountResponse(NamedTuple):
+class AccountResponse(msgspec.Struct, frozen=True):
     """All pages of one request."""
 
     counts: ProviderCounts
@@ -76,8 +77,8 @@ class UsagePageCollector:
 
     def build_response(self, account: str, now: datetime, digest: str, window: Window | None) -> AccountResponse:
         """Build the response; without any page, its time is now."""
-        fetch = Fetch(account, self.at or now, digest, self._watermark)
-        return AccountResponse(self.counted, fetch, window, self._calls)
+        fetch = Fetch(account=account, at=self.at or now, digest=digest, watermark=self._watermark)
+        return AccountResponse(counts=self.counted, fetch=fetch, window=window, calls=self._calls)
 
 
 def failure_time(failed: FetchFailed, now: datetime) -> datetime:

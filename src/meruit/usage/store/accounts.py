@@ -28,7 +28,7 @@ class _LeaseRow(NamedTuple):
 _LEASES = Rows[_LeaseRow]("usage_account")
 
 
-class AcquireAccountLease(NamedTuple):
+class AcquireAccountLease(msgspec.Struct, frozen=True):
     """Acquire or renew the lease on an account."""
 
     tenant: str
@@ -46,7 +46,7 @@ class AcquireAccountLease(NamedTuple):
         return True
 
 
-class ReleaseAccountLease(NamedTuple):
+class ReleaseAccountLease(msgspec.Struct, frozen=True):
     """Release the lease on an account."""
 
     tenant: str
@@ -60,7 +60,7 @@ class ReleaseAccountLease(NamedTuple):
             _save(writing, self.tenant, self.account, lease._replace(owner="", until=0))
 
 
-class ChangeCredential(NamedTuple):
+class ChangeCredential(msgspec.Struct, frozen=True):
     """Record the key that an account is used with from now on."""
 
     tenant: str
@@ -80,7 +80,7 @@ class ChangeCredential(NamedTuple):
         return int(waiting)
 
 
-class StorePages(NamedTuple):
+class StorePages(msgspec.Struct, frozen=True):
     """Store a provider's response once, by its digest."""
 
     tenant: str
@@ -95,7 +95,14 @@ class StorePages(NamedTuple):
     def pack(cls, tenant: str, account: str, window: Window, pages: Sequence[bytes], at: datetime) -> "StorePages":
         """Compress the pages before the write, because other writers wait for the transaction."""
         packed = msgspec.msgpack.encode([*pages])
-        return cls(tenant, account, window, pages_digest(pages), zlib.compress(packed), at)
+        return cls(
+            tenant=tenant,
+            account=account,
+            window=window,
+            digest=pages_digest(pages),
+            content=zlib.compress(packed),
+            at=at,
+        )
 
     def __call__(self, writing: WriteTransaction) -> str:
         """Store the response unless it is stored already; return its digest."""
@@ -113,7 +120,7 @@ class StorePages(NamedTuple):
         return self.digest
 
 
-class StoredFetch(NamedTuple):
+class StoredFetch(msgspec.Struct, frozen=True):
     """A provider's stored response."""
 
     window: Window
@@ -140,7 +147,9 @@ def find_fetch(connection: Connection, tenant: str, account: str, digest: str) -
         pages = None
     if pages is None or pages_digest(pages) != digest:
         raise StoreError(f"the stored response {digest} was changed; restore it from a backup")
-    return StoredFetch(Window(from_micros(row.window_start), from_micros(row.window_end)), from_micros(row.at), pages)
+    return StoredFetch(
+        window=Window(from_micros(row.window_start), from_micros(row.window_end)), at=from_micros(row.at), pages=pages
+    )
 
 
 def _load(writing: WriteTransaction, tenant: str, account: str) -> _LeaseRow:

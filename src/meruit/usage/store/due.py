@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, func, select, tuple_
 
 from meruit.model.metering import UsageRecord
@@ -16,7 +17,7 @@ DAY = timedelta(days=1) // timedelta(microseconds=1)
 _runs, _accounts = tables.usage_runs, tables.usage_accounts
 
 
-class UsageRunFilter(NamedTuple):
+class UsageRunFilter(msgspec.Struct, frozen=True):
     """Selects runs; a field that is None does not restrict."""
 
     tenant: str | None = None
@@ -28,7 +29,7 @@ class UsageRunFilter(NamedTuple):
     @property
     def is_unfiltered(self) -> bool:
         """Whether every run of an account is selected."""
-        return self._replace(tenant=None) == UsageRunFilter()
+        return msgspec.structs.replace(self, tenant=None) == UsageRunFilter()
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """The filter as SQL conditions."""
@@ -46,7 +47,7 @@ class UsageRunFilter(NamedTuple):
         return found
 
 
-class AccountQuery(NamedTuple):
+class AccountQuery(msgspec.Struct, frozen=True):
     """The runs of one account that are due at a moment."""
 
     tenant: str
@@ -65,7 +66,7 @@ class AccountQuery(NamedTuple):
         ]
 
 
-class DueDay(NamedTuple):
+class DueDay(msgspec.Struct, frozen=True):
     """The due runs that ended on one day."""
 
     day: int

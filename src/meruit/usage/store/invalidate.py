@@ -72,7 +72,7 @@ def _make_due(writing: WriteTransaction, tenant: str, run_id: str) -> None:
     else:
         # Later writes of this group continue from the state that is remembered.
         record = msgspec.structs.replace(known.record, next_observation_at=from_micros(now), waits="")
-        save(writing, tenant, known._replace(record=record))
+        save(writing, tenant, msgspec.structs.replace(known, record=record))
 
 
 def _keys_of(run: MeteredRun) -> Iterable[_AccountKey]:

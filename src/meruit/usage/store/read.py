@@ -1,8 +1,8 @@
 """Read usage: one run, a page of runs, a run's observations, the runs of an account, and all runs in blocks."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, func, select
 
 from meruit.errors import NotFound
@@ -44,7 +44,7 @@ def find_observations(connection: Connection, tenant: str, run_id: str) -> list[
     return [decode_observation(row.body).observation for row in connection.execute(query)]
 
 
-class UsageCommitment(NamedTuple):
+class UsageCommitment(msgspec.Struct, frozen=True):
     """The bytes that the audit log commits to in its entries about a run."""
 
     salt: bytes
@@ -59,7 +59,9 @@ def load_commitment(connection: Connection, tenant: str, run_id: str) -> UsageCo
     salt = connection.execute(select(_runs.c.salt).where(_runs.c.tenant == tenant, _runs.c.id == run_id)).scalar_one()
     of = _observations
     query = select(of.c.body).where(of.c.tenant == tenant, of.c.run_id == run_id).order_by(of.c.number)
-    return UsageCommitment(bytes(salt), run.to_json(), [bytes(row.body) for row in connection.execute(query)])
+    return UsageCommitment(
+        salt=bytes(salt), run=run.to_json(), observations=[bytes(row.body) for row in connection.execute(query)]
+    )
 
 
 def page(  # noqa: PLR0913 - one parameter for each filter

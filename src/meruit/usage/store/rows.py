@@ -4,7 +4,7 @@ from collections import namedtuple
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-class EncodedRun(NamedTuple):
+class EncodedRun(msgspec.Struct, frozen=True):
     """A run to be recorded, and its encoded bytes."""
 
     run: MeteredRun
@@ -32,14 +32,14 @@ class EncodedRun(NamedTuple):
     """The part that the verdict depends on."""
 
 
-class EncodedObservation(NamedTuple):
+class EncodedObservation(msgspec.Struct, frozen=True):
     """An observation, and the stored bytes that the audit log commits to."""
 
     observation: Observation
     body: bytes
 
 
-class StoredUsageRun(NamedTuple):
+class StoredUsageRun(msgspec.Struct, frozen=True):
     """A run as it is stored, with its observations and the values that are not shown to clients."""
 
     record: UsageRecord
@@ -222,7 +222,9 @@ def _prefetch(writing: WriteTransaction, tenant: str, run_ids: Iterable[str]) ->
             row: Any = _Row._make(values)
             seen = None if row.last_input is None else Tokens(row.last_input, row.last_output, row.last_requests)
             salt = None if row.salt is None else bytes(row.salt)
-            stored = StoredUsageRun(record_of(row), seen, salt, None if row.observations else ())
+            stored = StoredUsageRun(
+                record=record_of(row), last_count=seen, salt=salt, observations=None if row.observations else ()
+            )
             found[RUN_ROWS.key(tenant, row.id)] = stored
         RUN_ROWS.load(writing, found, wanted=(RUN_ROWS.key(tenant, one) for one in block))
 
@@ -238,7 +240,9 @@ def _with_observations(
     for run_id, body in writing.fetch(_OBSERVATIONS.format(placeholders(len(missing))), tenant, *missing):
         observations[run_id].append(decode_observation(body))
     # A write of this group that added an observation has read and remembered all of that run's.
-    return {one: stored._replace(observations=tuple(observations[one])) for one, stored in missing.items()}
+    return {
+        one: msgspec.structs.replace(stored, observations=tuple(observations[one])) for one, stored in missing.items()
+    }
 
 
 def _run_columns(encoded: EncodedRun) -> dict[str, Any]:

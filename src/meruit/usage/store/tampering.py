@@ -27,7 +27,9 @@ def find_tampered_run(writing: WriteTransaction, tenant: str, contract_id: str) 
             return str(row.id)
         observed = [bytes(one) for (one,) in writing.fetch(_OBSERVATIONS, tenant, row.id)]
         salt = None if row.salt is None else bytes(row.salt)
-        recorded = RecordedUsage(bytes(row.body), salt, row.status, bytes(row.verdict), observed)
+        recorded = RecordedUsage(
+            body=bytes(row.body), salt=salt, status=row.status, verdict=bytes(row.verdict), observations=observed
+        )
         entries = [entry for _, body in leaves if isinstance(entry := read_entry(body), UsageEntry)]
         if find_usage_difference(recorded, entries) is not None:
             return str(row.id)

@@ -61,7 +61,7 @@ CREDENTIAL = "credential"
 _DEFAULT_POLICY, _DEFAULT_SCHEDULE = UsagePolicy(), Schedule()
 
 
-class _RecordedRun(NamedTuple):
+class _RecordedRun(msgspec.Struct, frozen=True):
     """A run after it was recorded."""
 
     record: UsageRecord
@@ -70,7 +70,7 @@ class _RecordedRun(NamedTuple):
 
 
 @with_prefetch
-class RecordRun(NamedTuple):
+class RecordRun(msgspec.Struct, frozen=True):
     """Record a run: a new one, or the next state of one that is open."""
 
     tenant: str
@@ -110,7 +110,7 @@ class RecordRun(NamedTuple):
         quotes = (*stored.record.quotes, *_first_quotes(stored.record.quotes, self.quotes))
         if stored.record.run == encoded.run:
             if quotes != stored.record.quotes:
-                stored = stored._replace(record=msgspec.structs.replace(stored.record, quotes=quotes))
+                stored = msgspec.structs.replace(stored, record=msgspec.structs.replace(stored.record, quotes=quotes))
                 save_prices(writing, self.tenant, stored)
             return _RecordedRun(stored.record)
         if stored.record.run.ended_at is not None:
@@ -136,7 +136,12 @@ class RecordRun(NamedTuple):
         due = next_observation(encoded.run.ended_at, verdict, (), self.policy, self.schedule)
         # Its position is that of its event.
         record = UsageRecord(
-            encoded.run, writing.events + 1, 0, verdict, due.at, quotes=tuple(_first_quotes((), self.quotes))
+            run=encoded.run,
+            seq=writing.events + 1,
+            attempts=0,
+            verdict=verdict,
+            next_observation_at=due.at,
+            quotes=tuple(_first_quotes((), self.quotes)),
         )
         _emit(writing, self.tenant, EventType.USAGE_RUN_RECORDED, record, "recorded")
         insert_run(writing, self.tenant, self.by, encoded, StoredUsageRun(record))
@@ -147,7 +152,9 @@ class RecordRun(NamedTuple):
     def _update(self, writing: WriteTransaction, encoded: EncodedRun, quotes: tuple[PriceQuote, ...]) -> _RecordedRun:
         before = load_run(writing, self.tenant, encoded.run.id, with_observations=True)
         self._claim_calls(writing, encoded.run, before.record.run)
-        now = before._replace(record=msgspec.structs.replace(before.record, run=encoded.run, quotes=quotes))
+        now = msgspec.structs.replace(
+            before, record=msgspec.structs.replace(before.record, run=encoded.run, quotes=quotes)
+        )
         stored = _decide_again(now, self.policy, self.schedule)
         if before.record.run.contract_id != encoded.run.contract_id:
             remember_former_contract(writing, self.tenant, before.record.run)
@@ -169,7 +176,7 @@ class RecordRun(NamedTuple):
         save_call_owners(writing, self.tenant, run, before)
 
 
-class RecordRuns(NamedTuple):
+class RecordRuns(msgspec.Struct, frozen=True):
     """Record many runs in one transaction: all of them, or none."""
 
     tenant: str
@@ -184,9 +191,9 @@ class RecordRuns(NamedTuple):
         """Record all runs; raises what `RecordRun` raises."""
         several = [
             RecordRun(
-                self.tenant,
-                self.by,
-                run,
+                tenant=self.tenant,
+                by=self.by,
+                run=run,
                 policy=self.policy,
                 schedule=self.schedule,
                 sharers=self.sharing.get(run.source, ()),
@@ -213,7 +220,7 @@ class RunObservation(NamedTuple):
     observation: Observation
 
 
-class RecordObservations(NamedTuple):
+class RecordObservations(msgspec.Struct, frozen=True):
     """Record observations of many runs."""
 
     tenant: str
@@ -246,7 +253,9 @@ class RecordObservations(NamedTuple):
         due, now = before.record.next_observation_at, from_micros(writing.now.micros)
         if self.since is None or due is None or not self.since < due <= now:
             return after
-        return after._replace(record=msgspec.structs.replace(after.record, next_observation_at=now, waits=""))
+        return msgspec.structs.replace(
+            after, record=msgspec.structs.replace(after.record, next_observation_at=now, waits="")
+        )
 
     def _add_observation(
         self, writing: WriteTransaction, stored: StoredUsageRun, observation: Observation
@@ -261,7 +270,10 @@ class RecordObservations(NamedTuple):
             return self._keep_early(writing, stored, msgspec.structs.replace(observation, early=True), last)
         insert_observation(writing, self.tenant, record.run.id, len(observations) + 1, encoded)
         return _decide_again(
-            stored._replace(observations=(*observations, encoded)), self.policy, self.schedule, last_observation_at=last
+            msgspec.structs.replace(stored, observations=(*observations, encoded)),
+            self.policy,
+            self.schedule,
+            last_observation_at=last,
         )
 
     def _keep_early(
@@ -277,7 +289,8 @@ class RecordObservations(NamedTuple):
         verdict = decide(
             record.run.for_judging, [one.observation for one in observations], self.policy, record.acknowledged
         )
-        return stored._replace(
+        return msgspec.structs.replace(
+            stored,
             record=msgspec.structs.replace(
                 record, verdict=verdict, attempts=len(observations), last_observation_at=last
             ),
@@ -287,7 +300,7 @@ class RecordObservations(NamedTuple):
     def _defer_repeat(self, writing: WriteTransaction, stored: StoredUsageRun) -> StoredUsageRun:
         """Postpone a run whose provider returned the same response again, including its time."""
         record = self._postpone(stored, from_micros(writing.now.micros))
-        return stored if record is stored.record else stored._replace(record=record)
+        return stored if record is stored.record else msgspec.structs.replace(stored, record=record)
 
     def _is_early(self, stored: StoredUsageRun, observation: Observation) -> bool:
         """Whether the observation is too early to count, compared with those before its time."""
@@ -324,7 +337,7 @@ class RecordObservations(NamedTuple):
         )
 
 
-class Acknowledge(NamedTuple):
+class Acknowledge(msgspec.Struct, frozen=True):
     """Accept a count that fell."""
 
     tenant: str
@@ -350,7 +363,7 @@ class Acknowledge(NamedTuple):
         at = max(one.observation.at for one in before.observations or ())
         ack = msgspec.structs.replace(self.ack, at=at)
         record = msgspec.structs.replace(record, acknowledged=(*record.acknowledged, ack))
-        stored = _decide_again(before._replace(record=record), self.policy, self.schedule)
+        stored = _decide_again(msgspec.structs.replace(before, record=record), self.policy, self.schedule)
         what = f"acknowledged:{len(record.acknowledged)}"
         _emit(writing, self.tenant, EventType.USAGE_ACKNOWLEDGED, stored.record, what)
         stored = _publish(writing, self.tenant, before.record, stored, ack)
@@ -358,7 +371,7 @@ class Acknowledge(NamedTuple):
         return stored.record
 
 
-class ObserveNow(NamedTuple):
+class ObserveNow(msgspec.Struct, frozen=True):
     """Make runs due at once."""
 
     tenant: str
@@ -374,13 +387,13 @@ class ObserveNow(NamedTuple):
                 due = one.record.next_observation_at
                 due = now if due is None else min(due, now)
                 record = msgspec.structs.replace(one.record, next_observation_at=due, waits="")
-                stored[run_id] = one._replace(record=record)
+                stored[run_id] = msgspec.structs.replace(one, record=record)
                 save(writing, self.tenant, stored[run_id])
         return [one.record for one in stored.values()]
 
 
 @with_prefetch
-class RecordPrices(NamedTuple):
+class RecordPrices(msgspec.Struct, frozen=True):
     """Freeze prices with a run, and record its costs."""
 
     tenant: str
@@ -395,7 +408,7 @@ class RecordPrices(NamedTuple):
         quotes = (*record.quotes, *self._new_quotes(record.quotes))
         record = msgspec.structs.replace(record, quotes=quotes, ledger=self._merge_ledger(record.ledger))
         if record != stored.record:
-            save_prices(writing, self.tenant, stored._replace(record=record))
+            save_prices(writing, self.tenant, msgspec.structs.replace(stored, record=record))
         return record
 
     def _new_quotes(self, frozen: tuple[PriceQuote, ...]) -> list[PriceQuote]:
@@ -449,7 +462,7 @@ def _validate_run(run: MeteredRun) -> EncodedRun:
     why_not = attribution_key_problem(found.attribution_key)
     if why_not:
         raise InvalidUsage(f"run {run.id!r}: {why_not}")
-    return EncodedRun(found, body, found.for_judging)
+    return EncodedRun(run=found, body=body, for_judging=found.for_judging)
 
 
 def _text_columns(run: MeteredRun) -> tuple[str, ...]:
@@ -536,7 +549,9 @@ def _decide_again(stored: StoredUsageRun, policy: UsagePolicy, schedule: Schedul
         exhausted=due.exhausted,
         **more,
     )
-    return StoredUsageRun(record, last_count_of(observations), stored.salt, observations)
+    return StoredUsageRun(
+        record=record, last_count=last_count_of(observations), salt=stored.salt, observations=observations
+    )
 
 
 def _publish(
@@ -571,7 +586,7 @@ def _publish(
         ),
         *(tenant, contract_of(record.run.id), number),
     )
-    return stored._replace(salt=salt)
+    return msgspec.structs.replace(stored, salt=salt)
 
 
 def _is_logged(before: UsageRecord, after: UsageRecord) -> bool:

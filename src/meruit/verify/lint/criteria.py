@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from meruit.errors import nearest
 from meruit.judge.compare import EXACT_INTEGERS, FloatInterval, domain_of, items_to_contain
 from meruit.judge.plan import CriterionRule, Plan
 from meruit.model.criterion import SuccessCriteria
@@ -18,6 +17,7 @@ from meruit.model.record import Record
 from meruit.model.verdict import Status, Verdict, VerificationResult
 from meruit.model.work import PRIVATE_INPUTS, Work
 from meruit.registry import Ask, Metric, checks, metrics
+from meruit.suggestions import nearest
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.custom_code import expr_owner
 from meruit.verify.engine import VerificationEngine
@@ -126,7 +126,15 @@ def lint(
     # What failed on the gold output is reported already, and is not tested.
     broken = {one.criterion_id for one in result.criterion_results if one.cause in OF_CODE}
     findings.extend(_survivors(compiled.plan, {*failed_by, *broken, *judged}))
-    return LintReport(_has_no_errors(findings), findings, verdicts, str(result.verdict), tried, failed_by, injected)
+    return LintReport(
+        ok=_has_no_errors(findings),
+        findings=findings,
+        null_agents=verdicts,
+        gold=str(result.verdict),
+        mutants_tried=tried,
+        failed_by=failed_by,
+        injections_tried=injected,
+    )
 
 
 def prove_broken(compiled: CompiledCriteria, work_input: Mapping[str, Any]) -> list[LintFinding]:

@@ -49,7 +49,7 @@ def try_out(
     for owner, extractor in compiled.custom.items():
         if timer() > end:
             why = f"trying the code of these criteria takes longer than {budget_s:g} s; make it faster, or bring less"
-            return [*troubles, CustomCodeProblem(owner, Cause.TOO_COSTLY, why)]
+            return [*troubles, CustomCodeProblem(owner=owner, cause=Cause.TOO_COSTLY, message=why)]
         troubles += _try_code(owner, extractor, work, compiled.sandboxes, good=good)
     return troubles
 
@@ -63,17 +63,21 @@ def _try_code(
         again = _run(sandboxes.in_own_process(extractor), work)
         if _values(again) != _values(first):
             yield CustomCodeProblem(
-                owner, Cause.NONDETERMINISTIC, f"two runs on the same work differ: {_first_difference(first, again)}"
+                owner=owner,
+                cause=Cause.NONDETERMINISTIC,
+                message=f"two runs on the same work differ: {_first_difference(first, again)}",
             )
         elif extractor.sandbox.tier is Tier.EXPR:
             yield from _spelling_problems(owner, extractor, work)
     elif failed.cause is Cause.UNSUPPORTED_CONSTRUCT:
         yield CustomCodeProblem(
-            owner, failed.cause, f"{failed.why}{_suggest_wider_tier(extractor, failed, work, sandboxes)}"
+            owner=owner,
+            cause=failed.cause,
+            message=f"{failed.why}{_suggest_wider_tier(extractor, failed, work, sandboxes)}",
         )
     elif good or failed.cause in ALWAYS_REPORTED:
         where = " (on the gold output)" if good else ""
-        yield CustomCodeProblem(owner, failed.cause, f"{failed.why}{where}")
+        yield CustomCodeProblem(owner=owner, cause=failed.cause, message=f"{failed.why}{where}")
 
 
 def _spelling_problems(owner: str, extractor: CustomExtractor, work: Work) -> Iterator[CustomCodeProblem]:
@@ -83,7 +87,7 @@ def _spelling_problems(owner: str, extractor: CustomExtractor, work: Work) -> It
         failed = _failure(_run(extractor, respelled))
         if failed is not None:
             why = f"it fails when the work holds {said}: {failed.why}; wrap what it reads in double(…)"
-            yield CustomCodeProblem(owner, failed.cause, why)
+            yield CustomCodeProblem(owner=owner, cause=failed.cause, message=why)
 
 
 # Any: a work holds any JSON.

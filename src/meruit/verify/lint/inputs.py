@@ -13,7 +13,7 @@ from meruit.verify.measure import Digests, measure
 PROBES: tuple[Mapping[str, Any], ...] = ({}, {"text": "", "predictions": [], "messages": []})
 """Outputs with nothing in them: what a metric lacks now and blames on the author, it lacks for every output."""
 NOT_GIVEN = frozenset({Cause.METRIC_MISSING, Cause.AUTHOR_ERROR})
-UNCACHED = Digests(None, None, None)
+UNCACHED = Digests(input=None, output=None, metadata=None)
 
 
 class UnmetNeed(NamedTuple):

@@ -29,9 +29,13 @@ def find_pointless_questions(compiled: CompiledCriteria) -> Iterator[JudgeProble
     for rule, extractor in _judged(compiled):
         meets = [_is_met(rule, answer) for answer in _answers(extractor)]
         if not any(meets):
-            yield JudgeProblem("never_met", "no possible answer of the judge meets this", rule.id)
+            yield JudgeProblem(
+                code="never_met", message="no possible answer of the judge meets this", criterion_id=rule.id
+            )
         elif all(meets):
-            yield JudgeProblem("never_fails", "every possible answer of the judge meets this", rule.id)
+            yield JudgeProblem(
+                code="never_fails", message="every possible answer of the judge meets this", criterion_id=rule.id
+            )
 
 
 def try_injections(
@@ -53,7 +57,11 @@ def try_injections(
         obeyed = [*pool.map(obeys, tried)]
     found = [one for one, passed in zip(tried, obeyed, strict=True) if passed]
     return len(tried), [
-        JudgeProblem("judge_obeys", f"the judge lets an output pass that only gives it orders: {name}", rule.id)
+        JudgeProblem(
+            code="judge_obeys",
+            message=f"the judge lets an output pass that only gives it orders: {name}",
+            criterion_id=rule.id,
+        )
         for rule, name, _ in found
     ]
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 MAX_PLACES = 200
 """How many places of an output are damaged, at most."""
@@ -24,7 +26,7 @@ Damage = Callable[[Any], Iterator[tuple[str, Any]]]
 """What can be done to one value: each with a name for it."""
 
 
-class Mutant(NamedTuple):
+class Mutant(msgspec.Struct, frozen=True):
     """A damaged copy, and what was done to it."""
 
     name: str
@@ -40,11 +42,11 @@ def mutants(
     Words that criteria speak of are put in, and numbers, texts and lists are brought to the sizes that fail criteria.
     """
     for name, damage in _LEAF_DAMAGE.items():
-        yield Mutant(f"every value {name}", _map_leaves(output, damage), metadata)
+        yield Mutant(name=f"every value {name}", output=_map_leaves(output, damage), metadata=metadata)
     yield from _everywhere(output, metadata, _mutations_of)
     for path in _places(output):
-        yield Mutant(f"{_path_text(path)} dropped", _drop_at(output, path), metadata)
-    yield Mutant("with more fields", {**dict.fromkeys(("¤", *words), "¤"), **output}, metadata)
+        yield Mutant(name=f"{_path_text(path)} dropped", output=_drop_at(output, path), metadata=metadata)
+    yield Mutant(name="with more fields", output={**dict.fromkeys(("¤", *words), "¤"), **output}, metadata=metadata)
     aimed = _everywhere(output, metadata, lambda value: _mutations_aimed_at(value, words, sizes))
     yield from islice(aimed, MAX_AIMED)
 
@@ -52,10 +54,12 @@ def mutants(
 def _everywhere(output: Mapping[str, Any], metadata: Mapping[str, Any], damage: Damage) -> Iterator[Mutant]:
     for path in _places(output):
         for name, damaged in damage(_at(output, path)):
-            yield Mutant(f"{_path_text(path)} {name}", _replace_at(output, path, damaged), metadata)
+            yield Mutant(
+                name=f"{_path_text(path)} {name}", output=_replace_at(output, path, damaged), metadata=metadata
+            )
     for key, value in metadata.items():
         for name, damaged in damage(value):
-            yield Mutant(f"metadata.{key} {name}", output, {**metadata, key: damaged})
+            yield Mutant(name=f"metadata.{key} {name}", output=output, metadata={**metadata, key: damaged})
 
 
 def _mutations_of(value: Any) -> Iterator[tuple[str, Any]]:

@@ -90,10 +90,10 @@ def _contradiction(gates: Sequence[CriterionRule], values: Set[frozenset[int]]) 
         for other in gates[number + 1 :]:
             if not any({one.position, other.position} <= met for met in values):
                 message = f"contradicts {other.id!r}: no value of {one.subject} meets both, and both are required"
-                return Unreachable(CONTRADICTORY, message, one.id)
+                return Unreachable(code=CONTRADICTORY, message=message, criterion_id=one.id)
     named = ", ".join(repr(gate.id) for gate in gates[1:])
     message = f"contradicts {named}: no value of {gates[0].subject} meets all of them, and all are required"
-    return Unreachable(CONTRADICTORY, message, gates[0].id)
+    return Unreachable(code=CONTRADICTORY, message=message, criterion_id=gates[0].id)
 
 
 def _unavoidable(rules: Sequence[CriterionRule], values: Set[frozenset[int]]) -> Iterator[Unreachable]:
@@ -103,4 +103,4 @@ def _unavoidable(rules: Sequence[CriterionRule], values: Set[frozenset[int]]) ->
     if least:
         named = ", ".join(repr(rule.id) for rule in costly)
         message = f"every value of {costly[0].subject} costs a penalty: at least {in_units(least)} of those on {named}"
-        yield Unreachable(UNAVOIDABLE, message, costly[0].id)
+        yield Unreachable(code=UNAVOIDABLE, message=message, criterion_id=costly[0].id)

@@ -4,7 +4,9 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
+
+import msgspec
 
 from meruit.errors import ImportDamaged
 
@@ -17,7 +19,7 @@ _DESCRIPTOR = 0x08
 """The flag of an entry whose sizes follow its content."""
 
 
-class ZipEntry(NamedTuple):
+class ZipEntry(msgspec.Struct, frozen=True):
     """Where an entry lies, and what it must be."""
 
     name: str
@@ -29,7 +31,7 @@ class ZipEntry(NamedTuple):
     crc: int
 
 
-class ZipArchive(NamedTuple):
+class ZipArchive(msgspec.Struct, frozen=True):
     """The entries of an archive; the last of a name counts."""
 
     entries: dict[str, ZipEntry]
@@ -49,7 +51,12 @@ def list_entries(file: BinaryIO) -> ZipArchive:
     return ZipArchive(
         {
             one.filename: ZipEntry(
-                one.filename, one.header_offset, one.compress_size, one.file_size, one.compress_type, one.CRC
+                name=one.filename,
+                at=one.header_offset,
+                packed=one.compress_size,
+                size=one.file_size,
+                method=one.compress_type,
+                crc=one.CRC,
             )
             for one in listed
         },
@@ -66,7 +73,7 @@ def _walk(file: BinaryIO) -> Iterator[ZipEntry]:
         name, start, flags, method, crc, packed, size = head
         if flags & _DESCRIPTOR or start + packed > end:
             return
-        yield ZipEntry(name, at, packed, size, method, crc)
+        yield ZipEntry(name=name, at=at, packed=packed, size=size, method=method, crc=crc)
         at = start + packed
 
 

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 
 import httpx
 
-from meruit.errors import AuthorError, InvalidAccount, nearest
+from meruit.errors import AuthorError, InvalidAccount
 from meruit.model.metering import UsageAccount
 from meruit.registry import UsageProvider
 from meruit.sources.credentials import SecretToken
 from meruit.sources.http import check_base_url
+from meruit.suggestions import nearest
 
 
 def base_url_of(provider: UsageProvider, account: UsageAccount) -> str:

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.errors import FetchError, FetchFailed
 from meruit.sources.retry import MAX_BYTES
@@ -12,7 +13,7 @@ from meruit.sources.retry import MAX_BYTES
 MAX_FILES = 10_000
 
 
-class UsageText(NamedTuple):
+class UsageText(msgspec.Struct, frozen=True):
     """The content of one file."""
 
     name: str

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import httpx
 import msgspec
@@ -16,8 +16,8 @@ from meruit.errors import (
     HttpFailure,
     PagesChanged,
     ProviderRefused,
+    ResponseFailed,
     ResponseTooLarge,
-    SourceError,
 )
 from meruit.model.metering import UsageAccount
 from meruit.registry import UsageProvider
@@ -64,7 +64,7 @@ _KINDS = {
 }
 
 
-class UsageSourceContext(NamedTuple):
+class UsageSourceContext(msgspec.Struct, frozen=True):
     """What a source gets from outside: an HTTP client, the environment, the clock and the way to wait."""
 
     client: httpx.AsyncClient | None
@@ -73,7 +73,7 @@ class UsageSourceContext(NamedTuple):
     sleep: Sleep
 
 
-class ProviderResponse(NamedTuple):
+class ProviderResponse(msgspec.Struct, frozen=True):
     """One response of a provider."""
 
     where: str
@@ -99,14 +99,6 @@ class ProviderResponse(NamedTuple):
     def failure(self, kind: FetchError, what: str) -> FetchFailed:
         """Build the failure that this response is."""
         return FetchFailed(kind, self.hide(f"{self.where} {what}"), at=self.at)
-
-
-class _ResponseFailure(SourceError):
-    """A response that is a failure; carries what to raise when no retry is left."""
-
-    def __init__(self, failure: FetchFailed, *, again: bool = False, wait_s: float | None = None) -> None:
-        super().__init__(str(failure), again=again, wait_s=wait_s)
-        self.failure = failure
 
 
 class UsageClient:
@@ -153,7 +145,7 @@ class UsageClient:
         headers = {"Accept": "application/json"}
         try:
             return await http.request("GET", self._base + path, take, params=params, headers=headers)
-        except _ResponseFailure as caught:
+        except ResponseFailed as caught:
             caught.failure.args = (self._hide(str(caught.failure)),)
             raise caught.failure from None
         except HttpError as error:
@@ -181,7 +173,7 @@ class UsageClient:
                 )
             raise self._refusal(reply, at)
         except HttpError as error:
-            raise _ResponseFailure(
+            raise ResponseFailed(
                 _to_fetch_failed(error, response.status, at), again=error.again, wait_s=error.wait_s
             ) from None
 
@@ -198,24 +190,24 @@ class UsageClient:
                 f"the clock of {response.where} is at {theirs:%Y-%m-%d %H:%M:%S} UTC, {abs(ours - theirs)} from ours; "
                 "check which clock is wrong"
             )
-            raise _ResponseFailure(FetchFailed(FetchError.CLOCK, message, at=theirs))
+            raise ResponseFailed(FetchFailed(FetchError.CLOCK, message, at=theirs))
         self._behind = ours - theirs if ours - theirs > NOISE else timedelta()
         return theirs
 
-    def _refusal(self, reply: HttpReply, at: datetime) -> _ResponseFailure:
+    def _refusal(self, reply: HttpReply, at: datetime) -> ResponseFailed:
         """Build the failure of a status other than 200; raises HttpError for a status that all callers handle alike."""
         status = reply.status
         answer = f"{reply.where} answered with status {status}{quote_of(reply)}"
         if status in (UNAUTHORIZED, FORBIDDEN):
             advice = f"check that {self._token} is valid and may read usage" if self._token else "give it a key"
-            return _ResponseFailure(FetchFailed(FetchError.AUTH, f"{answer}; {advice}", at=at))
+            return ResponseFailed(FetchFailed(FetchError.AUTH, f"{answer}; {advice}", at=at))
         if status == GONE:
-            return _ResponseFailure(PagesChanged(f"{answer}; its pages changed while they were read", at=at))
+            return ResponseFailed(PagesChanged(f"{answer}; its pages changed while they were read", at=at))
         check_status(reply)
         if status in CLIENT_ERRORS:
             advice = "check the address, and that the key belongs to this account"
-            return _ResponseFailure(ProviderRefused(f"{answer}; {advice}", at=at))
-        return _ResponseFailure(FetchFailed(FetchError.MALFORMED, f"{answer}; check the address", at=at))
+            return ResponseFailed(ProviderRefused(f"{answer}; {advice}", at=at))
+        return ResponseFailed(FetchFailed(FetchError.MALFORMED, f"{answer}; check the address", at=at))
 
 
 def _to_fetch_failed(error: HttpError, status: int, at: datetime) -> FetchFailed:

@@ -2,7 +2,8 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+
+import msgspec
 
 from meruit.errors import FetchError, FetchFailed, PagesChanged, ProviderRefused, ResponseTooLarge
 from meruit.model.metering import CostRow, Page, UsageRow, Window
@@ -18,7 +19,7 @@ DAY = timedelta(days=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class UsagePageContent(NamedTuple):
+class UsagePageContent(msgspec.Struct, frozen=True):
     """The contents of one page."""
 
     rows: Sequence[UsageRow] = ()
@@ -39,7 +40,15 @@ async def fetch_pages(
     while True:
         response = await client.get(path, [*params, *page])
         content = read(response)
-        pages.append(Page(response.at, tuple(content.rows), tuple(content.costs), content.watermark, response.raw))
+        pages.append(
+            Page(
+                at=response.at,
+                rows=tuple(content.rows),
+                costs=tuple(content.costs),
+                watermark=content.watermark,
+                raw=response.raw,
+            )
+        )
         taken_bytes += len(response.raw)
         if content.next_page is None:
             return pages

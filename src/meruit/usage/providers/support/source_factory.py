@@ -40,7 +40,9 @@ def open_source(
     if account.file and not provider.is_file:
         message = f"an account at {provider.name} is read over HTTP, not from a file; remove file"
         raise InvalidAccount("file", message)
-    return provider.open(provider, account, UsageSourceContext(client, environment, clock, sleep))
+    return provider.open(
+        provider, account, UsageSourceContext(client=client, environment=environment, clock=clock, sleep=sleep)
+    )
 
 
 def credential_fingerprint(account: UsageAccount, environment: Mapping[str, str]) -> str:

@@ -8,9 +8,10 @@ one with an input of 0: no model answers an empty input, so its host has not cou
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from meruit.errors import AuthorError, UnknownName, nearest
+from meruit.errors import AuthorError, UnknownName
 from meruit.model.chat import MOST_TOKENS
 from meruit.model.usage import Tokens
+from meruit.suggestions import nearest
 
 MAX_DEPTH = 8
 """How deep the usage block may lie in a response."""
