@@ -3,16 +3,16 @@
 import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from tests.api.conftest import PATIENCE_S, Deployment
-from tests.sampling import sample
 
 from meruit.api.server import bind_port, run
 from meruit.cli.demo.fill import Amounts, fill_store
@@ -22,7 +22,7 @@ from meruit.store.location import Location
 from meruit.verify.engine import VerificationEngine
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Page
 
 CHROMIUM = shutil.which("chromium")
 AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
@@ -85,56 +85,106 @@ def serve(location: Location, engine: VerificationEngine) -> Iterator[tuple[Depl
         made.close()
 
 
-class Seen(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Seen:
     """What a browser found on one page."""
 
     address: str
-    width: int
-    scrolls: int
+    scrolls: dict[str, int]
+    """By how many pixels the page is wider than each screen."""
     violations: list[str]
+    """Rules of accessibility that it breaks, in both themes."""
+    keyboard: list[str]
+    """What cannot be reached or seen with the keyboard alone."""
+    paper: list[str]
+    """What is wrong when it is printed from the dark theme."""
 
 
-class Walk(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Walk:
     """What a browser found on all pages."""
 
-    pages: dict[tuple[str, str], Seen]
-    """By template and screen."""
-    complaints: list[str]
-    elsewhere: list[str]
+    pages: dict[str, Seen] = field(default_factory=dict)
+    """By template; pages that were asked for beside those by their address."""
+    complaints: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
     """Requests that left the origin."""
 
 
-SCREENS = {"phone": (360, "light"), "light": (1280, "light"), "dark": (1280, "dark"), "wide": (1920, "light")}
+SCREENS = {"phone": 360, "twice as large": 640, "desk": 1280, "wide": 1920}
+"""Widths of windows; a desk of 1,280 pixels at 200 % has room for 640."""
+PAPER = 794
+"""An A4 page, in pixels of CSS."""
+FOCUS = """() => {
+  const acts = [...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea, summary")]
+    .filter(at => at.checkVisibility() && !at.disabled);
+  const name = at => at.outerHTML.slice(0, 120);
+  const wrong = acts.filter(at => at.tabIndex < 0).map(at => `not reached: ${name(at)}`);
+  wrong.push(...acts.filter(at => at.tabIndex > 0).map(at => `out of order: ${name(at)}`));
+  if (!acts[0].matches(".skip")) wrong.push(`first: ${name(acts[0])}`);
+  for (const at of acts) {
+    at.focus({ focusVisible: true, preventScroll: true });
+    const style = getComputedStyle(at);
+    if (document.activeElement !== at) wrong.push(`takes no focus: ${name(at)}`);
+    else if (style.outlineStyle === "none" || parseFloat(style.outlineWidth) < 2) wrong.push(`no ring: ${name(at)}`);
+    at.blur();
+  }
+  return wrong;
+}"""
+PRINTED = """() => {
+  const light = text => { const [r, g, b] = text.match(/[\\d.]+/g).map(Number); return 0.3 * r + 0.6 * g + 0.1 * b; };
+  const wrong = [];
+  if (document.querySelector("nav").checkVisibility()) wrong.push("the menu is printed");
+  const buttons = [...document.querySelectorAll("main .btn, main button")].filter(at => at.checkVisibility());
+  wrong.push(...buttons.map(at => `printed: ${at.outerHTML.slice(0, 120)}`));
+  for (const at of document.querySelectorAll("h1, .answer, td, main p")) {
+    if (at.checkVisibility() && at.innerText.trim() && light(getComputedStyle(at).color) > 150)
+      wrong.push(`too light for paper: ${at.outerHTML.slice(0, 120)}`);
+  }
+  const over = document.documentElement.scrollWidth - innerWidth;
+  if (over > 0) wrong.push(`${over} pixels wider than the paper`);
+  return wrong;
+}"""
 
 
-def walk(browser: "Browser", site: str) -> Walk:
-    """Open one page of each kind that links lead to, and a sample of them on the other screens."""
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    found = Walk({}, [], [])
+def walk(page: "Page", site: str, more: Sequence[str] = ()) -> Walk:
+    """Open one page of each kind that links lead to, and those that are given; look at each in every way."""
+    found = Walk()
     _listen(page, site, found)
-    waiting, chosen, known = ["/"], dict[str, str](), {"/"}
-    while waiting and len(chosen) < MAX_PAGES:
+    waiting, known = ["/", *more], {"/", *more}
+    while waiting and len(found.pages) < MAX_PAGES:
         address = waiting.pop(0)
-        template = template_of(address)
-        if template is None or template in chosen or address.partition("?")[0].endswith(DOWNLOADS):
+        template = address if address in more else template_of(address)
+        if template is None or template in found.pages or address.partition("?")[0].endswith(DOWNLOADS):
             continue
         page.goto(site + address, wait_until="load")
-        chosen[template] = address
         links: list[str] = page.evaluate(LINKS)
+        found.pages[template] = look(page, address)
         fresh = [one for one in links if one not in known]
         known.update(fresh)
         waiting += fresh
-    for name, (width, theme) in SCREENS.items():
-        page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
-        for template in sample(list(chosen), 1 if name == "light" else 3, name=name):
-            address = chosen[template]
-            page.goto(site + address, wait_until="load")
-            violations = _violations(page) if name in ("light", "dark") else []
-            scrolls: int = page.evaluate("document.documentElement.scrollWidth")
-            found.pages[template, name] = Seen(address, width, scrolls, violations)
-    page.close()
     return found
+
+
+def look(page: "Page", address: str) -> Seen:
+    """Look at the page that is open on all screens, in both themes, with the keyboard and on paper."""
+    violations = _violations(page)
+    keyboard: list[str] = page.evaluate(FOCUS)
+    page.emulate_media(color_scheme="dark")
+    # Only colours depend on the theme.
+    violations += _violations(page, "{runOnly: ['color-contrast']}")
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": PAPER, "height": 900})
+    paper: list[str] = page.evaluate(PRINTED)
+    page.emulate_media(media="screen", color_scheme="light")
+    scrolls: dict[str, int] = {}
+    for name, width in SCREENS.items():
+        page.set_viewport_size({"width": width, "height": 900})
+        over: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        if over > 0:
+            scrolls[name] = over
+    page.set_viewport_size({"width": 1280, "height": 900})
+    return Seen(address, scrolls, violations, keyboard, paper)
 
 
 def _listen(page: "Page", site: str, found: Walk) -> None:
@@ -145,7 +195,8 @@ def _listen(page: "Page", site: str, found: Walk) -> None:
 
 
 # Any: what axe answers is JSON.
-def _violations(page: "Page") -> list[str]:
-    page.evaluate(AXE)
-    answer: Any = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+def _violations(page: "Page", options: str = "{}") -> list[str]:
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE)
+    answer: Any = page.evaluate(f"axe.run(document, {{resultTypes: ['violations'], ...{options}}})")
     return [f"{one['id']}: {node['html'][:160]}" for one in answer["violations"] for node in one["nodes"][:3]]

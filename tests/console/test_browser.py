@@ -2,89 +2,189 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.console.browsing import CHROMIUM, SCREENS, Walk, fill, serve, walk
+from tests.api.conftest import Deployment
+from tests.api.test_auth import agent_run_ready_for, usage_run_ready_for
+from tests.console.browsing import CHROMIUM, DOWNLOADS, PATTERNS, Walk, fill, serve, walk
+from tests.console.conftest import Reader, cookie_of, sign_in
 
 from meruit.evaluations.evaluation import Case
+from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator
-from meruit.model.access import DEFAULT_TENANT
+from meruit.model.access import DEFAULT_TENANT, Role
+from meruit.review.service import ReviewRequest, Reviews
 from meruit.verify.engine import VerificationEngine
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import BrowserContext, Page
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser")
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\"'><script>alert(2)</script>{{7*7}}"
-OURS = {"/", "/evaluations", "/evaluations/{evaluation_id:str}", "/compare", "/outcomes", "/outcomes/{outcome_id:str}"}
+UNSEEN = {"/search", "/statement", "/webhooks/{webhook_id:str}"}
+"""Pages that no link of the demo leads to: their records are not in it, or they are where a form leads."""
+FILES = {f"/outcomes/{{outcome_id:str}}{one}" for one in DOWNLOADS}
+IDS = re.compile(r"\b(?:out|con|ev|run|brn|trn|rev|wrk)_[0-9a-f]{30,}")
+NAMES = ("support-replies", "heron-", "clinic-desk", "flood report", "town-council", "run-leaky", "stilt", HOSTILE[:20])
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A service with the demo's records, and the addresses of pages with hostile text in every field."""
+
+    deployment: Deployment
+    address: str
+    hostile: list[str]
+
+
+def plant_hostile(made: Deployment, key: str) -> Iterator[str]:
+    """Records of every kind with hostile text in each field, one of them a megabyte long; their addresses."""
+    evaluator = Evaluator(made.service.registrar, DEFAULT_TENANT)
+    rule = {"id": HOSTILE[:60], "metric": "word_count", "metric_type": "count", "comparison": "lte", "threshold": 3}
+    compiled = evaluator.compile({"criteria": [rule]})
+    started = evaluator.start("<script>alert(3)</script>", compiled, tags={"<b>tag</b>": "<i>value</i>"})
+    cases = [
+        Case(
+            id=f"<b>{number}</b>",
+            input={"message": HOSTILE, "reference": HOSTILE[::-1]},
+            output={"text": HOSTILE + "x" * (1_000_000 if number else 10), "<u>key</u>": HOSTILE},
+            tags={"<b>tag</b>": HOSTILE[:28]},
+        )
+        for number in range(3)
+    ]
+    run_cases(evaluator, started, compiled, iter(cases))
+    yield f"/evaluations/{started.id}"
+    for case in Evaluations(made.store, DEFAULT_TENANT).cases(started, limit=2):
+        yield f"/outcomes/{case.outcome_id}"
+    reviews = Reviews(made.store, DEFAULT_TENANT)
+    wanted = ReviewRequest("<i>review", started.id, None, question=HOSTILE, instructions=HOSTILE, random=2, seed=1)
+    review = reviews.create(wanted, by="test")
+    reviews.label(review, 1, labeller="<i>person", choice="yes", note=HOSTILE, by="test")
+    yield from (f"/reviews/{review.id}", f"/reviews/{review.id}/label")
+    yield f"/usage/{usage_run_ready_for(made, DEFAULT_TENANT, 'acknowledge', lambda _: HOSTILE)}"
+    yield f"/agent-runs/{agent_run_ready_for(made, DEFAULT_TENANT, 'resume', lambda _: HOSTILE)}"
+    work = {"title": HOSTILE.replace("\u202e", ""), "consumer_id": "=1+1<b>", "terms": {"cpc_rate": "0.05"}}
+    offered = made.ask("POST", "/v1/work", key=key, json=work).json()["id"]
+    asked = {"work_id": offered, "agent_id": "<i>robot"}
+    yield f"/contracts/{made.ask('POST', '/v1/contracts', key=key, json=asked).json()['id']}"
+    made.key(Role.AGENT, name=HOSTILE)
+    yield "/search?q=%3Cscript%3Ealert(4)%3C/script%3E"
+    yield "/compare/preferences?" + "&".join(
+        f"e={one.id}" for one in Evaluations(made.store, DEFAULT_TENANT).page(limit=2)
+    )
 
 
 @pytest.fixture(scope="module")
-def site(engine: VerificationEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a service with the demo's records and a hostile evaluation."""
+def site(engine: VerificationEngine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A service with the demo's records, hostile ones, and keys."""
     with serve(fill(tmp_path_factory.mktemp("demo") / "data"), engine) as (made, address):
-        evaluator = Evaluator(made.service.registrar, DEFAULT_TENANT)
-        rule = {"id": HOSTILE[:60], "metric": "word_count", "metric_type": "count", "comparison": "lte", "threshold": 3}
-        compiled = evaluator.compile({"criteria": [rule]})
-        started = evaluator.start("<script>alert(3)</script>", compiled, tags={"<b>tag</b>": "<i>value</i>"})
-        huge = {"text": HOSTILE + "x" * 200_000, "<u>key</u>": HOSTILE}
-        cases = [Case(id=f"<b>{number}</b>", input={"message": HOSTILE}, output=huge) for number in range(3)]
-        run_cases(evaluator, started, compiled, iter(cases))
-        yield address
+        yield Site(made, address, [*plant_hostile(made, made.key(Role.ADMIN))])
 
 
 @pytest.fixture(scope="module")
-def browser(site: str) -> "Iterator[Browser]":
-    """One browser for all."""
+def context(site: Site) -> "Iterator[BrowserContext]":
+    """One browser for all, signed in as an admin."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
-        made = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        made = browser.new_context(viewport={"width": 1280, "height": 900})
+        made.set_default_timeout(60_000)
+        name, _, session = cookie_of(sign_in(site.deployment, site.deployment.key(Role.ADMIN))).partition("=")
+        made.add_cookies([{"name": name, "value": session, "url": site.address}])
         yield made
-        made.close()
+        browser.close()
 
 
 @pytest.fixture(scope="module")
-def walked(browser: "Browser", site: str) -> Walk:
-    """Every kind of page, and every screen."""
-    return walk(browser, site)
+def walked(context: "BrowserContext", site: Site) -> Walk:
+    """Every kind of page, seen in every way."""
+    page = context.new_page()
+    ids = [one.id for one in Evaluations(site.deployment.store, DEFAULT_TENANT).page(limit=4)][1:]
+    compared = "/compare?" + "&".join(f"e={one}" for one in ids)
+    found = walk(page, site.address, [*site.hostile, compared])
+    page.close()
+    return found
 
 
 @pytest.fixture
-def page(browser: "Browser", site: str) -> "Iterator[Page]":
+def page(context: "BrowserContext", site: Site) -> "Iterator[Page]":
     """A new page at home."""
-    made = browser.new_page(viewport={"width": 1280, "height": 900})
-    made.set_default_timeout(60_000)
-    made.goto(site)
+    made = context.new_page()
+    made.goto(site.address)
     yield made
     made.close()
 
 
 def test_every_page_is_a_link_away(walked: Walk) -> None:
-    assert {template for template, _ in walked.pages} >= OURS
+    assert set(PATTERNS.values()) - set(walked.pages) == UNSEEN | FILES
 
 
 def test_no_page_scrolls_sideways(walked: Walk) -> None:
-    assert [seen for seen in walked.pages.values() if seen.scrolls > seen.width] == []
-    assert {screen for _, screen in walked.pages} == set(SCREENS)
+    assert {name: seen.scrolls for name, seen in walked.pages.items() if seen.scrolls} == {}
 
 
 def test_no_page_breaks_a_rule_of_accessibility(walked: Walk) -> None:
-    assert {key: seen.violations for key, seen in walked.pages.items() if seen.violations} == {}
+    assert {name: seen.violations for name, seen in walked.pages.items() if seen.violations} == {}
+
+
+def test_every_act_is_reached_and_seen_with_the_keyboard(walked: Walk) -> None:
+    assert {name: seen.keyboard for name, seen in walked.pages.items() if seen.keyboard} == {}
+
+
+def test_every_page_can_be_printed(walked: Walk) -> None:
+    assert {name: seen.paper for name, seen in walked.pages.items() if seen.paper} == {}
 
 
 def test_no_request_leaves_the_origin_and_nothing_is_executed(walked: Walk) -> None:
     assert (walked.elsewhere, walked.complaints) == ([], [])
 
 
+def test_roles_and_tenants_see_only_what_is_theirs(walked: Walk, site: Site) -> None:
+    def sign(role: Role, tenant: str, **more: str) -> Reader:
+        return Reader(site.deployment, cookie_of(sign_in(site.deployment, site.deployment.key(role, tenant, **more))))
+
+    stranger, auditor = sign(Role.ADMIN, "another"), sign(Role.AUDITOR, DEFAULT_TENANT)
+    agent = sign(Role.AGENT, DEFAULT_TENANT, agent_id="honest")
+    for seen in walked.pages.values():
+        for one, allowed in ((stranger, ()), (agent, ("flood report",))):
+            reply = one.get(seen.address)
+            main = reply.text.partition("<main")[2]
+            assert reply.status_code in (200, 302, 303, 403, 404, 409), seen.address
+            known = (*allowed, *(name for name in NAMES if name in seen.address))
+            assert [name for name in NAMES if name in main and name not in known] == [], seen.address
+            if one is stranger:
+                assert {*IDS.findall(main)} <= {*IDS.findall(seen.address)}, seen.address
+        forms = re.findall(r'<form[^>]*method="post" action="([^"]*)"', auditor.get(seen.address).text)
+        assert set(forms) <= {"/sign-out", "/audit/check"}, seen.address
+
+
+# The seven questions, each answered by clicking as the person would who asks it.
+
+
+def answer_of(page: "Page") -> str:
+    """The sentence that a page begins with."""
+    return str(page.locator(".answer").inner_text())
+
+
+def click(page: "Page", link: str, *, at: str = "main") -> str:
+    """Follow a link, and read the sentence of the page that it leads to."""
+    before = page.url
+    page.locator(at).get_by_role("link", name=link, exact=True).first.click()
+    page.wait_for_url(lambda url: url != before)
+    page.wait_for_load_state()
+    return answer_of(page)
+
+
 def test_an_engineer_sees_which_cases_broke(page: "Page") -> None:
-    page.get_by_role("link", name="Evaluations").click()
+    click(page, "Evaluations", at="nav")
     for agent in ("heron-2", "heron-3"):
         page.get_by_role("checkbox", name=f"support-replies, {agent}").check()
     page.get_by_role("button", name="Compare the selected").click()
-    assert re.search(r"than A by|No clear difference", page.locator(".answer").inner_text())
+    assert re.search(r"than A by|No clear difference", answer_of(page))
     assert page.get_by_role("table", name="Difference of each criterion").get_by_role("row").count() >= 5
     page.get_by_role("button", name=re.compile("^broken|^fixed")).first.click()
     page.locator("table[data-rows] tbody tr a").first.click()
@@ -95,9 +195,78 @@ def test_an_engineer_sees_which_cases_broke(page: "Page") -> None:
     assert page.locator(".crit").count() == 4
 
 
-def test_an_operator_sees_what_waits(page: "Page") -> None:
-    assert "need" in page.locator(".answer").inner_text()
-    assert page.get_by_role("link", name="Decide").count() >= 2
+def test_a_developer_sees_what_was_handed_in_and_why_it_was_refused(page: "Page") -> None:
+    click(page, "Agent runs", at="nav")
+    page.get_by_role("button", name=re.compile("^failed")).click()
+    page.wait_for_url(re.compile("status=failed"))
+    page.locator("table[data-rows] tbody tr a").first.click()
+    page.wait_for_url(re.compile("/agent-runs/run_"))
+    assert "3 rejections" in answer_of(page)
+    assert page.get_by_role("table", name="What was handed in").get_by_text("low_water").count() == 3
+    assert page.locator(".tl ins").count() == page.locator(".tl del").count() == 2
+
+
+def test_an_operator_sees_what_waits_and_decides_it(page: "Page") -> None:
+    assert "need" in answer_of(page)
+    page.locator("tr", has_text="Hold").get_by_role("link", name=re.compile("^Decide")).click()
+    page.wait_for_url(re.compile("/contracts/con_"))
+    assert "0.18 USD is held" in answer_of(page)
+    page.get_by_role("link", name="Release", exact=True).click()
+    dialog = page.locator("#dialog[open]")
+    # A second look: balances now and after, and the amount on the button.
+    assert dialog.get_by_role("row").filter(has_text="agent:cheating").inner_text().split()[1:] == ["0", "0.153"]
+    assert "0.18 USD" in dialog.get_by_role("button", name="Release").inner_text()
+    dialog.get_by_role("link", name="Cancel").click()
+    assert page.locator("#dialog[open]").count() == 0
+
+
+def test_finance_sees_what_is_owed_to_whom_and_why(page: "Page") -> None:
+    click(page, "Ledger", at="nav")
+    click(page, "agent:honest")
+    assert re.search(r"[\d.]+ USD", answer_of(page))
+    page.locator("table tbody tr a").first.click()
+    page.wait_for_url(re.compile("/contracts/con_"))
+    assert "was paid" in answer_of(page)
+    lines = page.locator("table.bill tbody tr").all_inner_texts()
+    assert any("cpc" in one and "completed" in one for one in lines)
+    click(page, "Holds", at="nav")
+    assert page.locator("table[data-rows] tbody tr").count() >= 3
+
+
+def test_a_benchmark_author_sees_what_separates_agents_and_what_a_run_changed(page: "Page") -> None:
+    click(page, "Benchmarks", at="nav")
+    page.locator("main").get_by_role("link", name=re.compile("clinic-desk")).first.click()
+    page.wait_for_url(re.compile("/benchmarks/clinic-desk"))
+    assert "leads" in answer_of(page)
+    assert "separates agents" in answer_of(page)
+    click(page, "tern-1")
+    page.get_by_role("link", name="fail", exact=True).first.click()
+    page.wait_for_url(re.compile("/task-runs/trn_"))
+    assert "changed" in answer_of(page)
+    assert page.locator(".crit, .ev").count()
+
+
+def test_who_pays_for_models_sees_which_runs_do_not_match(page: "Page") -> None:
+    click(page, "Usage", at="nav")
+    assert "not match" in answer_of(page)
+    page.get_by_role("button", name=re.compile("^warning")).click()
+    page.wait_for_url(re.compile("status=warning"))
+    assert "differ" in click(page, "run-leaky") or "counts 4,000" in answer_of(page)
+    assert page.get_by_role("heading", name="What would change it").is_visible()
+    assert page.locator("main svg[role=img]").count()
+
+
+def test_a_labeller_gets_the_next_case(page: "Page") -> None:
+    click(page, "Review", at="nav")
+    click(page, "replies of heron-3")
+    click(page, "Label the next case")
+    done = page.locator("progress").get_attribute("value")
+    assert page.locator(".work").count() >= 2
+    page.keyboard.press("1")
+    page.wait_for_function("value => document.querySelector('progress').getAttribute('value') !== value", arg=done)
+    page.keyboard.press("u")
+    page.wait_for_url(re.compile(r"case=\d+"))
+    assert page.get_by_role("heading", name="Change a label").is_visible()
 
 
 def test_the_keyboard_is_enough(page: "Page") -> None:
@@ -116,6 +285,7 @@ def test_the_keyboard_is_enough(page: "Page") -> None:
     page.wait_for_selector("[data-key=']']")
     page.keyboard.press("]")
     page.wait_for_url(lambda url: url != first)
+    page.keyboard.press("k")
     page.keyboard.press("?")
     assert page.locator("#keys").is_visible()
     page.keyboard.press("Escape")
@@ -123,8 +293,17 @@ def test_the_keyboard_is_enough(page: "Page") -> None:
     assert page.evaluate("document.activeElement.id") == "search"
 
 
-def test_a_filter_is_part_of_the_address_and_back_works(page: "Page", site: str) -> None:
-    page.goto(f"{site}/outcomes")
+def test_tab_leads_through_a_page_in_its_order(page: "Page") -> None:
+    acts = "[...document.querySelectorAll('a[href], button, input:not([type=hidden]), summary')]"
+    seen = []
+    for _ in range(24):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate(f"{acts}.filter(at => at.checkVisibility()).indexOf(document.activeElement)"))
+    assert seen == [*range(24)]
+
+
+def test_a_filter_is_part_of_the_address_and_back_works(page: "Page", site: Site) -> None:
+    page.goto(f"{site.address}/outcomes")
     page.get_by_role("button", name="fail", exact=True).click()
     page.wait_for_url(re.compile("verdict=fail"))
     page.wait_for_selector(".chip[aria-pressed=true]")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from meruit.console.shape import (
     MAX_NODES,
+    MAX_SHOWN,
     JsonNode,
     age,
     exact,
@@ -18,6 +19,7 @@ from meruit.console.shape import (
     plural,
     readable,
     short_id,
+    shorten,
     show_times_in,
     text_difference,
     tone,
@@ -55,8 +57,18 @@ def test_a_difference_is_made_of_words() -> None:
 
 
 def test_long_texts_are_compared_by_lines() -> None:
-    old, new = "\n".join(f"line {n}" for n in range(9_000)), "\n".join(f"line {n}" for n in range(1, 9_000))
-    assert [one.text for one in text_difference(old, new) if one.kind == "old"] == ["line 0\n"]
+    old, new = "\n".join(f"l {n}" for n in range(5_000)), "\n".join(f"l {n}" for n in range(1, 5_000))
+    assert [one.text for one in text_difference(old, new) if one.kind == "old"] == ["l 0\n"]
+
+
+def test_a_very_long_text_is_shown_in_part() -> None:
+    long = "x" * (2 * MAX_SHOWN)
+    assert shorten(long[:MAX_SHOWN]) == long[:MAX_SHOWN]
+    for pieces in (text_difference(long, long), line_difference(long, long)):
+        assert sum(len(one.text) for one in pieces) < MAX_SHOWN + 100
+        assert f"{MAX_SHOWN:,} more" in pieces[-1].text
+    tree = json_tree({"rows": [long] * 50})
+    assert sum(len(child.text) for child in tree.children[0].children) < MAX_SHOWN + 500
 
 
 def test_lines_are_compared_one_by_one() -> None:

@@ -2,11 +2,12 @@
 
 import msgspec
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select, update
 from tests.evaluations.conftest import CRITERIA, TENANT
 
 from meruit.errors import AuthorError, EvaluationConflict, MeruitError, NotFound, UnknownName
 from meruit.evaluations.case_judge import SegmentBuffer
+from meruit.evaluations.compare import compare_evaluations
 from meruit.evaluations.evaluation import MAX_NAME, MAX_TAGS, Case, CaseError, EvaluationStatus
 from meruit.evaluations.reader import CaseFilter, EvaluationFilter, Evaluations
 from meruit.evaluations.run import EvaluationProgress, run_cases
@@ -18,6 +19,7 @@ from meruit.model.evidence import Fault
 from meruit.model.verdict import Verdict
 from meruit.store import tables
 from meruit.store.store import Store
+from meruit.store.transaction import WriteTransaction
 from meruit.verify.catalogue import CompiledCriteria
 
 
@@ -252,6 +254,57 @@ def test_several_comparisons_allow_for_each_other(
     for several in ([], [*others, first]):
         with pytest.raises(MeruitError):
             reader.compare_several(first, several)
+
+
+def test_pairs_are_counted_as_they_are_compared_one_by_one(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria
+) -> None:
+    for name, seed in (("a", 3), ("b", 5)):
+        answers = {n: None if n % 17 == seed else "yes" if n % seed else "no at all, sir, no" for n in range(seed, 90)}
+        record(evaluator, criteria, name, [case(n, text, tags={"part": str(n % 4)}) for n, text in answers.items()])
+    first, second = reader.find("a"), reader.find("b")
+    found = reader.compare(first, second)
+    ids = reader.criteria(first).ids
+    sides = [(one.name, [*reader.cases(one)], ids) for one in (first, second)]
+    assert found == compare_evaluations(sides[0], sides[1])
+    assert found.fixed
+    assert found.broken
+    assert found.open
+    changes = reader.changes(first, second)
+    assert [one.case_id for one in changes if one.change == "broken"] == [*found.broken]
+    assert {one.change for one in changes} == {"fixed", "broken", "both pass", "both fail", "not judged"}
+
+
+def test_figures_are_kept_signed_and_else_counted_again(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria, records: Store
+) -> None:
+    begun = evaluator.start("figures", criteria)
+    evaluator.record(begun, [evaluator.judge(criteria, case(n, "yes" if n else "no")) for n in range(12)])
+    running = reader.find("figures")
+    counted = reader.figures(running)
+    assert reader.find_figures(running) is None
+    assert (counted.summary, sum(counted.scores), dict(counted.faults)) == (reader.summary(running), 12, {"agent": 1})
+    done = evaluator.finish(running)
+    assert reader.find_figures(done) == counted
+    forged = reader.draft_figures(done).content.replace(b'"passed":11', b'"passed":12')
+
+    def forge(writing: WriteTransaction) -> None:
+        writing.change(update(tables.evaluation_figures).values(content=bindparam("new")), new=forged)
+
+    records.recorder.write(forge)
+    assert reader.find_figures(done) is None
+    assert reader.figures(done) == counted
+
+
+def test_figures_of_fewer_cases_are_not_kept(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria, records: Store
+) -> None:
+    begun = evaluator.start("late", criteria)
+    draft = evaluator.draft_finish(begun)
+    evaluator.record(begun, [evaluator.judge(criteria, case(1))])
+    done = records.recorder.write(draft)
+    assert reader.find_figures(done) is None
+    assert reader.figures(done).summary.overall.cases == 1
 
 
 def test_an_unknown_evaluation_names_the_nearest(

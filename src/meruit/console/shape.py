@@ -21,6 +21,8 @@ MAX_CHILDREN = 100
 MAX_TREE_DEPTH = 12
 MAX_TEXT = 4_000
 """Characters of one text of a tree."""
+MAX_SHOWN = 40_000
+"""Characters of a text that a page shows; the rest is a download away."""
 MAX_WORDS = 12_000
 """Words of a text that are compared one by one; longer texts are compared by lines."""
 SHORT_ID = 14
@@ -167,6 +169,7 @@ class JsonNode:
 @dataclass(slots=True)
 class _Budget:
     left: int = MAX_NODES
+    characters: int = MAX_SHOWN
     marks: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
 
@@ -200,7 +203,9 @@ def _node(value: Any, key: str, path: str, budget: _Budget, depth: int) -> JsonN
             is_open=open_,
         )
     if isinstance(value, str):
-        text = value if len(value) <= MAX_TEXT else f"{value[:MAX_TEXT]}…"
+        room = max(0, min(MAX_TEXT, budget.characters))
+        text = value if len(value) <= room else f"{value[:room]}…"
+        budget.characters -= len(text)
         return JsonNode(key, "string", json.dumps(text, ensure_ascii=False), path, marks=marks)
     return JsonNode(key, "literal", json.dumps(value), path, marks=marks)
 
@@ -214,7 +219,8 @@ class TextPiece:
 
 
 def text_difference(old: str, new: str) -> list[TextPiece]:
-    """The difference of two texts, word by word, whole."""
+    """The difference of two texts, word by word; of the beginning of each where it is very long."""
+    old, new = shorten(old), shorten(new)
     before, after = _tokens(old), _tokens(new)
     if len(before) > MAX_WORDS or len(after) > MAX_WORDS:
         before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
@@ -222,8 +228,15 @@ def text_difference(old: str, new: str) -> list[TextPiece]:
 
 
 def line_difference(old: str, new: str) -> list[TextPiece]:
-    """The difference of two texts, line by line."""
-    return [*_pieces(old.splitlines(), new.splitlines(), each=True)]
+    """The difference of two texts, line by line; of the beginning of each where it is very long."""
+    return [*_pieces(shorten(old).splitlines(), shorten(new).splitlines(), each=True)]
+
+
+def shorten(text: str) -> str:
+    """A text, or the beginning of a very long one and how much more there is."""
+    if len(text) <= MAX_SHOWN:
+        return text
+    return f"{text[:MAX_SHOWN]}\n… and {len(text) - MAX_SHOWN:,} more characters, which the download has"
 
 
 def _tokens(text: str) -> list[str]:

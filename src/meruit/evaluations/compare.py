@@ -1,7 +1,8 @@
 """Two evaluations, paired case by case: what changed, by how much, and whether chance alone could explain it. Pure."""
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -10,12 +11,15 @@ from meruit.evaluations.evaluation import CaseSummary
 from meruit.evaluations.summary import OPEN
 from meruit.model.record import Record
 from meruit.model.task_run import ConfidenceInterval
+from meruit.model.verdict import Verdict
 from meruit.reports.statistics import (
     FEWEST_TASKS,
+    Mean,
     cluster_robust_error,
     holm,
     mde,
     mean_of,
+    mean_of_counts,
     t_p_value,
     t_quantile,
 )
@@ -28,6 +32,8 @@ LEAST_SPREAD = 1e-12
 MOST_VALUES = 12
 """Values of one tag that are compared: a tag may be different in every case."""
 TestName = TypeVar("TestName", bound=Hashable)
+Pairs = TypeVar("Pairs")
+_DECIDED = frozenset("mn")
 
 
 class Difference(Record, frozen=True):
@@ -79,6 +85,30 @@ class EvaluationComparison(Record, frozen=True):
     sentence: str
 
 
+class PairKind(Record, frozen=True):
+    """Cases of two evaluations that statistics count alike: one try each, without groups."""
+
+    times: int
+    first: Verdict
+    first_success: bool
+    first_statuses: str
+    second: Verdict
+    second_success: bool
+    second_statuses: str
+    tags: Mapping[str, str]
+    """As the second evaluation tags them."""
+
+
+class CaseChange(Record, frozen=True):
+    """What became of one case between two evaluations."""
+
+    case_id: str
+    change: str
+    """`fixed`, `broken`, `both pass`, `both fail` or `not judged`."""
+    difference: float
+    """The second score less the first."""
+
+
 class _CaseMeans:
     """What is known of one case: its share of passes over repeats, and that of each criterion."""
 
@@ -126,6 +156,70 @@ def compare_evaluations(
     )
 
 
+def compare_counted(
+    first: tuple[str, Sequence[str]],
+    second: tuple[str, Sequence[str]],
+    kinds: Sequence[PairKind],
+    flips: Sequence[CaseChange],
+    *,
+    only_first: int,
+    only_second: int,
+) -> EvaluationComparison:
+    """The same for cases that were counted by their kind; each evaluation is its name and the ids of its criteria."""
+    (name_a, criteria_a), (name_b, criteria_b) = first, second
+    overall, tags = Counter[tuple[bool, bool]](), dict[tuple[str, str], Counter[tuple[bool, bool]]]()
+    places = {name: (criteria_a.index(name), criteria_b.index(name)) for name in criteria_a if name in criteria_b}
+    by_criterion = {name: Counter[tuple[bool, bool]]() for name in places}
+    open_ = 0
+    for kind in kinds:
+        for name, (a, b) in places.items():
+            before, after = kind.first_statuses[a : a + 1], kind.second_statuses[b : b + 1]
+            if before in _DECIDED and after in _DECIDED:
+                by_criterion[name][before == "m", after == "m"] += kind.times
+        if kind.first in OPEN or kind.second in OPEN:
+            open_ += kind.times
+            continue
+        change = (kind.first_success, kind.second_success)
+        overall[change] += kind.times
+        for tag in kind.tags.items():
+            tags.setdefault(tag, Counter())[change] += kind.times
+    found = _count_difference(overall)
+    return EvaluationComparison(
+        first=name_a,
+        second=name_b,
+        overall=found,
+        criteria=_adjust({name: _count_difference(counts) for name, counts in by_criterion.items()}),
+        tags=_most_frequent({tag: (counts.total(), counts) for tag, counts in tags.items()}, _count_difference),
+        fixed=tuple(one.case_id for one in flips if one.change == "fixed"),
+        broken=tuple(one.case_id for one in flips if one.change == "broken"),
+        open=open_,
+        only_first=only_first,
+        only_second=only_second,
+        sentence=_sentence(name_a, name_b, found),
+    )
+
+
+def _count_difference(counts: Mapping[tuple[bool, bool], int]) -> Difference:
+    """The mean difference over cases that are counted by whether they pass in the first and in the second."""
+    number = sum(counts.values())
+    if not number:
+        return _difference([])
+    first, second = (sum(times for pair, times in counts.items() if pair[place]) / number for place in (0, 1))
+    changes = Counter[float]()
+    for (before, after), times in counts.items():
+        changes[float(after) - float(before)] += times
+    return _of_mean(mean_of_counts(changes), first, second)
+
+
+def describe_change(first: Verdict, second: Verdict, *, first_success: bool, second_success: bool) -> str:
+    """What became of a case, in a word or two."""
+    if first in OPEN or second in OPEN:
+        return "not judged"
+    if first_success == second_success:
+        return "both pass" if first_success else "both fail"
+    return "fixed" if second_success else "broken"
+
+
 def adjust_family(compared: Sequence[EvaluationComparison]) -> list[EvaluationComparison]:
     """Several evaluations compared with the same first one: each further test is one more chance to err."""
     if len(compared) < 2:
@@ -151,10 +245,17 @@ def _by_tag(judged: Sequence[tuple[_CaseMeans, _CaseMeans]]) -> dict[str, dict[s
     for before, after in judged:
         for tag in after.tags.items():
             pairs.setdefault(tag, []).append((_share(before), _share(after), after.group))
+    return _most_frequent({tag: (len(several), several) for tag, several in pairs.items()}, _difference)
+
+
+def _most_frequent(
+    counted: Mapping[tuple[str, str], tuple[int, Pairs]], compare: Callable[[Pairs], Difference]
+) -> dict[str, dict[str, Difference]]:
+    """The difference of the values of each tag that most cases have."""
     by_name: dict[str, list[tuple[str, str]]] = {}
-    for tag in sorted(pairs, key=lambda one: (-len(pairs[one]), one)):
+    for tag in sorted(counted, key=lambda one: (-counted[one][0], one)):
         by_name.setdefault(tag[0], []).append(tag)
-    kept = {tag: _difference(pairs[tag]) for several in by_name.values() for tag in several[:MOST_VALUES]}
+    kept = {tag: compare(counted[tag][1]) for several in by_name.values() for tag in several[:MOST_VALUES]}
     found: dict[str, dict[str, Difference]] = {}
     for (name, value), one in _adjust(kept).items():
         found.setdefault(name, {})[value] = one
@@ -211,20 +312,7 @@ def _difference(pairs: Sequence[tuple[float, float, str]]) -> Difference:
     for before, after, group in pairs:
         groups.setdefault(group, []).append(after - before)
     if len(groups) == number:
-        mean = mean_of([change for several in groups.values() for change in several])
-        interval = None if mean.interval is None else _within_reach(mean.interval.low, mean.interval.high)
-        return Difference(
-            cases=number,
-            groups=number,
-            first=first,
-            second=second,
-            difference=mean.mean,
-            interval=interval,
-            p=mean.p,
-            p_holm=None,
-            detectable=mean.mde,
-            why_not=mean.why_not,
-        )
+        return _of_mean(mean_of([change for several in groups.values() for change in several]), first, second)
     change = second - first
     if len(groups) < FEWEST_TASKS:
         why = f"{len(groups)} of the {FEWEST_TASKS} groups that an interval needs"
@@ -269,6 +357,22 @@ def _difference(pairs: Sequence[tuple[float, float, str]]) -> Difference:
         p=p,
         p_holm=None,
         detectable=mde(error),
+    )
+
+
+def _of_mean(mean: Mean, first: float, second: float) -> Difference:
+    interval = None if mean.interval is None else _within_reach(mean.interval.low, mean.interval.high)
+    return Difference(
+        cases=mean.tasks,
+        groups=mean.tasks,
+        first=first,
+        second=second,
+        difference=mean.mean,
+        interval=interval,
+        p=mean.p,
+        p_holm=None,
+        detectable=mean.mde,
+        why_not=mean.why_not,
     )
 
 

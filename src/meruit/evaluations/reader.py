@@ -1,20 +1,29 @@
 """Reading evaluations: lists, cases with their evidence, summaries and comparisons."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from hashlib import sha256
 from itertools import islice
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection
 
 from meruit.errors import MeruitError, NotFound, UnknownName
-from meruit.evaluations.compare import MOST_COMPARED, EvaluationComparison, adjust_family, compare_evaluations
+from meruit.evaluations.compare import (
+    MOST_COMPARED,
+    CaseChange,
+    EvaluationComparison,
+    adjust_family,
+    compare_counted,
+    compare_evaluations,
+)
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.segment import CaseContent, payload_of
 from meruit.evaluations.store import read
 from meruit.evaluations.store.erase import erase_case
-from meruit.evaluations.store.read import CaseFilter, EvaluationFilter, KeptCase, find_case, load_case
-from meruit.evaluations.summary import EvaluationSummary, SummaryBuilder
+from meruit.evaluations.store.read import CaseFilter, EvaluationFilter, KeptCase, KeptFigures, find_case, load_case
+from meruit.evaluations.summary import EvaluationFigures, EvaluationSummary, SummaryBuilder
 from meruit.judges.records import read_totals
 from meruit.judges.vote_records import TokenTotal
 from meruit.log.note import SigningKey
@@ -121,15 +130,17 @@ class Evaluations:
     ) -> Iterator[CaseSummary]:
         """The cases that fit, in their order; streamed."""
         if wanted.text is None:
-            yield from islice(self._index(evaluation, wanted, after), limit)
+            yield from islice(self._index(evaluation, wanted, after, limit), limit)
         else:
             yield from (one.summary for one in self.details(evaluation, wanted, after=after, limit=limit))
 
-    def _index(self, evaluation: EvaluationRecord, wanted: CaseFilter, after: int) -> Iterator[CaseSummary]:
+    def _index(
+        self, evaluation: EvaluationRecord, wanted: CaseFilter, after: int, limit: int | None = None
+    ) -> Iterator[CaseSummary]:
         """The cases that pass every filter on their index rows."""
         with (
             self._reading() as connection,
-            closing(read.cases(connection, self._tenant, evaluation.id, wanted, after=after)) as found,
+            closing(read.cases(connection, self._tenant, evaluation.id, wanted, after=after, limit=limit)) as found,
         ):
             yield from found
 
@@ -142,7 +153,7 @@ class Evaluations:
         limit: int | None = None,
     ) -> Iterator[CaseDetail]:
         """The same cases with their work and evidence; streamed."""
-        chosen = self._index(evaluation, wanted, after)
+        chosen = self._index(evaluation, wanted, after, limit if wanted.text is None else None)
         if wanted.text is None:
             chosen = islice(chosen, limit)
         yield from islice(_with_text(self._open(evaluation, chosen), wanted.text), limit)
@@ -167,7 +178,8 @@ class Evaluations:
         A search for a text opens at most SEARCHED_CASES, so a page may hold fewer cases than asked for, or none, and
         still have a next one.
         """
-        chosen = [*islice(self._index(evaluation, wanted, after), SEARCHED_CASES if wanted.text is not None else limit)]
+        most = SEARCHED_CASES if wanted.text is not None else limit
+        chosen = [*islice(self._index(evaluation, wanted, after, most), most)]
         found = [*islice(_with_text(self._open(evaluation, iter(chosen)), wanted.text), limit)]
         if len(found) == limit:
             return CasePage(found, found[-1].summary.seq)
@@ -187,23 +199,69 @@ class Evaluations:
             return read_totals(connection, self._tenant, evaluation.id)
 
     def summary(self, evaluation: EvaluationRecord) -> EvaluationSummary:
-        """Its numbers."""
+        """Its numbers, counted from its cases."""
+        return self._count(evaluation).build()
+
+    def figures(self, evaluation: EvaluationRecord) -> EvaluationFigures:
+        """Its numbers as they were kept and signed when it was finished; else counted from its cases."""
+        return self.find_figures(evaluation) or self._count(evaluation).build_figures()
+
+    def find_figures(self, evaluation: EvaluationRecord) -> EvaluationFigures | None:
+        """Its numbers as they were kept when it was finished; None where they were not, or not signed by our key."""
+        with self._reading() as connection:
+            kept = read.kept_figures(connection, self._tenant, evaluation.id)
+        if kept is not None and kept.cases == evaluation.cases:
+            signed = _figures_text(self._tenant, evaluation.id, kept.cases, kept.content)
+            if self._store.signer.verifier.verify(signed, kept.signature):
+                with suppress(msgspec.ValidationError, msgspec.DecodeError):
+                    return msgspec.json.decode(kept.content, type=EvaluationFigures)
+        return None
+
+    def draft_figures(self, evaluation: EvaluationRecord) -> KeptFigures:
+        """What its cases add up to now, signed, to be kept when it is finished."""
+        made = self._count(evaluation).build_figures()
+        cases, content = made.summary.overall.cases, msgspec.json.encode(made)
+        signed = _figures_text(self._tenant, evaluation.id, cases, content)
+        return KeptFigures(cases, content, self._store.signer.sign_bytes(signed))
+
+    def _count(self, evaluation: EvaluationRecord) -> SummaryBuilder:
         with self._reading() as connection:
             shape = read.shape(connection, self._tenant, evaluation.id)
         builder = SummaryBuilder(self.criteria(evaluation).ids, clustered=shape.clustered, repeated=shape.repeated)
         if shape.clustered or shape.repeated:
             for case in self.cases(evaluation):
                 builder.add(case)
-            return builder.build()
+            return builder
         with self._reading() as connection:
             for case, times in read.alike_cases(connection, self._tenant, evaluation.id):
                 builder.add(case, times)
             builder.add_latencies(read.latencies(connection, self._tenant, evaluation.id))
-        return builder.build()
+        return builder
 
     def compare(self, first: EvaluationRecord, second: EvaluationRecord) -> EvaluationComparison:
         """Two evaluations, paired by the ids of their cases."""
+        with self._reading() as connection:
+            before, after = (read.shape(connection, self._tenant, one.id) for one in (first, second))
+            # One try each, and each case a group of its own: then only kinds of pairs are counted.
+            if not (before.repeated or after.repeated or after.clustered):
+                kinds = read.pair_kinds(connection, self._tenant, first.id, second.id)
+                flips = read.case_changes(connection, self._tenant, first.id, second.id, flips=True)
+                common = sum(kind.times for kind in kinds)
+                alone = [read.count_cases(connection, self._tenant, one.id) - common for one in (first, second)]
+                return compare_counted(
+                    (first.name, self.criteria(first).ids),
+                    (second.name, self.criteria(second).ids),
+                    kinds,
+                    flips,
+                    only_first=alone[0],
+                    only_second=alone[1],
+                )
         return compare_evaluations(self._side(first), self._side(second))
+
+    def changes(self, first: EvaluationRecord, second: EvaluationRecord) -> list[CaseChange]:
+        """What became of the first try of each case that both have."""
+        with self._reading() as connection:
+            return read.case_changes(connection, self._tenant, first.id, second.id)
 
     def compare_several(
         self, first: EvaluationRecord, others: Sequence[EvaluationRecord]
@@ -215,6 +273,11 @@ class Evaluations:
 
     def _side(self, evaluation: EvaluationRecord) -> tuple[str, Iterator[CaseSummary], Sequence[str]]:
         return evaluation.name, self.cases(evaluation), self.criteria(evaluation).ids
+
+
+def _figures_text(tenant: str, evaluation_id: str, cases: int, content: bytes) -> bytes:
+    """What the signature of kept figures is about."""
+    return msgspec.json.encode(["evaluation figures", tenant, evaluation_id, cases, sha256(content).hexdigest()])
 
 
 def _detail(case: CaseSummary, content: CaseContent) -> CaseDetail:

@@ -216,6 +216,29 @@ EMPTY = b'"%b"' % sha256(b"{}").hexdigest().encode()
 
 def unpack(blob: bytes) -> list[CaseContent]:
     """The cases of a segment, in order; raises StoreError for a blob that is damaged."""
+    opened = open_segment(blob)
+    return [opened.case(place) for place in range(len(opened.lines))]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSegment:
+    """A segment whose cases are read one by one, so that a page of a few reads only these."""
+
+    lines: Sequence[bytes]
+    templates: Sequence[ResultTemplate]
+    salts: bytes
+
+    def case(self, place: int) -> CaseContent:
+        """The case at a place; raises StoreError for one that is damaged."""
+        try:
+            line = _LINES.decode(self.lines[place])
+        except msgspec.DecodeError as problem:
+            raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
+        return _content(line, self.templates, self.salts[place * _CASE_SALTS :][:_CASE_SALTS])
+
+
+def open_segment(blob: bytes) -> OpenSegment:
+    """A segment, to read some of its cases; raises StoreError for a blob that is damaged."""
     reader = zlib.decompressobj()
     try:
         lines = reader.decompress(blob, MAX_SEGMENT_BYTES)
@@ -223,16 +246,13 @@ def unpack(blob: bytes) -> list[CaseContent]:
             raise StoreError("a segment is cut off or too large; restore it from a copy")
         first, *rest = lines.split(b"\n")
         parts = msgspec.json.decode(first, type=list[tuple[str, str, str]])
-        templates = [ResultTemplate(*(part.encode() for part in one)) for one in parts]
-        salts = reader.unused_data
-        if len(salts) != len(rest) * _CASE_SALTS:
-            raise StoreError("a segment has not as many salts as cases; restore it from a copy")
-        return [
-            _content(_LINES.decode(line), templates, salts[place * _CASE_SALTS :][:_CASE_SALTS])
-            for place, line in enumerate(rest)
-        ]
     except (zlib.error, msgspec.DecodeError) as problem:
         raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
+    templates = [ResultTemplate(*(part.encode() for part in one)) for one in parts]
+    salts = reader.unused_data
+    if len(salts) != len(rest) * _CASE_SALTS:
+        raise StoreError("a segment has not as many salts as cases; restore it from a copy")
+    return OpenSegment(rest, templates, salts)
 
 
 _LINES = msgspec.json.Decoder(_CaseLine)

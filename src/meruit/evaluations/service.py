@@ -17,7 +17,7 @@ from meruit.evaluations.case_judge import (
     check_tags,
     finish_segment,
 )
-from meruit.evaluations.evaluation import Case, EvaluationRecord
+from meruit.evaluations.evaluation import Case, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.journal import RunJournal, open_journal
 from meruit.evaluations.judge_usage import FRAMEWORK, build_judge_runs
 from meruit.evaluations.pairwise import MAX_PAIRS_A_REQUEST, PairwiseComparison, compare_pairwise, judging_scope
@@ -229,8 +229,11 @@ class Evaluator:
         return compare_pairwise(reader, evaluations, judge, scope, MAX_PAIRS_A_REQUEST)
 
     def draft_finish(self, evaluation: EvaluationRecord) -> Write[EvaluationRecord]:
-        """The write that finishes an evaluation."""
-        return FinishEvaluation(self._tenant, evaluation.id)
+        """The write that finishes an evaluation; its cases are counted first."""
+        figures = None
+        if evaluation.status is EvaluationStatus.RUNNING:
+            figures = Evaluations(self._store, self._tenant).draft_figures(evaluation)
+        return FinishEvaluation(self._tenant, evaluation.id, figures)
 
 
 def in_groups(cases: Iterable[Case], size: int) -> Iterator[list[Case]]:

@@ -16,6 +16,7 @@ OPEN = frozenset({Verdict.INCONCLUSIVE, Verdict.ERROR})
 """Verdicts that decide nothing: neither a pass nor a failure."""
 MOST_TRIES = 10
 """The highest k of pass@k and pass^k."""
+SCORE_STEPS = 10
 MAX_TAG_VALUES = 200
 """Distinct values of one tag; a tag with more is an id, not a category."""
 
@@ -69,6 +70,16 @@ class EvaluationSummary(Record, frozen=True):
     """Cases whose origin had a verdict of its own."""
     disputed: int = 0
     """Those of them where ours differs."""
+
+
+class EvaluationFigures(Record, frozen=True):
+    """The numbers of one evaluation, and what a page of it counts beside them."""
+
+    summary: EvaluationSummary
+    scores: tuple[int, ...]
+    """Judged cases by score, in SCORE_STEPS steps."""
+    faults: Mapping[str, int]
+    """Cases that did not pass, by who is at fault."""
 
 
 class RateTally:
@@ -137,6 +148,7 @@ class SummaryBuilder:
         self._scores: dict[float, int] = {}
         self._cost: int | None = None
         self._claimed = self._disputed = 0
+        self._faults: dict[str, int] = {}
 
     def _tally(self) -> RateTally:
         return RateTally(clustered=self._clustered)
@@ -165,6 +177,9 @@ class SummaryBuilder:
             counts[1] += times * case.success
 
     def _add_extras(self, case: CaseSummary, times: int) -> None:
+        if not case.success:
+            for fault in case.faults:
+                self._faults[fault.value] = self._faults.get(fault.value, 0) + times
         if case.error is not None:
             self._errors[case.error.value] = self._errors.get(case.error.value, 0) + times
         if case.latency_ms is not None:
@@ -201,6 +216,13 @@ class SummaryBuilder:
             claimed=self._claimed,
             disputed=self._disputed,
         )
+
+    def build_figures(self) -> EvaluationFigures:
+        """All numbers so far, and what a page counts beside them."""
+        steps = [0] * SCORE_STEPS
+        for score, times in self._scores.items():
+            steps[min(int(score * SCORE_STEPS), SCORE_STEPS - 1)] += times
+        return EvaluationFigures(self.build(), tuple(steps), dict(self._faults))
 
 
 def _mean(counted: Mapping[float, int]) -> float | None:

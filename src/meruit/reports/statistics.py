@@ -7,8 +7,9 @@ import math
 import random
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain, repeat
 from statistics import NormalDist
 
 from meruit.model.record import Record
@@ -32,6 +33,10 @@ MOST_COUNTED_OUT = 10_000
 """Up to this number of runs, Fisher's test is exact."""
 _DECIMALS = 12
 """Differences that are equal to so many decimals are ties: 0.6 − 0.4 and 0.8 − 0.6 differ in the 17th."""
+MOST_SUMMED = 1_000
+"""Degrees of freedom up to which the probability of t is a sum of terms."""
+MOST_STEPS = 10_000
+"""Of a continued fraction; some dozens are enough."""
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 
@@ -67,6 +72,8 @@ class SignedRanks(Record, frozen=True):
 
 def t_p_value(t: float, freedom: int) -> float:
     """The two-sided probability of t (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    if freedom > MOST_SUMMED:
+        return _clamp_p(_p_of_many(abs(t), freedom))
     angle = math.atan(abs(t) / math.sqrt(freedom))
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = freedom % 2
@@ -76,6 +83,40 @@ def t_p_value(t: float, freedom: int) -> float:
         term *= cosine * cosine * step / (step + 1)
     within = sine * math.fsum(series)
     return _clamp_p(1 - (2 / math.pi * (angle + within) if odd else within))
+
+
+def _p_of_many(t: float, freedom: int) -> float:
+    """The same for many degrees of freedom: the incomplete beta function of f / (f + t²), f / 2 and 1 / 2.
+
+    As a continued fraction (Abramowitz and Stegun, 26.5.8): a sum would have a term for every second degree.
+    """
+    if not t:
+        return 1.0
+    a, square = freedom / 2, t * t
+    # Of gamma(a + 1/2) / gamma(a), whose logarithms would lose digits.
+    gammas = math.sqrt(a) * (1 - 1 / (8 * a) + 1 / (128 * a**2) + 5 / (1024 * a**3) - 21 / (32768 * a**4))
+    power = math.exp(-(a + 0.5) * math.log1p(square / freedom))
+    front = gammas / math.sqrt(math.pi) * power * t / math.sqrt(freedom)
+    if square > 3:
+        return front / a * _beta_fraction(a, 0.5, freedom / (freedom + square))
+    return 1 - 2 * front * _beta_fraction(0.5, a, square / (freedom + square))
+
+
+def _beta_fraction(a: float, b: float, x: float) -> float:
+    """The continued fraction of the incomplete beta function, by Lentz's method."""
+    c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1))
+    found = d
+    for m in range(1, MOST_STEPS):
+        for numerator in (
+            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
+            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
+        ):
+            d = 1 / (1 + numerator * d)
+            c = 1 + numerator / c
+            found *= c * d
+        if abs(c * d - 1) < 1e-16:
+            break
+    return found
 
 
 @lru_cache(maxsize=1024)
@@ -92,19 +133,23 @@ def t_quantile(freedom: int, level: float = LEVEL) -> float:
 
 def mean_of(numbers: Sequence[float]) -> Mean:
     """The mean over tasks, one number each, with Student's interval, or the reason why it is missing."""
-    tasks = len(numbers)
+    return mean_of_counts(Counter(numbers))
+
+
+def mean_of_counts(counts: Mapping[float, int]) -> Mean:
+    """The same for numbers that occur several times each; sums are exact, so that nothing depends on it."""
+    tasks = sum(counts.values())
     if not tasks:
         return Mean(0, math.nan, why_not="no tasks")
-    mean = math.fsum(numbers) / tasks
+    mean = math.fsum(_several(counts, float)) / tasks
     if tasks < FEWEST_TASKS:
         return Mean(tasks, mean, why_not=f"{tasks} of the {FEWEST_TASKS} tasks that an interval needs")
-    spread = math.fsum((one - mean) ** 2 for one in numbers) / (tasks - 1)
+    spread = math.fsum(_several(counts, lambda one: (one - mean) ** 2)) / (tasks - 1)
     se = math.sqrt(spread / tasks)
     if se <= 10**-_DECIMALS * max(1.0, abs(mean)):
         # All values are equal: t has no spread, but ranks still give a probability.
-        return Mean(
-            tasks, mean, 0.0, p=wilcoxon_signed_rank(numbers).p, why_not="no spread: all tasks have the same value"
-        )
+        ranks = wilcoxon_signed_rank([*_several(counts, float)])
+        return Mean(tasks, mean, 0.0, p=ranks.p, why_not="no spread: all tasks have the same value")
     reach = t_quantile(tasks - 1) * se
     return Mean(
         tasks=tasks,
@@ -114,6 +159,11 @@ def mean_of(numbers: Sequence[float]) -> Mean:
         p=t_p_value(mean / se, tasks - 1),
         mde=mde(se),
     )
+
+
+def _several(counts: Mapping[float, int], of: Callable[[float], float]) -> Iterator[float]:
+    """A function of each number, as often as the number occurs."""
+    return chain.from_iterable(repeat(of(number), times) for number, times in counts.items())
 
 
 def mde(se: float) -> float:

@@ -159,7 +159,8 @@ async def finish_evaluation(
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         evaluator = _evaluator(request)
-        answer = await request.write_once(once, evaluator.draft_finish(found), msgspec.json.encode)
+        draft = await asyncio.to_thread(evaluator.draft_finish, found)
+        answer = await request.write_once(once, draft, msgspec.json.encode)
         if found.status is EvaluationStatus.RUNNING and not isinstance(answer, IdempotentReplay):
             await asyncio.to_thread(evaluator.meter_judges, found)
         return answer

@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -14,13 +14,13 @@ from meruit.console.page import OPERATORS, NavEntry, PageRequest, action, page, 
 from meruit.console.pages.evaluations import decided_by
 from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import main_text, plural, text_difference
-from meruit.console.summaries import CasePair, compare, count, pair_cases
+from meruit.console.summaries import PairedCases, compare, count, pair_cases
 from meruit.console.table import Column, Table
 from meruit.errors import ApiProblem
-from meruit.evaluations.compare import MOST_COMPARED, Difference, EvaluationComparison
-from meruit.evaluations.evaluation import EvaluationRecord
+from meruit.evaluations.compare import MOST_COMPARED, CaseChange, Difference, EvaluationComparison
+from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.pairwise import PairwiseComparison
-from meruit.evaluations.reader import CaseDetail, Evaluations
+from meruit.evaluations.reader import CaseDetail, CaseFilter, Evaluations
 from meruit.evaluations.service import Evaluator
 from meruit.judges.prefer import DEFAULT_QUESTION, PairQuestion
 from meruit.pages.drawing import Box, Drawing, Stroke
@@ -30,6 +30,8 @@ from meruit.review.results import ReviewResults
 PAGE_SIZE = 25
 MAX_PAIRED = 50_000
 """Cases of an evaluation that are listed side by side; larger ones are only summed up."""
+ASKED_CASES = 500
+"""Cases that one query asks for by their ids."""
 MOST_PAIRS = 200
 """Pairs of outputs that the page of preferences lists."""
 CHANGES = {"broken": "fail", "fixed": "pass", "both fail": "", "both pass": "", "not judged": "open"}
@@ -74,16 +76,18 @@ async def show_comparison(request: PageRequest) -> Response[Any]:
         found = [evaluations.find(one) for one in dict.fromkeys(chosen)]
         compared = compare(evaluations, found[0], found[1:])
         small = all(one.cases <= MAX_PAIRED for one in found[:2])
-        pairs = pair_cases(evaluations, found[0], found[1]) if small else []
+        pairs = pair_cases(evaluations, found[0], found[1]) if small else None
         counted = [count(evaluations, one) for one in found]
         corrected = [change for one in found[1:] for change in results.corrected_differences(found[0], one)]
         return found, counted, compared, pairs, [*evaluations.criteria(found[1]).ids], corrected
 
     found, counted, compared, pairs, criteria, corrected = await asyncio.to_thread(ask)
-    changes = Counter(pair.change for pair in pairs)
+    changes = {name: 0 if pairs is None else pairs.count(name) for name in CHANGES}
     wanted = query.all("change") or (("broken",) if changes["broken"] else ("fixed",) if changes["fixed"] else ())
-    fits = [pair for pair in pairs if not wanted or pair.change in wanted]
-    fits.sort(key=lambda pair: (-pair.difference if table.descending else pair.difference, pair.case_id))
+    fits: Sequence[CaseChange] = () if pairs is None else pairs.choose(wanted)
+    start = query.number("after") or 0
+    listed = fits if table.file is not None else _slice(fits, start, descending=table.descending)
+    shown = await asyncio.to_thread(_both_sides, evaluations, found[0], found[1], listed)
     if table.file is not None:
         headings = ("case", "a_verdict", "b_verdict", "change", "score_a", "score_b")
         rows = [
@@ -95,11 +99,9 @@ async def show_comparison(request: PageRequest) -> Response[Any]:
                 one.first.score,
                 one.second.score,
             )
-            for one in fits
+            for one in shown
         ]
         return await table_response(request, table.file, headings, rows)
-    start = query.number("after") or 0
-    shown = fits[start : start + PAGE_SIZE]
     choices = [Choice(name, name, changes[name], tone) for name, tone in CHANGES.items() if changes[name]]
     effective = (
         query if query.all("change") else Query(query.path, (*query.asked, *(("change", one) for one in wanted)))
@@ -115,7 +117,7 @@ async def show_comparison(request: PageRequest) -> Response[Any]:
         preferences=Query("/compare/preferences", tuple(("e", one.id) for one in found)),
         table=table,
         pairs=shown,
-        paired=bool(pairs),
+        paired=pairs is not None,
         matching=len(fits),
         first_place=start + 1,
         changes=changes,
@@ -129,6 +131,41 @@ async def show_comparison(request: PageRequest) -> Response[Any]:
     )
 
 
+def _slice(fits: Sequence[CaseChange], start: int, *, descending: bool) -> Sequence[CaseChange]:
+    """The rows of one page; `fits` begins with the largest loss."""
+    if not descending:
+        return fits[start : start + PAGE_SIZE]
+    end = max(0, len(fits) - start)
+    return fits[max(0, end - PAGE_SIZE) : end][::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class CasePair:
+    """One case in two evaluations."""
+
+    case_id: str
+    first: CaseSummary
+    second: CaseSummary
+    change: str
+    difference: float
+
+
+def _both_sides(
+    evaluations: Evaluations, first: EvaluationRecord, second: EvaluationRecord, chosen: Sequence[CaseChange]
+) -> list[CasePair]:
+    """These cases as both evaluations judged them."""
+    sides: list[dict[str, CaseSummary]] = [{}, {}]
+    for start in range(0, len(chosen), ASKED_CASES):
+        group = chosen[start : start + ASKED_CASES]
+        wanted = CaseFilter(case_ids=tuple(one.case_id for one in group))
+        for side, evaluation in zip(sides, (first, second), strict=True):
+            side.update((one.case_id, one) for one in evaluations.cases(evaluation, wanted) if one.repeat == 0)
+    return [
+        CasePair(one.case_id, sides[0][one.case_id], sides[1][one.case_id], one.change, one.difference)
+        for one in chosen
+    ]
+
+
 async def _choose(request: PageRequest, query: Query, evaluations: Evaluations) -> Response[Any]:
     """Ask which evaluations to compare."""
     found = await asyncio.to_thread(evaluations.page, limit=50)
@@ -139,15 +176,15 @@ async def _show_pair(request: PageRequest, query: Query, evaluations: Evaluation
     """One case in two evaluations, side by side."""
     case_id, chosen = query.get("case"), query.all("e")
 
-    def ask() -> tuple[list[EvaluationRecord], list[CaseDetail], Sequence[CasePair]]:
+    def ask() -> tuple[list[EvaluationRecord], list[CaseDetail], PairedCases]:
         found = [evaluations.find(one) for one in chosen[:2]]
         return found, [evaluations.case(one, case_id) for one in found], pair_cases(evaluations, *found)
 
     found, sides, pairs = await asyncio.to_thread(ask)
-    this = next((pair for pair in pairs if pair.case_id == case_id), None)
+    this = pairs.find(case_id)
     if this is None:
         raise ApiProblem(404, "not_found", f"the case {case_id!r} is not in both evaluations")
-    alike = sorted((one for one in pairs if one.change == this.change), key=lambda one: (one.difference, one.case_id))
+    alike = pairs.by_change[this.change]
     place = alike.index(this)
     texts = [main_text(one.output) for one in sides]
     old, new = (text if text is not None else _written(side) for text, side in zip(texts, sides, strict=True))

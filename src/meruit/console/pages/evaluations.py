@@ -13,11 +13,11 @@ from meruit.console.live import Live
 from meruit.console.page import NavEntry, PageRequest, page
 from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import main_text, plural, tone, word
-from meruit.console.summaries import Counted, count, count_listed
+from meruit.console.summaries import count, count_listed
 from meruit.console.table import Column, Table
 from meruit.evaluations.evaluation import STATUS_LETTERS, CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.reader import CaseFilter, EvaluationFilter, Evaluations
-from meruit.evaluations.summary import Rate
+from meruit.evaluations.summary import EvaluationFigures, Rate
 from meruit.model.events import EventType
 from meruit.model.evidence import Fault
 from meruit.model.verdict import Status, Verdict
@@ -69,7 +69,7 @@ async def list_evaluations(request: PageRequest) -> Response[Any]:
     statuses = tuple(EvaluationStatus(one) for one in query.all("status") if one in set(EvaluationStatus))
     wanted = EvaluationFilter(text=query.get("q") or None, statuses=statuses)
 
-    def ask() -> tuple[list[EvaluationRecord], dict[str, Counted]]:
+    def ask() -> tuple[list[EvaluationRecord], dict[str, EvaluationFigures]]:
         found = evaluations.page(wanted, before=query.get("before") or None, limit=PAGE_SIZE + 1)
         return found, count_listed(evaluations, found[:PAGE_SIZE])
 
@@ -92,10 +92,10 @@ async def list_evaluations(request: PageRequest) -> Response[Any]:
 
 
 # Any: a value that has an order.
-def _order(counted: dict[str, Counted]) -> dict[str, Callable[[EvaluationRecord], Any]]:
+def _order(counted: dict[str, EvaluationFigures]) -> dict[str, Callable[[EvaluationRecord], Any]]:
     """What each column of the list is sorted by."""
 
-    def of_summary(read: Callable[[Counted], Any]) -> Callable[[EvaluationRecord], Any]:
+    def of_summary(read: Callable[[EvaluationFigures], Any]) -> Callable[[EvaluationRecord], Any]:
         return lambda one: None if one.id not in counted else read(counted[one.id])
 
     return {
@@ -107,7 +107,7 @@ def _order(counted: dict[str, Counted]) -> dict[str, Callable[[EvaluationRecord]
     }
 
 
-def _cells(one: EvaluationRecord, counted: dict[str, Counted]) -> tuple[Any, ...]:
+def _cells(one: EvaluationRecord, counted: dict[str, EvaluationFigures]) -> tuple[Any, ...]:
     overall = counted[one.id].summary.overall if one.id in counted else None
     interval = None if overall is None else overall.interval
     return (
@@ -232,7 +232,7 @@ def draw_scores(scores: Sequence[int]) -> Drawing:
     return Drawing("Scores in ten steps", f"{top} of {sum(scores)} cases score 0.9 or more", 114, tuple(shapes))
 
 
-def _filters(counted: Counted) -> list[Filter]:
+def _filters(counted: EvaluationFigures) -> list[Filter]:
     summary = counted.summary
     verdicts = [Choice(name, word(name), number, tone(name)) for name, number in summary.verdicts.items() if number]
     unmet = {name: rate.failed + rate.open for name, rate in summary.criteria.items() if rate.failed + rate.open}

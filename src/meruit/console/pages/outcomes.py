@@ -16,7 +16,7 @@ from meruit.console.evidence_paths import list_paths
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.query import Choice, Filter, Query
-from meruit.console.shape import TextPiece, json_tree, main_text, plural, text_difference, tone
+from meruit.console.shape import TextPiece, json_tree, main_text, plural, shorten, text_difference, tone
 from meruit.console.table import Column, Table, count_rows
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.reader import CaseFilter, Evaluations, find_case
@@ -147,16 +147,22 @@ async def show_outcome(request: PageRequest, outcome_id: FromPath[str]) -> Respo
         answer=_answer(view),
         ordered=_in_order(result),
         given=shown_input,
-        given_text=main_text(shown_input),
-        output_text=said,
+        given_text=_shown_text(shown_input),
+        output_text=_shown_text(view.output),
         reference=reference,
-        reference_text=expected,
+        reference_text=_shown_text(reference),
         pieces=pieces,
         output_tree=None if view.output is None else json_tree(dict(view.output), "output", _marks(result)),
         input_tree=None if shown_input is None else json_tree(shown_input, "input"),
         metadata_tree=json_tree(dict(view.metadata or {}), "metadata"),
         paths=evidence_paths,
     )
+
+
+# Any: JSON.
+def _shown_text(value: Any) -> str | None:
+    text = main_text(value)
+    return None if text is None else shorten(text)
 
 
 def _labels(

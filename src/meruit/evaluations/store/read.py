@@ -9,8 +9,9 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, func, not_, or_, select
 
 from meruit.errors import NotFound
+from meruit.evaluations.compare import CaseChange, PairKind, describe_change
 from meruit.evaluations.evaluation import CaseError, CaseSummary, EvaluationRecord, EvaluationStatus
-from meruit.evaluations.segment import CaseContent, entries_of, unpack
+from meruit.evaluations.segment import CaseContent, OpenSegment, entries_of, open_segment, unpack
 from meruit.model.evidence import Fault
 from meruit.model.record import Record
 from meruit.model.time import from_micros, to_micros
@@ -20,6 +21,7 @@ from meruit.store.blobs import BlobStore
 from meruit.store.database import MAX_PAGE
 from meruit.suggestions import nearest
 
+FEWEST_ROWS = 64
 FETCH_ROWS = 2_048
 """Cases that a scan holds at a time."""
 
@@ -109,10 +111,14 @@ def case_of(row: Any) -> CaseSummary:
         tags={} if row.tags is None else msgspec.json.decode(row.tags),
         claimed=row.claimed,
         error=None if row.error is None else CaseError(row.error),
-        faults=() if row.faults is None else tuple(map(Fault, row.faults.split())),
+        faults=_faults_of(row),
         latency_ms=row.latency_ms,
         cost_micros=row.cost_micros,
     )
+
+
+def _faults_of(row: Any) -> tuple[Fault, ...]:
+    return () if row.faults is None else tuple(map(Fault, row.faults.split()))
 
 
 def find(connection: Connection, tenant: str, name_or_id: str) -> EvaluationRecord:
@@ -178,15 +184,19 @@ def cases(
 ) -> Generator[CaseSummary, None, None]:
     """The cases that fit, in their order, of those behind the position `after`; streamed."""
     table = tables.evaluation_cases
+    # A sum is not in an index: cases that are asked for by their ids are found by them, not by walking all in order.
+    place = table.c.seq + 0 if wanted.case_ids else table.c.seq
     query = (
         select(table)
-        .where(table.c.tenant == tenant, table.c.evaluation_id == evaluation_id, table.c.seq > after, *_fitting(wanted))
-        .order_by(table.c.seq)
+        .where(table.c.tenant == tenant, table.c.evaluation_id == evaluation_id, place > after, *_fitting(wanted))
+        .order_by(place)
     )
+    batch = FETCH_ROWS
     if limit is not None:
-        query = query.limit(limit)
+        # Tags are looked at here, so that more rows may be needed than cases are wanted.
+        query, batch = (query if wanted.tags else query.limit(limit)), min(FETCH_ROWS, max(FEWEST_ROWS, limit))
     # Closed also when the caller has seen enough: the cursor is the database's.
-    with closing(connection.execution_options(yield_per=FETCH_ROWS).execute(query)) as rows:
+    with closing(connection.execution_options(yield_per=batch).execute(query)) as rows:
         for row in rows:
             case = case_of(row)
             # Tags are JSON in a blob: no index helps, and each case has few.
@@ -225,7 +235,7 @@ def alike_cases(connection: Connection, tenant: str, evaluation_id: str) -> Iter
     For evaluations whose cases have no groups and were tried once: ids are left out. So are latencies.
     """
     table = tables.evaluation_cases
-    kind = [table.c[name] for name in ("verdict", "success", "score", "statuses", "tags", "claimed", "error")]
+    kind = [table.c[name] for name in ("verdict", "success", "score", "statuses", "tags", "claimed", "error", "faults")]
     cost = func.sum(table.c.cost_micros).label("cost_micros")
     query = (
         select(*kind, cost, func.count().label("times"))
@@ -239,9 +249,26 @@ def alike_cases(connection: Connection, tenant: str, evaluation_id: str) -> Iter
                 tags={} if row.tags is None else msgspec.json.decode(row.tags),
                 claimed=row.claimed,
                 error=None if row.error is None else CaseError(row.error),
+                faults=_faults_of(row),
                 cost_micros=None if row.cost_micros is None else int(row.cost_micros),
             )
             yield case, row.times
+
+
+class KeptFigures(Record, frozen=True):
+    """What a finished evaluation adds up to, as it is kept."""
+
+    cases: int
+    content: bytes
+    signature: bytes
+
+
+def kept_figures(connection: Connection, tenant: str, evaluation_id: str) -> KeptFigures | None:
+    """The figures that were kept when the evaluation was finished; None where none were."""
+    table = tables.evaluation_figures
+    query = select(table).where(table.c.tenant == tenant, table.c.evaluation_id == evaluation_id)
+    row = connection.execute(query).first()
+    return None if row is None else KeptFigures(row.cases, bytes(row.content), bytes(row.signature))
 
 
 def latencies(connection: Connection, tenant: str, evaluation_id: str) -> Iterator[float]:
@@ -252,6 +279,65 @@ def latencies(connection: Connection, tenant: str, evaluation_id: str) -> Iterat
     )
     with closing(connection.execution_options(yield_per=FETCH_ROWS).execute(query).scalars()) as found:
         yield from found
+
+
+def count_cases(connection: Connection, tenant: str, evaluation_id: str) -> int:
+    """How many cases are recorded."""
+    table = tables.evaluation_cases
+    query = select(func.count()).where(table.c.tenant == tenant, table.c.evaluation_id == evaluation_id)
+    return int(connection.execute(query).scalar_one())
+
+
+_FIRST, _SECOND = tables.evaluation_cases.alias("a"), tables.evaluation_cases.alias("b")
+_PAIRED = _FIRST.join(
+    _SECOND,
+    (_SECOND.c.tenant == _FIRST.c.tenant)
+    & (_SECOND.c.case_id == _FIRST.c.case_id)
+    & (_SECOND.c.repeat == _FIRST.c.repeat),
+)
+
+
+def pair_kinds(connection: Connection, tenant: str, first: str, second: str) -> list[PairKind]:
+    """The cases that two evaluations have in common, counted by their kind; for cases that were tried once."""
+    columns = [one.c[name] for one in (_FIRST, _SECOND) for name in ("verdict", "success", "statuses")]
+    query = (
+        select(func.count(), *columns, _SECOND.c.tags)
+        .select_from(_PAIRED)
+        .where(_FIRST.c.tenant == tenant, _FIRST.c.evaluation_id == first, _SECOND.c.evaluation_id == second)
+        .group_by(*columns, _SECOND.c.tags)
+    )
+    return [
+        PairKind(
+            *(times, _VERDICTS[verdict], bool(success), statuses),
+            *(_VERDICTS[verdict_b], bool(success_b), statuses_b),
+            {} if tags is None else msgspec.json.decode(tags),
+        )
+        for times, verdict, success, statuses, verdict_b, success_b, statuses_b, tags in connection.execute(query)
+    ]
+
+
+def case_changes(
+    connection: Connection, tenant: str, first: str, second: str, *, flips: bool = False
+) -> list[CaseChange]:
+    """What became of the first try of each case that both have, in the order of the first; or only of what flipped."""
+    columns = [one.c[name] for one in (_FIRST, _SECOND) for name in ("verdict", "success", "score")]
+    query = (
+        select(_FIRST.c.case_id, *columns)
+        .select_from(_PAIRED)
+        .where(_FIRST.c.tenant == tenant, _FIRST.c.evaluation_id == first, _SECOND.c.evaluation_id == second)
+        .where(_FIRST.c.repeat == 0)
+        .order_by(_FIRST.c.seq)
+    )
+    if flips:
+        query = query.where(_FIRST.c.success != _SECOND.c.success)
+    return [
+        CaseChange(
+            case_id,
+            describe_change(_VERDICTS[a], _VERDICTS[b], first_success=bool(passed), second_success=bool(passed_b)),
+            score_b - score,
+        )
+        for case_id, a, passed, score, b, passed_b, score_b in connection.execute(query)
+    ]
 
 
 def find_known_cases(
@@ -344,13 +430,13 @@ def contents(
     connection: Connection, blobs: BlobStore, tenant: str, evaluation_id: str, chosen: Sequence[CaseSummary]
 ) -> Iterator[tuple[CaseSummary, CaseContent]]:
     """What is kept of each of these cases; each segment is opened once while they come in order."""
-    opened: tuple[int, list[CaseContent]] | None = None
+    opened: tuple[int, OpenSegment] | None = None
     places = _places(connection, tenant, evaluation_id, [case.seq for case in chosen])
     for case in chosen:
         place = places[case.seq]
         if opened is None or opened[0] != place.segment:
-            opened = place.segment, unpack(blobs.content(connection, tenant, place.address))
-        yield case, opened[1][place.place]
+            opened = place.segment, open_segment(blobs.content(connection, tenant, place.address))
+        yield case, opened[1].case(place.place)
 
 
 def _places(

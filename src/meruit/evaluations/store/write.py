@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, select, update
 
 from meruit.errors import EvaluationConflict, NotFound
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord, EvaluationStatus
-from meruit.evaluations.store.read import evaluation_of
+from meruit.evaluations.store.read import KeptFigures, evaluation_of
 from meruit.log.entries import SegmentEntry
 from meruit.model.events import EventType
 from meruit.model.time import from_micros
@@ -176,12 +176,23 @@ class FinishEvaluation:
 
     tenant: str
     evaluation_id: str
+    figures: KeptFigures | None = None
+    """What its cases add up to; not kept where another process recorded more of them meanwhile."""
 
     def __call__(self, writing: WriteTransaction) -> EvaluationRecord:
         """Finish it; a second time does nothing."""
         found = evaluation_of(_row_of(writing, self.tenant, self.evaluation_id))
         if found.status is EvaluationStatus.FINISHED:
             return found
+        if self.figures is not None and self.figures.cases == found.cases:
+            writing.insert(
+                tables.evaluation_figures,
+                tenant=self.tenant,
+                evaluation_id=self.evaluation_id,
+                cases=self.figures.cases,
+                content=self.figures.content,
+                signature=self.figures.signature,
+            )
         writing.change(_FINISH, of_tenant=self.tenant, of_id=self.evaluation_id, at=writing.now.micros)
         writing.emit(
             *(self.tenant, EventType.EVALUATION_FINISHED, self.evaluation_id, f"{self.evaluation_id}:finished"),

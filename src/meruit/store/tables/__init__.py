@@ -15,7 +15,14 @@ from meruit.store.tables.contracts import (
     transfers,
     works,
 )
-from meruit.store.tables.evaluations import dataset_chunks, datasets, evaluation_cases, evaluation_segments, evaluations
+from meruit.store.tables.evaluations import (
+    dataset_chunks,
+    datasets,
+    evaluation_cases,
+    evaluation_figures,
+    evaluation_segments,
+    evaluations,
+)
 from meruit.store.tables.events import cursors, deliveries, events, leases, webhooks
 from meruit.store.tables.gate import agent_runs, agent_steps, submissions, workers
 from meruit.store.tables.governance import (
@@ -57,6 +64,7 @@ __all__ = [
     "dealings",
     "deliveries",
     "evaluation_cases",
+    "evaluation_figures",
     "evaluation_segments",
     "evaluations",
     "events",

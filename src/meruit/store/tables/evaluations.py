@@ -23,6 +23,17 @@ evaluations = Table(
 )
 """Named sets of judged cases; how many there are so far."""
 
+evaluation_figures = Table(
+    "evaluation_figures",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("evaluation_id", Text, primary_key=True),
+    Column("cases", BigInteger, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+    Column("signature", LargeBinary, nullable=False),
+)
+"""What a finished evaluation adds up to, signed by the log's key; counted again from the cases where it is not."""
+
 evaluation_segments = Table(
     "evaluation_segments",
     metadata,

@@ -712,6 +712,15 @@ def _create_evaluations() -> None:
     )
     op.create_index("evaluations_by_name", "evaluations", ["tenant", "name"], unique=True)
     op.create_table(
+        "evaluation_figures",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("evaluation_id", sa.Text(), nullable=False),
+        sa.Column("cases", sa.BigInteger(), nullable=False),
+        sa.Column("content", sa.LargeBinary(), nullable=False),
+        sa.Column("signature", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "evaluation_id"),
+    )
+    op.create_table(
         "evaluation_segments",
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("evaluation_id", sa.Text(), nullable=False),
