@@ -144,11 +144,13 @@ def test_no_request_leaves_the_origin_and_nothing_is_executed(walked: Walk) -> N
 
 
 def test_roles_and_tenants_see_only_what_is_theirs(walked: Walk, site: Site) -> None:
-    def sign(role: Role, tenant: str, **more: str) -> Reader:
-        return Reader(site.deployment, cookie_of(sign_in(site.deployment, site.deployment.key(role, tenant, **more))))
+    def sign(role: Role, tenant: str, agent: str | None = None) -> Reader:
+        return Reader(
+            site.deployment, cookie_of(sign_in(site.deployment, site.deployment.key(role, tenant, agent_id=agent)))
+        )
 
     stranger, auditor = sign(Role.ADMIN, "another"), sign(Role.AUDITOR, DEFAULT_TENANT)
-    agent = sign(Role.AGENT, DEFAULT_TENANT, agent_id="honest")
+    agent = sign(Role.AGENT, DEFAULT_TENANT, "honest")
     for seen in walked.pages.values():
         for one, allowed in ((stranger, ()), (agent, ("flood report",))):
             reply = one.get(seen.address)
