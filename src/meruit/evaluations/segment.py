@@ -6,6 +6,7 @@ names the one of its case. Salts are random, and compressing them would take tim
 
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
