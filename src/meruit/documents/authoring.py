@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from meruit.documents.document import MAX_PROBLEMS, Document, parse, sort_and_limit_problems
+from meruit.documents.metric_defaults import fill_metric_defaults
 from meruit.documents.tree import DUPLICATE, Path, format_path
 from meruit.documents.validation_messages import ABOUT_A_KEY, describe_error, describe_value, short
 from meruit.errors import CriteriaError, DocumentError, MeruitError, Problem
@@ -65,7 +66,7 @@ ExamineBenchmark = Callable[["Benchmark"], Iterable[tuple[Path, str]]]
 """Finds faults of assertions that only the whole benchmark shows; a path is that of a criterion and inside it."""
 
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
-_EXAMPLE = "criteria: [{metric: accuracy, metric_type: percentage, comparison: gte, threshold: 0.9}]"
+_EXAMPLE = "criteria: [{metric: accuracy, comparison: gte, threshold: 0.9}]"
 
 
 def read_model(
@@ -114,6 +115,8 @@ def parse_criteria(
                 [*problems, Problem(where=format_path(prefix), message=expected, line=document.line_of(prefix))]
             ),
         )
+    content = _fill_criteria(content)
+    document = msgspec.structs.replace(document, value={WRAPPER: content} if prefix else content)
     beyond = [*_find_raw_problems(content, prefix, known_metrics, max_criteria)]
     _keep_written_numbers(document, content.get("criteria"), (*prefix, "criteria"))
     if assertions_too:
@@ -134,6 +137,15 @@ def parse_criteria(
     if criteria is not None and not problems:
         return criteria
     raise CriteriaError(name, sort_and_limit_problems(problems))
+
+
+# Any: the document has not been validated yet.
+def _fill_criteria(content: dict[str, Any]) -> dict[str, Any]:
+    """The criteria with what their metrics say about them."""
+    declared = frozenset(name for _, name in _custom_metric_names(content))
+    return {
+        key: fill_metric_defaults(value, declared) if key == "criteria" else value for key, value in content.items()
+    }
 
 
 def parts_of(criteria: SuccessCriteria) -> CriteriaParts:
@@ -191,6 +203,10 @@ def parse_work(
     if isinstance(content, dict) and content.keys() == {WRAPPER}:
         # A pasted criteria file brings its outer key a second time; the model accepts that.
         content, prefix = content[WRAPPER], (WRAPPER, WRAPPER)
+    if isinstance(content, dict):
+        content = _fill_criteria(content)
+        filled = {WRAPPER: content} if len(prefix) > 1 else content
+        document = msgspec.structs.replace(document, value=document.value | {WRAPPER: filled})
     problems = [
         Problem(where=format_path(path), message=fault, line=document.line_of(path))
         for path, fault in (
@@ -244,6 +260,9 @@ def parse_benchmark(
         document = Document(name=name, value=dict(text), lines={}) if isinstance(text, Mapping) else parse(text, name)
     problems = list[Problem]()
     whole = document.value if isinstance(document.value, dict) else {}
+    if isinstance(listed := whole.get("tasks"), list):
+        whole = whole | {"tasks": [_fill_criteria(task) if isinstance(task, dict) else task for task in listed]}
+        document = msgspec.structs.replace(document, value=whole)
     listed = whole.get("tasks")
     tasks = [
         (number, one) for number, one in enumerate(listed if isinstance(listed, list) else ()) if isinstance(one, dict)

@@ -295,7 +295,8 @@ class SuccessCriterion(BaseModel):
         absent = [name for name in ("metric_type", "comparison", "threshold") if getattr(self, name) is None]
         if absent:
             asking = f"metric {self.metric!r}" if self.expr is None else "an expr"
-            return f"{asking} also needs {', '.join(absent)}"
+            example = "; `meruit metrics NAME` shows an example" if self.expr is None else ""
+            return f"{asking} also needs {', '.join(absent)}{example}"
         if self.expr is None:
             return None
         if self.params:

@@ -20,7 +20,9 @@ def criteria_schema() -> dict[str, Any]:
         **criterion,
         "title": "A metric against a threshold",
         "properties": {name: shape for name, shape in criterion["properties"].items() if name != "expr"},
-        "required": ["metric", "metric_type", "comparison", "threshold"],
+        # The metric knows its type. One that is true or false needs no comparison either.
+        "required": ["metric"],
+        "dependentRequired": {"comparison": ["threshold"], "threshold": ["comparison"]},
     }
     numeric = [str(operator) for operator in ComparisonOperator if operator not in CONTAINMENT]
     definitions["ExprCriterion"] = {

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from meruit.cli.terminal import ExitCode, json_option, print_json, print_table, say
+from meruit.cli.views.criterion import print_criterion
 
 if TYPE_CHECKING:
     from meruit.registry import Check
@@ -78,8 +79,7 @@ def _explain(check: "Check") -> None:
         say("* must be given" if len(required) == 1 else "* must be given, one of them where they mean the same")
     if check.examples:
         say("\ncriteria:")
-        for line in _as_yaml({"assert": check.name, **check.examples[0].assertion}):
-            say(line)
+        print_criterion({"assert": check.name, **check.examples[0].assertion})
 
 
 def _common_settings() -> set[str]:
@@ -109,11 +109,3 @@ def _words(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterato
     elif "type" in schema:
         several: list[str] = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         yield from (_PLAIN.get(one, one) for one in several)
-
-
-def _as_yaml(criterion: Mapping[str, Any]) -> Iterator[str]:
-    """One criterion as YAML lines."""
-    import yaml
-
-    text: str = yaml.safe_dump([dict(criterion)], sort_keys=False, allow_unicode=True, default_flow_style=None)
-    return (f"  {line}" for line in text.splitlines())

@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from meruit.cli.terminal import ExitCode, config_option, json_option, print_json, print_table, say
+from meruit.cli.views.criterion import print_criterion
 
 if TYPE_CHECKING:
     from meruit.verify.catalogue import Catalogue
@@ -42,6 +43,7 @@ def metrics(*, name: str | None, config: str | None, as_json: bool) -> int:
 
     from meruit.app import build_engine
     from meruit.config import Settings
+    from meruit.documents.metric_defaults import example_criterion
     from meruit.registry import metrics as registry
 
     rows = _list_metrics(build_engine(Settings.load(config), governed=False).catalogue)
@@ -54,6 +56,9 @@ def metrics(*, name: str | None, config: str | None, as_json: bool) -> int:
         print_json(msgspec.json.encode(found if name is None else found[0]))
     elif name is not None:
         _explain(chosen[0])
+        if (metric := registry.find(name)) is not None:
+            say("\ncriteria:")
+            print_criterion(example_criterion(metric))
     else:
         headings = ("metric", "type", "provenance", "state", "what it is")
         shown = [(row.name, row.kind or "–", row.provenance, _state(row), row.summary) for row in chosen]
