@@ -5,9 +5,7 @@ An assertion that only forbids is a guard. It holds while nothing is done, so it
 
 import re
 from collections.abc import Mapping
-from typing import Any
-
-import msgspec
+from typing import Any, NamedTuple
 
 GUARD_DEFAULTS: Mapping[str, Any] = {"weight": 0, "required": True}
 """What a guard's criterion has unless its author writes otherwise: an unwanted act is never a matter of degree."""
@@ -19,8 +17,8 @@ _ASKED_OF_ITEMS = ("fields", "fhirpath", "segments", "order", "outcome", "envelo
 _SIGNED = re.compile(r"(>=|<=|==?|>|<)\s*([0-9]{1,9})")
 
 
-class Range(msgspec.Struct, frozen=True):
-    """An allowed number of items."""
+class Range(NamedTuple):
+    """An allowed number of items, a pair as authors may write it: [1, 3]."""
 
     low: int
     high: int | None
