@@ -14,6 +14,7 @@ import pytest
 from tests.benchmarks.benching import create_one, find_row
 
 from meruit.app import build_benchmarks, build_environments
+from meruit.benchmarks.evidence import format_axis
 from meruit.benchmarks.service import Benchmarks, TaskRunStart
 from meruit.config import Settings
 from meruit.errors import AddressFault, InvalidAddress, MeruitError, TaskRunStateError, UnknownPlayground, Unreachable
@@ -22,8 +23,8 @@ from meruit.model.criterion import Assertion
 from meruit.model.environment import SourceKind
 from meruit.model.evidence import Checked, Fault
 from meruit.model.task import Benchmark
-from meruit.model.task_run import CriterionRun, CriterionStatus, RunStatus, TaskRun
-from meruit.model.verdict import Verdict
+from meruit.model.task_run import CriterionRun, CriterionStatus, RunStatus, TaskRun, TaskRunAxis
+from meruit.model.verdict import AxisScore, Bounds, Verdict
 from meruit.playground.host import Host
 from meruit.playground.state import PlaygroundState
 from meruit.registry import Check, checks
@@ -703,3 +704,13 @@ def test_a_lost_playground_is_a_system_fault(play: Play) -> None:
         assert {one.fault for one in here.criteria(run).values()} == {Fault.SYSTEM}
 
     play(story)
+
+
+def test_an_axis_that_could_not_be_read_is_open_and_not_zero() -> None:
+    read, unread = Bounds(low=0.0, high=0.0), Bounds(low=0.0, high=1.0)
+    found = [
+        TaskRunAxis.of(AxisScore(score=0.0, weight=1.0, passed=0, total=1, bounds=bounds)) for bounds in (read, unread)
+    ]
+    assert [one.score for one in found] == [0.0, None]
+    assert format_axis(found[0]) == {"score": 0.0, "weight": 1}
+    assert format_axis(found[1]) == {"score": None, "weight": 1, "bounds": {"low": 0.0, "high": 1.0}}

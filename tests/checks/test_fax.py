@@ -88,9 +88,61 @@ def test_a_fax_to_another_number_is_not_the_one_asked_for() -> None:
     assert found.score == "0"
 
 
-def test_text_of_a_picture_is_not_guessed() -> None:
-    asked = {"fields": {"to": "+15550100199", "text": {"contains": "Smith"}}}
-    assert score(asked, ("+15550100199", tiff(1))) == "1/2"
+SMITH = {"fields": {"to": "+15550100199", "text": {"contains": "Smith"}}}
+NO_SSN = {"where": {"text": {"contains": "078-05-1120"}}, "count": 0}
+
+
+@pytest.mark.parametrize("content", [tiff(1), pdf(""), pdf("Dr. Rivera", "")])
+@pytest.mark.parametrize("asked", [SMITH, NO_SSN, {"fields": {"page[0]": "x", "page[1]": "y"}}])
+def test_text_in_a_picture_is_neither_passed_nor_failed(asked: dict[str, Any], content: bytes) -> None:
+    found = judge(asked, ("+15550100199", content))
+    assert isinstance(found, Missing)
+    assert (found.cause, found.fault, found.details) == ("unread_form", "system", {"pictures": ["000001"]})
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (SMITH, "1"),
+        ({"fields": {"text": {"one_of": [{"contains": "Smith"}, {"says": "jones"}]}}}, "1"),
+        ({"fields": {"page[0]": {"contains": "Smith"}}}, "1"),
+        ({"fields": {"page[0]": {"contains": "Jones"}}}, "0"),
+        ({"fields": {"pages": 2, "pictures": 1}}, "1"),
+        (NO_SSN | {"where": {"page[0]": {"contains": "078-05-1120"}}}, "1"),
+        (SMITH | {"fields": {**SMITH["fields"], "to": "+15550100198"}}, "0"),
+        (SMITH | {"count": 2}, "0"),
+        ({"where": {"text": {"contains": "Smith"}}, "count": 2}, "0"),
+    ],
+)
+def test_what_pictures_cannot_change_is_judged(asked: dict[str, Any], expected: str) -> None:
+    assert score(asked, ("+15550100199", pdf("Ann Smith", ""))) == expected
+
+
+@pytest.mark.parametrize("rule", [{"not": {"contains": "Jones"}}, "Ann Smith", {"matches": ".*"}, {"contains": "Jo"}])
+def test_what_more_text_could_change_is_open(rule: Any) -> None:
+    assert isinstance(judge({"fields": {"text": rule}}, ("+15550100199", pdf("Ann Smith", ""))), Missing)
+
+
+def test_a_whole_fax_is_enough_beside_a_picture() -> None:
+    faxes = (("+15550100199", tiff(1)), ("+15550100199", pdf("Ann Smith")))
+    assert score(SMITH, *faxes) == "1"
+    assert isinstance(judge(SMITH | {"match": "all"}, *faxes), Missing)
+    one = {"where": {"text": {"contains": "Smith"}}, "count": 1}
+    assert isinstance(judge(one, *faxes), Missing)
+    assert isinstance(judge(one, *(("+15550100199", tiff(1)),) * 2), Missing)
+
+
+def test_an_attempt_selects_nothing_for_other_checks() -> None:
+    now = Snapshot(SourceKind.FAX, [make_item("000001", tiff(1), facts={"to": "+15550100199"})])
+    work = Work(input=as_work_part({"fax": Snapshot(SourceKind.FAX)}), output=as_work_part({"fax": now}))
+    found = []
+    for name, asked in (("fax-sent", SMITH), ("state-unchanged", {})):
+        check = checks.find(name)
+        assert check is not None
+        found.append(check.prepare(Assertion.model_validate({"assert": name, **asked}))(work))
+    assert isinstance(found[0], Missing)
+    assert isinstance(found[1], Checked)
+    assert found[1].score == "0"
 
 
 def test_an_unreadable_fax_is_the_agents() -> None:

@@ -12,8 +12,9 @@ from meruit.model.task_run import (
     CriterionRun,
     CriterionStatus,
     TaskRun,
+    TaskRunAxis,
 )
-from meruit.model.verdict import AxisScore, CriterionResult, Status, VerificationResult
+from meruit.model.verdict import CriterionResult, Status, VerificationResult
 from meruit.registry import checks
 
 _STATUS = {
@@ -113,10 +114,10 @@ def _completion_for_reveal(run: TaskRun, lines: list[CriterionRun]) -> Completio
     )
 
 
-def format_axis(axis: AxisScore) -> dict[str, Any]:
+def format_axis(axis: TaskRunAxis) -> dict[str, Any]:
     """Build one axis of a score; one that could not be read completely is open, not 0."""
     weight = int(axis.weight) if axis.weight == int(axis.weight) else axis.weight
-    if axis.bounds.low == axis.bounds.high:
+    if axis.score is not None:
         return {"score": axis.score, "weight": weight}
     return {"score": None, "weight": weight, "bounds": {"low": axis.bounds.low, "high": axis.bounds.high}}
 

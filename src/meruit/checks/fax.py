@@ -11,14 +11,22 @@ from pydantic import TypeAdapter, field_validator
 
 from meruit.checks.formats import json_path as dotted
 from meruit.checks.formats.fax_pages import read_pages
-from meruit.checks.framework.assertion import DEFER_BUILD, FieldRule, PathRule, SelectionAssertion, fields_of
+from meruit.checks.framework.assertion import (
+    DEFER_BUILD,
+    FieldRule,
+    MatchMode,
+    PathRule,
+    SelectionAssertion,
+    fields_of,
+)
 from meruit.checks.framework.compile import state_check
 from meruit.checks.framework.context import CheckContext
-from meruit.checks.framework.selection import decide
+from meruit.checks.framework.selection import MAX_LISTED, decide
+from meruit.checks.matching.compare import Judge
 from meruit.checks.matching.matchers import Dialect, matcher
 from meruit.errors import AuthorError, UnreadableContent
 from meruit.model.environment import Item, Snapshot, SourceKind, as_work_part, make_item
-from meruit.model.evidence import Checked, Missing
+from meruit.model.evidence import Cause, Checked, Fault, Missing
 from meruit.model.work import Work
 from meruit.registry import CheckExample
 from meruit.suggestions import nearest
@@ -141,4 +149,98 @@ _TO_CARDIOLOGY = {"changed": "created", "count": 1, "fields": {"to": "+1 555 010
 )
 def fax_sent(asked: FaxSent, context: CheckContext) -> Checked | Missing:
     """A document was faxed to a number, with the pages and the text that it must have."""
+    if _asks_for_text(asked) and (depends := _find_unread_pictures(asked, context)) is not None:
+        return depends
     return decide(asked, context, FAX, {})
+
+
+# Text in pictures. It is not read, so a check that depends on it has no result: neither a pass nor a failure.
+
+_OF_TEXT = re.compile(r"(text|page)\b")
+_SURE_OPS = frozenset({"contains", "says"})
+"""Matchers that text in pictures cannot undo: what was found elsewhere in the fax stays found."""
+_SEVERAL_OPS = frozenset({"all_of", "one_of"})
+
+
+class _PictureText(str):
+    """Text that was read of pages of which some are pictures, in an attempt."""
+
+    __slots__ = ()
+
+
+class _PictureReader(FaxReader):
+    """Reads faxes for an attempt, with text marked that pictures may add to."""
+
+    def parse(self, item: Item) -> Any:
+        fax = super().parse(item)
+        if not fax["pictures"]:
+            return fax
+        pages = [text or _PictureText() for text in fax["page"]]
+        return fax | {"text": _PictureText(fax["text"]), "page": pages}
+
+
+_PICTURES = _PictureReader()
+
+
+def _asks_for_text(asked: FaxSent) -> bool:
+    return any(_OF_TEXT.match(path) for path in (*asked.where, *asked.fields))
+
+
+def _find_unread_pictures(asked: FaxSent, context: CheckContext) -> Missing | None:
+    """The finding where the result depends on text in pictures: judged as if that text fitted, and as if not."""
+    several = [decide(_suppose(asked, fits=fits), context.attempt(), _PICTURES, {}) for fits in (False, True)]
+    if any(isinstance(one, Missing) for one in several):
+        return None
+    low, high = ((one.score, (one.details or {}).get("selected")) for one in several if isinstance(one, Checked))
+    sure = asked.count.high is None and asked.match is MatchMode.BEST and low[0] == "1"
+    if low == high or sure:
+        return None
+    unread = [
+        one.key
+        for one in context.after.items
+        if isinstance(fax := context.work_context.document(context.source, one, FAX), dict) and fax["pictures"]
+    ]
+    why = f"{context.source}: the text of {', '.join(unread[:3])} is in pictures, which are not read; look at the pages"
+    return Missing(why, Cause.UNREAD_FORM, Fault.SYSTEM, {"pictures": unread[:MAX_LISTED]})
+
+
+def _suppose(asked: FaxSent, *, fits: bool) -> FaxSent:
+    """The assertion for one attempt: every text in a picture fits, or none does."""
+
+    def wrap(rules: Mapping[str, FieldRule]) -> dict[str, FieldRule]:
+        return {path: _suppose_rule(rule, fits=fits) if _OF_TEXT.match(path) else rule for path, rule in rules.items()}
+
+    return asked.model_copy(update={"where": wrap(asked.where), "fields": wrap(asked.fields)})
+
+
+def _suppose_rule(rule: FieldRule, *, fits: bool) -> FieldRule:
+    asked, is_sure = rule.matcher, _is_sure({rule.matcher.op: rule.matcher.expected})
+
+    def suppose(judge: Judge) -> Judge:
+        def answer(values: tuple[Any, ...]) -> str | None:
+            why = judge(values)
+            if not _is_in_picture(values) or (why is None and is_sure):
+                return why
+            return None if fits else "is in a picture"
+
+        return answer
+
+    return rule._replace(matcher=asked._replace(judge=suppose(asked.judge), seems=suppose(asked.seems)))
+
+
+# Any, below: values of a fax, and a matcher as its author wrote it.
+def _is_in_picture(values: Any) -> bool:
+    return isinstance(values, _PictureText) or (
+        isinstance(values, list | tuple) and any(_is_in_picture(one) for one in values)
+    )
+
+
+def _is_sure(written: Any) -> bool:
+    """Whether more text cannot change that a matcher fits."""
+    if not isinstance(written, Mapping):
+        return False
+    return all(
+        op in _SURE_OPS
+        or (op in _SEVERAL_OPS and isinstance(given, list | tuple) and all(_is_sure(one) for one in given))
+        for op, given in written.items()
+    )

@@ -57,6 +57,8 @@ class Cause(StrEnum):
     """Measuring would exceed a named limit."""
     CHECK_ERROR = "check_error"
     """A state check could not read its source, or gave an impossible score."""
+    UNREAD_FORM = "unread_form"
+    """What must be judged is in a form that is not read, such as text in a picture."""
     TIMEOUT = "timeout"
     """Custom code exceeded its time limit."""
     MEMORY = "memory"

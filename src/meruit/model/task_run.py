@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -39,6 +39,24 @@ class CriterionStatus(StrEnum):
     """Could not be judged; it has no score."""
     SKIPPED = "skipped"
     """Does not apply; its weight is left out."""
+
+
+class TaskRunAxis(Record, frozen=True):
+    """One axis of a task run."""
+
+    score: float | None
+    """Its weighted mean; null where a part of it could not be judged, so that it is open and not 0."""
+    weight: float
+    passed: int
+    total: int
+    bounds: Bounds
+
+    @classmethod
+    def of(cls, axis: AxisScore) -> Self:
+        """Read it from a verdict."""
+        is_open = axis.bounds.low != axis.bounds.high
+        score = None if is_open else axis.score
+        return cls(score=score, weight=axis.weight, passed=axis.passed, total=axis.total, bounds=axis.bounds)
 
 
 class TaskRunProgress(Record, frozen=True):
@@ -92,7 +110,7 @@ class TaskRun(Record, frozen=True):
     """The upper of the bounds as a fraction; the lower is the score."""
     bounds: Bounds | None = None
     coverage: float | None = None
-    axes: dict[str, AxisScore] = msgspec.field(default_factory=dict)
+    axes: dict[str, TaskRunAxis] = msgspec.field(default_factory=dict)
 
 
 class CriterionRun(Record, frozen=True):

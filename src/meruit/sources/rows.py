@@ -41,8 +41,8 @@ class RowsSource:
     ) -> None:
         """`key` is the field that identifies the rows of a list; `documents` are resources that are not rows.
 
-        With `shape`, all other resources must be `rows`, or each must be a `document`, which a list is not. Without
-        it, a resource is a document unless it is a list or an object of objects.
+        With `shape`, all other resources must be `rows`, or each must be a `document`, which neither a list nor an
+        object of objects is. Without it, a resource is a document unless it is one of these two.
         """
         self._shape = shape
         self._url = check_base_url(url)
@@ -80,9 +80,14 @@ class RowsSource:
                     f"{reply.where} has {resource}, which is a list and so rows, not a document; "
                     f"set `shape: rows` with a `key`, or add it to `documents`"
                 )
+            case dict(rows) if self._shape == "document" and rows and _is_of_objects(rows):
+                raise SourceError(
+                    f"{reply.where} has {resource}, which is an object of objects and so rows, not a document; "
+                    f"set `shape: rows`, or add it to `documents`"
+                )
             case _ if self._shape == "document":
                 return [(resource, part.text)]
-            case dict(rows) if all(isinstance(row, dict) for row in rows.values()):
+            case dict(rows) if _is_of_objects(rows):
                 return [(f"{resource}/{key}", row.text) for key, row in _read(reply, part.text, _STATE).items()]
             case list():
                 return [
@@ -110,6 +115,11 @@ class RowsSource:
                 )
             )
         return str(key)
+
+
+# Any: an application may send any JSON.
+def _is_of_objects(rows: Mapping[str, Any]) -> bool:
+    return all(isinstance(row, dict) for row in rows.values())
 
 
 class EventsSource:

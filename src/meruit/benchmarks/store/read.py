@@ -11,9 +11,9 @@ from meruit.errors import NotFound
 from meruit.model.access import Scope
 from meruit.model.record import Record
 from meruit.model.task import Reveal
-from meruit.model.task_run import BenchmarkRun, CriterionStatus, RunStatus, TaskRun
+from meruit.model.task_run import BenchmarkRun, CriterionStatus, RunStatus, TaskRun, TaskRunAxis
 from meruit.model.time import from_micros, to_micros
-from meruit.model.verdict import AxisScore, Bounds, Verdict
+from meruit.model.verdict import Bounds, Verdict
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 from meruit.store.paging import ListFilter, ListPage, read_page
@@ -36,7 +36,7 @@ class TaskRunResult(Record, frozen=True):
     exact_high: str
     bounds: Bounds
     coverage: float
-    axes: dict[str, AxisScore]
+    axes: dict[str, TaskRunAxis]
     judged_version: int | None = None
 
 

@@ -13,7 +13,7 @@ from meruit.benchmarks.store.read import OPEN, JudgingRequest, TaskRunResult, Ta
 from meruit.errors import NotFound, TaskRunStateError
 from meruit.model.events import EventType
 from meruit.model.task import Reveal
-from meruit.model.task_run import ENDED, CriterionStatus, RunStatus, TaskRun
+from meruit.model.task_run import ENDED, CriterionStatus, RunStatus, TaskRun, TaskRunAxis
 from meruit.model.time import from_micros, to_micros
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.records import AddVersions, NewOutcome, RecordedVersion, release
@@ -410,7 +410,7 @@ def task_run_result_of(result: VerificationResult) -> TaskRunResult:
         exact_high=high,
         bounds=result.bounds,
         coverage=result.coverage,
-        axes=result.axes,
+        axes={name: TaskRunAxis.of(axis) for name, axis in result.axes.items()},
     )
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from decimal import Decimal
 from typing import Any, Protocol
 
@@ -73,6 +74,12 @@ class WorkContext:
         self._documents: dict[tuple[int, str, str, str], tuple[ItemReader, Any]] = {}
         self._bases = {name: base_of(one.reads) for name, one in (self.before | self.after).items()}
 
+    def attempt(self) -> "WorkContext":
+        """A copy that shares what was parsed, and keeps what a check records to itself."""
+        own = copy(self)
+        own.names, own.selected = dict(self.names), {name: set(keys) for name, keys in self.selected.items()}
+        return own
+
     def sources(self) -> list[str]:
         """Every source that was read, before or after."""
         return sorted({*self.before, *self.after})
@@ -136,6 +143,10 @@ class CheckContext(msgspec.Struct, frozen=True):
         before = self.before and msgspec.structs.replace(self.before, items=list(filter(keep, self.before.items)))
         after = msgspec.structs.replace(self.after, items=list(filter(keep, self.after.items)))
         return msgspec.structs.replace(self, before=before, after=after)
+
+    def attempt(self) -> "CheckContext":
+        """The same context for a result that does not count: nothing is selected or captured for later checks."""
+        return self._replace(work_context=self.work_context.attempt())
 
     def changes(self) -> dict[str, ItemChange] | None:
         """How each item changed; None when the source was not read before the run, or not completely."""

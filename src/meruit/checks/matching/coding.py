@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from meruit.checks.fhir_types.reference import forms, normal_reference
+from meruit.checks.fhir_types.units import contradict
 from meruit.checks.matching.compare import AnyValueJudge, Judge, WrongKindReason, format_value, settings_of, text_of
 from meruit.checks.matching.ordering import within
 from meruit.checks.values.decimals import numeral
@@ -56,7 +57,7 @@ def reference(given: Any) -> Judge:
 
 
 def quantity(given: Any) -> Judge:
-    """An amount in a unit, or its UCUM code."""
+    """An amount in a unit, as text or as code; where a resource has both, they must not name different units."""
     settings = settings_of("quantity", given, {"value"}, {"unit", "by"})
     wanted, reach, unit = numeral(settings["value"]), numeral(settings.get("by", 0)), settings.get("unit")
     if wanted is None or reach is None or reach < 0:
@@ -75,9 +76,18 @@ def quantity(given: Any) -> Judge:
         if unit is not None and unit not in (value.get("unit"), value.get("code")):
             # Units are not converted; both are shown.
             return WrongKindReason(f"is {format_value(number)} {_unit_of(value)}, not in {unit}")
+        if unit is not None and (other := _contradiction(value, unit)) is not None:
+            # People read the text, machines the code: the next reader may act on either.
+            return WrongKindReason(f"is {format_value(number)} {unit}, and also {other}, which is another unit")
         return None if within(number, wanted, reach) else f"is {format_value(number)} {_unit_of(value)}"
 
     return AnyValueJudge(test)
+
+
+def _contradiction(value: Mapping[str, Any], unit: str) -> str | None:
+    """The unit as text or as code that contradicts the other one; None if none does."""
+    written = [one for one in (value.get("unit"), value.get("code")) if isinstance(one, str)]
+    return next((one for one in written if contradict(one, unit)), None)
 
 
 def _unit_of(value: Mapping[str, Any]) -> str:

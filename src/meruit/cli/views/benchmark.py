@@ -23,8 +23,16 @@ from meruit.cli.terminal import (
     say,
 )
 from meruit.model.kinds import DEFAULT_AXIS
-from meruit.model.task_run import BenchmarkRun, BenchmarkScore, CriterionRun, CriterionStatus, RunStatus, TaskRun
-from meruit.model.verdict import AxisScore, Verdict
+from meruit.model.task_run import (
+    BenchmarkRun,
+    BenchmarkScore,
+    CriterionRun,
+    CriterionStatus,
+    RunStatus,
+    TaskRun,
+    TaskRunAxis,
+)
+from meruit.model.verdict import Verdict
 
 MAX_NAMED = 3
 """Most tasks that the progress line names."""
@@ -252,10 +260,10 @@ def _row(runs: Sequence[TaskRun]) -> tuple[str, ...]:
     return (runs[0].task, str(len(runs)), ", ".join(verdicts), format_cell(score), ", ".join(axes) or "–")
 
 
-def _axis_cell(several: Sequence[AxisScore]) -> str:
+def _axis_cell(several: Sequence[TaskRunAxis]) -> str:
     """The mean of an axis; open where a part of it could not be judged."""
-    is_open = any(one.bounds.low != one.bounds.high for one in several)
-    return "open" if is_open else format_cell(_mean([one.score for one in several]))
+    scores = [one.score for one in several if one.score is not None]
+    return "open" if len(scores) < len(several) else format_cell(_mean(scores))
 
 
 def _axis(name: str) -> str:

@@ -6,7 +6,7 @@ from meruit.cli.terminal import escape_control_characters, format_cell, paint, p
 from meruit.judge.explain import explain_difference
 from meruit.model.kinds import COMPARISON_SIGNS, ComparisonOperator, Scale
 from meruit.model.numbers import exact, exact_decimal
-from meruit.model.verdict import CriterionResult, GovernanceStatus, Status, VerificationResult
+from meruit.model.verdict import AxisScore, CriterionResult, GovernanceStatus, Status, VerificationResult
 
 HEADINGS = ("criterion", "value", "threshold", "met", "weight", "money", "why")
 LONGEST_CELL = 40
@@ -27,10 +27,7 @@ def print_verification(result: VerificationResult) -> None:
     )
     if (difference := explain_difference(result)) is not None:
         say(escape_control_characters(_truncate(difference, LONGEST_WHY)))
-    axes = [
-        f"{escape_control_characters(name)} {format_cell(axis.score if axis.weight else None)}"
-        for name, axis in sorted(result.axes.items())
-    ]
+    axes = [f"{escape_control_characters(name)} {_axis(axis)}" for name, axis in sorted(result.axes.items())]
     if len(axes) > 1:
         say(f"axes: {', '.join(axes)}")
     for reason in result.reasons:
@@ -40,6 +37,11 @@ def print_verification(result: VerificationResult) -> None:
     else:
         flags = f" ({', '.join(result.governance_flags)})" if result.governance_flags else ""
         say(f"governance: {result.governance}{escape_control_characters(flags)}")
+
+
+def _axis(axis: AxisScore) -> str:
+    """The mean of an axis; open where a part of it could not be judged."""
+    return "open" if axis.bounds.low != axis.bounds.high else format_cell(axis.score if axis.weight else None)
 
 
 def _coverage(result: VerificationResult) -> int:
