@@ -7,7 +7,7 @@ from typing import Any
 
 Json = dict[str, Any]
 CONVERTED = "jmespath"
-SOURCE = {"kind": "rows", "at": "config:portal", "shape": "document"}
+SOURCE = {"kind": "rows", "at": "config:portal"}
 
 
 def convert(origin: Json) -> tuple[Json, list[str]]:
@@ -29,13 +29,18 @@ def convert(origin: Json) -> tuple[Json, list[str]]:
 
 
 def _criterion(one: Json) -> Json:
+    query, expected = one["query"], one.get("expected_value")
+    if expected is None:
+        # The origin asks whether the result contains a value: a part of a text, or an element of a list.
+        wanted = json.dumps(one["contains_value"], ensure_ascii=False).replace("`", "\\`")
+        query, expected = f'contains({query} || `""`, `{wanted}`)', True
     return {
         "label": one["description"],
         # The origin passes a task only if all of its checks pass.
         "required": True,
         "assert": "portal-state-match",
-        "query": one["query"],
-        "expected": {"equals": one["expected_value"]},
+        "query": query,
+        "expected": {"equals": expected},
     }
 
 

@@ -110,3 +110,21 @@ def test_a_change_beside_the_task_passes_at_the_origin_only() -> None:
 
 def test_what_no_state_decides_is_left_out_and_named() -> None:
     assert [one.partition(":")[0] for one in converted()[1]] == ["appeal-denied-mri"]
+
+
+def test_a_result_that_must_contain_a_value_is_asked_for_it() -> None:
+    converted()
+    one = {"type": "jmespath", "description": "d", "query": "full_state.note", "contains_value": '44`7"1'}
+    sys.path.insert(0, str(FOLDER))
+    try:
+        written, _ = import_module("convert").convert(
+            {"name": "n", "tasks": [{"id": "t", "goal": "g", "evals": [one]}]}
+        )
+    finally:
+        sys.path.remove(str(FOLDER))
+        sys.modules.pop("convert", None)
+    (criterion, _) = written["tasks"][0]["criteria"]
+    expected = {'a 44`7"1': True, "a 4471": False, None: False}
+    for note, contains in expected.items():
+        assert jmespath.search(criterion["query"], {"full_state": {"note": note}}) is contains
+    assert jmespath.search(criterion["query"], {"full_state": {"note": ['44`7"1']}}) is True

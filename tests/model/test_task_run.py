@@ -4,8 +4,8 @@ import json
 from datetime import UTC, datetime
 
 from meruit.model.task import Reveal
-from meruit.model.task_run import ENDED, Completion, CriterionStatus, RunStatus, TaskRun
-from meruit.model.verdict import AxisScore, Bounds, Verdict
+from meruit.model.task_run import ENDED, Completion, CriterionStatus, RunStatus, TaskRun, TaskRunAxis
+from meruit.model.verdict import Bounds, Verdict
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ def test_what_is_hidden_from_a_completion_is_absent_and_not_null() -> None:
 
 
 def test_a_run_reads_as_it_was_written() -> None:
-    axes = {"safety": AxisScore(0.5, 2.0, 1, 2, Bounds(0.5, 1.0))}
+    axes = {"safety": TaskRunAxis(None, 2.0, 1, 2, Bounds(0.5, 1.0))}
     run = TaskRun(
         *("trn_1", 7, "front-desk", 1, "t1", 1, RunStatus.COMPLETED, True, Reveal.AXES, NOW, "me"),
         verdict=Verdict.INCONCLUSIVE,
