@@ -225,7 +225,8 @@ def _suppose_rule(rule: FieldRule, *, fits: bool) -> FieldRule:
 
         return answer
 
-    return rule._replace(matcher=asked._replace(judge=suppose(asked.judge), seems=suppose(asked.seems)))
+    supposed = msgspec.structs.replace(asked, judge=suppose(asked.judge), seems=suppose(asked.seems))
+    return msgspec.structs.replace(rule, matcher=supposed)
 
 
 # Any, below: values of a fax, and a matcher as its author wrote it.

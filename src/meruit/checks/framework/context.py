@@ -146,7 +146,7 @@ class CheckContext(msgspec.Struct, frozen=True):
 
     def attempt(self) -> "CheckContext":
         """The same context for a result that does not count: nothing is selected or captured for later checks."""
-        return self._replace(work_context=self.work_context.attempt())
+        return msgspec.structs.replace(self, work_context=self.work_context.attempt())
 
     def changes(self) -> dict[str, ItemChange] | None:
         """How each item changed; None when the source was not read before the run, or not completely."""
