@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,12 +27,15 @@ from meruit.audit.verify.receipt import verify_receipt
 from meruit.audit.witness import TrustedLog, Witness, open_witness_key
 from meruit.errors import AuditStep, BundleFlaw, LogContradiction, UnreadableFile, WitnessRefusal
 from meruit.log.cosignature import WitnessKey, cosignatures
+from meruit.log.key_chain import ROOT, admit_key
 from meruit.log.merkle import Frontier
-from meruit.log.note import SigningKey
+from meruit.log.note import SigningKey, split_note
 from meruit.model.access import Scope
 from meruit.sources.http import HttpClient
 from meruit.sources.retry import BackoffSchedule, ReadPolicy
 from meruit.store import tables
+from meruit.store.key_admission import insert_key
+from meruit.store.location import KEY_FILE
 from meruit.store.store import Store
 
 SCOPE = Scope(TENANT)
@@ -255,7 +259,164 @@ def test_a_log_under_another_key_is_not_followed(watched: Watched) -> None:
     watched.file.unlink()
     with pytest.raises(LogContradiction) as found:
         asyncio.run(follow(StoreLog(watched.store), watched.file, NOW, key=other))
+    assert found.value.code == "key_changed"
+
+
+# Keys that replace each other.
+
+
+def admit(store: Store, signer: SigningKey, new: SigningKey, *, role: str = "", retires: str = "") -> None:
+    store.recorder.refuse_writes(None)
+    store.recorder.write(
+        lambda writing: insert_key(
+            writing, admit_key(signer, writing.now.written, store.signer.name, new.vkey, role=role, retires=retires)
+        ),
+        sign_now=True,
+    )
+
+
+def reopened(watched: Watched, store: Store, signer: SigningKey) -> Store:
+    """The same folder with another key in it."""
+    store.close()
+    (watched.folder / KEY_FILE).write_bytes(signer.to_pem())
+    return open_store(watched.folder, seed=10 + sum(signer.to_pem()) % 200)
+
+
+def key_of(store: Store, seed: int, name: str | None = None) -> SigningKey:
+    return SigningKey.generate(name or store.signer.name, bytes([seed] * 32))
+
+
+def test_a_rotation_is_followed(watched: Watched) -> None:
+    store, old = watched.store, watched.store.signer
+    assert watched.look().key == old.vkey
+    for seed in (1, 2):
+        new = key_of(store, seed)
+        admit(store, store.signer, new, retires=store.signer.vkey)
+        store = reopened(watched, store, new)
+        put(store)
+        found = watched.look(store)
+        assert (found.state, found.rotated, found.key) == ("extended", True, new.vkey)
+        assert (watched.look(store).rotated, watched.look(store).state) == (False, "same")
+    # A reader who pinned the first key goes on, too.
+    pinned = asyncio.run(follow(StoreLog(store), watched.file, NOW, key=old.verifier))
+    assert (pinned.state, pinned.rotated) == ("same", False)
+    store.close()
+
+
+def test_a_second_machine_of_the_log_is_followed(watched: Watched) -> None:
+    watched.look()
+    other = key_of(watched.store, 1)
+    admit(watched.store, watched.store.signer, other)
+    put(watched.store)
+    both = reopened(watched, watched.store, other)
+    found = watched.look(both)
+    assert (found.state, found.rotated) == ("extended", False)
+    both.close()
+
+
+def test_a_key_that_was_retired_is_not_believed_any_more(watched: Watched) -> None:
+    store, old = watched.store, watched.store.signer
+    watched.look()
+    new = key_of(store, 1)
+    admit(store, old, new, retires=old.vkey)
+    store = reopened(watched, store, new)
+    put(store)
+    watched.look(store)
+    put(store)
+
+    class Thief(StoreLog):
+        """Signs what is there with the key that was retired."""
+
+        async def checkpoint(self, *, witnessed: bool) -> str:
+            note = await super().checkpoint(witnessed=witnessed)
+            return old.sign(split_note(note)[0])
+
+    with pytest.raises(LogContradiction) as found:
+        asyncio.run(follow(Thief(store), watched.file, NOW))
     assert found.value.code == "not_signed"
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda proofs: [], "log_forked"),
+        (lambda proofs: [replace(proofs[0], body=proofs[0].body.replace(b"meruit", b"merUit", 1))], "log_forked"),
+        (lambda proofs: [*proofs, replace(proofs[0], index=1)], "key_not_proven"),
+        (lambda proofs: [replace(proofs[0], proof=[bytes(32)])], "key_not_proven"),
+    ],
+)
+def test_a_chain_that_does_not_hold_is_refused(watched: Watched, change: Any, code: str) -> None:
+    class Liar(StoreLog):
+        async def keys(self, size: int) -> Any:
+            return change([*await super().keys(size)])
+
+    watched.look()
+    put(watched.store)
+    with pytest.raises(LogContradiction) as found:
+        asyncio.run(follow(Liar(watched.store), watched.file, NOW))
+    assert found.value.code == code
+
+
+def test_an_entry_that_admits_nothing_is_refused(watched: Watched) -> None:
+    """A database writer adds a key; the service signs the log that has it, and no reader believes it."""
+    watched.look()
+    stranger = key_of(watched.store, 1)
+    admit(watched.store, stranger, stranger)
+    with pytest.raises(LogContradiction) as found:
+        watched.look()
+    assert found.value.code == "key_not_admitted"
+
+
+def test_a_late_root_needs_the_consent_of_readers(watched: Watched) -> None:
+    """Whoever steals the signing key can install a root; its keys are not followed until the reader accepts it."""
+    store = watched.store
+    watched.look()
+    root, new = key_of(store, 3, "meruit-root"), key_of(store, 4)
+    admit(store, store.signer, root, role=ROOT)
+    shown = watched.look()
+    assert (shown.state, shown.root, shown.root_accepted) == ("extended", root.vkey, False)
+    admit(store, root, new, retires=store.signer.vkey)
+    store = reopened(watched, store, new)
+    with pytest.raises(LogContradiction) as found:
+        watched.look(store)
+    assert found.value.code == "root_not_accepted"
+    accepted = asyncio.run(follow(StoreLog(store), watched.file, NOW, accept_root=root.verifier))
+    assert (accepted.rotated, accepted.key, accepted.root_accepted) == (True, new.vkey, True)
+    # A root that is accepted names its successor.
+    following = key_of(store, 5, "meruit-root")
+    admit(store, root, following, role=ROOT)
+    assert (watched.look(store).root, watched.look(store).root_accepted) == (following.vkey, True)
+    store.close()
+
+
+def test_a_root_of_the_first_look_is_known(watched: Watched) -> None:
+    store = watched.store
+    root, new = key_of(store, 3, "meruit-root"), key_of(store, 4)
+    admit(store, store.signer, root, role=ROOT)
+    assert (watched.look().root, watched.look().root_accepted) == (root.vkey, True)
+    admit(store, root, new, retires=store.signer.vkey)
+    store = reopened(watched, store, new)
+    assert watched.look(store).rotated
+    store.close()
+
+
+def test_a_rollback_behind_a_rotation_is_seen(watched: Watched, tmp_path: Path) -> None:
+    watched.store.close()
+    shutil.copytree(watched.folder, tmp_path / "backup")
+    store = open_store(watched.folder, seed=2)
+    watched.look(store)
+    new = key_of(store, 1)
+    admit(store, store.signer, new, retires=store.signer.vkey)
+    store = reopened(watched, store, new)
+    put(store)
+    watched.look(store)
+    store.close()
+    restored = open_store(tmp_path / "backup", seed=3)
+    with pytest.raises(LogContradiction) as found:
+        watched.look(restored)
+    assert found.value.code == "log_rolled_back"
+    restored.close()
 
 
 @pytest.mark.parametrize(

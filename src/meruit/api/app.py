@@ -209,6 +209,7 @@ ROUTES = [
     audit.read_checkpoint,
     audit.read_verifier_key,
     audit.read_consistency,
+    audit.read_keys,
     events.stream_events,
     events.create_webhook,
     events.list_webhooks,

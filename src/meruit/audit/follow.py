@@ -5,6 +5,7 @@ The file belongs to the reader. With it, an operator cannot roll a log back, cut
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -13,8 +14,10 @@ import msgspec
 from meruit.audit.verify.entries import NO_WITNESSES, WitnessQuorum
 from meruit.errors import LogContradiction, NoteError, Problem, ProofUnavailable, UnreadableFile
 from meruit.log.cosignature import cosignatures
-from meruit.log.merkle import is_consistent
-from meruit.log.note import Checkpoint, VerifierKey, open_checkpoint
+from meruit.log.entries import KeyEntry, read_entry
+from meruit.log.key_chain import ROOT, KeyChain, KeyProof
+from meruit.log.merkle import is_consistent, is_included, leaf_hash
+from meruit.log.note import Checkpoint, VerifierKey, open_checkpoint, read_checkpoint, split_note
 from meruit.model.record import Record
 
 FORMAT = "meruit-follow/1"
@@ -37,6 +40,9 @@ class LogSource(Protocol):
     async def consistency(self, old: int, new: int) -> Sequence[bytes]:
         """The proof that the log of the new size extends that of the old one."""
 
+    async def keys(self, size: int) -> Sequence[KeyProof]:
+        """Every entry about keys among the first so many, in order, each with its proof."""
+
 
 class KeptCheckpoint(Record, frozen=True, forbid_unknown_fields=True):
     """A checkpoint, and when it was received."""
@@ -54,16 +60,32 @@ class KeptContradiction(Record, frozen=True, forbid_unknown_fields=True):
     shown: str
 
 
+class KeptKey(Record, frozen=True, forbid_unknown_fields=True):
+    """An entry of the log that admits or retires a key."""
+
+    index: int
+    body: str
+
+
 class FollowedLog(Record, frozen=True, forbid_unknown_fields=True):
     """The file of a reader: one log, its key, and its checkpoints, the oldest first."""
 
     format: str
     key: str
-    """The key that the log is known by."""
+    """The key that the log is known by; after a rotation, the one that replaced it."""
     checkpoints: list[KeptCheckpoint]
     contradictions: list[KeptContradiction]
     witnessed: KeptCheckpoint | None = None
     """The newest with enough cosignatures, where they were asked for."""
+    keys: list[KeptKey] = msgspec.field(default_factory=list)
+    """The entries about keys that were proven so far."""
+    root: str = ""
+    """The root key that the reader accepts: that of the first look, or one that was accepted since."""
+
+    @property
+    def known_keys(self) -> set[str]:
+        """The key that the log is known by, and those that it had before."""
+        return {self.key, *(msgspec.json.decode(one.body, type=KeyEntry).vkey for one in self.keys)}
 
     @property
     def last(self) -> KeptCheckpoint:
@@ -85,6 +107,14 @@ class FollowResult(Record, frozen=True):
     """The size of that checkpoint; 0 where no witness is asked for."""
     pinned: bool
     """False where the key of the first look was taken from the log itself."""
+    key: str = ""
+    """The key that the log is known by now."""
+    rotated: bool = False
+    """Whether the log has replaced the key since the last look, by a chain of admissions that was proven."""
+    root: str = ""
+    """The root key that the log has now; empty for none."""
+    root_accepted: bool = True
+    """False where the log got this root after your first look and you did not accept it."""
 
 
 async def follow(
@@ -94,22 +124,28 @@ async def follow(
     *,
     key: VerifierKey | None = None,
     quorum: WitnessQuorum = NO_WITNESSES,
+    accept_root: VerifierKey | None = None,
 ) -> FollowResult:
     """Read the newest checkpoint, prove that it extends the last in the file, and keep it.
 
-    Raises LogContradiction where it does not; then the file keeps both notes as evidence.
+    A key that replaced the known one is followed, if the log admits it. Raises LogContradiction where the log does not
+    extend what was kept; then the file keeps both notes as evidence.
     """
     kept = read_followed(file)
-    trusted = key or VerifierKey.parse(await source.key() if kept is None else kept.key)
-    if kept is not None and trusted.vkey != kept.key:
+    if kept is not None and key is not None and key.vkey not in kept.known_keys:
         raise LogContradiction("key_changed", f"{file} follows the log of {kept.key}, not of the key that you gave")
+    trusted = VerifierKey.parse(kept.key) if kept is not None else key or VerifierKey.parse(await source.key())
     # This one first: the log may grow in between, and never has fewer entries than one of its checkpoints.
     cosigned = await source.checkpoint(witnessed=True) if quorum.required else ""
     shown = await source.checkpoint(witnessed=False)
-    last = None if kept is None else open_checkpoint(kept.last.note, trusted)
+    # The file is the reader's own: what it holds was verified when it was kept.
+    last = None if kept is None else read_checkpoint(split_note(kept.last.note)[0])
     try:
-        new = await _compare(source, shown, last, trusted)
-        witnesses = await _check_cosigned(source, cosigned, new, trusted, quorum) if cosigned else []
+        new = _read_shown(shown, trusted)
+        keys = await _read_keys(source, new, kept, trusted, accept_root)
+        _open(shown, keys.signers)
+        await _compare(source, new, last)
+        witnesses = await _check_cosigned(source, cosigned, new, keys, quorum) if cosigned else []
     except LogContradiction as found:
         if kept is not None and found.code != NOT_WITNESSED and len(kept.contradictions) < MAX_CONTRADICTIONS:
             contradiction = KeptContradiction(now, found.code, kept.last.note, shown)
@@ -122,6 +158,7 @@ async def follow(
         state = "same" if new.size == last.size else "extended"
         newest = kept.checkpoints if state == "same" else [*kept.checkpoints, KeptCheckpoint(now, shown)]
         followed = msgspec.structs.replace(kept, checkpoints=newest[-MAX_KEPT:])
+    followed = msgspec.structs.replace(followed, keys=keys.entries, key=keys.known, root=keys.accepted_root)
     if cosigned:
         followed = msgspec.structs.replace(followed, witnessed=KeptCheckpoint(now, cosigned))
     if followed != kept:
@@ -131,16 +168,96 @@ async def follow(
         size=new.size,
         before=0 if last is None else last.size,
         witnesses=witnesses,
-        witnessed=open_checkpoint(cosigned, trusted).size if cosigned else 0,
+        witnessed=_open(cosigned, keys.all_signers).size if cosigned else 0,
         pinned=kept is not None or key is not None,
+        key=keys.known,
+        rotated=keys.known != trusted.vkey,
+        root=keys.root,
+        root_accepted=keys.root == keys.accepted_root,
     )
 
 
-async def _compare(source: LogSource, shown: str, last: Checkpoint | None, trusted: VerifierKey) -> Checkpoint:
-    """The checkpoint that the log shows; raises LogContradiction unless it extends the last one."""
-    new = _open(shown, trusted)
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """What the chain of keys says at the size of a checkpoint."""
+
+    signers: list[VerifierKey]
+    """Those that may sign it."""
+    all_signers: list[VerifierKey]
+    """And those that may have signed earlier ones."""
+    known: str
+    entries: list[KeptKey]
+    root: str
+    accepted_root: str
+
+
+async def _read_keys(
+    source: LogSource,
+    new: Checkpoint,
+    kept: FollowedLog | None,
+    trusted: VerifierKey,
+    accept_root: VerifierKey | None,
+) -> _Keys:
+    """Follow the chain of keys to the checkpoint; raises LogContradiction."""
+    proofs = await source.keys(new.size)
+    chain = KeyChain(trusted.name)
+    accepted = "" if kept is None else kept.root
+    entries = [KeptKey(one.index, one.body.decode(errors="replace")) for one in proofs]
+    known = [] if kept is None else [one for one in kept.keys if one.index < new.size]
+    if entries[: len(known)] != known:
+        raise LogContradiction("log_forked", "the log shows other entries about its keys than it did before")
+    for place, one in enumerate(proofs):
+        if not is_included(leaf_hash(one.body), one.index, new.size, one.proof, new.root):
+            raise LogContradiction("key_not_proven", f"entry {one.index} about keys is not in the log")
+        accepted = _admit(chain, one, accepted, accept_root, is_new=kept is not None and place >= len(known))
+    if not (chain.is_in_force(trusted.vkey) or chain.was_in_force(trusted.vkey)):
+        if kept is not None and len(known) < len(kept.keys):
+            raise LogContradiction("log_rolled_back", "the log no longer has the entry that admits its key")
+        raise LogContradiction("key_changed", f"the log does not admit {trusted.vkey}, which you know it by")
+    signers = chain.signers_at(new.size)
+    root = "" if chain.root is None else chain.root.vkey
+    if kept is None or (accept_root is not None and accept_root.vkey == root):
+        accepted = root
+    stays = chain.is_in_force(trusted.vkey) or not chain.in_force
+    return _Keys(
+        signers=signers,
+        all_signers=chain.signers_until(0),
+        known=trusted.vkey if stays else chain.in_force[-1].vkey,
+        entries=entries,
+        root=root,
+        accepted_root=accepted,
+    )
+
+
+def _admit(chain: KeyChain, one: KeyProof, accepted: str, accept_root: VerifierKey | None, *, is_new: bool) -> str:
+    """Follow one entry; answers the root that the reader accepts after it."""
+    try:
+        entry = read_entry(one.body)
+    except msgspec.DecodeError:
+        entry = None
+    if not isinstance(entry, KeyEntry):
+        raise LogContradiction("key_not_proven", f"entry {one.index} is not about keys")
+    before = "" if chain.root is None else chain.root.vkey
+    why = chain.admit(one.index, entry)
+    if why:
+        raise LogContradiction("key_not_admitted", f"entry {one.index} does not admit a key: {why}")
+    if not is_new or entry.by != before or not before:
+        return accepted
+    if accepted != before and (accept_root is None or accept_root.vkey != before):
+        # Whoever steals a signing key can install a root, so what a late root does needs the reader's consent.
+        raise LogContradiction(
+            "root_not_accepted",
+            f"entry {one.index} was signed by the root key {before}, which the log got after your first look; ask the "
+            "operator by another way whether it is theirs, then give it with --accept-root",
+        )
+    # A root that you accept may name its successor.
+    return entry.vkey if entry.role == ROOT else before
+
+
+async def _compare(source: LogSource, new: Checkpoint, last: Checkpoint | None) -> None:
+    """Raise LogContradiction unless the checkpoint that the log shows extends the last one."""
     if last is None:
-        return new
+        return
     if new.size < last.size:
         raise LogContradiction(
             "log_rolled_back",
@@ -152,7 +269,6 @@ async def _compare(source: LogSource, shown: str, last: Checkpoint | None, trust
     if new.size > last.size:
         proof = await source.consistency(last.size, new.size)
         check_consistency(last, new, proof)
-    return new
 
 
 def check_consistency(old: Checkpoint, new: Checkpoint, proof: Sequence[bytes]) -> None:
@@ -168,22 +284,32 @@ def check_consistency(old: Checkpoint, new: Checkpoint, proof: Sequence[bytes]) 
         )
 
 
-def _open(note: str, key: VerifierKey) -> Checkpoint:
-    """The checkpoint that the key signed; raises LogContradiction."""
+def _read_shown(note: str, key: VerifierKey) -> Checkpoint:
+    """The checkpoint as it is shown, whoever signed it; raises LogContradiction."""
     try:
-        found = open_checkpoint(note, key)
+        found = read_checkpoint(split_note(note)[0])
     except NoteError as problem:
-        raise LogContradiction("not_signed", f"the checkpoint is not signed by {key.vkey}: {problem}") from None
+        raise LogContradiction("not_signed", f"the log shows something that is not a checkpoint: {problem}") from None
     if found.origin != key.name:
         raise LogContradiction("other_log", f"the checkpoint is of the log {found.origin!r}, the key of {key.name!r}")
     return found
 
 
+def _open(note: str, keys: Sequence[VerifierKey]) -> Checkpoint:
+    """The checkpoint that one of the keys signed; raises LogContradiction."""
+    for key in keys:
+        try:
+            return open_checkpoint(note, key)
+        except NoteError:
+            continue
+    raise LogContradiction("not_signed", "the checkpoint is not signed by a key that the log admits")
+
+
 async def _check_cosigned(
-    source: LogSource, note: str, new: Checkpoint, trusted: VerifierKey, quorum: WitnessQuorum
+    source: LogSource, note: str, new: Checkpoint, keys: _Keys, quorum: WitnessQuorum
 ) -> list[str]:
     """The witnesses of a checkpoint that the newest one must extend; raises LogContradiction."""
-    cosigned = _open(note, trusted)
+    cosigned = _open(note, keys.all_signers)
     if cosigned.size < new.size:
         check_consistency(cosigned, new, await source.consistency(cosigned.size, new.size))
     else:

@@ -7,6 +7,7 @@ import msgspec
 
 from meruit.audit.follow import unreadable
 from meruit.errors import ProofUnavailable, SourceError
+from meruit.log.key_chain import KeyProof
 from meruit.sources.credentials import SecretToken
 from meruit.sources.http import HttpClient, HttpResponse, Params, check_base_url
 from meruit.sources.http_replies import OK, HttpReply, check_status, quote_of
@@ -43,6 +44,10 @@ class ServiceLog:
         """The proof between two sizes."""
         body = await self._read("consistency", [("old", str(old)), ("new", str(new))])
         return read_proof(body, self._url)
+
+    async def keys(self, size: int) -> Sequence[KeyProof]:
+        """The entries about keys."""
+        return read_keys(await self._read("keys", [("size", str(size))]), self._url)
 
     async def _read(self, name: str, params: Params = ()) -> bytes:
         async def take(response: HttpResponse) -> HttpReply:
@@ -81,6 +86,27 @@ class StoreLog:
                 return audit.proof_of_consistency(connection, old, new)
 
         return await asyncio.to_thread(prove)
+
+    async def keys(self, size: int) -> Sequence[KeyProof]:
+        """The entries about keys."""
+
+        def prove() -> list[KeyProof]:
+            with self._store.database.reading() as connection:
+                return audit.prove_keys(connection, size)
+
+        return await asyncio.to_thread(prove)
+
+
+def read_keys(body: bytes, where: str) -> list[KeyProof]:
+    """The entries about keys as `/v1/audit/keys` writes them; raises ProofUnavailable."""
+    try:
+        found = msgspec.json.decode(body)
+        return [
+            KeyProof(int(one["index"]), str(one["body"]).encode(), [bytes.fromhex(sibling) for sibling in one["proof"]])
+            for one in found["keys"]
+        ]
+    except (msgspec.DecodeError, ValueError, TypeError, KeyError):
+        raise unreadable(where, "a list of keys") from None
 
 
 def read_proof(body: bytes, where: str) -> list[bytes]:

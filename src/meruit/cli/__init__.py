@@ -27,7 +27,7 @@ COMMANDS = {
     "dataset": "Keep files of cases by name and version, and see what changed.",
     "db": "Show the state of the database and upgrade it.",
     "demo": "Run a demo: verdicts, a marketplace and token usage.",
-    "doctor": "Test the sandbox on this machine with hostile code.",
+    "doctor": "Test the sandbox, and show how the audit log stands.",
     "eval": "Judge many outputs at once and compare evaluations.",
     "governance": "List the plausibility rules and test them on a simulation.",
     "holds": "List held and disputed contracts; release or void held ones.",

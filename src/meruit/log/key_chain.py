@@ -1,6 +1,8 @@
 """Which keys may sign a log: the first admits itself, every later one is admitted by a key in force or by the root."""
 
 from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from meruit.errors import NoteError
 from meruit.log.entries import KeyEntry
@@ -8,7 +10,18 @@ from meruit.log.note import SigningKey, VerifierKey, strict_base64
 
 ROOT = "root"
 """The role of an operator's offline key: it admits keys, and signs no checkpoint."""
+FOUNDING_INDEX = 1
+"""The entry of a root that is as old as its log: right after the first key, before anything was recorded."""
 _PURPOSE = "meruit-key-admission-v1"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyProof:
+    """An entry that admits a key, and the proof that the log has it."""
+
+    index: int
+    body: bytes
+    proof: Sequence[bytes]
 
 
 def admit_key(signer: SigningKey, at: str, origin: str, vkey: str, *, role: str = "", retires: str = "") -> KeyEntry:
@@ -23,9 +36,16 @@ class KeyChain:
     def __init__(self, origin: str) -> None:
         self.origin = origin
         self.root: VerifierKey | None = None
+        self.root_index: int | None = None
+        """The entry that installed the first root."""
         self._in_force: dict[str, VerifierKey] = {}
         self._retired: dict[str, tuple[VerifierKey, int]] = {}
         """With the index of the entry that retired each."""
+
+    @property
+    def has_late_root(self) -> bool:
+        """Whether the root came after other entries: whoever had the signing key then may have installed it."""
+        return self.root_index is not None and self.root_index > FOUNDING_INDEX
 
     @property
     def in_force(self) -> list[VerifierKey]:
@@ -64,6 +84,7 @@ class KeyChain:
             self._retired[entry.retires] = (self._in_force.pop(entry.retires), index)
         if entry.role == ROOT:
             self.root = key
+            self.root_index = index if self.root_index is None else self.root_index
         else:
             self._in_force[entry.vkey] = key
         return ""
@@ -85,6 +106,8 @@ class KeyChain:
         admitting = self.root if is_root else self._in_force.get(entry.by)
         if admitting is None or (entry.role == ROOT and self.root is not None and not is_root):
             return "it is admitted by a key that may not do that"
+        if entry.retires and not is_root and entry.retires != entry.by:
+            return "a signing key retires only itself; the root key retires others"
         try:
             signature = strict_base64(entry.signature)
         except ValueError:

@@ -7,7 +7,8 @@ import msgspec
 from sqlalchemy import Connection, func, select
 
 from meruit.errors import NotFound, TooManyEntries
-from meruit.log.merkle import consistency_proof
+from meruit.log.key_chain import KeyProof
+from meruit.log.merkle import consistency_proof, inclusion_proof
 from meruit.store import tables
 from meruit.store.log_tiles import Tiles
 from meruit.store.transaction import WriteTransaction
@@ -140,3 +141,11 @@ def last_in_contract(connection: Connection, tenant: str, contract_id: str) -> i
 def proof_of_consistency(connection: Connection, old: int, new: int) -> list[bytes]:
     """That the log of the new size only adds to the log of the old one."""
     return consistency_proof(old, new, Tiles(connection).subtree)
+
+
+def prove_keys(connection: Connection, size: int) -> list[KeyProof]:
+    """Every entry about keys among the first so many, in order, with its inclusion proof."""
+    leaves, keys, tiles = tables.log_leaves, tables.log_keys, Tiles(connection)
+    query = select(leaves.c.seq, leaves.c.body).join(keys, keys.c.seq == leaves.c.seq).where(leaves.c.seq < size)
+    rows = connection.execute(query.order_by(leaves.c.seq)).all()
+    return [KeyProof(row.seq, bytes(row.body), inclusion_proof(row.seq, size, tiles.subtree)) for row in rows]

@@ -3,11 +3,12 @@
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from sqlalchemy import insert, select
+from sqlalchemy import Connection, func, insert, select
 
 from meruit.errors import KeyNotAdmitted, MeruitError, StoreError
 from meruit.log.entries import KeyEntry
@@ -72,6 +73,16 @@ class ClockAndEntropy(msgspec.Struct, frozen=True):
         return id_of(kind, to_micros(self.clock()), self.entropy)
 
 
+@dataclass(frozen=True, slots=True)
+class SigningState:
+    """Whether this process may sign the log, and which root the log has."""
+
+    code: str
+    """`ok`, or the code of what forbids it."""
+    root: str
+    """`none`, `founding` for a root as old as the log, `late` for one that was installed afterwards."""
+
+
 class Store:
     """Everything that is kept, behind one door."""
 
@@ -81,6 +92,8 @@ class Store:
         self.surroundings = surroundings
         self.blobs = BlobStore(database.location)
         self._refusal: KeyNotAdmitted | None = None
+        self._chain: tuple[int, KeyChain] | None = None
+        """The keys, and how many entries about them there were."""
         self.recorder = Recorder(database, signer, clock=surroundings.clock, entropy=surroundings.entropy)
 
     @classmethod
@@ -133,6 +146,18 @@ class Store:
         """The keys that the log admits."""
         with self.database.reading() as connection:
             return read_key_chain(connection, self.signer.name)
+
+    def read_signing(self, connection: Connection) -> SigningState:
+        """Whether this process may sign the log, also where another one has just retired its key."""
+        keys = select(func.count()).select_from(tables.log_keys).scalar_subquery()
+        count = int(connection.execute(select(keys).select_from(tables.log_state)).scalar_one())
+        if self._chain is None or self._chain[0] != count:
+            self._chain = count, read_key_chain(connection, self.signer.name)
+        chain, blocked = self._chain[1], self.recorder.blocked_by
+        root = "none" if chain.root is None else "late" if chain.has_late_root else "founding"
+        if blocked is not None:
+            return SigningState(blocked.code, root)
+        return SigningState("ok" if chain.is_in_force(self.signer.vkey) else KeyNotAdmitted.code, root)
 
     def close(self) -> None:
         """Write what waits, and let go of everything."""

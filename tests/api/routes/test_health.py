@@ -19,13 +19,17 @@ from meruit.api.telemetry import Instruments
 from meruit.audit.check import StoreCheck
 from meruit.config import Settings
 from meruit.errors import LogCheckStopped, SandboxInsecure, StoreError, StoreUnavailable
+from meruit.log.key_chain import ROOT, admit_key
+from meruit.log.note import SigningKey
 from meruit.model.access import Role
 from meruit.model.kinds import Tier
 from meruit.sandbox.selftest import Examination
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
+from meruit.store.key_admission import insert_key
 from meruit.store.location import Location
 from meruit.store.store import Store
+from meruit.store.transaction import WriteTransaction
 
 
 def numbers(deployment: Deployment, key: str) -> dict[tuple[str, ...], float]:
@@ -74,7 +78,30 @@ def test_a_service_that_can_read_its_records_is_well(deployment: Deployment) -> 
     assert reply.status_code == 200
     said = reply.json()
     assert said.pop("audit") in {"unchecked", "checking", "sound"}
-    assert said == {"status": "ok", "version": __version__, "database": "ok", "witnesses": "off"}
+    assert said.pop("signing") == "ok"
+    assert said == {"status": "ok", "version": __version__, "database": "ok", "witnesses": "off", "root": "none"}
+
+
+def test_a_service_whose_key_was_retired_is_degraded(deploy: Deploy, tmp_path: Path) -> None:
+    made = deploy(Location(tmp_path))
+    store, operator = made.service.store, made.key(Role.OPERATOR)
+    other = Store(store.database, store.signer, store.surroundings)
+    root = SigningKey.generate("meruit-root", bytes([1] * 32))
+    new = SigningKey.generate(store.signer.name, bytes([2] * 32))
+
+    def rotate(writing: WriteTransaction) -> None:
+        at, name = writing.now.written, store.signer.name
+        insert_key(writing, admit_key(store.signer, at, name, root.vkey, role=ROOT))
+        insert_key(writing, admit_key(store.signer, at, name, new.vkey, retires=store.signer.vkey))
+
+    other.recorder.write(rotate)
+    other.recorder.close()
+    # It is noticed before the service writes anything.
+    found = made.ask("GET", "/health").json()
+    assert (found["status"], found["signing"]) == ("degraded", "key_not_admitted")
+    assert found["root"] in {"founding", "late"}
+    refused = made.ask("POST", "/v1/verify", key=operator, json={**WORK, "criteria": CRITERIA})
+    assert (refused.status_code, code_of(refused)) == (503, "key_not_admitted")
 
 
 def test_a_service_whose_database_is_gone_says_so(deploy: Deploy, store_location: Location) -> None:

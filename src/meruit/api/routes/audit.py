@@ -27,6 +27,23 @@ class Consistency(Record, frozen=True):
     proof: list[str]
 
 
+class ProvenKey(Record, frozen=True):
+    """An entry of the log that admits or retires a key."""
+
+    index: int
+    body: str
+    """The entry: its UTF-8 bytes are what is hashed."""
+    proof: list[str]
+    """Its inclusion proof: RFC 6962 hashes in hexadecimal."""
+
+
+class ProvenKeys(Record, frozen=True):
+    """Every entry about keys in a log of some size."""
+
+    size: int
+    keys: list[ProvenKey]
+
+
 @get("/v1/audit/checkpoint", guards=[ANYONE], summary="Read the signed checkpoint", tags=["audit"], media_type=TEXT)
 async def read_checkpoint(request: ApiRequest, witnessed: Witnessed = False) -> str:  # noqa: FBT002 - a query parameter
     """Read a C2SP checkpoint that covers all records, with the cosignatures of witnesses that it has so far.
@@ -54,5 +71,21 @@ async def read_consistency(request: ApiRequest, old: Size, new: Size) -> Consist
             raise ApiProblem(400, "bad_range", f"the log has {size} entries; ask for old ≤ new ≤ {size}")
         proof = audit.proof_of_consistency(connection, old, new)
         return Consistency(old, new, [one.hex() for one in proof])
+
+    return await request.service.read(ask)
+
+
+@get("/v1/audit/keys", guards=[ANYONE], summary="Read the chain of signing keys", tags=["audit"])
+async def read_keys(request: ApiRequest, size: Size) -> ProvenKeys:
+    """Read every entry that admits or retires a key among the first `size` entries, each with its inclusion proof."""
+
+    def ask(connection: Any) -> ProvenKeys:
+        known = audit.log_size(connection)
+        if size > known:
+            raise ApiProblem(400, "bad_range", f"the log has {known} entries; ask for at most that size")
+        keys = audit.prove_keys(connection, size)
+        return ProvenKeys(
+            size, [ProvenKey(one.index, one.body.decode(), [sibling.hex() for sibling in one.proof]) for one in keys]
+        )
 
     return await request.service.read(ask)

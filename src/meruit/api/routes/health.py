@@ -4,7 +4,6 @@ from contextlib import suppress
 
 import msgspec
 from litestar import Response, get
-from sqlalchemy import select
 
 from meruit import __version__
 from meruit.api.auth import PUBLIC, READERS
@@ -17,7 +16,6 @@ from meruit.errors import ApiProblem, StoreError
 from meruit.gate import records as agent_reading
 from meruit.gate.run import FINAL_STATES, RunState
 from meruit.model.record import Record
-from meruit.store import tables
 
 PROMETHEUS = "text/plain; version=0.0.4"
 """Litestar adds the charset UTF-8."""
@@ -27,13 +25,18 @@ class Health(Record, frozen=True):
     """The health of the service."""
 
     status: str
-    """`ok`; `degraded` where the store contradicts its audit log or a witness; `unavailable` without a database."""
+    """`ok`; `degraded` where the store contradicts its audit log or a witness, or nothing may be signed; `unavailable`
+    without a database."""
     version: str
     database: str
     audit: str
     """Whether the store agrees with its audit log: `unchecked`, `checking`, `sound` or `broken`."""
     witnesses: str
     """Whether witnesses have cosigned the audit log: `off`, `waiting`, `witnessed`, or `contradicted`."""
+    signing: str = "unknown"
+    """Whether the service signs the audit log: `ok`, `key_not_admitted` (its key was retired), `log_rewritten`."""
+    root: str = "unknown"
+    """The root key of the audit log: `none`, `founding`, or `late` where it came after other entries."""
 
 
 @get("/health", opt={PUBLIC: True}, summary="Check the health of the service", tags=["service"])
@@ -55,7 +58,7 @@ HEALTH_DIRECTLY = DirectRoute(
 async def _examine(service: Service) -> EncodedReply:
     audit, witnesses = service.integrity.state, service.witnessing.state
     try:
-        await service.read(lambda connection: connection.execute(select(tables.log_state.c.id)).one())
+        signing = await service.read(service.store.read_signing)
     except StoreError:
         found = Health(
             status="unavailable",
@@ -65,13 +68,15 @@ async def _examine(service: Service) -> EncodedReply:
             witnesses=str(witnesses),
         )
         return EncodedReply(msgspec.json.encode(found), 503)
-    broken = audit is IntegrityState.BROKEN or witnesses is WitnessedState.CONTRADICTED
+    broken = audit is IntegrityState.BROKEN or witnesses is WitnessedState.CONTRADICTED or signing.code != "ok"
     found = Health(
         status="degraded" if broken else "ok",
         version=__version__,
         database="ok",
         audit=str(audit),
         witnesses=str(witnesses),
+        signing=signing.code,
+        root=signing.root,
     )
     return EncodedReply(msgspec.json.encode(found))
 

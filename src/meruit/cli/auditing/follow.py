@@ -27,10 +27,9 @@ from meruit.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from meruit.audit.follow import FollowResult, LogSource
-    from meruit.audit.verify.entries import WitnessQuorum
     from meruit.errors import LogContradiction
     from meruit.log.note import Checkpoint, VerifierKey
 
@@ -43,6 +42,11 @@ MAX_WAIT_S = 7 * 24 * 3600.0
 @store_options
 @key_option
 @witness_options
+@click.option(
+    "--accept-root",
+    metavar="VKEY|FILE",
+    help="Root key that the log got after your first look, and that you accept.",
+)
 @click.option(
     "--watch",
     "every_s",
@@ -61,44 +65,43 @@ def follow_command(  # noqa: PLR0913 - one an option
     key: str | None,
     witnesses: tuple[str, ...],
     required: int | None,
+    accept_root: str | None,
     every_s: float | None,
     as_json: bool,
 ) -> int:
     """Keep checkpoints in FILE, each proven to extend the last.
 
-    FILE is yours: keep it where the operator of the log cannot write. Exit codes: 0 the log extends what you kept, 1 it
-    was rolled back or forked, is not signed by its key, or has too few witnesses; FILE then keeps both checkpoints.
+    FILE is yours: keep it where the operator of the log cannot write. A key that replaces another is followed where the
+    log admits it. Exit codes: 0 the log extends what you kept, 1 it was rolled back or forked, is not signed by its
+    key, or has too few witnesses; FILE then keeps both checkpoints.
     """
     import asyncio
+    import functools
+
+    from meruit.audit.follow import follow
 
     quorum = load_quorum(witnesses, required)
     pinned = None if key is None else load_key(key)
+    root = None if accept_root is None else load_key(accept_root)
     with open_log(url, data, database_url) as source:
         try:
-            return asyncio.run(_follow(source, Path(file), pinned, quorum, every_s, as_json=as_json))
+            asked = functools.partial(follow, source, Path(file), key=pinned, quorum=quorum, accept_root=root)
+            return asyncio.run(_follow(asked, every_s, as_json=as_json))
         except KeyboardInterrupt:
             return ExitCode.PASSED
 
 
-async def _follow(
-    source: "LogSource",
-    file: Path,
-    key: "VerifierKey | None",
-    quorum: "WitnessQuorum",
-    every_s: float | None,
-    *,
-    as_json: bool,
-) -> int:
+async def _follow(look: "Callable[[str], Awaitable[FollowResult]]", every_s: float | None, *, as_json: bool) -> int:
     import asyncio
 
-    from meruit.audit.follow import NOT_WITNESSED, follow
+    from meruit.audit.follow import NOT_WITNESSED
     from meruit.errors import LogContradiction, ProofUnavailable
     from meruit.model.time import to_rfc3339
     from meruit.store.store import utc_now
 
     while True:
         try:
-            found = await follow(source, file, to_rfc3339(utc_now()), key=key, quorum=quorum)
+            found = await look(to_rfc3339(utc_now()))
         except LogContradiction as contradiction:
             _print_contradiction(contradiction, as_json=as_json)
             # Witnesses sign within a minute; all else stays as it is.
@@ -129,6 +132,13 @@ def _print(found: "FollowResult", *, as_json: bool) -> None:
             say(escape_control_characters(f"no new entries: {found.size:,}{seen}"))
         case _:
             say(escape_control_characters(f"extended: {found.before:,} to {found.size:,} entries, proven{seen}"))
+    if found.rotated:
+        say(escape_control_characters(f"the log replaced its key, proven: it is {found.key} now"))
+    if not found.root_accepted:
+        note(
+            f"the log got the root key {found.root} after your first look: ask the operator whether it is theirs, then "
+            "give --accept-root; keys that it admits are not followed until then"
+        )
 
 
 def _print_contradiction(found: "LogContradiction", *, as_json: bool) -> None:

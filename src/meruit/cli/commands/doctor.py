@@ -1,4 +1,4 @@
-"""`meruit doctor`: test the sandbox on this machine."""
+"""`meruit doctor`: test the sandbox on this machine, and say how the audit log stands."""
 
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,12 @@ from meruit.cli.terminal import (
     print_json,
     print_table,
     say,
+    store_options,
 )
 
 if TYPE_CHECKING:
+    from meruit.audit.standing import LogStanding
+    from meruit.config import Settings
     from meruit.model.kinds import Tier
     from meruit.sandbox.selftest import Examination
 
@@ -24,11 +27,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--verbose", "-v", is_flag=True, help="Show every trial, not only the failed ones.")
 @config_option
+@store_options
 @json_option
-def doctor(*, verbose: bool, config: str | None, as_json: bool) -> int:
-    """Test the sandbox on this machine with hostile code.
+def doctor(*, verbose: bool, config: str | None, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Test the sandbox, and show how the audit log stands.
 
-    Exit codes: 0 every tier is ready, 1 a tier is not ready.
+    Where there is a store, also shows whether its key may sign, its root key, and what each configured witness cosigned
+    last. Exit codes: 0 every tier is ready and the log is signed, 1 not.
     """
     # Imported here so that --help is quick.
     import msgspec
@@ -38,20 +43,63 @@ def doctor(*, verbose: bool, config: str | None, as_json: bool) -> int:
     from meruit.model.kinds import Tier
     from meruit.sandbox.selftest import describe_machine, examine
 
-    policy = custom_code(Settings.load(config))
+    settings = Settings.load(config)
+    policy = custom_code(settings)
     allowed: frozenset[Tier] = policy.tiers if policy is not None else frozenset()
     examined = []
     for tier in Tier:
         note(f"testing {tier} …")
         examined.append(examine(tier))
+    standing = _describe_log(settings, data, database_url)
     if as_json:
         found = [msgspec.to_builtins(one) | {"allowed": one.tier in allowed} for one in examined]
-        print_json(msgspec.json.encode({"machine": describe_machine(), "tiers": found}))
+        print_json(msgspec.json.encode({"machine": describe_machine(), "tiers": found, "audit_log": standing}))
     else:
         say(describe_machine())
         say()
         _print(examined, allowed, verbose=verbose)
-    return ExitCode.PASSED if all(one.ready for one in examined) else ExitCode.NOT_PASSED
+        if standing is not None:
+            _print_log(standing)
+    signs = standing is None or standing.signing == "ok"
+    return ExitCode.PASSED if signs and all(one.ready for one in examined) else ExitCode.NOT_PASSED
+
+
+def _describe_log(settings: "Settings", data: str | None, database_url: str | None) -> "LogStanding | None":
+    """How the log stands; None where there is no store."""
+    from meruit.audit.standing import describe_log
+    from meruit.cli.shared.open_store import open_records
+    from meruit.errors import StoreError
+
+    try:
+        with open_records(data, database_url) as store:
+            return describe_log(store, settings.audit.known_witnesses)
+    except StoreError:
+        if data is not None or database_url is not None:
+            raise
+        return None
+
+
+def _print_log(standing: "LogStanding") -> None:
+    from meruit.model.time import from_micros
+
+    say()
+    signs = "may sign" if standing.signing == "ok" else f"may not sign: {standing.signing}"
+    say(f"audit log: {standing.entries:,} entries; the key of this folder {signs}")
+    match standing.root:
+        case "none":
+            say("root key: none; without one, a lost or stolen signing key cannot be replaced (`meruit audit root`)")
+        case "late":
+            say("root key: installed after other entries; make sure that it is yours, and publish it to readers")
+        case _:
+            say("root key: as old as the log")
+    if not standing.witnesses:
+        say("witnesses: none configured (audit.witnesses); only readers who follow the log see a rollback")
+    for one in standing.witnesses:
+        if one.entries is None or one.time_s is None:
+            say(escape_control_characters(f"witness {one.name}: cosigned none of the newest checkpoints"))
+            continue
+        at = from_micros(one.time_s * 1_000_000).isoformat()
+        say(escape_control_characters(f"witness {one.name}: cosigned {one.entries:,} entries at {at}"))
 
 
 def _print(examined: "list[Examination]", allowed: "frozenset[Tier]", *, verbose: bool) -> None:
