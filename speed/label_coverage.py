@@ -1,6 +1,6 @@
 """How often intervals of judged pass rates hold the truth: raw, corrected by labels, and by the judge's error.
 
-`python -m speed.label_coverage [WORLDS]` prints the tables of docs/review.md.
+`python -m speed.label_coverage [WORLDS]` prints the tables of docs/review.md; `few [WORLDS]` only that of few labels.
 """
 
 import sys
@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from random import Random
 from typing import NamedTuple
+
+import numpy as np
 
 from meruit.model.task_run import ConfidenceInterval
 from meruit.reports.statistics import wilson
@@ -20,6 +22,7 @@ SHARES = (0.01, 0.05, 0.20)
 ERRORS = ((0.05, 0.05), (0.15, 0.15), (0.30, 0.30), (0.05, 0.30))
 """The judge's false negatives and false positives."""
 RATES = (0.05, 0.5, 0.95)
+FEW_LABELS = (50, 75, 99)
 ALIKE = 3.0
 """How alike the cases of a group are; the correlation is 1 / (1 + ALIKE)."""
 
@@ -127,6 +130,50 @@ def repeat_equal(
     return raw / worlds, corrected / worlds
 
 
+def repeat_few_labels(
+    rate: float, errors: tuple[float, float], labels: int, *, worlds: int, cases: int = CASES, seed: int = 8
+) -> tuple[float, float]:
+    """Coverage of Rogan and Gladen's interval for cases like these, and how often it is refused.
+
+    Only counts matter to it, so that they are drawn instead of cases.
+    """
+    chance = np.random.default_rng(seed)
+    missed, invented = errors
+    holds = refused = 0
+    for _ in range(worlds):
+        truths = int(chance.binomial(cases, rate))
+        drawn = int(chance.hypergeometric(truths, cases - truths, labels))
+        true_positive = int(chance.binomial(drawn, 1 - missed))
+        false_positive = int(chance.binomial(labels - drawn, invented))
+        others = chance.binomial(truths - drawn, 1 - missed) + chance.binomial(
+            cases - truths - labels + drawn, invented
+        )
+        found = correct_by_error_rates(
+            met=int(others) + true_positive + false_positive,
+            cases=cases,
+            true_positive=true_positive,
+            false_negative=drawn - true_positive,
+            true_negative=labels - drawn - false_positive,
+            false_positive=false_positive,
+        ).interval
+        refused += found is None
+        holds += _holds(found, rate)
+    return holds / max(1, worlds - refused), refused / worlds
+
+
+def few_labels(worlds: int) -> Iterator[str]:
+    """The lines of the table of few labels."""
+    yield "| truth | false negatives, positives | 50 labels | 75 labels | 99 labels |"
+    yield "|---|---|---|---|---|"
+    for rate in RATES:
+        for errors in ERRORS:
+            cells = []
+            for labels in FEW_LABELS:
+                holds, refused = repeat_few_labels(rate, errors, labels, worlds=worlds)
+                cells.append(f"{holds:.1%}" + (f" ({refused:.0%} refused)" if round(refused, 2) else ""))
+            yield f"| {rate:.0%} | {errors[0]:.0%}, {errors[1]:.0%} | {' | '.join(cells)} |"
+
+
 def _labelled_first(world: World) -> list[RatedCase]:
     """The labelled cases first, so that those of two worlds are the same cases."""
     return sorted(world.cases, key=lambda case: case.truth is None)
@@ -185,10 +232,13 @@ def tables(worlds: int) -> Iterator[str]:
             yield f"| 15%, 15% | {other[0]:.0%}, {other[1]:.0%} | {labels} | {raw:.1%} | {corrected:.1%} |"
 
 
-def main(worlds: int, write: Callable[[str], object] = print) -> None:
-    for line in tables(worlds):
+def main(arguments: list[str], write: Callable[[str], object] = print) -> None:
+    """Print all tables, or with `few` that of few labels."""
+    few = arguments[:1] == ["few"]
+    worlds = int(arguments[few]) if len(arguments) > few else WORLDS
+    for line in few_labels(worlds) if few else tables(worlds):
         write(line)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else WORLDS)
+    main(sys.argv[1:])

@@ -12,12 +12,12 @@ from tests.judges.endpoint import KEY, KEY_VARIABLE, Asked, Endpoint, Say, endpo
 from meruit.cli import main
 from meruit.errors import AuthorError, MeruitError
 from meruit.evaluations.evaluation import Case, EvaluationRecord
-from meruit.evaluations.pairwise import compare_pairwise
+from meruit.evaluations.pairwise import compare_pairwise, judging_scope
 from meruit.evaluations.reader import Evaluations, erase_case
 from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator
 from meruit.judges.prefer import PairJudge, PairQuestion, Preferred
-from meruit.judges.records import StoredVotes
+from meruit.judges.records import StoredVotes, read_totals
 from meruit.judges.scope import JudgingScope
 from meruit.outcomes.service import Registrar
 from meruit.store.store import Store
@@ -106,6 +106,23 @@ def test_pairs_without_an_answer_stay_open(shared: Store, server: Endpoint, tena
     assert [one.preferred for one in found.pairs] == [Preferred.OPEN, Preferred.FIRST]
     assert found.open == 1
     assert found.model.why_not
+
+
+def test_a_limit_of_cost_is_kept(shared: Store, server: Endpoint, tenant: str) -> None:
+    evaluations = [evaluate(shared, tenant, "a", [1] * CASES), evaluate(shared, tenant, "b", [9] * CASES)]
+    prices = {"input_per_million": 1, "output_per_million": 1}
+    judges = judges_of({"better": model(server.url, max_tokens=16, prices=prices), "free": model(server.url)})
+    judges.keep_votes(StoredVotes(shared))
+    question = PairQuestion("better", max_cost=0.004)
+    scope = judging_scope(tenant, evaluations[0], question)
+    found = compare_pairwise(Evaluations(shared, tenant), evaluations, PairJudge(judges, question), scope)
+    assert 0 < found.open < CASES
+    with shared.database.reading() as connection:
+        (total,) = read_totals(connection, tenant, scope.account)
+    assert 0 < total.cost_micros + total.unknown_micros <= 4_000
+    # Without a price, the limit would not hold.
+    with pytest.raises(AuthorError):
+        PairJudge(judges, PairQuestion("free", max_cost=1))
 
 
 def test_what_cannot_be_compared_is_refused(shared: Store, server: Endpoint, tenant: str) -> None:

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from speed.label_coverage import draw_world, main, repeat_equal, repeat_rate
+from speed.label_coverage import draw_world, main, repeat_equal, repeat_few_labels, repeat_rate
 from tests.sampling import IN_FULL
 
 from meruit.errors import MeruitError
@@ -200,7 +200,7 @@ def test_a_plan_refuses_what_it_cannot_use() -> None:
 @pytest.mark.skipif(not IN_FULL, reason="the whole table takes minutes")
 def test_the_table_of_the_docs_can_be_made() -> None:
     lines: list[str] = []
-    main(5, lines.append)
+    main(["5"], lines.append)
     assert len(lines) > 50
 
 
@@ -215,3 +215,13 @@ def test_prediction_powered_inference_agrees() -> None:
     assert found.interval is not None
     # Two labels are added, which a thousand hardly feel.
     assert (found.interval.low, found.interval.high) == pytest.approx((0.59029455, 0.63507313), abs=2e-4)
+
+
+@pytest.mark.parametrize("labels", [50, 75, 99])
+def test_error_rates_of_few_labels_hold(labels: int) -> None:
+    holds, refused = repeat_few_labels(0.5, (0.15, 0.15), labels, worlds=300)
+    assert holds > 0.92
+    assert refused < 0.05
+    lines: list[str] = []
+    main(["few", "2"], lines.append)
+    assert len(lines) == 14

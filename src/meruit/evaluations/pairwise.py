@@ -9,7 +9,7 @@ from meruit.errors import NotComparable
 from meruit.evaluations.bradley_terry import Comparison, PreferenceModel, fit_preferences
 from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.reader import Evaluations
-from meruit.judges.prefer import PairJudge, Preferred
+from meruit.judges.prefer import PairJudge, PairQuestion, Preferred
 from meruit.judges.scope import JudgingScope
 from meruit.model.record import Record
 
@@ -85,9 +85,10 @@ def compare_pairwise(
     return PairwiseComparison(judge.version, model, results, sum(one is Preferred.OPEN for one in found))
 
 
-def judging_scope(tenant: str, first: EvaluationRecord, max_tokens: int | None) -> JudgingScope:
+def judging_scope(tenant: str, first: EvaluationRecord, question: PairQuestion) -> JudgingScope:
     """The account that the judge's tokens count for: one for each baseline."""
-    return JudgingScope(tenant=tenant, account=f"{ACCOUNT}:{first.id}", max_tokens=max_tokens)
+    account = f"{ACCOUNT}:{first.id}"
+    return JudgingScope(tenant=tenant, account=account, max_tokens=question.max_tokens, max_cost=question.max_cost)
 
 
 def _outputs(reader: Evaluations, evaluation: EvaluationRecord) -> dict[_Key, _Work]:

@@ -210,9 +210,7 @@ class Evaluator:
             write = RecordRun(self._tenant, FRAMEWORK, run)
             self._store.recorder.write(UsageWrite(tenant=self._tenant, by=FRAMEWORK, write=write))
 
-    def prefer(
-        self, evaluations: Sequence[EvaluationRecord], question: PairQuestion, max_tokens: int | None = None
-    ) -> PairwiseComparison:
+    def prefer(self, evaluations: Sequence[EvaluationRecord], question: PairQuestion) -> PairwiseComparison:
         """Ask a judge which outputs of common cases are better, in both orders; answers that are known are not asked.
 
         Raises UnknownJudge, NotComparable.
@@ -224,7 +222,7 @@ class Evaluator:
             judge = PairJudge(judges, question)
         except AuthorError as refused:
             raise UnknownJudge(str(refused)) from None
-        scope = judging_scope(self._tenant, evaluations[0], max_tokens)
+        scope = judging_scope(self._tenant, evaluations[0], question)
         reader = Evaluations(self._store, self._tenant)
         return compare_pairwise(reader, evaluations, judge, scope, MAX_PAIRS_A_REQUEST)
 

@@ -184,15 +184,15 @@ class VotingDesk:
 
     def _limits(self, asking: "_Asking") -> CallLimits:
         settings, scope = self._settings, asking.scope
-        tokens, micros, of_voter = [scope.max_tokens], None, None
+        tokens, costs, of_voter = [scope.max_tokens], [to_micros(scope.max_cost)], None
         if scope.account != VERIFICATION:
             tokens.append(settings.max_tokens_per_evaluation)
-            micros = to_micros(settings.max_cost_per_evaluation)
+            costs.append(to_micros(settings.max_cost_per_evaluation))
             of_voter = to_micros(asking.voter.settings.max_cost_per_evaluation)
         return CallLimits(
             account_tokens=min((one for one in tokens if one is not None), default=None),
             day_tokens=settings.max_tokens_per_day,
-            account_micros=micros,
+            account_micros=min((one for one in costs if one is not None), default=None),
             day_micros=to_micros(settings.max_cost_per_day),
             voter_micros=of_voter,
         )

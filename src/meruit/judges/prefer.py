@@ -38,6 +38,10 @@ class PairQuestion:
     question: str = DEFAULT_QUESTION
     rubric: str = ""
     votes: int = 1
+    max_tokens: int | None = None
+    """Ask nothing more once so many tokens were used for the comparison."""
+    max_cost: float | None = None
+    """Ask nothing that could cost more, in US dollars; the price of the model must be known."""
 
     def read(self) -> JudgeQuestion:
         """The question as a judge takes it; raises AuthorError."""
@@ -52,7 +56,7 @@ class PairJudge:
 
     def __init__(self, judges: ModelJudges, question: PairQuestion) -> None:
         """Raises AuthorError for a judge that the settings do not name."""
-        self._extractor = judges.open_question(question.read())
+        self._extractor = judges.open_question(question.read(), question.max_cost)
 
     @property
     def version(self) -> str:

@@ -20,6 +20,8 @@ class JudgingScope(msgspec.Struct, frozen=True):
     """The id of an evaluation, or VERIFICATION."""
     max_tokens: int | None = None
     """The limit of this account, where it is stricter than the settings."""
+    max_cost: float | None = None
+    """The same in US dollars."""
 
 
 _SCOPE: ContextVar[JudgingScope] = ContextVar("judging_scope", default=JudgingScope())  # noqa: B039 - frozen

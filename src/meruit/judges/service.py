@@ -88,10 +88,11 @@ class ModelJudges(MetricService):
         del metric
         return self.open_question(read_question(ask))
 
-    def open_question(self, question: JudgeQuestion) -> JudgeExtractor:
+    def open_question(self, question: JudgeQuestion, max_cost: float | None = None) -> JudgeExtractor:
         """The extractor of one question; raises AuthorError for a judge that cannot be asked within the limits."""
         judge = find_judge(self.judges, question)
-        check_prices(judge, self._settings, self.judges, self._clock(), self._prices or no_prices)
+        settings = self._settings if max_cost is None else self._settings.limit_cost(max_cost)
+        check_prices(judge, settings, self.judges, self._clock(), self._prices or no_prices)
         return JudgeExtractor(judge, self._open_desk())
 
     def _open_desk(self) -> "VotingDesk":

@@ -348,10 +348,16 @@ async def compare_by_preference(
 
     At most 1,000 pairs. Answers are recorded: the same question about the same outputs is not asked again.
     """
-    question = PairQuestion(data.judge, data.question, data.rubric)
+    question = PairQuestion(
+        data.judge,
+        data.question,
+        data.rubric,
+        max_tokens=data.max_judge_tokens,
+        max_cost=data.max_judge_cost,
+    )
 
     def ask() -> bytes:
         several = [_find(request, one) for one in (evaluation, *data.others)]
-        return msgspec.json.encode(_evaluator(request).prefer(several, question, data.max_judge_tokens))
+        return msgspec.json.encode(_evaluator(request).prefer(several, question))
 
     return json_response(await asyncio.to_thread(ask))

@@ -205,6 +205,8 @@ class PreferenceRequest(Body, frozen=True):
     """How to decide."""
     max_judge_tokens: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     """Ask nothing more once so many tokens were used for this comparison."""
+    max_judge_cost: Annotated[float, Meta(ge=0, le=1e9)] | None = None
+    """Ask nothing that could cost more, in US dollars; the price of the judge's model must be known."""
 
 
 class AgentEvaluation(Record, frozen=True):

@@ -14,6 +14,7 @@ from meruit.cli.terminal import (
     fresh_option,
     json_option,
     print_json,
+    refuse_nan,
     say,
     store_options,
     tenant_option,
@@ -138,6 +139,13 @@ def show_command(
 @click.option("--question", metavar="TEXT", help="With --pairwise: question to the judge (default: which is better).")
 @click.option("--rubric", metavar="TEXT", help="With --pairwise: how to decide.")
 @click.option("--max-judge-tokens", type=int, metavar="N", help="Ask judges nothing once so many tokens were used.")
+@click.option(
+    "--max-judge-cost",
+    type=click.FloatRange(0),
+    callback=refuse_nan,
+    metavar="DOLLARS",
+    help="Ask judges nothing that could cost more; the price of the model must be known.",
+)
 @fresh_option
 @tenant_option
 @store_options
@@ -152,6 +160,7 @@ def compare_command(  # noqa: PLR0913 - one an option
     question: str | None,
     rubric: str | None,
     max_judge_tokens: int | None,
+    max_judge_cost: float | None,
     fresh: bool,
     tenant: str,
     data: str | None,
@@ -171,15 +180,21 @@ def compare_command(  # noqa: PLR0913 - one an option
     from meruit.evaluations.reader import Evaluations
     from meruit.review.results import ReviewResults
 
-    if judge is None and (question or rubric):
-        raise click.UsageError("--question and --rubric need --pairwise")
+    if judge is None and (question or rubric or max_judge_tokens is not None or max_judge_cost is not None):
+        raise click.UsageError("--question, --rubric and the limits of judges need --pairwise")
     with open_records(data, database_url) as store:
         reader = Evaluations(store, tenant)
         if judge is not None:
             from meruit.cli.evaluations.pairwise import PairOptions, print_preferences
 
             asked = PairOptions(
-                judge=judge, question=question, rubric=rubric, max_tokens=max_judge_tokens, config=config, fresh=fresh
+                judge=judge,
+                question=question,
+                rubric=rubric,
+                max_tokens=max_judge_tokens,
+                max_cost=max_judge_cost,
+                config=config,
+                fresh=fresh,
             )
             print_preferences(store, tenant, [reader.find(name) for name in (first, *others)], asked, as_json=as_json)
             return ExitCode.PASSED

@@ -23,6 +23,7 @@ class PairOptions(msgspec.Struct, frozen=True):
     question: str | None
     rubric: str | None
     max_tokens: int | None
+    max_cost: float | None
     config: str | None
     fresh: bool = False
 
@@ -36,8 +37,14 @@ def print_preferences(
     judges.keep_votes(StoredVotes(store))
     if asked.fresh:
         judges.ask_again()
-    question = PairQuestion(asked.judge, asked.question or DEFAULT_QUESTION, asked.rubric or "")
-    scope = judging_scope(tenant, evaluations[0], asked.max_tokens)
+    question = PairQuestion(
+        asked.judge,
+        asked.question or DEFAULT_QUESTION,
+        asked.rubric or "",
+        max_tokens=asked.max_tokens,
+        max_cost=asked.max_cost,
+    )
+    scope = judging_scope(tenant, evaluations[0], question)
     found = compare_pairwise(Evaluations(store, tenant), evaluations, PairJudge(judges, question), scope)
     if as_json:
         print_json(msgspec.json.encode({"pairwise": found}))
