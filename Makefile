@@ -6,6 +6,7 @@ UV := $(shell command -v uv || echo .uv/bin/uv)
 BIN := .venv/bin
 READY := .venv/.ready
 FHIR_SERVER := tests/servers/medplum
+EVALUATORS := tests/servers/evaluators
 SSHD := /usr/sbin/sshd
 CHROMIUM := /usr/bin/chromium
 # Tests start Python some hundred times: where nothing compiled is kept, each of them compiles all it loads anew.
@@ -57,7 +58,7 @@ types: $(READY)
 
 check: static test  ## all that CI runs
 
-servers: $(FHIR_SERVER)/node_modules/.ready $(SSHD) $(CHROMIUM)  ## what some tests use: npm's FHIR server, sshd, a browser
+servers: $(FHIR_SERVER)/node_modules/.ready $(EVALUATORS)/.venv/.ready $(SSHD) $(CHROMIUM)  ## what some tests use: npm's FHIR server, Inspect and others, sshd, a browser
 
 bench: $(READY)  ## the speed suite: ratios to a baseline measured in the same run
 	@$(BIN)/python -m speed $(ARGS)
@@ -78,9 +79,11 @@ docs: $(READY)  ## write the generated reference pages and the JSON Schema anew
 lock: .venv/bin/python  ## pin every dependency with its hashes
 	@$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	  --all-extras --group dev pyproject.toml -o requirements.lock
+	@$(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --upgrade \
+	  $(EVALUATORS)/requirements.in -o $(EVALUATORS)/requirements.lock
 
 clean:  ## remove what the other targets made
-	@rm -rf .venv .uv $(FHIR_SERVER)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage mutants
+	@rm -rf .venv .uv $(FHIR_SERVER)/node_modules $(EVALUATORS)/.venv .costs .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage mutants
 
 .uv/bin/uv:
 	@echo "fetching uv into .uv" >&2
@@ -102,6 +105,13 @@ $(FHIR_SERVER)/node_modules/.ready: $(FHIR_SERVER)/package.json $(FHIR_SERVER)/p
 	  node "$$node/lib/node_modules/npm/bin/npm-cli.js" ci --no-audit --no-fund --ignore-scripts --no-update-notifier \
 	  --loglevel=error --prefix $(FHIR_SERVER) >&2
 	@touch $@
+
+# Inspect, pydantic-evals and DeepEval need packages that would stand in the way of ours, so they have an environment of their own.
+$(EVALUATORS)/.venv/.ready: $(EVALUATORS)/requirements.lock | $(READY)
+	@echo "fetching Inspect, pydantic-evals and DeepEval, whose files tests import" >&2
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(EVALUATORS)/.venv
+	@$(UV) pip sync --quiet --python $(EVALUATORS)/.venv --require-hashes $(EVALUATORS)/requirements.lock && touch $@ \
+	  || echo "they could not be installed: the tests of them are skipped" >&2
 
 $(SSHD): PACKAGE := openssh-server
 $(CHROMIUM): PACKAGE := chromium

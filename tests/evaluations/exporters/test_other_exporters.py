@@ -3,10 +3,7 @@
 import csv
 import io
 import json
-import shutil
-import subprocess
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +17,6 @@ from meruit.evaluations.imports import recognise, survey
 from meruit.log.note import VerifierKey
 from meruit.log.statement import open_envelope
 from meruit.registry import exporters
-
-OPENED = """
-import sys
-from inspect_ai.log import read_eval_log
-log = read_eval_log(sys.argv[1])
-print(log.status, [(s.id, s.epoch, s.scores["meruit"].value if s.scores else None, bool(s.error)) for s in log.samples])
-"""
 
 
 def written(exported: EvaluationExport, name: str) -> bytes:
@@ -68,18 +58,6 @@ def test_an_inspect_log_is_one_that_we_read_ourselves(exported: EvaluationExport
     importer = recognise(source)
     found = survey(source, importer)
     assert (importer.name, found.cases, found.errors, found.claimed) == ("inspect", 8, 1, 6)
-
-
-@pytest.mark.skipif(not (find_spec("inspect_ai") or shutil.which("inspect")), reason="needs inspect-ai")
-def test_inspect_opens_what_is_exported(exported: EvaluationExport, tmp_path: Path) -> None:
-    write_export(exported, "inspect", str(tmp_path / "log.json"))
-    python = (
-        "python" if find_spec("inspect_ai") else str(Path(shutil.which("inspect") or "").resolve().parent / "python")
-    )
-    ended = subprocess.run(
-        [python, "-c", OPENED, str(tmp_path / "log.json")], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert ended.stdout.startswith("success [('right', 1, 'C', False), ('wrong', 1, 'I', False)"), ended.stderr
 
 
 def test_scores_for_inspect_leave_out_what_is_open(exported: EvaluationExport) -> None:
