@@ -5,7 +5,7 @@ Only where there is no database yet: one that is older is upgraded as ever, and 
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,28 +17,41 @@ UPGRADE = opening.upgrade
 """As it is."""
 
 
-@pytest.fixture(scope="session", autouse=True)
-def migrations_run_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Alembic takes most of the time that a test of a new store has."""
-    new_file: list[bytes] = []
+Upgrade = Callable[[Location], opening.UpgradeResult]
 
-    def upgraded(location: Location) -> opening.UpgradeResult:
+
+def upgrade_from_copy(folder: Path) -> Upgrade:
+    """An `upgrade` that puts a copy where no database is; the first one is made in the folder, now."""
+    made = Location(folder / "migrated")
+    UPGRADE(made)
+    new_file = (made.folder / FILE).read_bytes()
+
+    def upgrade(location: Location) -> opening.UpgradeResult:
         if location.url is not None or any((location.folder / name).exists() for name in (FILE, KEY_FILE)):
             return UPGRADE(location)
-        if not new_file:
-            made = Location(tmp_path_factory.mktemp("migrated"))
-            UPGRADE(made)
-            new_file.append((made.folder / FILE).read_bytes())
         opening._make_folder(location.folder)
         try:
-            _put(location.folder / FILE, new_file[0])
+            _put(location.folder / FILE, new_file)
         except FileExistsError:
-            # Somebody was quicker.
+            # Another process was quicker.
             return UPGRADE(location)
         return opening.UpgradeResult(None, opening.HEAD, None)
 
+    return upgrade
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_run_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Alembic takes most of the time that a test of a new store has."""
+    made: list[Upgrade] = []
+
+    def upgrade(location: Location) -> opening.UpgradeResult:
+        if not made:
+            made.append(upgrade_from_copy(tmp_path_factory.mktemp("migrated")))
+        return made[0](location)
+
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(opening, "upgrade", upgraded)
+        patched.setattr(opening, "upgrade", upgrade)
         yield
 
 

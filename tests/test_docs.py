@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -110,8 +111,7 @@ def run_console(text: str, folder: Path, where: str, programs: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_examples_of_a_page_are_true(page: Path, tmp_path: Path, meruit_at_hand: Path) -> None:
     """In a process of its own: an example may register plugins."""
-    # What a newcomer types first is the program as it is installed.
-    programs = INSTALLED if page.parent == ROOT else meruit_at_hand
+    programs = meruit_at_hand
     if page.parent.parent.name == "examples":
         # What an example writes is not left among its files, however the test ends.
         shutil.copytree(page.parent, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
@@ -134,7 +134,7 @@ def test_the_examples_of_a_page_are_true(page: Path, tmp_path: Path, meruit_at_h
         script = tmp_path / "example.py"
         script.write_text("".join(code), encoding="utf-8")
         done = subprocess.run(
-            [sys.executable, str(script)],
+            [meruit_at_hand / "python", str(script)],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -142,6 +142,11 @@ def test_the_examples_of_a_page_are_true(page: Path, tmp_path: Path, meruit_at_h
             check=False,
         )
         assert done.returncode == 0, done.stderr
+
+
+def test_the_program_is_installed_under_its_name() -> None:
+    done = subprocess.run([INSTALLED / "meruit", "--version"], capture_output=True, text=True, check=True, timeout=300)
+    assert version("meruit") in done.stdout
 
 
 def test_assertions_in_the_docs_are_understood() -> None:

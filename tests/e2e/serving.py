@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import httpx
 from sqlalchemy import update
+from tests.at_hand import Started
 
 from meruit.log.merkle import is_consistent, is_included, leaf_hash
 from meruit.log.note import Checkpoint, VerifierKey, open_checkpoint
@@ -61,7 +62,7 @@ def command(*arguments: str, cwd: Path, **more: str) -> "subprocess.CompletedPro
 class Life(NamedTuple):
     """One life of the service, from its start to its end."""
 
-    process: "subprocess.Popen[bytes]"
+    process: Started
     url: str
     log: Path
 
@@ -99,9 +100,7 @@ def serving(home: Path, location: Location, *options: str, settings: str | None 
     number = len(list(home.glob("*.out")))
     said, log = home / f"{number}.out", home / f"{number}.err"
     with said.open("wb") as out, log.open("wb") as err:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "meruit", *arguments], cwd=home, env=environment(), stdout=out, stderr=err
-        )
+        process = Started(arguments, cwd=home, env=environment(), stdout=out, stderr=err)
     try:
         yield Life(process, _listening(process, said, log), log)
     finally:
@@ -110,7 +109,7 @@ def serving(home: Path, location: Location, *options: str, settings: str | None 
         process.wait(PATIENCE_S)
 
 
-def _listening(process: "subprocess.Popen[bytes]", said: Path, log: Path) -> str:
+def _listening(process: Started, said: Path, log: Path) -> str:
     """The URL that it says it listens on."""
     until = time.monotonic() + PATIENCE_S
     while not (line := said.read_text()).endswith("\n"):
