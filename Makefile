@@ -11,7 +11,7 @@ SSHD := /usr/sbin/sshd
 CHROMIUM := /usr/bin/chromium
 # Tests start Python some hundred times: where nothing compiled is kept, each of them compiles all it loads anew.
 unexport PYTHONDONTWRITEBYTECODE
-# Some tests wait for processes and sockets, so there are more workers than processors.
+# Some tests wait for processes and sockets, so there are more workers than processors, and at first twice as many.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) \* 3 / 2)
 # How many tests may fail beside the others if they pass alone; CI allows a few, and names them.
 FLAKY ?= 0
@@ -33,7 +33,7 @@ demo: $(READY)  ## four stories end to end: agents' work, verdicts, bills, token
 test: $(READY) servers  ## every test, in parallel, with coverage
 	@rm -rf .coverage
 	@# Rewriting every assertion takes half a minute: only tests that failed run again with it.
-	@$(PYTEST) --assert=plain -p tests.probes -p tests.forking --workers $(WORKERS) $(ARGS) || { failed=$$?; \
+	@$(PYTEST) --assert=plain -p tests.probes -p tests.forking --workers $(WORKERS) --more $(WORKERS) $(ARGS) || { failed=$$?; \
 	  [ $$failed = 1 ] || exit $$failed; \
 	  count=$$($(BIN)/python -c 'import json; print(len(json.load(open(".pytest_cache/v/cache/lastfailed"))))'); \
 	  echo "the failed tests again, with the values of their assertions"; \

@@ -12,8 +12,24 @@ ROOT = str(Path(__file__).resolve().parents[1])
 if ROOT not in sys.path:
     sys.path.insert(0, ROOT)
 
-LONG = ("outcomes/rescore/test_ray.py", "faults/test_", "e2e/test_", "test_docs.py", "cli/commands/test_demo.py")
-"""What takes long is begun first: the last test of all is one that every other worker waits for."""
+APART = (
+    *(
+        "outcomes/rescore/test_ray.py",
+        "faults/test_hostile.py",
+        "faults/test_market_deaths.py",
+        "faults/test_deaths.py",
+    ),
+    *(
+        "faults/test_gate_deaths.py",
+        "faults/test_run_deaths.py",
+        "faults/test_evaluation_deaths.py",
+        "e2e/test_kill.py",
+    ),
+    *("e2e/test_shutdown.py", "faults/test_usage_week.py", "test_docs.py"),
+)
+"""Files whose tests take long and share nothing: each is given to the worker that is free."""
+LONG = ("console/test_browser.py", "reports/test_page.py", "faults/test_", "e2e/test_", "cli/commands/test_demo.py")
+"""Other files that take long: they follow, before the last test of all is one that every other worker waits for."""
 
 pytest_plugins = [
     "tests.sampling",
@@ -49,8 +65,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, None, None]:
     """The long ones first; otherwise in the order that chance has put them in, which it does on the way."""
+    from tests.forking import ALONE, WAITS  # found only now that the path is set
+
     yield
-    items.sort(key=lambda item: not any(part in item.nodeid for part in LONG))
+    for item in items:
+        item.stash[ALONE] = any(part in item.nodeid for part in APART)
+        item.stash[WAITS] = item.stash[ALONE] or any(part in item.nodeid for part in LONG)
+    # Those that are whole files begin before those that fill the gaps.
+    items.sort(key=lambda item: (not item.stash[WAITS], item.stash[ALONE]))
 
 
 def pytest_collection_finish() -> None:

@@ -2,6 +2,8 @@
 
 Collecting takes half a minute of a processor, and every worker of xdist does it again. Use `--workers 3` in place of
 xdist's `-n 3`. A worker that dies fails the test it was running; another one takes over what it had left.
+
+Tests that wait more than they compute come first, with more workers than later (`--more 3`): conftest.py marks them.
 """
 
 import atexit
@@ -24,11 +26,17 @@ SHARE = 4
 """Towards the end, a worker is given at most this fraction of an equal share of what is left."""
 DEATHS_MAX = 20
 HEARTBEAT_S = 1.0
+WAITS = pytest.StashKey[bool]()
+"""Marks tests that wait for processes and servers most of the time; they come first."""
+ALONE = pytest.StashKey[bool]()
+"""Marks tests that share nothing with the others of their file: they need not run in the same worker."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option."""
-    parser.getgroup("forking").addoption("--workers", type=int, default=0, help="run tests in so many forked processes")
+    group = parser.getgroup("forking")
+    group.addoption("--workers", type=int, default=0, help="run tests in so many forked processes")
+    group.addoption("--more", type=int, default=0, help="so many more while tests are left that wait most of the time")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -58,6 +66,8 @@ class Worker:
     def __init__(self, number: int, session: pytest.Session) -> None:
         self.number = number
         self.left: deque[int] = deque()
+        self.leaves = False
+        """Whether it was given nothing more, and ends after what it has left."""
         self.line, its_line = Pipe()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -112,7 +122,7 @@ class Run:
         # Every worker makes its folders in this one, which is removed at the end.
         self.session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # pytest has no other way
         try:
-            for _ in range(min(self.session.config.option.workers, len(self.waiting))):
+            for _ in range(min(self._room(), len(self.waiting))):
                 self._start()
             while self.workers:
                 for line in wait(list(self.workers), HEARTBEAT_S):
@@ -153,12 +163,23 @@ class Run:
             case _:
                 self._bury(worker, content)
 
+    def _room(self) -> int:
+        """How many workers there may be now."""
+        option = self.session.config.option
+        waits = self.waiting and self.session.items[self.waiting[0]].stash.get(WAITS, False)
+        return int(option.workers + (option.more if waits else 0))
+
     def _next(self, worker: Worker) -> list[int]:
-        """The tests of one file that come next, and none when no more are to be run."""
+        """The tests of one file that come next, and none when no more are to be run or there are too many workers."""
         if self.session.shouldfail or self.session.shouldstop:
             self.waiting.clear()
+        if sum(not one.leaves for one in self.workers.values()) > self._room():
+            worker.leaves = True
+            return []
         items = self.session.items
         most = max(1, len(self.waiting) // (SHARE * self.session.config.option.workers))
+        if self.waiting and items[self.waiting[0]].stash.get(ALONE, False):
+            most = 1
         given: list[int] = []
         while self.waiting and len(given) < most:
             if given and items[self.waiting[0]].path != items[given[0]].path:

@@ -44,10 +44,12 @@ def test_breaks_off():
 """
 
 
-def ran(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], dict[str, str]]:
-    """A run of two equal files in two workers, and what came of each test of them."""
-    for name in ("test_one.py", "test_two.py"):
-        (folder / name).write_text(TESTS)
+def ran(
+    folder: Path, *options: str, files: tuple[str, str] = (TESTS, TESTS)
+) -> tuple[subprocess.CompletedProcess[str], dict[str, str]]:
+    """A run of two files in two workers, and what came of each test of them."""
+    for name, text in zip(("test_one.py", "test_two.py"), files, strict=True):
+        (folder / name).write_text(text)
     report = folder / "report.xml"
     command = [sys.executable, "-m", "pytest", "-p", "tests.forking", "--workers", "2", "--junitxml", str(report)]
     # None of the plugins that are installed here.
@@ -87,6 +89,26 @@ def test_a_run_ends_whole_and_closes_what_it_opened(tmp_path: Path) -> None:
     assert len(closed) == len(set(closed))
     # The quicker worker may have run all of them.
     assert {one.partition("/")[0] for one in closed} & {"worker-0", "worker-1"}
+
+
+def test_more_workers_run_what_waits_and_only_that(tmp_path: Path) -> None:
+    marking = "import pytest, os\nfrom tests.forking import ALONE, WAITS\n"
+    (tmp_path / "conftest.py").write_text(
+        marking
+        + "def pytest_collection_modifyitems(items):\n"
+        + "    for item in items:\n        item.stash[WAITS] = item.stash[ALONE] = 'test_one' in item.nodeid\n"
+        + "def pytest_runtest_setup(item):\n"
+        + "    with open(os.environ['CLOSED'], 'a') as said:\n"
+        + "        said.write(f'{item.nodeid.partition(\"::\")[0]} {os.getpid()}\\n')\n"
+    )
+    slow = "import time, pytest\n@pytest.mark.parametrize('number', range(8))\ndef test_it(number): time.sleep(0.5)\n"
+    done, _ = ran(tmp_path, "--more", "4", files=(slow, slow))
+    assert done.returncode == 0, done.stdout
+    pairs = {tuple(line.split()) for line in (tmp_path / "closed").read_text().splitlines()}
+    workers = {
+        file: {worker for name, worker in pairs if name.endswith(file)} for file in ("test_one.py", "test_two.py")
+    }
+    assert len(workers["test_one.py"]) > 2 >= len(workers["test_two.py"]) > 0
 
 
 def test_the_first_failure_can_end_it(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from meruit.store.location import Location
 CLIENTS = 8
 ROUNDS = {"sqlite": 6, "postgresql": 4} if "MERUIT_DEATHS" in os.environ else {"sqlite": 2, "postgresql": 1}
 """Deaths of the service, under load."""
-ACKNOWLEDGED = (10, 60)
+ACKNOWLEDGED = (10, 60) if "MERUIT_DEATHS" in os.environ else (10, 30)
 """How many requests are answered before the service dies: at least and at most."""
 LATER_S = 0.03
 """How long after the last of them it dies at most."""

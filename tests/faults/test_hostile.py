@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from tests.faults.expressions import EXPRESSIONS
-from tests.faults.hostile import EXPR, SKIPPED, chosen
+from tests.faults.hostile import EXHAUSTING, EXPR, SKIPPED, chosen, half_of
 from tests.faults.snippet import FULL, SMALL, Kind
 from tests.faults.snippets import SNIPPETS
 from tests.faults.started import run
@@ -14,7 +14,7 @@ from tests.sampling import IN_FULL, seed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the walls are Linux's")
 PATIENCE_S = 600
-PARTS = {"root": {SMALL: 2, FULL: 2, EXPR: 1}, "ordinary": {SMALL: 1, FULL: 1, EXPR: 1}}
+PARTS = {"root": {SMALL: 1, FULL: 1, EXPR: 1}, "ordinary": {SMALL: 1, FULL: 1, EXPR: 1}}
 """Few: each starts workers of its own."""
 AT_LEAST = 60
 
@@ -45,7 +45,8 @@ def test_the_walls_hold(tier: str, part: str, user: str) -> None:
     lines = [json.loads(line) for line in said.out.splitlines()]
     broken = [f"{line['name']}: {'; '.join(line['why'])}" for line in lines if not line["ok"]]
     told = {line["name"] for line in lines}
-    silent = [snippet.name for snippet in chosen(tier, part, some=some, seed=seed()) if snippet.name not in told]
+    tried = chosen(tier, part, some=some, seed=seed(), half=half_of(as_user(user)))
+    silent = [snippet.name for snippet in tried if snippet.name not in told]
     if silent:
         broken.append(f"the host did not survive {silent[0]} (exit code {said.code}): {said.error[-2000:]}")
     assert not broken, "\n".join(broken)
@@ -57,6 +58,15 @@ def test_every_kind_of_harm_is_tried() -> None:
     assert len(SNIPPETS) >= AT_LEAST
     names = [snippet.name for snippet in (*SNIPPETS, *EXPRESSIONS)]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("tier", [SMALL, FULL, EXPR])
+def test_a_sample_tries_every_kind_as_each_user_and_the_rest_as_one(tier: str) -> None:
+    every = chosen(tier, "1/1")
+    for number in range(4):
+        root, ordinary = ({*chosen(tier, "1/1", some=True, seed=number, half=half)} for half in range(2))
+        assert {one.kind for one in root} == {one.kind for one in ordinary} == {one.kind for one in every}
+        assert {one for one in every if one.kind not in EXHAUSTING} <= root | ordinary
 
 
 def test_no_two_snippets_try_the_same() -> None:

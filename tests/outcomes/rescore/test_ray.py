@@ -116,7 +116,7 @@ def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch)
         pass
 
 
-def test_two_workers_and_this_process_record_the_same_bytes(tmp_path: Path) -> None:
+def test_two_workers_and_this_process_record_the_same_bytes(tmp_path: Path, meruit_at_hand: Path) -> None:
     store = Store.open(Location(tmp_path / "here"))
     registrar = Registrar(VerificationEngine(), store)
     ready = registrar.compile(OLD)
@@ -130,9 +130,10 @@ def test_two_workers_and_this_process_record_the_same_bytes(tmp_path: Path) -> N
     subprocess.run(copied, check=True)
     said = {}
     for folder, engine in (("here", ["local"]), ("there", ["ray", "--workers", "2"])):
+        program = [str(meruit_at_hand / "meruit")] if engine == ["local"] else [sys.executable, "-m", "meruit"]
         command = ["rescore", "new.json", "--all", "--reason", "r", "--data", folder, "--json", "--engine", *engine]
         ended = subprocess.run(
-            [sys.executable, "-m", "meruit", *command],
+            [*program, *command],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -146,7 +147,7 @@ def test_two_workers_and_this_process_record_the_same_bytes(tmp_path: Path) -> N
     written = []
     for folder in said:
         command = ["outcome", "export", "-o", f"{folder}.jsonl", "--all-versions", "--data", folder]
-        subprocess.run([sys.executable, "-m", "meruit", *command], cwd=tmp_path, check=True, timeout=RAY_S)
+        subprocess.run([meruit_at_hand / "meruit", *command], cwd=tmp_path, check=True, timeout=RAY_S)
         lines = [json.loads(line) for line in (tmp_path / f"{folder}.jsonl").read_text().splitlines()]
         # When it was rescored is all that may differ.
         for line in lines:
