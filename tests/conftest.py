@@ -3,6 +3,8 @@
 import gc
 import sys
 from collections.abc import Generator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,14 @@ APART = (
 LONG = ("console/test_browser.py", "reports/test_page.py", "faults/test_", "e2e/test_", "cli/commands/test_demo.py")
 """Other files that take long: they follow, before the last test of all is one that every other worker waits for."""
 
+LOADED_ONCE = (
+    *("scipy.stats", "scipy.optimize", "sklearn.metrics", "pandas", "polars", "pypdf", "xlsxwriter", "httpcore"),
+    *("cel_expr_python", "dbos", "openai", "playwright.sync_api", "uvicorn.protocols.http.auto"),
+)
+"""What several files of tests import only when they run: loaded before workers are forked, not by each of them."""
+MANY = 500
+"""Tests; with fewer, what is loaded may not be needed."""
+
 pytest_plugins = [
     "tests.sampling",
     "tests.at_hand",
@@ -47,7 +57,7 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
-    max_examples=40,
+    max_examples=25,
     derandomize=True,
 )
 # As many examples as a person would wait for over lunch.
@@ -75,7 +85,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None, N
     items.sort(key=lambda item: (not item.stash[WAITS], item.stash[ALONE]))
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
     """What was collected stays to the end: the garbage collector need not walk over it again and again."""
+    if getattr(session.config.option, "workers", 0) and len(session.items) >= MANY:
+        for name in LOADED_ONCE:
+            with suppress(ImportError):
+                import_module(name)
     gc.collect()
     gc.freeze()
+    # Tests make and drop much more than a program does; each collection also walks over what fixtures hold.
+    gc.set_threshold(50_000, 20, 20)

@@ -40,15 +40,25 @@ def upgrade_from_copy(folder: Path) -> Upgrade:
     return upgrade
 
 
+_made: list[Upgrade] = []
+"""None or one; workers that are forked later inherit it."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Run the migrations before workers are forked."""
+    if getattr(session.config.option, "workers", 0) and not session.config.option.collectonly:
+        with tempfile.TemporaryDirectory() as folder:
+            _made.append(upgrade_from_copy(Path(folder)))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def migrations_run_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Alembic takes most of the time that a test of a new store has."""
-    made: list[Upgrade] = []
 
     def upgrade(location: Location) -> opening.UpgradeResult:
-        if not made:
-            made.append(upgrade_from_copy(tmp_path_factory.mktemp("migrated")))
-        return made[0](location)
+        if not _made:
+            _made.append(upgrade_from_copy(tmp_path_factory.mktemp("migrated")))
+        return _made[0](location)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(opening, "upgrade", upgrade)

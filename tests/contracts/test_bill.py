@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
+from tests.sampling import examples
 
 from meruit.app import build_engine
 from meruit.config import Settings
@@ -176,7 +177,7 @@ def test_a_bill_is_the_plain_sum_that_anyone_would_make(
     assert not [line for line in made.lines if line.rule == GUARD]
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(PIECES, agreements())
 def test_each_criterion_is_paid_between_zero_and_its_bonus(pieces: list[Piece], terms: Terms) -> None:
     criteria = written(pieces)
@@ -186,7 +187,7 @@ def test_each_criterion_is_paid_between_zero_and_its_bonus(pieces: list[Piece], 
         assert 0 <= micros <= (pieces[int(name.rpartition("-")[2])].bonus or 0)
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(st.lists(MONEY.filter(bool), min_size=1, max_size=6), st.data(), st.sampled_from(["in_order", "pro_rata"]))
 def test_a_cap_is_reached_exactly_by_either_split(bonuses: list[int], data: st.DataObject, split: str) -> None:
     cap = data.draw(st.integers(0, sum(bonuses)))
@@ -203,7 +204,7 @@ def test_a_cap_is_reached_exactly_by_either_split(bonuses: list[int], data: st.D
         assert all(abs(some - exact) < 1 for some, exact in zip(paid, shares, strict=True))
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(
     PIECES, agreements(st.lists(st.sampled_from([*USUAL_RULES, "pay_on_success"]), min_size=1, max_size=7, unique=True))
 )
@@ -213,7 +214,7 @@ def test_a_bill_sums_up_with_any_rules_in_any_order(pieces: list[Piece], terms: 
     adds_up(bill(judged(criteria), terms, hold), hold)
 
 
-@settings(max_examples=50)
+@examples(25)
 @given(PIECES, agreements())
 def test_calculate_cost_agrees_with_the_bill(pieces: list[Piece], terms: Terms) -> None:
     usual = terms.model_copy(update={"claimed_may_earn": True, "bonus_on_failure": BonusOnFailure.PER_CRITERION})

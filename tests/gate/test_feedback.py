@@ -11,9 +11,10 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden import check_golden
+from tests.sampling import examples
 
 from meruit.gate import feedback as feedback_module
 from meruit.gate.feedback import (
@@ -153,7 +154,7 @@ def test_a_secret_with_invisible_characters_is_hidden(secret: str, data: st.Data
         assert max(secret.split("\n"), key=len) not in shown
 
 
-@settings(max_examples=200)
+@examples(60)
 @given(st.from_regex(feedback_module._SECRET, alphabet=st.characters(max_codepoint=127)))
 def test_text_without_a_sign_of_secrets_has_none(text: str) -> None:
     assert feedback_module._may_hold_secrets(text)

@@ -1,12 +1,13 @@
 """Attackers who know the rules are noticed; honest agents who resemble them are not held."""
 
 import pytest
+from tests.sampling import is_in_full
 
 from meruit.governance.attack_trial import AttackTrial
 from meruit.governance.attacks import try_attacks
 from meruit.model.governance import Policy
 
-TRIES = 20
+TRIES = 20 if is_in_full() else 8
 EDITED = "earlier output with a word changed"
 
 

@@ -8,8 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from meruit.metrics import labels
 from meruit.metrics.support.families import ClassificationExtractor
@@ -63,7 +64,7 @@ def exactly(truth: Sequence[str], predictions: Sequence[str]) -> list[float]:
 
 
 @given(pairs)
-@settings(max_examples=100)
+@examples(40)
 def test_scores_equal_the_reference_on_any_labels(answered: list[tuple[str, str]]) -> None:
     truth, predictions = map(list, zip(*answered, strict=True))
     found = scores(items(truth), items(predictions))

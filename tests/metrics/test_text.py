@@ -8,10 +8,11 @@ from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sacrebleu import corpus_bleu
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+from tests.sampling import examples
 
 from meruit.errors import AuthorError, MeruitError
 from meruit.metrics import text
@@ -88,7 +89,7 @@ def is_authors_fault(found: Finding) -> bool:
 @example("..5 a..5 5...3 5..3 ,,5 5,,3 5.,.3")
 @example("a-\n")
 @example("x &amp;lt; y")
-@settings(max_examples=500)
+@examples(60)
 def test_words_are_cut_as_by_the_reference_tokenizer(written: str) -> None:
     assert words_13a(written) == _tokenizer(written.rstrip()).split()
 
@@ -100,7 +101,7 @@ def test_words_are_cut_as_by_the_reference_tokenizer(written: str) -> None:
 @example("a b c", "a b c")
 @example("a b c d", "a b c d")
 @example("a b c d e f g h", "a b c d")
-@settings(max_examples=200)
+@examples(60)
 def test_bleu_equals_the_reference_scorer_on_any_text(reference: str, written: str) -> None:
     found = bleu_score(pair(reference, written))
     reference_words, words = words_13a(reference), words_13a(written)
@@ -120,7 +121,7 @@ def test_bleu_equals_the_reference_scorer_on_any_text(reference: str, written: s
 @example("a", "a")
 @example("İstanbul K", "i stanbul k")
 @example("5 日本", "5 日本")
-@settings(max_examples=200)
+@examples(60)
 def test_rouge_equals_the_reference_scorer_on_any_text(reference: str, written: str) -> None:
     found, words = found_rouge(pair(reference, written)), words_alphanumeric(reference)
     all_letters_dropped = any(map(str.isalpha, reference)) and not any(map(str.isalpha, "".join(words)))
@@ -204,7 +205,7 @@ SACREBLEU = ("13a", "intl", "zh", "char")
 @given(references, texts)
 @example("索赔已全额支付。共3.5万元", "索赔已经全额支付，共3.5万元。")
 @example("«Да», сказал он в 1995-м. € 5", "«Да», сказал он в 1995. $ 5")
-@settings(max_examples=150)
+@examples(50)
 def test_bleu_equals_the_reference_scorer_for_each_tokenizer(tokenizer: str, reference: str, written: str) -> None:
     found = with_tokenizer("bleu_score", tokenizer, pair(reference, written))
     if not isinstance(found, Missing):

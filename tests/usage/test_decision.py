@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.golden import check_golden
+from tests.sampling import examples
 from tests.usage.oracle import (
     DATA_NOT_AVAILABLE,
     ENDED,
@@ -1079,7 +1080,7 @@ names = st.lists(
 )
 
 
-@settings(max_examples=200)
+@examples(60)
 @given(names, names)
 def test_every_name_of_a_model_is_found_without_comparing_any_two(known: list[str], asked: list[str]) -> None:
     found = ModelNames(known)

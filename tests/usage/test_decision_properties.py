@@ -6,9 +6,10 @@ from itertools import accumulate, pairwise, product
 from typing import NamedTuple
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.sampling import examples
 from tests.usage.oracle import ENDED, VERIFIED, WARNING, A, B, after, failed, opinion, run_of, split, whole
 
 from meruit.errors import FetchError
@@ -232,7 +233,7 @@ WORLDS = worlds()
 JUDGED = worlds().filter(lambda world: world.run.ended_at is not None)
 
 
-@settings(max_examples=100)
+@examples(40)
 @given(WORLDS)
 def test_two_implementations_agree_in_any_world(world: World) -> None:
     verdict = world.verdict()
@@ -243,7 +244,7 @@ NAMED = st.sampled_from(["gpt-4o", "gpt-4o-2024-05-13", "gpt-4o-2024-08-06", "op
 FEW = st.builds(Tokens, st.sampled_from([1, 2]), st.just(1), st.none(), st.sampled_from([None, 0, 1]))
 
 
-@settings(max_examples=100)
+@examples(40)
 @given(
     st.dictionaries(NAMED, FEW, min_size=1, max_size=4),
     st.none() | st.lists(NAMED, min_size=1, max_size=4),

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden import check_golden
+from tests.sampling import examples
 
 from meruit.documents.document import MAX_BYTES
 from meruit.errors import DocumentError, FetchError, Problem
@@ -152,7 +153,7 @@ _runs = st.builds(
 )
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(
     _runs, st.lists(_looks(), max_size=4), st.lists(st.builds(Acknowledgement, _moments, _texts, _texts), max_size=2)
 )
@@ -176,7 +177,7 @@ def test_a_written_run_is_read_back_with_imported_observations(
     assert file.run_id == run.id
 
 
-@settings(max_examples=30)
+@examples(15)
 @given(st.dictionaries(st.text(min_size=1, max_size=6), _json, max_size=4), _json)
 def test_a_verdict_changes_its_own_fields_of_a_file_and_no_other(fields: dict[str, Any], unknown: Any) -> None:
     whole = fields | metrics(look(FIRST, unknown=unknown), look(SECOND))
@@ -201,7 +202,7 @@ def test_numbers_come_out_with_every_digit() -> None:
     assert written["b"] == 123456789012345678901234
 
 
-@settings(max_examples=60)
+@examples(25)
 @given(st.data())
 def test_any_value_anywhere_is_read_or_refused(data: st.DataObject) -> None:
     whole = metrics(

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sqlalchemy import select
 from tests.events.emitting import read
 from tests.outcomes.making import together
+from tests.sampling import examples
 
 from meruit.errors import MeruitError
 from meruit.governance.history import SubmissionFingerprints
@@ -101,7 +102,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40)
 @given(STEPS)
 # Paid, released by a person, reversed, and claimed by a third contract.
 @example([("settle", "A", False, False), ("release", "B", False, True), ("take back", "A", False, True), CLAIM])

@@ -11,8 +11,9 @@ from typing import Any
 import jsonschema
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.sampling import examples
 
 from meruit.errors import AuthorError
 from meruit.metrics.support import schema as safe_schema
@@ -111,7 +112,7 @@ def _larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 SCHEMAS = st.recursive(ASSERTIONS | st.booleans(), _larger, max_leaves=5)
 
 
-@settings(max_examples=200)
+@examples(50)
 @given(SCHEMAS, DOCUMENTS)
 def test_the_verdict_is_that_of_the_reference_implementation(schema: Any, document: Any) -> None:
     assert verdict(schema, document) == jsonschema.Draft202012Validator(schema).is_valid(document)
@@ -120,7 +121,7 @@ def test_the_verdict_is_that_of_the_reference_implementation(schema: Any, docume
 LIMITS = st.builds(ValidationCost, *[st.integers(0, 400)] * 3)
 
 
-@settings(max_examples=300)
+@examples(50)
 @given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), DOCUMENTS, LIMITS)
 def test_what_a_count_of_commas_affords_a_walk_affords_too(schema: Any, document: Any, limit: ValidationCost) -> None:
     graph, written = compile_schema(schema).graph, orjson.dumps(document)
@@ -129,7 +130,7 @@ def test_what_a_count_of_commas_affords_a_walk_affords_too(schema: Any, document
         assert graph.walk(document, written, limit)
 
 
-@settings(max_examples=80)
+@examples(30)
 @given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), DOCUMENTS)
 def test_a_schema_that_holds_itself_is_walked_and_judged_the_same(schema: dict[str, Any], document: Any) -> None:
     recursive = {"$defs": {"it": schema}, "allOf": [{"$ref": "#/$defs/it"}], "properties": {"a": {"$ref": "#"}}}

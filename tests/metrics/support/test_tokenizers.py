@@ -7,11 +7,12 @@ from itertools import chain
 
 import pytest
 import regex
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sacrebleu.tokenizers.tokenizer_char import TokenizerChar
 from sacrebleu.tokenizers.tokenizer_intl import TokenizerV14International
 from sacrebleu.tokenizers.tokenizer_zh import TokenizerZh
+from tests.sampling import examples
 
 from meruit.metrics.support import unicode_words
 from meruit.metrics.support.tokenizers import TOKENIZERS, has_unspaced_letters, letters_lost
@@ -47,7 +48,7 @@ def is_new(text: str) -> bool:
 @example(text="a.5 5.a 1,000.5 (x) -5- «5» ¡a! 5€")
 @example(text="[]^-\\ &&--~~||")
 @example(text="中文 text, 3.5万元。ＡＢ 5-3 \u2010\u20ac\u2f90\U00020000")
-@settings(max_examples=300)
+@examples(60)
 def test_words_are_cut_as_by_sacrebleu(name: str, text: str) -> None:
     if not is_new(text):
         assert TOKENIZERS[name].cut(text) == PEERS[name](text.rstrip()).split()
@@ -60,7 +61,7 @@ def peer_words(text: str) -> list[str]:
 
 @given(spoken)
 @example("can't stop: 3.14, 1,000 a_b __ example.org")
-@settings(max_examples=200)
+@examples(60)
 def test_unicode_words_have_the_standards_boundaries(text: str) -> None:
     assert words_unicode(text) == peer_words(text)
 
