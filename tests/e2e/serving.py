@@ -35,6 +35,14 @@ extractors:
 service:
   webhook_networks: ["127.0.0.0/8"]
 """
+# With a grace that no slow machine uses up, or one that a test can wait for.
+PATIENT = """
+import sys
+from meruit.api import server
+from meruit.cli import main
+server.GRACE_S = {grace_s}
+main(sys.argv[1:])
+"""
 
 # Any: what the service says is JSON.
 Json = dict[str, Any]
@@ -87,7 +95,9 @@ class Life(NamedTuple):
 
 
 @contextmanager
-def serving(home: Path, location: Location, *options: str, settings: str | None = SETTINGS) -> Iterator[Life]:
+def serving(
+    home: Path, location: Location, *options: str, settings: str | None = SETTINGS, grace_s: float | None = None
+) -> Iterator[Life]:
     """The service on these records, listening; killed in the end if it still lives."""
     home.mkdir(exist_ok=True)
     arguments = ["serve", "--port", "0", "--json", "--data", str(location.folder), *options]
@@ -100,7 +110,11 @@ def serving(home: Path, location: Location, *options: str, settings: str | None 
     number = len(list(home.glob("*.out")))
     said, log = home / f"{number}.out", home / f"{number}.err"
     with said.open("wb") as out, log.open("wb") as err:
-        process = Started(arguments, cwd=home, env=environment(), stdout=out, stderr=err)
+        program = "meruit"
+        if grace_s is not None:
+            (home / "serve.py").write_text(PATIENT.format(grace_s=grace_s))
+            program, arguments = "python", [str(home / "serve.py"), *arguments]
+        process = Started(arguments, cwd=home, env=environment(), stdout=out, stderr=err, program=program)
     try:
         yield Life(process, _listening(process, said, log), log)
     finally:

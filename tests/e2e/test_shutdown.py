@@ -26,13 +26,16 @@ from tests.e2e.serving import (
     serving,
 )
 
-from meruit.api.server import GRACE_S
 from meruit.store.location import Location
 
 SLOW = 3
 """Requests that are under way when the signal comes."""
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 MAX_REPLY = 1_000_000
+LONG_S = 300.0
+"""A grace that ends after any test."""
+SHORT_S = 3.0
+"""One that a test waits for."""
 
 
 class SlowRequest:
@@ -98,7 +101,8 @@ def drained(lines: "Queue[str | None]") -> list[str]:
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_what_was_begun_is_answered_and_durable_and_the_next_life_goes_on(number: int, tmp_path: Path) -> None:
     location = Location(tmp_path / "data")
-    with serving(tmp_path / "home", location) as life, following(life) as lines, slow_requests(life) as slow:
+    patient = serving(tmp_path / "home", location, grace_s=LONG_S)
+    with patient as life, following(life) as lines, slow_requests(life) as slow:
         with life.client() as client:
             before = client.post("/v1/verify", json=request("before")).raise_for_status().json()
             seen = checkpoint(client)
@@ -108,11 +112,11 @@ def test_what_was_begun_is_answered_and_durable_and_the_next_life_goes_on(number
         answers = [one.finish() for one in slow]
         assert [status for status, _ in answers] == [httpx.codes.OK] * SLOW
         assert all(reply["recorded"] for _, reply in answers)
-        assert life.process.wait(GRACE_S) == 0
+        assert life.process.wait(PATIENCE_S) == 0
         assert f'"outcome_id":"{before["outcome_id"]}"' in "".join(drained(lines))
     assert '"level":"error"' not in life.log.read_text()
     expected = [before["outcome_id"], *(reply["outcome_id"] for _, reply in answers)]
-    with serving(tmp_path / "home", location) as life, life.client() as client:
+    with serving(tmp_path / "home", location, grace_s=LONG_S) as life, life.client() as client:
         assert {one["id"] for one in everything(client)} == set(expected)
         for outcome_id, (_, reply) in zip(expected[1:], answers, strict=True):
             found = client.get(f"/v1/outcomes/{outcome_id}").raise_for_status().json()
@@ -124,26 +128,22 @@ def test_what_was_begun_is_answered_and_durable_and_the_next_life_goes_on(number
         after = client.post("/v1/verify", json=request("after")).raise_for_status().json()
         assert [number for number, _ in followed(client, SLOW + 2)] == list(range(1, SLOW + 3))
         assert after["outcome_id"] in {one["id"] for one in everything(client)}
-        # The client's connection is idle now, and holds nothing up.
-        begun = time.monotonic()
+        # The client's connection is idle now, and holds nothing up: the grace is far longer than the patience.
         assert life.stop() == 0
-        assert time.monotonic() - begun < GRACE_S * 0.9
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
 def test_a_second_signal_ends_it_at_once(number: int, tmp_path: Path) -> None:
-    with serving(tmp_path / "home", Location(tmp_path / "data")) as life, slow_requests(life, 1):
+    with serving(tmp_path / "home", Location(tmp_path / "data"), grace_s=LONG_S) as life, slow_requests(life, 1):
         life.process.send_signal(number)
         assert refused(life.address)
         with pytest.raises(subprocess.TimeoutExpired):
             life.process.wait(0.3)
-        begun = time.monotonic()
         assert life.stop(number) == -number
-        assert time.monotonic() - begun < GRACE_S * 0.9
 
 
 def test_a_caller_that_never_ends_its_request_holds_it_up_for_the_grace_and_no_longer(tmp_path: Path) -> None:
-    with serving(tmp_path / "home", Location(tmp_path / "data")) as life, slow_requests(life, 1):
+    with serving(tmp_path / "home", Location(tmp_path / "data"), grace_s=SHORT_S) as life, slow_requests(life, 1):
         begun = time.monotonic()
         assert life.stop() == 0
-        assert GRACE_S * 0.9 < time.monotonic() - begun < PATIENCE_S
+        assert time.monotonic() - begun > SHORT_S * 0.9

@@ -9,7 +9,7 @@ from meruit.model.governance import Policy
 from meruit.registry import flags
 
 SEEDS = (1,) if settings().max_examples < 1_000 else (1, 2, 3)
-OUTCOMES = 8_000 if is_in_full() else 3_000
+OUTCOMES = 8_000 if is_in_full() else 5_000
 HELD_PER_10K_MAX = 10
 
 # What each rule must at least find of its own cheats; those that must see a history first find later ones only.
