@@ -166,8 +166,11 @@ class Run:
     def _room(self) -> int:
         """How many workers there may be now."""
         option = self.session.config.option
-        waits = self.waiting and self.session.items[self.waiting[0]].stash.get(WAITS, False)
-        return int(option.workers + (option.more if waits else 0))
+        return int(option.workers + (option.more if self._is_next(WAITS) else 0))
+
+    def _is_next(self, mark: pytest.StashKey[bool]) -> bool:
+        """Whether the next test is marked so."""
+        return bool(self.waiting) and self.session.items[self.waiting[0]].stash.get(mark, False)
 
     def _next(self, worker: Worker) -> list[int]:
         """The tests of one file that come next, and none when no more are to be run or there are too many workers."""
@@ -178,7 +181,7 @@ class Run:
             return []
         items = self.session.items
         most = max(1, len(self.waiting) // (SHARE * self.session.config.option.workers))
-        if self.waiting and items[self.waiting[0]].stash.get(ALONE, False):
+        if self._is_next(ALONE):
             most = 1
         given: list[int] = []
         while self.waiting and len(given) < most:

@@ -73,7 +73,7 @@ def answer(line: socket.socket) -> NoReturn:
         os.close(stream)
     line.sendall(b"%d\n" % process)
     ended = os.pidfd_open(process)
-    if ended not in select.select([ended, line], [], [])[0]:
+    if ended not in select.select([ended, line.fileno()], [], [])[0]:
         os.kill(process, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     with suppress(OSError):
