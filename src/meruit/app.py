@@ -176,7 +176,7 @@ def _build_policy(settings: Settings) -> Policy:
 
     chosen = settings.governance
     policy = Policy(off=[*chosen.off], limits={name: dict(limits) for name, limits in chosen.limits.items()})
-    problems = [Problem("governance", said) for said in unknown_rules(policy)]
+    problems = [Problem("governance", message) for message in unknown_rules(policy)]
     if problems:
         raise ConfigError("configuration", problems)
     return policy

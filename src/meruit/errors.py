@@ -92,8 +92,8 @@ class Problem(NamedTuple):
     def __str__(self) -> str:
         """`line 7, criteria[2].threshold: … [never_met]`."""
         place = ", ".join(part for part in (f"line {self.line}" if self.line else "", self.where) if part)
-        said = f"{self.message} [{self.code}]" if self.code else self.message
-        return f"{place}: {said}" if place else said
+        text = f"{self.message} [{self.code}]" if self.code else self.message
+        return f"{place}: {text}" if place else text
 
 
 class MeruitError(Exception):

@@ -402,13 +402,13 @@ class MetricRegistry(Registry[Metric]):
             with self._loading:
                 if self._written is None:
                     self._written = self._read_names()
-        told = self._written or {}
+        families = self._written or {}
         added = {metric.name: metric.family for metric in self._found.values()}
-        for name in added.keys() & told.keys():
-            if added[name] != told[name]:
+        for name in added.keys() & families.keys():
+            if added[name] != families[name]:
                 # The file that should define it finds the name taken, and says so.
-                importlib.import_module(f"meruit.{self.package}.{told[name]}")
-        return {**told, **added}
+                importlib.import_module(f"meruit.{self.package}.{families[name]}")
+        return {**families, **added}
 
     _written: Mapping[str, str] | None = None
     """What the text of our files tells; None until it is read."""

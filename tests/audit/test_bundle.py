@@ -246,11 +246,11 @@ def test_a_kept_checkpoint_is_compared_where_it_can_be(world: World) -> None:
     data, key = world.bundles["versions"], world.signer
     whole = world.read("versions")
     for note in (whole.checkpoint, whole.first_checkpoint):
-        found = check(data, kept=note)
+        found = check(data, trusted=note)
         assert found.flaw is None
         check_sentence(found.notes[-1])
     size = int(whole.checkpoint.split("\n")[1])
-    between = check(data, kept=key.sign(Checkpoint(key.name, size - 1, bytes(32)).text()))
+    between = check(data, trusted=key.sign(Checkpoint(key.name, size - 1, bytes(32)).text()))
     assert between.flaw is None
     check_sentence(between.notes[-1])
     rewritten = key.sign(Checkpoint(key.name, size, bytes(32)).text())

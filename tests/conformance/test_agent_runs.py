@@ -663,7 +663,7 @@ def test_a_submission_is_found_as_it_was_answered(here: Place) -> None:
         )
         answer = agent_reading.find_answer(connection, here.tenant, "r", "3")
         assert answer is not None
-        assert answer.said == agent_reading.find_verdict(connection, here.tenant, "r", "3")
+        assert answer.verdict == agent_reading.find_verdict(connection, here.tenant, "r", "3")
         assert (answer.done.submission_id, answer.done.ending) == ("3", VerificationEnding.REJECTED_FINAL)
         assert agent_reading.find_verdict(connection, here.tenant, "r", "2") is None
         assert agent_reading.find_verdict(connection, here.tenant, "r", "nothing") is None

@@ -169,7 +169,7 @@ def test_what_is_not_an_object_with_an_answer_is_unreadable(said: object) -> Non
 @pytest.mark.parametrize("payload", [None, [], {}, {"choices": [3], "content": 3, "usage": []}, {"usage": {"x": True}}])
 def test_a_reply_of_another_form_says_nothing(api: str, payload: object) -> None:
     found = APIS[api].read(payload)
-    assert (found.said, found.refusal, found.tokens) == (None, None, TokenUse())
+    assert (found.reply, found.refusal, found.tokens) == (None, None, TokenUse())
 
 
 def test_a_filtered_answer_is_a_refusal_and_cached_tokens_count() -> None:

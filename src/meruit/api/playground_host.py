@@ -150,8 +150,8 @@ class PlaygroundHosting:
 
     async def record_owner(self, playground_id: str, tenant: str, task_run_id: str | None = None) -> None:
         """Store the owner of a playground."""
-        said = {_TENANT: tenant, _TASK_RUN: task_run_id}
-        await asyncio.to_thread(self._state(playground_id).set, **said)
+        owner = {_TENANT: tenant, _TASK_RUN: task_run_id}
+        await asyncio.to_thread(self._state(playground_id).set, **owner)
         self._owned[playground_id] = PlaygroundOwner(tenant, task_run_id)
 
     def find(self, tenant: str, playground_id: str) -> Playground:
@@ -255,8 +255,8 @@ class PlaygroundHosting:
         old = rfc3339(self._clock() - timedelta(seconds=LEFT_S))
         gone = 0
         for left in self._host.listing():
-            said = await asyncio.to_thread(self._state(left.id).settings)
-            if left.id not in self._owned and said.get("task") is not None and said["created_at"] < old:
+            settings = await asyncio.to_thread(self._state(left.id).settings)
+            if left.id not in self._owned and settings.get("task") is not None and settings["created_at"] < old:
                 await self._host.remove(left.id)
                 gone += 1
         if gone:
@@ -265,9 +265,9 @@ class PlaygroundHosting:
     def _read_owners(self) -> dict[str, PlaygroundOwner]:
         found = {}
         for playground in self._host.listing():
-            said = self._state(playground.id).settings()
-            if isinstance(said.get(_TENANT), str):
-                found[playground.id] = PlaygroundOwner(said[_TENANT], said.get(_TASK_RUN))
+            settings = self._state(playground.id).settings()
+            if isinstance(settings.get(_TENANT), str):
+                found[playground.id] = PlaygroundOwner(settings[_TENANT], settings.get(_TASK_RUN))
         return found
 
 

@@ -296,7 +296,7 @@ def read(files: Mapping[str, bytes]) -> Bundle:
         salts=_record(Salts, SALTS, files),
         criteria=pieces["criteria"],
         work=pieces["work"],
-        results={int(version): kept for version, kept in pieces["verdicts"].items()},
+        results={int(version): result for version, result in pieces["verdicts"].items()},
         statement=files[STATEMENT],
         contract=_record(ContractFile, CONTRACT, files) if CONTRACT in files else None,
         usage=_record(UsageFile, USAGE, files) if USAGE in files else None,
@@ -340,7 +340,7 @@ def _files(bundle: Bundle) -> dict[str, bytes]:
         **({} if bundle.case is None else {CASE: bundle.case.to_json()}),
         **{f"criteria/{digest}.json": body for digest, body in bundle.criteria.items()},
         **{f"work/{part}.json": content for part, content in bundle.work.items()},
-        **{f"verdicts/{version}.json": kept for version, kept in bundle.results.items()},
+        **{f"verdicts/{version}.json": result for version, result in bundle.results.items()},
     }
 
 

@@ -212,9 +212,9 @@ class _LogReader:
             self.add("leaf", where, "it is not written in canonical form")
         columns = (row.tenant, row.contract_id, row.contract_seq)
         # A key is the deployment's, and belongs to no tenant.
-        said = (getattr(entry, "tenant", ""), *_place_in_sequence(entry))
-        if columns != said:
-            self.add("leaf", where, f"its columns say {columns}, its bytes say {said}")
+        place = (getattr(entry, "tenant", ""), *_place_in_sequence(entry))
+        if columns != place:
+            self.add("leaf", where, f"its columns say {columns}, its bytes say {place}")
         self.entries[type(entry).__name__] += 1
         if isinstance(entry, KeyEntry):
             why = self._chain.admit(row.seq, entry)
@@ -232,10 +232,10 @@ class _LogReader:
             level += 1
             seq = (self.frontier.size >> (level * TILE_HEIGHT)) - 1
             table = tables.log_tiles
-            kept = self.connection.execute(
+            stored = self.connection.execute(
                 select(table.c.hash).where(table.c.level == level, table.c.seq == seq)
             ).scalar()
-            if kept is None or bytes(kept) != hash_:
+            if stored is None or bytes(stored) != hash_:
                 self.add("tile", f"{level}/{seq}", "the stored hash is not that of its leaves")
             if level == len(self._tiles):
                 self._tiles.append([])

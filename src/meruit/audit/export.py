@@ -156,7 +156,7 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
     begun = _first_checkpoint(connection, verdicts[0].criteria_index, store)
     work = outcomes.evidence(connection, scope, outcome_id, store.blobs)._asdict()
     work = {part: content for part, content in work.items() if content is not None}
-    kept = _results(connection, scope.tenant, outcome_id)
+    results = _results(connection, scope.tenant, outcome_id)
     latest = verdicts[-1]
     paid = _runs_paid(connection, scope.tenant, contract_id)
     about = Annotations(
@@ -168,7 +168,7 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
         first_log_size=begun.size,
         usage={run: len(leaves) for run, leaves in paid.items()},
     )
-    result = result_from(kept[latest.version][1]) if latest.version in kept else None
+    result = result_from(results[latest.version][1]) if latest.version in results else None
     return Bundle(
         manifest=BundleManifest(FORMAT, outcome_id, [verdict.version for verdict in verdicts], []),
         key=f"{store.signer.vkey}\n",
@@ -183,11 +183,11 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
             _hex(row.input_salt),
             _hex(row.output_salt),
             _hex(row.metadata_salt),
-            {str(version): salt.hex() for version, (salt, _) in kept.items()},
+            {str(version): salt.hex() for version, (salt, _) in results.items()},
         ),
         criteria={digest: outcomes.criteria_body(connection, scope.tenant, digest) for digest in criteria},
         work=work,
-        results={version: result for version, (_, result) in kept.items()},
+        results={version: result for version, (_, result) in results.items()},
         statement=envelope(statement_about(latest, about, work, result), store.signer),
         contract=_contract(connection, scope.tenant, contract_id, outcome_id),
         usage=UsageFile({run: _proof(connection, scope.tenant, run, leaves) for run, leaves in paid.items()})
@@ -208,27 +208,27 @@ def _case_reader(
     """How far the log must be signed for a bundle of a case, and how that is read then."""
 
     def size_to_cover(connection: Connection) -> int:
-        kept = load_case(connection, store.blobs, tenant, outcome_id)
+        case = load_case(connection, store.blobs, tenant, outcome_id)
         last = audit.last_in_contract(connection, tenant, outcome_id)
         own = [leaf.position for leaf in audit.window(connection, tenant, outcome_id, 1, last)]
-        return max(kept.leaf, *own, _key_leaf(connection, store)) + 1
+        return max(case.leaf, *own, _key_leaf(connection, store)) + 1
 
     return size_to_cover, lambda found, signed: _case_bundle(store, tenant, outcome_id, found, signed)
 
 
 def _case_bundle(store: Store, tenant: str, outcome_id: str, connection: Connection, signed: _SignedLog) -> Bundle:
-    kept = load_case(connection, store.blobs, tenant, outcome_id)
-    segment_leaf = audit.leaf(connection, kept.leaf)
+    case = load_case(connection, store.blobs, tenant, outcome_id)
+    segment_leaf = audit.leaf(connection, case.leaf)
     segment = read_entry(segment_leaf.body)
     if not isinstance(segment, SegmentEntry):
-        raise StoreError(f"the log has no segment at {kept.leaf}; restore the database from a copy")
+        raise StoreError(f"the log has no segment at {case.leaf}; restore the database from a copy")
     last = audit.last_in_contract(connection, tenant, outcome_id)
     own = audit.window(connection, tenant, outcome_id, 1, last)
     others = [
         audit.leaf(connection, index) for index in {segment.criteria_index, *_key_leaves(connection, signed.size)}
     ]
     begun = _first_checkpoint(connection, segment.criteria_index, store)
-    latest = verdict_of_case(kept.content.entry(), segment, kept.leaf)
+    latest = verdict_of_case(case.content.entry(), segment, case.leaf)
     about = Annotations(
         outcome=outcome_id,
         version=latest.version,
@@ -237,9 +237,9 @@ def _case_bundle(store: Store, tenant: str, outcome_id: str, connection: Connect
         log_size=signed.size,
         first_log_size=begun.size,
     )
-    work = {part: bytes(getattr(kept.content, part)) for part in PARTS if bytes(getattr(kept.content, part))}
-    result = bytes(kept.content.result)
-    salts = kept.content.part_salts()
+    work = {part: bytes(getattr(case.content, part)) for part in PARTS if bytes(getattr(case.content, part))}
+    result = bytes(case.content.result)
+    salts = case.content.part_salts()
     return Bundle(
         manifest=BundleManifest(FORMAT, outcome_id, [latest.version], []),
         key=f"{store.signer.vkey}\n",
@@ -256,12 +256,12 @@ def _case_bundle(store: Store, tenant: str, outcome_id: str, connection: Connect
         work=work,
         results={latest.version: result} if result else {},
         statement=envelope(statement_about(latest, about, work, result_from(result) if result else None), store.signer),
-        case=_prove_case(kept),
+        case=_prove_case(case),
     )
 
 
-def _prove_case(kept: KeptCase) -> CaseFile:
-    return CaseFile(case_bytes(kept.content.entry()), kept.place, case_proof(kept.place, kept.entries))
+def _prove_case(case: KeptCase) -> CaseFile:
+    return CaseFile(case_bytes(case.content.entry()), case.place, case_proof(case.place, case.entries))
 
 
 def _case_receipt(store: Store, tenant: str, outcome_id: str, version: int | None, sleep: Sleep) -> CaseReceipt:
@@ -269,12 +269,12 @@ def _case_receipt(store: Store, tenant: str, outcome_id: str, version: int | Non
         raise NotFound(f"{outcome_id} is a case of an evaluation and has no version {version}")
 
     def build(connection: Connection, signed: _SignedLog) -> CaseReceipt:
-        kept = load_case(connection, store.blobs, tenant, outcome_id)
-        logged = _prove_entry(audit.leaf(connection, kept.leaf), signed)
+        case = load_case(connection, store.blobs, tenant, outcome_id)
+        logged = _prove_entry(audit.leaf(connection, case.leaf), signed)
         return CaseReceipt(
             format=CASE_RECEIPT_FORMAT,
             outcome=outcome_id,
-            case=_prove_case(kept),
+            case=_prove_case(case),
             index=logged.index,
             entry=logged.body,
             proof=logged.proof,
@@ -304,10 +304,10 @@ def _runs_paid(connection: Connection, tenant: str, contract_id: str) -> dict[st
 
 def _proof(connection: Connection, tenant: str, run_id: str, leaves: Sequence[audit.LogLeaf]) -> RunProof:
     """The run, and the observations of it that the log commits to so far."""
-    kept = load_commitment(connection, tenant, run_id)
+    commitment = load_commitment(connection, tenant, run_id)
     entries = [read_entry(leaf.body) for leaf in leaves]
     count = max(entry.attempts for entry in entries if isinstance(entry, UsageEntry))
-    return RunProof(kept.salt.hex(), kept.run, kept.observations[:count])
+    return RunProof(commitment.salt.hex(), commitment.run, commitment.observations[:count])
 
 
 def _contract(connection: Connection, tenant: str, contract_id: str, outcome_id: str) -> ContractFile | None:

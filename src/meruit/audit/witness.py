@@ -154,15 +154,17 @@ def open_witness_key(folder: Path, name: str | None, entropy: Callable[[int], by
     try:
         if not (folder / KEY_FILE).exists():
             _make_folder(folder, name or f"meruit-witness-{entropy(8).hex()}", entropy)
-        kept = (folder / NAME_FILE).read_text(encoding="utf-8").strip()
-        if name not in (None, kept):
-            raise WitnessUnusable(f"the witness in {folder} has the name {kept!r}; give another folder for {name!r}")
+        recorded = (folder / NAME_FILE).read_text(encoding="utf-8").strip()
+        if name not in (None, recorded):
+            raise WitnessUnusable(
+                f"the witness in {folder} has the name {recorded!r}; give another folder for {name!r}"
+            )
         if not all((folder / part).is_dir() for part in (LOGS, FORKS)):
             raise WitnessUnusable(
                 f"{folder / LOGS} is gone: a witness that has forgotten what it cosigned could cosign a fork. "
                 "Restore the folder from a copy, or begin a new witness with a new key in an empty folder"
             )
-        return SigningKey.from_pem(kept, (folder / KEY_FILE).read_bytes())
+        return SigningKey.from_pem(recorded, (folder / KEY_FILE).read_bytes())
     except (OSError, UnicodeDecodeError, NoteError) as problem:
         reason = getattr(problem, "strerror", None) or problem
         raise WitnessUnusable(f"the witness in {folder} cannot be used: {reason}") from None

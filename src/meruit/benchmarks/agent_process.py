@@ -89,8 +89,8 @@ async def run_agent(
     # Not beside the records: the path would show an agent where they are.
     with (
         tempfile.TemporaryDirectory(prefix="meruit-task-", ignore_cleanup_errors=True) as folder,
-        log.open("wb") as kept,
-        (answer or Path(os.devnull)).open("wb") as said,
+        log.open("wb") as log_file,
+        (answer or Path(os.devnull)).open("wb") as answer_file,
     ):
         task_file = Path(folder) / "task.json"
         task_file.write_bytes(msgspec.json.format(msgspec.json.encode(briefing(started))))
@@ -99,7 +99,8 @@ async def run_agent(
         given = agent_environment(started, task_file, environment)
         process, *outputs = await _start_process(arguments, given, apart=answer is not None)
         copying = [
-            asyncio.create_task(_copy_output(output, file)) for output, file in zip(outputs, (kept, said), strict=False)
+            asyncio.create_task(_copy_output(output, file))
+            for output, file in zip(outputs, (log_file, answer_file), strict=False)
         ]
         try:
             exit_code = await _wait_for_exit(process, within_s)
@@ -169,7 +170,7 @@ def agent_environment(started: TaskRunStart, task_file: Path, environment: Mappi
     """Build the agent's environment: ours without our variables, and with those of its task."""
     brief = briefing(started)
     ends: Mapping[str, str | None] = brief["endpoints"]
-    said = {
+    variables = {
         "TASK": str(task_file),
         "TASK_ID": started.run.task,
         "TASK_RUN_ID": started.run.id,
@@ -188,7 +189,7 @@ def agent_environment(started: TaskRunStart, task_file: Path, environment: Mappi
         "SFTP": ends.get("sftp"),
     }
     inherited = {name: value for name, value in environment.items() if not name.startswith(ENV_PREFIX)}
-    return inherited | {f"{ENV_PREFIX}{name}": value for name, value in said.items() if _fits(value)}
+    return inherited | {f"{ENV_PREFIX}{name}": value for name, value in variables.items() if _fits(value)}
 
 
 def _fits(value: str | None) -> TypeGuard[str]:
@@ -249,11 +250,11 @@ async def _copy_output(output: int, log: Any) -> None:
     pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(output, "rb", 0)
     )
-    said, lost, end = 0, 0, _OutputTail()
+    size, lost, end = 0, 0, _OutputTail()
     try:
         while part := await stream.read(CHUNK_BYTES):
-            head = part[: max(0, LOG_HALF_BYTES - said)]
-            said += len(part)
+            head = part[: max(0, LOG_HALF_BYTES - size)]
+            size += len(part)
             log.write(head)
             log.flush()
             lost += end.add(part[len(head) :]) if len(head) < len(part) else 0

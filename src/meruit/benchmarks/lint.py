@@ -194,13 +194,13 @@ def _is_guard(rule: CriterionRule) -> bool:
 
 def _agent_choice_findings(result: VerificationResult, rules: Sequence[CriterionRule]) -> Iterator[LintFinding]:
     """Find conditions by which an agent can choose what it is judged by."""
-    said = [
+    problems = [
         (one.criterion_id, rule.criterion.assertion.settings)
         for rule, one in zip(rules, result.criterion_results, strict=True)
         if rule.criterion.assertion is not None
     ]
-    made = {str(one["capture"]) for _, one in said if "capture" in one and _may_be_made(one)}
-    for criterion_id, one in said:
+    made = {str(one["capture"]) for _, one in problems if "capture" in one and _may_be_made(one)}
+    for criterion_id, one in problems:
         if one.get("match") == "first" and _may_be_made(one) and not _is_one(one.get("count")):
             message = (
                 "`match: first` looks at the first by key, which an agent can make: ask for `count: 1` or `match: all`"
@@ -213,9 +213,9 @@ def _agent_choice_findings(result: VerificationResult, rules: Sequence[Criterion
 
 
 # Any, here and below: as an author wrote it.
-def _may_be_made(said: Mapping[str, Any]) -> bool:
+def _may_be_made(assertion: Mapping[str, Any]) -> bool:
     """Return whether the selection may match items that the agent made; unchanged items are not."""
-    return said.get("changed") != "none"
+    return assertion.get("changed") != "none"
 
 
 def _is_one(count: Any) -> bool:
@@ -225,9 +225,9 @@ def _is_one(count: Any) -> bool:
         return False
 
 
-def _condition_names(said: Mapping[str, Any]) -> set[str]:
+def _condition_names(assertion: Mapping[str, Any]) -> set[str]:
     """Return the names that a condition depends on, including those that its values are read from."""
-    when, lets = said.get("when"), said.get("let")
+    when, lets = assertion.get("when"), assertion.get("let")
     lets = lets if isinstance(lets, Mapping) else {}
     try:
         names = set(Formula(when).names) if isinstance(when, str) else set[str]()
@@ -302,9 +302,9 @@ def _mutants(number: int) -> str:
 
 def _list_names(names: Sequence[str]) -> str:
     """Format as many names as fit, and how many more there are."""
-    said = names[0]
+    text = names[0]
     for number, name in enumerate(names[1:], start=1):
-        if len(said) + len(name) > MAX_LISTED:
-            return f"{said} and {len(names) - number:,} more"
-        said += f", {name}"
-    return said
+        if len(text) + len(name) > MAX_LISTED:
+            return f"{text} and {len(names) - number:,} more"
+        text += f", {name}"
+    return text

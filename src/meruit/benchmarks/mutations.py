@@ -87,11 +87,11 @@ def _of_change(
         )
 
 
-def _of_call(after: EnvironmentState, name: str, said: list[str]) -> Iterator[EnvironmentMutant]:
+def _of_call(after: EnvironmentState, name: str, lines: list[str]) -> Iterator[EnvironmentMutant]:
     """A call is one action; a turn of it may be small talk, and may be repeated."""
-    if said:
-        yield EnvironmentMutant(name=f"{name} undone", state=_without(after, name, said), harm="undone")
-    for key in said[:MAX_ITEMS]:
+    if lines:
+        yield EnvironmentMutant(name=f"{name} undone", state=_without(after, name, lines), harm="undone")
+    for key in lines[:MAX_ITEMS]:
         yield EnvironmentMutant(name=f"{name} without {key}", state=_without(after, name, [key]), harm="dropped")
 
 
@@ -117,8 +117,8 @@ def _without(state: EnvironmentState, name: str, keys: list[str]) -> Environment
 
 
 def _with(state: EnvironmentState, name: str, key: str, one: Item | None) -> EnvironmentState:
-    kept = [other for other in state[name].items if other.key != key]
-    items = sorted([*kept, *([] if one is None else [one])], key=lambda other: other.key)
+    others = [other for other in state[name].items if other.key != key]
+    items = sorted([*others, *([] if one is None else [one])], key=lambda other: other.key)
     return {**state, name: msgspec.structs.replace(state[name], items=items)}
 
 

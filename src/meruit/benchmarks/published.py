@@ -70,8 +70,8 @@ class BenchmarkLibrary:
         except NotFound:
             pass
         own = benchmark.model_copy(update={"benchmark": practice_slug(benchmark.benchmark, plan.digest)})
-        kept = msgspec.structs.replace(await asyncio.to_thread(self._plan, tenant, by, own), practice=True)
-        await self.store.recorder.record(kept)
+        practice = msgspec.structs.replace(await asyncio.to_thread(self._plan, tenant, by, own), practice=True)
+        await self.store.recorder.record(practice)
         return own
 
     def publication(self, tenant: str, by: str, benchmark: Benchmark) -> PublishBenchmark:

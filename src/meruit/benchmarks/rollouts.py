@@ -55,9 +55,9 @@ class AgentLogs(msgspec.Struct, frozen=True):
         return AgentExit(found.exit_code, found.seconds, str(self.of(run)))
 
 
-def read_answer(said: Path) -> str | None:
+def read_answer(file: Path) -> str | None:
     """Read an agent's answer: None if it said nothing, or more than an answer may have."""
-    content = said.read_bytes()
+    content = file.read_bytes()
     if not content.strip() or len(content) > MAX_ANSWER_BYTES:
         return None
     return content.decode("utf-8", "replace")
@@ -161,7 +161,7 @@ class Rollouts(msgspec.Struct, frozen=True):
 
     async def _run_and_complete(self, started: TaskRunStart) -> Rollout:
         run = started.run
-        said = self.logs.of(run).with_suffix(".answer") if self.answers else None
+        answer_file = self.logs.of(run).with_suffix(".answer") if self.answers else None
         self.observer.entered(run, RolloutState.RUNNING)
         ran = await run_agent(
             self.command,
@@ -169,10 +169,10 @@ class Rollouts(msgspec.Struct, frozen=True):
             environment=self.environment,
             log=self.logs.of(run),
             within_s=self._seconds(started),
-            answer=said,
+            answer=answer_file,
         )
         self.logs.save_exit(run, ran)
-        answer = None if said is None else read_answer(said)
+        answer = None if answer_file is None else read_answer(answer_file)
         self.observer.entered(run, RolloutState.JUDGING)
         ended = await self.benchmarks.complete(self._scope, run.id, answer=answer)
         if ended.status is RunStatus.CANCELLED:

@@ -317,8 +317,8 @@ class Benchmarks:
 
         `judged` is called with the verdict if this call gives it. Raises MeruitError for an answer that is too large.
         """
-        said = answer_snapshot(answer)
-        if any(len(one.content()) > MAX_ANSWER_BYTES for one in said.items):
+        snapshot = answer_snapshot(answer)
+        if any(len(one.content()) > MAX_ANSWER_BYTES for one in snapshot.items):
             raise MeruitError(f"answer: at most {MAX_ANSWER_BYTES:,} bytes")
         # The agent's time ends here; the time that judging takes is ours.
         asked_at = to_micros(self.store.surroundings.clock())
@@ -326,16 +326,16 @@ class Benchmarks:
             run = await asyncio.to_thread(self.reader.run, scope, run_id)
             if run.status in ENDED:
                 return run
-            kept = await self.store.recorder.record(BeginJudging(tenant=scope.tenant, id=run_id, asked_at=asked_at))
-            if kept.run.status in ENDED:
-                await self._tidy(scope.tenant, [kept.run])
-                return kept.run
+            judging = await self.store.recorder.record(BeginJudging(tenant=scope.tenant, id=run_id, asked_at=asked_at))
+            if judging.run.status in ENDED:
+                await self._tidy(scope.tenant, [judging.run])
+                return judging.run
             try:
-                given = await asyncio.to_thread(self._input, scope.tenant, kept)
-                after = await self._read_after(scope.tenant, kept.run, given)
-                if said.items or asks_for_answer((await self._task_of(scope.tenant, kept.run)).task):
-                    after = {**after, ANSWER_SOURCE: said}
-                found, rows = await self._judge(scope.tenant, kept.run, given, as_work_part(after))
+                given = await asyncio.to_thread(self._input, scope.tenant, judging)
+                after = await self._read_after(scope.tenant, judging.run, given)
+                if snapshot.items or asks_for_answer((await self._task_of(scope.tenant, judging.run)).task):
+                    after = {**after, ANSWER_SOURCE: snapshot}
+                found, rows = await self._judge(scope.tenant, judging.run, given, as_work_part(after))
             except BaseException as problem:
                 # So that an early request, or one to the wrong process, gains no time.
                 await self.store.recorder.record(GiveUpJudging(tenant=scope.tenant, id=run_id, asked_at=asked_at))
@@ -347,7 +347,7 @@ class Benchmarks:
             draft = await asyncio.to_thread(self.registrar.draft, scope.tenant, found)
             ended = await self.store.recorder.record(
                 CompleteRun(
-                    tenant=scope.tenant, id=run_id, outcome=draft, criteria=rows, started_at=kept.run.started_at
+                    tenant=scope.tenant, id=run_id, outcome=draft, criteria=rows, started_at=judging.run.started_at
                 )
             )
             if ended.outcome_id == draft.id:
@@ -550,9 +550,9 @@ class Benchmarks:
             for position, one in enumerate(result.criterion_results)
         )
 
-    def _input(self, tenant: str, kept: TaskRunRow) -> dict[str, Any]:
+    def _input(self, tenant: str, row: TaskRunRow) -> dict[str, Any]:
         with self.store.database.reading() as connection:
-            content = self.store.blobs.content(connection, tenant, kept.input_address or "")
+            content = self.store.blobs.content(connection, tenant, row.input_address or "")
         return msgspec.json.decode(content, type=dict[str, Any])
 
 

@@ -17,9 +17,9 @@ ONE_ONLY = "Ignored: submit one output at a time."
 
 
 # Any, here and below: an output of the author's own type, and the tool calls of LangChain.
-def extract_candidate(output: OutputType, said: Sequence[BaseMessage]) -> Any:
+def extract_candidate(output: OutputType, messages: Sequence[BaseMessage]) -> Any:
     """Find the candidate in the last message: the arguments of the output tool, or its text."""
-    last = said[-1] if said else None
+    last = messages[-1] if messages else None
     if not isinstance(last, AIMessage):
         raise AgentError(
             "the last message is not from the model; route the graph from the model to the gate, or pass read=…"
@@ -37,9 +37,9 @@ def extract_candidate(output: OutputType, said: Sequence[BaseMessage]) -> Any:
     return candidate_in(output, arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode())
 
 
-def replies(output: OutputType, said: Sequence[BaseMessage], feedback: str) -> list[BaseMessage]:
+def replies(output: OutputType, messages: Sequence[BaseMessage], feedback: str) -> list[BaseMessage]:
     """Build the replies to the last message; every call needs one, because model APIs require it."""
-    calls = _calls(said[-1]) if said else []
+    calls = _calls(messages[-1]) if messages else []
     mark = {MARK: "feedback"}
     if not calls:
         return [HumanMessage(feedback, additional_kwargs=mark)]
@@ -50,16 +50,16 @@ def replies(output: OutputType, said: Sequence[BaseMessage], feedback: str) -> l
     ]
 
 
-def query_in(said: Sequence[BaseMessage]) -> str:
+def query_in(messages: Sequence[BaseMessage]) -> str:
     """The text of what the user said last."""
-    asked = [one for one in said if isinstance(one, HumanMessage) and MARK not in one.additional_kwargs]
+    asked = [one for one in messages if isinstance(one, HumanMessage) and MARK not in one.additional_kwargs]
     return str(asked[-1].text) if asked else ""
 
 
-def usage_of(said: Sequence[BaseMessage]) -> Usage:
+def usage_of(messages: Sequence[BaseMessage]) -> Usage:
     """Tokens of the model's messages, as far as it reports them."""
     used = Usage()
-    for one in said:
+    for one in messages:
         if isinstance(one, AIMessage):
             counts: Mapping[str, Any] = one.usage_metadata or {}
             cached = (counts.get("input_token_details") or {}).get("cache_read") or 0

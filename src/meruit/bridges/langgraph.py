@@ -89,17 +89,17 @@ class _GateNode(msgspec.Struct, frozen=True):
 
     async def avisit(self, state: Any, config: RunnableConfig) -> Command[str]:
         back, done, exhausted = self.ways
-        said: list[BaseMessage] = [*(_get_value(state, "messages") or ())]
-        before = _load_progress(state, said)
-        named = said[-1].id if said else None
-        submission_id = f"{len(said)}:{named}" if named else f"visit:{1 + before.visits}"
+        history: list[BaseMessage] = [*(_get_value(state, "messages") or ())]
+        before = _load_progress(state, history)
+        named = history[-1].id if history else None
+        submission_id = f"{len(history)}:{named}" if named else f"visit:{1 + before.visits}"
         if before.state.ended is VerificationEnding.PASSED and submission_id not in before.state.submission_ids:
             # A submission after a pass starts a new run.
             before = GateProgress(visits=before.visits)
-        query = query_in(said)
+        query = query_in(history)
         gate = _GraphGate(self.output_type, {"query": query, **self.settings}, before, _run_id(config))
-        candidate = self.read(state) if self.read is not None else extract_candidate(gate.output, said)
-        usage = usage_of(said)
+        candidate = self.read(state) if self.read is not None else extract_candidate(gate.output, history)
+        usage = usage_of(history)
         context = AgentContext(run_id=gate.run_id, agent=gate.agent, query=query, turn=usage.requests)
         try:
             answer = await _Visit(gate=gate, context=context, deferrals_before=before.state.deferrals).submit(
@@ -112,7 +112,7 @@ class _GateNode(msgspec.Struct, frozen=True):
             return Command(update=gate.update(), goto=exhausted or config["metadata"]["langgraph_node"])
         if isinstance(answer, Passed):
             return Command(update={**gate.update(), "result": answer.result}, goto=done)
-        messages = replies(gate.output, said, answer.feedback)
+        messages = replies(gate.output, history, answer.feedback)
         return Command(update={**gate.update(), "messages": messages}, goto=back)
 
 
@@ -161,10 +161,10 @@ class _GraphGate(Gate):
         return {"verification": msgspec.json.decode(progress.to_json())}
 
 
-def _load_progress(state: Any, said: list[BaseMessage]) -> GateProgress:
+def _load_progress(state: Any, messages: list[BaseMessage]) -> GateProgress:
     written = _get_value(state, "verification")
     if written is None:
-        if not _has_key(state, "verification") and any(MARK in one.additional_kwargs for one in said):
+        if not _has_key(state, "verification") and any(MARK in one.additional_kwargs for one in messages):
             raise AgentError(
                 "the graph's state has no `verification`, so nothing would be counted; "
                 "declare it: class State(GateState), or verification: dict | None"

@@ -76,8 +76,8 @@ def _query(given: str | list[TResponseInputItem]) -> str:
         return given
     # Any: items are dictionaries of many shapes.
     items: list[Any] = given
-    said = [item for item in items if isinstance(item, dict) and item.get("role") == "user"]
-    content = said[-1].get("content") if said else ""
+    messages = [item for item in items if isinstance(item, dict) and item.get("role") == "user"]
+    content = messages[-1].get("content") if messages else ""
     if isinstance(content, str):
         return content
     return "\n".join(str(part["text"]) for part in content or () if isinstance(part, dict) and "text" in part)

@@ -197,19 +197,19 @@ def _number_fault(wanted: AnswerNumber, answer: Any) -> str | None:
     """Why an answer is not the number; an answer with two numbers is not an answer."""
     match answer:
         case {"value": value, **rest}:
-            said = [_SaidNumber(str(value), None if rest.get("unit") is None else str(rest["unit"]))]
+            numbers = [_SaidNumber(str(value), None if rest.get("unit") is None else str(rest["unit"]))]
         case str():
-            said = [_said_number(answer, one) for one in _NUMBER.finditer(answer)]
+            numbers = [_said_number(answer, one) for one in _NUMBER.finditer(answer)]
         case _:
-            said = [_SaidNumber(str(answer), None)]
-    if len(said) != 1:
-        return f"has {len(said):,} numbers; exactly 1 required"
-    number, value, reach = numeral(said[0].text.replace(",", "")), numeral(wanted.value), numeral(wanted.by)
+            numbers = [_SaidNumber(str(answer), None)]
+    if len(numbers) != 1:
+        return f"has {len(numbers):,} numbers; exactly 1 required"
+    number, value, reach = numeral(numbers[0].text.replace(",", "")), numeral(wanted.value), numeral(wanted.by)
     if number is None or value is None or reach is None:
-        return f"{said[0].text!r:.80} is not a number"
-    if wanted.unit is not None and said[0].unit != wanted.unit:
-        return f"is in {said[0].unit or 'no unit'}, not in {wanted.unit}"
-    return None if within(number, value, reach) else f"is {said[0].text}"
+        return f"{numbers[0].text!r:.80} is not a number"
+    if wanted.unit is not None and numbers[0].unit != wanted.unit:
+        return f"is in {numbers[0].unit or 'no unit'}, not in {wanted.unit}"
+    return None if within(number, value, reach) else f"is {numbers[0].text}"
 
 
 def _said_number(text: str, found: re.Match[str]) -> _SaidNumber:

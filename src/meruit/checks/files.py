@@ -124,13 +124,13 @@ class FileReader(msgspec.Struct, frozen=True):
     def parse(self, item: Item) -> Any:
         """The file: `path`, `size`, `sha256`, `modified`, and its `content` as it was parsed."""
         parse = self.parse_as or format_by_ending(item.key)
-        kept, content = item.body is not None, item.content()
-        if not kept and parse is not FileFormat.NONE:
+        has_body, content = item.body is not None, item.content()
+        if not has_body and parse is not FileFormat.NONE:
             raise UnreadableContent.at("was too large to keep", content, 0)
         return {
             "path": item.key,
-            "size": len(content) if kept else item.facts.get("size"),
-            "sha256": sha256(content).hexdigest() if kept else item.version,
+            "size": len(content) if has_body else item.facts.get("size"),
+            "sha256": sha256(content).hexdigest() if has_body else item.version,
             "modified": item.facts.get("modified"),
             "format": parse,
             "content": FORMATS[parse].read(content),

@@ -97,8 +97,8 @@ class CollateralChange(msgspec.Struct, frozen=True):
     def to_dict(self) -> dict[str, Any]:
         """The change as a failed field."""
         path = f"{self.source}:{self.key}"
-        kept = str(ItemChange.NONE)
-        return {"path": path, "op": "changed", "expected": kept, "actual": str(self.change), "passed": False}
+        unchanged = str(ItemChange.NONE)
+        return {"path": path, "op": "changed", "expected": unchanged, "actual": str(self.change), "passed": False}
 
     def in_detail(self, work_context: WorkContext, shown: EvidenceDisplay) -> dict[str, Any]:
         """How it changed, field by field where it can be read."""

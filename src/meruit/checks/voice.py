@@ -442,10 +442,10 @@ def _closest(voices: Sequence[Voice], phrase: Phrase) -> str:
     best, place, text = CLOSE, 0, ""
     for wanted in phrase.unit_sequences():
         like = SequenceMatcher(None, b=" ".join(wanted))
-        for voice, start, said in _stretches(voices, wanted):
-            like.set_seq1(said)
+        for voice, start, spoken in _stretches(voices, wanted):
+            like.set_seq1(spoken)
             if like.ratio() > best:
-                best, place, text = like.ratio(), voice.places[voice.turns[start]], said
+                best, place, text = like.ratio(), voice.places[voice.turns[start]], spoken
     return f"; closest: {text!r} in turn {place + 1}" if text else ""
 
 
@@ -464,8 +464,8 @@ def _share_found(results: Sequence[PhraseResult]) -> Fraction:
     return Fraction(sum(one.why is None for one in results), len(results))
 
 
-def _example(asked: Mapping[str, Any], said: str, expect: str) -> CheckExample:
-    turns = [make_item("000001", said.encode(), facts={"speaker": "agent"})]
+def _example(asked: Mapping[str, Any], spoken: str, expect: str) -> CheckExample:
+    turns = [make_item("000001", spoken.encode(), facts={"speaker": "agent"})]
     was, now = {"call": Snapshot(SourceKind.VOICE)}, {"call": Snapshot(SourceKind.VOICE, turns)}
     return CheckExample(assertion=asked, work=Work(input=as_work_part(was), output=as_work_part(now)), expect=expect)
 
@@ -507,9 +507,9 @@ def voice_transcript(asked: VoiceTranscript, context: CheckContext) -> Checked |
     else:
         score = Fraction(bool(call.by(asked.speaker)))
         evidence["why"] = "something was said, and no more is asked" if score else _silence_reason(asked.speaker)
-    said = [one.mention.first[0] for one in results if one.mention is not None and one.why is None]
-    if asked.capture is not None and said:
-        context.work_context.names[asked.capture] = turns[said[0]].document
+    positions = [one.mention.first[0] for one in results if one.mention is not None and one.why is None]
+    if asked.capture is not None and positions:
+        context.work_context.names[asked.capture] = turns[positions[0]].document
     if asked.credit is Credit.ALL and score < 1:
         score = Fraction(0)
     return Checked(str(score), evidence, Fault.AGENT)

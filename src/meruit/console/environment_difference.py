@@ -95,5 +95,5 @@ def _lines(item: Item | None) -> str:
 def _near_changes(pieces: Sequence[TextPiece]) -> list[TextPiece]:
     """The changed lines, and a few before and after each."""
     places = [place for place, piece in enumerate(pieces) if piece.kind != "same"]
-    kept = {near for place in places for near in range(place - CONTEXT, place + CONTEXT + 1)}
-    return [piece for place, piece in enumerate(pieces) if place in kept]
+    near_lines = {near for place in places for near in range(place - CONTEXT, place + CONTEXT + 1)}
+    return [piece for place, piece in enumerate(pieces) if place in near_lines]

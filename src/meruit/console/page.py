@@ -117,10 +117,10 @@ class PageRequest(ApiRequest):
             sent["Content-Encoding"] = "gzip"
         return Response(content, status_code=status, headers=sent, media_type=HTML)
 
-    def go_to(self, path: str, said: str = "") -> Response[bytes]:
+    def go_to(self, path: str, message: str = "") -> Response[bytes]:
         """Lead the browser to another page after an act; `said` is shown there once."""
-        if said:
-            self.console.toasts.put(self.toast_key, said)
+        if message:
+            self.console.toasts.put(self.toast_key, message)
         return Response(b"", status_code=303, headers={**SECURITY_HEADERS, "Location": path}, media_type=HTML)
 
     @property
@@ -147,10 +147,10 @@ class Toasts:
     def __init__(self) -> None:
         self._said: dict[str, str] = {}
 
-    def put(self, key: str, said: str) -> None:
+    def put(self, key: str, message: str) -> None:
         """Keep the message for the next page."""
         self._said.pop(key, None)
-        self._said[key] = said
+        self._said[key] = message
         if len(self._said) > self.MOST:
             del self._said[next(iter(self._said))]
 

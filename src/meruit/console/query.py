@@ -24,8 +24,8 @@ class Query:
     def of(cls, request: ApiConnection) -> Self:
         """What a browser asks; values that are too long or too many are left out."""
         pairs = request.query_params.multi_items()
-        kept = [(name, value) for name, value in pairs if 0 < len(value) <= MAX_VALUE and value.isprintable()]
-        return cls(request.scope["path"], tuple(kept[:MAX_VALUES]))
+        valid = [(name, value) for name, value in pairs if 0 < len(value) <= MAX_VALUE and value.isprintable()]
+        return cls(request.scope["path"], tuple(valid[:MAX_VALUES]))
 
     def __str__(self) -> str:
         return f"{self.path}?{urlencode(self.asked)}" if self.asked else self.path

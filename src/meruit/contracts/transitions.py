@@ -265,27 +265,27 @@ class CompleteContract(msgspec.Struct, frozen=True):
         record_history(
             *(step.writing, step.tenant, contract, self.dossier, self.fingerprints),
             mismatch="latency_mismatch" in flags,
-            said=None if checked is None else checked.result,
+            result=None if checked is None else checked.result,
         )
 
 
-def _apply_governance(result: VerificationResult, said: GovernanceResult) -> VerificationResult:
+def _apply_governance(result: VerificationResult, governance: GovernanceResult) -> VerificationResult:
     """The result with the conclusion of governance."""
-    named = ", ".join(said.names)
-    match said.conclusion:
+    named = ", ".join(governance.names)
+    match governance.conclusion:
         case Disposition.CLEAR:
-            return apply_governance(result, GovernanceStatus.CLEAR, said.names)
+            return apply_governance(result, GovernanceStatus.CLEAR, governance.names)
         case Disposition.INVALID:
             reason = Reason(ReasonCode.GOVERNANCE_INVALID, f"governance rejects the outcome: {named}")
-            return apply_governance(result, GovernanceStatus.INVALID, said.names, reason)
-        case Disposition.HOLD if UNAVAILABLE in said.names:
+            return apply_governance(result, GovernanceStatus.INVALID, governance.names, reason)
+        case Disposition.HOLD if UNAVAILABLE in governance.names:
             reason = Reason(
                 ReasonCode.GOVERNANCE_UNAVAILABLE, "governance gave no clear answer; a person must review the outcome"
             )
-            return apply_governance(result, GovernanceStatus.REVIEW, said.names, reason)
+            return apply_governance(result, GovernanceStatus.REVIEW, governance.names, reason)
         case Disposition.HOLD:
             reason = Reason(ReasonCode.GOVERNANCE_HOLD, f"a person must review the outcome: {named}")
-            return apply_governance(result, GovernanceStatus.REVIEW, said.names, reason)
+            return apply_governance(result, GovernanceStatus.REVIEW, governance.names, reason)
 
 
 def _record_check(

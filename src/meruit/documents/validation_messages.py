@@ -49,21 +49,21 @@ def describe_error(detail: ErrorDetails, known: Collection[str]) -> str:
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
     match kind:
         case "missing":
-            said = f"needs {str(detail['loc'][-1])!r}"
+            message = f"needs {str(detail['loc'][-1])!r}"
         case "extra_forbidden":
             key = str(detail["loc"][-1])
-            said = f"unknown key {short(repr(key))}{nearest(key, known)}"
+            message = f"unknown key {short(repr(key))}{nearest(key, known)}"
         case "enum" | "literal_error":
-            said = _one_of(re.findall(r"'([^']*)'", context["expected"]), value)
+            message = _one_of(re.findall(r"'([^']*)'", context["expected"]), value)
         case "value_error" | "assertion_error":
-            said = str(context["error"])
+            message = str(context["error"])
         case "string_type" if isinstance(value, int | float | Decimal):
-            said = f"expected text, got {describe_value(value)}; quote it if it is meant as text"
+            message = f"expected text, got {describe_value(value)}; quote it if it is meant as text"
         case _ if kind in _EXPECTED:
-            said = f"expected {_EXPECTED[kind]}, got {describe_value(value)}"
+            message = f"expected {_EXPECTED[kind]}, got {describe_value(value)}"
         case _:
-            said = _reword(detail["msg"], value)
-    return said
+            message = _reword(detail["msg"], value)
+    return message
 
 
 # Any, here and below: a document's value may be of any type.
@@ -72,11 +72,11 @@ def _one_of(names: list[str], value: Any) -> str:
     return f"expected one of {', '.join(map(repr, names))}, got {got}"
 
 
-def _reword(said: str, value: Any) -> str:
+def _reword(message: str, value: Any) -> str:
     """Turn `String should have at least 1 character` into what was expected and what was found."""
-    sentence = _SHOULD.fullmatch(said)
+    sentence = _SHOULD.fullmatch(message)
     if sentence is None:
-        return said
+        return message
     subject, verb, expected = sentence.groups()
     if verb == "have":
         expected = f"{_SUBJECTS.get(subject, subject.lower())} with {expected}"

@@ -162,8 +162,8 @@ def _to_judged(
     case: Case, outcome_id: str, salts: bytes, written: "WrittenWork", digests: Digests, result: VerificationResult
 ) -> JudgedCase:
     """A judged case from its own result."""
-    kept = result.to_json()
-    return _keep(case, outcome_id, salts, written, digests, _CaseVerdict.of(result), None, kept, kept)
+    result_json = result.to_json()
+    return _keep(case, outcome_id, salts, written, digests, _CaseVerdict.of(result), None, result_json, result_json)
 
 
 def _to_judged_alike(
@@ -177,8 +177,8 @@ def _to_judged_alike(
 ) -> JudgedCase:
     """A judged case from a conclusion that it shares with others."""
     template, at = conclusion.template, written_time(now)
-    kept = template.fill_in(f'"{outcome_id}"'.encode(), at, *[f'"{digest}"'.encode() for digest in digests])
-    return _keep(case, outcome_id, salts, written, digests, conclusion.shared, template, at, kept)
+    result_json = template.fill_in(f'"{outcome_id}"'.encode(), at, *[f'"{digest}"'.encode() for digest in digests])
+    return _keep(case, outcome_id, salts, written, digests, conclusion.shared, template, at, result_json)
 
 
 def _keep(  # noqa: PLR0913 - all that is kept of a case
@@ -190,7 +190,7 @@ def _keep(  # noqa: PLR0913 - all that is kept of a case
     verdict: _CaseVerdict,
     template: ResultTemplate | None,
     in_line: bytes,
-    kept: bytes,
+    result_json: bytes,
 ) -> JudgedCase:
     case_json = _to_json(case.id)
     given, made, facts = digests
@@ -204,7 +204,7 @@ def _keep(  # noqa: PLR0913 - all that is kept of a case
         commitment_to(salts[_OF_INPUT], given or ""),
         commitment_to(salts[_OF_OUTPUT], made or ""),
         commitment_to(salts[_OF_METADATA], facts or ""),
-        commitment(salts[_OF_RESULT], kept),
+        commitment(salts[_OF_RESULT], result_json),
     )
     entry = write_case(
         *(case_json, case.repeat, outcome_id, 1, commitments),
@@ -233,8 +233,8 @@ def _keep(  # noqa: PLR0913 - all that is kept of a case
         summary=summary,
         packed=PackedCase(template, line, salts),
         entry=entry,
-        result_json=kept,
-        size=written.size + len(kept),
+        result_json=result_json,
+        size=written.size + len(result_json),
     )
 
 

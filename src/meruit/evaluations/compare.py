@@ -396,15 +396,15 @@ def _sentence(first: str, second: str, found: Difference) -> str:
     direction = "better" if found.difference > 0 else "worse"
     cases = f"{found.cases:,} common case{'s' if found.cases != 1 else ''}"
     if points < 0.05:
-        said = f"{second} and {first} pass equally often on {cases}"
+        sentence = f"{second} and {first} pass equally often on {cases}"
     else:
-        said = f"{second} is {direction} than {first} by {points:.1f} points on {cases}"
+        sentence = f"{second} is {direction} than {first} by {points:.1f} points on {cases}"
     if found.is_significant and found.interval is not None:
         low, high = (found.interval.low * 100, found.interval.high * 100)
-        return f"{said} (95 % interval {low:+.1f} to {high:+.1f}); chance alone does not explain that."
+        return f"{sentence} (95 % interval {low:+.1f} to {high:+.1f}); chance alone does not explain that."
     if found.detectable is None:
-        return f"{said}; these are too few cases to tell a difference from chance ({found.why_not})."
+        return f"{sentence}; these are too few cases to tell a difference from chance ({found.why_not})."
     return (
-        f"{said}, but with {found.cases:,} cases a difference under {found.detectable * 100:.1f} points "
+        f"{sentence}, but with {found.cases:,} cases a difference under {found.detectable * 100:.1f} points "
         "cannot be told from chance."
     )

@@ -100,12 +100,12 @@ class Datasets:
     def _keep(self, digest: str, cases: Iterable[Case]) -> None:
         """Keep the chunks that a process before this one did not."""
         with self._store.database.reading() as connection:
-            kept = stored.count_chunks(connection, self._tenant, digest)
+            chunks = stored.count_chunks(connection, self._tenant, digest)
         hashed = sha256()
         for number, chunk in enumerate(split(map(write_row, cases)), 1):
             for row in chunk:
                 hashed.update(row + b"\n")
-            if number > kept:
+            if number > chunks:
                 blob = self._store.blobs.part(self._tenant, pack_chunk(chunk))
                 self._store.recorder.write(stored.KeepChunk(self._tenant, digest, number, blob))
         if hashed.hexdigest() != digest:

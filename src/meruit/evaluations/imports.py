@@ -191,11 +191,11 @@ def with_claim(piece: ImportedCase, format_name: str, pass_score: float = FULL_M
         "scores": dict(claim.scores),
         "reasons": dict(claim.reasons),
     }
-    kept = {key: value for key, value in origin.items() if value not in (None, {})}
+    fields = {key: value for key, value in origin.items() if value not in (None, {})}
     claimed = None if success is None else (Verdict.PASS if success else Verdict.FAIL).value
     # A case without an output has nothing to judge but the claim itself.
     output = {} if piece.case.output is None and piece.case.error is None else piece.case.output
-    metadata = {**piece.case.metadata, ORIGIN: kept}
+    metadata = {**piece.case.metadata, ORIGIN: fields}
     return msgspec.structs.replace(piece.case, claimed=claimed, metadata=metadata, output=output)
 
 

@@ -142,14 +142,14 @@ class _InOrder:
         if not self._state.evaluation.cases:
             return segment
         known = self._known([case.case_id for case in segment.summaries])
-        kept = [
+        unknown = [
             (summary, content)
             for summary, content in zip(segment.summaries, unpack(segment.blob), strict=True)
             if (summary.case_id, summary.repeat) not in known
         ]
-        if len(kept) in (0, len(segment.summaries)):
-            return segment if kept else FinishedSegment(summaries=(), root=b"", blob=b"")
-        return pack_segment(*map(list, zip(*kept, strict=True)))
+        if len(unknown) in (0, len(segment.summaries)):
+            return segment if unknown else FinishedSegment(summaries=(), root=b"", blob=b"")
+        return pack_segment(*map(list, zip(*unknown, strict=True)))
 
 
 def try_share(shared: SharedRun, share: FileShare) -> list[FinishedSegment] | str:

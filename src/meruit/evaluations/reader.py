@@ -281,11 +281,11 @@ def _figures_text(tenant: str, evaluation_id: str, cases: int, content: bytes) -
 
 
 def _detail(case: CaseSummary, content: CaseContent) -> CaseDetail:
-    kept = bytes(content.result)
+    result = bytes(content.result)
     return CaseDetail(
         case,
         *(payload_of(content.input), payload_of(content.output), payload_of(content.metadata)),
-        VerificationResult.from_json(kept) if kept else None,
+        VerificationResult.from_json(result) if result else None,
         content.error_message,
     )
 

@@ -87,7 +87,7 @@ class PriorAnswer(msgspec.Struct, frozen=True):
     """The recorded answer to an earlier submission."""
 
     done: SubmissionResult
-    said: VerifierVerdict | None
+    verdict: VerifierVerdict | None
     """None for a payload that was not a valid candidate: the verifier was not called."""
     content: str = ""
     """Hash of the candidate, or of the payload that was not one: another content under the same id is a conflict."""

@@ -38,22 +38,22 @@ async def ask_verifier(
 ) -> VerifierCallResult:
     """Ask the verifier. A rejection, a crash and a timeout are verdicts; a cancellation is raised."""
     returned = None
-    said: VerifierAnswer
+    answer: VerifierAnswer
     judgements: list[CriteriaJudgement] = []
     execution = supply.get("execution_ctx")
     if isinstance(execution, ExecutionContext):
         supply = {**supply, "execution_ctx": execution.with_record(judgements.append)}
     try:
         called = await _call_verifier(verifier, candidate.output, supply, timeout_s)
-        said, returned = interpret_result(called, verifier)
+        answer, returned = interpret_result(called, verifier)
     except asyncio.CancelledError:
         raise
     except OutOfTime:
-        said = SystemErrorVerdict(f"verify took longer than {timeout_s:g} s")
+        answer = SystemErrorVerdict(f"verify took longer than {timeout_s:g} s")
     except BaseException as crash:  # noqa: BLE001 - an exception of a verifier must not end the worker
-        said = interpret_exception(crash, verifier.reject_on)
-    is_judged = not isinstance(said, SystemErrorVerdict | Deferral)
-    return VerifierCallResult(VerifierReport(said, judgements[-1] if judgements and is_judged else None), returned)
+        answer = interpret_exception(crash, verifier.reject_on)
+    is_judged = not isinstance(answer, SystemErrorVerdict | Deferral)
+    return VerifierCallResult(VerifierReport(answer, judgements[-1] if judgements and is_judged else None), returned)
 
 
 async def _call_verifier(verifier: Verifier, output: Any, supply: Mapping[str, Any], timeout_s: float | None) -> Any:

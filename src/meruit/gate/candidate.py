@@ -56,13 +56,16 @@ def _sort_sets(plain: Any, value: Any) -> Any:
         case dict(), Mapping() if len({*map(str, value)}) < len(value):
             raise ValueError("two of its keys are one in JSON")
         case dict(), Mapping() if len(plain) == len(value):
-            return {key: _sort_sets(one, said) for (key, one), said in zip(plain.items(), value.values(), strict=True)}
+            return {
+                key: _sort_sets(one, original)
+                for (key, one), original in zip(plain.items(), value.values(), strict=True)
+            }
         case dict(), _:
             return {key: _sort_sets(one, getattr(value, key, None)) for key, one in plain.items()}
         case list(), Iterator():
             raise ValueError(f"a {type(value).__name__} can be read only once; give a list")
         case list(), list() | tuple() | set() | frozenset() | deque() if len(plain) == len(value):
-            settled = [_sort_sets(one, said) for one, said in zip(plain, value, strict=True)]
+            settled = [_sort_sets(one, original) for one, original in zip(plain, value, strict=True)]
             return sorted(settled, key=canonical) if isinstance(value, set | frozenset) else settled
         case None, float():
             # Pydantic writes null for NaN and infinity; they must not equal a real null.

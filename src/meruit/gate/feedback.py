@@ -101,7 +101,7 @@ def feedback(rejection: Rejection, revise: RequestRevision | None = None) -> Fee
     summary = _sanitize_text(rejection.message, MAX_MESSAGE) or "no reason was given"
     metadata = redact_metadata(rejection.metadata)
     # Continued lines are indented, so that only our own words start a line.
-    said = [
+    parts = [
         "Summary: " + summary.replace("\n", "\n  "),
         *(line for name, value in metadata.items() for line in _format_item(_title(name), value)),
     ]
@@ -118,7 +118,7 @@ def feedback(rejection: Rejection, revise: RequestRevision | None = None) -> Fee
     head = f'<verification_rejected code="{_escape_attribute(code)}" retryable="{retryable}">'
     ours = [*_attempt_lines(revise), "</verification_rejected>"]
     room = MAX_BLOCK - sum(len(line) + 1 for line in (head, *ours))
-    return Feedback("\n".join([head, _escape("\n".join(said), room), *ours]), twin)
+    return Feedback("\n".join([head, _escape("\n".join(parts), room), *ours]), twin)
 
 
 def schema_error_feedback(problems: str, left: int) -> str:
@@ -130,16 +130,16 @@ def schema_error_feedback(problems: str, left: int) -> str:
 
 def redact_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Make metadata safe to store and show: sorted, without secrets, limited in size."""
-    kept: dict[str, Any] = {}
+    retained: dict[str, Any] = {}
     room = MAX_METADATA_BYTES - len(msgspec.json.encode(_MORE))
     for key in sorted(metadata, key=_to_text):
         name = _name_of(_to_text(key))
         item = {name.label: _redact_value(metadata[key], name, MAX_DEPTH)}
         room -= 0 if item == _MORE else len(msgspec.json.encode(item))
         if room < 0:
-            return kept | _MORE
-        kept |= item
-    return kept
+            return retained | _MORE
+        retained |= item
+    return retained
 
 
 # Any: metadata of a verifier's author, which becomes JSON here.

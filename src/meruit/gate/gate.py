@@ -251,8 +251,8 @@ class Gate:
             at=0.0,
             verifier_version=deferred.verifier_version,
         )
-        kept = DeferredCandidate(submission.id, msgspec.json.encode(candidate.plain), candidate.is_lossless)
-        new = NewDeferral(event=event, candidate=kept, turn=submission.turn, usage=submission.usage)
+        stored = DeferredCandidate(submission.id, msgspec.json.encode(candidate.plain), candidate.is_lossless)
+        new = NewDeferral(event=event, candidate=stored, turn=submission.turn, usage=submission.usage)
         submitter = self._submitter
         submitter.state = submission.context.verification = await submitter.journal.defer(submitter.state, new)
         # The journal has just recorded it.
@@ -263,9 +263,9 @@ class Gate:
         return VerificationWaiting(self.run_id, waiting.key, waiting.note, self)
 
     def _replay(self, prior: PriorAnswer) -> Passed | Rejected:
-        returned = self.output.final(prior.said.result) if isinstance(prior.said, Acceptance) else None
+        returned = self.output.final(prior.verdict.result) if isinstance(prior.verdict, Acceptance) else None
         return self._answer(
-            SubmissionDecision(result=prior.done, verdict=prior.said, returned=returned, problems=SCHEMA_ERROR),
+            SubmissionDecision(result=prior.done, verdict=prior.verdict, returned=returned, problems=SCHEMA_ERROR),
             replayed=True,
         )
 

@@ -45,7 +45,7 @@ _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 class ReturnedVerdict(NamedTuple):
     """What a verifier returned, as a verdict."""
 
-    said: VerifierAnswer
+    verdict: VerifierAnswer
     # Any: the verifier's own type.
     result: Any = None
     """The final result, where it passes."""

@@ -135,15 +135,15 @@ class MemoryJournal:
         known = None if key is None else self._accounted.get(key)
         if known is not None:
             return msgspec.structs.replace(known, is_new=False)
-        event, said = submission.event, None
+        event, verdict = submission.event, None
         if isinstance(event, VerdictGiven):
-            event, said = event.with_time(self._clock()), event.said
+            event, verdict = event.with_time(self._clock()), event.said
         state, result = account(state, event, problems=submission.problems)
         # The caller has looked for an earlier answer before it called the verifier.
         assert result is not None  # noqa: S101
-        if not isinstance(said, SystemErrorVerdict):
+        if not isinstance(verdict, SystemErrorVerdict):
             content = content_of(event, submission.candidate)
-            self.answers[result.submission_id] = PriorAnswer(done=result, said=said, content=content)
+            self.answers[result.submission_id] = PriorAnswer(done=result, verdict=verdict, content=content)
         accounted = AccountedSubmission(result, state)
         if key is not None:
             self._accounted[key] = accounted

@@ -27,22 +27,22 @@ class GateLimits(Record, frozen=True):
 
 def budget(run: Any = None, agent: Any = None, model: Any = None) -> int:
     """The attempts of a run: its own setting, else its agent's, else its output model's, else 5."""
-    for said, whose in ((run, "the run's"), (agent, "the agent's"), (model, "the output model's")):
-        if said is not None:
-            return validate_count(said, f"{whose} {ATTRIBUTE}")
+    for limit, whose in ((run, "the run's"), (agent, "the agent's"), (model, "the output model's")):
+        if limit is not None:
+            return validate_count(limit, f"{whose} {ATTRIBUTE}")
     return DEFAULT_ATTEMPTS
 
 
-def validate_seconds(said: Any, what: str) -> float | None:
+def validate_seconds(value: Any, what: str) -> float | None:
     """Check a time limit; None means no limit. Raises BudgetError."""
-    if said is None or (isinstance(said, int | float) and not isinstance(said, bool) and 0 < said < inf):
-        return said
-    raise BudgetError(f"{what} is {said!r}; it must be a number of seconds above 0, or None for no limit")
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < inf):
+        return value
+    raise BudgetError(f"{what} is {value!r}; it must be a number of seconds above 0, or None for no limit")
 
 
-def validate_count(said: Any, what: str, most: int = MAX_ATTEMPTS) -> int:
+def validate_count(value: Any, what: str, most: int = MAX_ATTEMPTS) -> int:
     """Check a limit that is a whole number; raises BudgetError."""
     # True is an int to Python, but not a valid budget.
-    if isinstance(said, bool) or not isinstance(said, int) or not 1 <= said <= most:
-        raise BudgetError(f"{what} is {said!r}; it must be a whole number from 1 to {most:,}")
-    return said
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise BudgetError(f"{what} is {value!r}; it must be a whole number from 1 to {most:,}")
+    return value

@@ -116,14 +116,14 @@ class _RunDriver:
             raise SuspendRun(seconds, error=error)
 
         async def wait(deferred: DeferredSubmission) -> bytes | None:
-            said = deferred.deferral
-            if said.pause_s is not None:
+            deferral = deferred.deferral
+            if deferral.pause_s is not None:
                 if deferred.is_new:
-                    raise SuspendRun(said.pause_s)
+                    raise SuspendRun(deferral.pause_s)
                 return deferred.submission.answer
             given = self.journal.find_step(f"{WAIT}{deferred.key}")
             if given is None:
-                raise SuspendRun(said.timeout_s, deferred.key, note=said.note or None)
+                raise SuspendRun(deferral.timeout_s, deferred.key, note=deferral.note or None)
             return given
 
         return Submitter(
@@ -228,14 +228,14 @@ class _RunDriver:
             supply = {"agent_ctx": self.context, "execution_ctx": self.execution, "deps": self.execution.deps}
             gave = await found.run(call, supply | {"submission_id": f"{self.context.run_id}:{key}"})
             left = dump_context(self.context)
-            kept = {} if _encode_sorted(left) == self.carried else left
+            changes = {} if _encode_sorted(left) == self.carried else left
             match gave:
                 case Deferred():
-                    return _ToolReply(gave.note, kept, waits=True, pause_s=gave.timeout_s).to_json()
+                    return _ToolReply(gave.note, changes, waits=True, pause_s=gave.timeout_s).to_json()
                 case Pause():
-                    return _ToolReply(gave.reply, kept, pause_s=gave.seconds).to_json()
+                    return _ToolReply(gave.reply, changes, pause_s=gave.seconds).to_json()
                 case _:
-                    return _ToolReply(gave, kept).to_json()
+                    return _ToolReply(gave, changes).to_json()
 
         new = self.journal.find_step(f"tool:{key}") is None
         replied = _ToolReply.from_json(await self.journal.step(f"tool:{key}", run))
@@ -247,19 +247,19 @@ class _RunDriver:
         given = self.journal.find_step(f"{WAIT}{key}")
         if given is None:
             raise SuspendRun(replied.pause_s, key, note=escape_unencodable(replied.reply)[:MAX_NOTE] or None)
-        said = msgspec.json.decode(given)
-        return said if isinstance(said, str) else given.decode()
+        result = msgspec.json.decode(given)
+        return result if isinstance(result, str) else given.decode()
 
     def _tool_names(self) -> list[str]:
         return [spec.name for spec in self.agent.specs()]
 
-    def _restore_context(self, kept: dict[str, Any]) -> None:
+    def _restore_context(self, carried: dict[str, Any]) -> None:
         """Apply what the tool left in the context, also where it ran in another process."""
-        if not kept:
+        if not carried:
             return
-        self.carried = _encode_sorted(kept)
-        restored = type(self.context).model_validate({**self.context.model_dump(exclude={"messages"}), **kept})
-        for name in kept:
+        self.carried = _encode_sorted(carried)
+        restored = type(self.context).model_validate({**self.context.model_dump(exclude={"messages"}), **carried})
+        for name in carried:
             setattr(self.context, name, getattr(restored, name))
 
     async def _submit(self, turn: int, call: ToolCall) -> DriveResult | None:
@@ -300,17 +300,17 @@ class _RunDriver:
         return None
 
     def _report(self, turn: int, decision: SubmissionDecision) -> None:
-        said, limits = decision.verdict, self.state.limits
-        if said is None:
+        verdict, limits = decision.verdict, self.state.limits
+        if verdict is None:
             left = max(0, limits.schema_errors - self.state.schema_errors)
             problems = _to_one_line(decision.problems)
             self.watch(f"turn {turn}: schema error, {_tries(left)} left: {problems}")
-        elif isinstance(said, Acceptance):
+        elif isinstance(verdict, Acceptance):
             self.watch(f"verified, at attempt {decision.result.attempt}")
-        elif isinstance(said, Rejection):
-            code = f" [{said.code}]" if said.code else ""
+        elif isinstance(verdict, Rejection):
+            code = f" [{verdict.code}]" if verdict.code else ""
             used = f"{decision.result.attempts_used} of {limits.max_attempts} attempts used"
-            self.watch(f"rejected, {used}{code}: {_to_one_line(said.message)}")
+            self.watch(f"rejected, {used}{code}: {_to_one_line(verdict.message)}")
 
     async def _out_of_turns(self, turn: int) -> RunFailed:
         error = f"all {self.agent.max_turns} turns are used"

@@ -152,25 +152,25 @@ class Submitter:
         for again in count():
             key = None if submission.key is None else f"{submission.key}:{again}"
             called = await self._get_report(submission, candidate, verifier, actions[0], key)
-            said = called.verdict.said
-            if isinstance(said, Deferral):
+            reply = called.verdict.said
+            if isinstance(reply, Deferral):
                 waiting = DeferredSubmission(
                     submission=submission,
                     candidate=candidate,
                     verifier_version=verifier.version,
-                    deferral=said,
+                    deferral=reply,
                     key=f"{VERIFIER_WAIT}{key or ''}",
                     is_new=called.is_new,
                 )
                 if again < MAX_DEFERRALS and (answer := await self._wait(waiting)) != TIMED_OUT:
                     submission = msgspec.structs.replace(submission, answer=answer)
                     continue
-                said = _give_up_waiting(said)
+                reply = _give_up_waiting(reply)
             answered = AnsweredSubmission(
                 event=VerdictGiven(
                     submission_id=submission.id,
                     candidate_hash=candidate.hash,
-                    said=said,
+                    said=reply,
                     at=0.0,
                     verifier_version=verifier.version,
                 ),
@@ -186,10 +186,10 @@ class Submitter:
             pause_s = accounted.result.pause_s
             if pause_s is None:
                 return SubmissionDecision(
-                    result=accounted.result, verdict=said, returned=called.returned, is_new=accounted.is_new
+                    result=accounted.result, verdict=reply, returned=called.returned, is_new=accounted.is_new
                 )
             if accounted.is_new:
-                await self._pause(pause_s, failure_message(said))
+                await self._pause(pause_s, failure_message(reply))
         raise AssertionError  # pragma: no cover - the count has no end
 
     async def _get_report(
@@ -219,8 +219,8 @@ class Submitter:
     ) -> VerifierCallResult:
         if isinstance(action, RecallRejection):
             earlier = await self.journal.find_answer(action.submission_id)
-            if earlier is not None and isinstance(earlier.said, Rejection):
-                return VerifierCallResult(VerifierReport(earlier.said))
+            if earlier is not None and isinstance(earlier.verdict, Rejection):
+                return VerifierCallResult(VerifierReport(earlier.verdict))
         if submission.answer == TIMED_OUT:
             return VerifierCallResult(VerifierReport(SystemErrorVerdict("no answer came in time", permanent=True)))
         supply = {

@@ -97,14 +97,14 @@ def _submissions(connection: Connection, tenant: str, run: AgentRun) -> list[Tim
     found, before = list[TimelineEntry](), None
     for one in runs.submissions(connection, tenant, run.id):
         candidate = runs.candidate(connection, tenant, run.id, one.submission_id)
-        said = runs.find_verdict(connection, tenant, run.id, one.submission_id)
+        verdict = runs.find_verdict(connection, tenant, run.id, one.submission_id)
         found.append(
             TimelineEntry(
                 *(TimelineKind.SUBMISSION, one.at, one.turn),
                 submission=one,
                 candidate=candidate,
                 before=before,
-                said=said,
+                said=verdict,
             )
         )
         before = candidate

@@ -54,15 +54,15 @@ def parse_verdict(written: bytes) -> VerifierVerdict:
     return _READER.decode(written)
 
 
-def failure_message(said: VerifierVerdict) -> str | None:
+def failure_message(verdict: VerifierVerdict) -> str | None:
     """Say in words for people why a verdict is not a pass; None for a pass."""
-    match said:
+    match verdict:
         case Acceptance():
             return None
         case Rejection():
-            return said.message
+            return verdict.message
         case SystemErrorVerdict():
-            return said.error
+            return verdict.error
 
 
 class Passed(msgspec.Struct, frozen=True):

@@ -307,10 +307,10 @@ def is_truth_type(kind: Any) -> bool:
 def _fingerprint(function: FunctionType | MethodType) -> str:
     """Hash the verifier's own code: a change of it is another version."""
     written = inspect.unwrap(function)
-    said = [_describe_code(getattr(written, part, None)) for part in ("__code__", "__defaults__", "__kwdefaults__")]
+    parts = [_describe_code(getattr(written, part, None)) for part in ("__code__", "__defaults__", "__kwdefaults__")]
     # A closure also depends on the values it was made with.
-    said += [_describe_code(_content(cell)) for cell in getattr(written, "__closure__", None) or ()]
-    return sha256(f"{function.__module__}.{function.__qualname__}:{said}".encode()).hexdigest()[:16]
+    parts += [_describe_code(_content(cell)) for cell in getattr(written, "__closure__", None) or ()]
+    return sha256(f"{function.__module__}.{function.__qualname__}:{parts}".encode()).hexdigest()[:16]
 
 
 # Any: a value of any type.

@@ -28,11 +28,11 @@ class AttackTrial(Record, frozen=True):
     stopped_high: float
 
 
-def end_of(said: GovernanceResult) -> str:
+def end_of(result: GovernanceResult) -> str:
     """How an outcome ended: `clear`, `flagged` or `stopped`."""
-    if said.conclusion is not Disposition.CLEAR:
+    if result.conclusion is not Disposition.CLEAR:
         return "stopped"
-    return "flagged" if said.flags else "clear"
+    return "flagged" if result.flags else "clear"
 
 
 def count_tries(attack: str, ends: Counter[str], *, honest: bool) -> AttackTrial:

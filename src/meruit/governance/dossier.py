@@ -76,8 +76,8 @@ def metadata_to_judge(handed: HandedIn, seen: Mapping[str, Any], now: datetime) 
     if not handed.by_agent:
         return {**handed.metadata, **claims, **received, "reported_by": "operator"}
     # Other metadata of an agent could be mistaken for an observation or for what only an operator knows.
-    said = {name: value for name, value in handed.metadata.items() if name in OF_AGENTS}
-    return {**seen, **claims, **received, "reported_by": AGENT, **({CLAIMED: said} if said else {})}
+    by_agent = {name: value for name, value in handed.metadata.items() if name in OF_AGENTS}
+    return {**seen, **claims, **received, "reported_by": AGENT, **({CLAIMED: by_agent} if by_agent else {})}
 
 
 class OutcomeIdentity(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ def dossier_of(
     """
     metadata, texts = work.metadata, comparable_texts(work.output)
     by_agent = metadata.get(CLAIMED) if metadata.get("reported_by") == AGENT else None
-    said = by_agent if isinstance(by_agent, Mapping) else {} if metadata.get("reported_by") == AGENT else metadata
+    claims = by_agent if isinstance(by_agent, Mapping) else {} if metadata.get("reported_by") == AGENT else metadata
     evaluator, usage = _of_operator(metadata, "evaluator"), _of_operator(metadata, "usage")
     intact = evaluator.get("canary_intact")
     return Dossier(
@@ -109,13 +109,13 @@ def dossier_of(
         metrics=[_fact(judged) for judged in result.criterion_results],
         claims=numbers(metadata.get("claimed_metrics")),
         success=result.success,
-        claimed_ms=number(said.get("duration_ms")),
+        claimed_ms=number(claims.get("duration_ms")),
         observed_ms=number(metadata.get("observed_ms")),
-        output_tokens=number(said.get("output_tokens")),
-        started_at=moment(said.get("started_at")),
-        ended_at=moment(said.get("ended_at")),
+        output_tokens=number(claims.get("output_tokens")),
+        started_at=moment(claims.get("started_at")),
+        ended_at=moment(claims.get("ended_at")),
         received_at=moment(metadata.get("received_at")),
-        claimed_tokens=number(said.get("total_tokens")),
+        claimed_tokens=number(claims.get("total_tokens")),
         provider_tokens=number(usage.get("provider_tokens")),
         usage_reconciled=usage.get("reconciled") is True,
         evaluator_before=_hashes(evaluator.get("before")),
@@ -130,11 +130,11 @@ def dossier_of(
     )
 
 
-def dossier_from_context(contract_id: str, said: Mapping[str, Any], context: Mapping[str, Any]) -> Dossier:
+def dossier_from_context(contract_id: str, stated: Mapping[str, Any], context: Mapping[str, Any]) -> Dossier:
     """The dossier of an outcome of which only metrics and an execution context are known."""
     claims, measured = (context.get(name) for name in ("claimed_metrics", "measured_metrics"))
     if not isinstance(claims, Mapping) and not isinstance(measured, Mapping):
-        claims = said
+        claims = stated
     return Dossier(
         contract_id=contract_id,
         work_id=_text(context.get("work_id")),
@@ -287,12 +287,12 @@ def find_leaked_canaries(canaries: tuple[str, ...], output: Mapping[str, Any]) -
     """
     if not canaries:
         return []
-    said = [*_texts_in(output)]
+    texts = [*_texts_in(output)]
     in_order = "".join(leaf for leaf in _leaves(output) if isinstance(leaf, str))
-    plain = "\n".join(said)
+    plain = "\n".join(texts)
     seen = _SeenOutput(
         plain=plain,
-        normalised="\n".join(map(normalise_text, said)),
+        normalised="\n".join(map(normalise_text, texts)),
         folded=f"{fold(decode_obvious(plain))}\n{fold(in_order)}",
     )
     return [sha256(canary.encode()).hexdigest() for canary in canaries if _occurs(canary, seen)]

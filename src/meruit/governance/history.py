@@ -160,18 +160,18 @@ def _prune_days(days: Mapping[str, list[DailyStatistics]]) -> dict[str, list[Dai
     return {metric: left[metric] for metric in sorted(left, key=worth)[-MAX_METRICS:]}
 
 
-def is_first_output(said: GovernanceResult | None) -> bool:
+def is_first_output(result: GovernanceResult | None) -> bool:
     """Whether to remember an output as its agent's own; not if it is invalid or a copy.
 
     Otherwise an unpaid copy would turn the original into a copy.
     """
-    if said is None:
+    if result is None:
         return True
     copied = any(
         flag in COPIES if isinstance(flag, str) else flag.rule in COPIES and flag.action is not Action.FLAG
-        for flag in said.flags
+        for flag in result.flags
     )
-    return said.conclusion is not Disposition.INVALID and not copied
+    return result.conclusion is not Disposition.INVALID and not copied
 
 
 def normalise_text(text: str) -> str:

@@ -116,17 +116,17 @@ def verification_dossier(work: Work, result: VerificationResult, agent_id: str |
     return dossier_of(about, work, result, CheatTraps(), claimed_may_earn=True)
 
 
-def flag_resemblance(said: GovernanceResult) -> GovernanceResult:
+def flag_resemblance(result: GovernanceResult) -> GovernanceResult:
     """The answer, in which an output that equals another text is flagged and not held."""
-    if said.disposition is Disposition.CLEAR:
-        return said
+    if result.disposition is Disposition.CLEAR:
+        return result
     softened = [
         msgspec.structs.replace(flag, action=Action.FLAG)
         if isinstance(flag, Flag) and flag.rule in RESEMBLANCE
         else flag
-        for flag in said.flags
+        for flag in result.flags
     ]
-    answer = GovernanceResult(valid=True, flags=softened, confidence=said.confidence)
+    answer = GovernanceResult(valid=True, flags=softened, confidence=result.confidence)
     return msgspec.structs.replace(
         answer, valid=answer.conclusion is not Disposition.INVALID, disposition=answer.conclusion
     )

@@ -633,8 +633,8 @@ def _cheat_null_agent_pass(_rng: random.Random, deed: SimulatedOutcome, _market:
 
 
 def _cheat_claimed_only(_rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:
-    said = [replace(fact, provenance=Provenance.CLAIMED) for fact in _with_accuracy(deed, 0.96).dossier.metrics]
-    return _with(deed, metrics=said, claims={"accuracy": 0.96})
+    claims = [replace(fact, provenance=Provenance.CLAIMED) for fact in _with_accuracy(deed, 0.96).dossier.metrics]
+    return _with(deed, metrics=claims, claims={"accuracy": 0.96})
 
 
 def _cheat_retry_farming(rng: random.Random, deed: SimulatedOutcome, _market: SimulatedMarket) -> SimulatedOutcome:

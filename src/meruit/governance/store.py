@@ -108,7 +108,7 @@ def record_history(
     marks: SubmissionFingerprints,
     *,
     mismatch: bool,
-    said: GovernanceResult | None = None,
+    result: GovernanceResult | None = None,
 ) -> None:
     """Record what later outcomes are compared with; `said` decides whether the output counts as the agent's own."""
     agent, consumer = contract.agent_id, contract.consumer_id
@@ -123,7 +123,7 @@ def record_history(
             outcomes=1,
             with_bonus=int(dossier.earned_bonus),
         )
-    if is_first_output(said):
+    if is_first_output(result):
         _record_output(writing, tenant, agent, marks, contract.id)
     record_attempt(writing, tenant, OutputAttempt(agent_id=agent, input=marks.input, sketch=marks.sketch))
 

@@ -149,8 +149,8 @@ def _other_number(rng: random.Random) -> Dossier:
 def _paraphrase(rng: random.Random) -> Dossier:
     """The content of the reference, one word in eight in other words."""
     words = _text(rng).split()
-    said = [_words(rng, 1) if rng.random() < 1 / 8 else word for word in words]
-    return _compared({"text": " ".join(said)}, " ".join(words))
+    paraphrased = [_words(rng, 1) if rng.random() < 1 / 8 else word for word in words]
+    return _compared({"text": " ".join(paraphrased)}, " ".join(words))
 
 
 def _other_canary(rng: random.Random) -> Dossier:

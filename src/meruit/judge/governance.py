@@ -48,18 +48,18 @@ def carry_answer(old: VerificationResult, result: VerificationResult) -> Verific
     """The result with what governance said of an earlier version; it is not asked again about the past."""
     if old.governance is GovernanceStatus.NOT_CHECKED or result.verdict is Verdict.ERROR:
         return result
-    said = next((reason for reason in old.reasons if reason.code in OF_GOVERNANCE), None)
-    return apply_governance(result, old.governance, old.governance_flags, said)
+    carried = next((reason for reason in old.reasons if reason.code in OF_GOVERNANCE), None)
+    return apply_governance(result, old.governance, old.governance_flags, carried)
 
 
-def add_answer(result: VerificationResult, said: GovernanceResult) -> VerificationResult:
+def add_answer(result: VerificationResult, answer: GovernanceResult) -> VerificationResult:
     """The result with one more answer of governance: the flags of all, and the worst status with its reason."""
-    if said is ALL_CLEAR and result.governance is GovernanceStatus.NOT_CHECKED:
+    if answer is ALL_CLEAR and result.governance is GovernanceStatus.NOT_CHECKED:
         # The usual case, which should cost little.
         return apply_governance(result, GovernanceStatus.CLEAR, [])
-    names = said.names
+    names = answer.names
     flags = [*result.governance_flags, *(name for name in names if name not in result.governance_flags)]
-    objection = _objection(said.conclusion, names)
+    objection = _objection(answer.conclusion, names)
     status = GovernanceStatus.CLEAR if objection is None else objection.status
     if not is_worse(status, result.governance):
         return apply_governance(result, result.governance, flags)
@@ -67,7 +67,7 @@ def add_answer(result: VerificationResult, said: GovernanceResult) -> Verificati
         return apply_governance(result, status, flags)
     # One reason of governance stays with a result, that of the worst answer.
     others = [reason for reason in result.reasons if reason.code not in OF_GOVERNANCE]
-    reason = Reason(objection.code, f"{objection.message}: {_describe_flags(said, names)}")
+    reason = Reason(objection.code, f"{objection.message}: {_describe_flags(answer, names)}")
     return apply_governance(msgspec.structs.replace(result, reasons=others), status, flags, reason)
 
 
@@ -81,10 +81,10 @@ def _objection(conclusion: Disposition, names: list[str]) -> _Objection | None:
             return _REJECTED
 
 
-def _describe_flags(said: GovernanceResult, names: list[str]) -> str:
+def _describe_flags(answer: GovernanceResult, names: list[str]) -> str:
     """The flags that decide, each with its evidence; all names where none of them does."""
     shown = []
-    for name, flag in zip(names, said.flags, strict=True):
+    for name, flag in zip(names, answer.flags, strict=True):
         if isinstance(flag, Flag) and disposition_of(flag.action) is not Disposition.CLEAR:
             facts = ", ".join(f"{fact} {value}" for fact, value in flag.evidence.items())
             shown.append(f"{name} ({escape_control_characters(facts[:MAX_FACTS_SHOWN])})" if facts else name)

@@ -190,8 +190,8 @@ def rejudge(criteria: Plan | SuccessCriteria, result: VerificationResult) -> Ver
     )
     if result.governance is GovernanceStatus.NOT_CHECKED:
         return again
-    said = next((reason for reason in result.reasons if reason.code in OF_GOVERNANCE), None)
-    return apply_governance(again, result.governance, result.governance_flags, said)
+    governance = next((reason for reason in result.reasons if reason.code in OF_GOVERNANCE), None)
+    return apply_governance(again, result.governance, result.governance_flags, governance)
 
 
 def _plan_from_record(criteria: SuccessCriteria, result: VerificationResult) -> Plan:

@@ -23,9 +23,9 @@ class ParsedAnswer(msgspec.Struct, frozen=True):
 
 
 # Any: a model may answer with any JSON.
-def read_answer(said: Any, question: JudgeQuestion) -> ParsedAnswer:
+def read_answer(reply: Any, question: JudgeQuestion) -> ParsedAnswer:
     """The answer in a JSON object or its text; raises UnreadableAnswer."""
-    found = _parse_object(said) if isinstance(said, str) else said
+    found = _parse_object(reply) if isinstance(reply, str) else reply
     if not isinstance(found, dict):
         raise UnreadableAnswer("the answer is not a JSON object")
     if "answer" not in found:

@@ -27,7 +27,7 @@ class ApiAnswer:
     """An endpoint's answer, before it is read as a vote."""
 
     # Any: a model may answer with any JSON.
-    said: Any
+    reply: Any
     """The arguments of the tool call, or the text; None for neither."""
     refusal: str | None
     """What the model says instead of an answer, where it refuses."""
@@ -95,7 +95,7 @@ class OpenAiApi:
             refusal = refusal or "the endpoint filtered the answer"
         called = _get(_get(_first(_get(message, "tool_calls")), "function"), "arguments")
         return ApiAnswer(
-            said=called if called is not None else _get(message, "content"),
+            reply=called if called is not None else _get(message, "content"),
             refusal=str(refusal) if refusal else None,
             model=_text(_get(payload, "model")),
             tokens=TokenUse(_count(_get(usage, "prompt_tokens")), _count(_get(usage, "completion_tokens"))),
@@ -136,7 +136,7 @@ class AnthropicApi:
         usage = _get(payload, "usage")
         refused = _get(payload, "stop_reason") == "refusal"
         return ApiAnswer(
-            said=called if called is not None else text or None,
+            reply=called if called is not None else text or None,
             refusal=(text or "the model refused") if refused else None,
             model=_text(_get(payload, "model")),
             tokens=TokenUse(_input_tokens(usage), _count(_get(usage, "output_tokens"))),

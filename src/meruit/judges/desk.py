@@ -167,8 +167,8 @@ class VotingDesk:
                 output_tokens=_add(earlier.output, used.output),
                 latency_ms=round((self._timer() - began) * 1_000),
             )
-            kept = vote.status in ANSWERED and (repair or vote.status is not VoteStatus.UNREADABLE)
-            await self._finish(call, vote if kept else None, _cost(used, price))
+            is_answered = vote.status in ANSWERED and (repair or vote.status is not VoteStatus.UNREADABLE)
+            await self._finish(call, vote if is_answered else None, _cost(used, price))
         return vote
 
     async def _reserve(self, call: JudgeCall, limits: CallLimits) -> Reservation:
@@ -314,7 +314,7 @@ def _read_vote(draft: Vote, reply: RawReply, judge: ReadyJudge) -> Vote:
     if answer.refusal is not None:
         return msgspec.structs.replace(vote, status=VoteStatus.REFUSED, problem="the model refused to answer")
     try:
-        parsed: ParsedAnswer = read_answer(answer.said, judge.question)
+        parsed: ParsedAnswer = read_answer(answer.reply, judge.question)
     except UnreadableAnswer as problem:
         return msgspec.structs.replace(vote, status=VoteStatus.UNREADABLE, problem=str(problem))
     return msgspec.structs.replace(vote, status=VoteStatus.USABLE, answer=parsed.answer, reason=parsed.reason)

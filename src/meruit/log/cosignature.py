@@ -116,8 +116,8 @@ def add_cosignatures(note: str, new: Iterable[Cosignature]) -> str:
     """The note with these cosignatures, each in place of an older one by the same key."""
     text, signed = split_note(note)
     added = {(one.witness.name, one.witness.key_id): one.line for one in new}
-    kept = [one.line() for one in signed if (one.name, one.key_id) not in added]
-    return f"{text}\n{''.join([*kept, *added.values()])}"
+    others = [one.line() for one in signed if (one.name, one.key_id) not in added]
+    return f"{text}\n{''.join([*others, *added.values()])}"
 
 
 def _message(text: str, time_s: int) -> bytes:

@@ -15,9 +15,9 @@ def _reading(work: Work, key: str) -> Finding:
     value: Any = work.metadata.get(key)
     if value is None:
         claims = work.metadata.get(CLAIMED)
-        said = claims.get(key) if isinstance(claims, Mapping) else None
-        if said is not None:
-            return Measured(said, provenance=Provenance.CLAIMED)
+        claim = claims.get(key) if isinstance(claims, Mapping) else None
+        if claim is not None:
+            return Measured(claim, provenance=Provenance.CLAIMED)
         return Missing(f"the execution metadata has no {key}", fault=Fault.SYSTEM)
     # The judge refuses anything that is not a number.
     return value  # type: ignore[no-any-return]

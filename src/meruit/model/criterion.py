@@ -195,8 +195,8 @@ class SuccessCriterion(BaseModel):
         """Accept the flat form too: `assert` and its settings next to the common keys."""
         if not isinstance(data, Mapping) or "assert" not in data or "assertion" in data:
             return data
-        kept = {key: value for key, value in data.items() if key in cls.COMMON}
-        return kept | {"assertion": {key: value for key, value in data.items() if key not in cls.COMMON}}
+        common = {key: value for key, value in data.items() if key in cls.COMMON}
+        return common | {"assertion": {key: value for key, value in data.items() if key not in cls.COMMON}}
 
     @model_validator(mode="before")
     @classmethod

@@ -87,12 +87,12 @@ class GovernanceResult(Record, frozen=True):
     @property
     def conclusion(self) -> Disposition:
         """The disposition: the worst of validity, disposition and the flags' actions."""
-        said = [
+        conclusions = [
             Disposition.CLEAR if self.valid else Disposition.INVALID,
             self.disposition or Disposition.CLEAR,
             *(disposition_of(flag.action) for flag in self.flags if isinstance(flag, Flag)),
         ]
-        return max(said, key=WORST.index)
+        return max(conclusions, key=WORST.index)
 
     @property
     def names(self) -> list[str]:

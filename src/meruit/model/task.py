@@ -81,8 +81,8 @@ class TaskSource(BaseModel):
 
     @model_validator(mode="after")
     def _coherent(self) -> Self:
-        said = self.model_dump(exclude_defaults=True, exclude={"kind", "at"})
-        if self.at is None and said:
+        fields = self.model_dump(exclude_defaults=True, exclude={"kind", "at"})
+        if self.at is None and fields:
             raise ValueError("a source of the playground takes only its kind; set `at` for your own system")
         if self.token_env is not None and self.token_command is not None:
             raise ValueError("use either token_env or token_command, not both")

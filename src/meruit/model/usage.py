@@ -140,9 +140,9 @@ class UsageRun(Record, frozen=True):
     @property
     def local(self) -> Tokens | None:
         """The sum of all steps; None where a step that may have used tokens has no count. Zero if none is declared."""
-        said = [one.local for one in self.steps if one.local is not None or one.expects_usage is not False]
-        known = [one for one in said if one is not None]
-        return sum_tokens(known) if len(known) == len(said) and (said or self.uses_none) else None
+        counts = [one.local for one in self.steps if one.local is not None or one.expects_usage is not False]
+        known = [one for one in counts if one is not None]
+        return sum_tokens(known) if len(known) == len(counts) and (counts or self.uses_none) else None
 
     @property
     def by_model(self) -> dict[str, Tokens] | None:

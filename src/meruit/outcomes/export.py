@@ -175,14 +175,14 @@ def _versions_with_work(
     done = 0
     for page, total in iterate_summaries(connection, scope, narrowed):
         by_id = {one.id: one for one in page}
-        kept = batches.versions(connection, scope.tenant, [*by_id], every=every_version)
+        rows = batches.versions(connection, scope.tenant, [*by_id], every=every_version)
         bills = live_bills(connection, scope.tenant, [one.contract_id for one in page])
         for group in batches.works(connection, scope.tenant, [*by_id], store.blobs):
             found = []
             for name, work in group.items():
                 if isinstance(work, StoreError):
                     raise work
-                for version in kept[name]:
+                for version in rows[name]:
                     criteria = _criteria(connection, scope.tenant, version.criteria_digest, written)
                     bill = bills.get((by_id[name].contract_id, version.version))
                     found.append(
@@ -272,8 +272,8 @@ def metric_kinds(
     """Every metric that was measured, and of which kinds its values were; all numbers are one kind."""
     seen: dict[str, set[type]] = {}
     for page, _ in iterate_summaries(connection, scope, narrowed):
-        kept = batches.versions(connection, scope.tenant, [one.id for one in page], every=every_version)
-        for version in (one for some in kept.values() for one in some):
+        rows = batches.versions(connection, scope.tenant, [one.id for one in page], every=every_version)
+        for version in (one for some in rows.values() for one in some):
             figures = read_figures(version.result)
             for name, value in figures.metrics.items() if figures is not None else ():
                 seen.setdefault(name, set()).add(float if type(value) is int else type(value))

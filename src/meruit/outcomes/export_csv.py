@@ -109,12 +109,12 @@ def _rows(
 ) -> Iterator[tuple[Cell, ...]]:
     done, totals = 0, CurrencyTotals()
     for page, total in iterate_summaries(connection, scope, narrowed):
-        kept = batches.versions(connection, scope.tenant, [one.id for one in page], every=every_version)
+        versions = batches.versions(connection, scope.tenant, [one.id for one in page], every=every_version)
         contracts = [one.contract_id for one in page]
         bills = live_bills(connection, scope.tenant, contracts)
         titles = contract_titles(connection, scope.tenant, contracts)
         for one in page:
-            for version in kept[one.id]:
+            for version in versions[one.id]:
                 paid = _paid_cells(bills.get((one.contract_id, version.version)), totals)
                 yield _row(one, version, titles.get(one.contract_id), paid, names)
         done += len(page)

@@ -185,8 +185,8 @@ def _show(state: PlaygroundState, service: CdsService, card: ScriptedCard, patie
         "acceptedSuggestions": [],
         "overrideReason": None,
     }
-    kept = state.append(SourceKind.CDS, msgspec.json.encode(written), event=SHOWN)
-    return {"uuid": kept.key, **written}
+    item = state.append(SourceKind.CDS, msgspec.json.encode(written), event=SHOWN)
+    return {"uuid": item.key, **written}
 
 
 def give_feedback(

@@ -160,8 +160,8 @@ def acknowledgement(receipt: Hl7Receipt, *, control_id: str, at: str) -> bytes:
         *(control_id, _field(header, 11) or "P", _field(header, 12) or VERSION),
         *([""] * 5 + [_field(header, 18)] if _field(header, 18) else []),
     ]
-    said = ["MSA", receipt.code.value, _field(header, 10)]
-    segments = [mark.join(fields), mark.join(said)]
+    parts = ["MSA", receipt.code.value, _field(header, 10)]
+    segments = [mark.join(fields), mark.join(parts)]
     if receipt.trouble:
         segments[1] += mark + _strip_delimiters(receipt.trouble, mark, encoding)
         # 101 is a missing required field, 207 any other error of an application.

@@ -158,8 +158,8 @@ def replies(script: PhoneScript, text: str, spent: set[int]) -> list[PhoneReply]
         if line.once and number in spent:
             continue
         if line.hears is None or any(follows(heard, words(phrase)) for phrase in line.hears):
-            said = [line.says] if isinstance(line.says, str) else line.says
-            return [PhoneReply(one, line.speaker or script.speaker, number) for one in said]
+            lines = [line.says] if isinstance(line.says, str) else line.says
+            return [PhoneReply(one, line.speaker or script.speaker, number) for one in lines]
     return [PhoneReply(script.otherwise, script.speaker)] if script.otherwise else []
 
 

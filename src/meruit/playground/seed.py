@@ -103,7 +103,7 @@ def apply_seed(state: PlaygroundState, seed: Seed) -> None:
             for one in read_messages(seed.messages):
                 receive(state, one, event=EVENT)
         settings = {"call": seed.call, "fax": seed.fax, "cds": seed.cds, "facts": seed.facts}
-        state.set(**{said: value for said, value in settings.items() if value})
+        state.set(**{name: value for name, value in settings.items() if value})
 
 
 def is_of_seed(event: PlaygroundEvent) -> bool:
@@ -140,12 +140,12 @@ class _Reader:
             "cds": self._cds,
             "facts": self._mapping,
         }
-        said = self.document.value
+        content = self.document.value
         found: dict[str, Any] = {}
-        if not isinstance(said, dict):
+        if not isinstance(content, dict):
             self._complain((), f"a seed is a mapping with some of {', '.join(parts)}")
-            said = {}
-        for name, value in said.items():
+            content = {}
+        for name, value in content.items():
             if name not in parts:
                 self._complain(
                     (name,), f"unknown key {name!r}{nearest(str(name), parts)}; there are {', '.join(parts)}"

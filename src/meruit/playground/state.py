@@ -213,15 +213,15 @@ class PlaygroundState:
         """
         with self.change() as connection:
             at = self.moment()
-            kept = make_item(key, content, version=version, facts={**_facts(kind, content, at, event), **(facts or {})})
-            row = (kind, key, kept.version, at, event, content, json.dumps(kept.facts))
+            item = make_item(key, content, version=version, facts={**_facts(kind, content, at, event), **(facts or {})})
+            row = (kind, key, item.version, at, event, content, json.dumps(item.facts))
             seq = connection.execute(
                 "INSERT INTO versions (kind, key, version, at, event, content, facts) VALUES (?, ?, ?, ?, ?, ?, ?)", row
             ).lastrowid
             connection.execute("INSERT OR REPLACE INTO items VALUES (?, ?, ?)", (kind, key, seq))
-            _insert_event(connection, at, event, kind, key, {"version": kept.version, **(noted or {})})
+            _insert_event(connection, at, event, kind, key, {"version": item.version, **(noted or {})})
             self._must_fit(connection, f"{kind} {key}")
-        return kept
+        return item
 
     def remove(
         self,
@@ -310,9 +310,9 @@ class PlaygroundState:
         rows = self._rows(f"SELECT seq, at, type, kind, key, facts FROM events {which}", *given)  # noqa: S608 - ours
         return [
             PlaygroundEvent(
-                seq=seq, at=at, type=said, kind=SourceKind(kind) if kind else None, key=key, facts=json.loads(facts)
+                seq=seq, at=at, type=event, kind=SourceKind(kind) if kind else None, key=key, facts=json.loads(facts)
             )
-            for seq, at, said, kind, key, facts in rows
+            for seq, at, event, kind, key, facts in rows
         ]
 
     def latest(self, kind: SourceKind, key: str) -> ItemVersion | None:

@@ -281,11 +281,11 @@ def _row(record: UsageRecord, attempts: Sequence[Observation]) -> TimelineRow:
 def _timeline_observation(observation: Observation, ended: datetime | None) -> TimelineObservation:
     minutes, imported = _minutes(observation.at, ended), bool(observation.reported_by)
     if observation.total is None or observation.error is not None:
-        said = str(observation.error or "no result")
-        return TimelineObservation(minutes, TimelineObservationKind.ERROR, said, imported)
+        text = str(observation.error or "no result")
+        return TimelineObservation(minutes, TimelineObservationKind.ERROR, text, imported)
     kind = TimelineObservationKind.COUNT if observation.total.total else TimelineObservationKind.ZERO
-    said = f"{observation.total.input:,} in, {observation.total.output:,} out"
-    return TimelineObservation(minutes, kind, said, imported)
+    text = f"{observation.total.input:,} in, {observation.total.output:,} out"
+    return TimelineObservation(minutes, kind, text, imported)
 
 
 def _minutes(at: datetime, ended: datetime | None) -> float:
@@ -349,8 +349,8 @@ class WaterfallCollector:
 
 def _local_tokens(run: MeteredRun) -> Tokens:
     """The sum of all counts in responses, also where some responses have none."""
-    said = [one.tokens for one in run.calls if one.tokens is not None]
-    return sum_tokens([*said, *(step.tokens for step in run.steps if step.tokens is not None and not step.calls)])
+    counts = [one.tokens for one in run.calls if one.tokens is not None]
+    return sum_tokens([*counts, *(step.tokens for step in run.steps if step.tokens is not None and not step.calls)])
 
 
 def _cause_of(run: MeteredRun, local: Tokens, billed: Tokens, missing: int) -> DiscrepancyCause:

@@ -304,8 +304,8 @@ def _judges(run: BenchmarkRun, runs: Sequence[TaskRun]) -> str:
 def _sentence(first: str, second: str, score: Mean) -> str:
     if not score.tasks:
         return f"{first} and {second} have no task with a verdict in both"
-    said = f"{second} scores {score.mean:+.3f} against {first} over {score.tasks:,} tasks"
+    sentence = f"{second} scores {score.mean:+.3f} against {first} over {score.tasks:,} tasks"
     if score.p is None:
-        return f"{said}; not tested: {score.why_not or 'every task is equal'}"
+        return f"{sentence}; not tested: {score.why_not or 'every task is equal'}"
     clear = "a clear difference" if score.p < SIGNIFICANT else "which could be chance"
-    return f"{said}, {clear} (p = {score.p:.3g})"
+    return f"{sentence}, {clear} (p = {score.p:.3g})"

@@ -336,13 +336,13 @@ class ReviewResults:
                     drawn_by[key] = f"{drawn_by.get(key, '')}/{review.terms.same_cases_as or review.id}"
         return {
             key: CaseLabels(
-                said,
+                answer,
                 drawn=key in missed,
                 probability=1 - missed.get(key, 0.0),
                 stratum=strata.get(key, ""),
                 drawn_by=drawn_by.get(key, ""),
             )
-            for key, said in answers.items()
+            for key, answer in answers.items()
         }
 
 

@@ -261,10 +261,10 @@ class Reviews:
     def _blind(self, review: ReviewRecord, draw: ReviewDraw) -> BlindCase:
         evaluation = self._evaluations.find(review.evaluation_id)
         detail = self._evaluations.case(evaluation, draw.case_id, draw.repeat)
-        kept = {"input": detail.input, "output": detail.output, "metadata": detail.metadata}
+        shown = {"input": detail.input, "output": detail.output, "metadata": detail.metadata}
         terms = review.terms
         choices = (*terms.choices, LabelChoice(CANNOT_TELL, CANNOT_TELL_KEY, meets=False))
-        parts = {name: kept[name] for name in terms.shows}
+        parts = {name: shown[name] for name in terms.shows}
         return BlindCase(
             review=review.name,
             number=draw.number,

@@ -108,11 +108,11 @@ _OUTSIDE = re.compile(
 """What is said of code that reads the work, or returns, outside of a function."""
 
 
-def explain_top_level_code(said: str) -> str:
+def explain_top_level_code(message: str) -> str:
     """Add to an error that the code belongs into a function, where the error shows that it stands outside of one."""
-    if said != UNDEFINED and _OUTSIDE.search(said) is None:
-        return said
-    return f"{said}; write def metric(input, output, metadata): … return {{name: number}}"
+    if message != UNDEFINED and _OUTSIDE.search(message) is None:
+        return message
+    return f"{message}; write def metric(input, output, metadata): … return {{name: number}}"
 
 
 def encode_context(context: Mapping[str, Any]) -> bytes:

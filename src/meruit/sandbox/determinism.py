@@ -83,7 +83,9 @@ def _stop_clocks() -> None:
 
     def with_default(real: Callable[..., Any], default: Any, position: int = 0) -> Callable[..., Any]:
         """For functions that look at the clock when their argument at that position is left out, or None."""
-        return lambda *said: real(*said) if said[position:] not in ((), (None,)) else real(*said[:position], default)
+        return lambda *arguments: (
+            real(*arguments) if arguments[position:] not in ((), (None,)) else real(*arguments[:position], default)
+        )
 
     for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime"):
         setattr(time, name, always(float(FROZEN_S)))

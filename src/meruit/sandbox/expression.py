@@ -89,9 +89,9 @@ def evaluate(code: str, context: bytes) -> dict[str, float]:
     try:
         found = expression.eval(data=orjson.loads(context))
     except (RuntimeError, ValueError, TypeError, RecursionError) as problem:
-        said = _reword_complaint(str(problem))
-        failure = Failure.TIMEOUT if "budget exceeded" in said else Failure.CRASHED
-        raise SandboxError(failure, said) from None
+        message = _reword_complaint(str(problem))
+        failure = Failure.TIMEOUT if "budget exceeded" in message else Failure.CRASHED
+        raise SandboxError(failure, message) from None
     kind = found.type().name()
     if kind == "ERROR":
         raise SandboxError(Failure.CRASHED, _reword_complaint(str(found.plain_value())))
@@ -104,8 +104,8 @@ def evaluate(code: str, context: bytes) -> dict[str, float]:
 
 def _wrong_kind(kind: str) -> SandboxError:
     hint = f"; {_HINTS[kind]}" if kind in _HINTS else ""
-    said = f"the expression gives {kind.lower()}, not a number, true or false{hint}"
-    return SandboxError(Failure.RESULT_REJECTED, said)
+    message = f"the expression gives {kind.lower()}, not a number, true or false{hint}"
+    return SandboxError(Failure.RESULT_REJECTED, message)
 
 
 @cache
@@ -143,9 +143,9 @@ _REWORDED = (
 )
 
 
-def _reword_complaint(said: str) -> str:
+def _reword_complaint(message: str) -> str:
     """Reword the library's first error message for the author."""
-    said = said.partition("\n")[0]
+    message = message.partition("\n")[0]
     for pattern, words in _REWORDED:
-        said = re.sub(pattern, words, said)
-    return to_one_line(said)
+        message = re.sub(pattern, words, message)
+    return to_one_line(message)

@@ -258,27 +258,27 @@ _PLACE = re.compile(rf"\({USER_CODE_NAME}, line (\d+)\)")
 UNSUPPORTED = ("ModuleNotFoundError", "ImportError", "NotImplementedError", "SyntaxError")
 
 
-def _explain_error(said: str, timeout_ms: int, where: str) -> SandboxError:
+def _explain_error(complaint: str, timeout_ms: int, where: str) -> SandboxError:
     """Map the interpreter's error to one of our failures."""
-    said = _PLACE.sub(r"(line \1)", said)
-    kind, _, message = said.partition(": ")
+    complaint = _PLACE.sub(r"(line \1)", complaint)
+    kind, _, message = complaint.partition(": ")
     if kind == "Undefined":
         return SandboxError(Failure.UNSUPPORTED_CONSTRUCT, explain_top_level_code(UNDEFINED))
-    if explain_top_level_code(said) != said:
-        return SandboxError(Failure.CRASHED, explain_top_level_code(f"{said}{where}"), where)
+    if explain_top_level_code(complaint) != complaint:
+        return SandboxError(Failure.CRASHED, explain_top_level_code(f"{complaint}{where}"), where)
     if kind in UNSUPPORTED or _is_missing_feature(kind, message):
         lacking = message.removeprefix("The monty syntax parser does not yet support ")
-        text = said if lacking == message else f"the tier python does not support {lacking}"
+        text = complaint if lacking == message else f"the tier python does not support {lacking}"
         return SandboxError(Failure.UNSUPPORTED_CONSTRUCT, text if "(line " in text else f"{text}{where}", where)
     if kind == "TimeoutError" and "time limit exceeded" in message:
         return _timeout_error(timeout_ms)
     if kind == "MemoryError":
-        return SandboxError(Failure.MEMORY, said)
+        return SandboxError(Failure.MEMORY, complaint)
     if not where and kind == "TypeError" and message.startswith("metric() "):
-        said = f"metric must have the parameters input, output and metadata; {said}"
+        complaint = f"metric must have the parameters input, output and metadata; {complaint}"
     if not where and kind == "TypeError" and message.endswith("object is not callable"):
-        said = "metric is not a function; write def metric(input, output, metadata)"
-    return SandboxError(Failure.CRASHED, f"{said}{where}", where)
+        complaint = "metric is not a function; write def metric(input, output, metadata)"
+    return SandboxError(Failure.CRASHED, f"{complaint}{where}", where)
 
 
 def _is_missing_feature(kind: str, message: str) -> bool:

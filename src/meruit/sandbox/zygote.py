@@ -160,10 +160,10 @@ def _serve(host: socket.socket, parent: int, seal: confine.SyscallFilter, run: R
         ending = [child for child in ending if os.waitpid(child, os.WNOHANG)[0] == 0]
         host.settimeout(REAP_POLL_S if ending else None)
         try:
-            said, given, _, _ = host.recvmsg(64, socket.CMSG_SPACE(struct.calcsize("i")))
+            received, given, _, _ = host.recvmsg(64, socket.CMSG_SPACE(struct.calcsize("i")))
         except TimeoutError:
             continue
-        order, _, name = said.partition(b" ")
+        order, _, name = received.partition(b" ")
         if order == FORK:
             channel = array.array("i", given[0][2])[0]
             child = os.fork()
@@ -223,12 +223,12 @@ def _receive(size: int) -> bytes:
 def _answer(run: Run, code: str, context: bytes) -> None:
     failed = 0
     try:
-        said = run(code, context)
+        reply = run(code, context)
     except MemoryError:
-        failed, said = 1, b"memory the code used more memory than its limit"
+        failed, reply = 1, b"memory the code used more memory than its limit"
     except BaseException as problem:  # noqa: BLE001 - user code may raise anything
-        failed, said = 1, _describe_failure(problem).encode("utf-8", "backslashreplace")
-    left = memoryview(ANSWER.pack(len(said), failed) + said)
+        failed, reply = 1, _describe_failure(problem).encode("utf-8", "backslashreplace")
+    left = memoryview(ANSWER.pack(len(reply), failed) + reply)
     while left:
         left = left[os.write(CHANNEL, left) :]
 
@@ -243,8 +243,10 @@ def _run_metric(code: str, context: bytes) -> bytes:
         compiled = compile(code, "metric.py", "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as wrong:
         line = f" (line {wrong.lineno})" if isinstance(wrong, SyntaxError) and wrong.lineno else ""
-        said = f"SyntaxError: {wrong.msg}" if isinstance(wrong, SyntaxError) else str(wrong) or "the code is too deep"
-        raise MetricRejected(f"unsupported_construct {said}{line}") from None
+        message = (
+            f"SyntaxError: {wrong.msg}" if isinstance(wrong, SyntaxError) else str(wrong) or "the code is too deep"
+        )
+        raise MetricRejected(f"unsupported_construct {message}{line}") from None
     module = types.ModuleType("metric")
     sys.modules["metric"] = module
     module.__dict__["__builtins__"] = builtins

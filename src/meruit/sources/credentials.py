@@ -111,8 +111,8 @@ async def _run_command(argv: list[str], environment: Mapping[str, str]) -> str:
     try:
         async with asyncio.timeout(COMMAND_S):
             # One byte more than allowed: this bounds the output of any command.
-            said = await _first_bytes(process.stdout, MAX_TOKEN_BYTES + 1)
-            if len(said) > MAX_TOKEN_BYTES:
+            output = await _first_bytes(process.stdout, MAX_TOKEN_BYTES + 1)
+            if len(output) > MAX_TOKEN_BYTES:
                 raise SourceError(f"{program} printed more than {MAX_TOKEN_BYTES:,} bytes; a token is shorter")
             status = await process.wait()
     except TimeoutError:
@@ -121,7 +121,7 @@ async def _run_command(argv: list[str], environment: Mapping[str, str]) -> str:
         await _kill_process_group(process)
     if status != 0:
         raise SourceError(f"{program}, which prints the token, ended with status {status}; run it by hand to see why")
-    return said.decode(errors="replace").strip()
+    return output.decode(errors="replace").strip()
 
 
 async def _first_bytes(stream: asyncio.StreamReader | None, most: int) -> bytes:

@@ -252,7 +252,7 @@ class _Walk:
         if self._said is None:
             url = f"{self._base}/metadata"
             self._said = await self._client.get(
-                url, read_capabilities, accept=ACCEPT, count=lambda said: len(said.search)
+                url, read_capabilities, accept=ACCEPT, count=lambda statement: len(statement.search)
             )
         return self._said
 

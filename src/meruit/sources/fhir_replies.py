@@ -160,8 +160,8 @@ def _check_outcome(reply: HttpReply, outcome: Mapping[str, Any]) -> None:
     """Raise SourceError for an outcome among the results that reports a failure; warnings are ignored."""
     for issue in _list(outcome.get("issue")):
         if isinstance(issue, dict) and issue.get("severity") in {"error", "fatal"}:
-            said = issue.get("diagnostics") or issue.get("code") or "nothing more"
-            raise SourceError(f"{reply.where} reports a failure in its results ({said!s:.200}); ask its operator")
+            reason = issue.get("diagnostics") or issue.get("code") or "nothing more"
+            raise SourceError(f"{reply.where} reports a failure in its results ({reason!s:.200}); ask its operator")
 
 
 def _next_link(reply: HttpReply, bundle: Mapping[str, Any]) -> str | None:

@@ -115,8 +115,8 @@ class SftpSource:
                 what, advice = "is not read", "name a server that may be read"
             case _:
                 what, advice, again = "could not be read", "check that it is up", True
-        said = redact(" ".join(str(problem).split())[:MAX_SAID_CHARS], self._login.password, self._login.key)
-        return SourceError(f"{self._where} {what} ({type(problem).__name__}: {said}); {advice}", again=again)
+        reason = redact(" ".join(str(problem).split())[:MAX_SAID_CHARS], self._login.password, self._login.key)
+        return SourceError(f"{self._where} {what} ({type(problem).__name__}: {reason}); {advice}", again=again)
 
     # asyncssh takes options of many types.
     async def _options(self) -> dict[str, Any]:
@@ -133,8 +133,10 @@ class SftpSource:
             if login.key is not None:
                 keys = [ssh.import_private_key(await login.key.value())]
         except ValueError as problem:
-            said = redact(str(problem), login.key)
-            raise SourceError(f"{self._where} is not read ({said}); check the private key and `known_hosts`") from None
+            reason = redact(str(problem), login.key)
+            raise SourceError(
+                f"{self._where} is not read ({reason}); check the private key and `known_hosts`"
+            ) from None
         return {
             "config": None,
             "username": login.username,

@@ -80,14 +80,14 @@ def translate_driver_errors(location: Location) -> Iterator[None]:
 
 
 def _reason(problem: DBAPIError) -> str:
-    said = str(problem.orig).strip().split("\n")[0]
-    match said:
+    message = str(problem.orig).strip().split("\n")[0]
+    match message:
         case "database is locked":
             return "another process has kept it locked; try again, or end that process"
         case "database or disk is full":
             return "the disk is full"
         case _:
-            return said
+            return message
 
 
 def connect(location: Location) -> Database:

@@ -135,8 +135,8 @@ def caller(connection: Connection, presented: str, now: datetime) -> Caller | No
         return None
     row = connection.execute(select(tables.keys).where(tables.keys.c.id == parts[1])).first()
     # Hashing and comparing take the same time whether or not there is such a key.
-    kept = row.secret_hash if row is not None else bytes(SECRET_BYTES)
-    right = hmac.compare_digest(_hash_secret(parts[2]), kept)
+    expected = row.secret_hash if row is not None else bytes(SECRET_BYTES)
+    right = hmac.compare_digest(_hash_secret(parts[2]), expected)
     if row is None or not right or row.revoked_at is not None:
         return None
     if row.expires_at is not None and to_micros(now) >= row.expires_at:

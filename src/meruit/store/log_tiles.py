@@ -20,8 +20,8 @@ class Tiles:
 
     def subtree(self, start: int, level: int) -> bytes:
         """The hash over the leaves from start to start + 2**level."""
-        kept, rest = divmod(level, TILE_HEIGHT)
-        return _fold(self._hashes(kept, start >> (kept * TILE_HEIGHT), 1 << rest))
+        height, rest = divmod(level, TILE_HEIGHT)
+        return _fold(self._hashes(height, start >> (height * TILE_HEIGHT), 1 << rest))
 
     def tile_root(self, level: int, seq: int) -> bytes:
         """The root to be kept of 256 hashes of the level below."""

@@ -103,21 +103,21 @@ def only_errors(observations: Sequence[Observation], ended_at: datetime) -> Find
     )
 
 
-def zero(kept: Observation | None, age: timedelta) -> Finding:
+def zero(earlier: Observation | None, age: timedelta) -> Finding:
     """The provider counts no tokens, though there should be some; `age` is how long ago the run had ended."""
-    before = "" if kept is None else f" The earlier count of {_format_tokens(total_of(kept))} is kept."
+    before = "" if earlier is None else f" The earlier count of {_format_tokens(total_of(earlier))} is kept."
     return Finding(
         status=UsageStatus.DATA_NOT_AVAILABLE,
         code=UsageCode.ZERO_TOKENS,
         message="🕐 The usage API returned zero tokens",
-        explanation=f"The provider counts no tokens for this run.{before} {_why_zero(kept, age)} "
+        explanation=f"The provider counts no tokens for this run.{before} {_why_zero(earlier, age)} "
         "The next observation with tokens changes this.",
     )
 
 
-def _why_zero(kept: Observation | None, age: timedelta) -> str:
+def _why_zero(earlier: Observation | None, age: timedelta) -> str:
     """What may be the reason for zero tokens, by the age of the run."""
-    if kept is not None:
+    if earlier is not None:
         return "The provider may have trouble: it counted tokens before."
     if age < TOO_RECENT:
         return f"The run may be too recent: counts take up to {TOO_RECENT // timedelta(minutes=1)} minutes."
@@ -232,13 +232,15 @@ def gap(apart: timedelta, pairs: int, settles: datetime, policy: UsagePolicy) ->
     """The last two observations are equal, but too close to each other."""
     needed = interval_of(policy)
     if pairs:
-        said = f"⏳ Data identical across {pairs} of {policy.min_stable_pairs} intervals"
+        message = f"⏳ Data identical across {pairs} of {policy.min_stable_pairs} intervals"
     else:
-        said = f"⏳ Data identical, but only {apart // timedelta(minutes=1)} of {needed} lie between the observations"
+        message = (
+            f"⏳ Data identical, but only {apart // timedelta(minutes=1)} of {needed} lie between the observations"
+        )
     return Finding(
         status=UsageStatus.PENDING,
         code=UsageCode.GAP,
-        message=said,
+        message=message,
         explanation=f"Equal observations count when {needed} lie between them: an equal one counts from "
         f"{settles:%Y-%m-%d %H:%M:%S} UTC on.",
     )
@@ -461,8 +463,8 @@ def _describe_counts(pair: CountPair, tolerance: int, by: str = "provider") -> s
         (ours.cache_write, theirs.cache_write, ", {:,} written to the cache"),
     ]
     one, other = next(
-        (said.format(one), said.format(other))
-        for one, other, said in parts
+        (label.format(one), label.format(other))
+        for one, other, label in parts
         if one is not None and other is not None and abs(one - other) > tolerance
     )
     return f"{_format_tokens(ours)}{one}, the {by} {_format_tokens(theirs)}{other}"

@@ -251,9 +251,9 @@ class VerificationEngine:
             return await self._ask_service(compiled.asked[owner], owner, work)
         extractor = compiled.custom.get(owner) or self.extractors[owner]
         key = None if None in digests else (owner, type(extractor).__qualname__, version_of(extractor), digests)
-        kept = None if key is None else self._cache.get(key)
-        if kept is not None:
-            return kept
+        cached = None if key is None else self._cache.get(key)
+        if cached is not None:
+            return cached
         extract: Callable[..., Any] = extractor.extract
         given = _copies
         # A subclass may have an extract of its own. Work crosses into our sandbox as JSON, without a copy.
@@ -316,10 +316,10 @@ class VerificationEngine:
         if rules is None:
             return result
         try:
-            said = rules.check(work, result)
+            answer = rules.check(work, result)
         except Exception as crash:  # noqa: BLE001 - a check that fails is neither a pass nor a crash
-            said = _no_answer(describe(crash))
-        return add_answer(result, said)
+            answer = _no_answer(describe(crash))
+        return add_answer(result, answer)
 
     def _client(self) -> GovernanceClient | None:
         """The governance that has to be awaited."""

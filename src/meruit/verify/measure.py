@@ -63,9 +63,9 @@ def _measure_slot(slot: Slot, work: Work, digests: Digests, cache: ResultCache[A
     key = None
     if slot.cache_key is not None and None not in digests:
         key = (slot.cache_key, digests)
-        kept: Evidence | None = cache.get(key)
-        if kept is not None:
-            return kept
+        cached: Evidence | None = cache.get(key)
+        if cached is not None:
+            return cached
     try:
         finding: Evidence = slot.measure(work)
         if finding.__class__ is not float and finding.__class__ is not int:

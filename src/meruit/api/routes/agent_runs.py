@@ -159,8 +159,8 @@ async def read_submission(
         candidate = agent_reading.candidate(*place)
         if scope.only_own:
             return OwnSubmission(**public_fields(found[0]), candidate=candidate)
-        said = agent_reading.find_verdict(*place)
-        return SubmissionDetail(**msgspec.structs.asdict(found[0]), candidate=candidate, said=said)
+        verdict = agent_reading.find_verdict(*place)
+        return SubmissionDetail(**msgspec.structs.asdict(found[0]), candidate=candidate, said=verdict)
 
     return json_response(await request.service.read(ask))
 

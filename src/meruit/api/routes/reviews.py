@@ -234,7 +234,7 @@ async def record_labels(
 
     async def act(once: IdempotentRequest | None) -> bytes | IdempotentReplay:
         write = reviews.draft_import(found, given, by=who)
-        return await request.write_once(once, write, lambda kept: msgspec.json.encode(LabelsReply(kept)))
+        return await request.write_once(once, write, lambda recorded: msgspec.json.encode(LabelsReply(recorded)))
 
     return await request.answer_once(key, 200, act)
 

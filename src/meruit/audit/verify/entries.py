@@ -72,7 +72,7 @@ class VerifiedSignatures(msgspec.Struct, frozen=True):
     key: VerifierKey
     checkpoint: Checkpoint
     first: Checkpoint
-    kept: Checkpoint | None
+    trusted: Checkpoint | None
     """The older checkpoint that the verifier kept."""
     statement: dict[str, Any]
 
@@ -136,7 +136,7 @@ NO_WITNESSES = WitnessQuorum()
 def check(
     data: bytes,
     pinned: VerifierKey | None = None,
-    kept: str | None = None,
+    trusted: str | None = None,
     quorum: WitnessQuorum = NO_WITNESSES,
 ) -> BundleCheck:
     """Every step that needs no metric and no judge; never raises.
@@ -151,7 +151,7 @@ def check(
         files = unpack(data)
         bundle = read(files)
         passed.append(step_ok(AuditStep.BUNDLE, f"{len(files)} files"))
-        signed = _verify_signatures(bundle, pinned, kept)
+        signed = _verify_signatures(bundle, pinned, trusted)
         passed.append(step_ok(AuditStep.SIGNATURE, f"by {signed.key.name}+{signed.key.key_id}"))
         notes.append(_about_key(pinned))
         passed.append(check_witnesses(bundle.checkpoint, quorum))
@@ -222,7 +222,7 @@ def _about_key(pinned: VerifierKey | None) -> str:
     return "the key is the one that you gave"
 
 
-def _verify_signatures(bundle: Bundle, pinned: VerifierKey | None, kept: str | None) -> VerifiedSignatures:
+def _verify_signatures(bundle: Bundle, pinned: VerifierKey | None, trusted: str | None) -> VerifiedSignatures:
     key = _open(KEY, lambda: VerifierKey.parse(bundle.key.removesuffix("\n")))
     if bundle.key != f"{key.vkey}\n":
         raise BundleFlaw(AuditStep.SIGNATURE, "key.txt holds more than a key")
@@ -232,10 +232,12 @@ def _verify_signatures(bundle: Bundle, pinned: VerifierKey | None, kept: str | N
         key=key,
         checkpoint=_open(CHECKPOINT, lambda: open_checkpoint(bundle.checkpoint, key)),
         first=_open(FIRST_CHECKPOINT, lambda: open_checkpoint(bundle.first_checkpoint, key)),
-        kept=None if kept is None else _open("the checkpoint that you kept", lambda: open_checkpoint(kept, key)),
+        trusted=None
+        if trusted is None
+        else _open("the checkpoint that you kept", lambda: open_checkpoint(trusted, key)),
         statement=_open(STATEMENT, lambda: open_envelope(bundle.statement, key)),
     )
-    for one in (signed.checkpoint, signed.first, signed.kept):
+    for one in (signed.checkpoint, signed.first, signed.trusted):
         if one is not None and one.origin != key.name:
             raise BundleFlaw(
                 AuditStep.SIGNATURE, f"a checkpoint is of the log {short(one.origin)}, the key is of {key.name}"
@@ -261,24 +263,24 @@ def _check_inclusion(entries: Sequence[LoggedEntry], checkpoint: Checkpoint) -> 
 
 def _check_consistency(proof: Sequence[bytes], signed: VerifiedSignatures) -> list[str]:
     """What could not be compared, as notes."""
-    first, last, kept = signed.first, signed.checkpoint, signed.kept
+    first, last, trusted = signed.first, signed.checkpoint, signed.trusted
     if not is_consistent(first.size, last.size, proof, first.root, last.root):
         raise BundleFlaw(
             AuditStep.CONSISTENCY,
             f"the log of {last.size} entries does not continue the one of {first.size}: it was rewritten",
         )
-    if kept is None:
+    if trusted is None:
         return []
     for one in (first, last):
-        if one.size == kept.size:
-            if one.root != kept.root:
+        if one.size == trusted.size:
+            if one.root != trusted.root:
                 raise BundleFlaw(
                     AuditStep.CONSISTENCY,
-                    f"the checkpoint that you kept has another root at {kept.size} entries: two histories",
+                    f"the checkpoint that you kept has another root at {trusted.size} entries: two histories",
                 )
-            return [f"the checkpoint that you kept is the bundle's at {kept.size} entries"]
+            return [f"the checkpoint that you kept is the bundle's at {trusted.size} entries"]
     sizes = f"{first.size} and {last.size}"
-    return [f"the checkpoint that you kept, of {kept.size} entries, cannot be compared: the bundle's have {sizes}"]
+    return [f"the checkpoint that you kept, of {trusted.size} entries, cannot be compared: the bundle's have {sizes}"]
 
 
 def _sequence_flaw(what: str) -> BundleFlaw:
@@ -545,9 +547,9 @@ def _check_blobs(bundle: Bundle, story: OutcomeHistory) -> str:
     work = {"input": evidence.input, "output": evidence.output, "metadata": evidence.metadata}
     gone = _check_pieces("work", work, bundle.work, bundle.salts.of_work(), story.erased)
     results = {str(verdict.version): verdict.result for verdict in story.verdicts}
-    kept = {str(version): content for version, content in bundle.results.items()}
+    stored = {str(version): content for version, content in bundle.results.items()}
     erased = frozenset(results) if RESULT in story.erased else frozenset()
-    gone += _check_pieces("verdicts", results, kept, bundle.salts.results, erased)
+    gone += _check_pieces("verdicts", results, stored, bundle.salts.results, erased)
     gone += _check_contract(bundle.contract, story)
     check_usage(bundle.usage, {} if story.contract is None else story.contract.usage)
     return "all are what was committed to" if not gone else f"erased, as the log says: {', '.join(gone)}"
@@ -568,8 +570,8 @@ def _check_contract(contract: ContractFile | None, story: OutcomeHistory) -> lis
         raise BundleFlaw(AuditStep.BLOBS, "the bills are not those that were committed to")
     known = {str(entry.version): entry.dossier for entry in story.contract.governance}
     erased = frozenset(known) if GOVERNANCE in story.erased else frozenset()
-    bodies = {version: kept.body for version, kept in contract.governance.items()}
-    salts = {version: kept.salt for version, kept in contract.governance.items()}
+    bodies = {version: record.body for version, record in contract.governance.items()}
+    salts = {version: record.salt for version, record in contract.governance.items()}
     return _check_pieces(GOVERNANCE, known, bodies, salts, erased)
 
 

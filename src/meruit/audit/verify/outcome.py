@@ -46,7 +46,7 @@ class _VerdictRecord(msgspec.Struct, frozen=True):
     entry: VerdictEntry
     criteria: SuccessCriteria
     result: VerificationResult
-    kept: bytes
+    result_json: bytes
 
     @property
     def name(self) -> str:
@@ -108,13 +108,15 @@ def _recheck(
 def _read_verdicts(bundle: Bundle, story: OutcomeHistory) -> list[_VerdictRecord]:
     found = []
     for entry in story.verdicts:
-        kept = bundle.results.get(entry.version)
-        if kept is None:
+        result = bundle.results.get(entry.version)
+        if result is None:
             continue
         try:
             criteria = _criteria(bundle.criteria[entry.criteria])
             found.append(
-                _VerdictRecord(entry=entry, criteria=criteria, result=VerificationResult.from_json(kept), kept=kept)
+                _VerdictRecord(
+                    entry=entry, criteria=criteria, result=VerificationResult.from_json(result), result_json=result
+                )
             )
         except (ValueError, RecursionError) as problem:
             raise BundleFlaw(
@@ -268,10 +270,10 @@ def _check_judge(bundle: Bundle, judged: list[_VerdictRecord]) -> StepFinding:
         return StepFinding(AuditStep.JUDGE, AuditStepState.SKIPPED, "the results were erased")
     for one in judged:
         result, entry = one.result, one.entry
-        if not _has_no_output(result) and rejudge(one.criteria, result).to_json() != one.kept:
+        if not _has_no_output(result) and rejudge(one.criteria, result).to_json() != one.result_json:
             raise BundleFlaw(AuditStep.JUDGE, f"{one.name}: the judge comes to another verdict on the same values")
-        said = (entry.criteria, entry.verdict, entry.success, entry.score, entry.bonus_micros, entry.penalty_micros)
-        if said != (
+        logged = (entry.criteria, entry.verdict, entry.success, entry.score, entry.bonus_micros, entry.penalty_micros)
+        if logged != (
             *(result.criteria_digest, result.verdict, result.success, result.exact),
             *(result.bonus_micros, result.penalty_micros),
         ):

@@ -70,11 +70,11 @@ def check_governance(bundle: Bundle, story: OutcomeHistory, results: Results, no
         return StepFinding(AuditStep.GOVERNANCE, AuditStepState.SKIPPED, "governance was not asked")
     again = 0
     for entry in story.contract.governance:
-        kept = bundle.contract.governance.get(str(entry.version))
-        if kept is None:
+        record = bundle.contract.governance.get(str(entry.version))
+        if record is None:
             notes.append(f"not rerun: governance of version {entry.version}: its dossier was erased")
             continue
-        checked = _read_check(kept.body, entry.version)
+        checked = _read_check(record.body, entry.version)
         _check_said(entry, checked, results.get(entry.version))
         _check_dossier(bundle, story.contract, checked, results.get(entry.version))
         notes += _policy_notes(checked)
@@ -123,8 +123,8 @@ def _normalise_numbers(body: bytes) -> str:
 
 def _check_said(entry: GovernanceEntry, checked: GovernanceCheck, result: VerificationResult | None) -> None:
     """Check that log, record and result agree."""
-    said = (str(checked.result.conclusion), tuple(checked.result.names))
-    if said != (entry.disposition, entry.flags):
+    logged = (str(checked.result.conclusion), tuple(checked.result.names))
+    if logged != (entry.disposition, entry.flags):
         raise BundleFlaw(AuditStep.GOVERNANCE, f"version {entry.version}: the log says another answer than the record")
     if result is None:
         return
@@ -250,8 +250,8 @@ def check_settlement(
 
 def _check_latency(bundle: Bundle, deal: ContractHistory, terms: Terms) -> None:
     """That an agent's time counts from the event of the terms that the log records, by the service's clock."""
-    kept = bundle.work.get("metadata")
-    metadata = None if kept is None else json.loads(kept)
+    stored = bundle.work.get("metadata")
+    metadata = None if stored is None else json.loads(stored)
     if not isinstance(metadata, dict) or metadata.get("reported_by") != AGENT:
         # What an operator reports of the time is the operator's own measurement.
         return

@@ -59,10 +59,10 @@ def mark_own_references(document: Any, base: str) -> Any:
         if isinstance(part, list):
             waiting += part
         elif isinstance(part, dict):
-            said = part.get("reference")
-            if isinstance(said, str) and said.startswith(base):
-                found = REFERENCE.fullmatch(said.removeprefix(base))
+            reference = part.get("reference")
+            if isinstance(reference, str) and reference.startswith(base):
+                found = REFERENCE.fullmatch(reference.removeprefix(base))
                 if found and not found[1]:
-                    part["reference"] = OwnReference(said, found[2])
+                    part["reference"] = OwnReference(reference, found[2])
             waiting += part.values()
     return document

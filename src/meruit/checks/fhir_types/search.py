@@ -146,9 +146,9 @@ def _values_of(resource: Mapping[str, Any], parameter: SearchParameter, paths: l
 def _may_be_to(target: str, value: Any) -> bool:
     """Whether a reference is to that type of resource, as far as it says."""
     reference = value.get("reference") if isinstance(value, dict) else value
-    said = REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
-    if said is not None:
-        return said[2].startswith(f"{target}/")
+    match = REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
+    if match is not None:
+        return match[2].startswith(f"{target}/")
     return not isinstance(value, dict) or value.get("type", target) == target
 
 
@@ -238,8 +238,8 @@ def _token_text(text: str) -> _Fits:
             return False
         coding = value.get("coding")
         shown = [value, *(coding if isinstance(coding, list) else [])]
-        said = [one.get(key) for one in shown if isinstance(one, dict) for key in ("text", "display")]
-        return any(isinstance(one, str) and _fold_case_and_accents(one).startswith(wanted) for one in said)
+        texts = [one.get(key) for one in shown if isinstance(one, dict) for key in ("text", "display")]
+        return any(isinstance(one, str) and _fold_case_and_accents(one).startswith(wanted) for one in texts)
 
     return fits
 
@@ -268,11 +268,11 @@ def _string(text: str, modifier: str) -> _Fits:
     wanted = _fold_case_and_accents(text)
     match modifier:
         case "exact":
-            return lambda value: any(said == text for said in _strings_of(value))
+            return lambda value: any(one == text for one in _strings_of(value))
         case "contains":
-            return lambda value: any(wanted in _fold_case_and_accents(said) for said in _strings_of(value))
+            return lambda value: any(wanted in _fold_case_and_accents(one) for one in _strings_of(value))
         case _:
-            return lambda value: any(_fold_case_and_accents(said).startswith(wanted) for said in _strings_of(value))
+            return lambda value: any(_fold_case_and_accents(one).startswith(wanted) for one in _strings_of(value))
 
 
 def _reference(asked: _SearchTerm, parameter: SearchParameter, text: str) -> _Fits:

@@ -330,14 +330,14 @@ def _first_problem(text: str) -> _JsonProblem | None:
     return None
 
 
-def _string_problem(said: str, keys: set[str] | None) -> str | None:
-    if not said.isascii() and _LONE.search(said):
+def _string_problem(literal: str, keys: set[str] | None) -> str | None:
+    if not literal.isascii() and _LONE.search(literal):
         return "has a lone surrogate"
     if keys is None:
         return None
-    if said in keys:
-        return f"has the key {said[:40]!r} twice in one object"
-    keys.add(said)
+    if literal in keys:
+        return f"has the key {literal[:40]!r} twice in one object"
+    keys.add(literal)
     return None
 
 

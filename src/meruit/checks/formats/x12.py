@@ -244,8 +244,12 @@ def _build_interchange(segments: list[Segment], marks: X12Delimiters, noticed: l
     runs, outside = _runs(inside[1:], "GS", "GE")
     # An acknowledgement of another interchange belongs outside of groups.
     noticed += [_flaw(one, f"{one.name} is outside of any group") for one in outside if one.name != TA1]
-    said = [one for one in outside if one.name == TA1]
-    noticed += [_flaw(one, f"TA1 rejects interchange {one.get(1)}: {one.get(5)}") for one in said if one.get(4) == "R"]
+    acknowledgements = [one for one in outside if one.name == TA1]
+    noticed += [
+        _flaw(one, f"TA1 rejects interchange {one.get(1)}: {one.get(5)}")
+        for one in acknowledgements
+        if one.get(4) == "R"
+    ]
     for run in runs:
         gs = run[0]
         body, ge = _split_trailer(run, "GE")
@@ -260,7 +264,7 @@ def _build_interchange(segments: list[Segment], marks: X12Delimiters, noticed: l
                 ge=ge,
             )
         )
-    return Interchange(isa=isa, marks=marks, groups=groups, iea=iea, noticed=noticed, acknowledgements=said)
+    return Interchange(isa=isa, marks=marks, groups=groups, iea=iea, noticed=noticed, acknowledgements=acknowledgements)
 
 
 def _runs(segments: Iterable[Segment], opener: str, closer: str) -> tuple[list[list[Segment]], list[Segment]]:

@@ -239,12 +239,12 @@ def _count_mismatch(asked: SelectionAssertion, found: ItemSelection) -> str | No
 
 def _describe_strangers(asked: SelectionAssertion, strangers: Sequence[ParsedItem], reader: ItemReader) -> str:
     """Name the items that are of another, and by what."""
-    said = ""
+    text = ""
     for one in strangers[:NEAREST]:
         path, rule = next(pair for pair in asked.identity() if not _is_match([pair], one.document, reader))
         result = field_result(path, rule, reader.values(one.document, path), asked.evidence)
-        said += f"; {one.item.key} is of another: {path} {result.why}"
-    return said
+        text += f"; {one.item.key} is of another: {path} {result.why}"
+    return text
 
 
 def _closest_stranger(
@@ -286,8 +286,10 @@ def parse_items(
     """Parse every item in the order of the keys; returns the readable and the unreadable ones."""
     seen, unreadable = list[ParsedItem](), list[ParsedItem]()
     gone = [] if context.before is None or not deleted_too else context.before.items
-    kept = {one.key for one in context.after.items}
-    for one in sorted([*context.after.items, *(old for old in gone if old.key not in kept)], key=lambda item: item.key):
+    present = {one.key for one in context.after.items}
+    for one in sorted(
+        [*context.after.items, *(old for old in gone if old.key not in present)], key=lambda item: item.key
+    ):
         change = ItemChange.NONE if changes is None else changes[one.key]
         document = context.work_context.document(context.source, one, reader)
         (unreadable if isinstance(document, UnreadableContent) else seen).append(

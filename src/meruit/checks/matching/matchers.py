@@ -197,8 +197,8 @@ def _says(given: Any, _dialect: Dialect, _depth: int) -> Judge:
         raise AuthorError(f"{given!r:.80} has no words")
 
     def test(value: Any) -> str | None:
-        said = any(follows(words(text), wanted) for text in concepts.words_of(value))
-        return None if said else f"says {format_value(value)}"
+        found = any(follows(words(text), wanted) for text in concepts.words_of(value))
+        return None if found else f"says {format_value(value)}"
 
     return AnyValueJudge(test)
 

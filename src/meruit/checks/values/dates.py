@@ -98,8 +98,8 @@ def parse_date_or_time(text: str) -> DateOrTime | None:
         )
     except ValueError:
         return None
-    said = sum(part[name] is not None for name in ("y", "mo", "d", "h"))
-    return DateOrTime(at=at, precision=Precision(said), text=text)
+    precision = sum(part[name] is not None for name in ("y", "mo", "d", "h"))
+    return DateOrTime(at=at, precision=Precision(precision), text=text)
 
 
 def _offset(written: str | None) -> tzinfo | None:

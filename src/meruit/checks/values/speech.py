@@ -19,10 +19,10 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(word.replace("’", "'") for word in _WORD.findall(plain))
 
 
-def follows(said: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+def follows(spoken: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
     """Whether the wanted words occur next to each other and in order."""
     size = len(wanted)
-    return any(said[start : start + size] == wanted for start in range(len(said) - size + 1))
+    return any(spoken[start : start + size] == wanted for start in range(len(spoken) - size + 1))
 
 
 # Hearing
@@ -213,7 +213,7 @@ class SpeechSpan(msgspec.Struct, frozen=True):
 
 
 def find_spans(
-    said: Sequence[SpeechToken],
+    spoken: Sequence[SpeechToken],
     wanted: tuple[str, ...],
     *,
     near: int = 0,
@@ -225,12 +225,12 @@ def find_spans(
 
     `turns` says in which turn each token stands; one span may touch as many turns as `within_turns`.
     """
-    for first in range(start, len(said)):
+    for first in range(start, len(spoken)):
         # The first unit decides nearly always, and cheaply.
-        if said[first].units[0] != wanted[0]:
+        if spoken[first].units[0] != wanted[0]:
             continue
-        last = bisect_left(turns, turns[first] + within_turns) if turns else len(said)
-        used = _tokens(said, wanted, first, last, near)
+        last = bisect_left(turns, turns[first] + within_turns) if turns else len(spoken)
+        used = _tokens(spoken, wanted, first, last, near)
         if used is not None:
             inside = set(used)
             yield SpeechSpan(
@@ -240,17 +240,19 @@ def find_spans(
             )
 
 
-def _tokens(said: Sequence[SpeechToken], wanted: tuple[str, ...], first: int, last: int, near: int) -> list[int] | None:
+def _tokens(
+    spoken: Sequence[SpeechToken], wanted: tuple[str, ...], first: int, last: int, near: int
+) -> list[int] | None:
     """The tokens that say it, starting with `first` and ending before `last`, as early as can be."""
-    begun = (first, len(said[first].units))
-    if said[first].units != wanted[: begun[1]]:
+    begun = (first, len(spoken[first].units))
+    if spoken[first].units != wanted[: begun[1]]:
         return None
     origin: dict[tuple[int, int], tuple[int, int] | None] = {begun: None}
     """By token and number of units said up to it, where that was come from."""
     states = [begun]
     for place, done in states:  # It grows while it is walked through.
         for following in range(place + 1, min(place + 2 + near, last)):
-            own = said[following].units
+            own = spoken[following].units
             state = (following, done + len(own))
             if own == wanted[done : state[1]] and state not in origin:
                 origin[state] = (place, done)
@@ -279,17 +281,17 @@ NEGATION_REACH = 3
 """Words before a phrase in which a negator still applies, as in `has not yet been approved`."""
 
 
-def find_negator(said: Sequence[SpeechToken], span: SpeechSpan) -> str | None:
+def find_negator(spoken: Sequence[SpeechToken], span: SpeechSpan) -> str | None:
     """The word that negates the phrase: just before it in the same sentence, or between its words."""
     before = []
     for place in range(span.start - 1, max(span.start - 1 - NEGATION_REACH, -1), -1):
-        if said[place + 1].pause is SpeechPause.LONG:
+        if spoken[place + 1].pause is SpeechPause.LONG:
             break
         before.append(place)
     for place in (*before, *span.between):
-        word = said[place].units[0]
+        word = spoken[place].units[0]
         # "No, it is approved" answers a question; only "no authorization" denies what follows.
-        answers = word == "no" and said[place + 1].pause is not SpeechPause.NONE
+        answers = word == "no" and spoken[place + 1].pause is not SpeechPause.NONE
         if (word in NEGATORS or word.endswith("n't")) and not answers:
             return word
     return None

@@ -81,8 +81,8 @@ def verify(*, file: str, key: str | None, witnesses: tuple[str, ...], required: 
     if as_json:
         print_json(found.to_json())
         return ExitCode.PASSED
-    said = f"{found.outcome}, version {found.version}: {found.verdict}, success {str(found.success).lower()}"
-    say(escape_control_characters(f"{said}, recorded {found.at}"))
+    summary = f"{found.outcome}, version {found.version}: {found.verdict}, success {str(found.success).lower()}"
+    say(escape_control_characters(f"{summary}, recorded {found.at}"))
     say(escape_control_characters(f"entry {found.index:,} of {found.size:,}, signed by {found.key}"))
     say(escape_control_characters(f"witnesses: {found.witnesses}"))
     if pinned is None:

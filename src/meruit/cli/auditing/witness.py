@@ -147,19 +147,19 @@ def request(*, data: str | None, database_url: str | None, config: str | None, a
     with open_records(data, database_url) as store:
         signed, answers = asyncio.run(request_cosignatures(store, WitnessClient(), settings.known_witnesses))
     cosigned = sum(not isinstance(one, WitnessRefusal) for one in answers.values())
-    said = {
+    replies = {
         name: {"code": one.code, "message": str(one)}
         if isinstance(one, WitnessRefusal)
         else {"code": "cosigned", "time_s": one.time_s}
         for name, one in answers.items()
     }
     if as_json:
-        print_json(msgspec.json.encode({"size": signed.size, "cosigned": cosigned, "witnesses": said}))
+        print_json(msgspec.json.encode({"size": signed.size, "cosigned": cosigned, "witnesses": replies}))
     else:
-        for name, one in said.items():
+        for name, one in replies.items():
             detail = f" {one['message']}" if "message" in one else ""
             say(escape_control_characters(f"{name}: {one['code']}{detail}"))
-        say(f"{cosigned} of {len(said)} witnesses cosigned {signed.size:,} entries; the quorum is {settings.needed}")
+        say(f"{cosigned} of {len(replies)} witnesses cosigned {signed.size:,} entries; the quorum is {settings.needed}")
     return ExitCode.PASSED if cosigned >= settings.needed else ExitCode.NOT_PASSED
 
 

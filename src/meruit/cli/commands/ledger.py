@@ -254,9 +254,9 @@ def check(*, tenant: str | None, data: str | None, database_url: str | None, as_
     contracts = 0
     with open_records(data, database_url) as store, store.database.reading() as connection:
         for one in tenants(connection) if tenant is None else [tenant]:
-            kept = books(connection, one)
-            contracts += len(kept.contracts)
-            found[one] = find_violations(kept)
+            ledger_books = books(connection, one)
+            contracts += len(ledger_books.contracts)
+            found[one] = find_violations(ledger_books)
         # Books that agree with a log prove nothing if the log was rewritten with them.
         problems = check_log(connection, store.blobs).problems
         found["audit log"] = [f"{one.code} {one.where}: {one.message}" for one in problems]

@@ -227,9 +227,9 @@ def diff(
         earlier = older or later - 1
         if not earlier:
             raise StoreError(f"{outcome_id} has only one version; `meruit rescore` adds versions")
-        kept = [version(connection, scope, outcome_id, number).result for number in (earlier, later)]
-    both = [result for result in kept if result is not None]
-    if len(both) < len(kept):
+        results = [version(connection, scope, outcome_id, number).result for number in (earlier, later)]
+    both = [result for result in results if result is not None]
+    if len(both) < len(results):
         raise StoreError(f"the results of {outcome_id} were erased")
     found = difference(*both)
     if as_json:

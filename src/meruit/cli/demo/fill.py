@@ -199,8 +199,8 @@ def _review(store: Store, amounts: Amounts) -> None:
         for draw in draws[: len(draws) * 2 // 3] if before else draws:
             case = evaluations.case(evaluation, draw.case_id, draw.repeat).summary
             # People and criteria differ in one case of eight.
-            said = case.success is (draw.number % 8 != 3)
-            reviews.label(review, draw.number, labeller=LABELLER, choice=yes if said else no, by=LABELLER)
+            label = case.success is (draw.number % 8 != 3)
+            reviews.label(review, draw.number, labeller=LABELLER, choice=yes if label else no, by=LABELLER)
         before = review.name
 
 

@@ -194,10 +194,10 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
         max_judge_tokens,
     )
     columns = ColumnMap() if mapping is None else ColumnMap.parse(mapping)
-    kept = data_file.startswith(PREFIX)
-    if kept and (mapping is not None or format_name is not None):
+    is_stored = data_file.startswith(PREFIX)
+    if is_stored and (mapping is not None or format_name is not None):
         raise click.UsageError("--map and --format are for files; `meruit dataset add` takes them")
-    file = None if kept else open_data(data_file, format_name)
+    file = None if is_stored else open_data(data_file, format_name)
     loaded = load_engine(
         *(criteria, config),
         allow_python_full=allow_python_full,

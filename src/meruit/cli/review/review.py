@@ -332,10 +332,10 @@ def import_command(  # noqa: PLR0913 - one an option
         found = reviews.find(name)
         given = read_labels(text, LabelFormat(chosen), reviews.draws(found), labeller)
         before = found.labels
-        kept = reviews.import_labels(found, given, by="import")
+        imported = reviews.import_labels(found, given, by="import")
         added = reviews.find(found.id).labels - before
     if as_json:
-        print_json(msgspec.json.encode({"labels": kept, "added": added}))
+        print_json(msgspec.json.encode({"labels": imported, "added": added}))
     else:
         say(f"{found.name}: {added:,} labels added, {len(given) - added:,} were there already")
     return ExitCode.PASSED

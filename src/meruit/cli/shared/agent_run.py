@@ -84,8 +84,8 @@ class AgentRunWatch(msgspec.Struct, frozen=True):
     def message(self, run_id: str, submission_id: str) -> str:
         """Why a submission was rejected."""
         with self.store.database.reading() as connection:
-            said = agent_reading.find_verdict(connection, self.tenant, run_id, submission_id)
-        return said.message if isinstance(said, Rejection) else ""
+            verdict = agent_reading.find_verdict(connection, self.tenant, run_id, submission_id)
+        return verdict.message if isinstance(verdict, Rejection) else ""
 
     async def follow(self, report: Callable[[OutboxEvent], None]) -> None:
         """Pass each event on until the run has ended."""
@@ -325,9 +325,9 @@ def _print_waits(steps: dict[str, bytes], turn: int) -> None:
         recorded = steps.get(f"verify:{turn}:{again}")
         if recorded is None:
             return
-        said = VerifierReport.from_json(recorded).said
-        if isinstance(said, Deferral) and said.pause_s is None:
-            _print_reply_text(f"verify waits: {said.note}")
+        answer = VerifierReport.from_json(recorded).said
+        if isinstance(answer, Deferral) and answer.pause_s is None:
+            _print_reply_text(f"verify waits: {answer.note}")
             _print_given(steps, f"{VERIFIER_WAIT}{turn}:{again}")
 
 

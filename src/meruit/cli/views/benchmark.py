@@ -139,8 +139,8 @@ class Progress:
         self._draw()
 
     def _describe(self, one: _Going) -> str:
-        said = f"{_attempt_label(one.run)} {one.state} {self._clock() - one.since:.0f} s"
-        return said if one.last_event is None else f"{said}, last event: {one.last_event}"
+        text = f"{_attempt_label(one.run)} {one.state} {self._clock() - one.since:.0f} s"
+        return text if one.last_event is None else f"{text}, last event: {one.last_event}"
 
     def _on_end(self, rollout: Rollout) -> None:
         self.done += 1

@@ -97,7 +97,7 @@ class EntryView(msgspec.Struct, frozen=True):
     at: datetime | None
     about: list[tuple[str, str]]
     """Address and id of each record that it is about."""
-    said: str
+    summary: str
     content: str
     """The entry itself, as JSON."""
 
@@ -114,18 +114,18 @@ def describe_entry(leaf: log.LogLeaf) -> EntryView:
         about.append((f"/{'usage' if fields.get('kind') == 'usage' else 'agent-runs'}/{quote(run, safe='')}", run))
     if isinstance(digest := fields.get("digest"), str):
         about.append(("", digest))
-    said = [str(fields[name]).replace("_", " ") for name in _SAID if fields.get(name) not in (None, "")]
+    parts = [str(fields[name]).replace("_", " ") for name in _SAID if fields.get(name) not in (None, "")]
     if isinstance(cases := fields.get("cases"), int):
-        said.append(plural(cases, "case"))
+        parts.append(plural(cases, "case"))
     if fields.get("kind") == "gate":
-        said.insert(0, str(fields.get("outcome", "")))
+        parts.insert(0, str(fields.get("outcome", "")))
     written = fields.get("at")
     return EntryView(
         position=leaf.position,
         kind=str(fields.get("kind") or "entry"),
         at=datetime.fromisoformat(written) if isinstance(written, str) else None,
         about=about,
-        said=", ".join(said),
+        summary=", ".join(parts),
         content=json.dumps(fields, ensure_ascii=False, indent=2),
     )
 

@@ -250,12 +250,12 @@ def _say_preference(found: PairwiseComparison) -> str:
     best = max(others, key=lambda one: (one.preferred or 0.0, one.wins))
     if best.preferred is None:
         return f"The judge prefers {best.name} {plural(best.wins, 'time')} and not {plural(best.losses, 'time')}."
-    said = f"The judge prefers {best.name} to {first.name} in {100 * best.preferred:.0f} % of cases"
+    sentence = f"The judge prefers {best.name} to {first.name} in {100 * best.preferred:.0f} % of cases"
     if best.interval is None:
-        return f"{said}."
+        return f"{sentence}."
     low, high = 100 * best.interval.low, 100 * best.interval.high
     clear = "" if low > 50 or high < 50 else ", which chance alone can explain"
-    return f"{said} (95 % interval {low:.0f} to {high:.0f}){clear}."
+    return f"{sentence} (95 % interval {low:.0f} to {high:.0f}){clear}."
 
 
 def _written(side: CaseDetail) -> str:
@@ -272,15 +272,15 @@ def _answer(found: EvaluationComparison) -> tuple[str, str]:
     if one.is_significant and one.interval is not None:
         verb = "better" if points > 0 else "worse"
         span = f"95 % interval {100 * one.interval.low:+.1f} to {100 * one.interval.high:+.1f}"
-        said = f"B is {verb} than A by {abs(points):.1f} points ({span}). {flips}"
+        sentence = f"B is {verb} than A by {abs(points):.1f} points ({span}). {flips}"
     else:
-        said = f"No clear difference: B − A is {points:+.1f} points, and chance alone explains that. {flips}"
+        sentence = f"No clear difference: B − A is {points:+.1f} points, and chance alone explains that. {flips}"
     clear = {name: change for name, change in found.criteria.items() if change.is_significant and change.difference}
     gains = [name for name, change in clear.items() if (change.difference or 0) > 0]
     losses = [name for name, change in clear.items() if (change.difference or 0) < 0]
     more = [f"Better on {', '.join(f'“{name}”' for name in gains)}." if gains else ""]
     more.append(f"Worse on {', '.join(f'“{name}”' for name in losses)}." if losses else "")
-    return said, " ".join(filter(None, more)) or "No single criterion differs clearly."
+    return sentence, " ".join(filter(None, more)) or "No single criterion differs clearly."
 
 
 def _forest(compared: Sequence[EvaluationComparison]) -> list[ForestRow]:

@@ -200,18 +200,18 @@ def answer(overall: Rate, criteria: dict[str, Rate] | Any) -> tuple[str, str]:
     if overall.rate is None:
         return f"None of {plural(overall.cases, 'case')} could be judged.", "Open a case to see what is missing."
     judged = overall.passed + overall.failed
-    said = f"{overall.passed:,} of {judged:,} judged cases pass: {100 * overall.rate:.1f} %"
+    sentence = f"{overall.passed:,} of {judged:,} judged cases pass: {100 * overall.rate:.1f} %"
     if overall.interval is not None:
         low, high = 100 * overall.interval.low, 100 * overall.interval.high
-        said += f", and between {low:.1f} and {high:.1f} % for cases like these"
+        sentence += f", and between {low:.1f} and {high:.1f} % for cases like these"
     worst = max(criteria.items(), key=lambda one: one[1].failed, default=None)
     if worst is None or not worst[1].failed:
         return (
-            f"{said}.",
+            f"{sentence}.",
             "No criterion failed." if not overall.open else f"{plural(overall.open, 'case')} could not be judged.",
         )
     more = f"Most failures come from “{worst[0]}”: {plural(worst[1].failed, 'case does', 'cases do')} not meet it."
-    return f"{said}.", more
+    return f"{sentence}.", more
 
 
 def draw_scores(scores: Sequence[int]) -> Drawing:

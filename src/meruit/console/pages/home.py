@@ -170,14 +170,14 @@ _daily = LruCache[tuple[str, str], tuple[int, datetime, DailyVerdicts]](MAX_KEPT
 def _broken_log(request: PageRequest, now: datetime) -> Iterator[Need]:
     found = request.service.integrity
     if found.state is IntegrityState.BROKEN:
-        said = f"{plural(len(found.problems), 'record')} differ from the log; run meruit audit check"
+        message = f"{plural(len(found.problems), 'record')} differ from the log; run meruit audit check"
         yield Need(
             kind="Log",
             tone="fail",
             what="The database contradicts its audit log",
             who="",
             href="/audit",
-            why=said,
+            why=message,
             since=now,
         )
 
@@ -268,14 +268,14 @@ def _dead_letters(connection: Connection, tenant: str) -> Iterator[Need]:
 
 
 def _stuck_runs(connection: Connection, tenant: str, now: datetime) -> Iterator[Need]:
-    for state, said in ((RunState.WAITING, "it waits for a value"), (RunState.FAILED, "it failed")):
+    for state, why in ((RunState.WAITING, "it waits for a value"), (RunState.FAILED, "it failed")):
         for one in agent_runs.page(connection, tenant, status=state, limit=MOST):
             since = one.ended_at or one.started_at or one.created_at
             if now - since < timedelta(days=7):
                 tone = "open" if state is RunState.WAITING else "error"
                 yield Need(
                     *("Run", tone, f"Agent run {short_id(one.id)}", one.agent, f"/agent-runs/{quote(one.id)}"),
-                    *(one.note or one.error or said, since, "", "Answer" if state is RunState.WAITING else "Show"),
+                    *(one.note or one.error or why, since, "", "Answer" if state is RunState.WAITING else "Show"),
                 )
 
 
@@ -323,9 +323,9 @@ def draw_days(daily: DailyVerdicts, today: date) -> Drawing:
                 if number:
                     height = 105 * number / top
                     y -= height
-                    said = f"{day.day} {day:%B}: {number:,} {verdict}"
+                    label = f"{day.day} {day:%B}: {number:,} {verdict}"
                     shapes.append(
-                        Box(place * 100 / DAYS + 0.3, y, 2.6, max(height - 1, 0.8), f"f {TONES[verdict]}", said)
+                        Box(place * 100 / DAYS + 0.3, y, 2.6, max(height - 1, 0.8), f"f {TONES[verdict]}", label)
                     )
     shapes.append(Stroke(0, 120, 100, 120, "axis"))
     shapes += [Label(0, 136, f"{days[0].day} {days[0]:%b}"), Label(100, 136, f"{days[-1].day} {days[-1]:%b}", "end")]

@@ -46,11 +46,11 @@ async def show_balances(request: PageRequest) -> Response[Any]:
     if len(found) > MAX_ACCOUNTS:
         raise ApiProblem(409, "too_many_accounts", f"there are more than {MAX_ACCOUNTS:,} accounts; open a statement")
     asked, currency = query.get("account").lower(), query.get("currency")
-    kept = [one for one in found if asked in one.account.lower() and (not currency or one.currency == currency)]
+    rows = [one for one in found if asked in one.account.lower() and (not currency or one.currency == currency)]
     table = Table.of(query, "Balances by currency and account", COLUMNS)
     if table.file is not None:
-        return await table_response(request, table.file, BALANCE_HEADINGS, map(balance_cells, kept))
-    kept = table.sort_rows(kept, ORDER)
+        return await table_response(request, table.file, BALANCE_HEADINGS, map(balance_cells, rows))
+    rows = table.sort_rows(rows, ORDER)
     counts: dict[str, int] = {}
     for one in found:
         counts[one.currency] = counts.get(one.currency, 0) + 1
@@ -60,8 +60,8 @@ async def show_balances(request: PageRequest) -> Response[Any]:
         query=query,
         table=table,
         filters=[Filter("currency", "Currency", [Choice(code, code, number) for code, number in counts.items()])],
-        balances=kept[:SHOWN_ACCOUNTS],
-        left_out=max(0, len(kept) - SHOWN_ACCOUNTS),
+        balances=rows[:SHOWN_ACCOUNTS],
+        left_out=max(0, len(rows) - SHOWN_ACCOUNTS),
         total=len(found),
         escrow=[one for one in found if one.account == "escrow"],
         platform=[one for one in found if one.account == "platform"],

@@ -97,8 +97,8 @@ def _chosen(query: Query) -> list[Filter]:
     """Filters without a list of values, once they are chosen."""
     names = {"agent": "Agent", "domain": "Domain", "contract": "Contract"}
     return [
-        Filter(name, said, [Choice(query.get(name), query.get(name))])
-        for name, said in names.items()
+        Filter(name, label, [Choice(query.get(name), query.get(name))])
+        for name, label in names.items()
         if query.get(name)
     ]
 
@@ -138,8 +138,8 @@ async def show_outcome(request: PageRequest, outcome_id: FromPath[str]) -> Respo
     if isinstance(view.input, Mapping) and REFERENCE in view.input:
         reference = view.input[REFERENCE]
         shown_input = {name: value for name, value in view.input.items() if name != REFERENCE}
-    said, expected = main_text(view.output), main_text(reference)
-    pieces: list[TextPiece] = text_difference(said, expected) if said is not None and expected is not None else []
+    text, expected = main_text(view.output), main_text(reference)
+    pieces: list[TextPiece] = text_difference(text, expected) if text is not None and expected is not None else []
     return request.show(
         "outcome.html",
         view=view,

@@ -416,7 +416,7 @@ def sum_earnings(connection: Connection, tenant: str, wanted: EarningsFilter) ->
 def books(connection: Connection, tenant: str) -> Books:
     """Read everything that is recorded about a tenant's money, for the invariants."""
     of = tables.balances
-    kept = {
+    stored = {
         (row.currency, row.account): row.micros for row in connection.execute(select(of).where(of.c.tenant == tenant))
     }
     contracts = [
@@ -449,7 +449,7 @@ def books(connection: Connection, tenant: str) -> Books:
             between = parties.get(entry.contract, Parties(contract_id=entry.contract, consumer_id="", agent_id=""))
             logged.append(transfer_from_entry(index, entry, between, settled))
     return Books(
-        balances=kept,
+        balances=stored,
         transfers=_transfers(connection, tenant),
         contracts=contracts,
         settlements=_settlements(connection, tenant),
@@ -509,8 +509,8 @@ def _settlements(connection: Connection, tenant: str) -> Sequence[Settlement]:
     ]
 
 
-def _bill(contract_id: str, kept: bytes) -> Bill:
+def _bill(contract_id: str, body: bytes) -> Bill:
     try:
-        return Bill.from_json(kept)
+        return Bill.from_json(body)
     except msgspec.DecodeError:
         raise StoreError(f"a bill of {contract_id} cannot be read: the database was changed from outside") from None

@@ -281,7 +281,7 @@ def to_agent_work(work: WorkRow, given: Mapping[str, Any]) -> AgentWork:
 
 
 def _work_from_row(row: Row[Any], criteria: bytes | None) -> WorkRow:
-    kept = parse_stored_work(row.body)
+    stored = parse_stored_work(row.body)
     return WorkRow(
         id=row.id,
         seq=row.seq,
@@ -292,7 +292,7 @@ def _work_from_row(row: Row[Any], criteria: bytes | None) -> WorkRow:
         input_address=row.input_address,
         created_at=from_micros(row.created_at),
         created_by=row.created_by,
-        submission=kept.submission,
-        private=kept.private,
+        submission=stored.submission,
+        private=stored.private,
         body=row.body,
     )

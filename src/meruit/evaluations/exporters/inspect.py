@@ -65,7 +65,7 @@ def _sample(case: CaseDetail) -> dict[str, Any]:
     one, given = case.summary, case.input or {}
     reference = given.get("references", given.get("reference", ""))
     text = (case.output or {}).get("text")
-    said = text if isinstance(text, str) else "" if case.output is None else _text(case.output)
+    completion = text if isinstance(text, str) else "" if case.output is None else _text(case.output)
     prompt = given.get("prompt", given.get("question"))
     asked = prompt if isinstance(prompt, str) else _text(given)
     sample: dict[str, Any] = {
@@ -73,10 +73,10 @@ def _sample(case: CaseDetail) -> dict[str, Any]:
         "epoch": one.repeat + 1,
         "input": asked,
         "target": [str(part) for part in reference] if isinstance(reference, list) else str(reference),
-        "messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}],
+        "messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": completion}],
         "output": {
             "model": "unknown/unknown",
-            "choices": [{"message": {"role": "assistant", "content": said}, "stop_reason": "stop"}],
+            "choices": [{"message": {"role": "assistant", "content": completion}, "stop_reason": "stop"}],
         },
         "scores": _scores(case),
         "metadata": {"outcome": one.outcome_id, "verdict": one.verdict.value, "claimed": one.claimed, **one.tags},

@@ -72,9 +72,9 @@ def read_otel(source: ImportSource) -> Iterator[Piece]:
             if spans > MAX_SPANS:
                 raise ImportDamaged(f"the file has more than {MAX_SPANS:,} spans; import parts of it")
         for record in _inside(document, "resourceLogs", "scopeLogs", "logRecords"):
-            said = _attributes(record)
-            if record.get("eventName") == EVENT or f"{EVALUATION}name" in said:
-                events.setdefault(str(record.get("traceId")), []).append(said)
+            attributes = _attributes(record)
+            if record.get("eventName") == EVENT or f"{EVALUATION}name" in attributes:
+                events.setdefault(str(record.get("traceId")), []).append(attributes)
     for trace, members in traces.items():
         if any(key.startswith("gen_ai.") for span in members for key in _attributes(span)):
             yield _to_case(trace, members, events.get(trace, []))
@@ -128,7 +128,7 @@ def _to_case(trace: str, spans: list[Mapping[str, Any]], logged: list[Attributes
     ids = {span.get("spanId") for span in spans}
     root = next((span for span in ordered if span.get("parentSpanId") not in ids), ordered[0])
     known = [(span, _attributes(span)) for span in ordered]
-    calls = [said for _, said in known if said.get("gen_ai.operation.name") not in WRAPPERS]
+    calls = [attributes for _, attributes in known if attributes.get("gen_ai.operation.name") not in WRAPPERS]
     messages = _messages(known)
     status = mapping(root.get("status"))
     whole = _attributes(root)
@@ -139,10 +139,10 @@ def _to_case(trace: str, spans: list[Mapping[str, Any]], logged: list[Attributes
         output=last_answer(messages),
         tags={
             "agent": whole.get("gen_ai.agent.name"),
-            "model": next((one for said in calls if (one := said.get("gen_ai.request.model"))), None),
+            "model": next((one for attributes in calls if (one := attributes.get("gen_ai.request.model"))), None),
         },
         messages=messages,
-        tokens=sum((_tokens(said) for said in calls), TokenClasses()),
+        tokens=sum((_tokens(attributes) for attributes in calls), TokenClasses()),
         duration_ms=(ended - began) / 1e6 if ended > began > 0 else None,
         error=str(status.get("message") or "the span ended with an error")
         if status.get("code") in STATUS_ERROR
@@ -159,31 +159,34 @@ def _is_result(event: Any) -> bool:
     return mapping(event).get("name") == EVENT
 
 
-def _tokens(said: Attributes) -> TokenClasses:
+def _tokens(attributes: Attributes) -> TokenClasses:
     return TokenClasses.inclusive(
-        given=said.get("gen_ai.usage.input_tokens"),
-        read=said.get("gen_ai.usage.cache_read.input_tokens"),
-        written=said.get("gen_ai.usage.cache_creation.input_tokens"),
-        made=said.get("gen_ai.usage.output_tokens"),
+        given=attributes.get("gen_ai.usage.input_tokens"),
+        read=attributes.get("gen_ai.usage.cache_read.input_tokens"),
+        written=attributes.get("gen_ai.usage.cache_creation.input_tokens"),
+        made=attributes.get("gen_ai.usage.output_tokens"),
     )
 
 
 def _messages(known: Sequence[tuple[Mapping[str, Any], Attributes]]) -> list[dict[str, Any]]:
     """The conversation of the span that recorded most of it, and the tools that other spans ran."""
     longest: list[dict[str, Any]] = []
-    for _, said in known:
+    for _, attributes in known:
         found = [
             message
             for name in ("gen_ai.input.messages", "gen_ai.output.messages")
-            for message in to_messages(_parse_value(said.get(name)))
+            for message in to_messages(_parse_value(attributes.get(name)))
         ]
         longest = max(longest, found, key=len)
     if any("tool_calls" in one for one in longest):
         return longest
     tools = [
-        {"name": said.get("gen_ai.tool.name"), "arguments": _parse_value(said.get("gen_ai.tool.call.arguments")) or {}}
-        for _, said in known
-        if said.get("gen_ai.operation.name") == TOOL
+        {
+            "name": attributes.get("gen_ai.tool.name"),
+            "arguments": _parse_value(attributes.get("gen_ai.tool.call.arguments")) or {},
+        }
+        for _, attributes in known
+        if attributes.get("gen_ai.operation.name") == TOOL
     ]
     ran = [{"role": "assistant", "content": "", "tool_calls": [to_call(one)]} for one in tools]
     return [*longest[:-1], *ran, *longest[-1:]]

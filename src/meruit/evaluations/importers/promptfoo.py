@@ -102,9 +102,9 @@ def _to_case(row: Mapping[str, Any]) -> ImportedCase:
 
 def _error(row: Mapping[str, Any], response: Mapping[str, Any]) -> str | None:
     """The error of a provider; a failed assertion has a text in `error` too, and is none."""
-    reason, said = row.get("failureReason"), row.get("error") or response.get("error")
+    reason, message = row.get("failureReason"), row.get("error") or response.get("error")
     if reason == ERROR or (reason is None and response.get("error")):
-        return str(said or "the origin recorded an error")
+        return str(message or "the origin recorded an error")
     return None
 
 

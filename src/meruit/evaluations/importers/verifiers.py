@@ -142,8 +142,8 @@ def _tokens(usage: Mapping[str, Any]) -> TokenClasses:
 
 def _result_case(row: Mapping[str, Any]) -> ImportedCase:
     completion = row.get("completion")
-    said = to_messages(completion)
-    messages = [*to_messages(row.get("prompt")), *said]
+    replies = to_messages(completion)
+    messages = [*to_messages(row.get("prompt")), *replies]
     problem = row.get("error")
     given = {"prompt": prompt_of(row.get("prompt")), "reference": row.get("answer"), "info": row.get("info")}
     took = next((row[name] for name in ("total_ms", "generation_ms") if name in row), None)
@@ -152,8 +152,8 @@ def _result_case(row: Mapping[str, Any]) -> ImportedCase:
         given={name: value for name, value in given.items() if value not in (None, "", {})},
         output=completion
         if isinstance(completion, str)
-        else last_answer(said)
-        if said
+        else last_answer(replies)
+        if replies
         else text_of(completion) or None,
         tags={"task": row.get("task")},
         messages=messages,

@@ -116,11 +116,11 @@ def _answer(summary: EvaluationSummary) -> str:
     judged = overall.passed + overall.failed
     if overall.rate is None:
         return f"None of {overall.cases:,} cases could be judged."
-    said = f"{overall.passed:,} of {judged:,} cases pass: {format_share(overall.rate)}"
+    sentence = f"{overall.passed:,} of {judged:,} cases pass: {format_share(overall.rate)}"
     if overall.interval is None:
-        return f"{said}."
+        return f"{sentence}."
     low, high = 100 * overall.interval.low, 100 * overall.interval.high
-    return f"{said}, and between {low:.1f} and {high:.1f} % for cases like these."
+    return f"{sentence}, and between {low:.1f} and {high:.1f} % for cases like these."
 
 
 def _aside(summary: EvaluationSummary, criteria: SuccessCriteria) -> str:

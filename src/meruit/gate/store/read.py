@@ -149,9 +149,11 @@ def find_answer(connection: Connection, tenant: str, run_id: str, submission_id:
     row = connection.execute(query).first()
     if row is None:
         return None
-    said = None if row.candidate_hash is None else parse_verdict(row.said)
+    verdict = None if row.candidate_hash is None else parse_verdict(row.said)
     return PriorAnswer(
-        done=submission_result_of(row), said=said, content=row.candidate_hash or payload_hash(bytes(row.candidate))
+        done=submission_result_of(row),
+        verdict=verdict,
+        content=row.candidate_hash or payload_hash(bytes(row.candidate)),
     )
 
 

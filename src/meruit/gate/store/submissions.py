@@ -141,11 +141,11 @@ class Submit(msgspec.Struct, frozen=True):
 
     def _end(self, writing: WriteTransaction, row: AgentRunRow, event: VerdictGiven | SchemaErrorFound) -> None:
         """End the run: a host's own loop has no later step that would do it."""
-        said = event.said if isinstance(event, VerdictGiven) else None
-        if isinstance(said, Acceptance):
-            end_run(writing, self.tenant, row, RunState.COMPLETED, None, msgspec.json.encode(said.result))
+        verdict = event.said if isinstance(event, VerdictGiven) else None
+        if isinstance(verdict, Acceptance):
+            end_run(writing, self.tenant, row, RunState.COMPLETED, None, msgspec.json.encode(verdict.result))
             return
-        error = self.problems if said is None else failure_message(said) or ""
+        error = self.problems if verdict is None else failure_message(verdict) or ""
         failure = RunFailure(str(row.run.verification.ended), error)
         end_run(writing, self.tenant, row, RunState.FAILED, failure)
 
@@ -175,9 +175,9 @@ class Submit(msgspec.Struct, frozen=True):
         self, writing: WriteTransaction, number: int, event: VerdictGiven | SchemaErrorFound, result: SubmissionResult
     ) -> None:
         candidate_hash, code, retryable = None, None, True
-        said = msgspec.json.encode(self.problems)
+        verdict_json = msgspec.json.encode(self.problems)
         if isinstance(event, VerdictGiven):
-            candidate_hash, said = event.candidate_hash, event.said.to_json()
+            candidate_hash, verdict_json = event.candidate_hash, event.said.to_json()
             if isinstance(event.said, Rejection):
                 code, retryable = event.said.code, event.said.retryable
             if isinstance(event.said, Acceptance):
@@ -186,7 +186,7 @@ class Submit(msgspec.Struct, frozen=True):
             GateEntry(
                 *(writing.now.written, self.tenant, self.run_id, number, result.outcome, result.counted),
                 attempts_used=result.attempts_used,
-                submission=commitment(self.salt, commitment_content(self.candidate, said)),
+                submission=commitment(self.salt, commitment_content(self.candidate, verdict_json)),
             ),
             *(self.tenant, self.run_id, number),
         )
@@ -206,7 +206,7 @@ class Submit(msgspec.Struct, frozen=True):
             code=code,
             retryable=int(retryable),
             ending=None if result.ending is None else result.ending.value,
-            said=said,
+            said=verdict_json,
             feedback=result.feedback,
             verifier_version=self.verifier_version,
             outcome_id=outcome_id,
@@ -327,9 +327,9 @@ def _check_host(row: AgentRunRow) -> None:
         raise RunFenced(f"run {row.run.id} belongs to a worker; pass another run_id to the gate")
 
 
-def commitment_content(candidate: bytes, said: bytes) -> bytes:
+def commitment_content(candidate: bytes, verdict: bytes) -> bytes:
     """Build the content that the audit log commits to for a submission."""
-    return b"\n".join((candidate, said))
+    return b"\n".join((candidate, verdict))
 
 
 def describe_verification_start(

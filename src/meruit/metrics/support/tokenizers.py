@@ -86,8 +86,8 @@ TOKENIZERS: Mapping[str, Tokenizer] = {
 
 def letters_lost(text: str, words: list[str]) -> list[str]:
     """The letters of a text that are in none of its words, each once; markup that 13a drops does not count."""
-    kept = {*"".join(words)}
-    return sorted(char for char in {*text} - kept if char.isalpha() and not char.isascii())
+    remaining = {*"".join(words)}
+    return sorted(char for char in {*text} - remaining if char.isalpha() and not char.isascii())
 
 
 def has_unspaced_letters(text: str) -> bool:

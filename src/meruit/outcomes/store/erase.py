@@ -140,7 +140,7 @@ def erase(store: Store, tenant: str, outcome_id: str, reason: str) -> ErasureRes
 _FORGET_WORK = (
     update(tables.outcomes)
     .where(tables.outcomes.c.tenant == bindparam("of_tenant"), tables.outcomes.c.id == bindparam("of_id"))
-    .values(dict.fromkeys([f"{part}_{kept}" for part in PARTS for kept in ("address", "salt")]))
+    .values(dict.fromkeys([f"{part}_{column}" for part in PARTS for column in ("address", "salt")]))
 )
 _FORGET_RESULTS = (
     update(tables.verdicts)

@@ -53,8 +53,8 @@ class HistoryCheck(msgspec.Struct, frozen=True):
 
     def add_flags(self, writing: WriteTransaction, tenant: str, result: VerificationResult) -> VerificationResult:
         """The result with what these rules find; the same result where they find nothing."""
-        said = self.governance.check_history(compare_verified(writing, tenant, self.work))
-        return add_answer(result, said) if said.flags else result
+        answer = self.governance.check_history(compare_verified(writing, tenant, self.work))
+        return add_answer(result, answer) if answer.flags else result
 
 
 class NewOutcome(msgspec.Struct, frozen=True):
@@ -114,8 +114,8 @@ class NewOutcome(msgspec.Struct, frozen=True):
             evidence_index=evidence_index,
             reason="",
         )
-        kept = self.result_json or self.result.to_json()
-        leaf = _write_version(writing, tenant, version, self.result, kept, salts[3], contract_seq + 1)
+        result_json = self.result_json or self.result.to_json()
+        leaf = _write_version(writing, tenant, version, self.result, result_json, salts[3], contract_seq + 1)
         result = self.result
         writing.insert(
             tables.outcomes,
@@ -318,7 +318,7 @@ def _write_version(
     tenant: str,
     version: _NewVersion,
     result: VerificationResult,
-    kept: bytes,
+    result_json: bytes,
     salt: bytes,
     contract_seq: int,
 ) -> int:
@@ -327,13 +327,13 @@ def _write_version(
         VerdictEntry(
             writing.now.written,
             *(tenant, version.outcome_id, version.contract_id, contract_seq, version.version),
-            *(version.criteria_digest, version.criteria_index, version.evidence_index, commitment(salt, kept)),
+            *(version.criteria_digest, version.criteria_index, version.evidence_index, commitment(salt, result_json)),
             *(result.verdict.value, result.success, result.exact),
             *(result.bonus_micros, result.penalty_micros, version.reason),
         ),
         *(tenant, version.contract_id, contract_seq),
     )
-    LATEST_RESULTS.put(writing, LatestResult(version.version, kept), tenant, version.outcome_id)
+    LATEST_RESULTS.put(writing, LatestResult(version.version, result_json), tenant, version.outcome_id)
     writing.insert(
         tables.verdicts,
         tenant=tenant,
@@ -347,11 +347,11 @@ def _write_version(
         created_at=to_micros(result.verified_at),
         leaf=leaf,
         salt=salt,
-        result=kept,
+        result=result_json,
     )
     return leaf
 
 
-def result_from(kept: bytes | None) -> VerificationResult | None:
+def result_from(stored: bytes | None) -> VerificationResult | None:
     """A result as its row holds it."""
-    return None if kept is None else VerificationResult.from_json(kept)
+    return None if stored is None else VerificationResult.from_json(stored)

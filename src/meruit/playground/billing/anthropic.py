@@ -222,10 +222,10 @@ class Anthropic(ProviderApi):
         def bucket(span: TimeBucket) -> object:
             sums = sum_by_group(filter(query.is_selected, asked.visible_calls(*span)), query.group)
             # No row has the sum of the omitted groups.
-            kept = sorted(sums, key=lambda group: (-sums[group].input - sums[group].output, sort_key(group)))[
+            ranked = sorted(sums, key=lambda group: (-sums[group].input - sums[group].output, sort_key(group)))[
                 :TOP_GROUPS
             ]
-            rows = [{**_counts(sums[one]), "requests": sums[one].requests, **query.with_all(one)} for one in kept]
+            rows = [{**_counts(sums[one]), "requests": sums[one].requests, **query.with_all(one)} for one in ranked]
             return _bucket(span, rows)
 
         return {**query.buckets(bucket), "data_refreshed_at": moment(asked.refreshed_at)}

@@ -193,9 +193,9 @@ class ProviderServer:
     def answer(self, target: str, headers: Mapping[str, str]) -> ProviderAnswer:
         """Answer a request."""
         with self._lock:
-            said = self._answer(target, headers)
-            self.statuses[0 if said.half or said.how is not None else said.status] += 1
-            return said
+            reply = self._answer(target, headers)
+            self.statuses[0 if reply.half or reply.how is not None else reply.status] += 1
+            return reply
 
     def date(self) -> str:
         """What the provider's clock shows, as HTTP writes it."""
@@ -331,16 +331,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer, or not."""
-        said = self.server.provider.answer(self.path, {name.lower(): value for name, value in self.headers.items()})
-        if said.how is not None:
+        reply = self.server.provider.answer(self.path, {name.lower(): value for name, value in self.headers.items()})
+        if reply.how is not None:
             self.close_connection = True
-            if said.how is OutageKind.SILENT:
+            if reply.how is OutageKind.SILENT:
                 self.server.provider.closing.wait(STUCK_S)
             return
-        self.send_response(said.status)
-        for name, value in {"Content-Type": "application/json", **said.headers}.items():
+        self.send_response(reply.status)
+        for name, value in {"Content-Type": "application/json", **reply.headers}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(said.content)))
+        self.send_header("Content-Length", str(len(reply.content)))
         self.end_headers()
-        self.wfile.write(said.content[: len(said.content) // 2] if said.half else said.content)
-        self.close_connection = self.close_connection or said.half
+        self.wfile.write(reply.content[: len(reply.content) // 2] if reply.half else reply.content)
+        self.close_connection = self.close_connection or reply.half

@@ -289,7 +289,10 @@ def _response_entry(done: _EntryResult, *, with_resources: bool) -> Json:
     if isinstance(reply, FhirRefusal):
         return {"response": {"status": _status(reply.status), "outcome": refusal_outcome(reply)}}
     headers = {"location": reply.headers.get("Location"), "etag": reply.headers.get("ETag"), "lastModified": reply.at}
-    response = {"status": _status(reply.status), **{name: said for name, said in headers.items() if said is not None}}
+    response = {
+        "status": _status(reply.status),
+        **{name: value for name, value in headers.items() if value is not None},
+    }
     if reply.content and (with_resources or done.method == "GET"):
         return {"resource": Verbatim(reply.content.decode()), "response": response}
     return {"response": response}

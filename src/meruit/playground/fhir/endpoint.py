@@ -213,11 +213,11 @@ class FhirEndpoint:
             return self._delete(msgspec.structs.replace(call, path=tuple(found.key.split("/")), query=()))
 
     def _keep(self, key: str, resource: Json, call: FhirCall) -> FhirReply:
-        kept: StoredResource = store_resource(
+        stored: StoredResource = store_resource(
             self.state, key, relative(resource, f"{self.base}/"), noted=_event_facts(call)
         )
-        headers = self._location_headers(kept.key, kept.version, kept.at)
-        return FhirReply(status=201 if kept.created else 200, content=kept.content, headers=headers, at=kept.at)
+        headers = self._location_headers(stored.key, stored.version, stored.at)
+        return FhirReply(status=201 if stored.created else 200, content=stored.content, headers=headers, at=stored.at)
 
     def _location_headers(self, key: str, version: str, at: str) -> dict[str, str]:
         return {"Location": f"{self.base}/{key}/_history/{version}", **_tags(version, at)}

@@ -141,8 +141,8 @@ def search(state: PlaygroundState, kind: str, query: Parameters, *, base: str, s
         links.append(_link("next", f"{base}/{kind}", [*asked.honoured, ("_page", _token(page[-1], order))]))
     entries = [_entry(match, asked.controls.get("_elements"), base) for match in page]
     if asked.unknown:
-        said = f"not applied, so that more may be found than was asked for: {'; '.join(asked.unknown)}"
-        entries.append({"resource": outcome("warning", "not-supported", said), "search": {"mode": "outcome"}})
+        message = f"not applied, so that more may be found than was asked for: {'; '.join(asked.unknown)}"
+        entries.append({"resource": outcome("warning", "not-supported", message), "search": {"mode": "outcome"}})
     bundle: Json = {"resourceType": "Bundle", "type": "searchset", "total": len(found), "link": links}
     if asked.controls.get("_total") == "none":
         del bundle["total"]
@@ -165,11 +165,11 @@ def history(
         else:
             total = state.versions_count(FHIR, under=under, since=since)
             found = state.history(FHIR, under=under, since=since, before=before, limit=count + 1)
-    kept = [(name, value) for name, value in query if name in ("_count", "_since")]
-    links = [_link("self", address, kept)]
+    parameters = [(name, value) for name, value in query if name in ("_count", "_since")]
+    links = [_link("self", address, parameters)]
     page = found[:count]
     if page and len(found) > count:
-        links.append(_link("next", address, [*kept, ("_page", str(page[-1].seq))]))
+        links.append(_link("next", address, [*parameters, ("_page", str(page[-1].seq))]))
     entries = []
     for one in page:
         created = one.event == "fhir_create"
@@ -193,8 +193,8 @@ def _entry(match: FhirMatch, elements: str | None, base: str) -> Json:
 def _subset(resource: Json, names: Sequence[str]) -> Json:
     """Return those elements, with a tag that warns editors not to send the rest back as missing."""
     tag = {"system": "http://terminology.hl7.org/CodeSystem/v3-ObservationValue", "code": "SUBSETTED"}
-    kept = {name: value for name, value in resource.items() if name in ("resourceType", "id", "meta", *names)}
-    return {**kept, "meta": {**resource["meta"], "tag": [*resource["meta"].get("tag", []), tag]}}
+    subset = {name: value for name, value in resource.items() if name in ("resourceType", "id", "meta", *names)}
+    return {**subset, "meta": {**resource["meta"], "tag": [*resource["meta"].get("tag", []), tag]}}
 
 
 def _link(relation: str, address: str, query: Parameters) -> Json:

@@ -116,10 +116,10 @@ def acknowledge(group: Group) -> GroupAcknowledgement:
         if not wrong and trouble is None:
             accepted.append(one)
     whole = trouble is None and len(accepted) == len(group.transactions)
-    said = "A" if whole else "P" if accepted else "R"
+    code = "A" if whole else "P" if accepted else "R"
     received = str(len(group.transactions))
     announced = group.ge.get(1) if group.ge is not None and group.ge.get(1).isdecimal() else received
-    body.append(("AK9", said, announced, received, str(len(accepted)), trouble or ""))
+    body.append(("AK9", code, announced, received, str(len(accepted)), trouble or ""))
     return GroupAcknowledgement(body=body, accepted=accepted, whole=whole)
 
 

@@ -125,8 +125,8 @@ class _Exchange:
         return self._store(set_id, x12_writing.interchange(self.marks, self.asked.isa, control, self.at, inside))
 
     def _store_ta1(self, code: str, note: str) -> bytes:
-        said = [x12_writing.interchange_acknowledgement(self.marks, self.asked.isa, code, note)]
-        content = x12_writing.interchange(self.marks, self.asked.isa, self._control(), self.at, said, groups=0)
+        segments = [x12_writing.interchange_acknowledgement(self.marks, self.asked.isa, code, note)]
+        content = x12_writing.interchange(self.marks, self.asked.isa, self._control(), self.at, segments, groups=0)
         return self._store(TA1, content)
 
     def _store(self, set_id: str, content: bytes) -> bytes:

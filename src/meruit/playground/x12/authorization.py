@@ -74,9 +74,9 @@ def _event(
     dates: list[Line] = [tuple(one.elements) for one in loop.segments if one.name == "DTP" and one.get(1) == "AAH"]
     yield from dates or [("DTP", "AAH", "D8", today)]
     yield from (_split(one, mark) for one in loop.segments if one.name == "HI")
-    said = [one.get("note") for one in request["history"] if isinstance(one, dict) and one.get("by") == payer.PAYER]
-    if said and said[-1]:
-        yield ("MSG", str(said[-1]))
+    notes = [one.get("note") for one in request["history"] if isinstance(one, dict) and one.get("by") == payer.PAYER]
+    if notes and notes[-1]:
+        yield ("MSG", str(notes[-1]))
 
 
 def _apply_request(

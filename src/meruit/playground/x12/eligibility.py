@@ -105,8 +105,8 @@ def _find_dependent(loop: Loop, subscriber: Person) -> Person:
 def _contradiction(loop: Loop, nm1: Segment, known: Mapping[str, Any], *, first_name: bool = False) -> str | None:
     """Return which details of a person do not match."""
     last, given = name(text(known, "name"))
-    said = [(nm1.get(3), last), *([(nm1.get(4), given)] if first_name else [])]
-    if any(one and other and one.casefold() != other.casefold() for one, other in said):
+    names = [(nm1.get(3), last), *([(nm1.get(4), given)] if first_name else [])]
+    if any(one and other and one.casefold() != other.casefold() for one, other in names):
         return BAD_NAME
     dmg, born = first_segment(loop, "DMG"), digits(text(known, "birth_date"))
     return BAD_BIRTH_DATE if dmg and born and digits(dmg.get(2)) not in ("", born) else None

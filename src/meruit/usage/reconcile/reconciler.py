@@ -57,7 +57,7 @@ class Reconciler:
         self._owner = store.surroundings.new_id("rec")
 
     async def run_once(
-        self, run_filter: UsageRunFilter = _NO_FILTER, watch: Watch = lambda _about, _said: None
+        self, run_filter: UsageRunFilter = _NO_FILTER, watch: Watch = lambda _about, _message: None
     ) -> ReconcileSummary:
         """Reconcile all due runs once; a single run is observed whether it is due or not. Raises NotFound."""
         if run_filter.run_id is not None and run_filter.tenant is not None:

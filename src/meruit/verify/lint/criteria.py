@@ -221,8 +221,8 @@ def _custom_code_findings(plan: Plan, troubles: Iterable[CustomCodeProblem]) -> 
     criterion_of = {expr_owner(rule.id): rule.id for rule in plan.rules if rule.criterion.expr is not None}
     for owner, cause, message in troubles:
         criterion = criterion_of.get(owner)
-        said = message if criterion is not None else f"{owner}: {message}"
-        yield LintFinding(Severity.ERROR, str(cause), said, criterion)
+        text = message if criterion is not None else f"{owner}: {message}"
+        yield LintFinding(Severity.ERROR, str(cause), text, criterion)
 
 
 def _type_findings(rule: CriterionRule, metric: Metric | None) -> Iterator[LintFinding]:
@@ -276,11 +276,11 @@ def _idle_bonuses(plan: Plan, idle: Mapping[str, VerificationResult]) -> Iterato
 def _duplicates(plan: Plan) -> Iterator[LintFinding]:
     seen: dict[str, str] = {}
     for rule in plan.rules:
-        said = rule.criterion.model_dump_json(exclude={"id", "name"})
-        if said in seen:
-            message = f"says the same as {seen[said]!r}, so that it counts twice"
+        written = rule.criterion.model_dump_json(exclude={"id", "name"})
+        if written in seen:
+            message = f"says the same as {seen[written]!r}, so that it counts twice"
             yield LintFinding(Severity.WARNING, "duplicate", message, rule.id)
-        seen.setdefault(said, rule.id)
+        seen.setdefault(written, rule.id)
 
 
 def _aggregation_findings(plan: Plan) -> Iterator[LintFinding]:

@@ -82,11 +82,11 @@ def _try_code(
 
 def _spelling_problems(owner: str, extractor: CustomExtractor, work: Work) -> Iterator[CustomCodeProblem]:
     """Whether an expression fails once an agent writes the same numbers in another way: 3 is not 3.0 to CEL."""
-    for spell, said in ((_as_double, "3.0 for 3"), (_as_int, "3 for 3.0")):
+    for spell, label in ((_as_double, "3.0 for 3"), (_as_int, "3 for 3.0")):
         respelled = Work(*(_respell(part, spell) for part in (work.output, work.input, work.metadata)))
         failed = _failure(_run(extractor, respelled))
         if failed is not None:
-            why = f"it fails when the work holds {said}: {failed.why}; wrap what it reads in double(…)"
+            why = f"it fails when the work holds {label}: {failed.why}; wrap what it reads in double(…)"
             yield CustomCodeProblem(owner=owner, cause=failed.cause, message=why)
 
 
@@ -109,7 +109,7 @@ def _as_int(value: Any) -> Any:
 
 def _suggest_wider_tier(extractor: CustomExtractor, narrow: Missing, work: Work, sandboxes: Sandboxes) -> str:
     """Which tier runs what this one cannot; tried where the operator allows it. None runs what is not valid."""
-    if any(said in narrow.why for said in (SYNTAX_ERROR, UNDEFINED, "Syntax error")):
+    if any(phrase in narrow.why for phrase in (SYNTAX_ERROR, UNDEFINED, "Syntax error")):
         return ""
     match extractor.sandbox.tier:
         case Tier.EXPR:
