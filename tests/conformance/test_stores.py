@@ -687,7 +687,7 @@ def test_a_listener_hears_of_each_transaction(store: Store) -> None:
     heard: list[recorder.CommitNotice] = []
     store.recorder.listen(heard.append)
     together(store, [record([outcome(store)]), record([outcome(store), outcome(store)])])
-    assert heard == [recorder.CommitNotice(2, 3)]
+    assert [(one.callers, one.events, [row[0] for row in one.emitted]) for one in heard] == [(2, 3, [1, 2, 3])]
 
 
 def test_a_closed_recorder_refuses(store: Store) -> None:

@@ -81,8 +81,14 @@ class JsonFormatter(logging.Formatter):
 
 
 def _to_log_fields(head: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    line = {**head, **{name: _to_log_value(value) for name, value in fields.items()}}
-    _add_frames(line, fields.get("error"))
+    line = {**head, **fields}
+    for name, value in fields.items():
+        kind = type(value)
+        if (kind is str and len(value) <= MAX_TEXT) or kind is int or kind is float or value is None:
+            continue
+        line[name] = _to_log_value(value)
+    if "error" in fields:
+        _add_frames(line, fields["error"])
     return line
 
 

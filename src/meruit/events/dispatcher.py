@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from meruit.errors import LeaseLost
 from meruit.events.commit_signal import CommitSignal, first_of
+from meruit.events.recent_events import RecentEvents
 from meruit.events.store import deliveries, outbox, webhooks
 from meruit.events.store.deliveries import PendingRetry, PendingWebhook
 from meruit.events.store.webhooks import WebhookTarget
@@ -44,6 +45,8 @@ RENEW_AT = 2 / 3
 """A lease is renewed when less than this part of it is left."""
 PAGE = 100
 LOG_PAGE = 200
+ADVANCE_S = 1.0
+"""Shortest time between two writes of how far the log is; after a crash, events since the last one are logged again."""
 
 T = TypeVar("T")
 _MICROS = 1_000_000
@@ -74,6 +77,8 @@ class _PendingWork(msgspec.Struct, frozen=True):
     lease: outbox.Lease | None
     busy: list[PendingWebhook]
     running: frozenset[str]
+    is_behind: bool = False
+    """Whether the outbox does not know yet how far the log is."""
 
     @property
     def lag(self) -> int:
@@ -113,10 +118,15 @@ class Dispatcher:
         self._after = ""
         self._reads = asyncio.Semaphore(MAX_READS)
         self._commit_signal = CommitSignal(store.recorder, pace.gather_s)
+        self._recent: RecentEvents | None = None
+        self._logged = 0
+        """The last event that this process has logged while it held the lease; 0 where the outbox knows it."""
+        self._advanced_at = float("-inf")
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Deliver until `stopping` is set; then finish and record the deliveries in progress."""
         self._commit_signal.listen()
+        self._keep_recent_events()
         self._stopping, self._closing = stopping, False
         try:
             while not stopping.is_set():
@@ -197,11 +207,13 @@ class Dispatcher:
             )
 
         found = await self._read(find_pending_work)
+        if found.logged < self._logged:
+            found = msgspec.structs.replace(found, logged=self._logged, is_behind=True)
         self._commit_signal.advance_to(found.newest)
         self._counters.set_lag(found.lag)
         for webhook_id, turn in self._turns.items():
             turn.halted = turn.halted or (webhook_id in running and webhook_id not in found.running)
-        work = found.logged < found.newest or found.busy or self._tasks
+        work = found.logged < found.newest or found.is_behind or found.busy or self._tasks
         self._after = self._begin(found, after) if work and await self._hold_lease(found.lease) else ""
         if after and not self._after:
             # This read started in the middle; the webhooks before it must not wait for the next poll.
@@ -211,7 +223,7 @@ class Dispatcher:
         """Take or renew the delivery lease; returns whether this process holds it."""
         now = to_micros(self._clock())
         if seen is not None and seen.holder != self._holder and seen.until > now:
-            self._lease_until = 0
+            self._lease_until = self._logged = 0
             return False
         if self._lease_until - now < self._pace.lease_s * _MICROS * RENEW_AT:
             taken = await self._store.recorder.record(outbox.TakeLease(self._holder, self._pace.lease_s))
@@ -225,7 +237,7 @@ class Dispatcher:
 
     def _begin(self, found: _PendingWork, after: str) -> str:
         """Start turns; returns the webhook after which the next read starts."""
-        if found.logged < found.newest and self._is_free(LOG_CONSUMER):
+        if (found.logged < found.newest or found.is_behind) and self._is_free(LOG_CONSUMER):
             self._start(LOG_CONSUMER, found.newest, self._log_events)
         for one in found.busy:
             turns = [key for key in self._tasks if key != LOG_CONSUMER]
@@ -250,7 +262,7 @@ class Dispatcher:
         try:
             ended = await work()
         except LeaseLost:
-            self._lease_until = 0
+            self._lease_until = self._logged = 0
         except Exception as problem:  # noqa: BLE001 - nothing may end it silently; the error is reported and retried
             self._report(problem)
             self._back_off(key, self._pace.pause_s)
@@ -281,17 +293,42 @@ class Dispatcher:
         if len(self._backoffs) > MAX_BACKOFFS:
             del self._backoffs[next(iter(self._backoffs))]
 
-    async def _log_events(self) -> _TurnResult:
-        def read(connection: Connection) -> outbox.OutboxPage:
-            # Read again: the events may have been logged since the first read.
-            logged = outbox.cursor(connection, LOG_CONSUMER)
-            return outbox.page_after(connection, logged, tenant=None, limit=LOG_PAGE)
+    def _keep_recent_events(self) -> None:
+        """Keep what this process commits from now on until it is logged."""
+        if self._recent is None:
+            self._recent = recent = RecentEvents()
+            self._store.recorder.listen(lambda done: recent.add(done.emitted))
 
-        page = await self._read(read)
-        if page.events:
-            self._log([numbered.event for numbered in page.events])
-        await self._store.recorder.record(outbox.Advance(consumer=LOG_CONSUMER, seq=page.upto, holder=self._holder))
-        return _TurnResult(more=page.full)
+    async def _log_events(self) -> _TurnResult:
+        recent = [] if self._recent is None or not self._logged else self._recent.take_after(self._logged)
+        if recent:
+            self._log([numbered.event for numbered in recent])
+            self._logged = recent[-1].seq
+            await self._advance_log(only_if_due=True)
+            return _TurnResult(more=self._logged < self._commit_signal.newest)
+        if self._commit_signal.newest > self._logged:
+            page = await self._read(self._read_unlogged)
+            if page.events:
+                self._log([numbered.event for numbered in page.events])
+            self._logged = page.upto
+            await self._advance_log()
+            return _TurnResult(more=page.full)
+        await self._advance_log(only_if_due=True)
+        return _TurnResult()
+
+    def _read_unlogged(self, connection: Connection) -> outbox.OutboxPage:
+        # Read again: the events may have been logged since the first read.
+        logged = max(self._logged, outbox.cursor(connection, LOG_CONSUMER))
+        return outbox.page_after(connection, logged, tenant=None, limit=LOG_PAGE)
+
+    async def _advance_log(self, *, only_if_due: bool = False) -> None:
+        """Write how far the log is; a write for every wake-up would cost as much as logging."""
+        now = asyncio.get_running_loop().time()
+        if not only_if_due or now - self._advanced_at >= ADVANCE_S:
+            await self._store.recorder.record(
+                outbox.Advance(consumer=LOG_CONSUMER, seq=self._logged, holder=self._holder)
+            )
+            self._advanced_at = now
 
     async def _serve(self, one: PendingWebhook) -> _TurnResult:
         """Serve one webhook: due retries first, then a page of new events."""
@@ -337,7 +374,12 @@ class Dispatcher:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
         if self._lease_until:
-            self._lease_until = 0
+            try:
+                if self._logged:
+                    await self._advance_log()
+            except Exception as problem:  # noqa: BLE001 - the events since the last one are then logged again
+                self._report(problem)
+            self._lease_until = self._logged = 0
             try:
                 await self._store.recorder.record(outbox.ReleaseLease(self._holder))
             except Exception as problem:  # noqa: BLE001 - the lease then expires by itself

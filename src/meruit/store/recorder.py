@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -27,10 +26,12 @@ from meruit.store.transaction import WriteMoment, WriteTransaction, read_state
 MAX_GROUP = 256
 """Callers that share one transaction."""
 MAX_WAITING = 10_000
-BUSY_GROUP = 3
-"""From so many callers in a group on, the next one waits for company."""
-LINGER_S, PAUSE_S = 0.02, 0.001
-"""How long it waits at most, and how long without anyone coming."""
+QUIET_TURNS = 2
+"""Turns of an event loop without a new caller, after which its callers are written."""
+LINGER_S = 0.05
+"""How long callers wait for others of their event loop at most; a loop may be busy."""
+IDLE_S = 1.0
+"""How soon callers are noticed whose event loop has stopped."""
 MAX_REMEMBERED = 10_000
 CLOSING_S = 30.0
 PREFETCH = "look_ahead"
@@ -54,6 +55,9 @@ class CommitNotice(msgspec.Struct, frozen=True):
     callers: int
     events: int
     """The number of the newest event."""
+    # Any: rows of the outbox, in the order of its columns.
+    emitted: Sequence[tuple[Any, ...]] = ()
+    """The events of the transaction, as they were written."""
 
 
 class _QueuedWrite(msgspec.Struct, frozen=True):
@@ -82,6 +86,10 @@ class Recorder:
         self._waiting: deque[_QueuedWrite] = deque()
         self._work = threading.Condition()
         self._closing = False
+        self._is_ready = False
+        """Whether those who wait need not wait for others."""
+        self._gathering: asyncio.AbstractEventLoop | None = None
+        """The event loop that watches for more callers. One that stopped watches no more."""
         self._refusal: MeruitError | None = None
         self._lasting = LruCache[RowKey, Any](MAX_REMEMBERED)
         self._listeners: list[Callable[[CommitNotice], None]] = []
@@ -129,7 +137,23 @@ class Recorder:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         self._put(_QueuedWrite(write=write, answer=answer, loop=loop, sign_now=sign_now))
+        if self._gathering is not loop:
+            self._gathering = loop
+            loop.call_soon(self._gather, loop, 0, 0)
         return await answer
+
+    def _gather(self, loop: asyncio.AbstractEventLoop, seen: int, quiet: int) -> None:
+        """Let the callers of an event loop come together: they are written once no more of them come."""
+        waiting = len(self._waiting)
+        quiet = quiet + 1 if waiting == seen else 0
+        if quiet < QUIET_TURNS and waiting < MAX_GROUP:
+            loop.call_soon(self._gather, loop, waiting, quiet)
+            return
+        self._gathering = None
+        if waiting:
+            with self._work:
+                self._is_ready = True
+                self._work.notify()
 
     def close(self) -> None:
         """Write what waits, then stop."""
@@ -147,29 +171,22 @@ class Recorder:
             if len(self._waiting) >= MAX_WAITING:
                 raise StoreUnavailable(f"{MAX_WAITING:,} callers wait for the database already; try again in a second")
             self._waiting.append(waiting)
-            self._work.notify()
+            if waiting.loop is None:
+                self._is_ready = True
+                self._work.notify()
 
     def _run(self) -> None:
-        busy = False
         while True:
             with self._work:
                 while not self._waiting and not self._closing:
-                    self._work.wait()
+                    self._work.wait(IDLE_S)
                 if not self._waiting:
                     return
-            self._linger(busy=busy)
-            with self._work:
+                if not self._is_ready and not self._closing:
+                    self._work.wait(LINGER_S)
                 group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
-            busy = len(group) >= BUSY_GROUP
+                self._is_ready = len(self._waiting) > 0
             self._answer_callers(group, self._write_group(group))
-
-    def _linger(self, *, busy: bool) -> None:
-        """Under load, let those who are about to come join the group: two threads at once are slower than in turn."""
-        waited_s, seen = 0.0, -1
-        while busy and waited_s < LINGER_S and seen < len(self._waiting) < MAX_GROUP:
-            seen = len(self._waiting)
-            time.sleep(PAUSE_S)
-            waited_s += PAUSE_S
 
     def _write_group(self, group: Sequence[_QueuedWrite]) -> list[Any]:
         """An answer, or an exception, for each of the group."""
@@ -198,7 +215,7 @@ class Recorder:
         self._blocked = None
         for key, value in writing.row_cache.lasting_values():
             self._lasting.put(key, value)
-        done = CommitNotice(len(group), writing.events)
+        done = CommitNotice(len(group), writing.events, writing.emitted())
         for listener in self._listeners:
             listener(done)
         return answers

@@ -255,6 +255,11 @@ class WriteTransaction:
         )
         return self.events
 
+    # Any: columns of several types.
+    def emitted(self) -> Sequence[tuple[Any, ...]]:
+        """The events that were gathered, as rows of the outbox."""
+        return self._rows.get(tables.events, ())
+
     def mark(self) -> _Mark:
         """Where a caller's part begins."""
         return _Mark(

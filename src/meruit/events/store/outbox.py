@@ -194,18 +194,34 @@ def check_holder(writing: WriteTransaction, holder: str) -> None:
 
 # Any: rows of SQLAlchemy have no type.
 def outbox_event_from(row: Any) -> OutboxEvent:
-    """Convert a row of the outbox to an event."""
+    """Convert a row with the columns of the outbox, and maybe others, to an event."""
+    return outbox_event_of(
+        row.seq, row.tenant, row.event_id, row.type, row.subject, row.idempotency_key, row.at, row.data
+    )
+
+
+def outbox_event_of(  # noqa: PLR0913 - one for each column
+    seq: int,
+    tenant: str,
+    event_id: str,
+    kind: str,
+    subject: str,
+    idempotency_key: str,
+    at: int,
+    data: bytes,
+) -> OutboxEvent:
+    """Build an event from the columns of its row, in the order of the table."""
     return OutboxEvent(
-        row.seq,
-        row.subject,
+        seq,
+        subject,
         Event(
-            event_id=row.event_id,
-            event_type=row.type,
+            event_id=event_id,
+            event_type=kind,
             schema_version=SCHEMA_VERSION,
-            idempotency_key=row.idempotency_key,
-            timestamp=to_rfc3339(from_micros(row.at)),
+            idempotency_key=idempotency_key,
+            timestamp=to_rfc3339(from_micros(at)),
             source=SOURCE,
-            tenant_id=row.tenant,
-            data=msgspec.json.decode(row.data),
+            tenant_id=tenant,
+            data=msgspec.json.decode(data),
         ),
     )
