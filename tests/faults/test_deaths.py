@@ -20,7 +20,10 @@ WRITTEN = (
     *("log_leaves", "log_tiles", "outcomes", "verdicts", "blobs", "checkpoints"),
 )
 CHANGED = ("cursors", "keys", "log_state", "outcomes")
-READ = ("criteria", "criteria_names", "cursors", "idempotency", "keys", "log_leaves", "log_state", "outcomes")
+READ = (
+    *("checkpoints", "criteria", "criteria_names", "cursors", "idempotency", "keys"),
+    *("log_leaves", "log_state", "outcomes"),
+)
 STATEMENTS = {
     *(f"INSERT {table}" for table in WRITTEN),
     *(f"UPDATE {table}" for table in CHANGED),

@@ -16,6 +16,7 @@ from litestar import Request
 from litestar.exceptions import HTTPException
 from litestar.types import Empty
 
+from meruit.api import json_slices
 from meruit.api.gc import pause_gc
 from meruit.errors import BodyError, Problem
 
@@ -42,7 +43,7 @@ UNSUPPORTED_MEDIA_TYPE = 415
 # Parsers hold the interpreter lock while they run: two at once would delay other requests twice as long.
 _PARSER = ThreadPoolExecutor(1, thread_name_prefix="meruit-parser")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_TOO_DEEP = f"lists and objects may be nested at most {MAX_DEPTH} deep"
+_TOO_DEEP = json_slices.TOO_DEEP.format(MAX_DEPTH)
 _TOO_LONG = f"an integer may have at most {MAX_DIGITS} digits"
 # msgspec ends a message with the path, and quotes the value only where it expects an enum or a tag.
 _COMPLAINT = re.compile(r"(?P<message>.*?)(?: - at `(?:key in )?\$\.?(?P<where>.*)`)?", re.DOTALL)
@@ -114,7 +115,7 @@ class StrictRequest(Request[Any, Any, Any]):
         field = handler.parsed_data_field
         # Millions of new lists would make the collector scan them again and again, while other threads wait.
         with pause_gc() if len(body) > LARGE_BYTES else nullcontext():
-            value = parse_strict_json(body)
+            value = parse_large_json(body) if len(body) > LARGE_BYTES else parse_strict_json(body)
         if field is None or not _is_struct(field.annotation):
             return value
         return convert_body(value, field.annotation, handler.default_deserializer)
@@ -139,6 +140,11 @@ def parse_strict_json(body: bytes) -> Any:
     if again.count(b":") != body.count(b":") or (b"\\" in body and b"\\u003" in body):
         return _parse_exactly(body)
     return value
+
+
+def parse_large_json(body: bytes) -> Any:
+    """Parse like parse_strict_json, in slices between which other threads run."""
+    return json_slices.parse_in_slices(body, parse_strict_json, MAX_DEPTH)
 
 
 def _has_tiny_number(body: bytes) -> bool:

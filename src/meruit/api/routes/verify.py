@@ -12,7 +12,9 @@ from msgspec import Meta
 
 from meruit.api.auth import allow, allow_only
 from meruit.api.direct_routes import DirectRequest, DirectRoute
+from meruit.api.dismantle import dismantle_soon
 from meruit.api.hot_route import HotRoute
+from meruit.api.json_body import LARGE_BYTES
 from meruit.api.request import ApiRequest, EncodedReply, ServedRequest, Service
 from meruit.api.wire.common import Body, CriteriaReference, Key, Label, Payload, json_response
 from meruit.contracts.records import RecordTries
@@ -160,6 +162,20 @@ VERIFY_DIRECTLY = DirectRoute(
 
 
 async def reply_to(
+    data: VerifyRequest | BatchRequest,
+    items: Sequence[VerifyItem],
+    request: ServedRequest,
+    key: str | None,
+) -> EncodedReply:
+    """Reply to a request, and free what a large one brought in a thread of its own."""
+    try:
+        return await _reply_to(data, items, request, key)
+    finally:
+        if len(await request.body()) > LARGE_BYTES:
+            dismantle_soon([part for item in items for part in (item.output, item.input, item.metadata)])
+
+
+async def _reply_to(
     data: VerifyRequest | BatchRequest,
     items: Sequence[VerifyItem],
     request: ServedRequest,
