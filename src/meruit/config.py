@@ -123,6 +123,10 @@ class ServiceSettings(_Section):
     """Megabytes (2^20 bytes) of bodies of one key; ten seconds' share, at least two bodies, may come at once."""
     tenant_mb_per_minute: int = Field(default=1_536, gt=0, le=1_048_576)
     """Megabytes of bodies of all keys of one tenant."""
+    tenant_stored_mb: int | None = Field(default=None, gt=0)
+    """Megabytes that one tenant may store: the bodies of its accepted requests; no limit by default."""
+    agent_key_stored_mb: int | None = Field(default=10_240, gt=0)
+    """Megabytes that one agent's key may store; null for no limit."""
     max_body_bytes: int = Field(default=1_048_576, ge=1_024)
     """Bytes of a request that carries no work; a larger one is refused."""
     max_evidence_bytes: int = Field(default=16 * 1_048_576, ge=1_024, le=MAX_FILE_BYTES)

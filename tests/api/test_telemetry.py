@@ -158,25 +158,25 @@ def test_what_a_route_says_itself_is_kept(client: TestClient[Any]) -> None:
 
 def test_two_services_count_apart() -> None:
     one, other = Instruments(), Instruments()
-    one.verdicts_total.labels("pass").inc()
-    one.recorded_total.inc(2)
+    one.verdicts_total.labels("pass", "acme").inc()
+    one.recorded_total.labels("acme").inc(2)
     one.group_size.observe(3)
     one.recorder_queue.set(4)
     one.outbox_lag.set(5)
-    one.webhook_attempts_total.labels("delivered").inc()
-    one.dead_letters_total.inc()
+    one.webhook_attempts_total.labels("delivered", "acme").inc()
+    one.dead_letters_total.labels("acme").inc()
     text = one.exposition().decode()
     for line in (
-        'meruit_verdicts_total{verdict="pass"} 1.0',
-        "meruit_recorded_total 2.0",
+        'meruit_verdicts_total{tenant="acme",verdict="pass"} 1.0',
+        'meruit_recorded_total{tenant="acme"} 2.0',
         "meruit_group_size_count 1.0",
         "meruit_recorder_queue 4.0",
         "meruit_outbox_lag 5.0",
-        'meruit_webhook_attempts_total{result="delivered"} 1.0',
-        "meruit_dead_letters_total 1.0",
+        'meruit_webhook_attempts_total{result="delivered",tenant="acme"} 1.0',
+        'meruit_dead_letters_total{tenant="acme"} 1.0',
     ):
         assert line in text
-    assert "meruit_recorded_total 0.0" in other.exposition().decode()
+    assert "acme" not in other.exposition().decode()
 
 
 async def served(world: World, kind: str = "http") -> list[Any]:

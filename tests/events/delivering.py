@@ -139,10 +139,10 @@ class Heard:
     def log(self, several: Sequence[Event]) -> None:
         self.logged.extend(several)
 
-    def count_attempt(self, result: str) -> None:
+    def count_attempt(self, result: str, tenant: str) -> None:
         self.attempts[result] += 1
 
-    def count_dead_letter(self) -> None:
+    def count_dead_letter(self, tenant: str) -> None:
         self.deaths += 1
 
     def set_lag(self, count: int) -> None:

@@ -29,6 +29,7 @@ from meruit.api.openapi import Documentation, operation_id
 from meruit.api.playground_host import PlaygroundHosting, is_playground_path
 from meruit.api.problems import exception_handlers
 from meruit.api.query_params import reject_unknown_parameters
+from meruit.api.quotas import Quotas, record_use_in_background
 from meruit.api.rate_limit import Throttle, TrafficLimits
 from meruit.api.request import ApiRequest, Service
 from meruit.api.routes import (
@@ -205,6 +206,7 @@ ROUTES = [
     governance.validate_outcome,
     keys.create_key,
     keys.list_keys,
+    keys.read_quotas,
     keys.revoke_key,
     audit.read_checkpoint,
     audit.read_verifier_key,
@@ -256,7 +258,11 @@ def build_app(service: Service, pages: PageRoutes | None = None, *, working: boo
     direct = DirectRoutes(app, (verify.VERIFY_DIRECTLY, health.HEALTH_DIRECTLY))
     router = _PlaygroundRouter(app, direct, service.hosting)
     return TelemetryMiddleware(
-        router, service.instruments, new_id=lambda: new_id("req"), over=lambda state: _end_request(service, state)
+        router,
+        service.instruments,
+        new_id=lambda: new_id("req"),
+        over=lambda state: _end_request(service, state),
+        count=service.quotas.count,
     )
 
 
@@ -335,6 +341,7 @@ def assemble_service(
         instruments=instruments,
         authenticator=Authenticator(store, throttle),
         throttle=throttle,
+        quotas=Quotas(store, settings.service.tenant_stored_mb, settings.service.agent_key_stored_mb),
         keys_in_flight=KeysInFlight(),
         admission=BodyAdmission(),
         settings=settings.service,
@@ -403,6 +410,7 @@ def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextMana
             examine_log = asyncio.create_task(
                 check_in_background(service.store, service.integrity, service.instruments, service.ended)
             )
+            count_use = asyncio.create_task(record_use_in_background(service.quotas, service.ended))
             witness = asyncio.create_task(
                 witness_in_background(service.store, service.witnessing, service.instruments, service.ended)
             )
@@ -415,6 +423,7 @@ def _lifespan(service: Service) -> Callable[[Litestar], AbstractAsyncContextMana
                 witness.cancel()
                 await asyncio.gather(witness, return_exceptions=True)
                 await examine_log
+                await count_use
                 await deliver
                 await expire
                 await sweep
@@ -487,11 +496,11 @@ class _PrometheusDeliveryCounters(msgspec.Struct, frozen=True):
 
     instruments: Instruments
 
-    def count_attempt(self, result: str) -> None:
-        self.instruments.webhook_attempts_total.labels(result).inc()
+    def count_attempt(self, result: str, tenant: str) -> None:
+        self.instruments.webhook_attempts_total.labels(result, tenant).inc()
 
-    def count_dead_letter(self) -> None:
-        self.instruments.dead_letters_total.inc()
+    def count_dead_letter(self, tenant: str) -> None:
+        self.instruments.dead_letters_total.labels(tenant).inc()
 
     def set_lag(self, count: int) -> None:
         self.instruments.outbox_lag.set(count)
@@ -500,12 +509,13 @@ class _PrometheusDeliveryCounters(msgspec.Struct, frozen=True):
 def _log_events(instruments: Instruments, several: Sequence[Event]) -> None:
     """Count and log events, only with ids that the service created: others may hold a payload."""
     for event in several:
+        tenant = event.tenant_id
         if event.event_type.startswith(CONTRACT_EVENT_PREFIX):
-            instruments.contract_events_total.labels(event.event_type.removeprefix(CONTRACT_EVENT_PREFIX)).inc()
+            instruments.contract_events_total.labels(event.event_type.removeprefix(CONTRACT_EVENT_PREFIX), tenant).inc()
         if event.event_type.startswith(AGENT_EVENT_PREFIXES):
-            instruments.agent_events_total.labels(event.event_type).inc()
+            instruments.agent_events_total.labels(event.event_type, tenant).inc()
         if event.event_type.startswith(USAGE_EVENT_PREFIXES):
-            instruments.usage_events_total.labels(event.event_type).inc()
+            instruments.usage_events_total.labels(event.event_type, tenant).inc()
     log_each(
         "event",
         [

@@ -18,6 +18,7 @@ from meruit.api.integrity import StoreIntegrity
 from meruit.api.json_body import SMALL_BYTES, StrictRequest
 from meruit.api.open_streams import OpenStreams
 from meruit.api.playground_host import PlaygroundHosting
+from meruit.api.quotas import Quotas
 from meruit.api.rate_limit import Throttle
 from meruit.api.server import ShutdownSignal
 from meruit.api.telemetry import Instruments
@@ -62,6 +63,8 @@ class Service(msgspec.Struct, frozen=True):
     instruments: Instruments
     authenticator: Authenticator
     throttle: Throttle
+    quotas: Quotas
+    """What tenants and agents' keys may store."""
     keys_in_flight: KeysInFlight
     admission: BodyAdmission
     """Of large bodies."""
@@ -139,9 +142,13 @@ class ServedRequest(ABC):
             raise ApiProblem(413, "too_large", why, headers={"Connection": "close"})
 
     def count_bytes_of(self, caller: Caller | None, size: int) -> None:
-        """Count bytes of the body for the key and its tenant; raises ApiProblem 429 when there were too many."""
+        """Count bytes of the body for the key and its tenant.
+
+        Raises ApiProblem 413 where they do not fit into a quota, 429 where there were too many.
+        """
         # A body that is too large is refused as such.
         if caller is not None and caller.key_id and size <= self.service.settings.max_evidence_bytes:
+            self.service.quotas.admit(caller, size)
             self.service.throttle.admit_bytes(caller.key_id, caller.tenant, size)
 
     async def write_once(

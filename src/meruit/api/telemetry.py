@@ -43,26 +43,34 @@ class Instruments:
             "meruit_request_seconds", "From first byte in to last byte out.", ("route",), buckets=_SECONDS, registry=own
         )
         self.requests_in_flight = Gauge("meruit_requests_in_flight", "Requests being answered now.", registry=own)
-        self.verdicts_total = Counter("meruit_verdicts", "Verdicts given.", ("verdict",), registry=own)
-        self.recorded_total = Counter("meruit_recorded", "Outcomes recorded.", registry=own)
-        self.contract_events_total = Counter("meruit_contract_events", "Events of contracts.", ("event",), registry=own)
+        self.verdicts_total = Counter("meruit_verdicts", "Verdicts given.", ("verdict", "tenant"), registry=own)
+        self.recorded_total = Counter("meruit_recorded", "Outcomes recorded.", ("tenant",), registry=own)
+        self.contract_events_total = Counter(
+            "meruit_contract_events", "Events of contracts.", ("event", "tenant"), registry=own
+        )
         self.agent_events_total = Counter(
-            "meruit_agent_events", "Events of agent runs and their verifications.", ("event",), registry=own
+            "meruit_agent_events", "Events of agent runs and their verifications.", ("event", "tenant"), registry=own
         )
         self.usage_events_total = Counter(
             "meruit_usage_events",
             "Events of usage runs.",
-            ("event",),
+            ("event", "tenant"),
             registry=own,
         )
-        self.agent_runs = Gauge("meruit_agent_runs", "Agent runs that have not ended.", ("status",), registry=own)
+        self.agent_runs = Gauge(
+            "meruit_agent_runs", "Agent runs that have not ended.", ("status", "tenant"), registry=own
+        )
         self.group_size = Histogram(
             "meruit_group_size", "Outcomes written in one transaction.", buckets=_SIZES, registry=own
         )
         self.recorder_queue = Gauge("meruit_recorder_queue", "Outcomes waiting to be written.", registry=own)
         self.outbox_lag = Gauge("meruit_outbox_lag", "Events that are not delivered yet.", registry=own)
-        self.webhook_attempts_total = Counter("meruit_webhook_attempts", "Deliveries tried.", ("result",), registry=own)
-        self.dead_letters_total = Counter("meruit_dead_letters", "Events that became dead letters.", registry=own)
+        self.webhook_attempts_total = Counter(
+            "meruit_webhook_attempts", "Deliveries tried.", ("result", "tenant"), registry=own
+        )
+        self.dead_letters_total = Counter(
+            "meruit_dead_letters", "Events that became dead letters.", ("tenant",), registry=own
+        )
         self.audit_problems = Gauge(
             "meruit_audit_problems", "Contradictions between the store and its audit log.", registry=own
         )
@@ -93,9 +101,11 @@ class TelemetryMiddleware:
         *,
         new_id: Callable[[], str],
         over: Callable[[dict[str, Any]], None] = lambda _state: None,
+        count: Callable[[Caller | None, str, int, int], None] = lambda *_: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """`over` is called at the end of each request with its state."""
+        """`over` is called at the end of each request with its state, `count` with caller, method, status and bytes."""
+        self._count = count
         self._app = app
         self._over = over
         self._instruments = instruments
@@ -153,6 +163,7 @@ class TelemetryMiddleware:
         method = scope["method"] if scope["method"] in _METHODS else OTHER_METHOD
         route = scope.get("path_template", NO_ROUTE)
         caller = scope["state"].get("caller")
+        self._count(caller if isinstance(caller, Caller) else None, method, status, bytes_in)
         # Empty for requests without a key, and for those of wrong ones.
         self._counter(method, route, status, caller.tenant if isinstance(caller, Caller) else "").inc()
         self._histogram(route).observe(seconds)

@@ -69,11 +69,11 @@ Post = Callable[[str, bytes, Mapping[str, str]], Awaitable[WebhookReply]]
 class DeliveryCounters(Protocol):
     """Counts deliveries."""
 
-    def count_attempt(self, result: str) -> None:
-        """Count an attempt by its result."""
+    def count_attempt(self, result: str, tenant: str) -> None:
+        """Count an attempt by its result and the tenant of the event."""
         ...
 
-    def count_dead_letter(self) -> None:
+    def count_dead_letter(self, tenant: str) -> None:
         """Count an event that became a dead letter."""
         ...
 
@@ -85,10 +85,10 @@ class DeliveryCounters(Protocol):
 class NoCounters:
     """Counts nothing."""
 
-    def count_attempt(self, result: str) -> None:
+    def count_attempt(self, result: str, tenant: str) -> None:
         """Do nothing."""
 
-    def count_dead_letter(self) -> None:
+    def count_dead_letter(self, tenant: str) -> None:
         """Do nothing."""
 
     def set_lag(self, count: int) -> None:
@@ -227,14 +227,14 @@ class WebhookTurn:
         if failure is None:
             self.delivered += 1
             self._failures_in_a_row = 0
-            counters.count_attempt(DeliveryResult.DELIVERED)
+            counters.count_attempt(DeliveryResult.DELIVERED, numbered.event.tenant_id)
             return None
         self.failed += 1
         self._failures_in_a_row += 1
         now = to_micros(self._context.clock())
         if failure.final or before >= len(pace.retries_s):
-            counters.count_attempt(DeliveryResult.DEAD)
-            counters.count_dead_letter()
+            counters.count_attempt(DeliveryResult.DEAD, numbered.event.tenant_id)
+            counters.count_dead_letter(numbered.event.tenant_id)
             return Delivery(
                 seq=numbered.seq,
                 subject=numbered.subject,
@@ -243,7 +243,7 @@ class WebhookTurn:
                 error=failure.reason,
                 dead_at=now,
             )
-        counters.count_attempt(DeliveryResult.FAILED)
+        counters.count_attempt(DeliveryResult.FAILED, numbered.event.tenant_id)
         delay_s = pace.retries_s[before] * (1 + JITTER * self._context.jitter())
         return Delivery(
             seq=numbered.seq,

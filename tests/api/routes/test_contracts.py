@@ -788,7 +788,7 @@ def test_a_contract_without_output_expires(
     assert {one["balance"] for one in balances} == {"0"}
     sound(made, "default")
     # Any: a counter shows its number to nobody but its own registry.
-    expired: Any = made.service.instruments.contract_events_total.labels("expired")
+    expired: Any = made.service.instruments.contract_events_total.labels("expired", "default")
     until(lambda: expired._value.get() == 3)
 
 

@@ -338,8 +338,9 @@ def test_the_verdicts_on_task_runs_are_counted_each_once(deploy: Deploy) -> None
 
     def counted() -> tuple[float, float]:
         registry = bench.deployment.service.instruments.registry
-        verdicts = registry.get_sample_value("meruit_verdicts_total", {"verdict": "pass"})
-        return verdicts or 0.0, registry.get_sample_value("meruit_recorded_total") or 0.0
+        of = {"tenant": bench.tenant}
+        verdicts = registry.get_sample_value("meruit_verdicts_total", {"verdict": "pass", **of})
+        return verdicts or 0.0, registry.get_sample_value("meruit_recorded_total", of) or 0.0
 
     run = bench.started()
     assert counted() == (0, 0)

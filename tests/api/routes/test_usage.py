@@ -508,7 +508,7 @@ def test_prometheus_counts_what_happened(deploy: Deploy, tmp_path: Path) -> None
     made, tenant = deploy(Location(tmp_path / "data")), new_tenant()
     desk = Desk(made, tenant, made.key(Role.OPERATOR, tenant))
     counters = [
-        desk.deployment.service.instruments.usage_events_total.labels(kind)
+        desk.deployment.service.instruments.usage_events_total.labels(kind, tenant)
         for kind in ("usage_run.recorded", "usage_run.ended", "usage.verified")
     ]
     before = [counted(one) for one in counters]

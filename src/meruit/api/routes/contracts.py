@@ -545,9 +545,9 @@ async def _completion_mark(handed: HandedIn) -> str:
 
 def _count_verdict(request: ApiRequest, done: ContractSnapshot) -> None:
     instruments = request.service.instruments
-    instruments.recorded_total.inc()
+    instruments.recorded_total.labels(request.caller.tenant).inc()
     if done.judgement is not None and done.judgement.result is not None:
-        instruments.verdicts_total.labels(done.judgement.result.verdict.value).inc()
+        instruments.verdicts_total.labels(done.judgement.result.verdict.value, request.caller.tenant).inc()
 
 
 @contextmanager

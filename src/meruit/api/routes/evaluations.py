@@ -126,13 +126,13 @@ async def record_cases(
         if not judged:
             return await request.store_reply(once, msgspec.json.encode(CasesReply(None, shown, known)))
         for one in judged:
-            request.service.instruments.verdicts_total.labels(one.summary.verdict.value).inc()
+            request.service.instruments.verdicts_total.labels(one.summary.verdict.value, request.caller.tenant).inc()
         write = await asyncio.to_thread(evaluator.draft_segment, found, judged)
         answer = await request.write_once(
             once, write, lambda number: msgspec.json.encode(CasesReply(number, shown, known))
         )
         if not isinstance(answer, IdempotentReplay):
-            request.service.instruments.recorded_total.inc(len(judged))
+            request.service.instruments.recorded_total.labels(request.caller.tenant).inc(len(judged))
         return answer
 
     return await request.answer_once(key, 200, act)

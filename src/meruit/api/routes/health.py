@@ -14,7 +14,6 @@ from meruit.api.wire.common import json_response
 from meruit.api.witnessing import WitnessedState
 from meruit.errors import ApiProblem, StoreError
 from meruit.gate import records as agent_reading
-from meruit.gate.run import FINAL_STATES, RunState
 from meruit.model.record import Record
 
 PROMETHEUS = "text/plain; version=0.0.4"
@@ -92,7 +91,8 @@ async def read_metrics(request: ApiRequest) -> Response[bytes]:
     # The other metrics are served even when the database is down.
     with suppress(StoreError):
         standing = await service.read(agent_reading.count_by_state)
-        for state in RunState:
-            if state not in FINAL_STATES:
-                service.instruments.agent_runs.labels(state.value).set(standing.get(state, 0))
+        # A tenant whose last run ended has no row any more.
+        service.instruments.agent_runs.clear()
+        for (tenant, state), count in standing.items():
+            service.instruments.agent_runs.labels(state.value, tenant).set(count)
     return Response(service.instruments.exposition(), media_type=PROMETHEUS)

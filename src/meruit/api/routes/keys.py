@@ -8,12 +8,14 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from meruit.api.auth import ADMINS
+from meruit.api.quotas import MB
 from meruit.api.request import ApiRequest
 from meruit.api.wire.common import Body, Label, Limit, anchor_pattern, json_response
 from meruit.errors import ApiProblem
 from meruit.model.access import Role
 from meruit.model.record import Record
 from meruit.store import keys
+from meruit.store.key_use import KeyUse, read_key_use
 from meruit.store.keys import IssuedKey, KeyRecord, NewKey, Revoke
 
 MAX_DAYS = 3_650
@@ -68,6 +70,30 @@ async def list_keys(request: ApiRequest, after: KeyQuery = None, limit: Limit = 
         lambda connection: keys.page(connection, tenant=tenant, after=after, limit=limit)
     )
     return KeyPage(found, found[-1].id if len(found) == limit else None)
+
+
+class QuotaUse(Record, frozen=True):
+    """What a tenant has stored by its keys, and what it may store."""
+
+    tenant_bytes: int
+    """Of the bodies of all accepted requests that write; counted some seconds later."""
+    tenant_limit_bytes: int | None
+    """None where it is not limited."""
+    agent_key_limit_bytes: int | None
+    keys: list[KeyUse]
+
+
+@get("/v1/quotas", guards=[ADMINS], summary="Read quotas", tags=["keys"])
+async def read_quotas(request: ApiRequest) -> QuotaUse:
+    """Read what your tenant and each of its keys have stored, and the limits; the operator sets them."""
+    tenant, settings = request.caller.tenant, request.service.settings
+    found = await request.service.read(lambda connection: read_key_use(connection, tenant))
+    return QuotaUse(
+        tenant_bytes=sum(one.bytes for one in found),
+        tenant_limit_bytes=None if settings.tenant_stored_mb is None else settings.tenant_stored_mb * MB,
+        agent_key_limit_bytes=None if settings.agent_key_stored_mb is None else settings.agent_key_stored_mb * MB,
+        keys=found,
+    )
 
 
 @delete("/v1/keys/{key_id:str}", status_code=200, guards=[ADMINS], summary="Revoke a key", tags=["keys"])

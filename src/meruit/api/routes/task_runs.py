@@ -439,11 +439,11 @@ async def _render_completion(request: ApiRequest, run: TaskRun) -> bytes:
 
 def _verdict_counter(request: ApiRequest, *, recording: bool = True) -> Callable[[Verdict], None]:
     """Build the function that counts verdicts and recorded outcomes."""
-    instruments = request.service.instruments
+    instruments, tenant = request.service.instruments, request.caller.tenant
 
     def count(verdict: Verdict) -> None:
-        instruments.verdicts_total.labels(verdict.value).inc()
-        instruments.recorded_total.inc(int(recording))
+        instruments.verdicts_total.labels(verdict.value, tenant).inc()
+        instruments.recorded_total.labels(tenant).inc(int(recording))
 
     return count
 

@@ -201,7 +201,7 @@ async def _reply_to(
             for item, label in zip(items, labels, strict=True)
         ]
         for one in judged:
-            service.instruments.verdicts_total.labels(one.result.verdict.value).inc()
+            service.instruments.verdicts_total.labels(one.result.verdict.value, caller.tenant).inc()
         single = isinstance(data, VerifyRequest)
         if not recording:
             return _reply(judged, recorded=False, single=single)
@@ -226,7 +226,7 @@ async def _reply_to(
                 once, write, lambda written: _reply(complete(written), recorded=True, single=single)
             )
         if not isinstance(answer, IdempotentReplay):
-            service.instruments.recorded_total.inc(len(judged))
+            service.instruments.recorded_total.labels(caller.tenant).inc(len(judged))
         return answer
 
     return await request.reply_once(key if recording else None, 200, act)

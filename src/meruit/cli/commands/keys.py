@@ -122,6 +122,31 @@ def list_keys(*, tenant: str | None, data: str | None, database_url: str | None,
 
 
 @keys.command()
+@click.option("--tenant", metavar="NAME", help="Filter by tenant (default: every tenant).")
+@store_options
+@json_option
+def usage(*, tenant: str | None, data: str | None, database_url: str | None, as_json: bool) -> int:
+    """Show what each key has stored.
+
+    Counts requests that write and were accepted, and the bytes of their bodies. `service.tenant_stored_mb` and
+    `service.agent_key_stored_mb` limit them.
+    """
+    import msgspec
+
+    from meruit.cli.shared.open_store import open_records
+    from meruit.store.key_use import read_key_use
+
+    with open_records(data, database_url) as store, store.database.reading() as connection:
+        found = read_key_use(connection, tenant)
+    if as_json:
+        print_json(msgspec.json.encode({"keys": found}))
+    else:
+        rows = [(one.key_id, one.tenant, f"{one.requests:,}", f"{one.bytes:,}") for one in found]
+        print_table(("key", "tenant", "requests", "bytes"), rows)
+    return ExitCode.PASSED
+
+
+@keys.command()
 @click.argument("key_id", metavar="KEY")
 @store_options
 @json_option

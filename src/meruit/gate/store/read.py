@@ -253,11 +253,12 @@ def dead_worker_ids(connection: Connection, before: int, limit: int = MAX_PAGE) 
     return [row.id for row in connection.execute(select(_workers.c.id).where(_workers.c.until < before).limit(limit))]
 
 
-def count_by_state(connection: Connection) -> dict[RunState, int]:
-    """Count the unfinished runs of all tenants by status."""
+def count_by_state(connection: Connection) -> dict[tuple[str, RunState], int]:
+    """Count the unfinished runs of all tenants by tenant and status."""
     open_states = [state.value for state in RunState if state not in FINAL_STATES]
-    query = select(_runs.c.status, func.count()).where(_runs.c.status.in_(open_states)).group_by(_runs.c.status)
-    return {RunState(status): count for status, count in connection.execute(query)}
+    query = select(_runs.c.tenant, _runs.c.status, func.count()).where(_runs.c.status.in_(open_states))
+    found = connection.execute(query.group_by(_runs.c.tenant, _runs.c.status))
+    return {(tenant, RunState(status)): count for tenant, status, count in found}
 
 
 class RecordHeartbeat(msgspec.Struct, frozen=True):

@@ -39,7 +39,7 @@ from meruit.store.tables.judges import judge_calibrations, judge_calls, judge_to
 from meruit.store.tables.log import checkpoints, log_keys, log_leaves, log_state, log_tiles
 from meruit.store.tables.outcomes import criteria, criteria_names, outcomes, verdicts
 from meruit.store.tables.review import review_draws, review_labels, reviews
-from meruit.store.tables.service import blobs, idempotency, keys, sessions
+from meruit.store.tables.service import blobs, idempotency, key_use, keys, sessions
 from meruit.store.tables.usage import usage_accounts, usage_calls, usage_fetches, usage_observations, usage_runs
 
 __all__ = [
@@ -75,6 +75,7 @@ __all__ = [
     "judge_calls",
     "judge_tokens",
     "judge_votes",
+    "key_use",
     "keys",
     "leases",
     "log_keys",

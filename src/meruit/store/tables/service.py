@@ -30,6 +30,16 @@ keys = Table(
     Index("keys_by_tenant", "tenant", "id"),
 )
 
+key_use = Table(
+    "key_use",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("key_id", String(40), primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+)
+"""What each key has sent: accepted writing requests, and the bytes of their bodies."""
+
 sessions = Table(
     "sessions",
     metadata,

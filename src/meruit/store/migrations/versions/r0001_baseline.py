@@ -165,6 +165,14 @@ def _create_service() -> None:
     )
     op.create_index("keys_by_tenant", "keys", ["tenant", "id"], unique=False)
     op.create_table(
+        "key_use",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("key_id", sa.String(length=40), nullable=False),
+        sa.Column("requests", sa.BigInteger(), nullable=False),
+        sa.Column("bytes", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "key_id"),
+    )
+    op.create_table(
         "sessions",
         sa.Column("token_hash", sa.LargeBinary(), nullable=False),
         sa.Column("key_id", sa.String(length=40), nullable=False),
