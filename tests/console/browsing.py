@@ -107,6 +107,8 @@ class Walk:
     pages: dict[str, Seen] = field(default_factory=dict)
     """By template; pages that were asked for beside those by their address."""
     complaints: list[str] = field(default_factory=list)
+    links: dict[str, str] = field(default_factory=dict)
+    """Every address that a page leads to, and that page."""
     elsewhere: list[str] = field(default_factory=list)
     """Requests that left the origin."""
 
@@ -160,6 +162,7 @@ def walk(page: "Page", site: str, more: Sequence[str] = ()) -> Walk:
         page.goto(site + address, wait_until="load")
         links: list[str] = page.evaluate(LINKS)
         found.pages[template] = look(page, address)
+        found.links.update(dict.fromkeys(links, address))
         fresh = [one for one in links if one not in known]
         known.update(fresh)
         waiting += fresh

@@ -10,6 +10,7 @@ from tests.api.conftest import Deployment
 from tests.api.test_auth import agent_run_ready_for, usage_run_ready_for
 from tests.console.browsing import CHROMIUM, DOWNLOADS, PATTERNS, Walk, fill, serve, walk
 from tests.console.conftest import Reader, cookie_of, sign_in
+from tests.sampling import sample
 
 from meruit.evaluations.evaluation import Case
 from meruit.evaluations.reader import Evaluations
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser")
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\"'><script>alert(2)</script>{{7*7}}"
 UNSEEN = {"/search", "/statement", "/webhooks/{webhook_id:str}"}
 """Pages that no link of the demo leads to: their records are not in it, or they are where a form leads."""
-FILES = {f"/outcomes/{{outcome_id:str}}{one}" for one in DOWNLOADS}
+FILES = {"/openapi.json", *(f"/outcomes/{{outcome_id:str}}{one}" for one in DOWNLOADS)}
 IDS = re.compile(r"\b(?:out|con|ev|run|brn|trn|rev|wrk)_[0-9a-f]{30,}")
 NAMES = ("support-replies", "heron-", "clinic-desk", "flood report", "town-council", "run-leaky", "stilt", HOSTILE[:20])
 
@@ -141,6 +142,15 @@ def test_every_page_can_be_printed(walked: Walk) -> None:
 
 def test_no_request_leaves_the_origin_and_nothing_is_executed(walked: Walk) -> None:
     assert (walked.elsewhere, walked.complaints) == ([], [])
+
+
+def test_every_link_leads_to_a_page(walked: Walk, site: Site) -> None:
+    admin = Reader(site.deployment, cookie_of(sign_in(site.deployment, site.deployment.key(Role.ADMIN))))
+    # Hostile records name contracts that do not exist.
+    known = sorted(link for link, page in walked.links.items() if page not in site.hostile)
+    chosen = sample(known, 6, name="links")
+    replies = {link: admin.get(link).status_code for link in chosen}
+    assert {(link, walked.links[link]): status for link, status in replies.items() if status >= 400} == {}
 
 
 def test_roles_and_tenants_see_only_what_is_theirs(walked: Walk, site: Site) -> None:

@@ -52,6 +52,16 @@ def test_the_list_counts_states_and_filters_by_them(console: Deployment, key: st
     assert "No contract matches" in operator.get("/contracts?agent_id=nobody-here").text
 
 
+def test_the_board_has_a_column_for_each_state(console: Deployment, key: str, operator: Reader) -> None:
+    held, paid = (contract_ready_for(console, key, move) for move in ("release", "reverse"))
+    page = main_of(operator.get("/contracts?view=board").text)
+    for contract, state in ((held, "verification pending"), (paid, "settled")):
+        column = page.partition(f"<h2>{state}</h2>")[2].partition("</section>")[0]
+        assert f"/contracts/{contract}" in column
+    assert 'href="/contracts?state=settled"' in page
+    assert "None with these filters" in operator.get("/contracts?view=board&agent_id=unknown").text
+
+
 @pytest.mark.parametrize("act", ["release", "void", "reverse", "dispute"])
 def test_an_act_shows_balances_and_amount_then_does_it(
     console: Deployment, key: str, operator: Reader, act: str

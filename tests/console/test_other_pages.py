@@ -16,9 +16,15 @@ from tests.api.test_auth import agent_run_ready_for, dead_letter, usage_run_read
 from tests.api.test_openapi import known_runs
 from tests.console.conftest import Reader, cookie_of, sign_in
 
+from meruit.api.integrity import IntegrityState
+from meruit.api.witnessing import _Patience
+from meruit.audit.check import LogProblem
+from meruit.audit.known_witness import KnownWitness
 from meruit.config import Settings
 from meruit.console.app import build_pages
+from meruit.console.pages.audit import find_cosigners
 from meruit.events.store.webhooks import AddWebhook
+from meruit.log.cosignature import WitnessKey
 from meruit.model.access import Role
 from meruit.store.location import Location
 from meruit.verify.engine import VerificationEngine
@@ -108,6 +114,17 @@ def test_the_provider_is_asked_now_only_about_ended_runs(filled: Filled) -> None
     assert filled.admin.post(f"/usage/{filled.usage('steps')}/observe").status_code == 409
 
 
+def test_accounts_say_what_belongs_to_no_step(filled: Filled) -> None:
+    run = filled.usage()
+    page = main_of(filled.auditor.get("/usage/accounts").text)
+    account = re.search(r'href="/usage\?account=([^"&]+)"', page)
+    assert account is not None
+    assert run in filled.auditor.get(f"/usage?account={account[1]}").text
+    lines = filled.auditor.get("/usage/accounts?format=csv").text.splitlines()
+    assert lines[0] == "account,pending,warning,verified,data_not_available,tokens,unattributed_runs,asked_at"
+    assert filled.agent.get("/usage/accounts").status_code == 403
+
+
 # Agent runs.
 
 
@@ -190,6 +207,35 @@ def test_the_log_is_checked_and_listed(filled: Filled) -> None:
     for part in ("The log is sound", "data-audit", "Checkpoints", "verdict"):
         assert part in page, part
     assert filled.agent.get("/audit").status_code == 403
+
+
+def test_witnesses_and_the_check_of_records_are_shown(filled: Filled) -> None:
+    service = filled.deployment.service
+    assert "No witness is configured" in filled.auditor.get("/audit").text
+    witness = KnownWitness("elsewhere", "https://witness.test", WitnessKey("w.test", bytes(32)))
+    service.witnessing.witnesses, service.witnessing.quorum = [witness], 1
+    service.integrity.state, service.integrity.problems = IntegrityState.BROKEN, [LogProblem("row", "secret-row", "x")]
+    try:
+        for code, said in (("", "not asked yet"), ("cosigned", "cosigned"), ("witness_saw_fork", "another history")):
+            service.witnessing.asked["elsewhere"] = _Patience(size=7, code=code)
+            page = main_of(filled.auditor.get("/audit").text)
+            assert "elsewhere" in page
+            assert said in page, code
+        # It may be another tenant's record: only the operator of the deployment sees which it is.
+        assert "1 record differ" in page
+        assert "secret-row" not in page
+        operators = service.settings.operator_tenant
+        key = filled.deployment.key(Role.AUDITOR, operators)
+        assert "secret-row" in Reader(filled.deployment, cookie_of(sign_in(filled.deployment, key))).get("/audit").text
+        assert "another history" in filled.auditor.get("/service").text
+    finally:
+        service.witnessing.witnesses, service.witnessing.asked = [], {}
+        service.integrity.state, service.integrity.problems = IntegrityState.UNCHECKED, []
+
+
+def test_cosigners_are_read_from_a_note() -> None:
+    note = "log\n3\nroot\n\n— log AAAA\n— w.test BBBB\n— broken\n"
+    assert find_cosigners(note, "log") == ["w.test"]
 
 
 def test_a_bundle_is_checked_by_the_service_step_by_step(filled: Filled) -> None:
@@ -360,6 +406,7 @@ def test_the_reference_has_every_operation_with_an_example(filled: Filled) -> No
     assert "curl -X POST" in pages["contracts"]
     assert all("<script>" not in page for page in pages.values())
     assert filled.agent.get("/reference/no-such").status_code == 404
+    assert filled.agent.get("/openapi.json").json()["openapi"].startswith("3.")
 
 
 def test_no_page_has_inline_style_or_script(filled: Filled) -> None:

@@ -1,6 +1,8 @@
 """The pages of evaluations, cases and home: figures, files, roles and tenants."""
 
 import re
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from tests.api.conftest import Deployment
@@ -9,13 +11,16 @@ from tests.console.conftest import SignIn
 from meruit.cli.demo.support_replies import CRITERIA, make_cases
 from meruit.console.app import find_handlers
 from meruit.console.page import PAGE
+from meruit.console.pages.outcomes import find_changes
 from meruit.evaluations.evaluation import Case, EvaluationRecord
 from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator
 from meruit.model.access import Role
-from meruit.model.outcome import Labels
+from meruit.model.outcome import Labels, VerdictVersion
+from meruit.model.verdict import CriterionResult, Status
 from meruit.outcomes.service import Submission
+from meruit.review.service import ReviewRequest, Reviews
 
 CANARY = "canary-40711"
 
@@ -65,6 +70,55 @@ def test_filters_of_cases_narrow_them(console: Deployment, filled: list[Evaluati
     refund = one.get(f"{base}?show=all&tag=topic%3Drefund&format=csv").text
     assert set(re.findall(r"topic=(\w+)", refund)) == {"refund"}
     assert "No case matches" in one.get(f"{base}?q=nothing-has-this-text").text
+
+
+def test_cases_are_sorted_as_a_whole(console: Deployment, filled: list[EvaluationRecord], reader: SignIn) -> None:
+    one, base = reader(Role.OPERATOR, "rich"), f"/evaluations/{filled[0].id}?show=all"
+    every = [*Evaluations(console.store, "rich").cases(filled[0])]
+    slowest = sorted((case for case in every if case.latency_ms is not None), key=lambda case: -(case.latency_ms or 0))
+    seen, address = list[str](), f"{base}&sort=-ms"
+    while address:
+        page = one.get(address).text
+        seen += re.findall(r'href="/outcomes/(out_\w+)"', page)
+        following = re.search(r'href="([^"]*)" rel="next"', page)
+        address = "" if following is None else following[1].replace("&amp;", "&")
+    assert seen[: len(slowest)] == [case.outcome_id for case in slowest]
+    assert len(seen) == len(every)
+    assert 'aria-sort="descending"' in one.get(f"{base}&sort=-ms").text
+
+
+def test_cases_are_filtered_by_who_labelled_them(
+    console: Deployment, filled: list[EvaluationRecord], reader: SignIn
+) -> None:
+    reviews = Reviews(console.store, "rich")
+    review = reviews.create(ReviewRequest("labelled", filled[1].id, random=5, seed=3), by="test")
+    for number in (1, 2, 3):
+        reviews.label(review, number, labeller="zoe", choice="yes", by="test")
+    page = reader(Role.AUDITOR, "rich").get(f"/evaluations/{filled[1].id}?reviewer=zoe").text
+    labelled = {one.case_id for one in reviews.draws(review)[:3]}
+    cases = {one.outcome_id for one in Evaluations(console.store, "rich").cases(filled[1]) if one.case_id in labelled}
+    assert {*re.findall(r'href="/outcomes/(out_\w+)"', page)} == cases
+
+
+def test_versions_say_which_criteria_they_judge_otherwise() -> None:
+    def version(number: int, **statuses: Status) -> VerdictVersion:
+        results = [
+            CriterionResult("m", 1, 1, None, met=status is Status.MET, criterion_id=name, status=status)
+            for name, status in statuses.items()
+        ]
+        return cast(
+            "VerdictVersion", SimpleNamespace(version=number, result=SimpleNamespace(criterion_results=results))
+        )
+
+    found = find_changes(
+        [
+            version(1, a=Status.MET, b=Status.MET),
+            version(2, a=Status.MET, b=Status.NOT_MET, c=Status.MET),
+            cast("VerdictVersion", SimpleNamespace(version=3, result=None)),
+        ]
+    )
+    assert found[2] == [("b", "met", "not_met"), ("c", "", "met")]
+    assert [name for name, _, after in found[3] if not after] == ["a", "b", "c"]
 
 
 def test_evaluations_are_listed_found_and_written_to_files(filled: list[EvaluationRecord], reader: SignIn) -> None:

@@ -165,6 +165,10 @@ class Evaluations:
             for case, content in opened:
                 yield _detail(case, content)
 
+    def open_cases(self, evaluation: EvaluationRecord, chosen: Sequence[CaseSummary]) -> Iterator[CaseDetail]:
+        """These cases with their work and evidence, in this order."""
+        return self._open(evaluation, iter(chosen))
+
     def page_details(
         self,
         evaluation: EvaluationRecord,

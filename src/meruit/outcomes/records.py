@@ -19,6 +19,7 @@ from meruit.outcomes.store.erase import (
 )
 from meruit.outcomes.store.read import (
     OutcomeFilter,
+    count_up_to,
     criteria_body,
     criteria_from,
     evidence,
@@ -60,6 +61,7 @@ __all__ = [
     "RegisterCriteria",
     "commit_criteria",
     "count_by_day",
+    "count_up_to",
     "criteria_body",
     "criteria_from",
     "erase",

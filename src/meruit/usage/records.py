@@ -9,6 +9,7 @@ from meruit.usage.store.due import (
     find_runs,
 )
 from meruit.usage.store.read import (
+    AccountTotal,
     count_by_account,
     count_by_status,
     find,
@@ -16,6 +17,7 @@ from meruit.usage.store.read import (
     iterate_all,
     load_commitment,
     page,
+    sum_accounts,
 )
 from meruit.usage.store.rows import (
     find_run,
@@ -34,6 +36,7 @@ from meruit.usage.store.write import (
 )
 
 __all__ = [
+    "AccountTotal",
     "Acknowledge",
     "ObserveNow",
     "RecordObservations",
@@ -56,4 +59,5 @@ __all__ = [
     "load_commitment",
     "load_run",
     "page",
+    "sum_accounts",
 ]

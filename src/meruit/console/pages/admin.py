@@ -60,11 +60,12 @@ MAX_URL = 2_000
 async def list_keys(request: PageRequest) -> Response[Any]:
     """List the keys of the tenant, without secrets."""
     tenant, query = request.caller.tenant, Query.of(request)
-    after = query.get("after") or None
-    found = await request.service.read(
-        lambda connection: keys.page(connection, tenant=tenant, after=after, limit=PAGE_SIZE)
-    )
     table = Table.of(query, "Keys by id", KEY_COLUMNS)
+    # Of a sorted list, the cursor is a place in that order.
+    after = None if table.is_sorted else query.get("after") or None
+    found = await request.service.read(
+        lambda connection: keys.page(connection, tenant=tenant, after=after, limit=table.limit(PAGE_SIZE))
+    )
     if table.file is not None:
         headings = ("name", "role", "id", "agent_id", "created_at", "expires_at", "revoked_at")
         rows = [
@@ -73,13 +74,20 @@ async def list_keys(request: PageRequest) -> Response[Any]:
         ]
         return await table_response(request, table.file, headings, rows)
     order = {"name": lambda one: one.name, "role": lambda one: one.role, "created": lambda one: one.created_at}
+    arranged = table.arrange(
+        found,
+        order,
+        key=lambda one: one.id,
+        size=PAGE_SIZE,
+        following=query.turn("after", found[PAGE_SIZE - 1].id) if len(found) >= PAGE_SIZE else None,
+    )
     return request.show(
         "keys.html",
-        table=table,
-        keys=table.sort_rows(found, order),
+        table=arranged.table,
+        keys=arranged.rows,
         live=Live(types=(EventType.KEY_CREATED, EventType.KEY_REVOKED)),
         valid=[one for one in found if one.revoked_at is None],
-        next=query.turn("after", found[-1].id) if len(found) == PAGE_SIZE else None,
+        next=arranged.following,
     )
 
 
@@ -285,6 +293,8 @@ async def show_health(request: PageRequest) -> Response[Any]:
         database=service.store.database.location.kind,
         queue=service.store.recorder.queue_length,
         streams=service.open_streams.total,
+        integrity=service.integrity,
+        witnessing=service.witnessing,
         **values,
     )
 

@@ -1,7 +1,7 @@
 """Agent runs: what an agent handed in, why it was refused, and what happened next."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,17 +15,20 @@ from meruit.api.wire.agent_runs import to_own_run
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, OPERATORS, NavEntry, PageRequest, action, page, read_field
 from meruit.console.query import Choice, Filter, Query
-from meruit.console.table import Column, Table, count_rows
+from meruit.console.table import Column, Table
 from meruit.errors import ApiProblem
 from meruit.gate import records as agent_runs
 from meruit.gate.definition import OUTPUT_TOOL
 from meruit.gate.records import CancelRun, ResumeRun
 from meruit.gate.run import FINAL_STATES, AgentRun, RunState, SubmissionOutcome
-from meruit.gate.timeline import TimelineKind, load_timeline
+from meruit.gate.timeline import TimelineEntry, TimelineKind, load_timeline
 from meruit.model.access import Role
 from meruit.model.time import to_micros
+from meruit.pages.drawing import Box, Drawing, Label, Shape, Stroke
 
 PAGE_SIZE = 50
+MAX_TURNS = 200
+"""Turns that the chart of tokens shows: the last ones."""
 MAX_VALUE = 100_000
 """Characters of an answer to a run that waits."""
 COLUMNS = (
@@ -87,31 +90,40 @@ async def list_runs(request: PageRequest) -> Response[Any]:
     # A key without an agent id matches no run: no recorded agent is empty.
     agent = (scope.agent_id or "") if scope.only_own else query.get("agent") or None
     before = query.number("before")
+    table = Table.of(query, "Agent runs, newest first", OWN_COLUMNS if scope.only_own else COLUMNS)
 
     def ask(connection: Connection) -> tuple[list[AgentRun], dict[RunState, int]]:
         found = agent_runs.page(
-            connection, scope.tenant, status=status, agent=agent, before=before, limit=count_rows(query, PAGE_SIZE)
+            connection, scope.tenant, status=status, agent=agent, before=before, limit=table.limit(PAGE_SIZE)
         )
         return found, agent_runs.count_by_status(connection, scope.tenant, agent)
 
     found, counts = await request.service.read(ask)
-    table = Table.of(query, "Agent runs, newest first", OWN_COLUMNS if scope.only_own else COLUMNS)
     if table.file is not None:
         return await table_response(request, table.file, HEADINGS, map(_cells, found))
     choices = [Choice(str(one), str(one), counts.get(one, 0), STATE_TONES[one]) for one in RunState]
+    total = sum(counts.values())
+    arranged = table.arrange(
+        found,
+        ORDER,
+        key=lambda one: one.id,
+        size=PAGE_SIZE,
+        following=query.turn("before", found[PAGE_SIZE - 1].seq) if len(found) >= PAGE_SIZE else None,
+        total=total,
+    )
     return request.show(
         "agent-runs.html",
         live=None if scope.only_own else Live(),
         query=query,
         filters=[Filter("status", "Status", [one for one in choices if one.count])],
-        table=table,
-        runs=table.sort_rows(found, ORDER),
-        total=sum(counts.values()),
+        table=arranged.table,
+        runs=arranged.rows,
+        total=total,
         waiting=counts.get(RunState.WAITING, 0),
         failed=counts.get(RunState.FAILED, 0),
         tones=TONES,
         is_own=scope.only_own,
-        next=query.turn("before", found[-1].seq) if len(found) == PAGE_SIZE else None,
+        next=arranged.following,
     )
 
 
@@ -139,12 +151,32 @@ async def show_run(request: PageRequest, run_id: FromPath[str]) -> Response[Any]
         "agent-run.html",
         live=None if run.status in FINAL_STATES else Live(subject=run.id),
         submissions=submissions,
+        turns=draw_turns(values["timeline"]),
         is_over=run.status in FINAL_STATES,
         tones=TONES,
         as_text=as_text,
         output_tool=OUTPUT_TOOL,
         **values,
     )
+
+
+def draw_turns(timeline: Sequence[TimelineEntry]) -> Drawing | None:
+    """The tokens of each turn, input and output; None where fewer than two turns are counted."""
+    counted = [(one.turn, one.usage) for one in timeline if one.usage is not None and one.usage.requests][-MAX_TURNS:]
+    most = max((usage.input_tokens + usage.output_tokens for _, usage in counted), default=0)
+    if len(counted) < 2 or not most:
+        return None
+    step, shapes = 100 / len(counted), list[Shape]()
+    for place, (turn, usage) in enumerate(counted):
+        y, said = 70.0, f"turn {turn}: {usage.input_tokens:,} in, {usage.output_tokens:,} out"
+        for tokens, style in ((usage.input_tokens, "f"), (usage.output_tokens, "f-accent")):
+            height = 60 * tokens / most
+            y -= height
+            shapes.append(Box(place * step + 0.3, y, max(step - 0.6, 0.4), height, style, said))
+    shapes += [Stroke(0, 70.5, 100, 70.5, "axis"), Label(0, 86, f"turn {counted[0][0]}")]
+    shapes.append(Label(100, 86, f"turn {counted[-1][0]}", "end"))
+    finding = f"the largest of {len(counted)} turns has {most:,} tokens"
+    return Drawing("Tokens of each turn, input below and output above", finding, 92, tuple(shapes))
 
 
 async def _show_own_run(request: PageRequest, run_id: str) -> Response[Any]:

@@ -31,6 +31,7 @@ CHECKPOINTS = 6
 RECHECK = timedelta(minutes=1)
 """Older checkpoints that were found sound are checked again after this time; the newest two at every request."""
 MAX_KEPT = 1_000
+SIGNATURE = "\u2014 "
 HEADINGS = ("entry", "at", "kind", "about", "content")
 TONES = {"ok": "pass", "failed": "fail", "skipped": "open", "not reached": "error"}
 
@@ -69,6 +70,11 @@ async def show_audit(request: PageRequest) -> Response[Any]:
         shown=shown,
         next=query.turn("before", entries[-1].position) if len(entries) == PAGE_SIZE else None,
         findings=None,
+        cosigners=[find_cosigners(one.note, store.signer.name) for one in values["checkpoints"]],
+        witnessing=request.service.witnessing,
+        integrity=request.service.integrity,
+        # They name records of all tenants.
+        problems=request.service.integrity.problems if tenant == request.service.settings.operator_tenant else [],
         **values,
     )
 
@@ -87,6 +93,13 @@ async def check_bundle(request: PageRequest) -> Response[Any]:
     signer = request.service.store.signer.verifier
     found = await asyncio.to_thread(verify_bundle, content, key=signer)
     return request.show("audit-findings.html", findings=found, tones=TONES, name=uploaded.filename)
+
+
+def find_cosigners(note: str, log_name: str) -> list[str]:
+    """Who signed a checkpoint beside the log itself, by the names in its signature lines."""
+    lines = note.rpartition("\n\n")[2].splitlines()
+    names = [line.split(" ")[1] for line in lines if line.startswith(SIGNATURE) and line.count(" ") == 2]
+    return [name for name in names if name != log_name]
 
 
 class EntryView(msgspec.Struct, frozen=True):
@@ -117,6 +130,8 @@ def describe_entry(leaf: log.LogLeaf) -> EntryView:
     parts = [str(fields[name]).replace("_", " ") for name in _SAID if fields.get(name) not in (None, "")]
     if isinstance(cases := fields.get("cases"), int):
         parts.append(plural(cases, "case"))
+    if fields.get("kind") == "label":
+        parts.append(f"case {fields.get('draw')} by {fields.get('labeller')}")
     if fields.get("kind") == "gate":
         parts.insert(0, str(fields.get("outcome", "")))
     written = fields.get("at")

@@ -66,28 +66,35 @@ async def list_benchmarks(request: PageRequest) -> Response[Any]:
     """List published benchmarks, and the newest runs of agents on them."""
     scope, query = request.caller.scope, Query.of(request)
     before = query.number("before")
+    table = Table.of(query, "Benchmark runs, newest first", COLUMNS)
 
     def ask(connection: Connection) -> dict[str, Any]:
         return {
             "published": benchmarks.page_published(connection, scope.tenant, limit=PAGE_SIZE),
-            "runs": benchmarks.benchmark_run_page(connection, scope, before=before, limit=PAGE_SIZE),
+            "runs": benchmarks.benchmark_run_page(connection, scope, before=before, limit=table.limit(PAGE_SIZE)),
         }
 
     values = await request.service.read(ask)
     runs: list[BenchmarkRun] = values["runs"]
-    table = Table.of(query, "Benchmark runs, newest first", COLUMNS)
     if table.file is not None:
         rows = [
             (one.id, one.agent_id, one.benchmark, one.version, one.scored, one.created_at, one.ended) for one in runs
         ]
         return await table_response(request, table.file, HEADINGS, rows)
-    values["runs"] = table.sort_rows(runs, ORDER)
+    arranged = table.arrange(
+        runs,
+        ORDER,
+        key=lambda one: one.id,
+        size=PAGE_SIZE,
+        following=query.turn("before", runs[PAGE_SIZE - 1].seq) if len(runs) >= PAGE_SIZE else None,
+    )
+    values["runs"] = arranged.rows
     return request.show(
         "benchmarks.html",
         live=Live(),
         query=query,
-        table=table,
-        next=query.turn("before", runs[-1].seq) if len(runs) == PAGE_SIZE else None,
+        table=arranged.table,
+        next=arranged.following,
         **values,
     )
 

@@ -12,7 +12,7 @@ from meruit.console.contract_words import PARTY_FIELDS, describe_contract, filte
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.query import Choice, Filter, Query
-from meruit.console.table import Column, Table, count_rows
+from meruit.console.table import Column, Table
 from meruit.contracts import records as contracts
 from meruit.contracts.list_csv import (
     AGENT_CONTRACT_HEADINGS,
@@ -28,6 +28,8 @@ from meruit.model.contract import ContractState
 from meruit.store.paging import ListPage
 
 PAGE_SIZE = 30
+BOARD, BOARD_CARDS = "board", 6
+"""The board shows so many contracts of each state: the newest."""
 COLUMNS = (
     Column("work", "Work"),
     Column("state", "State"),
@@ -69,36 +71,72 @@ async def list_contracts(request: PageRequest) -> Response[Any]:
     scope, is_agent = request.caller.scope, request.caller.role is Role.AGENT
     state = query.get("state") if query.get("state") in [*ContractState] else None
     wanted = ContractFilter(state=state) if is_agent else filter_of(query, state)
+    if query.get("view") == BOARD and not is_agent:
+        return await _show_board(request, query)
     before = query.number("before")
+    table = Table.of(query, "Contracts, newest first", AGENT_COLUMNS if is_agent else COLUMNS)
 
     def ask(connection: Connection) -> tuple[ListPage[ContractSnapshot], dict[str, str], dict[str, int]]:
-        found, following = contracts.page(
-            connection, scope, wanted=wanted, before=before, limit=count_rows(query, PAGE_SIZE)
-        )
+        found, following = contracts.page(connection, scope, wanted=wanted, before=before, limit=table.limit(PAGE_SIZE))
         titles = contracts.titles_of(connection, scope.tenant, {one.work_id for one in found})
         snapshots = contracts.load_snapshots(connection, scope.tenant, found)
         return ListPage(snapshots, following), titles, contracts.count_by_state(connection, scope)
 
     (found, following), titles, counts = await request.service.read(ask)
-    table = Table.of(query, "Contracts, newest first", AGENT_COLUMNS if is_agent else COLUMNS)
     if table.file is not None and is_agent:
         own = map(agent_contract_cells, map(contracts.to_agent_contract, found))
         return await table_response(request, table.file, AGENT_CONTRACT_HEADINGS, own)
     if table.file is not None:
         return await table_response(request, table.file, CONTRACT_HEADINGS, contract_rows(found, titles))
     states = [Choice(str(state), str(state).replace("_", " "), counts.get(state, 0)) for state in ContractState]
+    total = sum(counts.values())
+    arranged = table.arrange(
+        found,
+        ORDER,
+        key=lambda one: one.contract.id,
+        size=PAGE_SIZE,
+        following=None if following is None else query.turn("before", following),
+        total=total,
+    )
     return request.show(
         "contracts.html",
         live=None if is_agent else Live(),
-        table=table,
+        table=arranged.table,
         filters=[Filter("state", "State", [one for one in states if one.count])],
         query=query,
-        contracts=table.sort_rows(found, ORDER),
+        contracts=arranged.rows,
+        titles=titles,
+        total=total,
+        waiting=counts.get(ContractState.VERIFICATION_PENDING, 0) + counts.get(ContractState.DISPUTED, 0),
+        next=arranged.following,
+        parties=() if is_agent else PARTY_FIELDS,
+    )
+
+
+async def _show_board(request: PageRequest, query: Query) -> Response[Any]:
+    """Show the newest contracts of each state side by side."""
+    scope = request.caller.scope
+
+    def ask(connection: Connection) -> tuple[dict[str, list[ContractSnapshot]], dict[str, str], dict[str, int]]:
+        counts = contracts.count_by_state(connection, scope)
+        columns: dict[str, list[ContractSnapshot]] = {}
+        for state in (one for one in ContractState if counts.get(one)):
+            found = contracts.page(connection, scope, wanted=filter_of(query, state), limit=BOARD_CARDS)
+            columns[state] = contracts.load_snapshots(connection, scope.tenant, found.entries)
+        works = {one.contract.work_id for several in columns.values() for one in several}
+        return columns, contracts.titles_of(connection, scope.tenant, works), counts
+
+    columns, titles, counts = await request.service.read(ask)
+    return request.show(
+        "contracts-board.html",
+        live=Live(),
+        query=query,
+        columns=columns,
+        counts=counts,
         titles=titles,
         total=sum(counts.values()),
         waiting=counts.get(ContractState.VERIFICATION_PENDING, 0) + counts.get(ContractState.DISPUTED, 0),
-        next=None if following is None else query.turn("before", following),
-        parties=() if is_agent else PARTY_FIELDS,
+        parties=PARTY_FIELDS,
     )
 
 
@@ -110,31 +148,39 @@ async def list_holds(request: PageRequest) -> Response[Any]:
     kind = HoldKind(query.get("state")) if query.get("state") in [*HoldKind] else None
     wanted = filter_of(query)
     before = query.number("before")
+    table = Table.of(query, "Contracts that wait for a person, newest first", HOLD_COLUMNS)
 
     def ask(connection: Connection) -> tuple[ListPage[ContractSnapshot], dict[str, str], dict[str, int]]:
         found = contracts.page_holds(
-            connection, scope, kind=kind, wanted=wanted, before=before, limit=count_rows(query, PAGE_SIZE)
+            connection, scope, kind=kind, wanted=wanted, before=before, limit=table.limit(PAGE_SIZE)
         )
         titles = contracts.titles_of(connection, scope.tenant, {one.contract.work_id for one in found.entries})
         return found, titles, contracts.count_by_state(connection, scope)
 
     (found, following), titles, counts = await request.service.read(ask)
-    table = Table.of(query, "Contracts that wait for a person, newest first", HOLD_COLUMNS)
     if table.file is not None:
         return await table_response(request, table.file, HOLD_HEADINGS, hold_rows(found, titles))
     held, disputed = (counts.get(state, 0) for state in (ContractState.VERIFICATION_PENDING, ContractState.DISPUTED))
     choices = [Choice("held", "held", held), Choice("disputed", "disputed", disputed)]
+    arranged = table.arrange(
+        found,
+        ORDER,
+        key=lambda one: one.contract.id,
+        size=PAGE_SIZE,
+        following=None if following is None else query.turn("before", following),
+        total=held + disputed,
+    )
     return request.show(
         "holds.html",
         live=Live(),
-        table=table,
+        table=arranged.table,
         filters=[Filter("state", "Waits for", choices)],
         query=query,
-        contracts=table.sort_rows(found, ORDER),
+        contracts=arranged.rows,
         titles=titles,
         held=held,
         disputed=disputed,
-        next=None if following is None else query.turn("before", following),
+        next=arranged.following,
     )
 
 

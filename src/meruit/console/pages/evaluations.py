@@ -1,7 +1,7 @@
 """Evaluations: the list of them, and one with its failing cases."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -14,7 +14,7 @@ from meruit.console.page import NavEntry, PageRequest, page
 from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import main_text, plural, tone, word
 from meruit.console.summaries import count, count_listed
-from meruit.console.table import Column, Table
+from meruit.console.table import SORTED_ROWS, Column, Table
 from meruit.evaluations.evaluation import STATUS_LETTERS, CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.reader import CaseFilter, EvaluationFilter, Evaluations
 from meruit.evaluations.summary import EvaluationFigures, Rate
@@ -23,6 +23,7 @@ from meruit.model.evidence import Fault
 from meruit.model.verdict import Status, Verdict
 from meruit.pages.drawing import Box, Drawing, Label, Stroke
 from meruit.review.results import ReviewResults
+from meruit.review.service import Reviews
 
 PAGE_SIZE = 20
 FILE_CASES = 50_000
@@ -40,18 +41,25 @@ COLUMNS = (
     Column("id", "Id", usual=False),
 )
 CASE_COLUMNS = (
-    Column("case", "Case"),
+    Column("case", "Case", sortable=True),
     Column("verdict", "Verdict"),
-    Column("score", "Score", numeric=True),
+    Column("score", "Score", numeric=True, sortable=True),
     Column("decided", "Decided by", wide=True),
     Column("tags", "Tags", minor=True),
     Column("fault", "Fault", minor=True, hint="Who is responsible for what was not met or not measured."),
     Column("output", "Output", wide=True),
-    Column("ms", "ms", numeric=True, minor=True, hint="Milliseconds that the agent took."),
-    Column("cost", "Cost", numeric=True, usual=False),
+    Column("ms", "ms", numeric=True, minor=True, sortable=True, hint="Milliseconds that the agent took."),
+    Column("cost", "Cost", numeric=True, usual=False, sortable=True),
     Column("group", "Group", usual=False),
     Column("outcome", "Outcome", usual=False),
 )
+# Any: a value that has an order.
+CASE_ORDER: dict[str, Callable[[CaseSummary], Any]] = {
+    "case": lambda one: (one.case_id, one.repeat),
+    "score": lambda one: one.score,
+    "ms": lambda one: one.latency_ms,
+    "cost": lambda one: one.cost_micros,
+}
 LIVE_EVENTS = (
     EventType.EVALUATION_STARTED,
     EventType.EVALUATION_SEGMENT_RECORDED,
@@ -69,25 +77,40 @@ async def list_evaluations(request: PageRequest) -> Response[Any]:
     statuses = tuple(EvaluationStatus(one) for one in query.all("status") if one in set(EvaluationStatus))
     wanted = EvaluationFilter(text=query.get("q") or None, statuses=statuses)
 
-    def ask() -> tuple[list[EvaluationRecord], dict[str, EvaluationFigures]]:
-        found = evaluations.page(wanted, before=query.get("before") or None, limit=PAGE_SIZE + 1)
-        return found, count_listed(evaluations, found[:PAGE_SIZE])
+    def ask() -> tuple[list[EvaluationRecord], int, dict[str, EvaluationFigures]]:
+        every = evaluations.page(wanted, limit=SORTED_ROWS + 1)
+        found = every
+        if table.file is None and not (table.is_sorted and len(every) <= SORTED_ROWS):
+            found = evaluations.page(wanted, before=query.get("before") or None, limit=PAGE_SIZE + 1)
+        counted = count_listed(evaluations, found if table.file is not None or table.is_sorted else found[:PAGE_SIZE])
+        return found, len(every), counted
 
-    found, counted = await asyncio.to_thread(ask)
-    shown, more = found[:PAGE_SIZE], len(found) > PAGE_SIZE
+    found, total, counted = await asyncio.to_thread(ask)
     if table.file is not None:
         headings = ("name", "id", "status", "cases", "pass_rate", "low", "high", "started_at")
-        return await table_response(request, table.file, headings, [_cells(one, counted) for one in shown])
+        return await table_response(request, table.file, headings, [_cells(one, counted) for one in found])
+    more = len(found) > PAGE_SIZE
+    table = table.give_up_order() if table.is_sorted and total > SORTED_ROWS else table
+    arranged = table.arrange(
+        found,
+        _order(counted),
+        key=lambda one: one.id,
+        size=PAGE_SIZE,
+        following=query.turn("before", found[PAGE_SIZE - 1].id) if more else None,
+        total=total,
+    )
     return request.show(
         "evaluations.html",
         live=Live(types=LIVE_EVENTS),
-        table=table,
-        evaluations=table.sort_rows(shown, _order(counted)),
-        newest=shown[0] if shown else None,
+        table=arranged.table,
+        evaluations=arranged.rows,
+        total=total,
+        most=SORTED_ROWS,
+        newest=found[0] if found else None,
         counted=counted,
         query=query,
         filters=[Filter("status", "Status", [Choice(str(one), str(one)) for one in EvaluationStatus])],
-        next=query.turn("before", shown[-1].id) if more else None,
+        next=arranged.following,
     )
 
 
@@ -125,22 +148,47 @@ async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) ->
     evaluations = Evaluations(request.service.store, request.caller.tenant)
 
     results = ReviewResults(request.service.store, request.caller.tenant)
+    reviews = Reviews(request.service.store, request.caller.tenant)
 
     def ask() -> tuple[Any, ...]:
         evaluation = evaluations.find(evaluation_id)
         criteria = evaluations.criteria(evaluation).ids
-        wanted = case_filter(query, criteria)
+        labelled = _labelled_cases(reviews, evaluation)
+        wanted = case_filter(query, criteria, labelled)
         if table.file is not None:
             return [*islice(evaluations.cases(evaluation, wanted), FILE_CASES)], [*criteria]
-        found = evaluations.page_details(evaluation, wanted, after=query.number("after") or 0, limit=PAGE_SIZE)
-        return evaluation, count(evaluations, evaluation), [*criteria], found.cases, found.next
+        figures = count(evaluations, evaluation)
+        if table.is_sorted:
+            listed = [*evaluations.cases(evaluation, wanted, limit=SORTED_ROWS + 1)]
+            if len(listed) <= SORTED_ROWS:
+                sorted_page = table.arrange(
+                    listed, CASE_ORDER, key=lambda one: one.seq, size=PAGE_SIZE, following=None, total=len(listed)
+                )
+                opened = [*evaluations.open_cases(evaluation, sorted_page.rows)]
+                return evaluation, figures, [*criteria], opened, sorted_page.table, sorted_page.following, labelled
+        start = 0 if table.is_sorted else query.number("after") or 0
+        found = evaluations.page_details(evaluation, wanted, after=start, limit=PAGE_SIZE)
+        # At most so many can match; filters make it fewer.
+        overall = figures.summary.overall
+        most = overall.failed + overall.open if wanted.failing else overall.cases
+        unsorted = table.give_up_order() if table.is_sorted else table
+        usual = unsorted.arrange(
+            found.cases,
+            {},
+            key=lambda one: one.summary.seq,
+            size=PAGE_SIZE,
+            following=None if found.next is None else query.turn("after", found.next),
+            total=most if wanted.text is None else None,
+        )
+        return evaluation, figures, [*criteria], usual.rows, usual.table, usual.following, labelled
 
     answered = await asyncio.to_thread(ask)
     if table.file is not None:
         listed, criteria = answered
         headings = ("case", "repeat", "verdict", "score", "decided_by", "tags", "outcome_id")
         return await table_response(request, table.file, headings, [_case_cells(one, criteria) for one in listed])
-    evaluation, counted, criteria, cases, following = answered
+    evaluation, counted, criteria, cases, table, following, labelled = answered
+    reviewers = {name: len(several) for name, several in labelled.items()}
     summary = counted.summary
     corrected, judges = await asyncio.to_thread(
         lambda: (results.corrected_rates(evaluation), results.judge_statuses(evaluation))
@@ -158,21 +206,33 @@ async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) ->
         table=table,
         cases=cases,
         query=query,
-        filters=_filters(counted),
-        next=None if following is None else query.turn("after", following),
+        filters=[*_filters(counted), Filter.of_counts("reviewer", "Labelled by", reviewers, several=True)],
+        next=following,
         decided_by=decided_by,
         main_text=main_text,
         failing=summary.overall.failed + summary.overall.open,
     )
 
 
-def case_filter(query: Query, criteria: Sequence[str]) -> CaseFilter:
-    """The filter that a query of cases asks for; failing cases unless it says `show=all`."""
+def _labelled_cases(reviews: Reviews, evaluation: EvaluationRecord) -> dict[str, list[str]]:
+    """The cases that each person labelled, by the person's name."""
+    found: dict[str, dict[str, None]] = {}
+    for review in reviews.page(evaluation=evaluation):
+        cases = {one.number: one.case_id for one in reviews.draws(review)}
+        for label in reviews.labels(review):
+            found.setdefault(label.labeller, {})[cases[label.number]] = None
+    return {name: [*several] for name, several in found.items()}
+
+
+def case_filter(query: Query, criteria: Sequence[str], labelled: Mapping[str, Sequence[str]]) -> CaseFilter:
+    """The filter that a query of cases asks for; failing cases unless it says `show=all`, a verdict or a person."""
+    chosen = [name for name in query.all("reviewer") if name in labelled]
     verdicts = tuple(Verdict(one) for one in query.all("verdict") if one in set(Verdict))
     tags = tuple((name, value) for name, _, value in (one.partition("=") for one in query.all("tag")) if value)
     return CaseFilter(
         verdicts=verdicts,
-        failing=query.get("show") != "all" and not verdicts,
+        failing=query.get("show") != "all" and not verdicts and not chosen,
+        case_ids=tuple(dict.fromkeys(case for name in chosen for case in labelled[name])),
         criteria=tuple(criteria.index(one) for one in query.all("criterion") if one in criteria),
         tags=tags,
         faults=tuple(Fault(one) for one in query.all("fault") if one in set(Fault)),

@@ -1,8 +1,9 @@
 """Cases and outcomes: the list of what was judged alone, and one with its evidence."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -17,13 +18,14 @@ from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import TextPiece, json_tree, main_text, plural, shorten, text_difference, tone
-from meruit.console.table import Column, Table, count_rows
+from meruit.console.table import SORTED_ROWS, Column, Table
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.reader import CaseFilter, Evaluations, find_case
 from meruit.model.access import Role
 from meruit.model.events import EventType
 from meruit.model.outcome import AgentOutcome, OutcomeSummary, VerdictVersion
 from meruit.model.verdict import CriterionResult, Status, Verdict, VerificationResult
+from meruit.model.vote import read_judge_evidence
 from meruit.outcomes import records as outcomes
 from meruit.outcomes.records import OUTCOME_HEADINGS, OutcomeFilter, outcome_cells
 from meruit.review.label import Label as RecordedLabel
@@ -71,7 +73,7 @@ async def list_outcomes(request: PageRequest) -> Response[Any]:
 
     def ask(connection: Connection) -> ListPage[OutcomeSummary]:
         return outcomes.page(
-            connection, caller.scope, narrowed=wanted, before=query.number("before"), limit=count_rows(query, PAGE_SIZE)
+            connection, caller.scope, narrowed=wanted, before=query.number("before"), limit=table.limit(PAGE_SIZE)
         )
 
     found, following = await request.service.read(ask)
@@ -81,15 +83,28 @@ async def list_outcomes(request: PageRequest) -> Response[Any]:
             request, table.file, OUTCOME_HEADINGS, map(outcome_cells, found), next_page(following)
         )
     chips = [Choice(str(one), str(one), tone=tone(one)) for one in Verdict]
+    total = await request.service.read(
+        lambda connection: outcomes.count_up_to(connection, caller.scope, wanted, SORTED_ROWS + 1)
+    )
+    arranged = table.arrange(
+        [*shown],
+        ORDER,
+        key=lambda one: one.id,
+        size=PAGE_SIZE,
+        following=None if following is None else query.turn("before", following),
+        total=total,
+    )
     return request.show(
         "outcomes.html",
         live=None if is_agent else Live(types=(EventType.OUTCOME_RECORDED,)),
-        table=table,
-        outcomes=table.sort_rows(shown, ORDER),
+        table=arranged.table,
+        outcomes=arranged.rows,
+        total=total,
+        most=SORTED_ROWS,
         newest=shown[0] if shown else None,
         query=query,
         filters=[Filter("verdict", "Verdict", chips), *_chosen(query)],
-        next=None if following is None else query.turn("before", following),
+        next=arranged.following,
     )
 
 
@@ -156,6 +171,8 @@ async def show_outcome(request: PageRequest, outcome_id: FromPath[str]) -> Respo
         input_tree=None if shown_input is None else json_tree(shown_input, "input"),
         metadata_tree=json_tree(dict(view.metadata or {}), "metadata"),
         paths=evidence_paths,
+        votes=lambda one: read_judge_evidence(one.details),
+        changes=find_changes(view.versions),
     )
 
 
@@ -235,6 +252,19 @@ def _answer(view: JudgedView) -> tuple[str, str]:
     if opened:
         return f"Open: “{opened[0].criterion_id}” could not be measured.", rest
     return "It meets every criterion." if result.verdict is Verdict.PASS else _first_reason(result), rest
+
+
+def find_changes(versions: Sequence[VerdictVersion]) -> dict[int, list[tuple[str, str, str]]]:
+    """The criteria that each version judges otherwise than the one before: name, status before, status after."""
+    found: dict[int, list[tuple[str, str, str]]] = {}
+    for before, after in pairwise(versions):
+        old, new = (
+            {} if one.result is None else {each.criterion_id: str(each.status) for each in one.result.criterion_results}
+            for one in (before, after)
+        )
+        names = [name for name in dict.fromkeys((*old, *new)) if old.get(name) != new.get(name)]
+        found[after.version] = [(name, old.get(name, ""), new.get(name, "")) for name in names]
+    return found
 
 
 def _first_reason(result: VerificationResult) -> str:

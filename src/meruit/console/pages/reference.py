@@ -32,6 +32,13 @@ async def show_subject(request: PageRequest, tag: FromPath[str]) -> Response[Any
     return request.show("reference-subject.html", tag=tag, operations=operations, as_json=_as_json)
 
 
+@page("/openapi.json", roles=ANYONE)
+async def read_document(request: PageRequest) -> Response[Any]:
+    """Download the OpenAPI document; the API's own address takes a key, which a browser does not send."""
+    document: OpenApiNode = await asyncio.to_thread(build_document, request.app)
+    return Response(json.dumps(document, ensure_ascii=False).encode(), media_type="application/json")
+
+
 async def _operations(request: PageRequest) -> list[ApiOperation]:
     document: OpenApiNode = await asyncio.to_thread(build_document, request.app)
     return list_operations(document)

@@ -14,7 +14,7 @@ from meruit.console.live import Live
 from meruit.console.page import OPERATORS, NavEntry, PageRequest, action, page, read_field
 from meruit.console.pages.home import SIGN
 from meruit.console.query import Choice, Filter, Query
-from meruit.console.table import Column, Table, count_rows
+from meruit.console.table import Column, Table
 from meruit.console.usage_chart import draw_observations
 from meruit.errors import ApiProblem
 from meruit.model.metering import UsageRecord
@@ -24,7 +24,7 @@ from meruit.store.transaction import WriteTransaction
 from meruit.usage import records as usage
 from meruit.usage.cost import quote_cost
 from meruit.usage.followers import UsageWrite
-from meruit.usage.records import Acknowledge, ObserveNow
+from meruit.usage.records import AccountTotal, Acknowledge, ObserveNow
 
 PAGE_SIZE = 30
 MANY_RUNS = 20_000
@@ -59,6 +59,21 @@ HEADINGS = (
     *("run_id", "status", "code", "framework", "account", "task", "run_input", "run_output"),
     *("provider_input", "provider_output", "cost_usd", "ended_at"),
 )
+SUMS_KEPT = timedelta(seconds=60)
+ACCOUNT_COLUMNS = (
+    Column("account", "Account", sortable=True),
+    *(Column(str(one), str(one).replace("data_not_available", "no data"), numeric=True) for one in UsageStatus),
+    Column("tokens", "Tokens", numeric=True, sortable=True, hint="As the provider counted them last"),
+    Column("unattributed", "Unattributed", numeric=True, sortable=True, hint="Runs with tokens that belong to no step"),
+    Column("asked", "Asked", numeric=True, sortable=True, hint="When the provider was asked last"),
+)
+# Any: a value that has an order.
+ACCOUNT_ORDER: dict[str, Callable[[AccountTotal], Any]] = {
+    "account": lambda one: one.account,
+    "tokens": lambda one: one.tokens,
+    "unattributed": lambda one: one.unattributed,
+    "asked": lambda one: one.asked_at,
+}
 STATUS_TONES = {
     UsageStatus.VERIFIED: "pass",
     UsageStatus.WARNING: "partial",
@@ -82,15 +97,15 @@ async def list_runs(request: PageRequest) -> Response[Any]:
     code = UsageCode(query.get("code")) if query.get("code") in [*UsageCode] else None
     names = {name: query.get(name) or None for name in ("framework", "account", "task")}
     before = query.number("before")
+    table = Table.of(query, "Usage runs, newest first", COLUMNS)
 
     def ask(connection: Connection) -> tuple[list[UsageRecord], dict[UsageStatus, int], dict[str, int]]:
         found = usage.page(
-            connection, tenant, status=status, code=code, before=before, limit=count_rows(query, PAGE_SIZE), **names
+            connection, tenant, status=status, code=code, before=before, limit=table.limit(PAGE_SIZE), **names
         )
         return found, *_count(connection, request)
 
     found, counts, accounts = await request.service.read(ask)
-    table = Table.of(query, "Usage runs, newest first", COLUMNS)
     if table.file is not None:
         return await table_response(request, table.file, HEADINGS, map(_cells, found))
     statuses = [Choice(str(one), _word(one), counts.get(one, 0), STATUS_TONES[one]) for one in UsageStatus]
@@ -99,18 +114,70 @@ async def list_runs(request: PageRequest) -> Response[Any]:
         Filter("account", "Account", [Choice(name, name, number) for name, number in accounts.items()]),
         Filter("code", "Rule", [Choice(str(one), str(one).replace("_", " ")) for one in _SHOWN_CODES]),
     ]
+    total = sum(counts.values())
+    arranged = table.arrange(
+        found,
+        ORDER,
+        key=lambda one: one.seq,
+        size=PAGE_SIZE,
+        following=query.turn("before", found[PAGE_SIZE - 1].seq) if len(found) >= PAGE_SIZE else None,
+        total=total,
+    )
     return request.show(
         "usage.html",
         live=Live(),
         query=query,
         filters=filters,
-        table=table,
-        runs=table.sort_rows(found, ORDER),
+        table=arranged.table,
+        runs=arranged.rows,
         counts={str(one): counts.get(one, 0) for one in UsageStatus},
-        total=sum(counts.values()),
+        total=total,
         tones={str(one): tone for one, tone in STATUS_TONES.items()},
-        next=query.turn("before", found[-1].seq) if len(found) == PAGE_SIZE else None,
+        next=arranged.following,
     )
+
+
+@page("/usage/accounts")
+async def list_accounts(request: PageRequest) -> Response[Any]:
+    """List the provider accounts: their runs by status, and which have tokens that belong to no step."""
+    query = Query.of(request)
+    table = Table.of(query, "Provider accounts by name", ACCOUNT_COLUMNS)
+    found = await request.service.read(lambda connection: _sum_accounts(connection, request))
+    if table.file is not None:
+        headings = ("account", *map(str, UsageStatus), "tokens", "unattributed_runs", "asked_at")
+        rows = [
+            (
+                one.account,
+                *(one.runs.get(status, 0) for status in UsageStatus),
+                one.tokens,
+                one.unattributed,
+                one.asked_at,
+            )
+            for one in found
+        ]
+        return await table_response(request, table.file, headings, rows)
+    settings = request.service.configuration.usage.accounts
+    return request.show(
+        "usage-accounts.html",
+        table=table,
+        accounts=table.sort_rows(found, ACCOUNT_ORDER),
+        configured=[name for name in settings if name not in {one.account for one in found}],
+    )
+
+
+def _sum_accounts(connection: Connection, request: PageRequest) -> list[AccountTotal]:
+    """What each account adds up to; all runs are read, so it is kept for some seconds."""
+    key, now = (request.service.store.signer.vkey, request.caller.tenant), request.now
+    known = _summed.get(key)
+    if known is not None and now - known[0] < SUMS_KEPT:
+        return known[1]
+    found = usage.sum_accounts(connection, request.caller.tenant)
+    if sum(number for one in found for number in one.runs.values()) >= MANY_RUNS:
+        _summed.put(key, (now, found))
+    return found
+
+
+_summed = LruCache[tuple[str, str], tuple[datetime, list[AccountTotal]]](256)
 
 
 def _count(connection: Connection, request: PageRequest) -> tuple[dict[UsageStatus, int], dict[str, int]]:

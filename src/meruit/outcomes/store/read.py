@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from meruit.errors import NotFound
 from meruit.model.access import Scope
@@ -87,6 +87,12 @@ def page(
     )
     found = read_page(connection, tables.outcomes, scope.tenant, filters, before=before, limit=limit)
     return found.convert(_summary)
+
+
+def count_up_to(connection: Connection, scope: Scope, narrowed: OutcomeFilter, most: int) -> int:
+    """How many outcomes there are, counted up to a number."""
+    query = _visible(scope).with_only_columns(tables.outcomes.c.seq).where(*fitting(narrowed)).limit(most)
+    return int(connection.execute(select(func.count()).select_from(query.subquery())).scalar_one())
 
 
 def _filters_of(wanted: OutcomeFilter, names: Sequence[str]) -> dict[str, str]:

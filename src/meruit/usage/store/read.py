@@ -1,13 +1,15 @@
 """Read usage: one run, a page of runs, a run's observations, the runs of an account, and all runs in blocks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 
 import msgspec
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, case, func, select
 
 from meruit.errors import NotFound
 from meruit.model.metering import UsageRecord
-from meruit.model.time import to_micros
+from meruit.model.record import Record
+from meruit.model.time import from_micros, to_micros
 from meruit.model.usage import Moment, Observation, UsageCode, UsageStatus
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
@@ -17,6 +19,19 @@ from meruit.usage.store.rows import BLOCK, decode_observation, record_of
 ATTRIBUTION_BLOCK = 5_000
 """How many runs of an account are read at a time."""
 _runs, _observations = tables.usage_runs, tables.usage_observations
+
+
+class AccountTotal(Record, frozen=True):
+    """What the runs of one account add up to."""
+
+    account: str
+    runs: Mapping[UsageStatus, int] = {}
+    tokens: int = 0
+    """As the provider counted them last."""
+    unattributed: int = 0
+    """Runs with tokens that belong to none of their steps."""
+    asked_at: datetime | None = None
+    """When the provider was asked last."""
 
 
 def find(connection: Connection, tenant: str, run_id: str) -> UsageRecord:
@@ -105,6 +120,31 @@ def count_by_account(connection: Connection, tenant: str) -> dict[str, int]:
     number = func.count().label("number")
     query = select(_runs.c.account, number).where(_runs.c.tenant == tenant).group_by(_runs.c.account)
     return {row.account: row.number for row in connection.execute(query.order_by(_runs.c.account))}
+
+
+def sum_accounts(connection: Connection, tenant: str) -> list[AccountTotal]:
+    """What each account adds up to, by name."""
+    of = _runs.c
+    tokens = func.sum(func.coalesce(of.last_input, 0) + func.coalesce(of.last_output, 0))
+    loose = func.sum(case((of.code == UsageCode.UNATTRIBUTED.value, 1), else_=0))
+    query = (
+        select(of.account, of.status, func.count(), tokens, loose, func.max(of.last_observation_at))
+        .where(of.tenant == tenant)
+        .group_by(of.account, of.status)
+        .order_by(of.account)
+    )
+    found: dict[str, AccountTotal] = {}
+    for account, status, runs, counted, unattributed, asked in connection.execute(query):
+        known = found.get(account) or AccountTotal(account)
+        latest = [one for one in (known.asked_at, None if asked is None else from_micros(asked)) if one is not None]
+        found[account] = AccountTotal(
+            account,
+            {**known.runs, UsageStatus(status): runs},
+            known.tokens + int(counted),
+            known.unattributed + int(unattributed),
+            max(latest, default=None),
+        )
+    return [*found.values()]
 
 
 def iterate_account(
