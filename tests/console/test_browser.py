@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no browser")
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\"'><script>alert(2)</script>{{7*7}}"
-UNSEEN = {"/search", "/statement", "/webhooks/{webhook_id:str}"}
+UNSEEN = {"/search", "/statement", "/webhooks/{webhook_id:str}", "/webhooks/{webhook_id:str}/delete"}
 """Pages that no link of the demo leads to: their records are not in it, or they are where a form leads."""
 FILES = {"/openapi.json", *(f"/outcomes/{{outcome_id:str}}{one}" for one in DOWNLOADS)}
 IDS = re.compile(r"\b(?:out|con|ev|run|brn|trn|rev|wrk)_[0-9a-f]{30,}")

@@ -98,4 +98,5 @@ def test_a_message_is_shown_once() -> None:
 def test_an_id_in_the_search_leads_to_its_page(reader: SignIn) -> None:
     outcome = "out_" + "0" * 34
     assert reader().get(f"/search?q={outcome}").headers["location"] == f"/outcomes/{outcome}"
-    assert reader().get("/search?q=nothing-like-it").status_code == 200
+    assert "Nothing is named" in reader().get("/search?q=nothing-like-it").text
+    assert reader().get("/search?q=rev_" + "0" * 34).headers["location"] == "/reviews/rev_" + "0" * 34

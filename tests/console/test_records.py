@@ -91,7 +91,7 @@ def test_cases_are_filtered_by_who_labelled_them(
     console: Deployment, filled: list[EvaluationRecord], reader: SignIn
 ) -> None:
     reviews = Reviews(console.store, "rich")
-    review = reviews.create(ReviewRequest("labelled", filled[1].id, random=5, seed=3), by="test")
+    review = reviews.create(ReviewRequest("labelled", filled[1].id, random=3, seed=3), by="test")
     for number in (1, 2, 3):
         reviews.label(review, number, labeller="zoe", choice="yes", by="test")
     page = reader(Role.AUDITOR, "rich").get(f"/evaluations/{filled[1].id}?reviewer=zoe").text
@@ -203,6 +203,17 @@ def test_no_page_shows_another_tenants_records(
         assert CANARY not in page.text, path
         assert page.status_code != 500, path
     assert [one.get(path).status_code for path in direct] == [404, 404, 404]
+
+
+def test_names_are_found(filled: list[EvaluationRecord], reader: SignIn) -> None:
+    one = reader(Role.AUDITOR, "rich")
+    both = one.get(f"/search?q={CANARY.upper()}").text
+    assert [link for link in addresses(both) if link.startswith("/evaluations/ev_")] == [
+        f"/evaluations/{each.id}" for each in reversed(filled)
+    ]
+    assert one.get(f"/search?q={CANARY} heron-2").headers["location"] == f"/evaluations/{filled[0].id}"
+    assert one.get("/search?q=robot").headers["location"] == "/outcomes?agent=robot"
+    assert CANARY not in reader(Role.AUDITOR, "poor").get("/search?q=heron").text
 
 
 def test_an_evaluation_without_a_verdict_says_what_is_missing(console: Deployment, reader: SignIn) -> None:

@@ -252,6 +252,20 @@ async def show_webhook(request: PageRequest, webhook_id: FromPath[str]) -> Respo
     )
 
 
+@page("/webhooks/{webhook_id:str}/delete", roles=OPERATORS)
+async def ask_delete_webhook(request: PageRequest, webhook_id: FromPath[str]) -> Response[Any]:
+    """Ask before a webhook is deleted."""
+    tenant = request.caller.tenant
+    webhook = await request.service.read(lambda connection: events.find_webhook(connection, tenant, webhook_id))
+    return request.show(
+        "webhook-delete.html",
+        title="Delete this webhook?",
+        webhook=webhook,
+        post_to=f"/webhooks/{webhook_id}/delete",
+        back=f"/webhooks/{webhook_id}",
+    )
+
+
 @action("/webhooks/{webhook_id:str}/delete")
 async def delete_webhook(request: PageRequest, webhook_id: FromPath[str]) -> Response[Any]:
     """Delete a webhook; what waits for delivery is dropped."""

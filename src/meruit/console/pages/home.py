@@ -170,7 +170,9 @@ _daily = LruCache[tuple[str, str], tuple[int, datetime, DailyVerdicts]](MAX_KEPT
 def _broken_log(request: PageRequest, now: datetime) -> Iterator[Need]:
     found = request.service.integrity
     if found.state is IntegrityState.BROKEN:
-        message = f"{plural(len(found.problems), 'record')} differ from the log; run meruit audit check"
+        message = (
+            f"{plural(len(found.problems), 'record differs', 'records differ')} from the log; run meruit audit check"
+        )
         yield Need(
             kind="Log",
             tone="fail",

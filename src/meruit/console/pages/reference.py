@@ -7,7 +7,7 @@ from typing import Any
 from litestar import Response
 from litestar.params import FromPath
 
-from meruit.api.openapi import OpenApiNode, build_document
+from meruit.api.openapi import Documentation, OpenApiNode, build_document
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.reference_operations import ApiOperation, list_operations
 from meruit.errors import NotFound
@@ -36,7 +36,7 @@ async def show_subject(request: PageRequest, tag: FromPath[str]) -> Response[Any
 async def read_document(request: PageRequest) -> Response[Any]:
     """Download the OpenAPI document; the API's own address takes a key, which a browser does not send."""
     document: OpenApiNode = await asyncio.to_thread(build_document, request.app)
-    return Response(json.dumps(document, ensure_ascii=False).encode(), media_type="application/json")
+    return Response(Documentation.render_json(request, document), media_type="application/json")
 
 
 async def _operations(request: PageRequest) -> list[ApiOperation]:
