@@ -16,10 +16,11 @@ from tests.sampling import examples
 
 from meruit.errors import AuthorError, MeruitError
 from meruit.metrics import text
-from meruit.metrics.support import rouge
+from meruit.metrics.support import bleu, rouge, word_numbers
 from meruit.metrics.support.bleu import ORDERS, words_13a
 from meruit.metrics.support.families import TextQualityExtractor
 from meruit.metrics.support.rouge import words_alphanumeric
+from meruit.metrics.support.word_numbers import number_words
 from meruit.metrics.text import output_length, word_count
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.work import Work
@@ -317,9 +318,11 @@ def test_bleu_of_a_perfect_match_is_exactly_one() -> None:
 words_of_few = st.lists(st.sampled_from("abcd"), max_size=30)
 
 
-@given(words_of_few, words_of_few, st.sampled_from([0, 10**6]), st.sampled_from([1, 3, 1024]))
+@given(
+    words_of_few, words_of_few, st.sampled_from([0, 10**6]), st.sampled_from([1, 3, 1024]), st.sampled_from([0, 10**6])
+)
 def test_the_common_subsequence_does_not_depend_on_how_it_is_sought(
-    one: list[str], other: list[str], sieved_from: int, trim_every: int
+    one: list[str], other: list[str], sieved_from: int, trim_every: int, native: int
 ) -> None:
     table = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
     for i, left in enumerate(one, 1):
@@ -328,7 +331,22 @@ def test_the_common_subsequence_does_not_depend_on_how_it_is_sought(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rouge, "SIEVED_FROM_CELLS", sieved_from)
         patch.setattr(rouge, "TRIM_EVERY", trim_every)
-        assert rouge.common_length(one, other) == table[-1][-1]
+        patch.setattr(rouge, "MAX_NATIVE_CELLS", native)
+        assert rouge.common_length(*number_words(one, other)) == table[-1][-1]
+
+
+@given(words_of_few, words_of_few)
+def test_overlaps_do_not_depend_on_how_they_are_counted(one: list[str], other: list[str]) -> None:
+    written = pair(" ".join(one), " ".join(other))
+    found = [metric(written) for metric in COMPARED]
+    with pytest.MonkeyPatch.context() as patch:
+        # As texts of many words are counted: run by run, and without a call of seconds.
+        for module in (bleu, rouge):
+            patch.setattr(module, "MAX_NUMBERED", 0)
+        for module in (rouge, word_numbers):
+            patch.setattr(module, "MAX_NATIVE_CELLS", 0)
+        counted = [metric(pair(" ".join(one), " ".join(other))) for metric in COMPARED]
+    assert found == counted
 
 
 def test_twenty_thousand_words_are_compared() -> None:
@@ -405,7 +423,7 @@ def test_rouge_types_share_one_cutting_into_words() -> None:
     work = pair("a b", "b c")
     found_rouge(work)
     with_tokenizer("rougeL", "char", work)
-    assert list(work.derived.values()) == [(["a", "b"], ["b", "c"])] * 2
+    assert list(work.derived.values()) == [([0, 1], [1, 3])] * 2
 
 
 def test_comparing_is_costly_and_counting_is_not() -> None:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from meruit.errors import AuthorError
 from meruit.metrics.support.bleu import ORDERS, bleu
 from meruit.metrics.support.keywords import check_params
-from meruit.metrics.support.rouge import rouge_l, rouge_pairs, rouge_words
+from meruit.metrics.support.rouge import rouge_runs, rouge_sequence
 from meruit.metrics.support.tokenizers import TOKENIZERS, Tokenizer, has_unspaced_letters, letters_lost
+from meruit.metrics.support.word_numbers import NumberedPair, number_words
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.kinds import MetricType
 from meruit.model.text import strip_invisible
@@ -78,6 +79,11 @@ class WordReader:
         text = _text(work)
         return text if isinstance(text, Missing) else _within_limit(words, self._cut(text))
 
+    def number(self, work: Work) -> NumberedPair | Missing:
+        """Read both, as numbers that stand for the words."""
+        words = self(work)
+        return words if isinstance(words, Missing) else number_words(*words)
+
     def read_reference(self, reference: str) -> list[str] | Missing:
         """The words of a reference; Missing where no letter of it is left."""
         words = self._cut(reference)
@@ -118,13 +124,13 @@ def _too_costly(why: str) -> Missing:
     return Missing(why, cause=Cause.TOO_COSTLY, fault=Fault.SYSTEM)
 
 
-def _too_short(metric: str, words: list[str], needed: int, tokenizer: Tokenizer) -> Missing:
+def _too_short(metric: str, words: int, needed: int, tokenizer: Tokenizer) -> Missing:
     """The reference has too few words for the metric, so that even an equal text would score 0."""
     why = (
         f"the reference has fewer than {needed} words as the tokenizer {tokenizer.name!r} cuts it, and {metric} of "
         f"an equal text would be 0; set params.tokenizer to unicode, zh or char, or use rouge1"
     )
-    return Missing(why, fault=Fault.AUTHOR, details={"tokenizer": tokenizer.name, "words": len(words)})
+    return Missing(why, fault=Fault.AUTHOR, details={"tokenizer": tokenizer.name, "words": words})
 
 
 # The tokenizer that a criterion asks for.
@@ -160,7 +166,9 @@ def _inspect_reference(
         yield InputProblem("reference_without_words", words.why, proven=True)
         return
     if len(words) < needed:
-        yield InputProblem("reference_too_short", _too_short(metric, words, needed, reader.tokenizer).why, proven=True)
+        yield InputProblem(
+            "reference_too_short", _too_short(metric, len(words), needed, reader.tokenizer).why, proven=True
+        )
     tokenizer = reader.tokenizer
     lost = letters_lost(reference.lower() if reader.lower else reference, words)
     if lost:
@@ -214,21 +222,22 @@ def bleu_score(ask: Ask) -> Measure:
             return words
         if len(words.reference) < ORDERS and 0 < len(words.text) < ORDERS:
             # BLEU of two such texts is 0 whatever they are, which says nothing about the work.
-            return _too_short("bleu_score", words.reference, ORDERS, read.tokenizer)
+            return _too_short("bleu_score", len(words.reference), ORDERS, read.tokenizer)
         return bleu(*words)
 
     return measure
 
 
-def _prepare_rouge(ask: Ask, name: str, compute: Callable[[WordPair], Finding], *, needed: int = 1) -> Measure:
+def _prepare_rouge(ask: Ask, name: str, compute: Callable[[NumberedPair], Finding], *, needed: int = 1) -> Measure:
     read = _word_reader(ask, name, ROUGE_TOKENIZER)
 
     def measure(work: Work) -> Finding:
-        words = work.derive(read)
+        # All types of ROUGE share the words, as numbers.
+        words = work.derive(read.number)
         if isinstance(words, Missing):
             return words
         if len(words.reference) < needed:
-            return _too_short(name, words.reference, needed, read.tokenizer)
+            return _too_short(name, len(words.reference), needed, read.tokenizer)
         return compute(words)
 
     return measure
@@ -251,7 +260,7 @@ def _prepare_rouge(ask: Ask, name: str, compute: Callable[[WordPair], Finding], 
 )
 def rouge1(ask: Ask) -> Measure:
     """The share of words that text and reference have in common (F-measure)."""
-    return _prepare_rouge(ask, "rouge1", lambda words: rouge_words(*words))
+    return _prepare_rouge(ask, "rouge1", partial(rouge_runs, order=1))
 
 
 @metrics.add(
@@ -270,7 +279,7 @@ def rouge1(ask: Ask) -> Measure:
 )
 def rouge2(ask: Ask) -> Measure:
     """The share of pairs of words that text and reference have in common (F-measure)."""
-    return _prepare_rouge(ask, "rouge2", lambda words: rouge_pairs(*words), needed=2)
+    return _prepare_rouge(ask, "rouge2", partial(rouge_runs, order=2), needed=2)
 
 
 @metrics.add(
@@ -292,8 +301,8 @@ def rouge_longest(ask: Ask) -> Measure:
     return _prepare_rouge(ask, "rougeL", _longest_sequence)
 
 
-def _longest_sequence(words: WordPair) -> Finding:
-    found = rouge_l(*words)
+def _longest_sequence(words: NumberedPair) -> Finding:
+    found = rouge_sequence(words)
     if found is None:
         reference, text = map(len, words)
         return _too_costly(f"{text} words and {reference} are too many for a longest common subsequence")

@@ -2,8 +2,10 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from math import exp, log
+
+from meruit.metrics.support.word_numbers import MAX_NUMBERED, count_shared, number_runs, number_words
 
 ORDERS = 4
 """BLEU compares runs of up to four words."""
@@ -77,7 +79,7 @@ def count_shared_words(reference: Sequence[str], candidate: Sequence[str]) -> in
     return found
 
 
-def count_shared_ngrams(reference: Sequence[str], candidate: Sequence[str], order: int) -> tuple[int, bool]:
+def count_shared_ngrams(reference: Sequence[Hashable], candidate: Sequence[Hashable], order: int) -> tuple[int, bool]:
     """How many runs of so many words both have, and whether some run comes twice in the reference."""
     had = Counter(_ngrams(reference, order))
     shared = filter(had.__contains__, _ngrams(candidate, order))
@@ -88,7 +90,7 @@ def count_shared_ngrams(reference: Sequence[str], candidate: Sequence[str], orde
     return len(found) + sum([min(count, had[run]) - 1 for run, count in found.items() if count > 1]), True
 
 
-def _ngrams(words: Sequence[str], order: int) -> Iterator[tuple[str, ...]]:
+def _ngrams(words: Sequence[Hashable], order: int) -> Iterator[tuple[Hashable, ...]]:
     # The last tail is the shortest and ends the zip.
     return zip(*[words[start:] for start in range(order)], strict=False)
 
@@ -96,18 +98,16 @@ def _ngrams(words: Sequence[str], order: int) -> Iterator[tuple[str, ...]]:
 def bleu(reference: Sequence[str], candidate: Sequence[str]) -> float:
     """Between 0 and 1: the geometric mean of the four overlaps, less if the candidate is the shorter one."""
     length = len(candidate)
-    found = count_shared_words(reference, candidate)
+    shared = _count_runs(reference, candidate)
+    found = next(shared)
     if not found or length < ORDERS:
         # No overlap, or a text shorter than four words.
         return 0.0
-    logs, smoothing, repeated = log(100.0 * found / length), 1, True
+    logs, smoothing = log(100.0 * found / length), 1
     for order in range(2, ORDERS + 1):
         # Without a common pair of words there is no common triple, and so on.
-        if found and repeated:
-            found, repeated = count_shared_ngrams(reference, candidate, order)
-        elif found:
-            # Where no pair of words repeats no triple does, and nothing needs counting.
-            found = len({*_ngrams(reference, order)}.intersection(_ngrams(candidate, order)))
+        if found:
+            found = next(shared)
         if found:
             logs += log(100.0 * found / (length - order + 1))
         else:
@@ -116,3 +116,21 @@ def bleu(reference: Sequence[str], candidate: Sequence[str]) -> float:
     brevity = min(1.0, exp(1 - len(reference) / length))
     # In percent up to here, as sacrebleu has it, for equal rounding; which may leave a perfect match above 1.
     return min(1.0, brevity * exp(logs / ORDERS) / 100)
+
+
+def _count_runs(reference: Sequence[str], candidate: Sequence[str]) -> Iterator[int]:
+    """How many words both have, then how many pairs, triples and runs of four."""
+    if len(reference) + len(candidate) <= MAX_NUMBERED:
+        pair = number_words(reference, candidate)
+        yield count_shared(*pair)
+        yield from map(count_shared, *(number_runs(words, pair.base, ORDERS) for words in pair))
+        return
+    yield count_shared_words(reference, candidate)
+    repeated = True
+    for order in range(2, ORDERS + 1):
+        if repeated:
+            found, repeated = count_shared_ngrams(reference, candidate, order)
+        else:
+            # Where no pair of words repeats no triple does, and nothing needs counting.
+            found = len({*_ngrams(reference, order)}.intersection(_ngrams(candidate, order)))
+        yield found

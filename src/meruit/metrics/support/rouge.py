@@ -2,7 +2,16 @@
 
 from collections.abc import Sequence
 
-from meruit.metrics.support.bleu import count_shared_ngrams, count_shared_words
+from meruit.metrics.support.bleu import count_shared_ngrams
+from meruit.metrics.support.word_numbers import (
+    MAX_NATIVE_CELLS,
+    MAX_NUMBERED,
+    NumberedPair,
+    count_shared,
+    native_common_length,
+    number_runs,
+    number_words,
+)
 
 MAX_LCS_CELLS = 20_000_000_000
 """Words times words up to which a longest common subsequence is computed: about two seconds."""
@@ -29,19 +38,26 @@ def words_alphanumeric(text: str) -> list[str]:
     return line.translate(_LETTERS_ONLY).split()
 
 
-def rouge_words(reference: Sequence[str], candidate: Sequence[str]) -> float:
-    """ROUGE-1: the F-measure of the words that both have."""
-    return _f_measure(count_shared_words(reference, candidate), len(reference), len(candidate))
-
-
-def rouge_pairs(reference: Sequence[str], candidate: Sequence[str]) -> float:
-    """ROUGE-2: the F-measure of the pairs of neighbouring words that both have."""
-    found, _ = count_shared_ngrams(reference, candidate, order=2)
-    return _f_measure(found, len(reference) - 1, len(candidate) - 1)
+def rouge_runs(pair: NumberedPair, order: int) -> float:
+    """ROUGE-1 or ROUGE-2: the F-measure of the words (order 1) or pairs of neighbouring words (2) that both have."""
+    one, other = pair.reference, pair.text
+    if order == 1:
+        found = count_shared(one, other)
+    elif pair.base <= MAX_NUMBERED:
+        found = count_shared(*(next(number_runs(words, pair.base, order)) for words in pair))
+    else:
+        found, _ = count_shared_ngrams(one, other, order)
+    return _f_measure(found, len(one) - order + 1, len(other) - order + 1)
 
 
 def rouge_l(reference: Sequence[str], candidate: Sequence[str]) -> float | None:
     """The F-measure of the longest common subsequence of words; None when it would take too long."""
+    return rouge_sequence(number_words(reference, candidate))
+
+
+def rouge_sequence(pair: NumberedPair) -> float | None:
+    """ROUGE-L of numbered words; None when it would take too long."""
+    reference, candidate = pair
     if not reference or not candidate:
         return 0.0
     common = common_length(reference, candidate)
@@ -55,7 +71,7 @@ def _f_measure(common: int, in_reference: int, in_candidate: int) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def common_length(one: Sequence[str], other: Sequence[str]) -> int | None:
+def common_length(one: Sequence[int], other: Sequence[int]) -> int | None:
     """The length of the longest common subsequence, or None beyond a limit."""
     start, end = _same_ends(one, other)
     one, other = one[start : len(one) - end], other[start : len(other) - end]
@@ -66,10 +82,12 @@ def common_length(one: Sequence[str], other: Sequence[str]) -> int | None:
         most = max(len(one), len(other))
         if len(one) * len(other) > MAX_LCS_CELLS or len(shared) * most > MAX_LCS_BITS:
             return None
+    if len(one) * len(other) <= MAX_NATIVE_CELLS:
+        return start + end + native_common_length(one, other)
     return start + end + _bit_parallel(*sorted((one, other), key=len))
 
 
-def _same_ends(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
+def _same_ends(one: Sequence[int], other: Sequence[int]) -> tuple[int, int]:
     """How many words the two begin with alike, and how many more they end with alike."""
     shorter = min(len(one), len(other))
     start = 0
@@ -81,12 +99,12 @@ def _same_ends(one: Sequence[str], other: Sequence[str]) -> tuple[int, int]:
     return start, end
 
 
-def _bit_parallel(shorter: Sequence[str], longer: Sequence[str]) -> int:
+def _bit_parallel(shorter: Sequence[int], longer: Sequence[int]) -> int:
     """Hyyrö's algorithm: a whole row of the usual table is one integer, and a step down one addition.
 
     Bit i of the row is 0 where the row's value grows from word i of the longer text to the next.
     """
-    masks: dict[str, int] = {}
+    masks: dict[int, int] = {}
     for place, word in enumerate(longer):
         if word in masks:
             masks[word] |= 1 << place

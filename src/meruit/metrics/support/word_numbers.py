@@ -1,0 +1,78 @@
+"""Two texts as numbers, one for each word: runs of words are then numbers too, and quickly counted."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cache
+from itertools import count
+from struct import pack, unpack
+from typing import Any, NamedTuple
+
+WORD_BITS = 64
+MAX_ORDER = 4
+MAX_NUMBERED = 38_000
+"""Words of both texts up to which a run of MAX_ORDER words is a number below 2^61, which is its own hash."""
+MAX_NATIVE_CELLS = 100_000_000
+"""Words times words up to which the common subsequence is computed in one call: some milliseconds without a pause."""
+
+
+class NumberedPair(NamedTuple):
+    """Reference and text as numbers; equal words have equal numbers."""
+
+    reference: list[int]
+    text: list[int]
+
+    @property
+    def base(self) -> int:
+        """More than any number."""
+        return len(self.reference) + len(self.text)
+
+
+def number_words(reference: Sequence[Hashable], text: Sequence[Hashable]) -> NumberedPair:
+    """Number each word by where it first comes."""
+    number = dict[Hashable, int]().setdefault
+    return NumberedPair(
+        [*map(number, reference, count())],
+        [*map(number, text, count(len(reference)))],
+    )
+
+
+def number_runs(words: list[int], base: int, longest: int) -> Iterator[tuple[int, ...]]:
+    """The pairs of neighbouring words as numbers, then the triples, up to the longest runs.
+
+    All words are one long integer of 64 bits each, so that one multiplication numbers every run: w[0], w[1], … times
+    the base, plus w[1], w[2], …
+    """
+    length = len(words)
+    rest = runs = int.from_bytes(pack(f"<{length}Q", *words), "little")
+    for order in range(2, longest + 1):
+        rest >>= WORD_BITS
+        runs = runs * base + rest
+        # What begins too near the end is not a run.
+        yield unpack(f"<{length}Q", runs.to_bytes(length * WORD_BITS // 8, "little"))[: max(0, length - order + 1)]
+
+
+def count_shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many numbers both have; one that comes twice in both counts twice."""
+    once = {*one}
+    if len(once) == len(one):
+        return len(once.intersection(other))
+    if len(one) * len(other) <= MAX_NATIVE_CELLS:
+        # The longest common subsequence of sorted lists is what they share.
+        return native_common_length(sorted(one), sorted(other))
+    had, found = Counter(one), Counter(filter(once.__contains__, other))
+    return sum([min(times, had[number]) for number, times in found.items()])
+
+
+def native_common_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """The length of the longest common subsequence of numbers below 2^61."""
+    # Any: rapidfuzz reads sequences of any type.
+    length: Any = _similarity()(one, other)
+    return int(length)
+
+
+@cache
+def _similarity() -> Any:
+    # It takes a moment to load, which other metrics should not pay.
+    from rapidfuzz.distance import LCSseq
+
+    return LCSseq.similarity
