@@ -196,9 +196,11 @@ class SchemaGraph:
         own, text = self.rate.own, self.rate.text
         if limit is ALLOWED and (own + text) * len(written) <= limit.units:
             return True
-        values, chars = _count_values(written), len(written)
+        # Counted once: that takes as long as the validation.
+        brackets, chars = _count_brackets(written), len(written)
+        values = _count_values(written, brackets)
         # A level of the document takes one of the schema's height or more.
-        levels = min(self.rate.height, 1 + written.count(b"[") + written.count(b"{"))
+        levels = min(self.rate.height, 1 + brackets)
         return (
             (own + 1) * values <= limit.checks
             and own * values + text * chars + own * chars // _CHARS_PER_UNIT <= limit.units
@@ -237,7 +239,7 @@ class SchemaGraph:
                 else:
                     reread, copied = max(reread, reads), max(copied, visit.checks + own)
         # A value without a schema of its own is read or copied only for its parents.
-        rest = _count_values(written) - visited + (len(written) - seen) // _CHARS_PER_UNIT
+        rest = _count_values(written, _count_brackets(written)) - visited + (len(written) - seen) // _CHARS_PER_UNIT
         return units + reread * rest <= limit.units and copies + copied * rest <= limit.copies
 
     def _text_cost(self, value: Any, spreads: list[tuple[SchemaSpread, int]]) -> int:
@@ -266,9 +268,14 @@ class _SchemaVisit(msgspec.Struct, frozen=True):
     checks: int
 
 
-def _count_values(written: bytes) -> int:
+def _count_brackets(written: bytes) -> int:
+    """The lists and objects in a JSON text, or more."""
+    return written.count(b"[") + written.count(b"{")
+
+
+def _count_values(written: bytes, brackets: int) -> int:
     """The values in a JSON text, or more: each but the first comes after a comma or a bracket."""
-    return 1 + written.count(b",") + written.count(b"[") + written.count(b"{")
+    return 1 + written.count(b",") + brackets
 
 
 def _children_with_subschemas(
