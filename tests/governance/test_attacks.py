@@ -61,6 +61,8 @@ def test_a_rule_that_is_off_notices_nothing() -> None:
 def test_searches_for_hidden_criteria_are_flagged(found: dict[str, AttackTrial]) -> None:
     assert found["search for hidden words, one at a time"].noticed == TRIES
     assert found["search for a limit by figures"].noticed == TRIES
-    assert found["search for hidden words by halves"].noticed >= TRIES // 4
+    for search in ("by halves", "by halves, level by level"):
+        assert found[f"search for hidden words {search}"].noticed >= TRIES * 4 // 5
     assert found["honest: revises each text four times"].noticed == 0
-    assert found["honest: answers by a form"].noticed <= TRIES // 10
+    for honest in ("answers by a form", "fails most of its lists", "fails most of its texts without spaces"):
+        assert found[f"honest: {honest}"].noticed <= TRIES // 10

@@ -297,6 +297,39 @@ def test_tries_are_near_through_the_words_that_they_share() -> None:
     assert find_near_tries(marks("a b c d e f g h", "a b c d"), word_marks("e f g h")) == NearTries(2, 2)
 
 
+def cut_in_halves(*sizes: int) -> list[str]:
+    """Texts of so many words, none of which is in two of them."""
+    words = iter([f"w{chr(97 + one // 26)}{chr(97 + one % 26)}" for one in range(600)])
+    return [" ".join(next(words) for _ in range(size)) for size in sizes]
+
+
+def test_tries_that_halve_again_and_again_are_one_search() -> None:
+    *before, last = cut_in_halves(128, 64, 33, 16, 8)
+    assert find_near_tries(marks(*before), word_marks(last)) == NearTries(4, 4)
+    # Halves inside an earlier half count as well as those beside it, in any order.
+    inside = " ".join(before[1].split()[:31])
+    assert find_near_tries(marks(*before[:3], inside), word_marks(before[3])) == NearTries(4, 4)
+    assert find_near_tries(marks(*before, passed=True), word_marks(last)) == NearTries(4, 0)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        # Two halvings, sizes that do not fall, and halves of a few words.
+        *((40, 20, 10), (64, 64, 64, 64, 64), (8, 16, 32, 64, 128), (56, 28, 14, 7), (128, 110, 90, 75)),
+    ],
+)
+def test_texts_without_common_words_are_not_a_search_by_themselves(sizes: tuple[int, ...]) -> None:
+    *before, last = cut_in_halves(*sizes)
+    assert find_near_tries(marks(*before), word_marks(last)) == NearTries()
+
+
+def test_texts_that_share_some_words_are_not_halves_of_a_list() -> None:
+    common = "the sum of what was paid"
+    *before, last = (f"{common} {text}" for text in cut_in_halves(122, 58, 26, 10))
+    assert find_near_tries(marks(*before), word_marks(last)).near < 3
+
+
 def test_long_texts_are_compared_by_a_sample_of_their_words() -> None:
     words = [f"w{chr(97 + one // 26)}{chr(97 + one % 26)}" for one in range(600)]
     whole, half = word_marks(" ".join(words)), word_marks(" ".join(words[:300]))

@@ -39,6 +39,13 @@ MIN_WORDS = 4
 """Shorter tries are near each other only if they are equal."""
 NEAR_WORDS = 0.75
 """Two tries are nearly the same if the smaller one has this share of its words from the larger one."""
+HALF = (0.4, 0.6)
+MIN_HALVED = 8
+"""Fewer words than this are not taken for half of an earlier try."""
+MIN_HALVINGS = 3
+"""How often in a row tries must be halved to be a search: some hundred words, then fifty, twenty-five and twelve."""
+MAX_STRANGE = 0.05
+"""The two halves of a list share no words; other texts share more, because every language has words that recur."""
 _FIGURES = re.compile(r"\d+(?:[.,]\d+)*")
 
 COPIES = frozenset({"replayed_output", "sybil_output"})
@@ -302,9 +309,38 @@ def _word_marks(blocks: list[list[str]]) -> str:
 
 
 def find_near_tries(tries: Iterable[TryMark], words: str) -> NearTries:
-    """How many of the tries are in a group with one that has nearly the same words."""
-    found = _near_groups([*tries], words)
+    """How many of the tries are in a group with one that has nearly the same words, or search by halves with it."""
+    known = [*tries]
+    found = max(_near_groups(known, words), _find_halves(known, words), key=len)
     return NearTries(len(found), sum(not one.passed for one in found))
+
+
+def _find_halves(tries: Sequence[TryMark], words: str) -> list[TryMark]:
+    """The earlier tries of the search by halves that this one belongs to; empty where it belongs to none.
+
+    Such a search asks for half of a list, then for half of that half or of the other one, which shares no word with it.
+    """
+    marks = [*(one.words for one in tries), words]
+    sizes = [count_words(one) for one in marks]
+    halvings = [0] * len(marks)
+    search = [*range(len(marks))]
+    for later, size in enumerate(sizes):
+        for earlier in range(later) if size >= MIN_HALVED else ():
+            if HALF[0] * sizes[earlier] <= size <= HALF[1] * sizes[earlier]:
+                shared = share_words(marks[earlier], marks[later])
+                if shared <= MAX_STRANGE or shared >= NEAR_WORDS:
+                    halvings[later] = max(halvings[later], halvings[earlier] + 1)
+                    joined, left = search[earlier], search[later]
+                    search = [joined if one == left else one for one in search]
+    members = [place for place, one in enumerate(search) if one == search[-1]]
+    if max(halvings[place] for place in members) < MIN_HALVINGS:
+        return []
+    return [tries[place] for place in members[:-1]]
+
+
+def count_words(words: str) -> int:
+    """How many different words a text has, from their marks."""
+    return int(words.partition(":")[0], 16)
 
 
 def add_try(tries: Sequence[TryMark], words: str, *, passed: bool) -> list[TryMark]:

@@ -6,6 +6,7 @@ The tries are compared as the store compares them. Nothing limits their number h
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from meruit.governance.attack_trial import AttackTrial, count_tries, end_of
 from meruit.governance.evaluate import PreparedRule, apply_rules, prepare_rules
@@ -49,13 +50,16 @@ def _words(rng: random.Random, count: int) -> str:
     return " ".join(rng.choices(VOCABULARY, k=count))
 
 
-def _by_halves(rng: random.Random) -> Questions:
-    """Leave out half of the words again and again, by the count of hidden words that the score reveals."""
+def _by_halves(rng: random.Random, *, first: int) -> Questions:
+    """Leave out half of the words again and again, by the count of hidden words that the score reveals.
+
+    `first` is the part that is halved next: the newest (-1), or the oldest (0), which goes on level by level.
+    """
     words = rng.sample(VOCABULARY, len(VOCABULARY))
     hidden = {*rng.sample(words, HIDDEN)}
     waiting = [words]
     while waiting:
-        part = waiting.pop()
+        part = waiting.pop(first)
         if len(part) < 2:
             continue
         halves = part[: len(part) // 2], part[len(part) // 2 :]
@@ -110,8 +114,22 @@ def _other_texts(rng: random.Random) -> Questions:
         yield _words(rng, 60), rng.random() < 0.5
 
 
+def _lists(rng: random.Random) -> Questions:
+    """Answer with a list of any length, nine times in ten wrongly."""
+    while True:
+        yield " ".join(rng.sample(VOCABULARY, rng.randint(5, 60))), rng.random() < 0.1
+
+
+def _unspaced(rng: random.Random) -> Questions:
+    """Answer in a script without spaces, where each sentence is one word, nine times in ten wrongly."""
+    while True:
+        sentences = ("".join(rng.choices(VOCABULARY, k=5)) for _ in range(rng.randint(1, 40)))
+        yield " ".join(sentences), rng.random() < 0.1
+
+
 SEARCHES: dict[str, Callable[[random.Random], Questions]] = {
-    "search for hidden words by halves": _by_halves,
+    "search for hidden words by halves": partial(_by_halves, first=-1),
+    "search for hidden words by halves, level by level": partial(_by_halves, first=0),
     "search for hidden words, one at a time": _word_by_word,
     "search for a limit by figures": _threshold,
 }
@@ -121,4 +139,6 @@ HONEST_AGENTS: dict[str, Callable[[random.Random], Questions]] = {
     "answers by a form, half of them wrong": lambda rng: _form(rng, 0.5),
     "answers in one word": _short,
     "fails half of its texts": _other_texts,
+    "fails most of its lists": _lists,
+    "fails most of its texts without spaces": _unspaced,
 }

@@ -10,6 +10,8 @@ from meruit.registry import flags
     "probing",
     action=Action.FLAG,
     needs_history=True,
+    # Since version 2, tries of a search by halves count as nearly equal, though its halves share no word.
+    version="2",
     limits={"failed_max": 5.0, "failed_share_min": 0.8},
     examples=[
         (Dossier(agent_id="a", history=History(near_tries=7, near_tries_failed=6)), True),
