@@ -1,15 +1,19 @@
 """Reviews: queues are drawn once, cases are shown blind, labels are only ever superseded."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import select
-from tests.review.conftest import CASES, TENANT, number_of, truth_of
+from sqlalchemy import select, update
+from tests.review.conftest import CASES, TENANT, evaluate, number_of, truth_of
 
+from meruit.audit.check import check_log
 from meruit.errors import InvalidCase, InvalidReview, MeruitError, NotFound, ReviewConflict, UnknownName
+from meruit.evaluations.reader import Evaluations, erase_case
 from meruit.log.commitment import matches
-from meruit.log.entries import LabelEntry, ReviewEntry, read_entry
+from meruit.log.entries import LabelEntry, NoteErasureEntry, ReviewEntry, read_entry
 from meruit.review.draw import CaseKey, draw_cases
 from meruit.review.label import CANNOT_TELL, DrawKind, LabelChoice
 from meruit.review.service import MAX_DRAWN, MAX_TEXT, ReviewRequest, Reviews, has_split_votes
@@ -113,8 +117,59 @@ def test_a_label_is_superseded_and_never_edited(reviews: Reviews, judged_store: 
     entry = read_entry(leaf)
     assert isinstance(entry, LabelEntry)
     assert (entry.labeller, entry.number, entry.version, entry.by) == ("ann", 1, 1, "cli")
-    content = {"case": f"{draw.case_id}#0", "choice": "yes", "note": "clear"}
+    content = {"case": f"{draw.case_id}#0", "choice": "yes", "note": row.note_hash}
     assert matches(entry.label, row.salt, msgspec.json.encode(content, order="sorted"))
+    assert matches(row.note_hash, row.note_salt, b"clear")
+
+
+def label_rows(store: Store, review_id: str) -> list[Any]:
+    with store.database.reading() as connection:
+        return [*connection.execute(select(tables.review_labels).where(tables.review_labels.c.review_id == review_id))]
+
+
+def test_a_note_is_erased_and_its_label_stays_provable(reviews: Reviews, judged_store: Store) -> None:
+    review = reviews.create(ReviewRequest("forget", "first", random=3, seed=5), by="test")
+    for labeller, choice in (("ann", "yes"), ("ann", "no"), ("bob", "no")):
+        reviews.label(review, 1, labeller=labeller, choice=choice, note=f"quotes {choice}", by="cli")
+    assert reviews.erase_notes(review, 1, reason="asked for", by="cli", labeller="ann") == 2
+    assert reviews.erase_notes(review, 1, reason="asked for", by="cli", labeller="ann") == 0
+    found = [(one.labeller, one.choice, one.note, one.note_erased) for one in reviews.labels(review)]
+    assert found == [("ann", "no", "", True), ("bob", "no", "quotes no", False)]
+    rows = label_rows(judged_store, review.id)
+    assert [(row.note, row.note_salt) for row in rows if row.labeller == "ann"] == [(None, None)] * 2
+    with judged_store.database.reading() as connection:
+        assert check_log(connection, judged_store.blobs).problems == []
+        bodies = connection.execute(select(tables.log_leaves.c.body).where(tables.log_leaves.c.tenant == TENANT))
+        entries = [read_entry(body) for body in bodies.scalars()]
+    (erasure,) = [one for one in entries if isinstance(one, NoteErasureEntry)]
+    assert (erasure.review, erasure.draw, erasure.notes, erasure.reason) == (review.id, 1, 2, "asked for")
+    with pytest.raises(NotFound):
+        reviews.erase_notes(review, 4, reason="r", by="cli")
+
+
+def test_a_changed_note_is_noticed(reviews: Reviews, judged_store: Store) -> None:
+    review = reviews.create(ReviewRequest("tamper", "first", random=1, seed=5), by="test")
+    reviews.label(review, 1, labeller="ann", choice="yes", note="was", by="cli")
+
+    def write(text: str) -> list[str]:
+        change = update(tables.review_labels).where(tables.review_labels.c.review_id == review.id).values(note=text)
+        judged_store.recorder.write(lambda writing: writing.change(change))
+        with judged_store.database.reading() as connection:
+            return [one.message for one in check_log(connection, judged_store.blobs).problems]
+
+    assert any("note" in one for one in write("is"))
+    assert write("was") == []
+
+
+def test_notes_of_an_erased_case_go_with_it(reviews: Reviews, judged_store: Store) -> None:
+    evaluate(judged_store, "doomed", cases=4)
+    review = reviews.create(ReviewRequest("doomed", "doomed", random=2, seed=5), by="test")
+    for number in (1, 2):
+        reviews.label(review, number, labeller="ann", choice="yes", note="quotes the work", by="cli")
+    reader = Evaluations(judged_store, TENANT)
+    gone = reviews.draws(review)[0]
+    erase_case(judged_store, TENANT, reader.case(reader.find("doomed"), gone.case_id).summary.outcome_id, "asked for")
+    assert [(one.number, one.note_erased) for one in reviews.labels(review)] == [(1, True), (2, False)]
 
 
 def test_several_people_label_each_case_and_resume(reviews: Reviews) -> None:

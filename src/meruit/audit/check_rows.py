@@ -364,8 +364,10 @@ def _compare_label(reading: Reading, row: Any, entry: LabelEntry) -> Iterator[st
         )
     ).first()
     case = "" if draw is None else f"{draw.case_id}#{draw.repeat}"
-    if not _is_committed(entry.label, row.salt, label_content(case, row.choice, row.note)):
+    if not _is_committed(entry.label, row.salt, label_content(case, row.choice, row.note_hash)):
         yield "label"
+    if row.note is not None and not _is_committed(row.note_hash, row.note_salt, row.note.encode()):
+        yield "note"
 
 
 def _compare_calibration(_: Reading, row: Any, entry: CalibrationEntry) -> Iterator[str]:

@@ -265,6 +265,18 @@ class LabelEntry(_LogEntry, frozen=True, tag="label"):
     by: str
 
 
+class NoteErasureEntry(_LogEntry, frozen=True, tag="note_erasure"):
+    """Notes beside the labels of one case were erased; the labels stay."""
+
+    tenant: str
+    review: str
+    draw: int
+    """The place of the case in the review."""
+    notes: int
+    reason: str
+    by: str
+
+
 class CalibrationEntry(_LogEntry, frozen=True, tag="calibration"):
     """What people's labels say of one version of a judge; payments may rest on it."""
 
@@ -295,6 +307,7 @@ Entry: TypeAlias = (
     | SegmentEntry
     | ReviewEntry
     | LabelEntry
+    | NoteErasureEntry
     | GateEntry
     | UsageEntry
     | CriteriaEntry

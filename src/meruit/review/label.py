@@ -105,6 +105,8 @@ class Label(Record, frozen=True):
     """Who recorded it: an API key, the command line, or an import."""
     leaf: int
     """Its entry in the audit log."""
+    note_erased: bool = False
+    """Whether the note was erased; the choice stays provable."""
 
 
 def draws_digest(criterion: str | None, terms: ReviewTerms, draws: Iterable[DrawnCase]) -> str:
@@ -118,6 +120,9 @@ def draws_digest(criterion: str | None, terms: ReviewTerms, draws: Iterable[Draw
     )
 
 
-def label_content(case: str, choice: str, note: str) -> bytes:
-    """What the log commits to of a label; `case` is its id, `#` and the repeat."""
-    return msgspec.json.encode({"case": case, "choice": choice, "note": note}, order="sorted")
+def label_content(case: str, choice: str, note_hash: str) -> bytes:
+    """What the log commits to of a label; `case` is its id, `#` and the repeat.
+
+    Of the note it has a salted hash, so that a note can be erased and the rest of the label still be proven.
+    """
+    return msgspec.json.encode({"case": case, "choice": choice, "note": note_hash}, order="sorted")

@@ -29,7 +29,7 @@ from meruit.review.label import (
 )
 from meruit.review.label_files import GivenLabel
 from meruit.review.store import read
-from meruit.review.store.write import CreateReview, RecordLabel, RecordLabels
+from meruit.review.store.write import CreateReview, EraseNotes, RecordLabel, RecordLabels
 from meruit.review.truth import ratings_of
 from meruit.store.recorder import Write
 from meruit.store.store import Store
@@ -300,7 +300,7 @@ class Reviews:
         check_name(labeller, "the labeller")
         if len(note) > MAX_TEXT:
             raise InvalidReview(f"a note has at most {MAX_TEXT:,} characters, not {len(note):,}")
-        salt = self._store.surroundings.entropy(SALT_BYTES)
+        salt, note_salt = (self._store.surroundings.entropy(SALT_BYTES) for _ in range(2))
         return RecordLabel(
             tenant=self._tenant,
             review_id=review.id,
@@ -310,7 +310,20 @@ class Reviews:
             note=note,
             by=by,
             salt=salt,
+            note_salt=note_salt,
         )
+
+    def erase_notes(
+        self, review: ReviewRecord, number: int, *, reason: str, by: str, labeller: str | None = None
+    ) -> int:
+        """Erase what people wrote beside the labels of a case, of one person or all; returns how many notes."""
+        if not 1 <= number <= review.cases:
+            raise NotFound(f"the review {review.name!r} has no case {number}; it has {review.cases}")
+        erased = self._store.recorder.write(
+            EraseNotes(self._tenant, review.id, number, reason=reason, by=by, labeller=labeller)
+        )
+        self._store.database.truncate_wal()
+        return erased
 
     def progress(self, review: ReviewRecord, labeller: str | None = None) -> ReviewProgress:
         """How far it is, and how far people agree."""

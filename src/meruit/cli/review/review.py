@@ -296,6 +296,45 @@ def export_command(
     return ExitCode.PASSED
 
 
+@review.command("erase")
+@click.argument("name", metavar="NAME")
+@click.argument("number", type=click.IntRange(1), metavar="NUMBER")
+@click.option("--labeller", metavar="PERSON", help="Erase only the notes of this person (default: of all).")
+@click.option("--reason", required=True, metavar="TEXT", help="Reason, one line; it is recorded.")
+@tenant_option
+@store_options
+@json_option
+def erase_command(  # noqa: PLR0913 - one an option
+    *,
+    name: str,
+    number: int,
+    labeller: str | None,
+    reason: str,
+    tenant: str,
+    data: str | None,
+    database_url: str | None,
+    as_json: bool,
+) -> int:
+    """Erase what people wrote beside the labels of a case.
+
+    NUMBER is the place of the case in the review. The labels stay, and the audit log still proves them.
+    """
+    import msgspec
+
+    from meruit.cli.shared.contracts import check_line
+    from meruit.review.service import Reviews
+
+    check_line("--reason", reason)
+    with open_records(data, database_url) as store:
+        reviews = Reviews(store, tenant)
+        erased = reviews.erase_notes(reviews.find(name), number, reason=reason, by=RECORDED_BY, labeller=labeller)
+    if as_json:
+        print_json(msgspec.json.encode({"erased": erased}))
+    else:
+        say(f"{erased:,} notes erased")
+    return ExitCode.PASSED
+
+
 @review.command("import")
 @click.argument("name", metavar="NAME")
 @click.argument("file", metavar="FILE")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from hashlib import sha256
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, select, tuple_, update
 
 from meruit.errors import NotFound
 from meruit.evaluations.segment import pack, unpack
@@ -42,7 +42,10 @@ class EraseCase:
         """Erase what is there; raises NotFound. A second time does nothing."""
         cases, segments = tables.evaluation_cases, tables.evaluation_segments
         query = (
-            select(cases.c.evaluation_id, cases.c.segment, cases.c.place, segments.c.address)
+            select(
+                *(cases.c.evaluation_id, cases.c.case_id, cases.c.repeat),
+                *(cases.c.segment, cases.c.place, segments.c.address),
+            )
             .join(
                 segments,
                 (segments.c.tenant == cases.c.tenant)
@@ -62,6 +65,14 @@ class EraseCase:
         if content[row.place].erased is not None:
             return ErasureResult(self.outcome_id, (), ())
         forget_votes(writing, self.tenant, sha256(bytes(content[row.place].output)).hexdigest())
+        # What a labeller wrote may quote the work.
+        writing.change(
+            _FORGET_NOTES,
+            of_tenant=self.tenant,
+            of_evaluation=row.evaluation_id,
+            of_case=row.case_id,
+            of_repeat=row.repeat,
+        )
         content[row.place] = content[row.place].erase()
         part = in_database(pack(content))
         writing.keep(part.blob(self.tenant))
@@ -107,6 +118,28 @@ def erase_case(store: Store, tenant: str, outcome_id: str, reason: str) -> Erasu
     return erased
 
 
+_ABOUT_CASE = (
+    select(tables.review_draws.c.review_id, tables.review_draws.c.number)
+    .join(
+        tables.reviews,
+        (tables.reviews.c.tenant == tables.review_draws.c.tenant)
+        & (tables.reviews.c.id == tables.review_draws.c.review_id),
+    )
+    .where(
+        tables.reviews.c.tenant == bindparam("of_tenant"),
+        tables.reviews.c.evaluation_id == bindparam("of_evaluation"),
+        tables.review_draws.c.case_id == bindparam("of_case"),
+        tables.review_draws.c.repeat == bindparam("of_repeat"),
+    )
+)
+_FORGET_NOTES = (
+    update(tables.review_labels)
+    .where(
+        tables.review_labels.c.tenant == bindparam("of_tenant"),
+        tuple_(tables.review_labels.c.review_id, tables.review_labels.c.number).in_(_ABOUT_CASE),
+    )
+    .values(note=None, note_salt=None)
+)
 _MOVE = (
     update(tables.evaluation_segments)
     .where(

@@ -7,7 +7,7 @@ from sqlalchemy import bindparam, select, update
 
 from meruit.errors import InvalidReview, NotFound, ReviewConflict
 from meruit.log.commitment import commitment
-from meruit.log.entries import LabelEntry, ReviewEntry, read_entry
+from meruit.log.entries import LabelEntry, NoteErasureEntry, ReviewEntry, read_entry
 from meruit.model.events import EventType
 from meruit.model.time import from_micros
 from meruit.review.label import (
@@ -134,6 +134,7 @@ class RecordLabel:
     note: str
     by: str
     salt: bytes
+    note_salt: bytes
 
     def __call__(self, writing: WriteTransaction) -> Label:
         """Write it as the person's next version for the case; raises NotFound and InvalidReview."""
@@ -144,6 +145,7 @@ class RecordLabel:
         if known is not None and (known.choice, known.note) == (self.choice, self.note):
             return known
         version = 1 if known is None else known.version + 1
+        note_hash = commitment(self.note_salt, self.note.encode())
         labels = _LABELS.get(writing, self.tenant, self.review_id)
         number = (review.labels if labels is None else labels) + 1
         _LABELS.put(writing, number, self.tenant, self.review_id)
@@ -156,7 +158,7 @@ class RecordLabel:
                 draw=self.number,
                 labeller=self.labeller,
                 version=version,
-                label=commitment(self.salt, label_content(case, self.choice, self.note)),
+                label=commitment(self.salt, label_content(case, self.choice, note_hash)),
                 by=self.by,
             ),
             self.tenant,
@@ -170,6 +172,8 @@ class RecordLabel:
             version=version,
             choice=self.choice,
             note=self.note,
+            note_salt=self.note_salt,
+            note_hash=note_hash,
             salt=self.salt,
             leaf=leaf,
             recorded_by=self.by,
@@ -248,6 +252,58 @@ class RecordLabels:
         return [label(writing) for label in self.labels]
 
 
+@dataclass(frozen=True, slots=True)
+class EraseNotes:
+    """Forget what a person wrote beside the labels of a case; the labels stay, and stay provable."""
+
+    tenant: str
+    review_id: str
+    number: int
+    reason: str
+    by: str
+    labeller: str | None = None
+    """Only the notes of this person."""
+
+    def __call__(self, writing: WriteTransaction) -> int:
+        """Erase the notes of every version; returns how many there were. A second time does nothing."""
+        table = tables.review_labels
+        rows = writing.read(
+            select(table.c.labeller, table.c.version).where(
+                *(table.c.tenant == self.tenant, table.c.review_id == self.review_id),
+                *(table.c.number == self.number, table.c.note.is_not(None)),
+                *([] if self.labeller is None else [table.c.labeller == self.labeller]),
+            )
+        )
+        for row in rows:
+            place = {"of_number": self.number, "of_labeller": row.labeller, "of_version": row.version}
+            writing.change(_ERASE_NOTE, of_tenant=self.tenant, of_review=self.review_id, **place)
+        if rows:
+            writing.append(
+                NoteErasureEntry(
+                    writing.now.written,
+                    tenant=self.tenant,
+                    review=self.review_id,
+                    draw=self.number,
+                    notes=len(rows),
+                    reason=self.reason,
+                    by=self.by,
+                ),
+                self.tenant,
+            )
+        return len(rows)
+
+
+_ERASE_NOTE = (
+    update(tables.review_labels)
+    .where(
+        tables.review_labels.c.tenant == bindparam("of_tenant"),
+        tables.review_labels.c.review_id == bindparam("of_review"),
+        tables.review_labels.c.number == bindparam("of_number"),
+        tables.review_labels.c.labeller == bindparam("of_labeller"),
+        tables.review_labels.c.version == bindparam("of_version"),
+    )
+    .values(note=None, note_salt=None)
+)
 _OF = (tables.reviews.c.tenant == bindparam("of_tenant"), tables.reviews.c.id == bindparam("of_id"))
 _COUNT = update(tables.reviews).where(*_OF).values(labels=bindparam("new_labels"))
 _LABELS = Rows[int]("review_labels")

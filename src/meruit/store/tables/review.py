@@ -48,10 +48,12 @@ review_labels = Table(
     Column("labeller", String(200), primary_key=True),
     Column("version", Integer, primary_key=True),
     Column("choice", String(200), nullable=False),
-    Column("note", Text, nullable=False),
+    Column("note", Text),
+    Column("note_salt", LargeBinary),
+    Column("note_hash", Text, nullable=False),
     Column("salt", LargeBinary, nullable=False),
     Column("leaf", BigInteger, nullable=False),
     Column("recorded_by", Text, nullable=False),
     Column("at", BigInteger, nullable=False),
 )
-"""What people said, each version a row; never changed."""
+"""What people said, each version a row; only a note can be erased, with its salt."""
