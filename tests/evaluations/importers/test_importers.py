@@ -150,6 +150,22 @@ def test_an_example_cut_at_any_byte_claims_nothing_new(importer: Importer, tmp_p
         damage(path, importer, whole)
 
 
+@pytest.mark.parametrize("importer", [*importers], ids=lambda one: one.name)
+def test_a_flipped_byte_never_makes_a_failure(importer: Importer, tmp_path: Path) -> None:
+    """Unless the verdict itself was flipped, which no reader of plain text can tell."""
+    (first, text), *others = importer.examples[0].files.items()
+    whole, _ = claims_of(write(tmp_path / "whole", importer.examples[0].files), importer)
+    content = text.encode()
+    for place in range(0, len(content), 2):
+        flipped = content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :]
+        try:
+            found, _ = claims_of(write(tmp_path / "flipped", {first: flipped, **dict(others)}), importer)
+        except MeruitError:
+            continue
+        for key in found.keys() & whole.keys():
+            assert found[key][0] != "fail" or whole[key][0] == "fail", (place, content[place : place + 20])
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_file_cut_or_flipped_anywhere_claims_nothing_new(name: str, tmp_path: Path) -> None:
     content = (FILES / name).read_bytes()

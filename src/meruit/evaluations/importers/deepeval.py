@@ -97,10 +97,13 @@ def _claim(test: Mapping[str, Any]) -> Claim:
     several = [*zip(names, found, strict=True)]
     broken = any(one.get("error") for one in found)
     # A metric that broke is written as failed; a failure of another metric decides all the same.
-    failed = any(one.get("success") is False and not one.get("error") for one in found)
-    success = test.get("success")
+    failed = any(
+        one.get("success") is False and not one.get("error") and number(one.get("score")) is not None for one in found
+    )
+    # A failure that no metric explains is not a verdict: its metrics may have been lost.
+    passed = test.get("success") is True and not broken
     return Claim(
-        success=False if failed else None if broken or not isinstance(success, bool) else success,
+        success=False if failed else True if passed else None,
         checks={name: None if one.get("error") else one.get("success") for name, one in several},
         scores={name: number(one.get("score")) for name, one in several},
         reasons={

@@ -13,7 +13,6 @@ from meruit.evaluations.importers.support.pieces import (
     TokenClasses,
     all_hold,
     build_case,
-    count,
     items,
     mapping,
     number,
@@ -95,7 +94,9 @@ def _claim(row: Mapping[str, Any]) -> Claim:
     for score in _scores(row.get("scores")):
         name, kind, value = str(score.get("name")), score.get("dataType"), score.get("value")
         if kind == "BOOLEAN" or isinstance(value, bool):
-            checks[name] = bool(count(value)) if not isinstance(value, bool) else value
+            # A score without a value is not a failure.
+            found = value if isinstance(value, bool) else number(value)
+            checks[name] = None if found is None else found > 0
         elif kind == "CATEGORICAL":
             word = verdict_word(score.get("stringValue", value))
             if word is not None:

@@ -22,7 +22,7 @@ from meruit.evaluations.importers.support.pieces import (
 from meruit.evaluations.importers.support.source import ImportSource
 from meruit.registry import importers
 
-ERROR = 2
+FAILED, ERROR = 1, 2
 """The reason of a failure that is the instrument's, not the model's."""
 
 
@@ -116,8 +116,10 @@ def _claim(row: Mapping[str, Any], grading: Mapping[str, Any]) -> Claim:
         mapping(one.get("metadata")).get("graderError") for one in parts
     )
     success = row.get("success")
+    # A failure that neither the row nor the grading explains is not a verdict: it may be an error of the provider.
+    explained = row.get("failureReason") == FAILED or grading.get("pass") is False
     return Claim(
-        success=success if isinstance(success, bool) and not broken else None,
+        success=None if broken or not isinstance(success, bool) or not (success or explained) else success,
         checks=checks,
         scores={"score": number(row.get("score"))}
         | {str(name): plain(value) for name, value in mapping(row.get("namedScores")).items()},
