@@ -13,8 +13,10 @@ from tests.outcomes.making import body_of, criteria_of, judged, record
 from meruit.log.entries import criteria_digest_of
 from meruit.model.access import Role
 from meruit.model.outcome import Labels
+from meruit.model.time import to_micros
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.store import criteria
+from meruit.outcomes.store.rescored import AddRescored, RescoredVersion
 from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion
 from meruit.store import keys, tables
 from meruit.store import log as audit
@@ -119,6 +121,8 @@ class Request:
             case Kind.VERSIONS:
                 versions = tuple(NewVersion(*one, self.verdict.result, os.urandom(16)) for one in self.expected)
                 made = AddVersions(self.tenant, self.verdict.body, versions, "again")
+                if self.number % 2:
+                    made = rescored_like(made)
             case Kind.KEY:
                 made = keys.NewKey(self.tenant, Role.OPERATOR, f"key {self.number}", None, None, os.urandom)
             case Kind.REVOKE:
@@ -128,6 +132,25 @@ class Request:
             case Kind.ADVANCE:
                 made = Advance(self.name or CONSUMER, self.upto)
         return made
+
+
+def rescored_like(several: AddVersions) -> AddRescored:
+    """The same versions as a rescore writes them."""
+    (result,) = {id(one.result): one.result for one in several.versions}.values()
+    return AddRescored(
+        several.tenant,
+        several.criteria,
+        result.criteria_digest or "",
+        tuple(
+            RescoredVersion(
+                *(one.outcome_id, one.expected, result.to_json(), result.verdict.value, result.success),
+                *(result.score, result.exact, result.bonus_micros, result.penalty_micros, one.salt),
+            )
+            for one in several.versions
+        ),
+        several.reason,
+        to_micros(result.verified_at),
+    )
 
 
 class Advance(NamedTuple):

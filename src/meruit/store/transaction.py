@@ -8,7 +8,7 @@ from operator import add, itemgetter
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, Table, Update, func, select
+from sqlalchemy import Connection, Select, Table, Update
 from sqlalchemy.sql.dml import Delete
 
 from meruit.log.entries import Entry, entry_bytes
@@ -114,6 +114,7 @@ class WriteTransaction:
         self._blobs: list[Blob] = []
         self._changes: list[tuple[Update | Delete | str, dict[str, Any] | tuple[Any, ...], RowKey | None]] = []
         self._hashes: list[bytes] = []
+        self._leaves = self._rows.setdefault(tables.log_leaves, [])
 
     @property
     def log_frontier(self) -> Frontier:
@@ -198,19 +199,17 @@ class WriteTransaction:
         self, entry: Entry, tenant: str = "", contract_id: str | None = None, contract_seq: int | None = None
     ) -> int:
         """Add an entry to the audit log; answers its index."""
+        return self.append_bytes(entry_bytes(entry), tenant, contract_id, contract_seq)
+
+    def append_bytes(
+        self, body: bytes, tenant: str = "", contract_id: str | None = None, contract_seq: int | None = None
+    ) -> int:
+        """The same for an entry that is written already."""
         index = self._state.frontier.size + len(self._hashes)
-        body = entry_bytes(entry)
         hashed = leaf_hash(body)
         self._hashes.append(hashed)
-        self.insert(
-            tables.log_leaves,
-            seq=index,
-            hash=hashed,
-            tenant=tenant,
-            contract_id=contract_id,
-            contract_seq=contract_seq,
-            body=body,
-        )
+        # In the order of the columns, which `insert` would have to look up for each entry.
+        self._leaves.append((index, hashed, tenant, contract_id, contract_seq, body))
         if contract_id is not None and contract_seq is not None:
             _CONTRACT_ENTRIES.put(self, contract_seq, tenant, contract_id)
         return index
@@ -224,16 +223,12 @@ class WriteTransaction:
 
     def look_up_contracts(self, tenant: str, contract_ids: Iterable[str]) -> None:
         """Read with one query how many entries the log has on each of several contracts."""
-        table = tables.log_leaves
         unknown = {one for one in contract_ids if _CONTRACT_ENTRIES.get(self, tenant, one) is None}
         if not unknown:
             return
-        query = (
-            select(table.c.contract_id, func.max(table.c.contract_seq))
-            .where(table.c.tenant == tenant, table.c.contract_id.in_(unknown))
-            .group_by(table.c.contract_id)
-        )
-        found = dict(map(tuple, self.read(query)))
+        # As text: building a query of 500 parameters costs more than answering it.
+        marks = ", ".join("?" * len(unknown))
+        found = dict(self.fetch(f"{_LAST_OF_CONTRACTS} ({marks}) GROUP BY contract_id", tenant, *unknown))
         for one in unknown:
             _CONTRACT_ENTRIES.put(self, found.get(one, 0), tenant, one)
 
@@ -241,18 +236,8 @@ class WriteTransaction:
         """Write an event to the outbox."""
         self.events += 1
         written = msgspec.json.encode(data)
-        event_id = self.new_id("evt")
-        self.insert(
-            tables.events,
-            seq=self.events,
-            tenant=tenant,
-            event_id=event_id,
-            type=str(kind),
-            subject=subject,
-            idempotency_key=idempotency_key,
-            at=self.now.micros,
-            data=written,
-        )
+        event = (self.events, tenant, self.new_id("evt"), str(kind), subject, idempotency_key, self.now.micros, written)
+        self._rows.setdefault(tables.events, []).append(event)
         return self.events
 
     # Any: columns of several types.
@@ -387,6 +372,7 @@ _CONTRACT_ENTRIES = Rows[int]("contract_entries")
 # As text: these two are part of every group, and SQLAlchemy's own form costs as much as a record.
 _STATE = "SELECT origin, size, peaks, outcomes, events, checkpoint_at FROM log_state WHERE id = 1"
 _LAST_OF_CONTRACT = "SELECT max(contract_seq) FROM log_leaves WHERE tenant = ? AND contract_id = ?"
+_LAST_OF_CONTRACTS = "SELECT contract_id, max(contract_seq) FROM log_leaves WHERE tenant = ? AND contract_id IN"
 _NEW_STATE = "UPDATE log_state SET size = ?, peaks = ?, outcomes = ?, events = ?, checkpoint_at = ? WHERE id = 1"
 
 

@@ -26,6 +26,7 @@ from meruit.model.criterion import SuccessCriteria
 from meruit.model.record import Record
 from meruit.model.verdict import GovernanceStatus, Status, Verdict
 from meruit.outcomes.export import METRIC, MIXED, atomic_file
+from meruit.outcomes.rescore.alike import RescoredVerdict
 from meruit.outcomes.rescore.reuse import OWN_FLAW, EvidenceSources
 from meruit.outcomes.rescore.run import (
     OutcomeScan,
@@ -134,8 +135,8 @@ def preview_outcomes(
         columns, single = _split_numeric(task.compiled, batch.lines)
         _tally_columns(task.compiled.plan, columns, reading.tally)
         for line, result in zip(single, judge_rows(task, [line.row for line in single]), strict=True):
-            if reading.tally.is_fit(result):
-                reading.tally.add(line.row, result, recorded=True)
+            if reading.tally.is_fit(result.verdict):
+                reading.tally.add(line.row, RescoredVerdict.of(result), recorded=True)
         progress(batch.examined, reading.total)
     return reading.tally.summary(task, reading.examined, dry_run=True, seconds=time.monotonic() - started)
 
@@ -165,7 +166,7 @@ def _values(line: RescoreLine) -> list[float | None] | None:
     """The numbers that answer the criteria; None where one of them is not a number, or does not apply."""
     found: list[float | None] = []
     for source in line.row.sources or ():
-        judged = None if source == OWN_FLAW else line.row.result.criterion_results[source]
+        judged = None if source == OWN_FLAW else line.row.verdict_before.criterion_results[source]
         if judged is None or judged.cause is not None:
             found.append(None)
         elif type(judged.value) in (int, float):
@@ -182,7 +183,7 @@ def _tally_columns(plan: Plan, rows: Sequence[_Values], tally: RescoreTally) -> 
         pl.Series(column, dtype=pl.Float64, strict=False) for column in zip(*(row.numbers for row in rows), strict=True)
     ]
     judged = _judge_series(plan, series)
-    old = [row.line.row.result for row in rows]
+    old = [row.line.row.verdict_before for row in rows]
     believed = [one.governance in (GovernanceStatus.NOT_CHECKED, GovernanceStatus.CLEAR) for one in old]
     success = judged.success & np.array(believed)
     frame = pl.DataFrame(

@@ -16,6 +16,7 @@ from meruit.documents.sanitize import describe
 from meruit.errors import MeruitError
 from meruit.model.canonical import canonical
 from meruit.model.verdict import VerificationResult
+from meruit.outcomes.rescore.alike import RescoredResult
 from meruit.outcomes.rescore.run import JudgedBatches, RescoreBatch, RescoreRow, RescoreTask, judge_rows
 from meruit.outcomes.store.read import OutcomeWork, criteria_from
 from meruit.verify.engine import VerificationEngine
@@ -72,7 +73,7 @@ class RayRunner:
                 results = self._span(data, sent, [line.row for batch in span for line in batch.lines])
                 start = 0
                 for batch in span:
-                    yield batch, results[start : start + len(batch.lines)]
+                    yield batch, [RescoredResult.of(one) for one in results[start : start + len(batch.lines)]]
                     start += len(batch.lines)
 
     # Any: Ray Data has no types that say more.

@@ -2,35 +2,48 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 from sqlalchemy import Connection
 
 from meruit.errors import MeruitError, StoreError
+from meruit.judge.bulk import Conclusion, Conclusions
 from meruit.judge.governance import carry_answer
+from meruit.judge.result_template import ResultTemplate, template_of, written_time
 from meruit.judge.verdict import Circumstances, conclude, evidence_of
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
 from meruit.model.canonical import canonical
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Evidence, Missing
-from meruit.model.outcome import OutcomeSummary
 from meruit.model.record import Record
+from meruit.model.time import to_micros
 from meruit.model.verdict import Verdict, VerificationResult
+from meruit.model.work import Work
+from meruit.outcomes.rescore.alike import (
+    MAX_ALIKE,
+    AlikeResult,
+    AlikeResults,
+    RescoredResult,
+    RescoredVerdict,
+    StoredResult,
+)
 from meruit.outcomes.rescore.reuse import OWN_FLAW, EvidenceSources
 from meruit.outcomes.store import batches
-from meruit.outcomes.store.read import OutcomeFilter, criteria_body, criteria_from, latest_results
+from meruit.outcomes.store.batches import LatestVersion, OutcomePlace
+from meruit.outcomes.store.read import OutcomeFilter, criteria_body, criteria_from
 from meruit.outcomes.store.read import OutcomeWork as StoredWork
-from meruit.outcomes.store.write import AddVersions, NewVersion
+from meruit.outcomes.store.rescored import AddRescored, RescoredVersion
 from meruit.store.lru import LruCache
 from meruit.store.store import Store
 from meruit.verify.catalogue import CompiledCriteria
 from meruit.verify.engine import VerificationEngine
+from meruit.verify.measure import Digests
 
 MAX_SETS = 256
 """How many sets of old criteria are remembered, compared with the new ones."""
@@ -80,21 +93,33 @@ class RescoreSummary(Record, frozen=True):
     seconds: float
 
 
-class RescoreRow(msgspec.Struct, frozen=True):
+class RescoreRow(Record, frozen=True):
     """One outcome on its way to its next version: all that judging it takes."""
 
-    result: VerificationResult
-    """The latest so far."""
+    stored: VerificationResult | StoredResult
+    """The latest result so far, decoded or as it is kept."""
     sources: tuple[int, ...] | None
     """For each new criterion the old one whose evidence answers it; None when the work must be measured."""
     work: StoredWork = StoredWork(None, None, None)
     """Read only where it must be measured."""
 
+    @property
+    def result(self) -> VerificationResult:
+        """The latest result so far."""
+        stored = self.stored
+        return stored if isinstance(stored, VerificationResult) else VerificationResult.from_json(stored.written)
 
-class RescoreLine(msgspec.Struct, frozen=True):
+    @property
+    def verdict_before(self) -> VerificationResult:
+        """A result that says the same of the criteria; its id, time and digests may be another outcome's."""
+        stored = self.stored
+        return stored if isinstance(stored, VerificationResult) else stored.alike.result
+
+
+class RescoreLine(Record, frozen=True):
     """A row, and the outcome that it is of."""
 
-    summary: OutcomeSummary
+    outcome: OutcomePlace
     row: RescoreRow
 
 
@@ -114,14 +139,69 @@ class RescoreTask:
         self.engine = engine.without_governance()
         self.compiled = self.engine.compile(criteria)
         self.now = now
+        self.written_now = written_time(now)
+        self._conclusions = Conclusions(self.compiled.plan, self.compiled.versions, lambda result: result)
+        self._rescored: dict[
+            tuple[AlikeResult, ResultTemplate | None], tuple[ResultTemplate, RescoredVerdict] | None
+        ] = {}
 
     @property
     def criteria(self) -> SuccessCriteria:
         """The criteria as they are recorded."""
         return self.compiled.plan.criteria
 
+    def judge(self, row: RescoreRow) -> RescoredResult:
+        """Judge a row; what is alike is judged once. To the byte what `judge_rows` gives."""
+        stored = row.stored
+        if isinstance(stored, StoredResult):
+            shared = self._judge_alike(row, stored)
+            if shared is not None:
+                template, verdict = shared
+                gaps = stored.gaps
+                return RescoredResult(
+                    template.fill_in(gaps.contract_id, self.written_now, gaps.input, gaps.output, gaps.metadata),
+                    verdict,
+                )
+        return RescoredResult.of(_judge_row(self, row))
 
-JudgedBatches = Generator[tuple[RescoreBatch, Sequence[VerificationResult]], None, None]
+    def _judge_alike(self, row: RescoreRow, stored: StoredResult) -> tuple[ResultTemplate, RescoredVerdict] | None:
+        """The template of the new result and what it says; None where the row has to be judged for itself."""
+        measured = None
+        if row.sources is None:
+            measured = self._measure(row, stored)
+            if measured is None:
+                return None
+        key = stored.alike, None if measured is None else measured.template
+        if key in self._rescored:
+            return self._rescored[key]
+        old = stored.alike.result
+        result = _from_evidence(self, old, row.sources or ()) if measured is None else measured.shared
+        result = carry_answer(old, result)
+        template = template_of(result)
+        if len(self._rescored) >= MAX_ALIKE:
+            self._rescored.clear()
+        made = None if template is None else (template, RescoredVerdict.of(result))
+        self._rescored[key] = made
+        return made
+
+    def _measure(self, row: RescoreRow, stored: StoredResult) -> Conclusion[VerificationResult] | None:
+        gaps = stored.gaps
+        # The work is what it was, and so are its digests: the store has compared them with what it read.
+        digests = Digests(
+            *[None if gap == b"null" else gap[1:-1].decode() for gap in (gaps.input, gaps.output, gaps.metadata)]
+        )
+        try:
+            given, done, run = (_EMPTY if part == b"{}" else msgspec.json.decode(part or b"{}") for part in row.work)
+            evidence = self.engine.measure_alone(self.compiled, Work(output=done, input=given, metadata=run), digests)
+            return None if evidence is None else self._conclusions.of(evidence)
+        except Exception:  # noqa: BLE001 - the engine tries again, and makes a result that says what went wrong
+            return None
+
+
+# Any: work without anything in it. Never written to.
+_EMPTY: Mapping[str, Any] = {}
+
+JudgedBatches = Generator[tuple[RescoreBatch, Sequence[RescoredResult]], None, None]
 """Each batch with a result for each of its lines."""
 
 
@@ -139,7 +219,7 @@ class LocalRunner:
     def judge(self, task: RescoreTask, waiting: Iterator[RescoreBatch]) -> JudgedBatches:
         """Each batch with a result for each of its lines, in the order they come."""
         for batch in waiting:
-            yield batch, judge_rows(task, [line.row for line in batch.lines])
+            yield batch, [task.judge(line.row) for line in batch.lines]
 
 
 def rescore(  # noqa: PLR0913 - one a decision
@@ -168,34 +248,47 @@ def rescore(  # noqa: PLR0913 - one a decision
     tally = reading.tally
     with closing(runner.judge(task, reading.batches())) as judged:
         for batch, results in judged:
-            fit = [pair for pair in zip(batch.lines, results, strict=True) if tally.is_fit(pair[1])]
-            written = {line.summary.id for line, _ in fit} if dry_run else _write(store, tenant, body, fit, reason)
+            fit = [pair for pair in zip(batch.lines, results, strict=True) if tally.is_fit(pair[1].verdict.verdict)]
+            written = (
+                {line.outcome.id for line, _ in fit} if dry_run else _write(store, tenant, task, body, fit, reason)
+            )
             for line, result in fit:
-                tally.add(line.row, result, recorded=line.summary.id in written)
+                tally.add(line.row, result.verdict, recorded=line.outcome.id in written)
             progress(batch.examined, reading.total)
     return tally.summary(task, reading.examined, dry_run=dry_run, seconds=time.monotonic() - started)
 
 
 def _write(
-    store: Store, tenant: str, body: bytes, fit: Sequence[tuple[RescoreLine, VerificationResult]], reason: str
+    store: Store,
+    tenant: str,
+    task: RescoreTask,
+    body: bytes,
+    fit: Sequence[tuple[RescoreLine, RescoredResult]],
+    reason: str,
 ) -> set[str]:
     """The outcomes that got their version; a version that another process wrote first stays."""
     if not fit:
         return set()
     salts = store.surroundings.entropy(SALT_BYTES * len(fit))
-    versions = tuple(
-        NewVersion(
-            outcome_id=line.summary.id,
-            expected=line.summary.version,
-            result=result,
-            salt=salts[number * SALT_BYTES :][:SALT_BYTES],
+    versions = []
+    for number, (line, result) in enumerate(fit):
+        verdict = result.verdict
+        versions.append(
+            RescoredVersion(
+                outcome_id=line.outcome.id,
+                expected=line.outcome.version,
+                written=result.written,
+                verdict=verdict.verdict.value,
+                success=verdict.success,
+                score=verdict.score,
+                exact=verdict.exact,
+                bonus_micros=verdict.bonus_micros,
+                penalty_micros=verdict.penalty_micros,
+                salt=salts[number * SALT_BYTES : (number + 1) * SALT_BYTES],
+            )
         )
-        for number, (line, result) in enumerate(fit)
-    )
-    return {
-        one.outcome_id
-        for one in store.recorder.write(AddVersions(tenant=tenant, criteria=body, versions=versions, reason=reason))
-    }
+    write = AddRescored(tenant, body, task.compiled.plan.digest, tuple(versions), reason, to_micros(task.now))
+    return {one.outcome_id for one in store.recorder.write(write)}
 
 
 # Judging.
@@ -257,7 +350,7 @@ class OutcomeScan:
         self.examined = 0
         self._store, self._task, self._narrowed, self._again = store, task, narrowed, again
         self._scope = Scope(tenant)
-        self._known = LruCache[str, EvidenceSources | None](MAX_SETS)
+        self._known = LruCache[str, AlikeResults](MAX_SETS)
         with store.database.reading() as connection:
             self._end = batches.end_of(connection, self._scope, narrowed)
             self.total = batches.count(connection, self._scope, narrowed, self._end)
@@ -267,32 +360,34 @@ class OutcomeScan:
         after = 0
         while True:
             with self._store.database.reading() as connection:
-                page = batches.next_page(connection, self._scope, self._narrowed, after=after, end=self._end)
+                page = batches.next_versions(connection, self._scope, self._narrowed, after=after, end=self._end)
                 lines = list(self._lines(connection, page))
             if not page:
                 return
-            after = page[-1].seq
+            after = page[-1].outcome.seq
             answered = [line for line in lines if line.row.sources is not None]
             asking = [line for line in lines if line.row.sources is None]
             self.examined += len(page) - len(asking)
             yield RescoreBatch(answered, self.examined)
             yield from self._with_work(asking)
 
-    def _lines(self, connection: Connection, page: Sequence[OutcomeSummary]) -> Iterator[RescoreLine]:
+    def _lines(self, connection: Connection, page: Sequence[LatestVersion]) -> Iterator[RescoreLine]:
         known = self._task.compiled.plan.digest
-        fresh = [one for one in page if self._again or one.criteria_digest != known]
+        fresh = [one for one in page if self._again or one.outcome.criteria_digest != known]
         self.tally.skip(Skip.ALREADY, len(page) - len(fresh))
-        results = latest_results(connection, self._scope.tenant, [one.id for one in fresh]) if fresh else {}
+        several = {one.outcome.criteria_digest for one in fresh}
+        known_alike = {digest: self._alike(connection, digest) for digest in several}
         for one in fresh:
-            result = results.get(one.id)
-            if result is None:
+            if one.result is None:
                 self.tally.skip(Skip.NO_RESULT)
                 continue
-            sources = None if self._again else self._sources(connection, one.criteria_digest)
-            yield RescoreLine(one, RescoreRow(result, None if sources is None else sources.of(result)))
+            alike = known_alike[one.outcome.criteria_digest]
+            stored = alike.read(one.result)
+            sources = alike.sources_of(stored)
+            yield RescoreLine(one.outcome, RescoreRow(stored, sources))
 
     def _with_work(self, asking: list[RescoreLine]) -> Iterator[RescoreBatch]:
-        by_id = {line.summary.id: line for line in asking}
+        by_id = {line.outcome.id: line for line in asking}
         if not by_id:
             return
         with self._store.database.reading() as connection:
@@ -304,24 +399,23 @@ class OutcomeScan:
                     elif None in work:
                         self.tally.skip(Skip.ERASED)
                     else:
-                        lines.append(
-                            msgspec.structs.replace(
-                                by_id[name], row=msgspec.structs.replace(by_id[name].row, work=work)
-                            )
-                        )
+                        line = by_id[name]
+                        lines.append(RescoreLine(line.outcome, RescoreRow(line.row.stored, None, work)))
                 self.examined += len(group)
                 yield RescoreBatch(lines, self.examined)
 
-    def _sources(self, connection: Connection, digest: str) -> EvidenceSources | None:
-        """What results by those criteria answer; None when they cannot be read any more."""
+    def _alike(self, connection: Connection, digest: str) -> AlikeResults:
+        """What results by those criteria answer; nothing where the criteria cannot be read any more."""
 
-        def find() -> EvidenceSources | None:
+        def find() -> AlikeResults:
+            if self._again:
+                return AlikeResults(lambda _result: None)
             try:
                 old = criteria_from(criteria_body(connection, self._scope.tenant, digest))
-                return EvidenceSources(self._task.compiled, self._task.engine.catalogue.compile(old))
+                return AlikeResults(EvidenceSources(self._task.compiled, self._task.engine.catalogue.compile(old)).of)
             except (MeruitError, ValueError):
                 # Another version accepted these criteria and this one refuses them; the work can still be judged.
-                return None
+                return AlikeResults(lambda _result: None)
 
         return self._known.get_or_make(digest, find)
 
@@ -341,22 +435,21 @@ class RescoreTally:
         if times:
             self._skipped[reason] += times
 
-    def is_fit(self, result: VerificationResult) -> bool:
+    def is_fit(self, verdict: Verdict) -> bool:
         """Whether there is a verdict to record; an error result is not recorded."""
-        if result.verdict is Verdict.ERROR:
+        if verdict is Verdict.ERROR:
             self.skip(Skip.NOT_MEASURED)
             return False
         return True
 
-    def add(self, row: RescoreRow, result: VerificationResult, *, recorded: bool) -> None:
+    def add(self, row: RescoreRow, result: RescoredVerdict, *, recorded: bool) -> None:
         """One outcome was judged."""
         if not recorded:
             self.skip(Skip.QUICKER)
             return
-        old = row.result
-        ended = {judged.criterion_id: judged.status for judged in old.criterion_results}
-        for judged in result.criterion_results:
-            if ended.get(judged.criterion_id, judged.status) is not judged.status:
+        old = row.verdict_before
+        for judged in old.criterion_results:
+            if result.statuses.get(judged.criterion_id, judged.status) is not judged.status:
                 self.count_criterion_change(judged.criterion_id)
         self.count_verdict(old.verdict, result.verdict, from_evidence=row.sources is not None)
         if result.success is not old.success:

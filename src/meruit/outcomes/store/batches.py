@@ -10,9 +10,11 @@ from sqlalchemy import ColumnElement, Connection, func, select
 from meruit.errors import StoreError
 from meruit.model.access import Scope
 from meruit.model.outcome import OutcomeSummary
+from meruit.model.record import Record
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork, fitting, forward
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
+from meruit.store.database import in_style
 
 BATCH = 500
 """Outcomes read at a time."""
@@ -30,6 +32,23 @@ class StoredVersion(msgspec.Struct, frozen=True):
     verdict: str
     success: bool
     score: float
+    result: bytes | None
+    """As JSON; None once erased."""
+
+
+class OutcomePlace(Record, frozen=True):
+    """An outcome, where it stands, and its latest version."""
+
+    id: str
+    seq: int
+    version: int
+    criteria_digest: str
+
+
+class LatestVersion(Record, frozen=True):
+    """The latest version of an outcome."""
+
+    outcome: OutcomePlace
     result: bytes | None
     """As JSON; None once erased."""
 
@@ -63,6 +82,29 @@ def next_page(
     """The oldest outcomes behind a place, up to the end; empty when all were seen."""
     found = forward(connection, scope, narrowed=narrowed, after=after, limit=BATCH)
     return [summary for summary in found if summary.seq <= end]
+
+
+def next_versions(
+    connection: Connection, scope: Scope, narrowed: OutcomeFilter | None, *, after: int, end: int
+) -> list[LatestVersion]:
+    """The same with the latest result of each, and nothing else of it."""
+    of, verdicts = tables.outcomes, tables.verdicts
+    query = (
+        select(of.c.id, of.c.seq, of.c.version, of.c.criteria_digest, verdicts.c.result)
+        .join(
+            verdicts,
+            (verdicts.c.tenant == of.c.tenant)
+            & (verdicts.c.outcome_id == of.c.id)
+            & (verdicts.c.version == of.c.version),
+        )
+        .where(*_inside(scope), of.c.seq > after, of.c.seq <= end, *fitting(narrowed))
+        .order_by(of.c.seq)
+        .limit(BATCH)
+    )
+    return [
+        LatestVersion(OutcomePlace(outcome_id, seq, version, digest), result)
+        for outcome_id, seq, version, digest, result in connection.execute(query).all()
+    ]
 
 
 def versions(connection: Connection, tenant: str, ids: Sequence[str], *, every: bool) -> dict[str, list[StoredVersion]]:
@@ -116,13 +158,9 @@ def _work(pieces: Sequence[bytes | StoreError | None]) -> OutcomeWork | StoreErr
 
 def _work_addresses(connection: Connection, tenant: str, ids: Sequence[str]) -> list[_WorkAddresses]:
     """Where the work of each lies, in the order asked."""
-    table = tables.outcomes
-    query = select(table.c.id, table.c.input_address, table.c.output_address, table.c.metadata_address).where(
-        table.c.tenant == tenant, table.c.id.in_(ids)
-    )
-    found = {row[0]: (row[1], row[2], row[3]) for row in connection.execute(query)}
+    found = {row[0]: (row[1], row[2], row[3]) for row in _ask(connection, _ADDRESSES, tenant, ids)}
     wanted = {address for addresses in found.values() for address in addresses if address is not None}
-    sizes = dict(_of_blobs(connection, tenant, wanted, tables.blobs.c.size))
+    sizes = dict(_of_blobs(connection, tenant, wanted, "size"))
     return [
         _WorkAddresses(
             outcome_id=name, addresses=found[name], size=sum(sizes.get(address or "", 0) for address in found[name])
@@ -150,7 +188,7 @@ def _pieces(
 ) -> dict[str, bytes | StoreError]:
     """The content of each address; what lies in files is read one by one."""
     wanted = {address for place in group for address in place.addresses if address is not None}
-    inline = dict(_of_blobs(connection, tenant, wanted, tables.blobs.c.content))
+    inline = dict(_of_blobs(connection, tenant, wanted, "content"))
     pieces: dict[str, bytes | StoreError] = {}
     for address in wanted:
         content = inline.get(address)
@@ -169,11 +207,20 @@ def _read_piece(connection: Connection, tenant: str, address: str, shelf: BlobSt
 
 
 # Any: one column of whichever type.
-def _of_blobs(connection: Connection, tenant: str, addresses: Iterable[str], column: Any) -> Iterator[tuple[str, Any]]:
-    blobs = tables.blobs
+def _of_blobs(connection: Connection, tenant: str, addresses: Iterable[str], column: str) -> Iterator[tuple[str, Any]]:
+    statement = f"SELECT address, {column} FROM blobs WHERE tenant = ? AND address IN"  # noqa: S608 - a name of ours
     wanted = sorted(addresses)
     for start in range(0, len(wanted), BATCH):
-        query = select(blobs.c.address, column).where(
-            blobs.c.tenant == tenant, blobs.c.address.in_(wanted[start : start + BATCH])
-        )
-        yield from ((address, value) for address, value in connection.execute(query))
+        yield from ((row[0], row[1]) for row in _ask(connection, statement, tenant, wanted[start : start + BATCH]))
+
+
+# Any: a row of SQLAlchemy's, whose columns no type says.
+def _ask(connection: Connection, statement: str, tenant: str, wanted: Sequence[str]) -> Sequence[Any]:
+    """Rows of several keys. As text: building a query of 500 parameters costs more than answering it."""
+    if not wanted:
+        return ()
+    asked = in_style(f"{statement} ({', '.join('?' * len(wanted))})", connection)
+    return connection.exec_driver_sql(asked, (tenant, *wanted)).all()
+
+
+_ADDRESSES = "SELECT id, input_address, output_address, metadata_address FROM outcomes WHERE tenant = ? AND id IN"
