@@ -111,7 +111,8 @@ class _OutcomeTables:
                     self._known[code] = True
                     for table, value in zip(self.tables, _outcome(self._plan, code), strict=True):
                         table[code] = value
-            return codes
+            # Once, and not in each of six lookups.
+            return codes.astype(np.intp)
         distinct, inverse = np.unique(codes, return_inverse=True)
         new = [code for code in distinct.tolist() if code not in self._places]
         if new:

@@ -62,7 +62,10 @@ def judged(source: Path, criteria: SuccessCriteria, target: Path | None = None) 
 
 def judge_frame(plan: Plan, frame: pl.DataFrame) -> pl.DataFrame:
     """Each row of metrics judged, the columns named as the plan names its values."""
-    return bulk._to_frame(plan, bulk._judge_series(plan, [frame[rule.slot] for rule in plan.rules]))
+    judged = bulk._judge_series(plan, [frame[rule.slot] for rule in plan.rules])
+    table = bulk._to_table(plan, judged, None, bulk._shape(plan, with_id=False))
+    # As texts, to be compared with.
+    return pl.DataFrame(pl.from_arrow(table)).with_columns(pl.col(pl.Categorical).cast(pl.String))
 
 
 numbers = st.lists(st.none() | st.sampled_from([0.0, 1.0, 2.0, 2.5, 2000.0, 1e308]), min_size=1, max_size=8)

@@ -94,21 +94,6 @@ def _numbers(rule: CriterionRule, column: pl.Series) -> Numbers:
     return column.to_numpy()
 
 
-def _to_frame(plan: Plan, judged: BatchResult) -> pl.DataFrame:
-    names = np.array([str(verdict) for verdict in VERDICTS])
-    columns: dict[str, Numbers] = {
-        "verdict": names[judged.verdict],
-        "success": judged.success,
-        "score": judged.low,
-        "score_high": judged.high,
-        "bonus_micros": judged.bonus_micros,
-        "penalty_micros": judged.penalty_micros,
-    }
-    for rule, states in zip(plan.rules, judged.states, strict=True):
-        columns[f"status.{rule.id}"] = np.array([str(status) for status in _statuses(rule)])[states]
-    return pl.DataFrame(columns)
-
-
 def _statuses(rule: CriterionRule) -> tuple[Status, Status, Status]:
     """What each state of a column is called."""
     return (*_STATES[:2], Status.EXCLUDED if rule.excludable else Status.INDETERMINATE)
@@ -228,16 +213,14 @@ def judge_file(
         with _open_parquet(source) as file, nullcontext() if target is None else atomic_file(target) as opened:
             columns = _Columns(file.schema_arrow, engine, compiled)
             shape = _shape(plan, with_id="id" in columns.needed)
-            with nullcontext() if opened is None else pq.ParquetWriter(opened, shape, compression="zstd") as writer:
+            with nullcontext() if opened is None else _write_parquet(opened, shape) as writer:
                 for block in file.iter_batches(BLOCK_ROWS, columns=columns.needed):
                     frame = pl.DataFrame(pl.from_arrow(pa.Table.from_batches([block])))
                     judged = columns.judge(frame)
                     total.add(judged)
                     if writer is not None:
-                        shown = _to_frame(plan, judged)
-                        if "id" in frame.columns:
-                            shown = shown.insert_column(0, frame["id"])
-                        writer.write_table(shown.to_arrow().cast(shape))
+                        ids = frame["id"] if "id" in frame.columns else None
+                        writer.write_table(_to_table(plan, judged, ids, shape))
                     progress(total.rows, file.metadata.num_rows)
     except (pa.ArrowException, OSError) as problem:
         raise MeruitError(f"{source} cannot be read as Parquet: {problem}") from None
@@ -245,25 +228,50 @@ def judge_file(
 
 
 # Any: what pyarrow has is of no type that says more.
+def _write_parquet(opened: Any, shape: Any) -> Any:
+    """A file of verdicts; the smallest and largest of a few texts would take longer to find than the rest."""
+    return pq.ParquetWriter(opened, shape, compression="zstd", write_statistics=["score", "score_high"])
+
+
 def _open_parquet(source: Path) -> Any:
     """The file; texts that repeat in every row are read once."""
     names = {*pq.read_schema(source).names}
     return pq.ParquetFile(source, read_dictionary=[name for name in _CRITERIA if name in names])
 
 
+# A few texts that repeat in every row: written as numbers, and read back as texts by every reader.
+_TEXT = pa.dictionary(pa.int8(), pa.string())
+
+
 def _shape(plan: Plan, *, with_id: bool) -> Any:
     """The columns of a file of verdicts."""
-    text = pa.large_string()
     return pa.schema(
         [
-            *([("id", text)] if with_id else []),
-            ("verdict", text),
+            *([("id", pa.large_string())] if with_id else []),
+            ("verdict", _TEXT),
             ("success", pa.bool_()),
             *((name, pa.float64()) for name in ("score", "score_high")),
             *((name, pa.int64()) for name in ("bonus_micros", "penalty_micros")),
-            *((f"status.{rule.id}", text) for rule in plan.rules),
+            *((f"status.{rule.id}", _TEXT) for rule in plan.rules),
         ]
     )
+
+
+def _to_table(plan: Plan, judged: BatchResult, ids: pl.Series | None, shape: Any) -> Any:
+    """A block of verdicts as it is written."""
+    return pa.Table.from_arrays(
+        [
+            *([] if ids is None else [ids.to_arrow().cast(pa.large_string())]),
+            _named(judged.verdict, VERDICTS),
+            *map(pa.array, (judged.success, judged.low, judged.high, judged.bonus_micros, judged.penalty_micros)),
+            *(_named(states, _statuses(rule)) for rule, states in zip(plan.rules, judged.states, strict=True)),
+        ],
+        schema=shape,
+    )
+
+
+def _named(codes: Numbers, names: Sequence[Verdict | Status]) -> Any:
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int8)), pa.array([str(name) for name in names]))
 
 
 class _Columns:
