@@ -147,7 +147,7 @@ def judge_table(table: Any, sent: _SerializedTask) -> Any:
 
     rows = [
         RescoreRow(
-            result=VerificationResult.from_json(one["old"]),
+            stored=VerificationResult.from_json(one["old"]),
             sources=None if one["sources"] is None else tuple(one["sources"]),
             work=OutcomeWork(*(one[name] for name in OutcomeWork._fields)),
         )
