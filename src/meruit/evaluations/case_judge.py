@@ -12,7 +12,7 @@ import msgspec
 from meruit.errors import InvalidCase
 from meruit.evaluations.evaluation import MAX_NAME, MAX_TAGS, STATUS_LETTERS, Case, CaseSummary
 from meruit.evaluations.segment import SALTS, CaseContent, PackedCase, entries_of, pack, pack_lines, write_line
-from meruit.judge.bulk import Conclusion, Conclusions
+from meruit.judge.bulk import Conclusion
 from meruit.judge.result_template import ResultTemplate, written_time
 from meruit.judges.scope import VERIFICATION, JudgingScope, judging_for
 from meruit.log.commitment import SALT_BYTES, commitment, commitment_to
@@ -26,7 +26,7 @@ from meruit.model.work import Work
 from meruit.store.store import ClockAndEntropy
 from meruit.store.transaction import CHANCE_BYTES, id_from
 from meruit.verify.catalogue import CompiledCriteria
-from meruit.verify.engine import VerificationEngine
+from meruit.verify.engine import BulkConclusions, VerificationEngine
 from meruit.verify.measure import Digests
 
 SEGMENT_BYTES = 8 * 1024 * 1024
@@ -67,7 +67,7 @@ class CaseJudge:
         self._engine = engine
         self._tenant = tenant
         self._surroundings = surroundings
-        self._conclusions: tuple[CompiledCriteria, Conclusions[_CaseVerdict]] | None = None
+        self._conclusions: tuple[CompiledCriteria, BulkConclusions[_CaseVerdict] | None] | None = None
 
     def judge(
         self,
@@ -116,12 +116,8 @@ class CaseJudge:
         """What follows from the evidence of the work, shared by all cases with equal evidence."""
         known = self._conclusions
         if known is None or known[0] is not criteria:
-            known = self._conclusions = criteria, Conclusions(criteria.plan, criteria.versions, _CaseVerdict.of)
-        try:
-            evidence = self._engine.measure_alone(criteria, work, digests)
-            return None if evidence is None else known[1].of(evidence)
-        except Exception:  # noqa: BLE001 - the engine tries again, and makes a result that says what went wrong
-            return None
+            known = self._conclusions = criteria, self._engine.conclusions(criteria, _CaseVerdict.of)
+        return None if known[1] is None else known[1].of(work, digests)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,9 +52,13 @@ class RuleGovernance(LocalGovernance):
             getattr(one.rule.judge, "__module__", "").startswith(OURS) for one in self._rules
         )
 
+    def is_clear(self, work: Work, result: VerificationResult) -> bool:
+        """Whether our rules cannot find anything."""
+        return self._usual and is_unremarkable(work, result)
+
     def check(self, work: Work, result: VerificationResult) -> GovernanceResult:
         """Apply the rules to judged work."""
-        if self._usual and is_unremarkable(work, result):
+        if self.is_clear(work, result):
             return ALL_CLEAR
         return flag_resemblance(apply_rules(self._rules, verification_dossier(work, result)))
 

@@ -29,6 +29,8 @@ class Conclusion(Generic[T]):
     """What follows from some evidence, for every work that has it."""
 
     template: ResultTemplate
+    result: VerificationResult
+    """Without id, time and digests: never handed out as a work's own."""
     shared: T
     """What the caller derives from the result, made once."""
 
@@ -36,11 +38,18 @@ class Conclusion(Generic[T]):
 class Conclusions(Generic[T]):
     """The conclusions of one plan, by evidence.
 
-    `derive` is given a result without id, time and digests, and must not hand it out as a work's own.
+    `derive` is given a result without id, time and digests, and must not hand it out as a work's own. `finish` makes
+    it what all works with this evidence get.
     """
 
-    def __init__(self, plan: Plan, versions: dict[str, str], derive: Callable[[VerificationResult], T]) -> None:
-        self._plan, self._versions, self._derive = plan, versions, derive
+    def __init__(
+        self,
+        plan: Plan,
+        versions: dict[str, str],
+        derive: Callable[[VerificationResult], T],
+        finish: Callable[[VerificationResult], VerificationResult] = lambda result: result,
+    ) -> None:
+        self._plan, self._versions, self._derive, self._finish = plan, versions, derive, finish
         self._known: dict[bytes, Conclusion[T]] = {}
         self._size = 0
 
@@ -55,10 +64,11 @@ class Conclusions(Generic[T]):
 
     def _conclude(self, key: bytes, evidence: Sequence[Evidence]) -> Conclusion[T] | None:
         result = conclude(self._plan, evidence, Circumstances("", _NEVER, versions=self._versions.copy()))
+        result = self._finish(result)
         template = template_of(result)
         if template is None:
             return None
-        made = Conclusion(template, self._derive(result))
+        made = Conclusion(template, result, self._derive(result))
         size = len(key) + len(template.judged) + len(template.summary)
         if len(self._known) >= MAX_CONCLUSIONS or self._size + size > MAX_CONCLUSION_BYTES:
             self._known.clear()

@@ -134,6 +134,10 @@ class LocalGovernance(ABC):
     def check(self, work: "Work", result: "VerificationResult") -> GovernanceResult:
         """Judge the plausibility of judged work."""
 
+    def is_clear(self, _work: "Work", _result: "VerificationResult") -> bool:
+        """Whether `check` would find nothing, where that is known at once from the work and the criteria's results."""
+        return False
+
     @abstractmethod
     async def validate_outcome(
         self, *, contract_id: str, claimed_metrics: Mapping[str, Any], execution_context: Mapping[str, Any]

@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Self, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 from meruit.documents.authoring import read_model
 from meruit.documents.document import Document, sort_and_limit_problems
 from meruit.documents.sanitize import describe, escape_unencodable
 from meruit.errors import CriteriaError, Problem, Unavailable, VerificationRefusal
+from meruit.judge.bulk import Conclusion, Conclusions
 from meruit.judge.governance import add_answer
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.metrics.custom import CustomExtractor
@@ -20,6 +21,7 @@ from meruit.model.canonical import hex_digest, payload_digest
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Evidence, Fault, Provenance
 from meruit.model.governance import (
+    ALL_CLEAR,
     UNAVAILABLE,
     Action,
     Disposition,
@@ -59,6 +61,39 @@ MAX_COMPILED = 256
 def utc_now() -> datetime:
     """The time, with its zone."""
     return datetime.now(UTC)
+
+
+T = TypeVar("T")
+
+
+class BulkConclusions(Generic[T]):
+    """Concludes for many works; most need no more than their evidence."""
+
+    def __init__(
+        self,
+        compiled: CompiledCriteria,
+        rules: LocalGovernance | None,
+        cache: ResultCache[Any],
+        derive: Callable[[VerificationResult], T],
+    ) -> None:
+        self._compiled, self._rules, self._cache = compiled, rules, cache
+        versions = compiled.versions | ({} if rules is None else {GOVERNANCE: rules.version})
+        plan = compiled.plan
+        self._known = (
+            Conclusions(plan, versions, derive)
+            if rules is None
+            else Conclusions(plan, versions, derive, lambda result: add_answer(result, ALL_CLEAR))
+        )
+
+    def of(self, work: Work, digests: Digests) -> Conclusion[T] | None:
+        """What the work gets, but for its id, time and digests; None where it has to be verified for itself."""
+        try:
+            found = self._known.of(measure(self._compiled, work, digests, self._cache))
+            if found is None or self._rules is None or self._rules.is_clear(work, found.result):
+                return found
+        except Exception:  # noqa: BLE001 - verified for itself, it gets a result that says what went wrong
+            return None
+        return None
 
 
 class VerificationEngine:
@@ -204,11 +239,14 @@ class VerificationEngine:
         except Exception as crash:  # noqa: BLE001 - the boundary: a caller always gets a result
             return self._error_result(contract_id, crash)
 
-    def measure_alone(self, compiled: CompiledCriteria, work: Work, digests: Digests) -> list[Evidence] | None:
-        """The evidence where nothing but the work decides; None where code is awaited or governance is asked."""
-        if compiled.owners or self.governance is not None:
+    def conclusions(
+        self, compiled: CompiledCriteria, derive: Callable[[VerificationResult], T]
+    ) -> "BulkConclusions[T] | None":
+        """Conclusions that works with equal evidence share; None where code or governance has to be awaited."""
+        if compiled.owners or self._client() is not None:
             return None
-        return measure(compiled, work, digests, self._cache)
+        rules = self.governance if isinstance(self.governance, LocalGovernance) else None
+        return BulkConclusions(compiled, rules, self._cache, derive)
 
     def now(self) -> datetime:
         """The time that verdicts get."""

@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import Connection
 
 from meruit.errors import MeruitError, StoreError
-from meruit.judge.bulk import Conclusion, Conclusions
+from meruit.judge.bulk import Conclusion
 from meruit.judge.governance import carry_answer
 from meruit.judge.result_template import ResultTemplate, template_of, written_time
 from meruit.judge.verdict import Circumstances, conclude, evidence_of
@@ -140,7 +140,7 @@ class RescoreTask:
         self.compiled = self.engine.compile(criteria)
         self.now = now
         self.written_now = written_time(now)
-        self._conclusions = Conclusions(self.compiled.plan, self.compiled.versions, lambda result: result)
+        self._conclusions = self.engine.conclusions(self.compiled, lambda result: result)
         self._rescored: dict[
             tuple[AlikeResult, ResultTemplate | None], tuple[ResultTemplate, RescoredVerdict] | None
         ] = {}
@@ -186,16 +186,14 @@ class RescoreTask:
 
     def _measure(self, row: RescoreRow, stored: StoredResult) -> Conclusion[VerificationResult] | None:
         gaps = stored.gaps
+        if self._conclusions is None:
+            return None
         # The work is what it was, and so are its digests: the store has compared them with what it read.
         digests = Digests(
             *[None if gap == b"null" else gap[1:-1].decode() for gap in (gaps.input, gaps.output, gaps.metadata)]
         )
-        try:
-            given, done, run = (_EMPTY if part == b"{}" else msgspec.json.decode(part or b"{}") for part in row.work)
-            evidence = self.engine.measure_alone(self.compiled, Work(output=done, input=given, metadata=run), digests)
-            return None if evidence is None else self._conclusions.of(evidence)
-        except Exception:  # noqa: BLE001 - the engine tries again, and makes a result that says what went wrong
-            return None
+        given, done, run = (_EMPTY if part == b"{}" else msgspec.json.decode(part or b"{}") for part in row.work)
+        return self._conclusions.of(Work(output=done, input=given, metadata=run), digests)
 
 
 # Any: work without anything in it. Never written to.
