@@ -141,7 +141,7 @@ def iterate_balances(connection: Connection, tenant: str, *, escrows: bool = Fal
     table = tables.balances
     query = select(table).where(table.c.tenant == tenant).order_by(table.c.currency, table.c.account)
     if not escrows:
-        query = query.where(~table.c.account.like(f"{ESCROW}%"))
+        query = query.where(tables.IS_PARTY)
     # Transfers sum to zero, so what the other accounts lack is in escrow.
     lacking: dict[str, int] = {}
     for row in connection.execute(query, execution_options={"yield_per": PAGE}):
@@ -166,7 +166,7 @@ def statement(
     asked = Statement(
         account=account, currency=currency, since=since, until=until, opening=opening, closing=opening, lines=[]
     )
-    lines = [*islice(iterate_lines(connection, tenant, asked), limit)]
+    lines = [*islice(iterate_lines(connection, tenant, asked, page=min(PAGE, limit)), limit)]
     return msgspec.structs.replace(asked, lines=lines, closing=lines[-1].balance if lines else opening)
 
 
@@ -184,7 +184,9 @@ def opening_balance(connection: Connection, tenant: str, account: str, currency:
     return int(connection.execute(today).scalar() or 0) - int(connection.execute(later).scalar() or 0)
 
 
-def iterate_lines(connection: Connection, tenant: str, asked: Statement) -> Iterator[StatementLine]:
+def iterate_lines(
+    connection: Connection, tenant: str, asked: Statement, *, page: int = PAGE
+) -> Iterator[StatementLine]:
     """The movements of a statement, oldest first, a page at a time; its own lines are not read."""
     table, transfers, contracts = tables.postings, tables.transfers, tables.contracts
     query = (
@@ -202,7 +204,7 @@ def iterate_lines(connection: Connection, tenant: str, asked: Statement) -> Iter
         query = query.where(table.c.at >= to_micros(asked.since))
     if asked.until is not None:
         query = query.where(table.c.at < to_micros(asked.until))
-    balance, rows = asked.opening, connection.execute(query.limit(PAGE)).all()
+    balance, rows = asked.opening, connection.execute(query.limit(page)).all()
     while rows:
         names = titles_of(connection, tenant, {row.work_id for row in rows if row.work_id is not None})
         paid = _payments(connection, [row.leaf for row in rows])
@@ -222,10 +224,10 @@ def iterate_lines(connection: Connection, tenant: str, asked: Statement) -> Iter
                 fee=fee,
                 net=net,
             )
-        if len(rows) < PAGE:
+        if len(rows) < page:
             return
         place = (rows[-1].at, rows[-1].leaf)
-        rows = connection.execute(query.where(tuple_(table.c.at, table.c.leaf) > place).limit(PAGE)).all()
+        rows = connection.execute(query.where(tuple_(table.c.at, table.c.leaf) > place).limit(page)).all()
 
 
 def _payments(connection: Connection, leaves: Sequence[int]) -> dict[int, tuple[int, int]]:

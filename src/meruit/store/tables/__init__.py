@@ -7,6 +7,7 @@ from meruit.store.tables.base import metadata
 from meruit.store.tables.benchmarks import benchmark_runs, benchmarks, criterion_runs, task_runs
 from meruit.store.tables.contracts import (
     EXACT_BALANCES,
+    IS_PARTY,
     balances,
     contract_transitions,
     contracts,
@@ -44,6 +45,7 @@ from meruit.store.tables.usage import usage_accounts, usage_calls, usage_fetches
 
 __all__ = [
     "EXACT_BALANCES",
+    "IS_PARTY",
     "agent_histories",
     "agent_runs",
     "agent_steps",

@@ -1,6 +1,6 @@
 """Work, contracts, settlements and the ledger."""
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, LargeBinary, String, Table, Text
+from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, LargeBinary, String, Table, Text, text
 
 from meruit.store.tables.base import SEQ, metadata
 
@@ -114,9 +114,12 @@ postings = Table(
     Column("currency", String(3), nullable=False),
     Column("micros", BigInteger, nullable=False),
     Column("at", BigInteger, nullable=False),
-    Index("postings_by_account", "tenant", "account", "currency", "at", "leaf"),
+    # With the amount, so that a sum reads nothing else.
+    Index("postings_by_account", "tenant", "account", "currency", "at", "leaf", "micros"),
 )
 
+IS_PARTY = text("substr(account, 1, 7) <> 'escrow:'")
+"""Which balances are not escrows; a query must say it in these words to use their index."""
 EXACT_BALANCES = "balances_are_exact"
 """The name of the limit on balances."""
 
@@ -129,4 +132,10 @@ balances = Table(
     Column("micros", BigInteger, nullable=False),
     # Far from the end of the integers, where SQLite would go on in floats.
     CheckConstraint(f"micros BETWEEN {-(2**62)} AND {2**62}", name=EXACT_BALANCES),
+    # Every contract has an escrow; the balances of parties are few.
+    Index(
+        *("balances_of_parties", "tenant", "currency", "account", "micros"),
+        sqlite_where=IS_PARTY,
+        postgresql_where=IS_PARTY,
+    ),
 )

@@ -350,7 +350,9 @@ def _create_contracts() -> None:
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("leaf", "account"),
     )
-    op.create_index("postings_by_account", "postings", ["tenant", "account", "currency", "at", "leaf"], unique=False)
+    op.create_index(
+        "postings_by_account", "postings", ["tenant", "account", "currency", "at", "leaf", "micros"], unique=False
+    )
     op.create_table(
         "balances",
         sa.Column("tenant", sa.Text(), nullable=False),
@@ -359,6 +361,15 @@ def _create_contracts() -> None:
         sa.Column("micros", sa.BigInteger(), nullable=False),
         sa.CheckConstraint("micros BETWEEN -4611686018427387904 AND 4611686018427387904", name="balances_are_exact"),
         sa.PrimaryKeyConstraint("tenant", "currency", "account"),
+    )
+    is_party = sa.text("substr(account, 1, 7) <> 'escrow:'")
+    op.create_index(
+        "balances_of_parties",
+        "balances",
+        ["tenant", "currency", "account", "micros"],
+        unique=False,
+        sqlite_where=is_party,
+        postgresql_where=is_party,
     )
 
 

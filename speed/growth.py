@@ -1,0 +1,217 @@
+"""How the cost of one action grows with what is recorded already: `python -m speed.growth`, or with sizes of your own.
+
+Each action is measured over pasts of 1,000, 10,000 and 100,000, in CPU time of this process, the best of several. An
+action that reads by key must stay flat. One that reads all it shows may take 12 times as long for 10 times as much.
+"""
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+from pydantic import BaseModel
+
+from meruit.contracts import records as ledger
+from meruit.errors import VerificationRejected
+from meruit.gate.gate import Gate
+from meruit.log.merkle import inclusion_proof
+from meruit.model.access import Scope
+from meruit.model.metering import AttributionKey, AttributionKind, MeteredRun, MeteredStep
+from meruit.model.usage import Assurance, Observation, Tokens
+from meruit.outcomes import records as outcomes
+from meruit.outcomes.service import Registrar, Submission
+from meruit.store.location import Location
+from meruit.store.log import log_size
+from meruit.store.log_tiles import Tiles
+from meruit.store.store import Store
+from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation
+from meruit.verify.engine import VerificationEngine
+from speed import service, settle
+
+SIZES = (1_000, 10_000, 100_000)
+ONE_RUN = (100, 1_000)
+"""Observations and submissions of one run."""
+TENANT = "default"
+SCOPE = Scope(TENANT)
+FILLED_AT_ONCE = 500
+
+Measured = tuple[str, int, float]
+"""What was done, over how many, and the milliseconds that it took."""
+
+
+def growth(sizes: tuple[int, ...] = SIZES, one_run: tuple[int, ...] = ONE_RUN) -> Iterator[Measured]:
+    """Every action over every past."""
+    for size in sizes:
+        yield from _over_outcomes(size)
+    for size in sizes:
+        yield from _over_contracts(size)
+    yield from _observe(one_run)
+    yield from _submit(one_run)
+
+
+def _ms(action: Callable[[], object], times: int = 5) -> float:
+    took = []
+    for _ in range(times):
+        start = time.process_time()
+        action()
+        took.append(time.process_time() - start)
+    return min(took) * 1e3
+
+
+def _over_outcomes(size: int) -> Iterator[Measured]:
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(Location(Path(folder)))
+        try:
+            registrar = Registrar(VerificationEngine(), store)
+            ready = registrar.compile({"criteria": service.CRITERIA})
+            judged = registrar.judge_sync(ready, Submission({}, {"text": "the ninth weir"}, {"duration_ms": 5}))
+            draft = registrar.draft(TENANT, judged)
+
+            def record(count: int) -> list[str]:
+                new = [store.surroundings.new_id("out") for _ in range(count)]
+                made = tuple(msgspec.structs.replace(draft, id=one) for one in new)
+                store.recorder.write(outcomes.RecordAll(TENANT, made))
+                return new
+
+            for start in range(0, size, FILLED_AT_ONCE):
+                ids = record(min(FILLED_AT_ONCE, size - start))
+            yield "record an outcome", size, _ms(lambda: record(100)) / 100
+            with store.database.reading() as connection:
+                yield "list outcomes, a page", size, _ms(lambda: outcomes.page(connection, SCOPE, limit=50))
+                yield "show an outcome", size, _ms(lambda: outcomes.full_record(connection, SCOPE, ids[0], store.blobs))
+                all_leaves = log_size(connection)
+                yield (
+                    "prove an entry of the log",
+                    size,
+                    _ms(lambda: inclusion_proof(all_leaves // 3, all_leaves, Tiles(connection).subtree)),
+                )
+        finally:
+            store.close()
+
+
+def _over_contracts(size: int) -> Iterator[Measured]:
+    with tempfile.TemporaryDirectory() as folder:
+        location = Location(Path(folder))
+        store = Store.open(location)
+        try:
+            market, work = settle._opened(store)  # noqa: SLF001 - the suite's own
+            (first,) = settle._awarded(market, work, 1)  # noqa: SLF001
+            settle._settle_all(market, [first], 1)  # noqa: SLF001
+        finally:
+            store.close()
+        settle._copy(location, first, size)  # noqa: SLF001
+        store = Store.open(location)
+        try:
+            market, work = settle._opened(store)  # noqa: SLF001
+            settle._settle_all(market, settle._awarded(market, work, 64), 64)  # noqa: SLF001
+            ids = settle._awarded(market, work, 256)  # noqa: SLF001
+            yield "settle a contract", size, _ms(lambda: settle._settle_all(market, ids, 64), 1) / len(ids)  # noqa: SLF001
+            now = datetime.now(UTC)
+            with store.database.reading() as connection:
+                yield "balances", size, _ms(lambda: ledger.balances(connection, TENANT))
+
+                def read_statement(since: datetime) -> None:
+                    ledger.statement(connection, TENANT, "platform", "USD", since, limit=50)
+
+                yield (
+                    "statement, 50 lines from the start",
+                    size,
+                    _ms(lambda: read_statement(datetime(2020, 1, 1, tzinfo=UTC))),
+                )
+                yield "statement of the last minute", size, _ms(lambda: read_statement(now - timedelta(minutes=1)))
+        finally:
+            store.close()
+
+
+def _observe(sizes: tuple[int, ...]) -> Iterator[Measured]:
+    """One more observation of a run that has so many."""
+    ended = datetime(2026, 5, 4, 3, 5, tzinfo=UTC)
+    run = MeteredRun(
+        "r",
+        framework="f",
+        source="main",
+        attribution_key=AttributionKey(AttributionKind.KEY, "k"),
+        started_at=ended - timedelta(minutes=5),
+        ended_at=ended,
+        steps=(MeteredStep("s", tokens=Tokens(10, 5)),),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(Location(Path(folder)))
+        try:
+            store.recorder.write(RecordRun(TENANT, "me", run))
+            done = 0
+
+            def observe(count: int) -> None:
+                nonlocal done
+                for _ in range(count):
+                    done += 1
+                    seen = Observation(
+                        f"o{done}",
+                        ended + timedelta(minutes=done),
+                        Tokens(done, done),
+                        assurance=Assurance.ATTRIBUTION_KEY,
+                        digest="d",
+                    )
+                    store.recorder.write(RecordObservations(TENANT, [RunObservation("r", seen)]))
+
+            for size in sizes:
+                observe(size - done)
+                yield "record one observation more of a run", size, _ms(lambda: observe(5), 3) / 5
+        finally:
+            store.close()
+
+
+class Text(BaseModel):
+    """A candidate that is never good enough."""
+
+    text: str
+
+    async def verify(self) -> "Text":
+        raise VerificationRejected(f"{self.text} is not it", code="no")
+
+
+def _submit(sizes: tuple[int, ...]) -> Iterator[Measured]:
+    """One more submission to a run that has so many."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.open(Location(Path(folder)))
+        try:
+            gate = Gate(Text, store=store, max_attempts=max(sizes) + 100)
+            done = 0
+
+            async def submit(count: int) -> None:
+                nonlocal done
+                for _ in range(count):
+                    done += 1
+                    await gate.submit({"text": str(done)})
+
+            for size in sizes:
+                asyncio.run(submit(size - done))
+                yield "record one submission more of a run", size, _ms(lambda: asyncio.run(submit(5)), 3) / 5
+        finally:
+            store.close()
+
+
+def to_markdown(measured: Iterator[Measured]) -> str:
+    """The table of the page on performance: a line for each action, with what 10 times as many cost."""
+    found: dict[str, dict[int, float]] = {}
+    for name, size, ms in measured:
+        found.setdefault(name, {})[size] = ms
+    sizes = sorted({size for by_size in found.values() for size in by_size})
+    lines = [f"| action, in ms of CPU | {' | '.join(f'{size:,}' for size in sizes)} | for 10 times as many |"]
+    lines.append("|---" * (len(sizes) + 2) + "|")
+    for name, by_size in found.items():
+        taken = [by_size[size] for size in sorted(by_size)]
+        steps = max(later / earlier for earlier, later in pairwise(taken)) if len(taken) > 1 else 1
+        cells = " | ".join(f"{by_size[size]:.3g}" if size in by_size else "–" for size in sizes)
+        lines.append(f"| {name} | {cells} | {steps:.2g} times |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    chosen = tuple(map(int, sys.argv[1:])) or SIZES
+    print(to_markdown(growth(chosen)))
