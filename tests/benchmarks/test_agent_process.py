@@ -157,12 +157,12 @@ def test_a_process_outside_the_group_blocks_nothing(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(running, "DRAIN_S", 0.1)
     code = (
         "import subprocess, sys; "
-        'child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(20)"], start_new_session=True); '
+        'child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True); '
         "print(child.pid)"
     )
     found = ran(code, tmp_path / "log")
     os.kill(int(Path(found.log).read_text()), 9)
-    assert (found.exit_code, found.seconds < 15) == (0, True)
+    assert (found.exit_code, found.seconds < 60) == (0, True)
 
 
 def test_values_too_large_for_the_environment_are_in_the_file(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ HOST_GROWTH_MB = 8
 """For ten thousand calls, less than a kilobyte each; what an allocator keeps for later is within it."""
 WORKERS_GROWTH = 1.3
 """Workers come back to the size they had when warm, give or take a page that was not shared yet."""
-SETTLING_S = 2.0
+SETTLING_S = 30.0
 CONTEXT = {"input": {"n": 1}, "output": {"text": "a"}, "metadata": {}}
 LONG_MS = 60_000
 

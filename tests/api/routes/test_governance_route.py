@@ -151,7 +151,7 @@ def test_the_most_that_a_dossier_holds_is_judged_at_once(deployment: Deployment,
     started = time.monotonic()
     found = asked(deployment, admin, {"dossier": known})
     assert found["flags"][0]["rule"] == "claimed_vs_measured"
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
 
 
 def test_governance_checks_have_their_own_threads(

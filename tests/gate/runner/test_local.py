@@ -370,7 +370,7 @@ def test_a_verifier_that_timed_out_is_not_awaited(blocking: Blocking) -> None:
     began = time.monotonic()
     with pytest.raises(CouldNotVerify, match=r"longer than 0\.02 s"):
         blocking.agent(verify_timeout_s=0.02, system_error_limit=1).run_sync("go")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 40
     # It still runs, and the process may end.
     (left,) = blocking.asked
     assert left.is_alive()
@@ -382,7 +382,7 @@ def test_a_deadline_is_kept_though_the_verifier_blocks(desk: Desk, blocking: Blo
     began = time.monotonic()
     done(desk.engine(blocking.agent()).serve(asyncio.Event(), until_idle=True))
     assert desk.run("one").ending == "deadline"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 40
 
 
 def test_a_worker_with_blocking_verifiers_can_be_stopped(desk: Desk, blocking: Blocking) -> None:
