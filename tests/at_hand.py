@@ -94,6 +94,11 @@ def meruit_at_hand() -> Path:
     return _ready().folder
 
 
+def program(name: str = "meruit") -> str:
+    """Where a program is."""
+    return str(_ready().folder / name)
+
+
 def _ready() -> Loaded:
     found = loaded()
     until = time.monotonic() + STOPPING_S

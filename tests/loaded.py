@@ -84,6 +84,8 @@ def answer(line: socket.socket) -> NoReturn:
 # Any: a program leaves by an exception.
 def run(program: str, arguments: list[str]) -> Any:
     """Be `meruit`, or `python` with a file."""
+    # A caller in the background may ignore interruptions; a program that is typed does not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = [program, *arguments]
     if program == "meruit":
         meruit.cli.main()

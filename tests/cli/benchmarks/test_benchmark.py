@@ -20,6 +20,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+from tests.at_hand import program
 from tests.cli.clinic import BOOK, CANARY, CLINIC, GOOD, RETIRE, agent, clinic, measured, playgrounds, put
 from tests.cli.refusals import error_of
 
@@ -314,16 +315,8 @@ def test_an_agent_that_is_stopped_earlier_is_judged_by_what_it_did(run: Run, mon
 
 @contextlib.contextmanager
 def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "meruit", *arguments]
-    # Whoever runs the tests may ignore interruptions, and children inherit that.
-    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=heed,  # noqa: PLW1509 - as above
-    ) as process:
+    command = [program(), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
         finally:

@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.at_hand import program
 from tests.cli.clinic import PATIENT, put
 from tests.cli.refusals import error_of
 
@@ -35,7 +35,7 @@ def _no_folder_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 @contextlib.contextmanager
 def up(*options: str) -> Iterator[subprocess.Popen[str]]:
     """A process that serves until it is told to stop, and then ends well."""
-    command = [sys.executable, "-m", "meruit", "playground", "up", "--port", "0", *options]
+    command = [program(), "playground", "up", "--port", "0", *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -229,7 +229,7 @@ def test_events_go_on_behind_the_last_one_that_was_seen(run: Run) -> None:
 
 def test_events_are_followed_until_the_reader_leaves(run: Run) -> None:
     with closing(made()) as state:
-        command = [sys.executable, "-m", "meruit", "playground", "events", ID, "--follow", "--json"]
+        command = [program(), "playground", "events", ID, "--follow", "--json"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             try:
                 assert process.stdout is not None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.at_hand import program
 from tests.cli import scripted_agents
 from tests.cli.refusals import error_of
 from tests.e2e.serving import serving
@@ -166,7 +167,7 @@ def test_a_second_worker_of_a_file_is_refused(run: Run) -> None:
 @contextmanager
 def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A worker in a process of its own, that works already; it does not outlive the test."""
-    command = [sys.executable, "-m", "meruit", *arguments]
+    command = [program(), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process

@@ -2,13 +2,13 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.at_hand import program
 from tests.cli.conftest import Run
 
 CRITERIA = {
@@ -230,7 +230,7 @@ def test_the_action_runs_its_own_commands(files: None, write: Write) -> None:
     assert {*sent, "version"} == action["inputs"].keys()
     named = {name: sent[value.split("inputs.")[1].split(" ")[0]] for name, value in script["env"].items()}
     assert "${{" not in script["run"]
-    bin_folder = str(Path(sys.executable).parent)
+    bin_folder = str(Path(program()).parent)
     ended = subprocess.run(
         ["bash", "-e", "-c", script["run"]],
         env={**named, "PATH": f"{bin_folder}:/usr/bin:/bin"},
