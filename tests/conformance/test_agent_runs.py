@@ -891,7 +891,8 @@ def test_a_host_gets_the_state_also_after_others_wrote(here: Place) -> None:
     host = _host(here)
     first, second = together(here.store, [host(here.submit("1", "A", None)), host(here.submit("2", "B", None))])
     assert [answer.state.attempts_used for answer in (first, second)] == [1, 2]
-    done, state, _ = here.write(host(here.submit("1", "A", None)))
+    accounted = here.write(host(here.submit("1", "A", None)))
+    done, state = accounted.result, accounted.state
     assert (done.replayed, done.attempts_used, state.attempts_used) == (True, 1, 2)
     assert state == here.run().verification
 

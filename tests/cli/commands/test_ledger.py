@@ -374,8 +374,8 @@ def test_a_changed_verdict_is_found(stall: Stall) -> None:
         ended = stall.run(*command)
         assert ended.returncode == 1
         assert "row verdicts default/" in ended.stdout
-    (problem,) = json.loads(stall.run("audit", "check", "--json").stdout)["problems"]
-    assert problem["code"] == "row"
+    problems = json.loads(stall.run("audit", "check", "--json").stdout)["problems"]
+    assert [(one["code"], one["where"].split()[0]) for one in problems] == [("row", "outcomes"), ("row", "verdicts")]
     _edit("UPDATE verdicts SET verdict = 'pass'")
     ended = stall.run("audit", "check")
     assert (ended.returncode, ended.stdout.count("\n")) == (0, 1)
