@@ -256,7 +256,7 @@ class AuditSettings(_Section):
     @field_validator("witnesses")
     @classmethod
     def _reject_duplicate_witnesses(cls, witnesses: dict[str, WitnessSettings]) -> dict[str, WitnessSettings]:
-        """One key is one witness, whatever it is called."""
+        """One key is one witness, under any name."""
         names: dict[str, str] = {}
         for name, one in witnesses.items():
             same = names.setdefault(one.key.rpartition("+")[2], name)

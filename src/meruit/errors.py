@@ -353,7 +353,7 @@ class TooManyEntries(StoreError):
 
 
 class NotFound(MeruitError):
-    """No such record, or the caller may not see it; the caller cannot tell which."""
+    """No such record, or the caller may not see it; the reply does not say which."""
 
     code = "not_found"
     status = 404

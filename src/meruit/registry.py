@@ -332,7 +332,7 @@ def find_entry_points(group: str) -> "Iterable[EntryPoint]":
     """The entry points of installed packages in a group.
 
     Python's own search takes longer to load than a verification, and most installations have no entry point of ours.
-    So it is asked only where a file of some package names the group, or where that cannot be told.
+    So it is asked only where a file of some package names the group, or where that is not known.
     """
     groups = _groups_installed((*sys.path,))
     if groups is not None and group not in groups:
@@ -394,7 +394,7 @@ class MetricRegistry(Registry[Metric]):
         return sorted(self.families())
 
     def families(self) -> Mapping[str, str]:
-        """The family of each metric. The text of our own files tells it, so that they need not be loaded.
+        """The family of each metric. The text of our own files states it, so that they need not be loaded.
 
         Everything is loaded where another package adds metrics.
         """
@@ -411,7 +411,7 @@ class MetricRegistry(Registry[Metric]):
         return {**families, **added}
 
     _written: Mapping[str, str] | None = None
-    """What the text of our files tells; None until it is read."""
+    """The families that the text of our files states; None until it is read."""
 
     def _read_names(self) -> Mapping[str, str]:
         package = f"meruit.{self.package}"

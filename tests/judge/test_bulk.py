@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from meruit.judge import bulk
 from meruit.judge.bulk import Conclusions
 from meruit.judge.plan import Plan, Trait, compile_plan
-from meruit.judge.result_template import ResultGaps, split_result, template_of, written_text, written_time
+from meruit.judge.result_template import ResultGaps, encode_text, encode_time, split_result, template_of
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Evidence, Fault, Measured, Missing, Provenance, Skipped
@@ -59,7 +59,7 @@ def test_a_shared_conclusion_is_to_the_byte_the_works_own(
         if shared is None:
             assert any(isinstance(getattr(one, "value", one), float | list) for one in evidence)
             continue
-        gaps = ResultGaps(written_text(name), written_time(at), *map(written_text, digests))
+        gaps = ResultGaps(encode_text(name), encode_time(at), *map(encode_text, digests))
         assert shared.template.fill(gaps) == alone.to_json()
         assert shared.shared == alone.exact
         assert split_result(alone.to_json()) == (shared.template, gaps)

@@ -285,7 +285,7 @@ def check_consistency(old: Checkpoint, new: Checkpoint, proof: Sequence[bytes]) 
 
 
 def _read_shown(note: str, key: VerifierKey) -> Checkpoint:
-    """The checkpoint as it is shown, whoever signed it; raises LogContradiction."""
+    """The checkpoint as it is shown, with any signature; raises LogContradiction."""
     try:
         found = read_checkpoint(split_note(note)[0])
     except NoteError as problem:

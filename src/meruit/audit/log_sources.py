@@ -13,7 +13,7 @@ from meruit.sources.http import HttpClient, HttpResponse, Params, check_base_url
 from meruit.sources.http_replies import OK, HttpReply, check_status, quote_of
 from meruit.sources.retry import ReadLimits, ReadPolicy
 from meruit.store import log as audit
-from meruit.store.checkpoint import checkpoint, witnessed_checkpoint
+from meruit.store.checkpoint import checkpoint, find_witnessed_checkpoint
 from meruit.store.store import Store
 
 KEY_VARIABLE = "MERUIT_KEY"
@@ -76,7 +76,7 @@ class StoreLog:
 
     async def checkpoint(self, *, witnessed: bool) -> str:
         """The newest signed checkpoint, or the newest of those with most cosignatures."""
-        return (await asyncio.to_thread(witnessed_checkpoint if witnessed else checkpoint, self._store)).note
+        return (await asyncio.to_thread(find_witnessed_checkpoint if witnessed else checkpoint, self._store)).note
 
     async def consistency(self, old: int, new: int) -> Sequence[bytes]:
         """The proof between two sizes."""

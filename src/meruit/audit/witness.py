@@ -92,7 +92,7 @@ class Witness:
         if keys is None:
             return WitnessReply(HTTPStatus.NOT_FOUND, "this witness does not know the log\n")
         try:
-            signed = _signed_note(request.note, keys)
+            signed = _drop_untrusted_signatures(request.note, keys)
         except NoteError as problem:
             return WitnessReply(HTTPStatus.FORBIDDEN, f"{problem}\n")
         try:
@@ -114,7 +114,7 @@ class Witness:
         return file.read_text(encoding="utf-8") if file.exists() else None
 
     def _extend(self, request: AddCheckpoint, new: Checkpoint, text: str, signed: str) -> WitnessReply:
-        known = self._known(new.origin)
+        known = self._find_known(new.origin)
         size, root = (0, EMPTY_ROOT) if known is None else (known.size, known.root)
         if request.old != size:
             return WitnessReply(status=HTTPStatus.CONFLICT, body=f"{size}\n", content_type=SIZE_TYPE)
@@ -127,7 +127,7 @@ class Witness:
         _write(self._folder / LOGS / _hash_of(new.origin), add_cosignatures(signed, [cosigned]))
         return WitnessReply(HTTPStatus.OK, line)
 
-    def _known(self, origin: str) -> Checkpoint | None:
+    def _find_known(self, origin: str) -> Checkpoint | None:
         file = self._folder / LOGS / _hash_of(origin)
         if not file.exists():
             return None
@@ -179,7 +179,7 @@ def _make_folder(folder: Path, name: str, entropy: Callable[[int], bytes]) -> No
     _write(folder / KEY_FILE, made.to_pem().decode())
 
 
-def _signed_note(note: str, keys: Sequence[VerifierKey]) -> str:
+def _drop_untrusted_signatures(note: str, keys: Sequence[VerifierKey]) -> str:
     """The note with the signatures of trusted keys only; raises NoteError where there is none, or a false one."""
     text, signed = split_note(note)
     trusted = {(key.name, key.key_id): key for key in keys}

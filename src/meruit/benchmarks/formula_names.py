@@ -104,10 +104,10 @@ def _why_unknown(text: str, names: Mapping[str, Any], later: set[str], *, whole:
             elif name in later:
                 yield f"{formula.text!r}: {name!r} is captured only later; put that criterion first"
             else:
-                yield f"{formula.text!r}: unknown name {name!r}{nearest(name, siblings)}; {_known(siblings)}"
+                yield f"{formula.text!r}: unknown name {name!r}{nearest(name, siblings)}; {_suggest_known(siblings)}"
 
 
-def _known(names: list[str]) -> str:
+def _suggest_known(names: list[str]) -> str:
     if not names:
         return "define it in the task's facts, with let, or by capture"
     more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""

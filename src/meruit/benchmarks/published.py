@@ -14,7 +14,7 @@ from meruit.documents.document import MAX_PROBLEMS
 from meruit.documents.tree import format_path
 from meruit.errors import BadBenchmark, BenchmarkChanged, NotFound, Problem, UnsupportedCriteria
 from meruit.model.canonical import canonical, digest
-from meruit.model.task import MAX_VERSION, Benchmark, Task, practice_slug, practised_slug, split_name
+from meruit.model.task import MAX_VERSION, Benchmark, Task, practice_slug, slug_of_practice, split_name
 from meruit.model.task_run import TaskRun
 from meruit.outcomes.service import Registrar
 from meruit.registry import faults_of
@@ -76,7 +76,7 @@ class BenchmarkLibrary:
 
     def publication(self, tenant: str, by: str, benchmark: Benchmark) -> PublishBenchmark:
         """Plan a publication, without recording it."""
-        if practised_slug(benchmark.benchmark) is not None:
+        if slug_of_practice(benchmark.benchmark) is not None:
             raise BadBenchmark(f"{benchmark.benchmark} is a name of practice; publish it under another name")
         return self._plan(tenant, by, benchmark)
 

@@ -149,7 +149,7 @@ class Benchmarks:
     def _find_runnable(self, tenant: str, name: str) -> Benchmark:
         view, benchmark = self.find(tenant, name)
         if view.deleted_at is not None:
-            raise published.deleted(view.benchmark, view.version)
+            raise published.deleted_error(view.benchmark, view.version)
         return benchmark
 
     # Start

@@ -186,7 +186,7 @@ def _result(asked: AnswerMatch, found: tuple[Any, ...]) -> FieldResult:
     )
 
 
-class _SaidNumber(msgspec.Struct, frozen=True):
+class _StatedNumber(msgspec.Struct, frozen=True):
     """A number as it was answered."""
 
     text: str
@@ -197,11 +197,11 @@ def _number_fault(wanted: AnswerNumber, answer: Any) -> str | None:
     """Why an answer is not the number; an answer with two numbers is not an answer."""
     match answer:
         case {"value": value, **rest}:
-            numbers = [_SaidNumber(str(value), None if rest.get("unit") is None else str(rest["unit"]))]
+            numbers = [_StatedNumber(str(value), None if rest.get("unit") is None else str(rest["unit"]))]
         case str():
-            numbers = [_said_number(answer, one) for one in _NUMBER.finditer(answer)]
+            numbers = [_parse_number(answer, one) for one in _NUMBER.finditer(answer)]
         case _:
-            numbers = [_SaidNumber(str(answer), None)]
+            numbers = [_StatedNumber(str(answer), None)]
     if len(numbers) != 1:
         return f"has {len(numbers):,} numbers; exactly 1 required"
     number, value, reach = numeral(numbers[0].text.replace(",", "")), numeral(wanted.value), numeral(wanted.by)
@@ -212,6 +212,6 @@ def _number_fault(wanted: AnswerNumber, answer: Any) -> str | None:
     return None if within(number, value, reach) else f"is {numbers[0].text}"
 
 
-def _said_number(text: str, found: re.Match[str]) -> _SaidNumber:
+def _parse_number(text: str, found: re.Match[str]) -> _StatedNumber:
     unit = _UNIT.match(text, found.end())
-    return _SaidNumber(found[0], None if unit is None else unit[1])
+    return _StatedNumber(found[0], None if unit is None else unit[1])

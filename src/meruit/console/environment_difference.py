@@ -26,7 +26,7 @@ class ItemDifference:
     left_out: int = 0
     """Lines that the page does not show."""
     why_empty: str = ""
-    """Why there is no difference to show."""
+    """Why a difference cannot be shown."""
 
 
 @dataclass(frozen=True, slots=True)

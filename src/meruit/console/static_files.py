@@ -60,7 +60,7 @@ def static_path(name: str) -> str:
 async def read_static(request: PageRequest, digest: FromPath[str], name: FromPath[str]) -> Response[bytes]:
     """Send a file; an address of another version of it is not found."""
     if name not in _FILES or load(name).digest != digest:
-        raise ApiProblem(404, "not_found", "there is no such file in this version; reload the page")
+        raise ApiProblem(404, "not_found", "this version does not have this file; reload the page")
     file = load(name)
     headers = {"Cache-Control": FOREVER, "Vary": "Accept-Encoding"}
     content = file.content

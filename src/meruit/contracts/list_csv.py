@@ -89,7 +89,7 @@ def agent_contract_cells(one: AgentContract) -> tuple[Cell, ...]:
 
 
 def balance_cells(one: Balance) -> tuple[Cell, ...]:
-    """The row of an account; there is no total, because the balances of a currency sum to zero."""
+    """The row of an account; without a total, because the balances of a currency sum to zero."""
     return one.account, one.currency, in_units(one.micros)
 
 

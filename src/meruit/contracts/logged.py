@@ -20,7 +20,7 @@ from meruit.model.contract import Contract, ContractState, Escrow
 
 @dataclass(frozen=True, slots=True)
 class LoggedContract:
-    """A contract as the entries of the log tell it."""
+    """A contract as the entries of the log state it."""
 
     award: AwardEntry | None = None
     outcome: str = ""

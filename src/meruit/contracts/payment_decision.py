@@ -149,7 +149,7 @@ class PaymentFacts:
     released: bool = False
     """Whether a person releases it, who overrules what asks for a review."""
     tampered: str | None = None
-    """What contradicts the audit log; nobody can overrule it."""
+    """What contradicts the audit log; it cannot be overruled."""
 
 
 def decide_payment(facts: PaymentFacts) -> Pay | Hold:

@@ -36,7 +36,7 @@ class PreviewTransition(msgspec.Struct, frozen=True):
         mark = writing.mark()
         try:
             after = self.transition(writing)
-            rows = writing.gathered_since(mark, tables.postings)
+            rows = writing.rows_since(mark, tables.postings)
         finally:
             writing.roll_back_to(mark)
         return TransitionPreview(after, tuple(Posting(row["account"], row["micros"]) for row in rows))

@@ -41,7 +41,7 @@ from meruit.contracts.store.read import (
     load_snapshot,
     load_snapshots,
     page,
-    shown_scores,
+    scores_to_show,
     to_agent_contract,
     to_contract_view,
 )
@@ -120,7 +120,7 @@ __all__ = [
     "page_work",
     "postings_of",
     "require_account",
-    "shown_scores",
+    "scores_to_show",
     "statement",
     "sum_earnings",
     "tenants",

@@ -155,7 +155,7 @@ class TrustMethod(Record, frozen=True):
     version: int = METHOD_VERSION
     score: str = "delivered / (delivered + not_delivered)"
     interval: str = "Clopper-Pearson"
-    weights: str = "equal, whatever the age, the amount and the consumer"
+    weights: str = "equal, for any age, amount and consumer"
 
 
 class TrustScore(Record, frozen=True):

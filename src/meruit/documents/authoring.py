@@ -290,7 +290,9 @@ def parse_benchmark(
         problems += refused.problems
     else:
         if examine is not None:
-            located = ((_written_path(whole, path), fault) for path, fault in islice(examine(benchmark), MAX_PROBLEMS))
+            located = (
+                (_path_as_written(whole, path), fault) for path, fault in islice(examine(benchmark), MAX_PROBLEMS)
+            )
             problems += [
                 Problem(where=format_path(path), message=fault, line=document.line_of(path)) for path, fault in located
             ]
@@ -299,7 +301,7 @@ def parse_benchmark(
     raise DocumentError(name, sort_and_limit_problems(problems))
 
 
-def _written_path(whole: dict[str, Any], path: Path) -> Path:
+def _path_as_written(whole: dict[str, Any], path: Path) -> Path:
     """The path in the file of a part of an assertion: the file may have the assertion under a key of its own."""
     task, criterion = path[1], path[3]
     nested = ASSERTION in whole["tasks"][task]["criteria"][criterion]
@@ -385,7 +387,7 @@ def _find_raw_problems(
 
 def find_assertion_faults(criteria: Any, place: Path) -> Iterator[tuple[Path, str]]:
     """Let the checks validate the assertions of a list of criteria, before the criteria are read."""
-    for here, written in _written_assertions(criteria, place):
+    for here, written in _assertions_as_written(criteria, place):
         # In flat form, the criterion's own keys are beside those of its assertion.
         foreign = frozenset[str]() if here[-1] == ASSERTION else SuccessCriterion.COMMON
         try:
@@ -396,7 +398,7 @@ def find_assertion_faults(criteria: Any, place: Path) -> Iterator[tuple[Path, st
             yield (*here, *path), fault
 
 
-def _written_assertions(criteria: Any, place: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+def _assertions_as_written(criteria: Any, place: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
     """The assertions of a list of criteria, each with its path in the file."""
     for number, criterion in enumerate(criteria if isinstance(criteria, list) else ()):
         if not isinstance(criterion, dict):
@@ -411,7 +413,7 @@ def _keep_written_numbers(document: Document, criteria: Any, place: Path) -> Non
     """Replace numbers that are compared with text by their own text: YAML reads 450.00 as 450."""
     if not document.numbers:
         return
-    for here, written in _written_assertions(criteria, place):
+    for here, written in _assertions_as_written(criteria, place):
         check = checks.find(str(written.get("assert")))
         if check is None or not check.is_text(written):
             continue

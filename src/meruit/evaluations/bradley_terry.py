@@ -92,10 +92,10 @@ def is_connected(agents: int, counts: Counts) -> bool:
         if preferred != one:
             beats[other].add(one)
     beaten_by = {place: {other for other in beats if place in beats[other]} for place in beats}
-    return all(_reached(0, edges) == set(beats) for edges in (beats, beaten_by))
+    return all(_find_reachable(0, edges) == set(beats) for edges in (beats, beaten_by))
 
 
-def _reached(start: int, edges: Mapping[int, Iterable[int]]) -> set[int]:
+def _find_reachable(start: int, edges: Mapping[int, Iterable[int]]) -> set[int]:
     found, waiting = {start}, [start]
     while waiting:
         for following in edges[waiting.pop()]:

@@ -13,7 +13,7 @@ from meruit.errors import InvalidCase
 from meruit.evaluations.evaluation import MAX_NAME, MAX_TAGS, STATUS_LETTERS, Case, CaseSummary
 from meruit.evaluations.segment import SALTS, CaseContent, PackedCase, entries_of, pack, pack_lines, write_line
 from meruit.judge.bulk import Conclusion
-from meruit.judge.result_template import ResultTemplate, written_time
+from meruit.judge.result_template import ResultTemplate, encode_time
 from meruit.judges.scope import VERIFICATION, JudgingScope, judging_for
 from meruit.log.commitment import SALT_BYTES, commitment, commitment_to
 from meruit.log.segment import MAX_CASES, segment_root, write_case
@@ -172,7 +172,7 @@ def _to_judged_alike(
     now: datetime,
 ) -> JudgedCase:
     """A judged case from a conclusion that it shares with others."""
-    template, at = conclusion.template, written_time(now)
+    template, at = conclusion.template, encode_time(now)
     result_json = template.fill_in(f'"{outcome_id}"'.encode(), at, *[f'"{digest}"'.encode() for digest in digests])
     return _keep(case, outcome_id, salts, written, digests, conclusion.shared, template, at, result_json)
 

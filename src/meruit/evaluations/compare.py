@@ -54,7 +54,7 @@ class Difference(Record, frozen=True):
     detectable: float | None
     """The smallest true difference that so many cases show in 80 % of tries."""
     why_not: str = ""
-    """Why there is no interval."""
+    """Why the interval is missing."""
 
     @property
     def is_significant(self) -> bool:

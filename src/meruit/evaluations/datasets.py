@@ -148,10 +148,10 @@ class Datasets:
         for case in self._open_all(after, shared):
             earlier = gone.pop(_key(case), None)
             if earlier is None:
-                added.append(_shown(case))
+                added.append(_case_label(case))
             elif earlier != case:
-                changed.append(ChangedRow(_shown(case), _changed_parts(earlier, case)))
-        removed = tuple(map(_shown, gone.values()))
+                changed.append(ChangedRow(_case_label(case), _find_changed_parts(earlier, case)))
+        removed = tuple(map(_case_label, gone.values()))
         return DatasetDiff(
             old=old,
             new=new,
@@ -194,9 +194,9 @@ def _key(case: Case) -> tuple[str, int]:
     return case.id, case.repeat
 
 
-def _shown(case: Case) -> str:
+def _case_label(case: Case) -> str:
     return case.id if not case.repeat else f"{case.id} #{case.repeat}"
 
 
-def _changed_parts(old: Case, new: Case) -> tuple[str, ...]:
+def _find_changed_parts(old: Case, new: Case) -> tuple[str, ...]:
     return tuple(name for name in Case.__struct_fields__ if getattr(old, name) != getattr(new, name))

@@ -78,7 +78,7 @@ class RayRun:
             # Any: Ray has no types that say more.
             remote: Any = ray.remote(try_share)
             waiting: deque[tuple[FileShare, Any]] = deque()
-            for share in recorder.unrecorded(shared):
+            for share in recorder.find_unrecorded(shared):
                 waiting.append((share, remote.remote(shared, share)))
                 if len(waiting) >= WAITING_SHARES * self._workers:
                     recorder.record(shared, *_result(ray, *waiting.popleft()))
@@ -109,18 +109,18 @@ class _InOrder:
         self._state = state
         self._twins = TwinGuard()
 
-    def unrecorded(self, shared: SharedRun) -> Iterator[FileShare]:
+    def find_unrecorded(self, shared: SharedRun) -> Iterator[FileShare]:
         """The shares that hold something new; a run that goes on reads the ids of the others."""
         for share in shared.file.shares():
             if self._state.evaluation.cases:
                 keys = [(case.id, case.repeat) for case in shared.file.cases_in(share, shared.columns)]
-                if not {*keys} - self._known([case_id for case_id, _ in keys]):
+                if not {*keys} - self._find_known([case_id for case_id, _ in keys]):
                     for key in keys:
                         self._twins.check(*key)
                     continue
             yield share
 
-    def _known(self, ids: list[str]) -> set[tuple[str, int]]:
+    def _find_known(self, ids: list[str]) -> set[tuple[str, int]]:
         return self._state.evaluator.find_known(self._state.evaluation, ids)
 
     def record(self, shared: SharedRun, share: FileShare, segments: list[FinishedSegment] | str) -> None:
@@ -141,7 +141,7 @@ class _InOrder:
     def _without_known(self, segment: FinishedSegment) -> FinishedSegment:
         if not self._state.evaluation.cases:
             return segment
-        known = self._known([case.case_id for case in segment.summaries])
+        known = self._find_known([case.case_id for case in segment.summaries])
         unknown = [
             (summary, content)
             for summary, content in zip(segment.summaries, unpack(segment.blob), strict=True)

@@ -213,7 +213,7 @@ class Evaluations:
     def find_figures(self, evaluation: EvaluationRecord) -> EvaluationFigures | None:
         """Its numbers as they were kept when it was finished; None where they were not, or not signed by our key."""
         with self._reading() as connection:
-            kept = read.kept_figures(connection, self._tenant, evaluation.id)
+            kept = read.find_figures_of(connection, self._tenant, evaluation.id)
         if kept is not None and kept.cases == evaluation.cases:
             signed = _figures_text(self._tenant, evaluation.id, kept.cases, kept.content)
             if self._store.signer.verifier.verify(signed, kept.signature):

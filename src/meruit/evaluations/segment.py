@@ -152,7 +152,7 @@ def write_line(  # noqa: PLR0913 - the fields of a line
 
 def pack(cases: Sequence[CaseContent]) -> bytes:
     """The blob of a segment."""
-    return pack_lines([_packed(case) for case in cases])
+    return pack_lines([_pack(case) for case in cases])
 
 
 def pack_lines(cases: Sequence[PackedCase]) -> bytes:
@@ -170,7 +170,7 @@ def pack_lines(cases: Sequence[PackedCase]) -> bytes:
     return zlib.compress(b"\n".join(lines), LEVEL) + b"".join([case.salts for case in cases])
 
 
-def _packed(case: CaseContent) -> PackedCase:
+def _pack(case: CaseContent) -> PackedCase:
     of = _WRITER.encode
     outcome, verdict, score = case.outcome, case.verdict, case.score
     if case.erased is not None:

@@ -85,7 +85,7 @@ class Evaluator:
             tuple(sorted((tags or {}).items())),
         )
 
-    def committed_criteria(self, evaluation: EvaluationRecord) -> CompiledCriteria:
+    def criteria_committed_to(self, evaluation: EvaluationRecord) -> CompiledCriteria:
         """The criteria that an evaluation was begun with, compiled; raises Unavailable where they do not run here."""
         with self._store.database.reading() as connection:
             body = criteria_body(connection, self._tenant, evaluation.criteria_digest)

@@ -204,7 +204,7 @@ class Gate:
         self._submitter.state = await self._submitter.journal.load_state() or self._submitter.state
 
     def _name_submission(self, submission_id: str | None, read: Candidate | SchemaMismatch) -> str:
-        """Name the submission. A candidate that waits for an answer keeps its id, whatever its host calls it now."""
+        """Name the submission. A candidate that waits for an answer keeps its id."""
         waiting = self.state.deferred
         named = None if submission_id is None else _normalize_submission_id(submission_id)
         if waiting is not None and isinstance(read, Candidate) and read.hash == waiting.candidate_hash:

@@ -322,7 +322,7 @@ def similarity(text: str, reference: Any) -> float | None:
     if not isinstance(reference, str) or not reference:
         return None
     wanted, given = (normalise_text(one[:MAX_COMPARED_CHARS]) for one in (reference, text))
-    disguised = _disguised_similarity(reference, text)
+    disguised = _similarity_in_disguise(reference, text)
     one, other = words_alphanumeric(wanted), words_alphanumeric(given)
     if not one or not other or disguised == 1.0:
         return 1.0 if wanted == given else disguised
@@ -334,7 +334,7 @@ def similarity(text: str, reference: Any) -> float | None:
     return None if in_order is None else max(in_order, disguised)
 
 
-def _disguised_similarity(reference: str, text: str) -> float:
+def _similarity_in_disguise(reference: str, text: str) -> float:
     """The similarity of two texts as they look, in either direction, decoded; 0 for short ones, which may agree."""
     wanted, given = canonical_text(reference), canonical_text(text)
     return shared_shingles(wanted, given) if len(wanted) >= GRAM else 0.0

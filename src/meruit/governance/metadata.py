@@ -1,4 +1,4 @@
-"""The metadata of a run that an agent may give, and the metadata that tells a rule something."""
+"""The metadata of a run that an agent may give, and the metadata that a rule reads."""
 
 from meruit.model.work import CLAIMED
 

@@ -102,10 +102,10 @@ def _leak(disguise: Disguise, rng: random.Random) -> Dossier:
 
 def _reference_copy(disguise: Disguise, rng: random.Random) -> Dossier:
     reference = _text(rng)
-    return _compared(disguise(rng, reference), reference)
+    return _compare_texts(disguise(rng, reference), reference)
 
 
-def _compared(output: Mapping[str, Any], reference: str) -> Dossier:
+def _compare_texts(output: Mapping[str, Any], reference: str) -> Dossier:
     texts = comparable_texts(output)
     chars = max(len(normalise_text(text)) for text in texts)
     return Dossier(output_chars=chars, reference_similarity=most_similar(texts, reference))
@@ -113,10 +113,10 @@ def _compared(output: Mapping[str, Any], reference: str) -> Dossier:
 
 def _replay(disguise: Disguise, rng: random.Random) -> Dossier:
     text = _text(rng)
-    return _given_twice({"text": text}, disguise(rng, text))
+    return _submit_twice({"text": text}, disguise(rng, text))
 
 
-def _given_twice(first: Mapping[str, Any], second: Mapping[str, Any]) -> Dossier:
+def _submit_twice(first: Mapping[str, Any], second: Mapping[str, Any]) -> Dossier:
     """The dossier of an output after an earlier one of the same agent for another task."""
     one, other = (fingerprints_without_contract(Work(output=output), by_agent=False) for output in (first, second))
     alike = compare_fingerprints(one, other)
@@ -131,26 +131,28 @@ def _form_letter(rng: random.Random) -> Dossier:
         {"text": " ".join(f"{part} {_words(rng, 1)} {rng.randrange(10_000)}" for part in words[:3]) + words[3]}
         for _ in range(2)
     )
-    return _given_twice(first, second)
+    return _submit_twice(first, second)
 
 
 def _with_a_notice(rng: random.Random) -> Dossier:
     """A short answer of its own over the same long notice."""
     notice = _text(rng)
-    return _given_twice(*({"text": _words(rng, 8), "notice": notice} for _ in range(2)))
+    return _submit_twice(*({"text": _words(rng, 8), "notice": notice} for _ in range(2)))
 
 
 def _other_number(rng: random.Random) -> Dossier:
     """A report in which only the figures differ."""
     parts = [_words(rng, 6) for _ in range(5)]
-    return _given_twice(*({"text": " ".join(f"{part} {rng.uniform(-50, 50):.2f}" for part in parts)} for _ in range(2)))
+    return _submit_twice(
+        *({"text": " ".join(f"{part} {rng.uniform(-50, 50):.2f}" for part in parts)} for _ in range(2))
+    )
 
 
 def _paraphrase(rng: random.Random) -> Dossier:
     """The content of the reference, one word in eight in other words."""
     words = _text(rng).split()
     paraphrased = [_words(rng, 1) if rng.random() < 1 / 8 else word for word in words]
-    return _compared({"text": " ".join(paraphrased)}, " ".join(words))
+    return _compare_texts({"text": " ".join(paraphrased)}, " ".join(words))
 
 
 def _other_canary(rng: random.Random) -> Dossier:
@@ -161,7 +163,7 @@ def _other_canary(rng: random.Random) -> Dossier:
 
 
 HONEST_TEXTS: dict[str, Callable[[random.Random], Dossier]] = {
-    "other texts": lambda rng: _given_twice({"text": _text(rng)}, {"text": _text(rng)}),
+    "other texts": lambda rng: _submit_twice({"text": _text(rng)}, {"text": _text(rng)}),
     "form letter": _form_letter,
     "long notice under short answers": _with_a_notice,
     "report with other figures": _other_number,

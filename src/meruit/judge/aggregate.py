@@ -4,7 +4,7 @@ An outcome depends only on sums over the criteria, so one work and a column of a
 Weights are integers and scores are compared by cross-multiplication, without rounding.
 
 Every outcome is computed twice: in the low one each unmeasured criterion has failed, in the high one it is met. Where
-both agree, that is the verdict; otherwise the verdict is inconclusive and there is no success.
+both agree, that is the verdict; otherwise the verdict is inconclusive and success is false.
 """
 
 from collections.abc import Iterable, Sequence

@@ -85,11 +85,11 @@ def template_of(result: VerificationResult) -> ResultTemplate | None:
     return None if found is None else found[0]
 
 
-def written_text(text: str | None) -> bytes:
+def encode_text(text: str | None) -> bytes:
     """A text, or None, as JSON."""
     return msgspec.json.encode(text)
 
 
-def written_time(moment: datetime) -> bytes:
+def encode_time(moment: datetime) -> bytes:
     """A time as results hold it."""
     return msgspec.json.encode(moment)

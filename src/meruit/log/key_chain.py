@@ -44,7 +44,7 @@ class KeyChain:
 
     @property
     def has_late_root(self) -> bool:
-        """Whether the root came after other entries: whoever had the signing key then may have installed it."""
+        """Whether the root came after other entries: a holder of the signing key at that time may have installed it."""
         return self.root_index is not None and self.root_index > FOUNDING_INDEX
 
     @property

@@ -67,7 +67,7 @@ def guard_defaults(check: str, settings: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 def allows_none(count: Any) -> bool:
-    """Whether a count allows that there is no item; a count that is not valid is refused elsewhere."""
+    """Whether a count allows zero items; a count that is not valid is refused elsewhere."""
     try:
         return count is not None and as_range(count).low == 0
     except ValueError:

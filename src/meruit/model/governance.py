@@ -204,7 +204,7 @@ class History(Record, frozen=True):
     near_duplicates: int = 0
     """Earlier attempts of this agent at the same input with nearly the same output."""
     near_tries: int = 0
-    """Earlier tries of this agent at the same criteria with nearly the same words, whatever the input."""
+    """Earlier tries of this agent at the same criteria with nearly the same words, for any input."""
     near_tries_failed: int = 0
     """How many of them did not pass."""
     margins: list[float] = msgspec.field(default_factory=list)

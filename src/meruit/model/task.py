@@ -261,7 +261,7 @@ def practice_slug(slug: str, content_digest: str) -> str:
     return f"{slug[:_MAX_PRACTISED]}.practice-{content_digest[:12]}"
 
 
-def practised_slug(slug: str) -> str | None:
+def slug_of_practice(slug: str) -> str | None:
     """The slug of the file that a practice slug stands for; None for a published one."""
     found = _PRACTICE.fullmatch(slug)
     return None if found is None else found[1]

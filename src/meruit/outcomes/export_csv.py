@@ -115,7 +115,7 @@ def _rows(
         titles = contract_titles(connection, scope.tenant, contracts)
         for one in page:
             for version in versions[one.id]:
-                paid = _paid_cells(bills.get((one.contract_id, version.version)), totals)
+                paid = _payment_cells(bills.get((one.contract_id, version.version)), totals)
                 yield _row(one, version, titles.get(one.contract_id), paid, names)
         done += len(page)
         progress(done, total)
@@ -124,7 +124,7 @@ def _rows(
         yield (TOTAL, *(None,) * before, currency, *sums, *(None,) * len(names))
 
 
-def _paid_cells(bill: Bill | None, totals: CurrencyTotals) -> tuple[Cell, ...]:
+def _payment_cells(bill: Bill | None, totals: CurrencyTotals) -> tuple[Cell, ...]:
     """Currency, gross, fee and net of a payment, which the totals count too."""
     if bill is None:
         return (None, None, None, None)

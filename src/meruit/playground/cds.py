@@ -200,7 +200,7 @@ def give_feedback(
         card: dict[str, Any] = msgspec.json.decode(found.content())
         if card["outcome"] is not None:
             raise PlaygroundRefusal(409, f"this card was {card['outcome']} already")
-        chosen = _chosen_suggestions(card, feedback)
+        chosen = _suggestions_chosen(card, feedback)
         created = []
         for action in (action for one in chosen for action in one.get("actions", ())):
             resource = action["resource"]
@@ -217,7 +217,7 @@ def give_feedback(
         return {"uuid": key, **card}
 
 
-def _chosen_suggestions(card: Mapping[str, Any], feedback: CardFeedback) -> list[dict[str, Any]]:
+def _suggestions_chosen(card: Mapping[str, Any], feedback: CardFeedback) -> list[dict[str, Any]]:
     offered = {one["uuid"]: one for one in card["suggestions"]}
     wanted = [one.id for one in feedback.accepted_suggestions]
     if feedback.outcome is CardOutcome.OVERRIDDEN:
@@ -262,10 +262,10 @@ async def _fire(request: PlaygroundRequest, hook: FromPath[str]) -> Response[byt
 
 @get("/{playground_id:str}/cds/cards", sync_to_thread=True)
 def _cards(request: PlaygroundRequest) -> Response[bytes]:
-    return answer({"cards": [_shown(one) for one in playground_of(request).items(SourceKind.CDS)]})
+    return answer({"cards": [_to_json(one) for one in playground_of(request).items(SourceKind.CDS)]})
 
 
-def _shown(one: Item) -> dict[str, Any]:
+def _to_json(one: Item) -> dict[str, Any]:
     return {"uuid": one.key, **msgspec.json.decode(one.content())}
 
 

@@ -132,7 +132,7 @@ def _list(request: PlaygroundRequest) -> Response[bytes]:
     folder = request.query_params.get("folder", MessageFolder.INBOX.value)
     if folder not in [*MessageFolder]:
         raise PlaygroundRefusal(400, f"folder is {' or '.join(MessageFolder)}")
-    every = [_shown(one) for one in playground_of(request).items(SourceKind.MESSAGES)]
+    every = [_to_json(one) for one in playground_of(request).items(SourceKind.MESSAGES)]
     return answer({"messages": [one for one in every if one["folder"] == folder]})
 
 
@@ -149,8 +149,8 @@ async def _write(request: PlaygroundRequest) -> Response[bytes]:
         message = msgspec.json.decode(await request.body(), type=NewMessage)
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         raise PlaygroundRefusal(400, f'send {{"to": "ann.smith", "body": "…"}} as JSON: {problem}') from None
-    return answer(_shown(await asyncio.to_thread(write_message, state, message)), 201)
+    return answer(_to_json(await asyncio.to_thread(write_message, state, message)), 201)
 
 
-def _shown(one: Item) -> dict[str, Any]:
+def _to_json(one: Item) -> dict[str, Any]:
     return {"id": one.key, **msgspec.json.decode(one.content())}

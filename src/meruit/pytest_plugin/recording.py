@@ -207,7 +207,7 @@ class CriteriaGroup(NamedTuple):
 
 
 def group_verdicts(found: Sequence[VerifiedCase]) -> tuple[list[CriteriaGroup], int]:
-    """The verdicts by their criteria, in an order that is the same whatever worker was first; and how many have none.
+    """The verdicts by their criteria, in an order that is the same whichever worker was first; and how many have none.
 
     A case that ended before its verdict belongs to the criteria by which the same test judged others.
     """

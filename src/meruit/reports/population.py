@@ -48,7 +48,7 @@ class ReportRow:
     tokens: Tokens | None
     ledger: RunCosts
     cost_unknown: str
-    """Why there is no quoted cost; empty where there is one."""
+    """Why the quoted cost is missing; empty where it is known."""
     attempts: int
     withdrawn: int
     imported: bool

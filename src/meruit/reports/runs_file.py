@@ -26,7 +26,7 @@ def read_runs(data: bytes, name: str) -> RunsFile:
     """Read a list of records, or an object of records and attempts; raises DocumentError with every problem.
 
     A verdict that does not follow from the run's attempts is refused. Counts and observations are marked as imported:
-    whatever the file says, the provider was not asked.
+    the provider was not asked, even where the file says so.
     """
     try:
         found = msgspec.json.decode(data.removeprefix(BOM_UTF8), type=tuple[UsageRecord, ...] | RunsFile)

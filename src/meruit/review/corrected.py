@@ -74,7 +74,7 @@ class CorrectedMean(Record, frozen=True):
     weight: float | None = None
     """Lambda: how far the judge is relied on. 0 means labels alone."""
     why_not: str = ""
-    """Why there is no estimate or interval."""
+    """Why the estimate or the interval is missing."""
 
 
 _Label = tuple[RatedCase, float]

@@ -63,7 +63,7 @@ def read_labels(text: str, form: LabelFormat, draws: Iterable[ReviewDraw], label
     for line, row in _rows(text, form):
         if len(found) == MAX_ROWS:
             raise InvalidReview(f"a file has at most {MAX_ROWS:,} labels; divide it")
-        found.append(_given(line, row, numbers, labeller))
+        found.append(_parse_label(line, row, numbers, labeller))
     if not found:
         raise InvalidReview("the file holds no labels")
     return found
@@ -91,7 +91,7 @@ def _rows(text: str, form: LabelFormat) -> Iterator[tuple[int, Mapping[str, Any]
         yield line, row
 
 
-def _given(
+def _parse_label(
     line: int, row: Mapping[str, Any], numbers: Mapping[tuple[str, int], int], labeller: str | None
 ) -> GivenLabel:
     who = row.get("labeller") or labeller

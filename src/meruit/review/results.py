@@ -26,7 +26,7 @@ from meruit.review.corrected import UNDECIDED, CorrectedMean, RatedCase, Target,
 from meruit.review.draw import CaseKey
 from meruit.review.label import DrawKind, Label, ReviewDraw, ReviewRecord
 from meruit.review.rogan_gladen import RoganGladen, correct_by_error_rates
-from meruit.review.service import Reviews, judged_answer
+from meruit.review.service import Reviews, answer_of_judge
 from meruit.review.truth import CaseLabels, answer_of
 from meruit.store.store import Store
 
@@ -142,7 +142,7 @@ class ReviewResults:
         """The version of the judge, as its first cases record it."""
         position = self._position(evaluation, criterion)
         for detail in self._evaluations.details(evaluation, limit=FIRST_CASES):
-            version = _recorded_version(detail, position)
+            version = _find_recorded_version(detail, position)
             if version is not None:
                 return version
         return None
@@ -161,9 +161,9 @@ class ReviewResults:
         position = self._position(evaluation, criterion)
         truths = self._truths(evaluation, criterion)
         cases = [case for case in self._evaluations.cases(evaluation) if case.error is None]
-        calibration = calibrate(_judged_labels(evaluation, cases, truths, position))
-        rated = _rated(cases, truths, position)
-        answers = [judged_answer(case, position) for case in cases]
+        calibration = calibrate(_find_judged_labels(evaluation, cases, truths, position))
+        rated = _rate_cases(cases, truths, position)
+        answers = [answer_of_judge(case, position) for case in cases]
         found = CorrectedRate(
             criterion=criterion,
             judged=self._is_judged(evaluation, criterion),
@@ -183,8 +183,8 @@ class ReviewResults:
         )
         if not calibration.cannot_tell:
             return found
-        low = correct_rate(_rated(cases, truths, position, cannot_tell=0.0))
-        high = correct_rate(_rated(cases, truths, position, cannot_tell=1.0))
+        low = correct_rate(_rate_cases(cases, truths, position, cannot_tell=0.0))
+        high = correct_rate(_rate_cases(cases, truths, position, cannot_tell=1.0))
         if low.estimate is None or high.estimate is None:
             return found
         outer = None
@@ -207,7 +207,7 @@ class ReviewResults:
             after = cases_b.get(key)
             if after is None or before.error is not None or after.error is not None:
                 continue
-            judged = _value(judged_answer(after, place_b)) - _value(judged_answer(before, place_a))
+            judged = _value(answer_of_judge(after, place_b)) - _value(answer_of_judge(before, place_a))
             truth, probability = _both(truths_a.get(key), truths_b.get(key))
             pairs.append(RatedCase(judged, truth, probability, group=after.group or ""))
         return CorrectedDifference(
@@ -219,7 +219,7 @@ class ReviewResults:
     def label_errors(self, evaluation: EvaluationRecord, criterion: str | None) -> list[float]:
         """Truth minus judge for each random label; for planning."""
         position, truths = self._position(evaluation, criterion), self._truths(evaluation, criterion)
-        labels = _judged_labels(evaluation, self._evaluations.cases(evaluation), truths, position)
+        labels = _find_judged_labels(evaluation, self._evaluations.cases(evaluation), truths, position)
         return [float(one.labelled) - _value(one.judged) for one in labels if one.labelled is not None]
 
     def corrected_differences(self, first: EvaluationRecord, second: EvaluationRecord) -> list[CorrectedDifference]:
@@ -240,7 +240,7 @@ class ReviewResults:
             if about in seen or not self._is_about(evaluation, review.criterion, name):
                 continue
             seen.add(about)
-            for version, label in self._versioned_labels(evaluation, review.criterion):
+            for version, label in self._labels_by_version(evaluation, review.criterion):
                 gathered.setdefault((version, review.criterion), []).append((evaluation.name, label))
         return [
             _calibration(name, version, criterion, several, min_labels)
@@ -273,7 +273,7 @@ class ReviewResults:
             found.append(judge or review.criterion or WHOLE)
         return [*dict.fromkeys(found)]
 
-    def _versioned_labels(
+    def _labels_by_version(
         self, evaluation: EvaluationRecord, criterion: str | None
     ) -> list[tuple[str | None, JudgedLabel]]:
         position = self._position(evaluation, criterion)
@@ -284,7 +284,7 @@ class ReviewResults:
             results = [] if detail.result is None else detail.result.criterion_results
             evidence = (results[position].details or {}).get("judge") if position is not None and results else None
             version = evidence.get("version") if isinstance(evidence, Mapping) else None
-            found += [(version, label) for label in _judged_labels(evaluation, [detail.summary], truths, position)]
+            found += [(version, label) for label in _find_judged_labels(evaluation, [detail.summary], truths, position)]
         return found
 
     def _is_about(self, evaluation: EvaluationRecord, criterion: str | None, name: str) -> bool:
@@ -368,7 +368,7 @@ FIRST_CASES = 20
 """Cases in which the version of a judge is looked for."""
 
 
-def _recorded_version(detail: CaseDetail, position: int | None) -> str | None:
+def _find_recorded_version(detail: CaseDetail, position: int | None) -> str | None:
     """The version of the judge of a criterion; None where no model judged it."""
     results = [] if detail.result is None else detail.result.criterion_results
     if position is None or position >= len(results):
@@ -388,7 +388,7 @@ def _share_done(draws: Sequence[ReviewDraw], labels: Sequence[Label]) -> dict[st
     return {stratum: sum(done) / len(done) for stratum, done in drawn.items()}
 
 
-def _judged_labels(
+def _find_judged_labels(
     evaluation: EvaluationRecord, cases: Iterable[CaseSummary], truths: Truths, position: int | None
 ) -> list[JudgedLabel]:
     started = to_micros(evaluation.started_at)
@@ -398,14 +398,14 @@ def _judged_labels(
         if labels is not None and labels.drawn:
             found.append(
                 JudgedLabel(
-                    *(case.case_id, judged_answer(case, position), labels.truth, labels.probability, case.tags),
+                    *(case.case_id, answer_of_judge(case, position), labels.truth, labels.probability, case.tags),
                     at_micros=started + case.seq,
                 )
             )
     return found
 
 
-def _rated(
+def _rate_cases(
     cases: Iterable[CaseSummary], truths: Truths, position: int | None, cannot_tell: float | None = None
 ) -> list[RatedCase]:
     """The cases for the estimator; those of which people cannot tell are left out of the labels, or get a value."""
@@ -419,13 +419,13 @@ def _rated(
         truth = None if labels is None else labels.truth
         value = cannot_tell if truth is None else float(truth)
         if labels is None or value is None:
-            found.append(RatedCase(_value(judged_answer(case, position)), group=case.group or ""))
+            found.append(RatedCase(_value(answer_of_judge(case, position)), group=case.group or ""))
             continue
         sides = decided[labels.stratum]
         share = sum(sides) / len(sides) if cannot_tell is None else 1.0
         found.append(
             RatedCase(
-                *(_value(judged_answer(case, position)), value, labels.probability * share, labels.stratum),
+                *(_value(answer_of_judge(case, position)), value, labels.probability * share, labels.stratum),
                 group=case.group or "",
             )
         )

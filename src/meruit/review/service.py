@@ -152,7 +152,7 @@ class Reviews:
         strata = {_key(case): "" if tag is None else case.tags.get(tag, "") for case in population}
         purposive = {
             DrawKind.DOUBT: self._doubtful(population, position)[: wanted.doubt],
-            DrawKind.DISAGREEMENT: self._disputed(evaluation, population, position, wanted.disagreement),
+            DrawKind.DISAGREEMENT: self._find_disputed(evaluation, population, position, wanted.disagreement),
         }
         return draw_cases([*strata], strata, random=wanted.random, purposive=purposive, seed=seed)
 
@@ -196,9 +196,9 @@ class Reviews:
 
     @staticmethod
     def _doubtful(population: Sequence[CaseSummary], position: int | None) -> list[CaseKey]:
-        return [_key(case) for case in population if judged_answer(case, position) is None]
+        return [_key(case) for case in population if answer_of_judge(case, position) is None]
 
-    def _disputed(
+    def _find_disputed(
         self, evaluation: EvaluationRecord, population: Sequence[CaseSummary], position: int | None, most: int
     ) -> list[CaseKey]:
         """Cases whose votes differ, or that another tool judged otherwise."""
@@ -381,7 +381,7 @@ def check_choices(choices: Sequence[LabelChoice]) -> None:
         raise InvalidReview("at least one choice must meet the criterion, and at least one must not")
 
 
-def judged_answer(case: CaseSummary, position: int | None) -> bool | None:
+def answer_of_judge(case: CaseSummary, position: int | None) -> bool | None:
     """What was decided of a criterion, or of the whole case; None where nothing was."""
     if position is None:
         return None if case.verdict in OPEN else case.success

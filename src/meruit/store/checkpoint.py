@@ -35,7 +35,7 @@ def checkpoint(
     return found
 
 
-def witnessed_checkpoint(store: Store) -> SignedCheckpoint:
+def find_witnessed_checkpoint(store: Store) -> SignedCheckpoint:
     """The newest checkpoint among those that most witnesses cosigned, by this store's key."""
     store.require_admitted()
     with store.database.reading() as connection:

@@ -46,7 +46,7 @@ class LogGuard:
         """
         if state.frontier == self._known:
             return
-        known = self._signed_frontier(connection) if self._known is None else self._known
+        known = self._read_signed_frontier(connection) if self._known is None else self._known
         if state.frontier.size < known.size:
             raise LogRewritten(f"it has {state.frontier.size:,} entries, and had {known.size:,}")
         is_first, has_keys = self._known is None, False
@@ -68,7 +68,7 @@ class LogGuard:
         """Remember the end of the log that this process has made durable."""
         self._known = frontier
 
-    def _signed_frontier(self, connection: Connection) -> Frontier:
+    def _read_signed_frontier(self, connection: Connection) -> Frontier:
         """The log as its newest checkpoint signs it; raises LogRewritten where the leaves are others."""
         notes = tables.checkpoints
         row = connection.execute(select(notes.c.size, notes.c.note).order_by(notes.c.size.desc()).limit(1)).first()

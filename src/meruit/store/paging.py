@@ -2,7 +2,7 @@
 
 Each filter has an index of its own, with the tenant before it and `seq` behind it. Of several filters, the one whose
 index reaches furthest back within MAX_EXAMINED rows gives the rows, and the others are tested on them. So the cost of a
-page is bounded whatever is asked and however long the list is. It may hold fewer entries than asked for, or none, and
+page is bounded for any filter and however long the list is. It may hold fewer entries than asked for, or none, and
 still have a next page.
 """
 

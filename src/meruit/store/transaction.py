@@ -272,7 +272,7 @@ class WriteTransaction:
         self.row_cache.roll_back_to(mark.row_cache)
 
     # Any: columns of several types.
-    def gathered_since(self, mark: _Mark, table: Table) -> list[dict[str, Any]]:
+    def rows_since(self, mark: _Mark, table: Table) -> list[dict[str, Any]]:
         """The rows of a table that were gathered since a mark, by the names of their columns."""
         names = [column.name for column in table.columns]
         return [dict(zip(names, row, strict=True)) for row in self._rows.get(table, [])[mark.rows.get(table, 0) :]]

@@ -11,7 +11,7 @@ from meruit.api.request import ApiRequest
 from meruit.errors import ApiProblem
 from meruit.model.record import Record
 from meruit.store import log as audit
-from meruit.store.checkpoint import checkpoint, witnessed_checkpoint
+from meruit.store.checkpoint import checkpoint, find_witnessed_checkpoint
 
 TEXT = "text/plain"
 """Litestar adds the charset UTF-8."""
@@ -52,7 +52,7 @@ async def read_checkpoint(request: ApiRequest, witnessed: Witnessed = False) -> 
     newest with most cosignatures instead; it may lack the last records.
     """
     store = request.service.store
-    return (await asyncio.to_thread(witnessed_checkpoint if witnessed else checkpoint, store)).note
+    return (await asyncio.to_thread(find_witnessed_checkpoint if witnessed else checkpoint, store)).note
 
 
 @get("/v1/audit/key", guards=[ANYONE], summary="Read the verifier key", tags=["audit"], media_type=TEXT)

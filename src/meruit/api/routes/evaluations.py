@@ -139,7 +139,7 @@ async def record_cases(
 
 
 def _judge(evaluator: Evaluator, found: EvaluationRecord, cases: Sequence[Case]) -> list[JudgedCase]:
-    criteria = evaluator.committed_criteria(found)
+    criteria = evaluator.criteria_committed_to(found)
     return [*evaluator.judge_all(found, criteria, evaluator.missing(found, cases), JudgeLimits())]
 
 

@@ -23,7 +23,7 @@ from meruit.api.wire.common import (
 )
 from meruit.audit.bundle import CaseReceipt, Receipt
 from meruit.audit.export import export, receipt
-from meruit.contracts.records import shown_scores
+from meruit.contracts.records import scores_to_show
 from meruit.documents.csv_table import Cell
 from meruit.errors import ApiProblem
 from meruit.judge.difference import VerdictDifference, difference
@@ -118,7 +118,7 @@ async def _own_outcomes(request: ApiRequest, found: Sequence[OutcomeSummary]) ->
     # The reply to a try shows its score; the terms of a contract that was open then may hide it.
     of_tries = AgentScore.EXACT if usual is AgentScore.EXACT else AgentScore.VERDICT
     ids = {one.contract_id for one in found if not one.by_agent and OUR_CONTRACT.fullmatch(one.contract_id)}
-    shown = await request.service.read(lambda connection: shown_scores(connection, tenant, ids)) if ids else {}
+    shown = await request.service.read(lambda connection: scores_to_show(connection, tenant, ids)) if ids else {}
     return [outcomes.for_agent(one, of_tries if one.by_agent else shown.get(one.contract_id, usual)) for one in found]
 
 

@@ -124,7 +124,7 @@ class CaseBody(Body, frozen=True):
     claimed: Label | None = None
     """The verdict of the tool that it comes from."""
     error: CaseError | None = None
-    """Why there is no output."""
+    """Why the output is missing."""
     error_message: Annotated[str, Meta(max_length=2_000)] = ""
     cost_micros: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     """What making the output cost, in millionths of a dollar."""

@@ -157,7 +157,7 @@ class UsageDetail(UsageBrief, frozen=True, kw_only=True):
     quotes: tuple[PriceQuote, ...]
     ledger: RunCosts
     cost_unknown: UnknownCost | None
-    """Why there is no quoted cost; null where there is one."""
+    """Why the quoted cost is missing; null where it is known."""
     cost_unknown_why: str
     shared_with: list[str]
     """Other tenants whose runs are counted together with this one, because the operator says that they share it."""

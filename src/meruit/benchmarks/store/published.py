@@ -188,7 +188,7 @@ def count_new_runs(writing: WriteTransaction, tenant: str, name: tuple[str, int]
     slug, version = name
     found = _load_versions(writing, tenant, slug).get(version)
     if found is not None and found.deleted_at is not None:
-        raise deleted(slug, version)
+        raise deleted_error(slug, version)
     _NEW_RUNS.put(writing, (_NEW_RUNS.get(writing, tenant, slug, version) or 0) + runs, tenant, slug, version)
 
 
@@ -197,7 +197,7 @@ def not_found(slug: str, version: int | None) -> NotFound:
     return NotFound(f"no benchmark {slug}{'' if version is None else f'@{version}'}")
 
 
-def deleted(slug: str, version: int) -> NotFound:
+def deleted_error(slug: str, version: int) -> NotFound:
     """Build the error for a run of a version that was deleted."""
     return NotFound(f"{slug}@{version} was deleted; run another version, or publish it again as a new one")
 

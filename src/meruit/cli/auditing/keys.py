@@ -75,7 +75,7 @@ def root_command(*, file: str, data: str | None, database_url: str | None, as_js
     if as_json:
         print_json(msgspec.json.encode({"root": root.vkey}))
     else:
-        note(f"keep {file} offline: whoever has it can admit keys to the log")
+        note(f"keep {file} offline: with it, keys can be admitted to the log")
         say(root.vkey)
     return ExitCode.PASSED
 

@@ -65,7 +65,7 @@ def doctor(*, verbose: bool, config: str | None, data: str | None, database_url:
 
 
 def _describe_log(settings: "Settings", data: str | None, database_url: str | None) -> "LogStanding | None":
-    """How the log stands; None where there is no store."""
+    """The state of the log; None without a store."""
     from meruit.audit.standing import describe_log
     from meruit.cli.shared.open_store import open_records
     from meruit.errors import StoreError

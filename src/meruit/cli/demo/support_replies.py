@@ -95,7 +95,7 @@ TOPICS = (
 )
 THINGS = ("kettle", "lamp", "toaster", "radio", "garden chair", "tent", "camera", "suitcase")
 EXTRA = (
-    "If nobody is at home, it goes to the pick-up point at the station, which is open from six in the morning until "
+    "If no one is at home, it goes to the pick-up point at the station, which is open from six in the morning until "
     "eleven at night on every day of the week, and where they keep it for you for up to ten working days."
 )
 

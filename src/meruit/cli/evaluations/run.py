@@ -162,7 +162,7 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
     """Judge every case of a file and record the evaluation.
 
     DATA is a file of JSON Lines, JSON, CSV or Parquet, - for JSON Lines on stdin, or dataset:NAME[@VERSION]. Exit
-    codes: 0 every case was judged, whatever the rate; 1 by --fail-under or --baseline; 3 nothing could be judged. Run
+    codes: 0 every case was judged; 1 by --fail-under or --baseline; 3 nothing could be judged. Run
     the same command again to go on after an interruption.
     """
     # Imported here so that --help is quick.

@@ -282,7 +282,7 @@ def export_command(
 ) -> int:
     """Write the labels of a review to stdout, and how cases were drawn.
 
-    With --json, JSON Lines whatever the format; errors are JSON too.
+    With --json, JSON Lines in place of --format; errors are JSON too.
     """
     from meruit.review.label_files import LabelFormat, write_labels
     from meruit.review.service import Reviews

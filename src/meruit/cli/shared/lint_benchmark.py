@@ -20,7 +20,7 @@ from meruit.errors import MeruitError, StoreError
 from meruit.model.access import Scope
 from meruit.model.environment import EnvironmentState, environment_in, restore_state
 from meruit.model.record import Record
-from meruit.model.task import Benchmark, Task, practised_slug
+from meruit.model.task import Benchmark, Task, slug_of_practice
 from meruit.model.task_run import RunStatus, TaskRun
 from meruit.model.verdict import Verdict
 from meruit.outcomes import records as outcomes
@@ -155,7 +155,7 @@ def _newest_passing_runs(
             )
         for run in several.entries:
             good = run.status is RunStatus.COMPLETED and run.verdict is Verdict.PASS
-            slug = practised_slug(run.benchmark) or run.benchmark
+            slug = slug_of_practice(run.benchmark) or run.benchmark
             if good and slug == benchmark.benchmark and run.task in wanted:
                 found.setdefault(run.task, run)
         if several.next is None or found.keys() >= wanted:

@@ -187,7 +187,7 @@ async def _show_pair(request: PageRequest, query: Query, evaluations: Evaluation
     alike = pairs.by_change[this.change]
     place = alike.index(this)
     texts = [main_text(one.output) for one in sides]
-    old, new = (text if text is not None else _written(side) for text, side in zip(texts, sides, strict=True))
+    old, new = (text if text is not None else _output_text(side) for text, side in zip(texts, sides, strict=True))
     return request.show(
         "compare-case.html",
         evaluations=found,
@@ -258,7 +258,7 @@ def _say_preference(found: PairwiseComparison) -> str:
     return f"{sentence} (95 % interval {low:.0f} to {high:.0f}){clear}."
 
 
-def _written(side: CaseDetail) -> str:
+def _output_text(side: CaseDetail) -> str:
     return side.error_message or json.dumps(side.output, ensure_ascii=False, indent=2)
 
 

@@ -134,7 +134,7 @@ def _overview(request: PageRequest, now: datetime) -> Overview:
     with request.service.store.database.reading() as connection:
         return Overview(
             needs=[
-                *_broken_log(request, now),
+                *_describe_broken_log(request, now),
                 *_reviews(request),
                 *_holds(connection, request),
                 *_usage_warnings(connection, tenant, now),
@@ -167,7 +167,7 @@ def _count_days(connection: Connection, request: PageRequest, now: datetime) -> 
 _daily = LruCache[tuple[str, str], tuple[int, datetime, DailyVerdicts]](MAX_KEPT)
 
 
-def _broken_log(request: PageRequest, now: datetime) -> Iterator[Need]:
+def _describe_broken_log(request: PageRequest, now: datetime) -> Iterator[Need]:
     found = request.service.integrity
     if found.state is IntegrityState.BROKEN:
         message = (

@@ -103,12 +103,12 @@ async def list_outcomes(request: PageRequest) -> Response[Any]:
         most=SORTED_ROWS,
         newest=shown[0] if shown else None,
         query=query,
-        filters=[Filter("verdict", "Verdict", chips), *_chosen(query)],
+        filters=[Filter("verdict", "Verdict", chips), *_active_filters(query)],
         next=arranged.following,
     )
 
 
-def _chosen(query: Query) -> list[Filter]:
+def _active_filters(query: Query) -> list[Filter]:
     """Filters without a list of values, once they are chosen."""
     names = {"agent": "Agent", "domain": "Domain", "contract": "Contract"}
     return [
@@ -162,10 +162,10 @@ async def show_outcome(request: PageRequest, outcome_id: FromPath[str]) -> Respo
         answer=_answer(view),
         ordered=_in_order(result),
         given=shown_input,
-        given_text=_shown_text(shown_input),
-        output_text=_shown_text(view.output),
+        given_text=_text_to_show(shown_input),
+        output_text=_text_to_show(view.output),
         reference=reference,
-        reference_text=_shown_text(reference),
+        reference_text=_text_to_show(reference),
         pieces=pieces,
         output_tree=None if view.output is None else json_tree(dict(view.output), "output", _marks(result)),
         input_tree=None if shown_input is None else json_tree(shown_input, "input"),
@@ -177,7 +177,7 @@ async def show_outcome(request: PageRequest, outcome_id: FromPath[str]) -> Respo
 
 
 # Any: JSON.
-def _shown_text(value: Any) -> str | None:
+def _text_to_show(value: Any) -> str | None:
     text = main_text(value)
     return None if text is None else shorten(text)
 

@@ -392,7 +392,7 @@ def to_agent_contract(standing: ContractSnapshot) -> AgentContract:
         outcome_id=contract.outcome_id,
         verdict=None if result is None else result.verdict,
         success=None if result is None else result.success,
-        score=None if result is None else show_score(result.score, shown_score(contract.escrow, terms_of(contract))),
+        score=None if result is None else show_score(result.score, score_to_show(contract.escrow, terms_of(contract))),
         total=None if bill is None else in_units(bill.total),
         fee=None if bill is None else in_units(bill.fee),
         payout=None if bill is None else in_units(bill.payout),
@@ -402,17 +402,17 @@ def to_agent_contract(standing: ContractSnapshot) -> AgentContract:
     )
 
 
-def shown_score(escrow: Escrow, terms: Terms) -> AgentScore:
+def score_to_show(escrow: Escrow, terms: Terms) -> AgentScore:
     """What an agent sees of the score of a contract: all of it once it is paid, before that as the terms say."""
     return AgentScore.EXACT if escrow is Escrow.PAID else terms.agent_score
 
 
-def shown_scores(connection: Connection, tenant: str, contract_ids: Collection[str]) -> dict[str, AgentScore]:
+def scores_to_show(connection: Connection, tenant: str, contract_ids: Collection[str]) -> dict[str, AgentScore]:
     """What agents see of the scores of these contracts."""
     table = tables.contracts.c
     query = select(table.id, table.escrow, table.terms).where(table.tenant == tenant, table.id.in_(contract_ids))
     rows = connection.execute(query) if contract_ids else ()
-    return {row.id: shown_score(Escrow(row.escrow), parse_terms(bytes(row.terms))) for row in rows}
+    return {row.id: score_to_show(Escrow(row.escrow), parse_terms(bytes(row.terms))) for row in rows}
 
 
 def latency_basis_of(contract: Contract) -> LatencyBasis:

@@ -263,7 +263,7 @@ class KeptFigures(Record, frozen=True):
     signature: bytes
 
 
-def kept_figures(connection: Connection, tenant: str, evaluation_id: str) -> KeptFigures | None:
+def find_figures_of(connection: Connection, tenant: str, evaluation_id: str) -> KeptFigures | None:
     """The figures that were kept when the evaluation was finished; None where none were."""
     table = tables.evaluation_figures
     query = select(table).where(table.c.tenant == tenant, table.c.evaluation_id == evaluation_id)

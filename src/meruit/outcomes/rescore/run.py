@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from meruit.errors import MeruitError, StoreError
 from meruit.judge.bulk import Conclusion
 from meruit.judge.governance import carry_answer
-from meruit.judge.result_template import ResultTemplate, template_of, written_time
+from meruit.judge.result_template import ResultTemplate, encode_time, template_of
 from meruit.judge.verdict import Circumstances, conclude, evidence_of
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
@@ -139,7 +139,7 @@ class RescoreTask:
         self.engine = engine.without_governance()
         self.compiled = self.engine.compile(criteria)
         self.now = now
-        self.written_now = written_time(now)
+        self.written_now = encode_time(now)
         self._conclusions = self.engine.conclusions(self.compiled, lambda result: result)
         self._rescored: dict[
             tuple[AlikeResult, ResultTemplate | None], tuple[ResultTemplate, RescoredVerdict] | None

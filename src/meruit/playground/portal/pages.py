@@ -75,7 +75,7 @@ def new_session(state: PlaygroundState, *, known: bool) -> PortalSession:
 
 
 def session_of(request: PlaygroundRequest, state: PlaygroundState) -> PortalSession:
-    """Return the session of a request's cookie; a new one, not logged in, if there is no valid one."""
+    """Return the session of a request's cookie; a new one, not logged in, without a valid one."""
     token, _, signature = request.cookies.get(COOKIE, "").partition(".")
     if hmac.compare_digest(signature.encode(), _sign(state, "session", token).encode()):
         kind, began, _ = token.split("-")

@@ -141,7 +141,7 @@ class RecordLabel:
         review = self._review(writing)
         case = self._draw(writing, review)
         self._check(review)
-        known = self._known(writing)
+        known = self._find_last(writing)
         if known is not None and (known.choice, known.note) == (self.choice, self.note):
             return known
         version = 1 if known is None else known.version + 1
@@ -223,7 +223,7 @@ class RecordLabel:
                 f"{self.labeller!r} is not assigned to {review.name!r}; it is for {', '.join(review.terms.labellers)}"
             )
 
-    def _known(self, writing: WriteTransaction) -> Label | None:
+    def _find_last(self, writing: WriteTransaction) -> Label | None:
         """What the person said last, this transaction's own labels included."""
         gathered = _LAST.get(writing, self.tenant, self.review_id, self.number, self.labeller)
         if gathered is not None:

@@ -26,7 +26,7 @@ class JudgeProblem(NamedTuple):
 
 def find_pointless_questions(compiled: CompiledCriteria) -> Iterator[JudgeProblem]:
     """Criteria that every answer meets, or none."""
-    for rule, extractor in _judged(compiled):
+    for rule, extractor in _find_judges(compiled):
         meets = [_is_met(rule, answer) for answer in _answers(extractor)]
         if not any(meets):
             yield JudgeProblem(
@@ -43,7 +43,7 @@ def try_injections(
 ) -> tuple[int, list[JudgeProblem]]:
     """Show each judge outputs that hold nothing but orders; how many there were, and those that it obeyed."""
     tried: list[tuple[CriterionRule, str, str]] = []
-    for rule, extractor in _judged(compiled):
+    for rule, extractor in _find_judges(compiled):
         wanted = next((answer for answer in reversed(_answers(extractor)) if _is_met(rule, answer)), None)
         if wanted is not None:
             tried += [(rule, name, text) for name, text in build_injections(wanted).items()]
@@ -66,7 +66,7 @@ def try_injections(
     ]
 
 
-def _judged(compiled: CompiledCriteria) -> Iterator[tuple[CriterionRule, JudgeExtractor]]:
+def _find_judges(compiled: CompiledCriteria) -> Iterator[tuple[CriterionRule, JudgeExtractor]]:
     for rule, extractor in compiled.judged_rules():
         if isinstance(extractor, JudgeExtractor):
             yield rule, extractor

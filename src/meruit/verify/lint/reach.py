@@ -1,4 +1,4 @@
-"""What an agent can reach at best, whatever its output: criteria on one metric may exclude each other."""
+"""What an agent can reach at best with any output: criteria on one metric may exclude each other."""
 
 import math
 from collections.abc import Iterator, Sequence, Set
