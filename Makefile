@@ -66,7 +66,7 @@ bench: $(READY)  ## the speed suite: ratios to a baseline measured in the same r
 thorough: $(READY) servers  ## the properties with many more examples (an hour or so)
 	@$(BIN)/python -m pytest -n auto --hypothesis-profile=thorough $(ARGS)
 
-endurance: $(READY)  ## ten thousand calls in each tier of the sandbox, 5,000 deaths on the way of money, 500 at the gate, 100 of an evaluation (some minutes)
+endurance: $(READY)  ## ten thousand calls in each tier of the sandbox, 5,000 deaths on the way of money, 20,000 steps of money by chance, 500 at the gate, 100 of an evaluation (some minutes)
 	@$(BIN)/python -m tests.faults.endurance
 	@MERUIT_DEATHS=all $(BIN)/python -m pytest -n auto -q $(SAMPLED) tests/e2e/test_kill.py tests/console/test_browser.py
 
