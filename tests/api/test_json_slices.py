@@ -1,5 +1,6 @@
 """A document that is parsed in slices is read, or refused, as one that is parsed at once."""
 
+import gc
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from tests.api.conftest import Deployment, code_of
 
 from meruit.api import json_slices
-from meruit.api.dismantle import dismantle
+from meruit.api.dismantle import _FREEING, dismantle
 from meruit.api.json_body import LARGE_BYTES, MAX_DEPTH, parse_large_json, parse_strict_json
 from meruit.errors import BodyError
 from meruit.model.access import Role
@@ -98,6 +99,9 @@ def test_a_large_body_is_judged_and_freed(deployment: Deployment, tenant: str) -
         "POST", "/v1/verify", key=key, content=content[:-1], headers={"content-type": "application/json"}
     )
     assert (refused.status_code, code_of(refused)) == (400, "bad_body")
+    # The collector was off meanwhile, and is on again once both are freed.
+    _FREEING.submit(lambda: None).result()
+    assert gc.isenabled()
 
 
 def test_a_document_is_dismantled() -> None:

@@ -21,6 +21,7 @@ from meruit import __version__
 from meruit.api.admission import BodyAdmission
 from meruit.api.auth import Authenticator, build_authentication
 from meruit.api.direct_routes import DirectRoutes
+from meruit.api.dismantle import end_pause
 from meruit.api.idempotency import KeysInFlight
 from meruit.api.integrity import StoreIntegrity, check_in_background
 from meruit.api.logging import log, log_each
@@ -271,6 +272,7 @@ def _end_request(service: Service, state: dict[str, Any]) -> None:
     """Free what a request has taken, however it ended."""
     service.admission.on_request_end(state)
     service.open_streams.on_request_end(state)
+    end_pause(state)
 
 
 class _PlaygroundRouter:

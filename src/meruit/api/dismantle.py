@@ -4,6 +4,10 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from meruit.api.gc import GcPause
+
+GC_PAUSE = "gc_pause"
+"""The name of a request's pause of the collector in the state of its ASGI scope."""
 _FREEING = ThreadPoolExecutor(1, thread_name_prefix="meruit-freeing")
 
 
@@ -11,6 +15,14 @@ _FREEING = ThreadPoolExecutor(1, thread_name_prefix="meruit-freeing")
 def dismantle_soon(documents: Iterable[Any]) -> None:
     """Dismantle documents in a thread of their own."""
     _FREEING.submit(dismantle, documents)
+
+
+# Any: an application may put any value into the state of an ASGI scope.
+def end_pause(state: dict[str, Any]) -> None:
+    """Let the collector run again after the documents of a request that ended are dismantled."""
+    pause = state.pop(GC_PAUSE, None)
+    if isinstance(pause, GcPause):
+        _FREEING.submit(pause.release)
 
 
 # Any: documents hold values of any type.

@@ -90,6 +90,9 @@ class StrictRequest(Request[Any, Any, Any]):
     async def wait_for_body_turn(self) -> None:
         """Wait until a large body may be parsed; here without waiting."""
 
+    def pause_collector(self) -> None:
+        """Keep the garbage collector off until the request ends; here only while it is parsed."""
+
     async def json(self) -> Any:
         """Parse the body once, into the struct that the handler declares, if it declares one.
 
@@ -103,6 +106,7 @@ class StrictRequest(Request[Any, Any, Any]):
             # A large body would block the event loop.
             if len(body) > LARGE_BYTES:
                 await self.wait_for_body_turn()
+                self.pause_collector()
                 state.json = await asyncio.get_running_loop().run_in_executor(_PARSER, self._parse, body)
             elif len(body) > SMALL_BYTES:
                 state.json = await asyncio.to_thread(self._parse, body)

@@ -13,6 +13,8 @@ from sqlalchemy import Connection
 from meruit.api.admission import ADMISSION_SLOT, AdmissionSlot, BodyAdmission
 from meruit.api.auth import Authenticator
 from meruit.api.db_threads import run_in_reader_thread
+from meruit.api.dismantle import GC_PAUSE
+from meruit.api.gc import GcPause
 from meruit.api.idempotency import HEADER, REPLAYED, KeysInFlight, fingerprint, storage_key, validate_key
 from meruit.api.integrity import StoreIntegrity
 from meruit.api.json_body import SMALL_BYTES, StrictRequest
@@ -256,6 +258,12 @@ class ApiRequest(StrictRequest, ServedRequest):
         """Wait until a large body may be parsed."""
         slot: AdmissionSlot = self.scope["state"][ADMISSION_SLOT]
         await self.service.admission.wait_for_turn(slot)
+
+    def pause_collector(self) -> None:
+        """Keep the garbage collector off until the request ends: it would scan millions of new lists at once."""
+        # Any: Litestar keeps its own state in the same mapping.
+        state: dict[str, Any] = self.scope["state"]
+        state[GC_PAUSE] = GcPause()
 
     async def require_no_body(self) -> None:
         """Refuse a request with a body; raises ApiProblem."""
