@@ -21,6 +21,7 @@ PARAMETERS: dict[str, Any] = {
     "new": 1,
     "number": 1,
     "old": 0,
+    "size": 1,
     "other_id": f"brn_06{_HEX}",
     "outcome_id": f"out_06{_HEX}",
     "playground_id": f"pgr_06{_HEX}",
