@@ -145,6 +145,8 @@ def test_a_note_is_erased_and_its_label_stays_provable(reviews: Reviews, judged_
     assert (erasure.review, erasure.draw, erasure.notes, erasure.reason) == (review.id, 1, 2, "asked for")
     with pytest.raises(NotFound):
         reviews.erase_notes(review, 4, reason="r", by="cli")
+    reviews.label(review, 2, labeller="ann", choice="yes", by="cli")
+    assert reviews.erase_notes(review, 2, reason="r", by="cli") == 0
 
 
 def test_a_changed_note_is_noticed(reviews: Reviews, judged_store: Store) -> None:

@@ -103,6 +103,12 @@ def test_labels_are_given_by_single_keys(run: Run) -> None:
     rows = [json.loads(line) for line in run("review", "export", "keys").stdout.splitlines()]
     assert [row["choice"] for row in rows] == ["yes", "yes", "cannot_tell"]
     assert rows[-1]["note"] == "unclear"
+    number = str(rows[-1]["number"])
+    assert answer(run("review", "erase", "keys", number, "--labeller", "bob", "--reason", "r", "--json")) == {
+        "erased": 0
+    }
+    assert "1" in run("review", "erase", "keys", number, "--reason", "asked for").stdout
+    assert "unclear" not in run("review", "export", "keys").stdout
     assert len(run("review", "export", "keys", "--all", "--format", "csv").stdout.splitlines()) == 5
     run("review", "label", "keys", "--as", "ann", given="yy")
     assert run("review", "label", "keys", "--as", "ann", given="y").exception is None

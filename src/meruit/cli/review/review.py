@@ -331,7 +331,7 @@ def erase_command(  # noqa: PLR0913 - one an option
     if as_json:
         print_json(msgspec.json.encode({"erased": erased}))
     else:
-        say(f"{erased:,} notes erased")
+        say(f"notes erased: {erased:,}")
     return ExitCode.PASSED
 
 

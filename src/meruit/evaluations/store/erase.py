@@ -136,6 +136,7 @@ _FORGET_NOTES = (
     update(tables.review_labels)
     .where(
         tables.review_labels.c.tenant == bindparam("of_tenant"),
+        tables.review_labels.c.note != "",
         tuple_(tables.review_labels.c.review_id, tables.review_labels.c.number).in_(_ABOUT_CASE),
     )
     .values(note=None, note_salt=None)

@@ -270,7 +270,8 @@ class EraseNotes:
         rows = writing.read(
             select(table.c.labeller, table.c.version).where(
                 *(table.c.tenant == self.tenant, table.c.review_id == self.review_id),
-                *(table.c.number == self.number, table.c.note.is_not(None)),
+                # An empty note has nothing to forget.
+                *(table.c.number == self.number, table.c.note != ""),
                 *([] if self.labeller is None else [table.c.labeller == self.labeller]),
             )
         )
