@@ -17,8 +17,17 @@ def found() -> dict[str, AttackTrial]:
 
 
 def test_colluding_pairs_are_stopped(found: dict[str, AttackTrial]) -> None:
-    assert found["colluding pair"].stopped == TRIES
-    assert found["pair that fails one time in nine"].stopped >= TRIES * 3 // 4
+    assert found["colluding pair"].noticed == TRIES
+    assert found["colluding pair"].stopped >= TRIES * 4 // 5
+    assert found["pair that fails one time in nine"].noticed >= TRIES * 3 // 4
+    assert found["pair that fails one time in nine"].stopped >= TRIES // 2
+
+
+def test_an_excellent_agent_with_one_consumer_is_flagged_and_hardly_ever_held(found: dict[str, AttackTrial]) -> None:
+    # It cannot be told from a pair that works for no one else, so neither is held.
+    assert found["colluding pair that works for no one else"].noticed == TRIES
+    assert found["colluding pair that works for no one else"].stopped == 0
+    assert found["honest: excellent, nearly always for one consumer"].stopped <= TRIES // 10
 
 
 def test_agents_that_change_their_names_are_flagged(found: dict[str, AttackTrial]) -> None:

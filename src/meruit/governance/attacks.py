@@ -45,10 +45,14 @@ class _PairHabit(msgspec.Struct, frozen=True):
 
 PAIRS: dict[str, _PairHabit] = {
     "colluding pair": _PairHabit(0.85, 0.99),
+    "colluding pair that works for no one else": _PairHabit(1.0, 0.99),
     "pair that fails one time in nine": _PairHabit(0.95, 1.0, fails_every=9),
     "rotating identities": _PairHabit(1.0, 1.0, renews=True),
     "honest: loyal customer": _PairHabit(loyalty=0.9, bonus=0.4, bonus_elsewhere=0.4, honest=True),
     "honest: excellent with everyone": _PairHabit(loyalty=0.7, bonus=0.96, bonus_elsewhere=0.96, honest=True),
+    "honest: excellent, nearly always for one consumer": _PairHabit(
+        loyalty=0.97, bonus=0.97, bonus_elsewhere=0.97, honest=True
+    ),
     "honest: easy consumer, known agents": _PairHabit(
         loyalty=0.4, bonus=0.97, bonus_elsewhere=0.5, earlier_elsewhere=20, shared_consumer=60, honest=True
     ),

@@ -378,28 +378,31 @@ def dealings(pair: int, pair_bonus: int, others: int = 0, others_bonus: int = 0,
 
 
 @pytest.mark.parametrize(
-    ("before", "earned", "held"),
+    ("before", "earned", "action"),
     [
-        # Nobody else ever dealt with either: a half is the most favourable rate, and 2^-30 is just under 1e-9.
-        (dealings(29, 29), True, True),
-        (dealings(28, 28), True, False),
+        # Nobody else ever dealt with either: a half is the most favourable rate, and 2^-30 is just under 1e-9. Nothing
+        # shows whether the agent is as good elsewhere, so it is not held.
+        (dealings(29, 29), True, Action.FLAG),
+        (dealings(28, 28), True, None),
         # Four in five is not more than four in five.
-        (dealings(99, 79), True, False),
-        (dealings(99, 80), True, True),
-        (dealings(99, 80), False, False),
-        # One failure in nine, on purpose.
-        (dealings(80, 71, market=100_000), True, True),
+        (dealings(99, 79), True, None),
+        (dealings(99, 80), True, Action.FLAG),
+        (dealings(99, 80), False, None),
+        # One failure in nine, on purpose; the work for others decides whether it is held.
+        (dealings(80, 71, market=100_000), True, Action.FLAG),
+        (dealings(80, 71, others=2, others_bonus=1, market=100_000), True, Action.FLAG),
+        (dealings(80, 71, others=10, others_bonus=2, market=100_000), True, Action.HOLD),
         # Half of the agent's work is not more than half.
-        (dealings(39, 39, others=40), True, False),
-        (dealings(39, 39, others=39, others_bonus=5), True, True),
+        (dealings(39, 39, others=40), True, None),
+        (dealings(39, 39, others=39, others_bonus=5), True, Action.HOLD),
         # As good with others.
-        (dealings(39, 39, others=30, others_bonus=30), True, False),
-        (Dealings(39, 39, 45, 39, 90, 85, 1000, 100), True, False),
-        (Dealings(39, 39, 45, 39, 39, 39, 1000, 900), True, False),
+        (dealings(39, 39, others=30, others_bonus=30), True, None),
+        (Dealings(39, 39, 45, 39, 90, 85, 1000, 100), True, None),
+        (Dealings(39, 39, 45, 39, 39, 39, 1000, 900), True, None),
     ],
 )
-def test_a_pair_far_better_than_elsewhere_is_held(before: Dealings, earned: bool, held: bool) -> None:
-    assert action_of("concentrated_pair", paired(before, earned=earned)) is (Action.HOLD if held else None)
+def test_a_pair_far_better_than_elsewhere_is_held(before: Dealings, earned: bool, action: Action | None) -> None:
+    assert action_of("concentrated_pair", paired(before, earned=earned)) is action
 
 
 def test_a_consumer_whose_new_agents_all_earn_is_flagged() -> None:

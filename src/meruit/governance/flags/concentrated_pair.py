@@ -1,12 +1,13 @@
 """Flag an agent and a consumer whose results are far better together than with others.
 
 A consumer may also give its bonuses to many agents in turn, each too new to be judged. Their work together is then
-compared with the market, and flagged only: an honest consumer may offer easy work to new agents.
+compared with the market, and flagged only: an honest consumer may offer easy work to new agents. So is an agent that
+hardly works for anyone else: nothing shows whether it is as good elsewhere.
 """
 
 from collections.abc import Mapping
 
-from meruit.governance.binomial import binomial_tail
+from meruit.governance.binomial import binomial_tail, clopper_pearson
 from meruit.model.governance import Action, Dealings, Dossier, History, MetricFact, Suspicion
 from meruit.registry import flags
 
@@ -20,9 +21,10 @@ def _pair(dealings: Dealings) -> Dossier:
     "concentrated_pair",
     action=Action.HOLD,
     needs_history=True,
-    version="2",
-    # The rate leaves room for pairs that fail now and then on purpose; `p_max` keeps honest pairs out.
-    limits={"agent_share": 0.5, "bonus_rate": 0.8, "n_min": 12.0, "p_max": 1e-9},
+    version="3",
+    # The rate leaves room for pairs that fail now and then on purpose; `p_max` keeps honest pairs out. `doubt` is the
+    # probability with which the agent may be better elsewhere than the few outcomes there show.
+    limits={"agent_share": 0.5, "bonus_rate": 0.8, "n_min": 12.0, "p_max": 1e-9, "doubt": 0.3},
     examples=[
         (
             _pair(
@@ -39,6 +41,8 @@ def _pair(dealings: Dealings) -> Dossier:
             ),
             True,
         ),
+        # Works for no one else; flagged, not held.
+        (_pair(Dealings(39, 39, 40, 39, 60, 47, 1000, 500)), True),
         # Good with everyone.
         (
             _pair(
@@ -119,7 +123,11 @@ def flag_concentrated_pair(dossier: Dossier, limits: Mapping[str, float]) -> lis
         return []
     usual = _usual_rate(dealings)
     if (chance := _chance(k, n, usual, limits)) is not None:
-        return [Suspicion({"n": n, "bonuses": k, "agent_share": share, "usual_rate": usual}, statistic=chance)]
+        best = _best_rate_elsewhere(dealings, limits["doubt"])
+        evidence = {"n": n, "bonuses": k, "agent_share": share, "usual_rate": usual, "best_rate_elsewhere": best}
+        # An agent that may be as good with everyone is not held.
+        held = _chance(k, n, max(usual, best), limits) is not None
+        return [Suspicion(evidence, statistic=chance, action=None if held else Action.FLAG)]
     return _rotating_agents(dossier, limits) if n < limits["n_min"] else []
 
 
@@ -150,6 +158,14 @@ def _usual_rate(dealings: Dealings) -> float:
         _smooth_rate(dealings.consumer - dealings.pair, dealings.consumer_bonus - dealings.pair_bonus),
         _smooth_rate(dealings.market - dealings.pair, dealings.market_bonus - dealings.pair_bonus),
     )
+
+
+def _best_rate_elsewhere(dealings: Dealings, doubt: float) -> float:
+    """The highest bonus rate that the agent's work for others leaves open, with so much probability of doubt."""
+    n = max(0, dealings.agent - dealings.pair)
+    bonuses = min(n, max(0, dealings.agent_bonus - dealings.pair_bonus))
+    _, high = clopper_pearson(bonuses, n, confidence=1 - 2 * min(0.5, max(0.0, doubt)))
+    return high
 
 
 def _smooth_rate(n: int, bonuses: int) -> float:
