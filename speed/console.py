@@ -155,6 +155,7 @@ def addresses(store: Store) -> Iterator[str]:
     )
     yield from ("/usage", "/usage?status=warning", "/usage?code=discrepancy", "/usage?account=demo", "/audit")
     yield from ("/webhooks", "/service", "/reference", "/reference/contracts")
+    yield from ("/contracts?view=board", "/usage/accounts", "/search?q=heron", "/evaluations?sort=-rate")
     with store.database.reading() as connection:
         found = connection.execute(
             select(tables.evaluations.c.id).where(tables.evaluations.c.name.like("large%")).order_by("name")
@@ -229,7 +230,7 @@ def _kind(address: str) -> str:
     """The address without the ids of one store."""
     path, _, query = address.partition("?")
     parts = path.split("/")
-    if len(parts) > 2 and parts[1] != "reference":
+    if len(parts) > 2 and parts[1] != "reference" and parts[2] != "accounts":
         path = f"/{parts[1]}/ID"
     return f"{path}?{'e=A&e=B' if query.startswith('e=') else query}" if query else path
 
