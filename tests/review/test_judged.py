@@ -1,6 +1,7 @@
 """A model judge, checked by people: asked alike, calibrated by version, marked where it is not."""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import count
 
@@ -37,11 +38,12 @@ def case_of(number: int) -> Case:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Endpoint]:
-    turns = count()
+    # Of each case: votes on two of them may come in turns.
+    turns = defaultdict[str, Iterator[int]](count)
 
     def answer(asked: Asked) -> Say:
         text = asked.part("output")
-        return Say("yes" if "Thank you" in text or ("Unsure" in text and next(turns) % 2) else "no")
+        return Say("yes" if "Thank you" in text or ("Unsure" in text and next(turns[text]) % 2) else "no")
 
     with endpoint(answer) as made:
         yield made
