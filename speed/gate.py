@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from tests.postgres import running
 
-from meruit.api.gc import freeze_gc
+from meruit.api.bodies.gc import freeze_gc
 from meruit.errors import VerificationRejected
 from meruit.gate.agent import Agent
 from meruit.gate.gate import Gate

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import orjson
 
-from meruit.api.gc import freeze_gc
+from meruit.api.bodies.gc import freeze_gc
 from meruit.evaluations.datafiles import open_data
 from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator

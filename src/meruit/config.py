@@ -13,8 +13,7 @@ from meruit.documents.document import parse
 from meruit.errors import ConfigError, DocumentError, InvalidAddress, NoteError, Problem
 from meruit.files import MAX_FILE_BYTES, display_name, read_bytes
 from meruit.judges.settings import JudgeSettings, JudgingSettings, find_judge_faults
-from meruit.model.access import DEFAULT_TENANT
-from meruit.model.agent_score import AGENT_TRIES, MAX_AGENT_TRIES, AgentScore
+from meruit.model.access import AGENT_TRIES, DEFAULT_TENANT, MAX_AGENT_TRIES, AgentScore
 from meruit.model.limits import (
     DEFAULT_MEMORY_MB,
     DEFAULT_TIMEOUT_MS,

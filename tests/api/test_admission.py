@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.api.conftest import PATIENCE_S, Deploy, Deployment, code_of, settings_with
 
-from meruit.api import json_body as body
 from meruit.api.admission import AT_ONCE, MAX_WAITING, AdmissionSlot, BodyAdmission
+from meruit.api.bodies import json_body as body
+from meruit.api.bodies.json_body import LARGE_BYTES, StrictRequest
 from meruit.api.idempotency import HEADER
-from meruit.api.json_body import LARGE_BYTES, StrictRequest
 from meruit.api.request import ApiRequest
 from meruit.errors import ApiProblem
 from meruit.model.access import Role

@@ -17,7 +17,7 @@ from litestar.params import FromPath, FromQuery, JSONBody
 from litestar.testing import TestClient
 from tests.api.conftest import Deployment
 
-from meruit.api.json_body import NOT_ALLOWED, StrictRequest
+from meruit.api.bodies.json_body import NOT_ALLOWED, StrictRequest
 from meruit.api.logging import JsonFormatter, configure_logs
 from meruit.api.problems import MAX_DRAINED_BYTES, MAX_ERRORS, exception_handlers
 from meruit.errors import (

@@ -25,8 +25,8 @@ from litestar.params import JSONBody
 from litestar.response import Stream
 
 from meruit.api import http_limits, server
+from meruit.api.bodies.json_body import StrictRequest
 from meruit.api.http_limits import MAX_HEAD_BYTES
-from meruit.api.json_body import StrictRequest
 from meruit.api.problems import exception_handlers
 from meruit.api.server import ShutdownSignal, is_loopback, run
 from meruit.errors import PortUnavailable, ServerFailed

@@ -35,7 +35,6 @@ from meruit.audit.export import export, receipt
 from meruit.audit.findings import AuditStepState, Findings
 from meruit.audit.verify import outcome as recheck
 from meruit.audit.verify.outcome import verify_bundle
-from meruit.cli.auditing.keys import admit
 from meruit.errors import AuditStep, KeyNotAdmitted, NotFound, StoreError, StoreUnavailable
 from meruit.judge.verdict import rejudge
 from meruit.log.entries import ErasureEntry, VerdictEntry, read_entry
@@ -166,7 +165,7 @@ def test_a_new_key_signs_for_the_old_log(tmp_path: Path) -> None:
     before = exported(store, outcome_id)
     old = store.signer.verifier
     root = SigningKey.generate("meruit-root", bytes(32))
-    admit(store, store.signer, root.vkey, "", role=ROOT)
+    store.admit_key(store.signer, root.vkey, "", role=ROOT)
     store.close()
     (folder / KEY_FILE).unlink()
     store = open_store(folder, seed=2, new_key=True)
@@ -174,7 +173,7 @@ def test_a_new_key_signs_for_the_old_log(tmp_path: Path) -> None:
         assert store.signer.verifier != old
         with pytest.raises(KeyNotAdmitted):
             exported(store, outcome_id)
-        admit(store, root, store.signer.vkey, "")
+        store.admit_key(root, store.signer.vkey, "")
         data = exported(store, outcome_id)
         assert verify_bundle(data, key=store.signer.verifier).failed is None
         assert verify_bundle(data, key=old).failed is AuditStep.SIGNATURE

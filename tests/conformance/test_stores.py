@@ -41,7 +41,6 @@ from tests.postgres import Server
 from tests.sampling import is_in_full
 from tests.store.layouts import LATER, LATER_TABLE, stamp, use_later_layout
 
-from meruit.cli.auditing.keys import admit
 from meruit.errors import (
     IdempotencyConflict,
     MeruitError,
@@ -886,13 +885,13 @@ def test_a_log_that_was_tampered_with_proves_nothing(store: Store) -> None:
 def test_each_key_that_signs_is_in_the_log_before_it_does(store_location: Location) -> None:
     first = Store.open(store_location)
     root = SigningKey.generate("meruit-root", bytes(32))
-    admit(first, first.signer, root.vkey, "", role="root")
+    first.admit_key(first.signer, root.vkey, "", role="root")
     first.close()
     (store_location.folder / "audit-key.pem").unlink()
     second = Store.open(store_location, new_key=True)
     try:
         assert second.signer.vkey != first.signer.vkey
-        admit(second, root, second.signer.vkey, "")
+        second.admit_key(root, second.signer.vkey, "")
         with second.database.reading() as connection:
             assert [json.loads(leaf.body)["vkey"] for leaf in leaves_of(connection)] == [
                 first.signer.vkey,

@@ -10,7 +10,6 @@ from tests.faults.tampering import TENANT, put
 from meruit.audit.check import check_log
 from meruit.audit.export import export
 from meruit.audit.verify.outcome import verify_bundle
-from meruit.cli.auditing.keys import admit
 from meruit.errors import AuditStep, KeyNotAdmitted
 from meruit.log.entries import KeyEntry, read_entry
 from meruit.log.key_chain import ROOT
@@ -52,12 +51,12 @@ def test_a_second_machine_is_admitted_by_the_first(machines: tuple[Store, Store]
         lambda: checkpoint(two),
         lambda: export(two, Scope(TENANT), outcome),
         two.require_admitted,
-        lambda: admit(two, two.signer, two.signer.vkey, ""),
+        lambda: two.admit_key(two.signer, two.signer.vkey, ""),
     ):
         with pytest.raises(KeyNotAdmitted):
             attempt()
     assert key_entries(two) == [one.signer.vkey]
-    admit(one, one.signer, two.signer.vkey, "")
+    one.admit_key(one.signer, two.signer.vkey, "")
     two.admit_own_key()
     assert key_entries(one) == [one.signer.vkey, two.signer.vkey]
     # The bundle shows the chain, and both keys are in it.
@@ -65,7 +64,7 @@ def test_a_second_machine_is_admitted_by_the_first(machines: tuple[Store, Store]
     assert verify_bundle(bundle, key=two.signer.verifier).failed is None
     assert codes(one) == set()
     with pytest.raises(KeyNotAdmitted):
-        admit(one, one.signer, two.signer.vkey, "")
+        one.admit_key(one.signer, two.signer.vkey, "")
 
 
 def test_a_key_that_was_written_into_the_database_is_refused(machines: tuple[Store, Store]) -> None:
@@ -86,14 +85,14 @@ def test_a_key_that_was_written_into_the_database_is_refused(machines: tuple[Sto
 def test_a_lost_key_is_replaced_by_the_root_only(tmp_path: Path) -> None:
     root = SigningKey.generate("meruit-root", bytes(32))
     store = Store.open(Location(tmp_path))
-    admit(store, store.signer, root.vkey, "", role=ROOT)
+    store.admit_key(store.signer, root.vkey, "", role=ROOT)
     lost = store.signer.vkey
     store.close()
     (tmp_path / "audit-key.pem").unlink()
     store = Store.open(Location(tmp_path), new_key=True)
     with pytest.raises(KeyNotAdmitted):
-        admit(store, SigningKey.generate("meruit-root", bytes([1] * 32)), store.signer.vkey, "")
-    admit(store, root, store.signer.vkey, lost)
+        store.admit_key(SigningKey.generate("meruit-root", bytes([1] * 32)), store.signer.vkey, "")
+    store.admit_key(root, store.signer.vkey, lost)
     put(store)
     store.recorder.write(lambda _: None, sign_now=True)
     assert not store.key_chain().is_in_force(lost)

@@ -20,8 +20,8 @@ from litestar.types import ASGIApp, ExceptionHandlersMap, Receive, Scope, Send
 from meruit import __version__
 from meruit.api.admission import BodyAdmission
 from meruit.api.auth import Authenticator, build_authentication
+from meruit.api.bodies.dismantle import end_pause
 from meruit.api.direct_routes import DirectRoutes
-from meruit.api.dismantle import end_pause
 from meruit.api.idempotency import KeysInFlight
 from meruit.api.integrity import StoreIntegrity, check_in_background
 from meruit.api.logging import log, log_each

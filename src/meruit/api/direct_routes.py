@@ -14,7 +14,7 @@ from litestar.exceptions import InternalServerException
 from litestar.types import Receive, Scope, Send
 
 from meruit.api.auth import HOST, Authenticator
-from meruit.api.json_body import JSON_TYPE, SMALL_BYTES, convert_body, parse_strict_json
+from meruit.api.bodies.json_body import JSON_TYPE, SMALL_BYTES, convert_body, parse_strict_json
 from meruit.api.problems import handle_error
 from meruit.api.request import ApiRequest, EncodedReply, ServedRequest, Service
 from meruit.model.access import Caller

@@ -12,7 +12,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.types import ExceptionHandlersMap
 
-from meruit.api.json_body import field_problem
+from meruit.api.bodies.json_body import field_problem
 from meruit.api.logging import log
 from meruit.errors import ApiProblem, MeruitError, Problem, StoreUnavailable
 

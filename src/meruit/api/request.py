@@ -12,12 +12,12 @@ from sqlalchemy import Connection
 
 from meruit.api.admission import ADMISSION_SLOT, AdmissionSlot, BodyAdmission
 from meruit.api.auth import Authenticator
+from meruit.api.bodies.dismantle import GC_PAUSE
+from meruit.api.bodies.gc import GcPause
+from meruit.api.bodies.json_body import SMALL_BYTES, StrictRequest
 from meruit.api.db_threads import run_in_reader_thread
-from meruit.api.dismantle import GC_PAUSE
-from meruit.api.gc import GcPause
 from meruit.api.idempotency import HEADER, REPLAYED, KeysInFlight, fingerprint, storage_key, validate_key
 from meruit.api.integrity import StoreIntegrity
-from meruit.api.json_body import SMALL_BYTES, StrictRequest
 from meruit.api.open_streams import OpenStreams
 from meruit.api.playground_host import PlaygroundHosting
 from meruit.api.quotas import Quotas

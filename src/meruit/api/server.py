@@ -16,7 +16,7 @@ from typing import Any
 import uvicorn
 from litestar.types import ASGIApp
 
-from meruit.api.gc import freeze_gc
+from meruit.api.bodies.gc import freeze_gc
 from meruit.api.http_limits import MAX_HEAD_BYTES
 from meruit.api.logging import Level
 from meruit.errors import PortUnavailable, ServerFailed

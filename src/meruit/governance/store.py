@@ -110,7 +110,7 @@ def record_history(
     mismatch: bool,
     result: GovernanceResult | None = None,
 ) -> None:
-    """Record what later outcomes are compared with; `said` decides whether the output counts as the agent's own."""
+    """Record what later outcomes are compared with; `result` decides whether the output counts as the agent's own."""
     agent, consumer = contract.agent_id, contract.consumer_id
     _update_history(writing, tenant, agent, HistoryKind.CONTRACT, dossier, mismatch=mismatch)
     for one, other in ((agent, consumer), (agent, ""), ("", consumer), ("", "")):

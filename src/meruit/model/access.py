@@ -1,10 +1,16 @@
-"""Roles, and the caller behind an API key."""
+"""Roles, the caller behind an API key, and what an agent sees of scores."""
 
 from enum import StrEnum
+from math import floor
 
 from meruit.model.record import Record
 
 DEFAULT_TENANT = "default"
+AGENT_TRIES = 10
+"""How often an agent may have its own work verified by one set of criteria, unless the terms say otherwise."""
+MAX_AGENT_TRIES = 1_000_000
+SCORE_STEPS = 2
+"""Coarse scores are rounded down to a multiple of one over this."""
 
 
 class Role(StrEnum):
@@ -43,3 +49,24 @@ class Scope(Record, frozen=True):
     agent_id: str | None = None
     only_own: bool = False
     """An agent sees its own outcomes; one that has no name sees none."""
+
+
+class AgentScore(StrEnum):
+    """What an agent sees of a score before the contract is paid."""
+
+    COARSE = "coarse"
+    """0, 0.5 or 1, rounded down."""
+    VERDICT = "verdict"
+    """No score, only the verdict."""
+    EXACT = "exact"
+
+
+def show_score(score: float, shown: AgentScore) -> float | None:
+    """The score as an agent sees it; None where it sees the verdict only."""
+    match shown:
+        case AgentScore.COARSE:
+            return floor(score * SCORE_STEPS) / SCORE_STEPS
+        case AgentScore.VERDICT:
+            return None
+        case AgentScore.EXACT:
+            return score

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from meruit.model.agent_score import AGENT_TRIES, MAX_AGENT_TRIES, AgentScore
+from meruit.model.access import AGENT_TRIES, MAX_AGENT_TRIES, AgentScore
 from meruit.model.canonical import canonical, from_canonical
 from meruit.model.criterion import Amount, Share, SuccessCriteria
 from meruit.model.money import CURRENCIES

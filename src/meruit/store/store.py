@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, insert, select
 
 from meruit.errors import KeyNotAdmitted, MeruitError, StoreError
 from meruit.log.entries import KeyEntry
-from meruit.log.key_chain import KeyChain
+from meruit.log.key_chain import KeyChain, admit_key
 from meruit.log.merkle import Frontier
 from meruit.log.note import SigningKey
 from meruit.model.time import to_micros
@@ -124,6 +124,24 @@ class Store:
             store.close()
             raise
         return store
+
+    def admit_key(self, signer: SigningKey, vkey: str, retires: str, *, role: str = "") -> None:
+        """Record that a key is admitted; raises KeyNotAdmitted where the signer may not do that."""
+        origin = self.signer.name
+        chain = self.key_chain()
+        if chain.is_in_force(vkey):
+            raise KeyNotAdmitted(f"the log admits {vkey} already")
+        why = chain.admit(1, admit_key(signer, "", origin, vkey, role=role, retires=retires))
+        if why:
+            raise KeyNotAdmitted(f"{vkey} cannot be admitted: {why}")
+
+        def write(writing: WriteTransaction) -> None:
+            insert_key(writing, admit_key(signer, writing.now.written, origin, vkey, role=role, retires=retires))
+
+        # The key that signs the checkpoint of this entry may be the one that it admits.
+        self.recorder.refuse_writes(None)
+        self.recorder.write(write)
+        self.admit_own_key()
 
     def admit_own_key(self) -> None:
         """Admit the key of this folder where the log is empty; else refuse to write with a key outside the chain."""

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from tests.api.conftest import Deployment, code_of
 
-from meruit.model.access import Role
-from meruit.model.agent_score import AGENT_TRIES
+from meruit.model.access import AGENT_TRIES, Role
 
 VOCABULARY = [f"word{chr(97 + number // 26)}{chr(97 + number % 26)}" for number in range(256)]
 HIDDEN = {VOCABULARY[17], VOCABULARY[90], VOCABULARY[201]}

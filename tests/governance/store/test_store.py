@@ -158,7 +158,7 @@ def completing(contract: Contract, task: str, said: GovernanceResult | None, giv
 
     def write(writing: WriteTransaction) -> Dossier:
         known = add_history(writing, "t", contract, Dossier(), marks)
-        more: dict[str, Any] = {} if said is None else {"said": said}
+        more: dict[str, Any] = {} if said is None else {"result": said}
         record_history(writing, "t", contract, Dossier(), marks, mismatch=False, **more)
         return known
 

@@ -12,7 +12,7 @@ from litestar.params import JSONBody
 from msgspec import Meta
 
 from meruit.api.auth import OPERATORS
-from meruit.api.json_body import field_problem
+from meruit.api.bodies.json_body import field_problem
 from meruit.api.request import ApiRequest
 from meruit.api.wire.common import Body, Label, json_response
 from meruit.errors import ApiProblem, BodyError, Problem

@@ -28,8 +28,7 @@ from meruit.documents.csv_table import Cell
 from meruit.errors import ApiProblem
 from meruit.judge.difference import VerdictDifference, difference
 from meruit.log.entries import OUR_CONTRACT
-from meruit.model.access import Role
-from meruit.model.agent_score import AgentScore
+from meruit.model.access import AgentScore, Role
 from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, VerdictVersion
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict

@@ -11,7 +11,7 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from sqlalchemy import Connection
 
 from meruit.api.auth import OPERATORS, READERS
-from meruit.api.json_body import SMALL_BYTES
+from meruit.api.bodies.json_body import SMALL_BYTES
 from meruit.api.request import ApiRequest
 from meruit.api.wire.common import PRINTABLE, Key, LabelQuery, Limit, PageCursor, json_response
 from meruit.api.wire.usage import (

@@ -11,18 +11,17 @@ from litestar.params import JSONBody
 from msgspec import Meta
 
 from meruit.api.auth import allow, allow_only
+from meruit.api.bodies.dismantle import dismantle_soon
+from meruit.api.bodies.json_body import LARGE_BYTES
 from meruit.api.direct_routes import DirectRequest, DirectRoute
-from meruit.api.dismantle import dismantle_soon
 from meruit.api.hot_route import HotRoute
-from meruit.api.json_body import LARGE_BYTES
 from meruit.api.request import ApiRequest, EncodedReply, ServedRequest, Service
 from meruit.api.wire.common import Body, CriteriaReference, Key, Label, Payload, json_response
 from meruit.contracts.records import RecordTries
 from meruit.documents.authoring import CUSTOM, WRAPPER
 from meruit.errors import ApiProblem, Unavailable
 from meruit.log.entries import OUR_CONTRACT
-from meruit.model.access import Caller, Role
-from meruit.model.agent_score import AgentScore, show_score
+from meruit.model.access import AgentScore, Caller, Role, show_score
 from meruit.model.contract import AgentTries
 from meruit.model.outcome import Labels
 from meruit.model.record import Record

@@ -39,8 +39,7 @@ from meruit.errors import (
     StoreError,
     UnknownName,
 )
-from meruit.model.access import Role
-from meruit.model.agent_score import MAX_AGENT_TRIES, AgentScore
+from meruit.model.access import MAX_AGENT_TRIES, AgentScore, Role
 from meruit.model.contract import (
     FINDING_CODE,
     MAX_CANARIES,

@@ -22,7 +22,7 @@ from meruit.evaluations.summary import EvaluationSummary, Rate
 from meruit.judges.prefer import DEFAULT_QUESTION
 from meruit.judges.vote_records import TokenTotal
 from meruit.log.segment import MAX_CASES
-from meruit.model.agent_score import AgentScore, show_score
+from meruit.model.access import AgentScore, show_score
 from meruit.model.evidence import Fault
 from meruit.model.record import Record
 from meruit.model.verdict import Verdict

@@ -10,8 +10,6 @@ from meruit.cli.terminal import ExitCode, json_option, note, print_json, say, st
 
 if TYPE_CHECKING:
     from meruit.log.note import SigningKey
-    from meruit.store.store import Store
-    from meruit.store.transaction import WriteTransaction
 
 ROOT_NAME = "meruit-root"
 
@@ -36,7 +34,7 @@ def admit_command(
         if vkey is None and root is None:
             raise click.UsageError("name the key to admit, or give --root to admit the key of this folder")
         wanted = store.signer.vkey if vkey is None else vkey
-        admit(store, load_root(root) if root else store.signer, wanted, retire)
+        store.admit_key(load_root(root) if root else store.signer, wanted, retire)
     if as_json:
         print_json(msgspec.json.encode({"admitted": wanted, "retired": retire or None}))
     else:
@@ -71,7 +69,7 @@ def root_command(*, file: str, data: str | None, database_url: str | None, as_js
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
                 opened.write(made.to_pem())
         root = load_root(file)
-        admit(store, store.signer, root.vkey, "", role=ROOT)
+        store.admit_key(store.signer, root.vkey, "", role=ROOT)
     if as_json:
         print_json(msgspec.json.encode({"root": root.vkey}))
     else:
@@ -105,7 +103,7 @@ def rotate_command(*, data: str | None, database_url: str | None, as_json: bool)
             opened.write(made.to_pem())
             opened.flush()
             os.fsync(opened.fileno())
-        admit(store, store.signer, made.vkey, old)
+        store.admit_key(store.signer, made.vkey, old)
         following.replace(file)
     if as_json:
         print_json(msgspec.json.encode({"vkey": made.vkey, "retired": old}))
@@ -121,27 +119,3 @@ def load_root(file: str) -> "SigningKey":
     from meruit.log.note import MAX_NOTE_BYTES, SigningKey
 
     return SigningKey.from_pem(ROOT_NAME, read_content(file, MAX_NOTE_BYTES))
-
-
-def admit(store: "Store", signer: "SigningKey", vkey: str, retires: str, *, role: str = "") -> None:
-    """Record that a key is admitted; raises KeyNotAdmitted where the signer may not do that."""
-    from meruit.errors import KeyNotAdmitted
-    from meruit.log.key_chain import admit_key
-    from meruit.store.key_admission import insert_key
-
-    origin = store.signer.name
-    chain = store.key_chain()
-    if chain.is_in_force(vkey):
-        raise KeyNotAdmitted(f"the log admits {vkey} already")
-    entry = admit_key(signer, "", origin, vkey, role=role, retires=retires)
-    why = chain.admit(1, entry)
-    if why:
-        raise KeyNotAdmitted(f"{vkey} cannot be admitted: {why}")
-
-    def write(writing: "WriteTransaction") -> None:
-        insert_key(writing, admit_key(signer, writing.now.written, origin, vkey, role=role, retires=retires))
-
-    # The key that signs the checkpoint of this entry may be the one that it admits.
-    store.recorder.refuse_writes(None)
-    store.recorder.write(write)
-    store.admit_own_key()

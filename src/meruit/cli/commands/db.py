@@ -85,7 +85,7 @@ def replace_key(*, root: str, data: str | None, database_url: str | None, as_jso
     """
     import msgspec
 
-    from meruit.cli.auditing.keys import admit, load_root
+    from meruit.cli.auditing.keys import load_root
     from meruit.config import location_of
     from meruit.errors import MeruitError, StoreError
     from meruit.store.location import KEY_FILE
@@ -97,7 +97,7 @@ def replace_key(*, root: str, data: str | None, database_url: str | None, as_jso
     admitting = load_root(root)
     store = Store.open(location, new_key=True)
     try:
-        admit(store, admitting, store.signer.vkey, "")
+        store.admit_key(admitting, store.signer.vkey, "")
     except MeruitError:
         (location.folder / KEY_FILE).unlink()
         raise

@@ -43,7 +43,7 @@ def worker(
     # Imported here so that --help is quick.
     import asyncio
 
-    from meruit.api.gc import freeze_gc
+    from meruit.api.bodies.gc import freeze_gc
     from meruit.app import open_store
     from meruit.cli.shared.load_agents import check_no_other_worker, load_roster, stop_on_signals
     from meruit.config import location_of

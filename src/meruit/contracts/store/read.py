@@ -12,8 +12,7 @@ from meruit.contracts.bill import is_adjusted
 from meruit.contracts.hold_evidence import HoldView
 from meruit.contracts.latency import find_latency_basis, times_of
 from meruit.errors import NotFound
-from meruit.model.access import Scope
-from meruit.model.agent_score import AgentScore, show_score
+from meruit.model.access import AgentScore, Scope, show_score
 from meruit.model.canonical import canonical, from_canonical
 from meruit.model.contract import (
     AgentContract,

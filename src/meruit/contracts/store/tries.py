@@ -4,7 +4,7 @@ import msgspec
 
 from meruit.contracts.store.read import parse_terms
 from meruit.errors import NoTriesLeft
-from meruit.model.agent_score import AgentScore
+from meruit.model.access import AgentScore
 from meruit.model.contract import AgentTries
 from meruit.outcomes.records import RecordAll, RecordedVersion
 from meruit.store import tables

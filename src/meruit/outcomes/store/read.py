@@ -8,8 +8,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from meruit.errors import NotFound
-from meruit.model.access import Scope
-from meruit.model.agent_score import AgentScore, show_score
+from meruit.model.access import AgentScore, Scope, show_score
 from meruit.model.canonical import from_canonical
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.money import Bill

@@ -15,9 +15,9 @@ from litestar.params import JSONBody
 from litestar.testing import TestClient
 from tests.api.conftest import code_of
 
-from meruit.api import json_body
-from meruit.api.gc import pause_gc
-from meruit.api.json_body import (
+from meruit.api.bodies import json_body
+from meruit.api.bodies.gc import pause_gc
+from meruit.api.bodies.json_body import (
     MAX_DEPTH,
     MAX_DIGITS,
     NOT_ALLOWED,

@@ -5,8 +5,8 @@ from contextlib import suppress
 
 import pytest
 
-from meruit.api import gc as collecting
-from meruit.api.gc import THRESHOLD, GcPause, freeze_gc
+from meruit.api.bodies import gc as collecting
+from meruit.api.bodies.gc import THRESHOLD, GcPause, freeze_gc
 
 
 @pytest.mark.parametrize("crash", [None, ZeroDivisionError()])

@@ -16,8 +16,8 @@ from litestar import Request
 from litestar.exceptions import HTTPException
 from litestar.types import Empty
 
-from meruit.api import json_slices
-from meruit.api.gc import pause_gc
+from meruit.api.bodies import json_slices
+from meruit.api.bodies.gc import pause_gc
 from meruit.errors import BodyError, Problem
 
 MAX_DEPTH = 64

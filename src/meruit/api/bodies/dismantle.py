@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from meruit.api.gc import GcPause
+from meruit.api.bodies.gc import GcPause
 
 GC_PAUSE = "gc_pause"
 """The name of a request's pause of the collector in the state of its ASGI scope."""
