@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
@@ -52,6 +52,8 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 
 SERVED = "localhost:8484"
 """Where the pages' service is; a test has one of its own, on a free port."""
+STARTED = re.compile(r"(?P<command>.*) --port (?P<port>\d+) &")
+"""A server that a page starts beside its commands; a test gives it a free port."""
 VARYING = re.compile(
     r"\b(brn|con|crn|ev|evt|mk|out|own|pg|req|run|sub|trn|whk|wrk)_[0-9a-f]{12,34}(\.[A-Za-z0-9_-]{43})?"
     r"|\d{4}-\d\d-\d\d(T[\d:.]+Z| \d\d:\d\d:\d\d)"
@@ -88,24 +90,60 @@ def environment(programs: Path) -> dict[str, str]:
     return {name: value for name, value in found.items() if not name.startswith("MERUIT_")}
 
 
-def run_console(text: str, folder: Path, where: str, programs: Path) -> None:
-    code = 0
-    for command, expected in commands(text):
-        if command == "echo $?":
-            assert f"{code}\n" == expected
-            continue
-        done = subprocess.run(
-            ["bash", "-c", command.replace(SERVED, where)],
-            cwd=folder,
-            env=environment(programs),
-            capture_output=True,
+class Console:
+    """Runs what a page types, in its folder; the servers that it starts end with `ending`."""
+
+    def __init__(self, folder: Path, where: str, programs: Path, ending: ExitStack) -> None:
+        self.folder, self.programs, self.ending = folder, programs, ending
+        self.places = {SERVED: where}
+        """Where a server is for the page, and where it is in truth."""
+
+    def place(self, text: str) -> str:
+        for named, where in self.places.items():
+            text = text.replace(named, where)
+        return text
+
+    def run(self, text: str) -> None:
+        code = 0
+        for command, expected in commands(text):
+            if command == "echo $?":
+                assert f"{code}\n" == expected
+                continue
+            if server := STARTED.fullmatch(command):
+                self.start(server["command"], f"localhost:{server['port']}", expected)
+                continue
+            done = subprocess.run(
+                ["bash", "-c", self.place(command)],
+                cwd=self.folder,
+                env=environment(self.programs),
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            printed = done.stdout
+            for named, where in self.places.items():
+                printed = printed.replace(where, named)
+            assert alike(printed) == alike(expected), f"{command}\n{printed}\n{done.stderr}"
+            code = done.returncode
+
+    def start(self, command: str, named: str, expected: str) -> None:
+        """Start a server, whose first line says where it listens."""
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {command} --port 0"],
+            cwd=self.folder,
+            env=environment(self.programs),
+            stdout=subprocess.PIPE,
             text=True,
-            timeout=300,
-            check=False,
         )
-        printed = done.stdout.replace(where, SERVED)
-        assert alike(printed) == alike(expected), f"{command}\n{printed}\n{done.stderr}"
-        code = done.returncode
+        self.ending.callback(process.communicate, timeout=300)
+        self.ending.callback(process.terminate)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"localhost:\d+", line)
+        assert found is not None, line
+        self.places[named] = found[0]
+        assert line.replace(found[0], named) == expected
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -119,13 +157,14 @@ def test_the_examples_of_a_page_are_true(page: Path, tmp_path: Path, meruit_at_h
         # A tutorial begins with the files of the example of the same name.
         shutil.copytree(ROOT / "examples" / page.stem.removeprefix(TUTORIAL), tmp_path, dirs_exist_ok=True)
     code: list[str] = []
-    with served(page.read_text(encoding="utf-8"), tmp_path, programs) as where:
+    with served(page.read_text(encoding="utf-8"), tmp_path, programs) as where, ExitStack() as ending:
+        console = Console(tmp_path, where, programs, ending)
         for block in blocks(page):
             match block.language:
                 case "yaml" | "json" | "python" if block.file:
-                    (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+                    (tmp_path / block.file).write_text(console.place(block.text), encoding="utf-8")
                 case "console":
-                    run_console(block.text, tmp_path, where, programs)
+                    console.run(block.text)
                 case "python":
                     code.append("\n" * (block.line - "".join(code).count("\n")) + block.text)
                 case _:

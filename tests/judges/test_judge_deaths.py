@@ -18,7 +18,8 @@ from meruit.store.location import FILE
 
 CASES, CONCURRENCY, PATIENCE_S = 12, 4, 60.0
 PER_VOTE = INPUT_TOKENS + OUTPUT_TOKENS
-LIMIT = 12_000
+LIMIT = 15_000
+"""Room for a question more, though each of two deaths left as many calls without a count as may be open."""
 PRICES = {"input_per_million": 1, "output_per_million": 10}
 MOST_MICROS = 20_000
 COMMAND = "from meruit.cli import main; import sys; main(sys.argv[1:])"
@@ -116,7 +117,10 @@ def test_a_killed_evaluation_asks_no_answered_question_again(tmp_path: Path) -> 
     assert overall["passed"] == len(stored(tmp_path / "data")) > len(known)
     assert overall["passed"] + overall["open"] == CASES
     with sqlite3.connect(tmp_path / "data" / FILE) as connection:
-        assert connection.execute("SELECT count(*) FROM judge_calls").fetchone() == (0,)
+        under_way = {str(row[0]) for row in connection.execute("SELECT key FROM judge_calls")}
+    # Only a question that the limit leaves open keeps the call of a process that died.
+    assert not under_way & stored(tmp_path / "data")
+    assert len(under_way) <= overall["open"]
     # Everything that was ever billed, the unanswered included, is within the limit.
     assert sum(provider.asked.values()) * PER_VOTE <= LIMIT
     (total,) = shown["judge_tokens"]
