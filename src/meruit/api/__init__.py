@@ -6,11 +6,13 @@ Read in this order:
 - request.py - what a route works with: the service, the caller, idempotent writes
 - routes/ - one file per resource; wire/ - their requests and replies
 - auth.py - keys and roles; rate_limit.py - limits per key and per address
-- json_body.py - strict JSON; admission.py - how many large bodies at once; query_params.py - unknown parameters
+- direct_routes.py - plain requests to verify and health, past the framework; hot_route.py - guards of busy routes
+- bodies/ - strict JSON; admission.py - how many large bodies at once; query_params.py - unknown parameters
+- quotas.py - stored bytes of a tenant or a key
 - idempotency.py - the header Idempotency-Key
 - problems.py - errors as RFC 9457 problems; openapi.py - the description of the API
 - telemetry.py - request ids, metrics; logging.py - JSON log lines
 - server.py - uvicorn, start and shutdown; http_protocol.py and http_limits.py - limits of a connection
 - playground_host.py - the playgrounds that this process serves
-- db_threads.py, gc.py - threads for reads, settings of the garbage collector
+- db_threads.py - threads for reads
 """
