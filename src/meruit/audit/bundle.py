@@ -33,8 +33,10 @@ USAGE = "usage.json"
 """Only where the contract paid for tokens."""
 CASE = "case.json"
 """Only for a case of an evaluation."""
+LABELS = "labels.json"
+"""Only for a case that people labelled."""
 ALWAYS = frozenset({MANIFEST, KEY, CHECKPOINT, FIRST_CHECKPOINT, CONSISTENCY, ENTRIES, SALTS, STATEMENT})
-_NAMED = ALWAYS | {CONTRACT, USAGE, CASE}
+_NAMED = ALWAYS | {CONTRACT, USAGE, CASE, LABELS}
 _PIECE = re.compile(
     r"(work)/(input|output|metadata)\.json|(criteria)/([0-9a-f]{64})\.json|(verdicts)/([1-9][0-9]{0,8})\.json"
 )
@@ -163,6 +165,23 @@ class CaseFile(Record, frozen=True, forbid_unknown_fields=True):
     """RFC 6962, against the root that the segment's entry commits to."""
 
 
+class LabelProof(Record, frozen=True, forbid_unknown_fields=True):
+    """What a person said of the case; who and when is in the entry of the log."""
+
+    salt: str
+    """In hex."""
+    choice: str
+    note: str
+    """The salted hash of what was written beside it; the note itself is in no bundle."""
+
+
+class LabelsFile(Record, frozen=True, forbid_unknown_fields=True):
+    """What people said of the case."""
+
+    labels: dict[str, LabelProof]
+    """By the index of the label's entry in the log."""
+
+
 class CaseReceipt(Record, frozen=True):
     """What shows later that a case was in the log: its path in the segment, and the segment's in the log."""
 
@@ -213,6 +232,8 @@ class Bundle(msgspec.Struct, frozen=True):
     """None where no tokens were paid."""
     case: CaseFile | None = None
     """None for an outcome that is not a case of an evaluation."""
+    labels: LabelsFile | None = None
+    """None where nobody labelled the case."""
 
 
 # What other bundles do not say is left out of their statements, so that they are to the byte what they always were.
@@ -229,6 +250,8 @@ class Annotations(Record, frozen=True, forbid_unknown_fields=True, omit_defaults
     """When the criteria of version 1 were first signed for."""
     usage: dict[str, int] = msgspec.field(default_factory=dict)
     """The number of the newest entry of each run whose tokens were paid."""
+    labels: int = 0
+    """How many labels the log has of the case."""
 
 
 def pack(bundle: Bundle) -> bytes:
@@ -301,6 +324,7 @@ def read(files: Mapping[str, bytes]) -> Bundle:
         contract=_record(ContractFile, CONTRACT, files) if CONTRACT in files else None,
         usage=_record(UsageFile, USAGE, files) if USAGE in files else None,
         case=_record(CaseFile, CASE, files) if CASE in files else None,
+        labels=_record(LabelsFile, LABELS, files) if LABELS in files else None,
     )
 
 
@@ -338,6 +362,7 @@ def _files(bundle: Bundle) -> dict[str, bytes]:
         **({} if bundle.contract is None else {CONTRACT: bundle.contract.to_json()}),
         **({} if bundle.usage is None else {USAGE: bundle.usage.to_json()}),
         **({} if bundle.case is None else {CASE: bundle.case.to_json()}),
+        **({} if bundle.labels is None else {LABELS: bundle.labels.to_json()}),
         **{f"criteria/{digest}.json": body for digest, body in bundle.criteria.items()},
         **{f"work/{part}.json": content for part, content in bundle.work.items()},
         **{f"verdicts/{version}.json": result for version, result in bundle.results.items()},

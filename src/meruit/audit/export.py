@@ -18,6 +18,8 @@ from meruit.audit.bundle import (
     CaseReceipt,
     ConsistencyProof,
     ContractFile,
+    LabelProof,
+    LabelsFile,
     LoggedEntry,
     Receipt,
     RunProof,
@@ -211,7 +213,8 @@ def _case_reader(
         case = load_case(connection, store.blobs, tenant, outcome_id)
         last = audit.last_in_contract(connection, tenant, outcome_id)
         own = [leaf.position for leaf in audit.window(connection, tenant, outcome_id, 1, last)]
-        return max(case.leaf, *own, _key_leaf(connection, store)) + 1
+        labels = [int(row.leaf) for row in _labels(connection, tenant, case)]
+        return max(case.leaf, *own, *labels, _key_leaf(connection, store)) + 1
 
     return size_to_cover, lambda found, signed: _case_bundle(store, tenant, outcome_id, found, signed)
 
@@ -224,8 +227,12 @@ def _case_bundle(store: Store, tenant: str, outcome_id: str, connection: Connect
         raise StoreError(f"the log has no segment at {case.leaf}; restore the database from a copy")
     last = audit.last_in_contract(connection, tenant, outcome_id)
     own = audit.window(connection, tenant, outcome_id, 1, last)
+    labels = _labels(connection, tenant, case)
+    # What was labelled in a review is worth nothing without its draw, which came before.
+    leaves = {leaf for row in labels for leaf in (row.leaf, row.review_leaf)}
     others = [
-        audit.leaf(connection, index) for index in {segment.criteria_index, *_key_leaves(connection, signed.size)}
+        audit.leaf(connection, index)
+        for index in {segment.criteria_index, *leaves, *_key_leaves(connection, signed.size)}
     ]
     begun = _first_checkpoint(connection, segment.criteria_index, store)
     latest = verdict_of_case(case.content.entry(), segment, case.leaf)
@@ -236,6 +243,7 @@ def _case_bundle(store: Store, tenant: str, outcome_id: str, connection: Connect
         contract_seq=last,
         log_size=signed.size,
         first_log_size=begun.size,
+        labels=len(labels),
     )
     work = {part: bytes(getattr(case.content, part)) for part in PARTS if bytes(getattr(case.content, part))}
     result = bytes(case.content.result)
@@ -257,7 +265,31 @@ def _case_bundle(store: Store, tenant: str, outcome_id: str, connection: Connect
         results={latest.version: result} if result else {},
         statement=envelope(statement_about(latest, about, work, result_from(result) if result else None), store.signer),
         case=_prove_case(case),
+        labels=LabelsFile({str(row.leaf): LabelProof(row.salt.hex(), row.choice, row.note_hash) for row in labels})
+        if labels
+        else None,
     )
+
+
+# Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
+def _labels(connection: Connection, tenant: str, case: KeptCase) -> Sequence[Any]:
+    """All that people ever said of a case, in the order of the log."""
+    entry = case.content.entry()
+    reviews, draws, labels = tables.reviews, tables.review_draws, tables.review_labels
+    query = (
+        select(labels.c.leaf, labels.c.salt, labels.c.choice, labels.c.note_hash, reviews.c.leaf.label("review_leaf"))
+        .join(
+            draws,
+            (draws.c.tenant == labels.c.tenant)
+            & (draws.c.review_id == labels.c.review_id)
+            & (draws.c.number == labels.c.number),
+        )
+        .join(reviews, (reviews.c.tenant == labels.c.tenant) & (reviews.c.id == labels.c.review_id))
+        .where(labels.c.tenant == tenant, reviews.c.evaluation_id == case.evaluation_id)
+        .where(draws.c.case_id == entry.case, draws.c.repeat == entry.repeat)
+        .order_by(labels.c.leaf)
+    )
+    return connection.execute(query).all()
 
 
 def _prove_case(case: KeptCase) -> CaseFile:

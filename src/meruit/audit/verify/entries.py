@@ -24,6 +24,7 @@ from meruit.audit.bundle import (
 )
 from meruit.audit.case import evidence_of_case, verdict_of_case
 from meruit.audit.findings import AuditStepState, Findings, StepFinding
+from meruit.audit.verify.labels import LabelHistory, check_labels, label_history
 from meruit.audit.verify.usage import UsageHistory, check_usage, usage_history
 from meruit.contracts.latency import ContractTimes
 from meruit.errors import AuditStep, BundleFlaw, MeruitError
@@ -44,8 +45,10 @@ from meruit.log.entries import (
     GovernanceEntry,
     InputReadEntry,
     KeyEntry,
+    LabelEntry,
     MoneyEntry,
     ResolutionEntry,
+    ReviewEntry,
     SegmentEntry,
     SettlementEntry,
     StartEntry,
@@ -87,6 +90,8 @@ class OutcomeHistory(msgspec.Struct, frozen=True):
     about: Annotations
     contract: "ContractHistory | None" = None
     """None for work without a contract."""
+    labels: LabelHistory | None = None
+    """What people said; None for an outcome that is not a case of an evaluation."""
 
 
 class ContractHistory(msgspec.Struct, frozen=True):
@@ -166,7 +171,9 @@ def check(
         passed.append(
             step_ok(AuditStep.SEQUENCE, f"{count} version{'s' * (count > 1)} of the verdict, nothing left out")
         )
-        passed.append(step_ok(AuditStep.BLOBS, _check_blobs(bundle, story)))
+        blobs = _check_blobs(bundle, story)
+        notes += check_labels(bundle.labels, story.labels)
+        passed.append(step_ok(AuditStep.BLOBS, blobs))
     except BundleFlaw as flaw:
         return BundleCheck(passed=(*passed,), flaw=flaw, notes=(*notes,), bundle=bundle, signed=signed)
     return BundleCheck(passed=(*passed,), flaw=None, notes=(*notes,), bundle=bundle, signed=signed, history=story)
@@ -342,7 +349,7 @@ def _case_history(
     """The history of a case of an evaluation; raises BundleFlaw where its segment does not hold it."""
     outcome = bundle.manifest.outcome
     for place, entry in entries.items():
-        if not isinstance(entry, KeyEntry | CriteriaEntry | SegmentEntry | ErasureEntry):
+        if not isinstance(entry, KeyEntry | CriteriaEntry | SegmentEntry | ErasureEntry | ReviewEntry | LabelEntry):
             raise _sequence_flaw(f"entry {place} is not about the case")
     segments = [(index, entry) for index, entry in entries.items() if isinstance(entry, SegmentEntry)]
     if len(segments) != 1:
@@ -360,7 +367,13 @@ def _case_history(
     if segment.criteria_index >= signed.first.size:
         raise _sequence_flaw("the first checkpoint was signed before the criteria were committed to")
     erased = _erasures_of_case(entries, index, segment, about)
-    return OutcomeHistory(evidence=evidence_of_case(case, segment), verdicts=(verdict,), erased=erased, about=about)
+    return OutcomeHistory(
+        evidence=evidence_of_case(case, segment),
+        verdicts=(verdict,),
+        erased=erased,
+        about=about,
+        labels=label_history(entries, f"{case.case}#{case.repeat}", segment, about),
+    )
 
 
 def _erasures_of_case(
