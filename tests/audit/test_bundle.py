@@ -254,11 +254,11 @@ def test_a_kept_checkpoint_is_compared_where_it_can_be(world: World) -> None:
     assert between.flaw is None
     check_sentence(between.notes[-1])
     rewritten = key.sign(Checkpoint(key.name, size, bytes(32)).text())
-    assert "two histories" in failing(data, AuditStep.CONSISTENCY, kept=rewritten)
+    assert "two histories" in failing(data, AuditStep.CONSISTENCY, trusted=rewritten)
     foreign = world.stranger.sign(Checkpoint(key.name, size, bytes(32)).text())
-    failing(data, AuditStep.SIGNATURE, kept=foreign)
+    failing(data, AuditStep.SIGNATURE, trusted=foreign)
     other = key.sign(Checkpoint("other", size, bytes(32)).text())
-    assert "'other'" in failing(data, AuditStep.SIGNATURE, kept=other)
+    assert "'other'" in failing(data, AuditStep.SIGNATURE, trusted=other)
 
 
 def resigned(world: World, change: Callable[[dict[str, Any]], None]) -> bytes:

@@ -146,7 +146,7 @@ def check(
 ) -> BundleCheck:
     """Every step that needs no metric and no judge; never raises.
 
-    `pinned` is the key that must have signed, `kept` the note of an older checkpoint of the same log, `quorum` the
+    `pinned` is the key that must have signed, `trusted` the note of an older checkpoint of the same log, `quorum` the
     witnesses that must have cosigned the checkpoint.
     """
     passed: list[StepFinding] = []
