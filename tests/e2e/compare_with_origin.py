@@ -1,7 +1,7 @@
 """Compares converted checks with the origin's own evaluator, each on states that are drawn around its query.
 
-`python compare.py TASKS_FOLDER EVALUATOR.py [DRAWS]`: the folder has one JSON file for each task of the origin, and the
-file has its class JMESPathEvaluator. Both stay where they are.
+`python -m tests.e2e.compare_with_origin TASKS_FOLDER EVALUATOR.py [DRAWS]`: the folder has one JSON file for
+each task of the origin, and the file has its class JMESPathEvaluator. Both stay where they are.
 """
 
 import copy
@@ -11,18 +11,22 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import jmespath
-from convert import CONVERTED, Json, convert
 
 from meruit import VerificationEngine
 from meruit.documents.authoring import parse_benchmark
 from meruit.model.environment import EnvironmentState, Snapshot, SourceKind, as_work_part, make_item
 from meruit.model.verdict import Verdict
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "portal-conversion"))
+conversion = import_module("convert")
+CONVERTED, convert = conversion.CONVERTED, conversion.convert
+Json = dict[str, Any]
 DRAWS = 12
 SHOWN = 5
 ENGINE = VerificationEngine()
@@ -100,7 +104,7 @@ def main() -> None:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     logging.disable(logging.CRITICAL)
-    origin, chance = module.JMESPathEvaluator(), random.Random(1)  # noqa: S311 - draws that can be repeated
+    origin, chance = module.JMESPathEvaluator(), random.Random(1)
     counts, different, tasks = Counter[str](), list[str](), 0
     for path in sorted(folder.rglob("*.json")):
         task = json.loads(path.read_text())
