@@ -306,6 +306,10 @@ class StoreError(MeruitError):
     code = "store_error"
 
 
+class EvidenceDamaged(StoreError):
+    """A stored piece of evidence is gone, or no longer what its address says."""
+
+
 class StoreUnavailable(StoreError, Unreachable):
     """The database did not answer; a retry may help."""
 

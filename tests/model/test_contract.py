@@ -361,10 +361,12 @@ def test_work_is_read_back_as_it_was_kept() -> None:
     made = WorkSubmission.model_validate(
         {"title": "x", "input": {"a": 1}, "private": {"c": 1, "b": 2}, "canaries": ["long enough"], "impossible": True}
     )
-    kept = parse_stored_work(work_body(made))
+    kept = parse_stored_work(work_body(made, "c0"))
+    assert kept.input_commitment == "c0"
     assert kept.private == {"b", "c"}
     assert kept.submission == made.model_copy(update={"input": {}, "private": {}})
-    assert work_body(made) == work_body(made.model_copy(update={"input": {"other": 1}}))
+    assert work_body(made, "c0") == work_body(made.model_copy(update={"input": {"other": 1}}), "c0")
+    assert work_body(made, "c0") != work_body(made, "c1")
 
 
 @pytest.mark.parametrize(
@@ -380,7 +382,11 @@ def test_what_was_taken_once_stays_readable(parts: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"[]", b"5", b"{}", b'{"title":"x","private_names":"ab"}', b'{"title":"x","private_names":[1]}', b"{"]
+    "body",
+    [
+        *(b"[]", b"5", b"{}", b'{"title":"x","private_names":"ab"}', b'{"title":"x","private_names":[1]}', b"{"),
+        b'{"title":"x","input_commitment":1}',
+    ],
 )
 def test_invalid_stored_work_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - each says something else

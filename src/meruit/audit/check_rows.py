@@ -15,7 +15,7 @@ from meruit.contracts.replay import transfer_from_entry
 from meruit.errors import StoreError
 from meruit.evaluations.segment import CaseContent, entries_of, unpack
 from meruit.gate.records import commitment_content
-from meruit.log.commitment import commitment_to, matches
+from meruit.log.commitment import commitment_to, matches, matches_digest
 from meruit.log.entries import (
     AwardEntry,
     CalibrationEntry,
@@ -38,6 +38,7 @@ from meruit.log.entries import (
     read_entry,
 )
 from meruit.log.segment import segment_root
+from meruit.model.contract import parse_stored_work
 from meruit.review.label import ReviewTerms, draws_digest, label_content
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
@@ -227,9 +228,7 @@ def _compare_contract(reading: Reading, row: Any, entry: AwardEntry) -> Iterator
     yield from differing_fields(contract_from(row), logged)
     works = tables.works
     work = reading.connection.execute(
-        select(works.c.body, works.c.consumer_id, works.c.criteria_digest).where(
-            works.c.tenant == row.tenant, works.c.id == entry.work
-        )
+        select(works).where(works.c.tenant == row.tenant, works.c.id == entry.work)
     ).first()
     if (
         work is None
@@ -237,6 +236,14 @@ def _compare_contract(reading: Reading, row: Any, entry: AwardEntry) -> Iterator
         or (work.consumer_id, work.criteria_digest or "") != (entry.consumer, entry.criteria)
     ):
         yield "work"
+    elif not _has_agreed_input(reading, work):
+        yield "input of the work"
+
+
+def _has_agreed_input(reading: Reading, work: Any) -> bool:
+    """Whether a work refers to the input that its body commits to; the content is checked with the blobs."""
+    committed, address = parse_stored_work(bytes(work.body)).input_commitment, work.input_address
+    return matches_digest(committed, bytes(work.input_salt), address) and _is_stored(reading, work.tenant, address)
 
 
 def _contract_entries(reading: Reading, tenant: str, contract_id: str) -> list[Entry]:

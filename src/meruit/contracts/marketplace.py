@@ -13,6 +13,7 @@ from meruit.contracts.rule_order import check_rules
 from meruit.contracts.store import read as contracts
 from meruit.contracts.store import work as works
 from meruit.contracts.store.read import terms_of
+from meruit.contracts.store.tampering import JudgedBy
 from meruit.contracts.store.transaction import Actor, ContractRequest, new_salt
 from meruit.contracts.store.work import SubmitWork, WorkRow
 from meruit.contracts.transitions import UNAVAILABLE, CompleteContract
@@ -115,6 +116,7 @@ class Marketplace:
             id=self.store.surroundings.new_id("wrk"),
             submission=submission,
             input=self.store.blobs.part(actor.tenant, content),
+            input_salt=new_salt(self.store.surroundings.entropy),
             criteria=None if ready is None else ready.body,
             digest=None if ready is None else ready.digest,
             has_cpa=criteria is not None and any(one.bonus or one.penalty for one in criteria.criteria),
@@ -159,7 +161,7 @@ class Marketplace:
         ]
 
     def find_contract(self, actor: Actor, contract_id: str) -> ContractWithWork:
-        """The contract and its work; raises NotFound."""
+        """The contract and its work; raises NotFound, and RecordTampered for an input that was not agreed on."""
         with self.store.database.reading() as connection:
             contract = contracts.find(connection, actor.scope, contract_id)
             known = self._cached_works.get((actor.tenant, contract.work_id))
@@ -263,6 +265,7 @@ class Marketplace:
             policy=self.policy,
             remote=remote,
             criteria=case.work.criteria,
+            judged_by=JudgedBy.of(case.contract, case.work, judged.result),
             times=times_of(case.contract) if handed.by_agent else None,
         )
 

@@ -29,7 +29,7 @@ from meruit.contracts.payment_decision import (
 )
 from meruit.contracts.store.ledger import Movement, move_money, parties_of
 from meruit.contracts.store.read import terms_of
-from meruit.contracts.store.tampering import find_tampering, require_untampered
+from meruit.contracts.store.tampering import JudgedBy, find_tampering, require_untampered
 from meruit.contracts.store.transaction import BILLS, BY_USAGE, ContractTransaction, fingerprint
 from meruit.contracts.store.work import find_for_writing
 from meruit.contracts.token_terms import token_payments_by_run
@@ -96,6 +96,7 @@ def pay_or_hold(
     step: ContractTransaction,
     contract: Contract,
     result: VerificationResult,
+    judged_by: JudgedBy,
     *,
     criteria: bytes | None,
     paid_under: str | None,
@@ -104,7 +105,7 @@ def pay_or_hold(
 
     `paid_under` is another contract that was paid for the same run.
     """
-    tampered = find_tampering(step, contract, result)
+    tampered = find_tampering(step, contract, judged_by)
     if tampered is not None:
         # Nothing of it can be trusted, not even the terms.
         return _hold(step, contract, tampered), None

@@ -33,6 +33,7 @@ from meruit.contracts.settlement import (
 from meruit.contracts.store.input_reads import find_unread, has_read_input
 from meruit.contracts.store.ledger import Movement, move_money, parties_of
 from meruit.contracts.store.read import ContractJudgement, ContractSnapshot, row_of, terms_body, terms_of
+from meruit.contracts.store.tampering import JudgedBy
 from meruit.contracts.store.transaction import (
     CONTRACTS,
     Actor,
@@ -204,6 +205,7 @@ class CompleteContract(msgspec.Struct, frozen=True):
     """A fingerprint that is equal for equal completions."""
     salt: bytes
     policy: Policy | None
+    judged_by: JudgedBy
     remote: GovernanceResult | None = None
     criteria: bytes | None = None
     """The criteria of the work in canonical form; None for work that is paid for completion alone."""
@@ -242,7 +244,9 @@ class CompleteContract(msgspec.Struct, frozen=True):
             paid_under = find_paid_contract(step.writing, step.tenant, contract, contract.evidence)
         else:
             paid_under = checked.dossier.history.settled_under
-        contract, paid = pay_or_hold(step, contract, result, criteria=self.criteria, paid_under=paid_under)
+        contract, paid = pay_or_hold(
+            step, contract, result, self.judged_by, criteria=self.criteria, paid_under=paid_under
+        )
         self._remember(step, contract, checked)
         step.save(contract)
         return ContractSnapshot(contract=contract, judgement=ContractJudgement(1, result), bill=paid)

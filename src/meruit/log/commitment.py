@@ -40,6 +40,14 @@ def matches(committed: str, salt: bytes, content: bytes) -> bool:
     return len(salt) == SALT_BYTES and committed == commitment(salt, content)
 
 
+def matches_digest(committed: str, salt: bytes, digest: str) -> bool:
+    """The same from the content's SHA-256; false for what is not one."""
+    try:
+        return committed == commitment_to(salt, digest)
+    except ValueError:
+        return False
+
+
 def usage_evidence_bytes(run: bytes, looks: Iterable[bytes]) -> bytes:
     """What the audit log commits to: the run, and its observations so far, in order."""
     return b"\n".join((run, *looks))

@@ -382,20 +382,31 @@ class StoredWorkSubmission(msgspec.Struct, frozen=True):
     """Without criteria and input."""
     private: frozenset[str]
     """Names of the input that agents never see, besides PRIVATE_INPUTS."""
+    input_commitment: str
+    """The salted hash of the whole input; empty where none is stored."""
 
 
-def work_body(submission: WorkSubmission) -> bytes:
-    """The stored bytes of work."""
-    return canonical({**submission.model_dump(exclude={*SEPARATE}), "private_names": sorted(submission.private)})
+def work_body(submission: WorkSubmission, input_commitment: str) -> bytes:
+    """The stored bytes of work; the commitment stands for the input, which lies elsewhere."""
+    return canonical(
+        {
+            **submission.model_dump(exclude={*SEPARATE}),
+            "private_names": sorted(submission.private),
+            "input_commitment": input_commitment,
+        }
+    )
 
 
 def parse_stored_work(body: bytes) -> StoredWorkSubmission:
     """Read back what `work_body` wrote; raises ValueError for anything else."""
     document = from_canonical(body)
-    names = document.pop("private_names", []) if isinstance(document, dict) else None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+    # Any: nothing of it is validated yet.
+    parts: dict[str, Any] = document if isinstance(document, dict) else {"private_names": None}
+    names, committed = parts.pop("private_names", []), parts.pop("input_commitment", "")
+    if not isinstance(names, list) or not all(isinstance(text, str) for text in (*names, committed)):
         raise ValueError("this is not stored work")
-    return StoredWorkSubmission(WorkSubmission.model_validate(document, context=RECORDED), frozenset(names))
+    submission = WorkSubmission.model_validate(document, context=RECORDED)
+    return StoredWorkSubmission(submission, frozenset(names), committed)
 
 
 class Execution(BaseModel):

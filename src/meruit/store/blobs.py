@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import Connection, select
 
-from meruit.errors import StoreError
+from meruit.errors import EvidenceDamaged, StoreError
 from meruit.store import tables
 from meruit.store.location import Location
 from meruit.store.transaction import Blob
@@ -66,13 +66,13 @@ class BlobStore:
         )
         row = connection.execute(query).first()
         if row is None:
-            raise StoreError(f"the evidence {address} is not in the store")
+            raise EvidenceDamaged(f"the evidence {address} is not in the store")
         try:
             content: bytes = self._file(tenant, address).read_bytes() if row.content is None else row.content
         except OSError as problem:
             raise StoreError(f"the evidence {address} cannot be read: {problem.strerror}") from None
         if sha256(content).hexdigest() != address:
-            raise StoreError(f"the evidence {address} was changed after it was recorded; restore it from a copy")
+            raise EvidenceDamaged(f"the evidence {address} was changed after it was recorded; restore it from a copy")
         return content
 
     def find_damage(self, tenant: str, address: str, content: bytes | None, size: int) -> str | None:

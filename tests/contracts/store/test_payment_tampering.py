@@ -5,12 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import delete, insert, select, update
 from tests.contracts.trading import COPY, GOOD, Hands, Trading
 
+from meruit.contracts.store import work as works
+from meruit.contracts.store.holds import load_hold
 from meruit.contracts.transitions import ExpireContracts
 from meruit.errors import RecordTampered
 from meruit.log.merkle import leaf_hash
+from meruit.model.access import Scope
 from meruit.model.contract import Contract, ContractState, Escrow
 from meruit.store import tables
 from meruit.store.location import Location
@@ -43,6 +46,51 @@ def state_of(trading: Trading, contract: Contract) -> tuple[ContractState, Escro
     return found.state, found.escrow
 
 
+def rows_of(trading: Trading, table: Any) -> list[Any]:
+    with trading.store.database.reading() as connection:
+        return [*connection.execute(select(table))]
+
+
+def restore_row(trading: Trading, table: Any, row: Any) -> None:
+    with trading.store.database.writer.begin() as connection:
+        connection.execute(update(table).where(table.c.id == row.id).values(**row._mapping))
+
+
+def restore(trading: Trading, work: Any, blobs: list[Any]) -> None:
+    """Put back what was there before."""
+    restore_row(trading, tables.works, work)
+    with trading.store.database.writer.begin() as connection:
+        connection.execute(delete(tables.blobs))
+        connection.execute(insert(tables.blobs), [dict(row._mapping) for row in blobs])
+
+
+def point_elsewhere(trading: Trading) -> None:
+    """Let the work be judged by a reference that the cheat knows: that of other work of the same tenant."""
+    other = trading.publish(input={"reference": EASY})
+    change(trading, tables.works, input_address=other.input_address)
+
+
+def damage_input(trading: Trading) -> None:
+    """Change the content, and leave its address."""
+    blobs = tables.blobs
+    address = first(trading, tables.works).input_address
+    with trading.store.database.writer.begin() as connection:
+        connection.execute(update(blobs).where(blobs.c.address == address).values(content=INPUT))
+
+
+def delete_input(trading: Trading) -> None:
+    with trading.store.database.writer.begin() as connection:
+        connection.execute(delete(tables.blobs))
+
+
+EASY = "an easy reference that nobody agreed on " * 4
+INPUT = b'{"reference":"easy"}'
+INPUTS: dict[str, Callable[[Trading], None]] = {
+    "address": point_elsewhere,
+    "content": damage_input,
+    "gone": delete_input,
+}
+
 CHANGES: dict[str, Callable[[Trading], None]] = {
     "payee": lambda trading: change(trading, tables.contracts, agent_id="thief"),
     "payer": lambda trading: change(trading, tables.contracts, consumer_id="victim"),
@@ -58,6 +106,10 @@ CHANGES: dict[str, Callable[[Trading], None]] = {
     "version": lambda trading: change(trading, tables.verdicts, version=7),
     "work": lambda trading: change(trading, tables.works, body=bytes(first(trading, tables.works).body) + b" "),
     "criteria": lambda trading: change(trading, tables.criteria, body=b'{"criteria":[]}'),
+    "input": point_elsewhere,
+    "salt": lambda trading: change(trading, tables.works, input_salt=b"x" * 16),
+    "no salt": lambda trading: change(trading, tables.works, input_salt=b""),
+    "no address": lambda trading: change(trading, tables.works, input_address="nowhere"),
 }
 
 
@@ -92,6 +144,88 @@ def test_work_on_a_changed_contract_is_held_for_a_person(trading: Trading, what:
     done = trading.complete(contract.id, GOOD).contract
     assert (done.state, done.escrow, done.settlement) == (ContractState.VERIFICATION_PENDING, Escrow.HELD, 0)
     assert "audit log" in done.hold_reason
+
+
+@pytest.mark.parametrize("what", INPUTS)
+def test_nothing_is_judged_by_an_input_that_was_not_agreed_on(trading: Trading, what: str) -> None:
+    contract = trading.given("brief")
+    before = first(trading, tables.works), [*rows_of(trading, tables.blobs)]
+    INPUTS[what](trading)
+    with pytest.raises(RecordTampered) as refused:
+        trading.complete(contract.id, EASY)
+    assert (refused.value.code, refused.value.status) == ("record_tampered", 409)
+    assert rows_of(trading, tables.outcomes) == []
+    # The agent could not hand in, so its time does not run out, and the buyer gets nothing back.
+    with pytest.raises(RecordTampered):
+        trading.do("void", contract.id)
+    HANDS.pass_h(2)
+    assert trading.store.recorder.write(ExpireContracts("clock")) == 0
+    assert state_of(trading, contract) == (ContractState.AWARDED, Escrow.HELD)
+    restore(trading, *before)
+    assert trading.store.recorder.write(ExpireContracts("clock")) == 1
+
+
+@pytest.mark.parametrize("what", INPUTS)
+def test_the_agent_is_not_shown_an_input_that_was_not_agreed_on(trading: Trading, what: str) -> None:
+    contract = trading.given()
+    INPUTS[what](trading)
+    with trading.store.database.reading() as connection:
+        work = works.find(connection, trading.tenant, contract.work_id)
+        with pytest.raises(RecordTampered):
+            works.input_of(connection, trading.tenant, work, trading.store.blobs)
+
+
+@pytest.mark.parametrize("what", INPUTS)
+def test_an_input_that_is_restored_is_judged(trading: Trading, what: str) -> None:
+    contract = trading.given()
+    before = first(trading, tables.works), [*rows_of(trading, tables.blobs)]
+    INPUTS[what](trading)
+    with pytest.raises(RecordTampered):
+        trading.complete(contract.id, GOOD)
+    restore(trading, *before)
+    trading.complete(contract.id, GOOD)
+    assert state_of(trading, contract) == (ContractState.SETTLED, Escrow.PAID)
+
+
+def test_an_address_that_changes_while_the_output_is_judged_holds_it(trading: Trading) -> None:
+    contract = trading.given()
+    judged = trading.handed_in(contract.id, GOOD)
+    point_elsewhere(trading)
+    done = trading.done(judged).contract
+    assert (done.state, done.escrow, done.settlement) == (ContractState.VERIFICATION_PENDING, Escrow.HELD, 0)
+    assert "input" in done.hold_reason
+    with pytest.raises(RecordTampered):
+        trading.do("release", contract.id)
+    with trading.store.database.reading() as connection:
+        found = load_hold(connection, Scope(trading.tenant), contract.id, trading.store.blobs).on_hold
+    assert found is not None
+    assert [one.code for one in found.reasons or ()] == ["record_tampered"]
+
+
+def swap_work(trading: Trading) -> dict[str, Any]:
+    """Other work in its place: its traps, its input and what commits to it agree with each other."""
+    other = trading.publish(input={"reference": EASY}, canaries=["another canary"])
+    return {"body": other.body, "input_address": other.input_address, "input_salt": other.input_salt}
+
+
+SWAPS: dict[str, tuple[Any, Callable[[Trading], dict[str, Any]]]] = {
+    "work": (tables.works, swap_work),
+    "terms": (tables.contracts, lambda trading: {"terms": bytes(first(trading, tables.contracts).terms) + b" "}),
+    "criteria": (tables.works, lambda trading: {"criteria_digest": trading.publish("timed").criteria_digest}),
+}
+
+
+@pytest.mark.parametrize("what", SWAPS)
+def test_what_is_changed_only_while_the_output_is_judged_holds_it(trading: Trading, what: str) -> None:
+    contract = trading.given()
+    table, values = SWAPS[what]
+    before = first(trading, table)
+    change(trading, table, **values(trading))
+    judged = trading.handed_in(contract.id, EASY)
+    restore_row(trading, table, before)
+    done = trading.done(judged).contract
+    assert (done.state, done.escrow, done.settlement) == (ContractState.VERIFICATION_PENDING, Escrow.HELD, 0)
+    assert what in done.hold_reason
 
 
 @pytest.mark.parametrize(

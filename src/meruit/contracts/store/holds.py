@@ -110,7 +110,8 @@ def load_hold(connection: Connection, scope: Scope, contract_id: str, shelf: Blo
         usage=payment.usage,
         judges=payment.judges,
         terms=payment.terms,
-        work_input=works.input_of(connection, scope.tenant, work, shelf),
+        # A changed input explains nothing; that it was changed is the reason to show.
+        work_input={} if payment.tampered else works.input_of(connection, scope.tenant, work, shelf),
         canaries=work.submission.canaries,
     )
     reasons = [explain_dispute(hold, contract)] if hold.kind is HoldKind.DISPUTED else []
@@ -140,16 +141,17 @@ def _load_payment_facts(
         has_run=contract.evidence is not None,
         settled_version=contract.version,
         reversed_by_usage=version <= contract.version and _is_reversed_by_usage(connection, tenant, contract),
-        tampered=_find_tampering(connection, tenant, contract),
+        tampered=_find_tampering(connection, tenant, contract, work),
     )
 
 
-def _find_tampering(connection: Connection, tenant: str, contract: Contract) -> str | None:
-    """How the row of a contract differs from its entries; what pays it is compared when it is paid."""
+def _find_tampering(connection: Connection, tenant: str, contract: Contract, work: works.WorkRow) -> str | None:
+    """How the row of a contract differs from its entries, and its input; the rest is compared when it is paid."""
     leaves = tables.log_leaves
     query = select(leaves.c.body).where(leaves.c.tenant == tenant, leaves.c.contract_id == contract.id)
     bodies = connection.execute(query.order_by(leaves.c.contract_seq)).scalars()
     differ = [*differing_fields(contract, read_logged_contract(read_entry(bytes(body)) for body in bodies))]
+    differ += [] if work.has_agreed_input else ["input"]
     return f"not what the audit log commits to: {', '.join(differ)}" if differ else None
 
 

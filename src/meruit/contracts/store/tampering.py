@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
+from typing import Self
 
 import msgspec
 from sqlalchemy import select
@@ -9,10 +10,10 @@ from sqlalchemy import select
 from meruit.contracts.logged import LoggedContract, differing_fields, read_logged_contract
 from meruit.contracts.store.read import FIND, contract_from_rows, terms_of
 from meruit.contracts.store.transaction import ContractTransaction
-from meruit.contracts.store.work import find_for_writing
+from meruit.contracts.store.work import WorkRow, find_for_writing
 from meruit.errors import NotFound, RecordTampered
 from meruit.log.commitment import matches
-from meruit.log.entries import NO_CRITERIA, Entry, criteria_digest_of, read_entry
+from meruit.log.entries import NO_CRITERIA, AwardEntry, Entry, criteria_digest_of, read_entry
 from meruit.model.access import Scope
 from meruit.model.contract import Contract
 from meruit.model.verdict import VerificationResult
@@ -23,19 +24,31 @@ from meruit.usage.records import find_tampered_run
 _LEAVES = "SELECT seq, body FROM log_leaves WHERE tenant = ? AND contract_id = ? ORDER BY contract_seq"
 
 
-def require_untampered(step: ContractTransaction, contract: Contract, result: VerificationResult | None = None) -> None:
+class JudgedBy(msgspec.Struct, frozen=True):
+    """What an output was judged by, as it was read before the transaction that records it; digests."""
+
+    work: str
+    """It commits to the input."""
+    terms: str
+    criteria: str | None
+
+    @classmethod
+    def of(cls, contract: Contract, work: WorkRow, result: VerificationResult) -> Self:
+        """What a result rests on."""
+        return cls(sha256(work.body).hexdigest(), sha256(contract.terms).hexdigest(), result.criteria_digest)
+
+
+def require_untampered(step: ContractTransaction, contract: Contract) -> None:
     """Raise RecordTampered where a record that pays the contract is not what the log commits to."""
-    found = find_tampering(step, contract, result)
+    found = find_tampering(step, contract)
     if found is not None:
         raise RecordTampered(f"contract {contract.id} is held: {found}")
 
 
-def find_tampering(
-    step: ContractTransaction, contract: Contract, result: VerificationResult | None = None
-) -> str | None:
+def find_tampering(step: ContractTransaction, contract: Contract, judged_by: JudgedBy | None = None) -> str | None:
     """What contradicts the log of all that pays a contract; None where nothing does.
 
-    `result` is a verdict of this transaction, which the log does not hold yet.
+    `judged_by` is what a verdict of this transaction rests on, which the log does not hold yet.
     """
     if contract.seq >= step.writing.log_size:
         # It was awarded in this transaction, so nothing of it is in the database.
@@ -45,7 +58,8 @@ def find_tampering(
     if forged is not None:
         return f"entry {forged} of the audit log was changed"
     logged = read_logged_contract(_read_entries(leaves))
-    differ = [*_differences(step, contract, logged, result)]
+    # A name may be found twice: in the row, and in what the output was judged by.
+    differ = [*dict.fromkeys(_differences(step, contract, logged, judged_by))]
     return f"not what the audit log commits to: {', '.join(differ)}" if differ else None
 
 
@@ -55,22 +69,50 @@ def _read_entries(leaves: Sequence[tuple[int, bytes]]) -> list[Entry]:
 
 
 def _differences(
-    step: ContractTransaction, contract: Contract, logged: LoggedContract, result: VerificationResult | None
+    step: ContractTransaction, contract: Contract, logged: LoggedContract, judged_by: JudgedBy | None
 ) -> Iterator[str]:
     recorded = contract_from_rows(step.writing.ask(FIND, step.tenant, contract.id), Scope(step.tenant), contract.id)
     fixed = ("work_id", "agent_id", "consumer_id", "currency", "hold_micros", "terms")
     yield from differing_fields(recorded, logged)
     # What this transaction changed may differ; what never changes may not.
     yield from (name for name in fixed if getattr(recorded, name) != getattr(contract, name))
-    yield from _work_differences(step, contract, logged, result)
+    yield from _work_differences(step, contract, logged)
+    if judged_by is None:
+        yield from _input_differences(step, contract, logged)
+    elif logged.award is not None:
+        yield from _judging_differences(judged_by, logged.award)
     yield from _verdict_differences(step, logged)
     yield from _bill_differences(step, logged)
     yield from _usage_differences(step, contract)
 
 
-def _work_differences(
-    step: ContractTransaction, contract: Contract, logged: LoggedContract, result: VerificationResult | None
-) -> Iterator[str]:
+def _judging_differences(judged_by: JudgedBy, award: AwardEntry) -> Iterator[str]:
+    """Rows that were changed only while the output was judged look right again by now."""
+    if judged_by.work != award.work_digest:
+        yield "work"
+    if judged_by.terms != award.terms:
+        yield "terms"
+    if judged_by.criteria != (award.criteria or NO_CRITERIA):
+        yield "criteria"
+
+
+def _input_differences(step: ContractTransaction, contract: Contract, logged: LoggedContract) -> Iterator[str]:
+    """Before there is an output, an agent whose input was damaged could not hand one in."""
+    if logged.outcome:
+        return
+    works, blobs = tables.works, tables.blobs
+    query = (
+        select(blobs.c.address, blobs.c.content)
+        .join(works, (works.c.tenant == blobs.c.tenant) & (works.c.input_address == blobs.c.address))
+        .where(works.c.tenant == step.tenant, works.c.id == contract.work_id)
+    )
+    row = next(iter(step.writing.read(query)), None)
+    # A large piece is a file, which no writer of the database can change.
+    if row is None or (row.content is not None and sha256(bytes(row.content)).hexdigest() != row.address):
+        yield "input"
+
+
+def _work_differences(step: ContractTransaction, contract: Contract, logged: LoggedContract) -> Iterator[str]:
     award = logged.award
     if award is None:
         return
@@ -83,8 +125,8 @@ def _work_differences(
         yield "work"
     if work.criteria is not None and criteria_digest_of(work.criteria) != award.criteria:
         yield "criteria"
-    if result is not None and result.criteria_digest != (award.criteria or NO_CRITERIA):
-        yield "criteria"
+    if not work.has_agreed_input:
+        yield "input"
 
 
 def _verdict_differences(step: ContractTransaction, logged: LoggedContract) -> Iterator[str]:

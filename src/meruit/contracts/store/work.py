@@ -8,7 +8,8 @@ import msgspec
 from sqlalchemy import Connection, Row, select
 
 from meruit.contracts.store.read import format_terms
-from meruit.errors import NotFound
+from meruit.errors import EvidenceDamaged, NotFound, RecordTampered
+from meruit.log.commitment import commitment_to, matches_digest
 from meruit.model.access import Scope
 from meruit.model.canonical import from_canonical
 from meruit.model.contract import AgentWork, WorkSubmission, parse_stored_work, work_body
@@ -38,6 +39,9 @@ class WorkRow(msgspec.Struct, frozen=True):
     has_cpa: bool
     """Whether some criterion has a bonus or a penalty."""
     input_address: str
+    input_salt: bytes
+    input_commitment: str
+    """What the body says of the input."""
     created_at: datetime
     created_by: str
     submission: WorkSubmission
@@ -46,6 +50,11 @@ class WorkRow(msgspec.Struct, frozen=True):
     """Further names of the input that agents are not shown."""
     body: bytes
     """The stored form, which contracts commit to."""
+
+    @property
+    def has_agreed_input(self) -> bool:
+        """Whether the address is that of the input which the body, and so every award, commits to."""
+        return matches_digest(self.input_commitment, self.input_salt, self.input_address)
 
     def public(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The part of the input that agents see."""
@@ -107,6 +116,7 @@ class SubmitWork(msgspec.Struct, frozen=True):
     id: str
     submission: WorkSubmission
     input: EvidencePart
+    input_salt: bytes
     criteria: bytes | None
     digest: str | None
     has_cpa: bool
@@ -131,7 +141,8 @@ class SubmitWork(msgspec.Struct, frozen=True):
                 "findings_accepted": [*self.findings],
             },
         )
-        body = work_body(self.submission)
+        committed = commitment_to(self.input_salt, self.input.address)
+        body = work_body(self.submission, committed)
         writing.insert(
             tables.works,
             tenant=self.tenant,
@@ -141,6 +152,7 @@ class SubmitWork(msgspec.Struct, frozen=True):
             criteria_digest=self.digest,
             has_cpa=int(self.has_cpa),
             input_address=self.input.address,
+            input_salt=self.input_salt,
             created_at=writing.now.micros,
             created_by=self.by,
             body=body,
@@ -153,6 +165,8 @@ class SubmitWork(msgspec.Struct, frozen=True):
             criteria=self.criteria,
             has_cpa=self.has_cpa,
             input_address=self.input.address,
+            input_salt=self.input_salt,
+            input_commitment=committed,
             created_at=from_micros(writing.now.micros),
             created_by=self.by,
             submission=self.submission,
@@ -227,8 +241,13 @@ def titles_of(connection: Connection, tenant: str, work_ids: Iterable[str]) -> d
 
 
 def input_of(connection: Connection, tenant: str, work: WorkRow, shelf: BlobStore) -> dict[str, Any]:
-    """The whole input, including its private parts."""
-    content = shelf.content(connection, tenant, work.input_address)
+    """The whole input, including its private parts; raises RecordTampered where it is not the one agreed on."""
+    if not work.has_agreed_input:
+        raise RecordTampered(f"work {work.id} refers to another input than the one that was published")
+    try:
+        content = shelf.content(connection, tenant, work.input_address)
+    except EvidenceDamaged as problem:
+        raise RecordTampered(f"the input of work {work.id} is damaged: {problem}") from None
     return msgspec.json.decode(content, type=dict[str, Any])
 
 
@@ -290,6 +309,8 @@ def _work_from_row(row: Row[Any], criteria: bytes | None) -> WorkRow:
         criteria=criteria,
         has_cpa=bool(row.has_cpa),
         input_address=row.input_address,
+        input_salt=bytes(row.input_salt),
+        input_commitment=stored.input_commitment,
         created_at=from_micros(row.created_at),
         created_by=row.created_by,
         submission=stored.submission,

@@ -14,6 +14,7 @@ works = Table(
     Column("criteria_digest", Text),
     Column("has_cpa", Integer, nullable=False),
     Column("input_address", Text, nullable=False),
+    Column("input_salt", LargeBinary, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("created_by", Text, nullable=False),
     Column("body", LargeBinary, nullable=False),

@@ -256,6 +256,7 @@ def _create_contracts() -> None:
         sa.Column("criteria_digest", sa.Text(), nullable=True),
         sa.Column("has_cpa", sa.Integer(), nullable=False),
         sa.Column("input_address", sa.Text(), nullable=False),
+        sa.Column("input_salt", sa.LargeBinary(), nullable=False),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("created_by", sa.Text(), nullable=False),
         sa.Column("body", sa.LargeBinary(), nullable=False),
