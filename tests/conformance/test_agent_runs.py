@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from itertools import count
+from itertools import count, cycle
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,10 +19,16 @@ from tests.outcomes.making import together
 
 from meruit.errors import AgentRunConflict, MeruitError, NotFound, RunCancelled, RunFenced
 from meruit.events.store import outbox
-from meruit.gate.accounting import AccountedSubmission, SubmissionResult
+from meruit.gate.accounting import SubmissionResult, account
 from meruit.gate.limits import GateLimits
 from meruit.gate.run import AgentRun, RunRequest, RunState
-from meruit.gate.state import SchemaErrorFound, VerdictGiven, VerificationEnding, VerificationOutcome
+from meruit.gate.state import (
+    SchemaErrorFound,
+    VerdictGiven,
+    VerificationEnding,
+    VerificationOutcome,
+    VerificationState,
+)
 from meruit.gate.store import read as agent_reading
 from meruit.gate.store.read import DueRun, ForgetWorker, RecordHeartbeat
 from meruit.gate.store.runs import (
@@ -37,7 +43,7 @@ from meruit.gate.store.runs import (
     RunFailure,
     WakeRun,
 )
-from meruit.gate.store.submissions import GiveUp, Submit, commitment_content
+from meruit.gate.store.submissions import GiveUp, RecordedState, RecordedSubmission, Submit, commitment_content
 from meruit.gate.verdict import Acceptance, Rejection, SystemErrorVerdict
 from meruit.log.commitment import SALT_BYTES, commitment
 from meruit.log.entries import GateEntry, read_entry
@@ -582,7 +588,10 @@ def test_a_write_that_happens_once_is_answered_alike_for_ever(here: Place) -> No
     first, second = together(here.store, [once("s1"), once("s2")])
     third = here.write(once("s3"))
     assert first.result == second.result == third.result
-    assert first.state == second.state == third.state
+    assert first.recorded == second.recorded
+    assert third.recorded == msgspec.structs.replace(
+        first.recorded, state=msgspec.structs.replace(first.recorded.state, submission_ids=(), rejected={})
+    )
     assert (first.is_new, second.is_new, third.is_new) == (True, False, False)
     assert here.rows()["submissions"] == 1
     assert here.run().verification.attempts_used == 1
@@ -670,15 +679,6 @@ def test_a_submission_is_found_as_it_was_answered(here: Place) -> None:
         assert agent_reading.find_answer(connection, here.tenant, "r", "nothing") is None
         with pytest.raises(NotFound, match="'nothing'"):
             agent_reading.candidate(connection, here.tenant, "r", "nothing")
-
-
-def test_a_counted_submission_without_its_row_is_an_error(here: Place) -> None:
-    here.running()
-    here.write(here.submit("1"))
-    with here.store.database.writer.begin() as connection:
-        connection.execute(tables.submissions.delete().where(tables.submissions.c.tenant == here.tenant))
-    with pytest.raises(MeruitError, match="'1'"):
-        here.write(here.submit("1"))
 
 
 def test_a_system_error_costs_nothing_and_leaves_no_submission(here: Place) -> None:
@@ -815,7 +815,7 @@ def _expected(model: Model, step: Step) -> Any:
 
 
 def _seen(answer: Any) -> Any:
-    if isinstance(answer, AccountedSubmission):
+    if isinstance(answer, RecordedSubmission):
         return answer.result.outcome, answer.result.attempts_used, answer.result.ending
     return type(answer)
 
@@ -890,11 +890,62 @@ def test_a_loop_of_a_host_cannot_submit_to_a_run_that_a_worker_has(here: Place) 
 def test_a_host_gets_the_state_also_after_others_wrote(here: Place) -> None:
     host = _host(here)
     first, second = together(here.store, [host(here.submit("1", "A", None)), host(here.submit("2", "B", None))])
-    assert [answer.state.attempts_used for answer in (first, second)] == [1, 2]
-    accounted = here.write(host(here.submit("1", "A", None)))
-    done, state = accounted.result, accounted.state
-    assert (done.replayed, done.attempts_used, state.attempts_used) == (True, 1, 2)
-    assert state == here.run().verification
+    assert [answer.recorded.state.attempts_used for answer in (first, second)] == [1, 2]
+    whole = here.run().verification
+    assert second.recorded == RecordedState(whole, 2)
+    again = here.write(host(here.submit("1", "A", None)))
+    done, recorded = again.result, again.recorded
+    assert (done.replayed, done.attempts_used, recorded.state.attempts_used) == (True, 1, 2)
+    # What stands in rows of its own is not read with the state.
+    assert recorded == RecordedState(msgspec.structs.replace(whole, submission_ids=(), rejected={}), 2)
+
+
+_HISTORIES = st.lists(st.tuples(st.sampled_from("123456"), st.sampled_from(["A", "B", "C", "M", "X"])), max_size=12)
+
+
+@settings(max_examples=15)
+@given(_HISTORIES, st.lists(st.integers(1, 4), min_size=1, max_size=4))
+def test_rows_of_submissions_say_what_one_state_of_all_would(
+    store: Store, submitted: list[tuple[str, str]], sizes: list[int]
+) -> None:
+    """Whatever is submitted, in groups or alone, every reader and every write sees the state of the pure rules."""
+    here = Place(store, f"tenant-{next(_NUMBERS)}")
+    limits = GateLimits(6, 3, 3, 3)
+    here.running(limits=limits)
+    state = VerificationState(limits=limits)
+    answers: list[Any] = []
+    contents: dict[str, str] = {}
+    # Another content under the same id is refused, which another test shows.
+    steps = [(one, what) for one, what in submitted if contents.setdefault(one, what) == what]
+    done = 0
+    for size in cycle(sizes):
+        if done >= len(steps):
+            break
+        group = steps[done : done + size]
+        answers += together(here.store, [here.submit(one, what) for one, what in group])
+        done += size
+    for (one, what), answer in zip(steps, answers, strict=True):
+        write = here.submit(one, what)
+        event = write.event
+        if isinstance(event, VerdictGiven):
+            event = event.with_time(answer.result.at)
+        before = msgspec.structs.replace(state, verifier_version=write.verifier_version)
+        after, result = account(before, event, problems=write.problems)
+        if result is not None:
+            state = state if result.replayed else after
+            assert msgspec.structs.replace(answer.result, at=0.0) == msgspec.structs.replace(result, at=0.0)
+        assert answer.result.replayed == (result is None or result.replayed)
+        assert answer.recorded.submissions == len(state.submission_ids)
+    with here.store.database.reading() as connection:
+        found = agent_reading.find(connection, here.tenant, "r").verification
+        assert found == state
+        assert [*found.rejected] == [*state.rejected]
+        assert [run.verification for run in agent_reading.page(connection, here.tenant)] == [state]
+        for known in range(len(state.submission_ids) + 1):
+            part = agent_reading.extend_submissions(connection, here.tenant, "r", VerificationState(), known)
+            assert part.submission_ids == state.submission_ids[:known]
+            assert agent_reading.find_state(connection, here.tenant, "r", part) == state
+    assert here.write(CancelRun(here.tenant, "r")).verification == state
 
 
 # Teams

@@ -26,8 +26,9 @@ from meruit.gate.context import CriteriaJudgement
 from meruit.gate.run import AgentRun, RunState
 from meruit.gate.state import OpenDeferral, VerdictGiven, VerificationState, VerifierDeferred, advance
 from meruit.gate.store import read as agent_reading
+from meruit.gate.store.rows import prepend_submissions
 from meruit.gate.store.runs import WAIT, QueueRun, RecordStep, ResumeRun
-from meruit.gate.store.submissions import DEFERRED, DeferredCandidate, DeferSubmission, GiveUp, Submit
+from meruit.gate.store.submissions import DEFERRED, DeferredCandidate, DeferSubmission, GiveUp, RecordedState, Submit
 from meruit.gate.verdict import SystemErrorVerdict
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.canonical import canonical
@@ -207,6 +208,8 @@ class StoreJournal:
         self._store, self._tenant, self._run_id = store, tenant, run_id
         self._owner, self._opens = owner, opens
         self._steps: dict[str, bytes] = {}
+        self._state = VerificationState()
+        """As it was known last; its submissions are not read again."""
 
     @classmethod
     def for_host(cls, store: Store, opens: QueueRun, *, is_shared: bool) -> "StoreJournal":
@@ -229,9 +232,10 @@ class StoreJournal:
             return None
         with self._store.database.reading() as connection:
             try:
-                return agent_reading.find(connection, self._tenant, self._run_id).verification
+                self._state = agent_reading.find_state(connection, self._tenant, self._run_id, self._state)
             except NotFound:
                 return None
+        return self._state
 
     async def find_answer(self, submission_id: str) -> PriorAnswer | None:
         """Find the answer to an earlier submission."""
@@ -265,10 +269,10 @@ class StoreJournal:
             outcome=None if judgement is None else outcome_of(self._store, self._tenant, judgement),
             open=self._opens,
         )
-        accounted = await self._store.recorder.record(write)
+        written = await self._store.recorder.record(write)
         if key is not None:
-            self._remember(key, accounted.result.to_json())
-        return accounted
+            self._remember(key, written.result.to_json())
+        return AccountedSubmission(written.result, self._complete(state, written.recorded), is_new=written.is_new)
 
     async def give_up(self, state: VerificationState) -> SubmissionResult:  # noqa: ARG002 - the row has it
         """End the verification of a run that has no turn left."""
@@ -278,7 +282,7 @@ class StoreJournal:
         self._remember(GIVE_UP, result.to_json())
         return result
 
-    async def defer(self, state: VerificationState, deferred: NewDeferral) -> VerificationState:  # noqa: ARG002 - the row has it
+    async def defer(self, state: VerificationState, deferred: NewDeferral) -> VerificationState:
         """Record the candidate, and let the run wait for the answer."""
         write = DeferSubmission(
             tenant=self._tenant,
@@ -289,7 +293,7 @@ class StoreJournal:
             usage=deferred.usage,
             open=self._opens,
         )
-        return await self._store.recorder.record(write)
+        return self._complete(state, await self._store.recorder.record(write))
 
     async def answer(self, key: str, value: bytes) -> None:
         """Record the answer of a client and let the run continue."""
@@ -346,6 +350,17 @@ class StoreJournal:
             return run
         usage = sum((one.usage for one in answers), Usage())
         return msgspec.structs.replace(run, usage=usage, turn=len(answers))
+
+    def _complete(self, known: VerificationState, recorded: RecordedState) -> VerificationState:
+        """Add the submissions before its transaction to a state: they are known here, unless others submit as well."""
+        state, count = recorded.state, recorded.submissions
+        if len(known.submission_ids) + len(state.submission_ids) == count:
+            self._state = prepend_submissions(known, state)
+            return self._state
+        with self._store.database.reading() as connection:
+            whole = agent_reading.extend_submissions(connection, self._tenant, self._run_id, known, count)
+        self._state = msgspec.structs.replace(state, submission_ids=whole.submission_ids, rejected=whole.rejected)
+        return self._state
 
     def _remember(self, key: str, body: bytes) -> None:
         self._steps[key] = body

@@ -5,12 +5,13 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, bindparam, delete, func, select, update
 
 from meruit.errors import NotFound
 from meruit.gate.accounting import PriorAnswer, payload_hash
 from meruit.gate.run import FINAL_STATES, AgentRun, GateSubmission, RunState
-from meruit.gate.store.rows import run_of
+from meruit.gate.state import VerificationState
+from meruit.gate.store.rows import HISTORY_COLUMNS, add_submissions, run_of
 from meruit.gate.store.submissions import submission_of, submission_result_of
 from meruit.gate.verdict import VerifierVerdict, parse_verdict
 from meruit.model.time import from_micros
@@ -19,6 +20,7 @@ from meruit.store.database import MAX_PAGE
 from meruit.store.transaction import MergeRule, WriteTransaction
 
 _runs, _steps, _submissions, _workers = tables.agent_runs, tables.agent_steps, tables.submissions, tables.workers
+_HISTORY = [_submissions.c[name] for name in HISTORY_COLUMNS]
 
 
 class DueRun(msgspec.Struct, frozen=True):
@@ -55,10 +57,30 @@ class LiveWorker(msgspec.Struct, frozen=True):
 
 def find(connection: Connection, tenant: str, run_id: str) -> AgentRun:
     """Find one run; raises NotFound."""
+    return _runs_of(connection, tenant, [_find_row(connection, tenant, run_id)])[0]
+
+
+def _find_row(connection: Connection, tenant: str, run_id: str) -> Row[Any]:
     row = connection.execute(select(_runs).where(_runs.c.tenant == tenant, _runs.c.id == run_id)).first()
     if row is None:
         raise NotFound(f"no agent run {run_id!r}")
-    return run_of(row)
+    return row
+
+
+def _runs_of(connection: Connection, tenant: str, rows: Sequence[Row[Any]]) -> list[AgentRun]:
+    """Build runs from their rows, with their submissions, which are read with one query."""
+    of, runs = _submissions.c, [run_of(row) for row in rows]
+    ids = [row.id for row in rows if row.submissions]
+    if not ids:
+        return runs
+    query = select(of.run_id, *_HISTORY).where(of.tenant == tenant, of.run_id.in_(ids)).order_by(of.number)
+    by_run: dict[str, list[Sequence[Any]]] = {}
+    for run_id, *columns in connection.execute(query):
+        by_run.setdefault(run_id, []).append(columns)
+    return [
+        msgspec.structs.replace(run, verification=add_submissions(run.verification, by_run.get(run.id, ())))
+        for run in runs
+    ]
 
 
 def page(
@@ -82,13 +104,32 @@ def page(
     if before is not None:
         query = query.where(_runs.c.seq < before)
     rows = connection.execute(query.order_by(_runs.c.seq.desc()).limit(min(limit, MAX_PAGE)))
-    return [run_of(row) for row in rows]
+    return _runs_of(connection, tenant, rows.all())
 
 
 def members(connection: Connection, tenant: str, run_id: str) -> list[AgentRun]:
     """List the member runs of a team run, in the order in which they were queued."""
     query = select(_runs).where(_runs.c.tenant == tenant, _runs.c.parent_id == run_id).order_by(_runs.c.seq)
-    return [run_of(row) for row in connection.execute(query)]
+    return _runs_of(connection, tenant, connection.execute(query).all())
+
+
+def find_state(connection: Connection, tenant: str, run_id: str, known: VerificationState) -> VerificationState:
+    """Read the state of a run; submissions that are known already are not read again. Raises NotFound."""
+    row = _find_row(connection, tenant, run_id)
+    state = run_of(row).verification
+    earlier = extend_submissions(connection, tenant, run_id, known, row.submissions)
+    return msgspec.structs.replace(state, submission_ids=earlier.submission_ids, rejected=earlier.rejected)
+
+
+def extend_submissions(
+    connection: Connection, tenant: str, run_id: str, known: VerificationState, count: int
+) -> VerificationState:
+    """Return a state with the first submissions of the run, `count` in all, of which it has some."""
+    if len(known.submission_ids) >= count:
+        return known
+    of = _submissions.c
+    wanted = (of.tenant == tenant, of.run_id == run_id, of.number > len(known.submission_ids), of.number <= count)
+    return add_submissions(known, connection.execute(select(*_HISTORY).where(*wanted).order_by(of.number)))
 
 
 def steps(connection: Connection, tenant: str, run_id: str) -> dict[str, bytes]:

@@ -1,15 +1,15 @@
 """The row of a run and the rows of its steps, as one transaction reads, caches and writes them."""
 
 from collections import namedtuple
-from collections.abc import Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
 
 from meruit.errors import NotFound
-from meruit.gate.run import AgentRun, RunRequest, RunState
-from meruit.gate.state import VerificationState
+from meruit.gate.run import AgentRun, RunRequest, RunState, SubmissionOutcome
+from meruit.gate.state import PriorRejection, VerificationState
 from meruit.model.chat import Usage
 from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
@@ -24,6 +24,9 @@ class AgentRunRow(msgspec.Struct, frozen=True):
     """The row of a run, with the columns that are not shown."""
 
     run: AgentRun
+    """Its verification has only the submissions that this transaction has added: the others are found by key."""
+    submissions: int
+    """How many submissions have a row."""
     owner: str | None
     worker: str | None
     cancel: bool
@@ -34,6 +37,8 @@ class AgentRunRow(msgspec.Struct, frozen=True):
         return self.owner is not None and self.worker is None
 
 
+HISTORY_COLUMNS = ("submission_id", "candidate_hash", "outcome", "attempt", "verifier_version")
+"""Of the rows of submissions, what the state of their run says of them."""
 RUN_ROWS = Rows[AgentRunRow]("agent_run")
 _STEP_BODIES = Rows[bytes]("agent_step")
 _SAVED_RUNS = RowMarks("saved_agent_run")
@@ -103,7 +108,9 @@ def find_run_row(writing: WriteTransaction, tenant: str, run_id: str) -> AgentRu
 def _run_row_of(values: tuple[Any, ...]) -> AgentRunRow:
     # Any: the fields are the columns of the table, without types.
     row: Any = _Row._make(values)
-    return AgentRunRow(run=run_of(row), owner=row.owner, worker=row.worker, cancel=bool(row.cancel))
+    return AgentRunRow(
+        run=run_of(row), submissions=row.submissions, owner=row.owner, worker=row.worker, cancel=bool(row.cancel)
+    )
 
 
 def _placeholders(values: Sized) -> str:
@@ -133,7 +140,8 @@ def save(writing: WriteTransaction, tenant: str, held: AgentRunRow, result: byte
         run.turn,
         run.retries,
         run.takeovers,
-        run.verification.to_json(),
+        held.submissions,
+        encode_state(run.verification),
         run.usage.to_json(),
         result,
         run.ending,
@@ -156,13 +164,14 @@ def save_verification(writing: WriteTransaction, tenant: str, held: AgentRunRow)
         save(writing, tenant, held)
         return
     key = RUN_ROWS.key(tenant, run.id)
-    writing.rewrite(_SAVE_VERIFICATION, run.turn, run.verification.to_json(), tenant, run.id, row=key)
+    values = (run.turn, held.submissions, encode_state(run.verification))
+    writing.rewrite(_SAVE_VERIFICATION, *values, tenant, run.id, row=key)
     RUN_ROWS.put(writing, held, tenant, run.id)
 
 
 # Any: the columns of a SQLAlchemy row are attributes without types.
 def run_of(row: Any) -> AgentRun:
-    """Build a run from its row."""
+    """Build a run from its row, without the submissions of its verification."""
     return AgentRun(
         id=row.id,
         seq=row.seq,
@@ -188,6 +197,61 @@ def run_of(row: Any) -> AgentRun:
         note=row.note,
         is_hosted=row.owner is not None and row.worker is None,
     )
+
+
+def encode_state(state: VerificationState) -> bytes:
+    """Encode a state for the row of a run, without the submissions: they have rows of their own."""
+    return msgspec.structs.replace(state, submission_ids=(), rejected={}).to_json()
+
+
+# Any: columns of several types.
+def add_submissions(state: VerificationState, rows: Iterable[Sequence[Any]]) -> VerificationState:
+    """Return the state with more submissions, given the columns `HISTORY_COLUMNS` of their rows in order."""
+    ids, rejected = [*state.submission_ids], {**state.rejected}
+    for submission_id, candidate_hash, outcome, attempt, version in rows:
+        ids.append(submission_id)
+        if outcome == SubmissionOutcome.REJECTED:
+            rejected[candidate_hash] = PriorRejection(attempt, submission_id, version)
+    return msgspec.structs.replace(state, submission_ids=tuple(ids), rejected=rejected)
+
+
+def prepend_submissions(earlier: VerificationState, state: VerificationState) -> VerificationState:
+    """Return the state with the submissions of an earlier one before its own."""
+    return msgspec.structs.replace(
+        state,
+        submission_ids=(*earlier.submission_ids, *state.submission_ids),
+        rejected={**earlier.rejected, **state.rejected},
+    )
+
+
+def with_submissions(writing: WriteTransaction, tenant: str, run: AgentRun, count: int) -> AgentRun:
+    """Return a run with all its submissions, of which it has those of this transaction."""
+    state = run.verification
+    if count == len(state.submission_ids):
+        return run
+    earlier = add_submissions(VerificationState(), writing.fetch(_HISTORY, tenant, run.id))
+    return msgspec.structs.replace(run, verification=prepend_submissions(earlier, state))
+
+
+def look_up_submission(
+    writing: WriteTransaction, tenant: str, held: AgentRunRow, submission_id: str, rejected_hash: str | None = None
+) -> VerificationState:
+    """Return the state of a run with what its rows say of one submission and of one candidate that is rejected.
+
+    The rules of the gate ask for no other submission.
+    """
+    state = held.run.verification
+    if held.submissions == len(state.submission_ids):
+        return state
+    key = (tenant, held.run.id)
+    earlier = VerificationState()
+    if rejected_hash is not None and rejected_hash not in state.rejected:
+        rows = writing.fetch(_REJECTION, *key, rejected_hash)
+        rejected = add_submissions(earlier, rows).rejected
+        earlier = msgspec.structs.replace(earlier, rejected=rejected)
+    if submission_id not in state.submission_ids and writing.fetch(_IS_SUBMITTED, *key, submission_id):
+        earlier = msgspec.structs.replace(earlier, submission_ids=(submission_id,))
+    return prepend_submissions(earlier, state)
 
 
 def learn_pass(writing: WriteTransaction, tenant: str, run_id: str, result: bytes) -> None:
@@ -228,11 +292,19 @@ _RUN = f"SELECT {', '.join(_COLUMNS)} FROM agent_runs WHERE tenant = ? AND id = 
 _RUNS = f"SELECT {', '.join(_COLUMNS)} FROM agent_runs WHERE tenant = ? AND id IN ({{}})"  # noqa: S608
 _STEPS = "SELECT run_id, key, body FROM agent_steps WHERE tenant = ? AND run_id IN ({}) AND key IN ({})"
 _PASSED = "SELECT said FROM submissions WHERE tenant = ? AND run_id = ? AND outcome = 'passed'"
+_HISTORY_PART = ", ".join(HISTORY_COLUMNS)
+_SUBMISSIONS_OF = "FROM submissions WHERE tenant = ? AND run_id = ?"
+_HISTORY = f"SELECT {_HISTORY_PART} {_SUBMISSIONS_OF} ORDER BY number"
+_IS_SUBMITTED = f"SELECT 1 {_SUBMISSIONS_OF} AND submission_id = ?"
+_REJECTION = (
+    f"SELECT {_HISTORY_PART} {_SUBMISSIONS_OF} AND candidate_hash = ? AND outcome = 'rejected' "
+    "ORDER BY number DESC LIMIT 1"
+)
 _SAVE = (
     "UPDATE agent_runs SET "
     "status = ?, started_at = ?, ended_at = ?, wake_at = ?, owner = ?, worker = ?, cancel = ?, "
-    "turn = ?, retries = ?, takeovers = ?, state = ?, usage = ?, result = ?, ending = ?, "
+    "turn = ?, retries = ?, takeovers = ?, submissions = ?, state = ?, usage = ?, result = ?, ending = ?, "
     "error = ?, waiting_for = ?, note = ?"
     " WHERE tenant = ? AND id = ?"
 )
-_SAVE_VERIFICATION = "UPDATE agent_runs SET turn = ?, state = ? WHERE tenant = ? AND id = ?"
+_SAVE_VERIFICATION = "UPDATE agent_runs SET turn = ?, submissions = ?, state = ? WHERE tenant = ? AND id = ?"

@@ -22,6 +22,7 @@ from meruit.gate.store.rows import (
     micros_of,
     result_of_pass,
     save,
+    with_submissions,
 )
 from meruit.model.chat import Usage
 from meruit.model.events import EventType
@@ -57,7 +58,7 @@ class QueueRun(msgspec.Struct, frozen=True):
         """Record it; for an id that exists, return that run."""
         known = find_run_row(writing, self.tenant, self.id)
         if known is not None:
-            return known.run
+            return with_submissions(writing, self.tenant, known.run, known.submissions)
         return self.write(writing)
 
     def write(self, writing: WriteTransaction) -> AgentRun:
@@ -108,6 +109,7 @@ class QueueRun(msgspec.Struct, frozen=True):
             turn=0,
             retries=0,
             takeovers=0,
+            submissions=0,
             state=state.to_json(),
             usage=run.usage.to_json(),
             result=None,
@@ -116,7 +118,8 @@ class QueueRun(msgspec.Struct, frozen=True):
             waiting_for=None,
             note=None,
         )
-        RUN_ROWS.put(writing, AgentRunRow(run=run, owner=self.owner, worker=None, cancel=False), self.tenant, run.id)
+        row = AgentRunRow(run=run, submissions=0, owner=self.owner, worker=None, cancel=False)
+        RUN_ROWS.put(writing, row, self.tenant, run.id)
         return run
 
 
@@ -141,12 +144,13 @@ class ClaimRun(msgspec.Struct, frozen=True):
         """Claim it; raises AgentRunConflict where it is not available."""
         held = load_run_row(writing, self.tenant, self.id)
         if held.cancel and held.run.status not in FINAL_STATES:
-            return end_run(writing, self.tenant, held, RunState.CANCELLED)
+            run = end_run(writing, self.tenant, held, RunState.CANCELLED)
+            return with_submissions(writing, self.tenant, run, held.submissions)
         if held.run.status is RunState.RUNNING and held.owner == self.owner:
             # It was claimed, and the reply was lost.
-            return held.run
+            return with_submissions(writing, self.tenant, held.run, held.submissions)
         if held.run.status is RunState.RUNNING and self.takeover and self.gone in (None, held.worker):
-            return self._take_over(writing, held)
+            return with_submissions(writing, self.tenant, self._take_over(writing, held), held.submissions)
         if held.run.status is not RunState.QUEUED:
             raise AgentRunConflict(f"run {self.id} is {held.run.status}; only a queued run can be claimed")
         first = held.run.started_at is None
@@ -160,7 +164,7 @@ class ClaimRun(msgspec.Struct, frozen=True):
         save(writing, self.tenant, msgspec.structs.replace(held, run=run, owner=self.owner, worker=self.worker))
         if first:
             emit_run_event(writing, self.tenant, EventType.AGENT_RUN_STARTED, run, "started")
-        return run
+        return with_submissions(writing, self.tenant, run, held.submissions)
 
     def _initial_verification(self, run: AgentRun) -> VerificationState:
         if self.limits is None or run.started_at is not None:
@@ -202,13 +206,13 @@ class EndRun(msgspec.Struct, frozen=True):
         """End it once; a second caller gets the end of the first."""
         held = load_run_row(writing, self.tenant, self.id)
         if held.run.status in FINAL_STATES:
-            return held.run
+            return with_submissions(writing, self.tenant, held.run, held.submissions)
         # It is done, even if an operator has just cancelled it.
         check_owner(msgspec.structs.replace(held, cancel=False), self.owner)
-        run = msgspec.structs.replace(held.run, usage=self.usage, turn=self.turn)
-        return end_run(
-            writing, self.tenant, msgspec.structs.replace(held, run=run), self.status, self.failure, self.result
-        )
+        used = msgspec.structs.replace(held.run, usage=self.usage, turn=self.turn)
+        row = msgspec.structs.replace(held, run=used)
+        run = end_run(writing, self.tenant, row, self.status, self.failure, self.result)
+        return with_submissions(writing, self.tenant, run, held.submissions)
 
 
 class ParkRun(msgspec.Struct, frozen=True):
@@ -235,7 +239,8 @@ class ParkRun(msgspec.Struct, frozen=True):
         held = load_run_row(writing, self.tenant, self.id)
         check_owner(msgspec.structs.replace(held, cancel=False), self.owner)
         if held.cancel:
-            return end_run(writing, self.tenant, held, RunState.CANCELLED)
+            run = end_run(writing, self.tenant, held, RunState.CANCELLED)
+            return with_submissions(writing, self.tenant, run, held.submissions)
         here = self.waiting_for
         if here is not None and self._has_arrived(writing, here):
             here = None
@@ -253,13 +258,13 @@ class ParkRun(msgspec.Struct, frozen=True):
             error=_writable(self.error),
             note=None if here is None else _writable(self.note),
         )
-        save(writing, self.tenant, AgentRunRow(run=run, owner=None, worker=None, cancel=held.cancel))
+        save(writing, self.tenant, msgspec.structs.replace(held, run=run, owner=None, worker=None))
         if here is not None:
             # A team waits for its members more than once; each time is an event of its own.
             emit_run_event(
                 writing, self.tenant, EventType.AGENT_RUN_WAITING, run, f"waiting:{here}:{writing.events + 1}"
             )
-        return run
+        return with_submissions(writing, self.tenant, run, held.submissions)
 
     def _has_arrived(self, writing: WriteTransaction, key: str) -> bool:
         if find_step(writing, self.tenant, self.id, f"{WAIT}{key}") is not None:
@@ -283,7 +288,7 @@ class ResumeRun(msgspec.Struct, frozen=True):
         if known is not None:
             if known != self.value:
                 raise AgentRunConflict(f"run {self.id} already has another value for {self.key!r}")
-            return held.run
+            return with_submissions(writing, self.tenant, held.run, held.submissions)
         if held.run.status in FINAL_STATES:
             raise AgentRunConflict(f"run {self.id} is {held.run.status}; it takes no more values")
         if held.run.waiting_for != self.key or self.key == MEMBERS:
@@ -292,7 +297,8 @@ class ResumeRun(msgspec.Struct, frozen=True):
                 f"run {self.id} waits for {waits!r}" if waits else f"run {self.id} waits for nothing"
             )
         insert_step(writing, self.tenant, self.id, f"{WAIT}{self.key}", self.value)
-        return wake_run(writing, self.tenant, held, f"resumed:{self.key}")
+        run = wake_run(writing, self.tenant, held, f"resumed:{self.key}")
+        return with_submissions(writing, self.tenant, run, held.submissions)
 
 
 class WakeRun(msgspec.Struct, frozen=True):
@@ -309,11 +315,12 @@ class WakeRun(msgspec.Struct, frozen=True):
         held = load_run_row(writing, self.tenant, self.id)
         due, now = held.run.wake_at, from_micros(writing.now.micros)
         if held.run.waiting_for != self.key or due is None or due > now:
-            return held.run
+            return with_submissions(writing, self.tenant, held.run, held.submissions)
         deadline = deadline_of(held.run)
         if deadline is None or deadline > now:
             insert_step(writing, self.tenant, self.id, f"{WAIT}{self.key}", self.value)
-        return wake_run(writing, self.tenant, held, f"resumed:{self.key}")
+        run = wake_run(writing, self.tenant, held, f"resumed:{self.key}")
+        return with_submissions(writing, self.tenant, run, held.submissions)
 
 
 class CancelRun(msgspec.Struct, frozen=True):
@@ -326,7 +333,7 @@ class CancelRun(msgspec.Struct, frozen=True):
         """End it, or let its worker end it; a run that is over stays as it is. Members of a team are cancelled too."""
         held = load_run_row(writing, self.tenant, self.id)
         if held.run.status in FINAL_STATES:
-            return held.run
+            return with_submissions(writing, self.tenant, held.run, held.submissions)
         run = held.run
         # A host's own loop has no worker that could end it.
         if run.status is RunState.RUNNING and held.worker is not None:
@@ -335,7 +342,7 @@ class CancelRun(msgspec.Struct, frozen=True):
             run = end_run(writing, self.tenant, held, RunState.CANCELLED)
         for child in _children(writing, self.tenant, self.id):
             CancelRun(self.tenant, child)(writing)
-        return run
+        return with_submissions(writing, self.tenant, run, held.submissions)
 
 
 @batch_reads
@@ -390,7 +397,7 @@ def end_run(
         error=None if failure is None else _writable(failure.error),
         result=None if result is None else msgspec.json.decode(result),
     )
-    save(writing, tenant, AgentRunRow(run=run, owner=None, worker=None, cancel=held.cancel), result)
+    save(writing, tenant, msgspec.structs.replace(held, run=run, owner=None, worker=None), result)
     emit_run_event(writing, tenant, _END_EVENTS[status], run, status.value)
     if run.parent_id is not None:
         parent = load_run_row(writing, tenant, run.parent_id)

@@ -4,9 +4,8 @@ from typing import Any
 
 import msgspec
 
-from meruit.errors import AgentRunConflict, MeruitError, RunCancelled, RunFenced, SubmissionConflict
+from meruit.errors import AgentRunConflict, RunCancelled, RunFenced, SubmissionConflict
 from meruit.gate.accounting import (
-    AccountedSubmission,
     SubmissionResult,
     account,
     content_of,
@@ -31,6 +30,7 @@ from meruit.gate.store.rows import (
     insert_step,
     learn_pass,
     load_run_row,
+    look_up_submission,
     save,
     save_verification,
 )
@@ -89,7 +89,7 @@ class Submit(msgspec.Struct, frozen=True):
     usage: Usage | None = None
     """Tokens of the run so far, where its host counts them."""
 
-    def __call__(self, writing: WriteTransaction) -> AccountedSubmission:
+    def __call__(self, writing: WriteTransaction) -> "RecordedSubmission":
         """Count it once by the rules of the gate and emit its events; return also the state of the run afterwards.
 
         Other processes may submit to the run of a host, so only this transaction knows that state.
@@ -101,17 +101,21 @@ class Submit(msgspec.Struct, frozen=True):
             _check_host(row)
         recorded = None if self.key is None else find_step(writing, self.tenant, self.run_id, self.key)
         if recorded is not None:
-            return AccountedSubmission(SubmissionResult.from_json(recorded), row.run.verification, is_new=False)
+            result = SubmissionResult.from_json(recorded)
+            return RecordedSubmission(result, recorded_state_of(row), is_new=False)
         result = self._account(writing, row)
         if self.key is not None:
             record_result(writing, self.tenant, self.run_id, self.key, result)
-        return AccountedSubmission(result, load_run_row(writing, self.tenant, self.run_id).run.verification)
+        row = load_run_row(writing, self.tenant, self.run_id)
+        return RecordedSubmission(result, recorded_state_of(row))
 
     def _account(self, writing: WriteTransaction, row: AgentRunRow) -> SubmissionResult:
         event = self.event
         if isinstance(event, VerdictGiven):
             event = event.with_time(writing.now.micros / 1_000_000)
-        before = row.run.verification
+        is_rejection = isinstance(event, VerdictGiven) and isinstance(event.said, Rejection)
+        candidate_hash = event.candidate_hash if isinstance(event, VerdictGiven) and is_rejection else None
+        before = look_up_submission(writing, self.tenant, row, event.submission_id, candidate_hash)
         if self.verifier_version is not None:
             before = msgspec.structs.replace(before, verifier_version=self.verifier_version)
         state, result = account(before, event, problems=self.problems)
@@ -128,10 +132,11 @@ class Submit(msgspec.Struct, frozen=True):
                 event.submission_id, event.candidate_hash, before.attempts_used + 1, before.limits.max_attempts
             )
             emit_verification_started(writing, self.tenant, row.run, about)
-        row = msgspec.structs.replace(row, run=run)
+        is_judged = not (isinstance(event, VerdictGiven) and isinstance(event.said, SystemErrorVerdict))
+        row = msgspec.structs.replace(row, run=run, submissions=row.submissions + is_judged)
         (save_verification if self.usage is None else save)(writing, self.tenant, row)
-        if not (isinstance(event, VerdictGiven) and isinstance(event.said, SystemErrorVerdict)):
-            self._write(writing, len(state.submission_ids), event, result)
+        if is_judged:
+            self._write(writing, row, event, result)
             _emit_events(writing, self.tenant, run, event, result)
             accounted = _AccountedContent(result, content_of(event, self.candidate))
             _RESULTS.put(writing, accounted, self.tenant, self.run_id, result.submission_id)
@@ -163,8 +168,6 @@ class Submit(msgspec.Struct, frozen=True):
         known = _RESULTS.get(writing, self.tenant, row.run.id, submission_id)
         if known is None:
             rows = writing.ask(_SUBMISSION_ROW, self.tenant, row.run.id, submission_id)
-            if not rows:
-                raise MeruitError(f"submission {submission_id!r} of run {row.run.id} is counted, and its row is gone")
             content = rows[0].candidate_hash or payload_hash(bytes(rows[0].candidate))
             known = _AccountedContent(submission_result_of(rows[0]), content)
         if known.content != content_of(self.event, self.candidate):
@@ -172,12 +175,19 @@ class Submit(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(known.result, replayed=True)
 
     def _write(
-        self, writing: WriteTransaction, number: int, event: VerdictGiven | SchemaErrorFound, result: SubmissionResult
+        self,
+        writing: WriteTransaction,
+        row: AgentRunRow,
+        event: VerdictGiven | SchemaErrorFound,
+        result: SubmissionResult,
     ) -> None:
-        candidate_hash, code, retryable = None, None, True
+        number = row.submissions
+        candidate_hash, code, retryable, version = None, None, True, self.verifier_version
         verdict_json = msgspec.json.encode(self.problems)
         if isinstance(event, VerdictGiven):
             candidate_hash, verdict_json = event.candidate_hash, event.said.to_json()
+            # As the rules of the gate know it: a later submission of the same candidate is compared with it.
+            version = row.run.verification.verifier_version
             if isinstance(event.said, Rejection):
                 code, retryable = event.said.code, event.said.retryable
             if isinstance(event.said, Acceptance):
@@ -208,12 +218,30 @@ class Submit(msgspec.Struct, frozen=True):
             ending=None if result.ending is None else result.ending.value,
             said=verdict_json,
             feedback=result.feedback,
-            verifier_version=self.verifier_version,
+            verifier_version=version,
             outcome_id=outcome_id,
             salt=self.salt,
             leaf=leaf,
             at=writing.now.micros,
         )
+
+
+class RecordedState(msgspec.Struct, frozen=True):
+    """The state of a run after a transaction."""
+
+    state: VerificationState
+    """With the submissions that the transaction has added, and without the earlier ones."""
+    submissions: int
+    """How many there are in all."""
+
+
+class RecordedSubmission(msgspec.Struct, frozen=True):
+    """The result of a submission and the state of its run afterwards."""
+
+    result: SubmissionResult
+    recorded: RecordedState
+    is_new: bool = True
+    """Whether it was accounted for just now."""
 
 
 class DeferredCandidate(Record, frozen=True):
@@ -239,16 +267,16 @@ class DeferSubmission(msgspec.Struct, frozen=True):
     open: QueueRun | None = None
     """The run, where it begins with this submission."""
 
-    def __call__(self, writing: WriteTransaction) -> VerificationState:
+    def __call__(self, writing: WriteTransaction) -> RecordedState:
         """Record the candidate, count nothing, and emit that the run waits; return the state afterwards."""
         row = _load_or_open_run(writing, self.tenant, self.run_id, self.open)
         _check_host(row)
-        before = row.run.verification
+        before = look_up_submission(writing, self.tenant, row, self.event.submission_id)
         waits = before.deferred
         if waits is not None and row.run.waiting_for == waits.key:
             if waits.submission_id == self.event.submission_id:
                 # Another process has recorded it.
-                return before
+                return recorded_state_of(row)
             raise AgentRunConflict(f"run {self.run_id} already waits for {waits.key!r}; answer that first")
         event = msgspec.structs.replace(self.event, at=writing.now.micros / 1_000_000)
         state, actions = advance(before, event)
@@ -266,14 +294,15 @@ class DeferSubmission(msgspec.Struct, frozen=True):
             note=waiting.note or None,
             wake_at=None if waiting.until is None else from_micros(int(waiting.until * 1_000_000)),
         )
-        save(writing, self.tenant, msgspec.structs.replace(row, run=run))
+        row = msgspec.structs.replace(row, run=run)
+        save(writing, self.tenant, row)
         if not has_start_event(writing, self.tenant, self.run_id, event.submission_id):
             about = describe_verification_start(
                 event.submission_id, event.candidate_hash, before.attempts_used + 1, before.limits.max_attempts
             )
             emit_verification_started(writing, self.tenant, run, about)
         emit_run_event(writing, self.tenant, EventType.AGENT_RUN_WAITING, run, f"waiting:{waiting.key}")
-        return state
+        return recorded_state_of(row)
 
 
 @batch_reads
@@ -315,6 +344,11 @@ def _load_or_open_run(writing: WriteTransaction, tenant: str, run_id: str, opens
     if opens is not None and find_run_row(writing, tenant, run_id) is None:
         opens.write(writing)
     return load_run_row(writing, tenant, run_id)
+
+
+def recorded_state_of(row: AgentRunRow) -> RecordedState:
+    """Build what a transaction knows of the state of a run."""
+    return RecordedState(row.run.verification, row.submissions)
 
 
 def _check_host(row: AgentRunRow) -> None:

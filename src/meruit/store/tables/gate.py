@@ -26,6 +26,7 @@ agent_runs = Table(
     Column("turn", Integer, nullable=False),
     Column("retries", Integer, nullable=False),
     Column("takeovers", Integer, nullable=False),
+    Column("submissions", Integer, nullable=False),
     Column("state", LargeBinary, nullable=False),
     Column("usage", LargeBinary, nullable=False),
     Column("result", LargeBinary),
@@ -76,6 +77,7 @@ submissions = Table(
     Column("salt", LargeBinary, nullable=False),
     Column("leaf", BigInteger, nullable=False),
     Column("at", BigInteger, nullable=False),
+    Index("submissions_by_candidate", "tenant", "run_id", "candidate_hash", "number"),
 )
 """Candidates that were answered: the key makes counting exact after any crash."""
 

@@ -561,6 +561,7 @@ def _create_gate() -> None:
         sa.Column("turn", sa.Integer(), nullable=False),
         sa.Column("retries", sa.Integer(), nullable=False),
         sa.Column("takeovers", sa.Integer(), nullable=False),
+        sa.Column("submissions", sa.Integer(), nullable=False),
         sa.Column("state", sa.LargeBinary(), nullable=False),
         sa.Column("usage", sa.LargeBinary(), nullable=False),
         sa.Column("result", sa.LargeBinary(), nullable=True),
@@ -608,6 +609,9 @@ def _create_gate() -> None:
         sa.Column("leaf", sa.BigInteger(), nullable=False),
         sa.Column("at", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "run_id", "submission_id"),
+    )
+    op.create_index(
+        "submissions_by_candidate", "submissions", ["tenant", "run_id", "candidate_hash", "number"], unique=False
     )
     op.create_table(
         "workers",
