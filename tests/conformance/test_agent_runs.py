@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 from tests.conformance.counting import rows_of
@@ -904,6 +904,8 @@ _HISTORIES = st.lists(st.tuples(st.sampled_from("123456"), st.sampled_from(["A",
 
 
 @settings(max_examples=15)
+@example([("1", "A"), ("2", "B"), ("3", "A"), ("1", "A")], [1])
+@example([("1", "A"), ("2", "B"), ("3", "A"), ("1", "A")], [2])
 @given(_HISTORIES, st.lists(st.integers(1, 4), min_size=1, max_size=4))
 def test_rows_of_submissions_say_what_one_state_of_all_would(
     store: Store, submitted: list[tuple[str, str]], sizes: list[int]
