@@ -64,7 +64,7 @@ def out_of_reach() -> Iterator[None]:
         away.rename(unsteady())
 
 
-HOUSEKEEPING = {"cursors", "leases", "checkpoints"}
+HOUSEKEEPING = {"cursors", "leases", "checkpoints", "key_use"}
 # One question for all tables: it is asked before and after every request that must leave nothing.
 COUNTS = select(
     *(

@@ -26,6 +26,7 @@ READ = (
     *(
         "agent_histories",
         "output_sketches",
+        "checkpoints",
         "contracts",
         "criteria",
         "dealings",

@@ -300,7 +300,7 @@ def test_an_endpoint_that_is_not_there_is_counted(deploy: Deploy) -> None:
     made.ask("POST", "/v1/webhooks", key=key, json=wish)
     judged(made, key)
     # Any: a counter shows its number to nobody but its own registry.
-    failed: Any = made.service.instruments.webhook_attempts_total.labels("failed")
+    failed: Any = made.service.instruments.webhook_attempts_total.labels("failed", "default")
     for _ in range(600):
         if failed._value.get():
             break

@@ -453,7 +453,7 @@ def test_the_table_shows_money_axes_open_criteria_and_why(verify: Run) -> None:
     assert "excluded" in rows[3]
     assert "open" in rows[3]
     assert "indeterminate" in rows[4]
-    assert "axes: __default__ 0, form 1" in ended.stdout
+    assert "axes: __default__ open, form 1" in ended.stdout
 
 
 @pytest.mark.parametrize(
