@@ -585,6 +585,4 @@ def _with_timing(compiled: CompiledCriteria, took: dict[int, int], timer: Callab
 
         return msgspec.structs.replace(slot, measure=noting)
 
-    return msgspec.structs.replace(
-        compiled, slots=tuple(with_timer(number, slot) for number, slot in enumerate(compiled.slots))
-    )
+    return compiled.with_slots(tuple(with_timer(number, slot) for number, slot in enumerate(compiled.slots)))

@@ -76,6 +76,10 @@ class CompiledCriteria(msgspec.Struct, frozen=True):
     asked: Mapping[str, MetricExtractor]
     """What asks the engine's services, such as judges, by the owner that slots name."""
 
+    def with_slots(self, slots: tuple[Slot, ...]) -> Self:
+        """The same criteria, whose slots measure otherwise; there are as many, in the same order."""
+        return msgspec.structs.replace(self, slots=slots, asks=_asked_at_once(slots))
+
     def limit_code_time(self, total_ms: int) -> Self:
         """The same criteria, whose code has so much time for all of its pieces together."""
         if not self.custom:
@@ -108,6 +112,10 @@ class CompiledCriteria(msgspec.Struct, frozen=True):
     def digest(self) -> str:
         """SHA-256 of the canonical form: the name of the criteria for all time."""
         return self.plan.digest
+
+
+def _asked_at_once(slots: tuple[Slot, ...]) -> tuple[Callable[[Work], Evidence] | None, ...]:
+    return tuple(None if one.last or one.cache_key is not None else one.measure for one in slots)
 
 
 class _SilentExtractor(MetricExtractor):
@@ -234,7 +242,7 @@ class Catalogue:
             slots=tuple(slots.values()),
             slot_of=tuple(order[key] for key in keys),
             in_order=keys == list(order),
-            asks=tuple(None if one.last or one.cache_key is not None else one.measure for one in slots.values()),
+            asks=_asked_at_once(tuple(slots.values())),
             lasts=tuple(number for number, one in enumerate(slots.values()) if one.last),
             owners=tuple(dict.fromkeys(slot.owner for slot in slots.values() if slot.owner is not None)),
             versions={"engine": ENGINE_VERSION}
