@@ -63,7 +63,8 @@ def test_a_week_of_runs_is_judged_by_its_observations_despite_faults(tmp_path: P
         }
         asked = world.server.calls.total()
         assert asked <= A_TICK * lived.ticks
-        assert asked * 5 < sum(one.attempts for one in found)
+        # Runs share requests; the fewer there are, the fewer share one.
+        assert asked * (5 if IN_FULL else 4) < sum(one.attempts for one in found)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
