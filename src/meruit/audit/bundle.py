@@ -233,7 +233,7 @@ class Bundle(msgspec.Struct, frozen=True):
     case: CaseFile | None = None
     """None for an outcome that is not a case of an evaluation."""
     labels: LabelsFile | None = None
-    """None where nobody labelled the case."""
+    """None where the case has no label."""
 
 
 # What other bundles do not say is left out of their statements, so that they are to the byte what they always were.

@@ -49,7 +49,7 @@ def label_history(entries: Mapping[int, Entry], case: str, segment: SegmentEntry
             case _:
                 continue
     if not all(reviews.values()):
-        raise _flaw("there is a review in which nobody labelled the case")
+        raise _flaw("there is a review without a label of the case")
     if about.labels != len(labels):
         raise _flaw(f"the statement names {about.labels} labels; the bundle has {len(labels)}")
     return LabelHistory(case, labels)
