@@ -9,7 +9,7 @@
         CriteriaError: BrokenCriteria, Unavailable, UnsupportedCriteria
       # Store, events and log
       Unreachable, IdempotencyConflict, KeyInUse, WebhookRejected, LeaseLost
-      StoreError: StoreUnavailable, KeyNotAdmitted, UnknownLayout, TooManyEntries, LogRewritten
+      StoreError: StoreUnavailable, EvidenceDamaged, KeyNotAdmitted, UnknownLayout, TooManyEntries, LogRewritten
       NotFound: UnknownAccount
       # HTTP: the service, and reading other systems
       BodyError, ApiProblem, OutboundFailed, OutboundRefused

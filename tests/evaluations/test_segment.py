@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.errors import StoreError
-from meruit.evaluations.segment import CaseContent, entries_of, pack, payload_of, unpack
+from meruit.evaluations.segment import CaseContent, OpenSegment, entries_of, open_segment, pack, payload_of, unpack
 from meruit.judge.plan import Trait, compile_plan
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.log.segment import MAX_CASES, segment_root
@@ -90,3 +90,11 @@ def test_a_case_that_lacks_a_part_is_refused() -> None:
 def test_a_segment_has_one_to_512_cases(count: int) -> None:
     with pytest.raises(ValueError, match=str(count)):
         pack([content("a")] * count)
+
+
+def test_a_damaged_line_is_refused_alone() -> None:
+    opened = open_segment(pack([content("a"), content("b")]))
+    damaged = OpenSegment([opened.lines[0], b"{"], opened.templates, opened.salts)
+    assert damaged.case(0).case == "a"
+    with pytest.raises(StoreError):
+        damaged.case(1)

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.evaluations.compare import MOST_VALUES, EvaluationComparison, adjust_family, compare_evaluations
+from meruit.evaluations.compare import (
+    MOST_VALUES,
+    EvaluationComparison,
+    adjust_family,
+    compare_counted,
+    compare_evaluations,
+)
 from meruit.evaluations.evaluation import CaseSummary
 from meruit.evaluations.summary import MAX_TAG_VALUES, EvaluationSummary, SummaryBuilder
 from meruit.model.verdict import Verdict
@@ -227,3 +233,10 @@ def test_each_tag_is_compared_by_itself_and_adjusted() -> None:
     assert sum(one.cases for one in found.tags["kind"].values()) == found.overall.cases
     many = [case(n, True, tag=f"t{n}") for n in range(40)]
     assert len(compared(many, many).tags["kind"]) == MOST_VALUES
+
+
+def test_nothing_in_common_is_no_difference() -> None:
+    counted = compare_counted(("a", CRITERIA), ("b", CRITERIA), [], [], only_first=3, only_second=2)
+    alone = compare_evaluations(("a", [case(1, True)], CRITERIA), ("b", [case(2, True)], CRITERIA))
+    assert counted.overall == alone.overall
+    assert counted.overall.cases == 0

@@ -26,6 +26,7 @@ READ = (
     *(
         "agent_histories",
         "output_sketches",
+        "blobs",
         "checkpoints",
         "contracts",
         "criteria",

@@ -126,6 +126,11 @@ def test_rules_that_fail_are_neither_a_pass_nor_a_crash() -> None:
     assert "out of order" in result.reasons[-1].message
 
 
+def test_rules_that_cannot_say_so_at_once_are_not_clear() -> None:
+    work, result = Work(), VerificationEngine().verify_sync("c", {}, {"text": "two words"}, CRITERIA)
+    assert not Broken().is_clear(work, result)
+
+
 class Remote:
     """Answers as it was told to."""
 

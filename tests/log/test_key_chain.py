@@ -75,3 +75,10 @@ def test_a_retired_key_signs_its_last_transaction_only() -> None:
     assert {key.vkey for key in found.signers_at(2)} == {ONE.vkey, TWO.vkey}
     assert {key.vkey for key in found.signers_at(3)} == {TWO.vkey}
     assert found.admit(2, by(ONE, THREE.vkey))
+
+
+def test_a_signing_key_retires_only_itself() -> None:
+    found = chain(FIRST, by(ONE, TWO.vkey))
+    assert found.admit(2, by(ONE, THREE.vkey, retires=TWO.vkey))
+    assert found.is_in_force(TWO.vkey)
+    assert found.admit(2, by(ONE, THREE.vkey, retires=ONE.vkey)) == ""
