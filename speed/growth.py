@@ -29,7 +29,8 @@ from meruit.store.location import Location
 from meruit.store.log import log_size
 from meruit.store.log_tiles import Tiles
 from meruit.store.store import Store
-from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation
+from meruit.usage.store.record_observations import RecordObservations, RunObservation
+from meruit.usage.store.record_runs import RecordRun
 from meruit.verify.engine import VerificationEngine
 from speed import service, settle
 

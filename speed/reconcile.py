@@ -31,7 +31,7 @@ from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 from meruit.usage.reconcile.reconciler import Account, Reconciler
 from meruit.usage.store.due import UsageRunFilter
-from meruit.usage.store.write import RecordRuns
+from meruit.usage.store.record_runs import RecordRuns
 from speed.measure import Row
 
 SIZES = (10_000, 100_000)

@@ -55,7 +55,8 @@ from meruit.store.keys import Revoke
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy
 from meruit.store.transaction import WriteTransaction
-from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation
+from meruit.usage.store.record_observations import RecordObservations, RunObservation
+from meruit.usage.store.record_runs import RecordRun
 from meruit.verify.engine import VerificationEngine
 
 EVERYONE = frozenset(Role)

@@ -58,15 +58,11 @@ from meruit.usage.store.accounts import (
     StorePages,
     find_fetch,
 )
-from meruit.usage.store.write import (
-    Acknowledge,
-    ObserveNow,
-    RecordObservations,
-    RecordPrices,
-    RecordRun,
-    RecordRuns,
-    RunObservation,
-)
+from meruit.usage.store.acknowledge import Acknowledge
+from meruit.usage.store.observe_now import ObserveNow
+from meruit.usage.store.record_observations import RecordObservations, RunObservation
+from meruit.usage.store.record_prices import RecordPrices
+from meruit.usage.store.record_runs import RecordRun, RecordRuns
 
 MORE, LESS, NONE = Tokens(20, 5), Tokens(8, 5), Tokens(0, 0)
 _NUMBERS = count()
@@ -668,7 +664,7 @@ def test_an_early_observation_shows_that_a_key_works_again(here: Place) -> None:
 def test_early_observations_are_kept_once_each_and_not_without_end(
     here: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("meruit.usage.store.write.MAX_EARLY", 2)
+    monkeypatch.setattr("meruit.usage.store.record_observations.MAX_EARLY", 2)
     here.write(here.record())
     here.looked(attempt(10), attempt(30), attempt(30), attempt(40))
     several = here.looked(attempt(30), attempt(50))

@@ -27,7 +27,7 @@ from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy, Store
 from meruit.usage.followers import UsageWrite
 from meruit.usage.reconcile.reconciler import Account, Reconciler
-from meruit.usage.store.write import RecordRun
+from meruit.usage.store.record_runs import RecordRun
 
 
 class Meter:

@@ -45,7 +45,8 @@ from meruit.store.store import Store
 from meruit.usage.followers import UsageWrite
 from meruit.usage.store import read as usage_reading
 from meruit.usage.store.by_contract import find_by_contract
-from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation
+from meruit.usage.store.record_observations import RecordObservations, RunObservation
+from meruit.usage.store.record_runs import RecordRun
 
 TERMS = {
     "cpc_rate": 1,

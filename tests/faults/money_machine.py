@@ -32,7 +32,8 @@ from meruit.store.location import Location
 from meruit.store.store import Store
 from meruit.usage.followers import UsageWrite
 from meruit.usage.store import read as usage_reading
-from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation
+from meruit.usage.store.record_observations import RecordObservations, RunObservation
+from meruit.usage.store.record_runs import RecordRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,7 +27,7 @@ from meruit.usage.providers.support.source_factory import open_source
 from meruit.usage.reconcile import reconciler as reconcile
 from meruit.usage.reconcile.reconciler import Account, Reconciler
 from meruit.usage.schedule import Schedule
-from meruit.usage.store.write import RecordRuns
+from meruit.usage.store.record_runs import RecordRuns
 
 RUNS_A_LIFE = 20
 LASTS_S = 300

@@ -36,8 +36,9 @@ from meruit.store.store import Store
 from meruit.usage.decision import is_equal
 from meruit.usage.providers.support.source_factory import open_source
 from meruit.usage.reconcile.reconciler import LEASE, Account, Reconciler, ReconcileSummary
+from meruit.usage.store.record_observations import RecordObservations
+from meruit.usage.store.record_runs import RecordRuns
 from meruit.usage.store.rows import decode_observation, record_of
-from meruit.usage.store.write import RecordObservations, RecordRuns
 
 MONDAY = NOON.replace(hour=0) - timedelta(days=NOON.weekday())
 RUNS_A_LANE = 40

@@ -26,7 +26,7 @@ from meruit.usage.providers.support.source_factory import credential_fingerprint
 from meruit.usage.reconcile.reconciler import Account, AccountSummary, Reconciler, ReconcileSummary
 from meruit.usage.store import read as usage_reading
 from meruit.usage.store.due import UsageRunFilter
-from meruit.usage.store.write import RecordRun
+from meruit.usage.store.record_runs import RecordRun
 
 TENANT = "acme"
 ACCOUNT = "main"

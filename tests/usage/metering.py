@@ -16,8 +16,10 @@ from meruit.store import tables
 from meruit.store.store import Store
 from meruit.usage.decision import decide
 from meruit.usage.store import read as usage_reading
+from meruit.usage.store.publish import contract_of
+from meruit.usage.store.record_observations import RecordObservations, RunObservation
+from meruit.usage.store.record_runs import RecordRun
 from meruit.usage.store.rows import record_of
-from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation, contract_of
 
 BEGUN = datetime(2026, 5, 4, 3, 0, tzinfo=UTC)
 ENDED = BEGUN + timedelta(minutes=5)

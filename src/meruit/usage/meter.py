@@ -30,7 +30,7 @@ from meruit.suggestions import nearest
 from meruit.usage.followers import UsageWrite
 from meruit.usage.responses import CallOverrides, MeteredStream, call_from_response, call_without_usage, state_of
 from meruit.usage.store import read as usage_reading
-from meruit.usage.store.write import RecordRun
+from meruit.usage.store.record_runs import RecordRun
 
 OUTSIDE = "outside of steps"
 """The step of calls that were made outside of steps."""

@@ -1,5 +1,6 @@
 """What other packages may use of stored usage runs and observations. Tables and SQL are in store."""
 
+from meruit.usage.store.acknowledge import Acknowledge
 from meruit.usage.store.by_contract import (
     find_by_contract,
     find_in_transaction,
@@ -8,6 +9,8 @@ from meruit.usage.store.due import (
     UsageRunFilter,
     find_runs,
 )
+from meruit.usage.store.observe_now import ObserveNow
+from meruit.usage.store.publish import contract_of
 from meruit.usage.store.read import (
     AccountTotal,
     count_by_account,
@@ -19,21 +22,14 @@ from meruit.usage.store.read import (
     page,
     sum_accounts,
 )
+from meruit.usage.store.record_observations import RecordObservations, RunObservation
+from meruit.usage.store.record_prices import RecordPrices
+from meruit.usage.store.record_runs import RecordRun, RecordRuns
 from meruit.usage.store.rows import (
     find_run,
     load_run,
 )
 from meruit.usage.store.tampering import find_tampered_run
-from meruit.usage.store.write import (
-    Acknowledge,
-    ObserveNow,
-    RecordObservations,
-    RecordPrices,
-    RecordRun,
-    RecordRuns,
-    RunObservation,
-    contract_of,
-)
 
 __all__ = [
     "AccountTotal",

@@ -21,7 +21,8 @@ from meruit.model.metering import MAX_STEPS, PriceQuote, RunCosts
 from meruit.model.usage import Observation, Tokens
 from meruit.store.location import Location
 from meruit.store.store import ClockAndEntropy
-from meruit.usage.store.write import RecordObservations, RecordPrices, RunObservation
+from meruit.usage.store.record_observations import RecordObservations, RunObservation
+from meruit.usage.store.record_prices import RecordPrices
 
 BEGAN, OVER = BEGUN.isoformat(), ENDED.isoformat()
 CALL: dict[str, Any] = {"at": BEGAN, "model": "gpt-4o", "tokens": {"input": 10, "output": 5}}

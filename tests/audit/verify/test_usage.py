@@ -23,7 +23,7 @@ from meruit.model.money import Bill, ContractTokenUse
 from meruit.model.usage import Acknowledgement, Anchor, Observation
 from meruit.outcomes.store.erase import erase
 from meruit.store.store import Store
-from meruit.usage.store.write import Acknowledge
+from meruit.usage.store.acknowledge import Acknowledge
 
 pytestmark = pytest.mark.golden
 

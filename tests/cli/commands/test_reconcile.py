@@ -21,7 +21,8 @@ from meruit.model.usage import Tokens
 from meruit.playground.billing.server import ADMIN_KEY, PLAIN_KEY, ProviderServer
 from meruit.store.store import utc_now
 from meruit.usage.store.read import find, find_observations
-from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation
+from meruit.usage.store.record_observations import RecordObservations, RunObservation
+from meruit.usage.store.record_runs import RecordRun
 
 reconcile_command = importlib.import_module("meruit.cli.commands.reconcile")
 

@@ -82,7 +82,8 @@ def record_two(data: str | None = None) -> None:
     """Record a run that the provider verifies, and one that it does not yet."""
     from meruit.app import open_store
     from meruit.config import location_of
-    from meruit.usage.store.write import RecordObservations, RecordRun, RunObservation
+    from meruit.usage.store.record_observations import RecordObservations, RunObservation
+    from meruit.usage.store.record_runs import RecordRun
 
     store = open_store(location_of(data, None), make=True)
     try:

@@ -18,7 +18,7 @@ from meruit.errors import FetchError
 from meruit.model.usage import Assurance, Observation, Tokens
 from meruit.store.store import Store
 from meruit.usage.meter import metered_run
-from meruit.usage.store.write import RecordObservations, RunObservation
+from meruit.usage.store.record_observations import RecordObservations, RunObservation
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 Write = Callable[[str, Any], str]

@@ -43,7 +43,8 @@ from meruit.usage.reconcile import account as account_round
 from meruit.usage.reconcile.reconciler import LEASE, Account
 from meruit.usage.store.accounts import AcquireAccountLease
 from meruit.usage.store.due import UsageRunFilter
-from meruit.usage.store.write import RecordPrices, RecordRun
+from meruit.usage.store.record_prices import RecordPrices
+from meruit.usage.store.record_runs import RecordRun
 
 MIDNIGHT = NOON.replace(hour=0) + DAY
 USAGE = "/v1/organization/usage/completions"

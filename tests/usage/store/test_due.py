@@ -33,7 +33,7 @@ from meruit.usage.store.due import (
     find_runs,
     newest_seq,
 )
-from meruit.usage.store.write import RecordRuns
+from meruit.usage.store.record_runs import RecordRuns
 
 T = TypeVar("T")
 A_DAY = timedelta(days=1)

@@ -39,7 +39,8 @@ from meruit.usage.store.due import (
     newest_seq,
 )
 from meruit.usage.store.read import ATTRIBUTION_BLOCK, find_many, iterate_account
-from meruit.usage.store.write import RecordObservations, RecordPrices, RunObservation
+from meruit.usage.store.record_observations import RecordObservations, RunObservation
+from meruit.usage.store.record_prices import RecordPrices
 
 if TYPE_CHECKING:
     from meruit.store.recorder import Write

@@ -23,7 +23,7 @@ from meruit.usage.reconcile.account import (
 from meruit.usage.schedule import Schedule
 from meruit.usage.store.accounts import AcquireAccountLease, ChangeCredential, ReleaseAccountLease
 from meruit.usage.store.due import AccountQuery, UsageRunFilter, accounts_due, accounts_with_new_key
-from meruit.usage.store.write import ObserveNow
+from meruit.usage.store.observe_now import ObserveNow
 
 __all__ = ["Account", "AccountSummary", "ReconcileSummary", "Reconciler"]
 

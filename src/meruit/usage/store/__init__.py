@@ -1,6 +1,7 @@
 """Tables and SQL of usage runs and observations.
 
-- write.py - the writes: record runs, observations, acknowledgements and prices
+- record_runs.py, record_observations.py, record_prices.py, acknowledge.py, observe_now.py - the writes
+- validate.py, decide_again.py, publish.py - what the writes share
 - rows.py - rows of runs within a transaction
 - read.py, due.py, by_contract.py - queries
 - invalidate.py - make runs due whose cohort has changed

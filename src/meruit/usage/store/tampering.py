@@ -7,7 +7,7 @@ from meruit.store import tables
 from meruit.store.log_guard import find_forged_leaf
 from meruit.store.transaction import WriteTransaction
 from meruit.usage.logged import RecordedUsage, find_usage_difference
-from meruit.usage.store.write import contract_of
+from meruit.usage.store.publish import contract_of
 
 _LEAVES = "SELECT seq, body FROM log_leaves WHERE tenant = ? AND contract_id = ? ORDER BY contract_seq"
 _OBSERVATIONS = "SELECT body FROM usage_observations WHERE tenant = ? AND run_id = ? ORDER BY number"
