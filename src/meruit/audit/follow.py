@@ -80,7 +80,7 @@ class FollowedLog(Record, frozen=True, forbid_unknown_fields=True):
     keys: list[KeptKey] = msgspec.field(default_factory=list)
     """The entries about keys that were proven so far."""
     root: str = ""
-    """The root key that the reader accepts: that of the first look, or one that was accepted since."""
+    """The root key that the reader accepts: that of the first check, or one that was accepted since."""
 
     @property
     def known_keys(self) -> set[str]:
@@ -100,13 +100,13 @@ class FollowResult(Record, frozen=True):
     """`first`, `same` or `extended`; a contradiction is raised instead."""
     size: int
     before: int
-    """The size before; 0 for the first look."""
+    """The size before; 0 for the first check."""
     witnesses: list[str]
     """The trusted witnesses that cosigned the newest checkpoint which enough of them did."""
     witnessed: int
     """The size of that checkpoint; 0 where no witness is asked for."""
     pinned: bool
-    """False where the key of the first look was taken from the log itself."""
+    """False where the key of the first check was taken from the log itself."""
     key: str = ""
     """The key that the log is known by now."""
     rotated: bool = False
@@ -114,7 +114,7 @@ class FollowResult(Record, frozen=True):
     root: str = ""
     """The root key that the log has now; empty for none."""
     root_accepted: bool = True
-    """False where the log got this root after your first look and you did not accept it."""
+    """False where the log got this root after your first check and you did not accept it."""
 
 
 async def follow(
@@ -247,7 +247,7 @@ def _admit(chain: KeyChain, one: KeyProof, accepted: str, accept_root: VerifierK
         # Whoever steals a signing key can install a root, so what a late root does needs the reader's consent.
         raise LogContradiction(
             "root_not_accepted",
-            f"entry {one.index} was signed by the root key {before}, which the log got after your first look; ask the "
+            f"entry {one.index} was signed by the root key {before}, which the log got after your first check; ask the "
             "operator by another way whether it is theirs, then give it with --accept-root",
         )
     # A root that you accept may name its successor.

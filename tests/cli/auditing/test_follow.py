@@ -70,7 +70,7 @@ def witness_url(run: Run, outcome: str) -> Iterator[str]:
 
 def test_a_reader_keeps_checkpoints_and_sees_a_fork(run: Run, outcome: str) -> None:
     first = run("audit", "follow", "kept.json")
-    assert (first.returncode, first.stdout.split(":")[0]) == (0, "first look")
+    assert (first.returncode, first.stdout.split(":")[0]) == (0, "first check")
     # The key is the log's own, and a note says so.
     assert first.stderr.startswith("note: ")
     assert json.loads(run("audit", "follow", "kept.json", "--json").stdout)["state"] == "same"

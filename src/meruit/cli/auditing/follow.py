@@ -45,7 +45,7 @@ MAX_WAIT_S = 7 * 24 * 3600.0
 @click.option(
     "--accept-root",
     metavar="VKEY|FILE",
-    help="Root key that the log got after your first look, and that you accept.",
+    help="Root key that the log got after your first check, and that you accept.",
 )
 @click.option(
     "--watch",
@@ -125,7 +125,7 @@ def _print(found: "FollowResult", *, as_json: bool) -> None:
     seen = f"; {found.witnessed:,} cosigned by {', '.join(found.witnesses)}" if found.witnesses else ""
     match found.state:
         case "first":
-            say(escape_control_characters(f"first look: {found.size:,} entries{seen}"))
+            say(escape_control_characters(f"first check: {found.size:,} entries{seen}"))
             if not found.pinned:
                 note("the key is the log's own: compare it with what the operator publishes, or give --key")
         case "same":
@@ -136,7 +136,7 @@ def _print(found: "FollowResult", *, as_json: bool) -> None:
         say(escape_control_characters(f"the log replaced its key, proven: it is {found.key} now"))
     if not found.root_accepted:
         note(
-            f"the log got the root key {found.root} after your first look: ask the operator whether it is theirs, then "
+            f"the log got the root key {found.root} after your first check: ask the operator whether it is theirs, then "
             "give --accept-root; keys that it admits are not followed until then"
         )
 
