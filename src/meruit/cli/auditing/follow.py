@@ -136,8 +136,8 @@ def _print(found: "FollowResult", *, as_json: bool) -> None:
         say(escape_control_characters(f"the log replaced its key, proven: it is {found.key} now"))
     if not found.root_accepted:
         note(
-            f"the log got the root key {found.root} after your first check: ask the operator whether it is theirs, then "
-            "give --accept-root; keys that it admits are not followed until then"
+            f"the log got the root key {found.root} after your first check: ask the operator whether it is theirs, "
+            "then give --accept-root; keys that it admits are not accepted until then"
         )
 
 
