@@ -156,12 +156,20 @@ def addresses(store: Store) -> Iterator[str]:
     yield from ("/usage", "/usage?status=warning", "/usage?code=discrepancy", "/usage?account=demo", "/audit")
     yield from ("/webhooks", "/service", "/reference", "/reference/contracts")
     yield from ("/contracts?view=board", "/usage/accounts", "/search?q=heron", "/evaluations?sort=-rate")
+    yield from (
+        "/outcomes?sort=score",
+        "/outcomes?sort=-score&verdict=fail",
+        "/contracts?sort=-paid",
+        "/holds?sort=since",
+    )
+    yield from ("/usage?sort=-cost", "/usage?sort=-tokens&status=warning", "/usage?sort=ended")
     with store.database.reading() as connection:
         found = connection.execute(
             select(tables.evaluations.c.id).where(tables.evaluations.c.name.like("large%")).order_by("name")
         ).scalars()
         large = [*found]
         yield f"/evaluations/{large[0]}"
+        yield f"/evaluations/{large[0]}?show=all&sort=-ms"
         yield f"/compare?e={large[0]}&e={large[1]}"
         for kind, table in (
             ("outcomes", tables.outcomes),

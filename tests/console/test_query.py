@@ -1,14 +1,12 @@
 """Filters, columns and order in the URL."""
 
-from collections.abc import Sequence
 from urllib.parse import parse_qsl
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from meruit.console.query import Choice, Filter, Query
-from meruit.console.table import SORTED_ROWS, Arranged, Column, Table
+from meruit.console.table import FILE_ROWS, Column, Table
+from meruit.store.sorting import ListOrder, SortedPage
 
 HERE = Query("/cases", (("verdict", "fail"), ("tag", "a b"), ("before", "7")))
 COLUMNS = (
@@ -91,41 +89,15 @@ def test_rows_are_sorted_as_the_reader_chose_and_unknown_ones_come_last() -> Non
     ]
 
 
-ROWS = [*range(60)]
-BY_SIZE = {"size": lambda one: -one}
-
-
-def arrange(address: str, rows: Sequence[int] = ROWS, total: int | None = None) -> Arranged[int]:
-    path, _, asked = address.partition("?")
-    table = Table.of(
-        Query(path, tuple(parse_qsl(asked))), "Rows", [Column("name", "Name"), Column("size", "Size", sortable=True)]
-    )
-    following = Query(path, (("before", "40"),)) if len(rows) > 20 else None
-    return table.arrange(rows, BY_SIZE, key=lambda one: one, size=20, following=following, total=total)
-
-
-@given(st.permutations(ROWS), st.booleans())
-def test_pages_of_a_sorted_list_hold_every_row_once_and_in_order(rows: list[int], down: bool) -> None:
-    address, seen = f"/things?sort={'-' if down else ''}size", list[int]()
-    while address:
-        found = arrange(address, rows)
-        seen += found.rows
-        address = "" if found.following is None else str(found.following)
-    assert seen == sorted(ROWS, reverse=not down)
-
-
-def test_a_new_row_moves_no_page_of_a_sorted_list() -> None:
-    first = arrange("/things?sort=size")
-    assert arrange(str(first.following), [*ROWS, 99]).rows == [*range(39, 19, -1)]
-
-
-def test_a_list_that_is_too_long_is_not_sorted_and_says_so() -> None:
-    long, size = [*range(SORTED_ROWS + 1)], Column("size", "Size", sortable=True)
-    found = arrange("/things?sort=size", long)
-    assert (found.rows, found.table.sorts(size), found.table.is_sorted) == (long[:20], False, False)
-    assert [arrange("/things", ROWS, total).table.sorts(size) for total in (None, 60, SORTED_ROWS + 1)] == [
-        *(False, True, False)
+def test_the_order_of_a_list_comes_from_its_address() -> None:
+    columns = [Column("name", "Name"), Column("size", "Size", sortable=True)]
+    tables = [
+        Table.of(Query("/things", tuple(parse_qsl(asked))), "Rows", columns)
+        for asked in ("", "sort=name", "sort=-size&after=x", "sort=size&format=csv")
     ]
-    # All that there is stands on the page.
-    assert arrange("/things", ROWS[:20]).table.sorts(size)
-    assert not arrange("/things?before=7", ROWS[:20]).table.sorts(size)
+    assert [table.order for table in tables] == [
+        *(None, None, ListOrder("size", True, "x"), ListOrder("size", False)),
+    ]
+    assert [table.limit(20) for table in tables] == [20, 20, 20, FILE_ROWS]
+    turned = [tables[2].following(SortedPage([], next_one)) for next_one in (None, "y")]
+    assert [None if one is None else str(one) for one in turned] == [None, "/things?sort=-size&after=y"]

@@ -10,6 +10,7 @@ from meruit.benchmarks.store.published import (
 from meruit.benchmarks.store.read import (
     TaskRunFilter,
     benchmark_run_page,
+    benchmark_runs_sorted,
     find_several,
     page,
     runs_of_benchmark,
@@ -24,6 +25,7 @@ __all__ = [
     "DeletedBenchmark",
     "TaskRunFilter",
     "benchmark_run_page",
+    "benchmark_runs_sorted",
     "find_several",
     "page",
     "page_published",

@@ -11,6 +11,8 @@ CURSORS = ("before", "after")
 """Parameters that say where a page begins; another filter or order begins again."""
 MAX_VALUE = 500
 MAX_VALUES = 100
+MAX_CURSOR = 4_000
+"""A cursor holds the value that the list is sorted by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,11 @@ class Query:
     def of(cls, request: ApiConnection) -> Self:
         """What a browser asks; values that are too long or too many are left out."""
         pairs = request.query_params.multi_items()
-        valid = [(name, value) for name, value in pairs if 0 < len(value) <= MAX_VALUE and value.isprintable()]
+        valid = [
+            (name, value)
+            for name, value in pairs
+            if 0 < len(value) <= (MAX_CURSOR if name in CURSORS else MAX_VALUE) and value.isprintable()
+        ]
         return cls(request.scope["path"], tuple(valid[:MAX_VALUES]))
 
     def __str__(self) -> str:

@@ -1,18 +1,17 @@
 """Tables of lists: which columns there are, which are shown, and how they are sorted."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Generic, Self, TypeVar
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
 
 from meruit.api.listing import ListFormat
-from meruit.console.query import CURSORS, Query
+from meruit.console.query import Query
+from meruit.store.sorting import ListOrder, SortedPage
 
 T = TypeVar("T")
 COLUMNS, SORT, FORMAT = "columns", "sort", "format"
 FILE_ROWS = 500
 """Rows of a list that one file holds."""
-SORTED_ROWS = 400
-"""The longest list that is sorted by any column: as a whole, not page by page."""
 AFTER = "after"
 
 
@@ -44,8 +43,6 @@ class Table:
     query: Query
     sort: str
     descending: bool
-    can_sort: bool = True
-    """Whether the list is short enough to be sorted by its columns."""
 
     @classmethod
     def of(cls, query: Query, caption: str, columns: Sequence[Column], sort: str = "") -> Self:
@@ -69,42 +66,18 @@ class Table:
         """Whether the reader chose an order."""
         return bool(self.sort) and self.query.get(SORT).removeprefix("-") == self.sort
 
+    @property
+    def order(self) -> ListOrder | None:
+        """The order that the reader chose, with the cursor of the page; None for the usual order."""
+        return ListOrder(self.sort, self.descending, self.query.get(AFTER)) if self.is_sorted else None
+
     def limit(self, usual: int) -> int:
-        """How many rows to read: those of a page or of a file, or all that are sorted and one more."""
-        if self.file is not None:
-            return FILE_ROWS
-        return SORTED_ROWS + 1 if self.is_sorted else usual
+        """How many rows to read: those of a page or of a file."""
+        return usual if self.file is None else FILE_ROWS
 
-    # Any: values of any kind that have an order.
-    def arrange(
-        self,
-        rows: Sequence[T],
-        order: Mapping[str, Callable[[T], Any]],
-        *,
-        key: Callable[[T], object],
-        size: int,
-        following: Query | None,
-        total: int | None = None,
-    ) -> "Arranged[T]":
-        """The rows of this page: of the whole list in the order that the reader chose, else as they are.
-
-        `following` is the next page in the usual order, and `total` how long the list is at most, where that is known.
-        """
-        if self.is_sorted and len(rows) <= SORTED_ROWS:
-            ordered, last = self.sort_rows(rows, order), self.query.get(AFTER)
-            # By the id of the row before: what is recorded meanwhile moves no page.
-            start = next((at for at, row in enumerate(ordered, 1) if str(key(row)) == last), 0) if last else 0
-            shown = ordered[start : start + size]
-            more = start + size < len(ordered)
-            return Arranged(self, shown, self.query.turn(AFTER, key(shown[-1])) if more else None)
-        is_whole = following is None and not any(self.query.get(one) for one in CURSORS)
-        can_sort = self.can_sort and (is_whole or (total is not None and total <= SORTED_ROWS))
-        table = self.give_up_order() if self.is_sorted else replace(self, can_sort=can_sort)
-        return Arranged(table, [*rows[:size]], following)
-
-    def give_up_order(self) -> Self:
-        """The same without the order that the reader chose: the list is too long for it."""
-        return replace(self, query=self.query.choose(SORT, ""), sort="", can_sort=False)
+    def following(self, found: SortedPage[Any]) -> Query | None:
+        """The page behind this one, of a list that the database sorted."""
+        return None if found.next is None else self.query.turn(AFTER, found.next)
 
     # Any: rows of any kind, and values of any kind that have an order.
     def sort_rows(self, rows: Sequence[T], order: Mapping[str, Callable[[T], Any]]) -> list[T]:
@@ -115,10 +88,6 @@ class Table:
         known = [(found, row) for row in rows if (found := value(row)) is not None]
         unknown = [row for row in rows if value(row) is None]
         return [row for _, row in sorted(known, key=lambda one: one[0], reverse=self.descending)] + unknown
-
-    def sorts(self, column: Column) -> bool:
-        """Whether the list can be sorted by a column."""
-        return column.sortable and self.can_sort
 
     def has(self, key: str) -> bool:
         """Whether a column is shown."""
@@ -149,13 +118,3 @@ class Table:
         """The format of the file that is asked for; None for a page."""
         asked = self.query.get(FORMAT)
         return ListFormat(asked) if asked in (ListFormat.CSV, ListFormat.XLSX) else None
-
-
-@dataclass(frozen=True, slots=True)
-class Arranged(Generic[T]):
-    """The rows of one page, in their order."""
-
-    table: Table
-    rows: list[T]
-    following: Query | None
-    """The next page."""

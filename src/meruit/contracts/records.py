@@ -6,6 +6,7 @@ from meruit.contracts.store.holds import (
     load_hold,
     load_snapshot_in_full,
     page_holds,
+    page_holds_sorted,
 )
 from meruit.contracts.store.input_reads import is_first_read
 from meruit.contracts.store.ledger import (
@@ -41,6 +42,7 @@ from meruit.contracts.store.read import (
     load_snapshot,
     load_snapshots,
     page,
+    page_sorted,
     scores_to_show,
     to_agent_contract,
     to_contract_view,
@@ -117,6 +119,8 @@ __all__ = [
     "opening_balance",
     "page",
     "page_holds",
+    "page_holds_sorted",
+    "page_sorted",
     "page_work",
     "postings_of",
     "require_account",

@@ -31,6 +31,7 @@ from meruit.model.criterion import SuccessCriteria
 from meruit.model.record import Record
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.records import criteria_body, criteria_from
+from meruit.store.sorting import ListOrder, SortedPage, take_page
 from meruit.store.store import Store
 from meruit.suggestions import nearest
 
@@ -102,6 +103,11 @@ class Evaluations:
         """The newest evaluations that fit, of those older than the id `before`."""
         with self._reading() as connection:
             return read.page(connection, self._tenant, wanted, before=before, limit=limit)
+
+    def page_sorted(self, wanted: EvaluationFilter, order: ListOrder, limit: int = 50) -> SortedPage[EvaluationRecord]:
+        """The evaluations that fit in an order: name, rate, cases, cost or started."""
+        with self._reading() as connection:
+            return take_page(read.evaluations_sorted(connection, self._tenant, wanted, order), limit)
 
     def criteria(self, evaluation: EvaluationRecord) -> SuccessCriteria:
         """What its cases are judged by."""
@@ -189,6 +195,33 @@ class Evaluations:
             return CasePage(found, found[-1].summary.seq)
         return CasePage(found, chosen[-1].seq if len(chosen) == SEARCHED_CASES else None)
 
+    def cases_sorted(
+        self, evaluation: EvaluationRecord, wanted: CaseFilter, order: ListOrder, limit: int
+    ) -> SortedPage[CaseSummary]:
+        """The cases that fit in an order: case, score, ms or cost.
+
+        A search for a text opens at most SEARCHED_CASES, as `page_details` does.
+        """
+        most = limit if wanted.text is None else max(limit, SEARCHED_CASES)
+        with (
+            self._reading() as connection,
+            closing(read.cases_sorted(connection, self._tenant, evaluation.id, wanted, order, limit=most + 1)) as rows,
+        ):
+            chosen = [*islice(rows, most + 1)]
+        if wanted.text is None:
+            return take_page(iter(chosen), limit)
+        cursors = {case.seq: cursor for case, cursor in chosen[:most]}
+        opened = self._open(evaluation, (case for case, _ in chosen[:most]))
+        found = [*islice(_with_text(opened, wanted.text), limit)]
+        unread = chosen[most - 1][1] if len(chosen) > most else None
+        last = cursors[found[-1].summary.seq] if len(found) == limit else unread
+        return SortedPage([one.summary for one in found], last)
+
+    def count_failing(self, evaluation: EvaluationRecord, up_to: int) -> int:
+        """How many of its first cases, up to that position, do not pass."""
+        with self._reading() as connection:
+            return read.count_fitting(connection, self._tenant, evaluation.id, CaseFilter(failing=True), up_to)
+
     def case(self, evaluation: EvaluationRecord, case_id: str, repeat: int = 0) -> CaseDetail:
         """One case with its work and evidence; raises NotFound."""
         for one in self.details(evaluation, CaseFilter(case_ids=(case_id,))):
@@ -226,7 +259,10 @@ class Evaluations:
         made = self._count(evaluation).build_figures()
         cases, content = made.summary.overall.cases, msgspec.json.encode(made)
         signed = _figures_text(self._tenant, evaluation.id, cases, content)
-        return KeptFigures(cases, content, self._store.signer.sign_bytes(signed))
+        return KeptFigures(
+            *(cases, content, self._store.signer.sign_bytes(signed)),
+            *(made.summary.overall.rate, made.summary.cost_micros),
+        )
 
     def _count(self, evaluation: EvaluationRecord) -> SummaryBuilder:
         with self._reading() as connection:

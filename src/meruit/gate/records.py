@@ -10,6 +10,7 @@ from meruit.gate.store.read import (
     live_workers,
     members,
     page,
+    page_sorted,
     steps,
     submissions,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "live_workers",
     "members",
     "page",
+    "page_sorted",
     "steps",
     "submissions",
 ]

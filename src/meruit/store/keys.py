@@ -19,6 +19,7 @@ from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 from meruit.store.rows import RowMarks
+from meruit.store.sorting import ListOrder, SortedPage, SortKey, read_sorted
 from meruit.store.transaction import WriteTransaction
 
 SECRET_BYTES = 32
@@ -159,6 +160,22 @@ def page(
     if after is not None:
         query = query.where(tables.keys.c.id > after)
     return [_key(row) for row in connection.execute(query.order_by(tables.keys.c.id).limit(min(limit, MAX_PAGE)))]
+
+
+SORTS = {
+    "name": SortKey(tables.keys.c.name, str, tables.keys.c.id, str),
+    "role": SortKey(tables.keys.c.role, str, tables.keys.c.id, str),
+    "created": SortKey(tables.keys.c.created_at, int, tables.keys.c.id, str),
+}
+"""What a list of keys can be sorted by."""
+
+
+def page_sorted(
+    connection: Connection, order: ListOrder, *, tenant: str, limit: int = MAX_PAGE
+) -> SortedPage[KeyRecord]:
+    """Keys of a tenant in one of the orders SORTS."""
+    query = select(tables.keys).where(tables.keys.c.tenant == tenant)
+    return read_sorted(connection, query, SORTS, order, limit).convert(_key)
 
 
 def _hash_secret(secret: str) -> bytes:

@@ -20,6 +20,7 @@ from meruit.usage.store.read import (
     iterate_all,
     load_commitment,
     page,
+    page_sorted,
     sum_accounts,
 )
 from meruit.usage.store.record_observations import RecordObservations, RunObservation
@@ -55,5 +56,6 @@ __all__ = [
     "load_commitment",
     "load_run",
     "page",
+    "page_sorted",
     "sum_accounts",
 ]

@@ -17,6 +17,7 @@ from meruit.model.verdict import Bounds, Verdict
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 from meruit.store.paging import ListFilter, ListPage, read_page
+from meruit.store.sorting import ListOrder, SortedPage, SortKey, read_sorted
 
 OPEN = (RunStatus.PENDING, RunStatus.RUNNING)
 MAX_OVERDUE = 500
@@ -280,6 +281,23 @@ def benchmark_run_page(
         query = query.where(of.c.seq < before)
     rows = connection.execute(query.order_by(of.c.seq.desc()).limit(min(limit, MAX_PAGE))).all()
     return _benchmark_runs(connection, scope.tenant, rows)
+
+
+_runs = tables.benchmark_runs.c
+RUN_SORTS = {
+    "agent": SortKey(_runs.agent_id, str, _runs.seq, nullable=True),
+    "benchmark": SortKey(_runs.slug, str, _runs.seq),
+    "created": SortKey(_runs.seq, int, _runs.seq),
+}
+"""What a list of benchmark runs can be sorted by."""
+
+
+def benchmark_runs_sorted(
+    connection: Connection, scope: Scope, order: ListOrder, *, limit: int = 50
+) -> SortedPage[BenchmarkRun]:
+    """List benchmark runs in one of the orders RUN_SORTS."""
+    found = read_sorted(connection, select(tables.benchmark_runs).where(*_own(scope)), RUN_SORTS, order, limit)
+    return SortedPage(_benchmark_runs(connection, scope.tenant, found.entries), found.next)
 
 
 def _own(scope: Scope) -> list[Any]:

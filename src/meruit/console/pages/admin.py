@@ -28,7 +28,7 @@ from meruit.model.time import to_micros
 from meruit.sandbox.selftest import describe_machine, examine
 from meruit.sources.http_guard import check_url
 from meruit.store import keys, log, tenants
-from meruit.store.keys import NewKey, Revoke
+from meruit.store.keys import KeyRecord, NewKey, Revoke
 
 PAGE_SIZE = 100
 TENANT_COLUMNS = (
@@ -61,11 +61,16 @@ async def list_keys(request: PageRequest) -> Response[Any]:
     """List the keys of the tenant, without secrets."""
     tenant, query = request.caller.tenant, Query.of(request)
     table = Table.of(query, "Keys by id", KEY_COLUMNS)
-    # Of a sorted list, the cursor is a place in that order.
-    after = None if table.is_sorted else query.get("after") or None
-    found = await request.service.read(
-        lambda connection: keys.page(connection, tenant=tenant, after=after, limit=table.limit(PAGE_SIZE))
-    )
+
+    def ask(connection: Connection) -> tuple[list[KeyRecord], Query | None]:
+        limit = table.limit(PAGE_SIZE)
+        if table.order is not None:
+            ordered = keys.page_sorted(connection, table.order, tenant=tenant, limit=limit)
+            return ordered.entries, table.following(ordered)
+        first = keys.page(connection, tenant=tenant, after=query.get("after") or None, limit=limit)
+        return first, query.turn("after", first[-1].id) if len(first) == limit else None
+
+    found, following = await request.service.read(ask)
     if table.file is not None:
         headings = ("name", "role", "id", "agent_id", "created_at", "expires_at", "revoked_at")
         rows = [
@@ -73,21 +78,13 @@ async def list_keys(request: PageRequest) -> Response[Any]:
             for one in found
         ]
         return await table_response(request, table.file, headings, rows)
-    order = {"name": lambda one: one.name, "role": lambda one: one.role, "created": lambda one: one.created_at}
-    arranged = table.arrange(
-        found,
-        order,
-        key=lambda one: one.id,
-        size=PAGE_SIZE,
-        following=query.turn("after", found[PAGE_SIZE - 1].id) if len(found) >= PAGE_SIZE else None,
-    )
     return request.show(
         "keys.html",
-        table=arranged.table,
-        keys=arranged.rows,
+        table=table,
+        keys=found,
         live=Live(types=(EventType.KEY_CREATED, EventType.KEY_REVOKED)),
         valid=[one for one in found if one.revoked_at is None],
-        next=arranged.following,
+        next=following,
     )
 
 

@@ -1,7 +1,7 @@
 """Agent runs: what an agent handed in, why it was refused, and what happened next."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -66,13 +66,6 @@ TONES = {str(name): tone for name, tone in (STATE_TONES | OUTCOME_TONES).items()
 
 
 HEADINGS = ("run_id", "status", "agent", "rejections", "turns", "query", "created_at", "ended_at")
-# Any: a value that has an order.
-ORDER: dict[str, Callable[[AgentRun], Any]] = {
-    "agent": lambda one: one.agent,
-    "turn": lambda one: one.turn,
-    "tokens": lambda one: one.usage.input_tokens + one.usage.output_tokens,
-    "created": lambda one: one.created_at,
-}
 
 
 def _cells(run: AgentRun) -> tuple[Any, ...]:
@@ -92,38 +85,34 @@ async def list_runs(request: PageRequest) -> Response[Any]:
     before = query.number("before")
     table = Table.of(query, "Agent runs, newest first", OWN_COLUMNS if scope.only_own else COLUMNS)
 
-    def ask(connection: Connection) -> tuple[list[AgentRun], dict[RunState, int]]:
-        found = agent_runs.page(
-            connection, scope.tenant, status=status, agent=agent, before=before, limit=table.limit(PAGE_SIZE)
-        )
-        return found, agent_runs.count_by_status(connection, scope.tenant, agent)
+    def ask(connection: Connection) -> tuple[list[AgentRun], Query | None, dict[RunState, int]]:
+        limit, counted = table.limit(PAGE_SIZE), agent_runs.count_by_status(connection, scope.tenant, agent)
+        if table.order is not None:
+            ordered = agent_runs.page_sorted(
+                connection, scope.tenant, table.order, status=status, agent=agent, limit=limit
+            )
+            return ordered.entries, table.following(ordered), counted
+        newest = agent_runs.page(connection, scope.tenant, status=status, agent=agent, before=before, limit=limit)
+        return newest, query.turn("before", newest[-1].seq) if len(newest) == limit else None, counted
 
-    found, counts = await request.service.read(ask)
+    found, following, counts = await request.service.read(ask)
     if table.file is not None:
         return await table_response(request, table.file, HEADINGS, map(_cells, found))
     choices = [Choice(str(one), str(one), counts.get(one, 0), STATE_TONES[one]) for one in RunState]
     total = sum(counts.values())
-    arranged = table.arrange(
-        found,
-        ORDER,
-        key=lambda one: one.id,
-        size=PAGE_SIZE,
-        following=query.turn("before", found[PAGE_SIZE - 1].seq) if len(found) >= PAGE_SIZE else None,
-        total=total,
-    )
     return request.show(
         "agent-runs.html",
         live=None if scope.only_own else Live(),
         query=query,
         filters=[Filter("status", "Status", [one for one in choices if one.count])],
-        table=arranged.table,
-        runs=arranged.rows,
+        table=table,
+        runs=found,
         total=total,
         waiting=counts.get(RunState.WAITING, 0),
         failed=counts.get(RunState.FAILED, 0),
         tones=TONES,
         is_own=scope.only_own,
-        next=arranged.following,
+        next=following,
     )
 
 

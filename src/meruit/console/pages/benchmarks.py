@@ -1,7 +1,6 @@
 """Benchmarks: the leaderboard, the matrix of a run, and what exactly one task run changed."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,6 +11,7 @@ from sqlalchemy import Connection
 from meruit.api.listing import table_response
 from meruit.api.wire.task_runs import task_run_to_agent
 from meruit.benchmarks import records as benchmarks
+from meruit.benchmarks.records import BenchmarkView
 from meruit.console.environment_difference import SystemChange, compare_environments
 from meruit.console.evidence_paths import list_paths
 from meruit.console.live import Live
@@ -53,12 +53,6 @@ COLUMNS = (
     Column("id", "Run", usual=False),
 )
 HEADINGS = ("benchmark_run_id", "agent", "benchmark", "version", "scored", "created_at", "ended")
-# Any: a value that has an order.
-ORDER: dict[str, Callable[[BenchmarkRun], Any]] = {
-    "agent": lambda one: one.agent_id,
-    "benchmark": lambda one: one.benchmark,
-    "created": lambda one: one.created_at,
-}
 
 
 @page("/benchmarks", nav=NavEntry("Agents", "Benchmarks", keys="b", order=20))
@@ -68,34 +62,28 @@ async def list_benchmarks(request: PageRequest) -> Response[Any]:
     before = query.number("before")
     table = Table.of(query, "Benchmark runs, newest first", COLUMNS)
 
-    def ask(connection: Connection) -> dict[str, Any]:
-        return {
-            "published": benchmarks.page_published(connection, scope.tenant, limit=PAGE_SIZE),
-            "runs": benchmarks.benchmark_run_page(connection, scope, before=before, limit=table.limit(PAGE_SIZE)),
-        }
+    def ask(connection: Connection) -> tuple[list[BenchmarkView], list[BenchmarkRun], Query | None]:
+        limit, published = table.limit(PAGE_SIZE), benchmarks.page_published(connection, scope.tenant, limit=PAGE_SIZE)
+        if table.order is not None:
+            ordered = benchmarks.benchmark_runs_sorted(connection, scope, table.order, limit=limit)
+            return published, ordered.entries, table.following(ordered)
+        newest = benchmarks.benchmark_run_page(connection, scope, before=before, limit=limit)
+        return published, newest, query.turn("before", newest[-1].seq) if len(newest) == limit else None
 
-    values = await request.service.read(ask)
-    runs: list[BenchmarkRun] = values["runs"]
+    published, runs, following = await request.service.read(ask)
     if table.file is not None:
         rows = [
             (one.id, one.agent_id, one.benchmark, one.version, one.scored, one.created_at, one.ended) for one in runs
         ]
         return await table_response(request, table.file, HEADINGS, rows)
-    arranged = table.arrange(
-        runs,
-        ORDER,
-        key=lambda one: one.id,
-        size=PAGE_SIZE,
-        following=query.turn("before", runs[PAGE_SIZE - 1].seq) if len(runs) >= PAGE_SIZE else None,
-    )
-    values["runs"] = arranged.rows
     return request.show(
         "benchmarks.html",
         live=Live(),
         query=query,
-        table=arranged.table,
-        next=arranged.following,
-        **values,
+        table=table,
+        published=published,
+        runs=runs,
+        next=following,
     )
 
 

@@ -1,6 +1,5 @@
 """Contracts: the list by state, one with its bill and history, and what an operator can decide."""
 
-from collections.abc import Callable
 from typing import Any
 
 from litestar import Response
@@ -25,7 +24,6 @@ from meruit.contracts.list_csv import (
 from meruit.contracts.records import ContractFilter, ContractSnapshot, HoldKind
 from meruit.model.access import Role
 from meruit.model.contract import ContractState
-from meruit.store.paging import ListPage
 
 PAGE_SIZE = 30
 BOARD, BOARD_CARDS = "board", 6
@@ -53,15 +51,6 @@ HOLD_COLUMNS = (
     Column("since", "Since", numeric=True, sortable=True),
     Column("id", "Contract", usual=False),
 )
-# Any: a value that has an order.
-ORDER: dict[str, Callable[[ContractSnapshot], Any]] = {
-    "agent": lambda one: one.contract.agent_id,
-    "consumer": lambda one: one.contract.consumer_id,
-    "held": lambda one: one.contract.hold_micros if one.contract.escrow in ("held", "frozen") else 0,
-    "paid": lambda one: None if one.bill is None else one.bill.total,
-    "awarded": lambda one: one.contract.awarded_at,
-    "since": lambda one: None if one.on_hold is None else one.on_hold.since,
-}
 
 
 @page("/contracts", roles=ANYONE, nav=NavEntry("Money", "Contracts", keys="k", order=10))
@@ -76,13 +65,22 @@ async def list_contracts(request: PageRequest) -> Response[Any]:
     before = query.number("before")
     table = Table.of(query, "Contracts, newest first", AGENT_COLUMNS if is_agent else COLUMNS)
 
-    def ask(connection: Connection) -> tuple[ListPage[ContractSnapshot], dict[str, str], dict[str, int]]:
-        found, following = contracts.page(connection, scope, wanted=wanted, before=before, limit=table.limit(PAGE_SIZE))
-        titles = contracts.titles_of(connection, scope.tenant, {one.work_id for one in found})
-        snapshots = contracts.load_snapshots(connection, scope.tenant, found)
-        return ListPage(snapshots, following), titles, contracts.count_by_state(connection, scope)
+    def ask(
+        connection: Connection,
+    ) -> tuple[list[ContractSnapshot], Query | None, dict[str, str], dict[str, int]]:
+        limit = table.limit(PAGE_SIZE)
+        if table.order is not None:
+            ordered = contracts.page_sorted(connection, scope, table.order, wanted=wanted, limit=limit)
+            entries, turned = ordered.entries, table.following(ordered)
+        else:
+            newest = contracts.page(connection, scope, wanted=wanted, before=before, limit=limit)
+            entries = newest.entries
+            turned = None if newest.next is None else query.turn("before", newest.next)
+        titles = contracts.titles_of(connection, scope.tenant, {one.work_id for one in entries})
+        snapshots = contracts.load_snapshots(connection, scope.tenant, entries)
+        return snapshots, turned, titles, contracts.count_by_state(connection, scope)
 
-    (found, following), titles, counts = await request.service.read(ask)
+    found, following, titles, counts = await request.service.read(ask)
     if table.file is not None and is_agent:
         own = map(agent_contract_cells, map(contracts.to_agent_contract, found))
         return await table_response(request, table.file, AGENT_CONTRACT_HEADINGS, own)
@@ -90,25 +88,17 @@ async def list_contracts(request: PageRequest) -> Response[Any]:
         return await table_response(request, table.file, CONTRACT_HEADINGS, contract_rows(found, titles))
     states = [Choice(str(state), str(state).replace("_", " "), counts.get(state, 0)) for state in ContractState]
     total = sum(counts.values())
-    arranged = table.arrange(
-        found,
-        ORDER,
-        key=lambda one: one.contract.id,
-        size=PAGE_SIZE,
-        following=None if following is None else query.turn("before", following),
-        total=total,
-    )
     return request.show(
         "contracts.html",
         live=None if is_agent else Live(),
-        table=arranged.table,
+        table=table,
         filters=[Filter("state", "State", [one for one in states if one.count])],
         query=query,
-        contracts=arranged.rows,
+        contracts=found,
         titles=titles,
         total=total,
         waiting=counts.get(ContractState.VERIFICATION_PENDING, 0) + counts.get(ContractState.DISPUTED, 0),
-        next=arranged.following,
+        next=following,
         parties=() if is_agent else PARTY_FIELDS,
     )
 
@@ -150,37 +140,36 @@ async def list_holds(request: PageRequest) -> Response[Any]:
     before = query.number("before")
     table = Table.of(query, "Contracts that wait for a person, newest first", HOLD_COLUMNS)
 
-    def ask(connection: Connection) -> tuple[ListPage[ContractSnapshot], dict[str, str], dict[str, int]]:
-        found = contracts.page_holds(
-            connection, scope, kind=kind, wanted=wanted, before=before, limit=table.limit(PAGE_SIZE)
-        )
-        titles = contracts.titles_of(connection, scope.tenant, {one.contract.work_id for one in found.entries})
-        return found, titles, contracts.count_by_state(connection, scope)
+    def ask(
+        connection: Connection,
+    ) -> tuple[list[ContractSnapshot], Query | None, dict[str, str], dict[str, int]]:
+        limit = table.limit(PAGE_SIZE)
+        if table.order is not None:
+            ordered = contracts.page_holds_sorted(connection, scope, table.order, kind=kind, wanted=wanted, limit=limit)
+            entries, turned = ordered.entries, table.following(ordered)
+        else:
+            newest = contracts.page_holds(connection, scope, kind=kind, wanted=wanted, before=before, limit=limit)
+            entries = newest.entries
+            turned = None if newest.next is None else query.turn("before", newest.next)
+        titles = contracts.titles_of(connection, scope.tenant, {one.contract.work_id for one in entries})
+        return entries, turned, titles, contracts.count_by_state(connection, scope)
 
-    (found, following), titles, counts = await request.service.read(ask)
+    found, following, titles, counts = await request.service.read(ask)
     if table.file is not None:
         return await table_response(request, table.file, HOLD_HEADINGS, hold_rows(found, titles))
     held, disputed = (counts.get(state, 0) for state in (ContractState.VERIFICATION_PENDING, ContractState.DISPUTED))
     choices = [Choice("held", "held", held), Choice("disputed", "disputed", disputed)]
-    arranged = table.arrange(
-        found,
-        ORDER,
-        key=lambda one: one.contract.id,
-        size=PAGE_SIZE,
-        following=None if following is None else query.turn("before", following),
-        total=held + disputed,
-    )
     return request.show(
         "holds.html",
         live=Live(),
-        table=arranged.table,
+        table=table,
         filters=[Filter("state", "Waits for", choices)],
         query=query,
-        contracts=arranged.rows,
+        contracts=found,
         titles=titles,
         held=held,
         disputed=disputed,
-        next=arranged.following,
+        next=following,
     )
 
 

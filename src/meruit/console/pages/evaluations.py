@@ -1,7 +1,7 @@
 """Evaluations: the list of them, and one with its failing cases."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -14,7 +14,7 @@ from meruit.console.page import NavEntry, PageRequest, page
 from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import main_text, plural, tone, word
 from meruit.console.summaries import count, count_listed
-from meruit.console.table import SORTED_ROWS, Column, Table
+from meruit.console.table import Column, Table
 from meruit.evaluations.evaluation import STATUS_LETTERS, CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.reader import CaseFilter, EvaluationFilter, Evaluations
 from meruit.evaluations.summary import EvaluationFigures, Rate
@@ -26,6 +26,8 @@ from meruit.review.results import ReviewResults
 from meruit.review.service import Reviews
 
 PAGE_SIZE = 20
+COUNTED_ROWS = 400
+"""Evaluations that a list counts: "more than 400" is enough to know."""
 FILE_CASES = 50_000
 """Cases that one file holds."""
 COLUMNS = (
@@ -53,13 +55,6 @@ CASE_COLUMNS = (
     Column("group", "Group", usual=False),
     Column("outcome", "Outcome", usual=False),
 )
-# Any: a value that has an order.
-CASE_ORDER: dict[str, Callable[[CaseSummary], Any]] = {
-    "case": lambda one: (one.case_id, one.repeat),
-    "score": lambda one: one.score,
-    "ms": lambda one: one.latency_ms,
-    "cost": lambda one: one.cost_micros,
-}
 LIVE_EVENTS = (
     EventType.EVALUATION_STARTED,
     EventType.EVALUATION_SEGMENT_RECORDED,
@@ -77,57 +72,34 @@ async def list_evaluations(request: PageRequest) -> Response[Any]:
     statuses = tuple(EvaluationStatus(one) for one in query.all("status") if one in set(EvaluationStatus))
     wanted = EvaluationFilter(text=query.get("q") or None, statuses=statuses)
 
-    def ask() -> tuple[list[EvaluationRecord], int, dict[str, EvaluationFigures]]:
-        every = evaluations.page(wanted, limit=SORTED_ROWS + 1)
-        found = every
-        if table.file is None and not (table.is_sorted and len(every) <= SORTED_ROWS):
-            found = evaluations.page(wanted, before=query.get("before") or None, limit=PAGE_SIZE + 1)
-        counted = count_listed(evaluations, found if table.file is not None or table.is_sorted else found[:PAGE_SIZE])
-        return found, len(every), counted
+    def ask() -> tuple[list[EvaluationRecord], Query | None, int, dict[str, EvaluationFigures]]:
+        total, limit = len(evaluations.page(wanted, limit=COUNTED_ROWS + 1)), table.limit(PAGE_SIZE)
+        if table.order is not None:
+            ordered = evaluations.page_sorted(wanted, table.order, limit)
+            entries, turned = ordered.entries, table.following(ordered)
+        else:
+            newest = evaluations.page(wanted, before=query.get("before") or None, limit=limit + 1)
+            entries = newest[:limit]
+            turned = query.turn("before", entries[-1].id) if len(newest) > limit else None
+        return entries, turned, total, count_listed(evaluations, entries)
 
-    found, total, counted = await asyncio.to_thread(ask)
+    found, following, total, counted = await asyncio.to_thread(ask)
     if table.file is not None:
         headings = ("name", "id", "status", "cases", "pass_rate", "low", "high", "started_at")
         return await table_response(request, table.file, headings, [_cells(one, counted) for one in found])
-    more = len(found) > PAGE_SIZE
-    table = table.give_up_order() if table.is_sorted and total > SORTED_ROWS else table
-    arranged = table.arrange(
-        found,
-        _order(counted),
-        key=lambda one: one.id,
-        size=PAGE_SIZE,
-        following=query.turn("before", found[PAGE_SIZE - 1].id) if more else None,
-        total=total,
-    )
     return request.show(
         "evaluations.html",
         live=Live(types=LIVE_EVENTS),
-        table=arranged.table,
-        evaluations=arranged.rows,
+        table=table,
+        evaluations=found,
         total=total,
-        most=SORTED_ROWS,
+        most=COUNTED_ROWS,
         newest=found[0] if found else None,
         counted=counted,
         query=query,
         filters=[Filter("status", "Status", [Choice(str(one), str(one)) for one in EvaluationStatus])],
-        next=arranged.following,
+        next=following,
     )
-
-
-# Any: a value that has an order.
-def _order(counted: dict[str, EvaluationFigures]) -> dict[str, Callable[[EvaluationRecord], Any]]:
-    """What each column of the list is sorted by."""
-
-    def of_summary(read: Callable[[EvaluationFigures], Any]) -> Callable[[EvaluationRecord], Any]:
-        return lambda one: None if one.id not in counted else read(counted[one.id])
-
-    return {
-        "name": lambda one: one.name.casefold(),
-        "rate": of_summary(lambda one: one.summary.overall.rate),
-        "cases": lambda one: one.cases,
-        "cost": of_summary(lambda one: one.summary.cost_micros),
-        "started": lambda one: one.started_at,
-    }
 
 
 def _cells(one: EvaluationRecord, counted: dict[str, EvaluationFigures]) -> tuple[Any, ...]:
@@ -155,39 +127,25 @@ async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) ->
         criteria = evaluations.criteria(evaluation).ids
         labelled = _labelled_cases(reviews, evaluation)
         wanted = case_filter(query, criteria, labelled)
+        if table.file is not None and table.order is not None:
+            return evaluations.cases_sorted(evaluation, wanted, table.order, FILE_CASES).entries, [*criteria]
         if table.file is not None:
             return [*islice(evaluations.cases(evaluation, wanted), FILE_CASES)], [*criteria]
         figures = count(evaluations, evaluation)
-        if table.is_sorted:
-            listed = [*evaluations.cases(evaluation, wanted, limit=SORTED_ROWS + 1)]
-            if len(listed) <= SORTED_ROWS:
-                sorted_page = table.arrange(
-                    listed, CASE_ORDER, key=lambda one: one.seq, size=PAGE_SIZE, following=None, total=len(listed)
-                )
-                opened = [*evaluations.open_cases(evaluation, sorted_page.rows)]
-                return evaluation, figures, [*criteria], opened, sorted_page.table, sorted_page.following, labelled
-        start = 0 if table.is_sorted else query.number("after") or 0
-        found = evaluations.page_details(evaluation, wanted, after=start, limit=PAGE_SIZE)
-        # At most so many can match; filters make it fewer.
-        overall = figures.summary.overall
-        most = overall.failed + overall.open if wanted.failing else overall.cases
-        unsorted = table.give_up_order() if table.is_sorted else table
-        usual = unsorted.arrange(
-            found.cases,
-            {},
-            key=lambda one: one.summary.seq,
-            size=PAGE_SIZE,
-            following=None if found.next is None else query.turn("after", found.next),
-            total=most if wanted.text is None else None,
-        )
-        return evaluation, figures, [*criteria], usual.rows, usual.table, usual.following, labelled
+        if table.order is not None:
+            ordered = evaluations.cases_sorted(evaluation, wanted, table.order, PAGE_SIZE)
+            opened = [*evaluations.open_cases(evaluation, ordered.entries)]
+            return evaluation, figures, [*criteria], opened, table.following(ordered), labelled
+        found = evaluations.page_details(evaluation, wanted, after=query.number("after") or 0, limit=PAGE_SIZE)
+        turned = None if found.next is None else query.turn("after", found.next)
+        return evaluation, figures, [*criteria], found.cases, turned, labelled
 
     answered = await asyncio.to_thread(ask)
     if table.file is not None:
         listed, criteria = answered
         headings = ("case", "repeat", "verdict", "score", "decided_by", "tags", "outcome_id")
         return await table_response(request, table.file, headings, [_case_cells(one, criteria) for one in listed])
-    evaluation, counted, criteria, cases, table, following, labelled = answered
+    evaluation, counted, criteria, cases, following, labelled = answered
     reviewers = {name: len(several) for name, several in labelled.items()}
     summary = counted.summary
     corrected, judges = await asyncio.to_thread(

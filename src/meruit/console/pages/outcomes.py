@@ -1,8 +1,8 @@
 """Cases and outcomes: the list of what was judged alone, and one with its evidence."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +18,7 @@ from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import TextPiece, json_tree, main_text, plural, shorten, text_difference, tone
-from meruit.console.table import SORTED_ROWS, Column, Table
+from meruit.console.table import Column, Table
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.reader import CaseFilter, Evaluations, find_case
 from meruit.model.access import Role
@@ -31,7 +31,6 @@ from meruit.outcomes.records import OUTCOME_HEADINGS, OutcomeFilter, outcome_cel
 from meruit.review.label import Label as RecordedLabel
 from meruit.review.label import ReviewRecord
 from meruit.review.service import Reviews
-from meruit.store.paging import ListPage
 
 PAGE_SIZE = 50
 NEIGHBOURS = 2_000
@@ -48,13 +47,12 @@ COLUMNS = (
     Column("version", "Version", numeric=True, usual=False),
     Column("recorded", "Recorded", numeric=True, sortable=True),
 )
-# Any: a summary for a reader or for an agent, and a value that has an order.
-ORDER: dict[str, Callable[[Any], Any]] = {
-    "score": lambda one: one.score,
-    "agent": lambda one: one.agent_id,
-    "recorded": lambda one: one.created_at,
-}
-AGENT_COLUMNS = tuple(one for one in COLUMNS if one.key not in ("agent", "domain", "consumer"))
+# An agent sees rounded scores; their order would tell more.
+AGENT_COLUMNS = tuple(
+    replace(one, sortable=one.key == "recorded") for one in COLUMNS if one.key not in ("agent", "domain", "consumer")
+)
+COUNTED_ROWS = 400
+"""Outcomes that a list counts: "more than 400" is enough to know."""
 
 
 @page("/outcomes", roles=ANYONE, nav=NavEntry("Quality", "Cases", keys="o", order=30))
@@ -71,40 +69,34 @@ async def list_outcomes(request: PageRequest) -> Response[Any]:
         verdict=verdict if verdict in set(Verdict) else None,
     )
 
-    def ask(connection: Connection) -> ListPage[OutcomeSummary]:
-        return outcomes.page(
-            connection, caller.scope, narrowed=wanted, before=query.number("before"), limit=table.limit(PAGE_SIZE)
-        )
+    def ask(connection: Connection) -> tuple[list[OutcomeSummary], Query | None, tuple[str, str] | None]:
+        limit = table.limit(PAGE_SIZE)
+        if table.order is not None:
+            ordered = outcomes.page_sorted(connection, caller.scope, table.order, narrowed=wanted, limit=limit)
+            return ordered.entries, table.following(ordered), None if ordered.next is None else ("after", ordered.next)
+        newest = outcomes.page(connection, caller.scope, narrowed=wanted, before=query.number("before"), limit=limit)
+        turned = None if newest.next is None else query.turn("before", newest.next)
+        return newest.entries, turned, next_page(newest.next)
 
-    found, following = await request.service.read(ask)
+    found, following, linked = await request.service.read(ask)
     shown: list[OutcomeSummary] | list[AgentOutcome] = [outcomes.for_agent(one) for one in found] if is_agent else found
     if table.file is not None and not is_agent:
-        return await table_response(
-            request, table.file, OUTCOME_HEADINGS, map(outcome_cells, found), next_page(following)
-        )
+        return await table_response(request, table.file, OUTCOME_HEADINGS, map(outcome_cells, found), linked)
     chips = [Choice(str(one), str(one), tone=tone(one)) for one in Verdict]
     total = await request.service.read(
-        lambda connection: outcomes.count_up_to(connection, caller.scope, wanted, SORTED_ROWS + 1)
-    )
-    arranged = table.arrange(
-        [*shown],
-        ORDER,
-        key=lambda one: one.id,
-        size=PAGE_SIZE,
-        following=None if following is None else query.turn("before", following),
-        total=total,
+        lambda connection: outcomes.count_up_to(connection, caller.scope, wanted, COUNTED_ROWS + 1)
     )
     return request.show(
         "outcomes.html",
         live=None if is_agent else Live(types=(EventType.OUTCOME_RECORDED,)),
-        table=arranged.table,
-        outcomes=arranged.rows,
+        table=table,
+        outcomes=shown,
         total=total,
-        most=SORTED_ROWS,
+        most=COUNTED_ROWS,
         newest=shown[0] if shown else None,
         query=query,
         filters=[Filter("verdict", "Verdict", chips), *_active_filters(query)],
-        next=arranged.following,
+        next=following,
     )
 
 

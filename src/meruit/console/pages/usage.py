@@ -80,13 +80,6 @@ STATUS_TONES = {
     UsageStatus.PENDING: "open",
     UsageStatus.DATA_NOT_AVAILABLE: "error",
 }
-# Any: a value that has an order.
-ORDER: dict[str, Callable[[UsageRecord], Any]] = {
-    "tokens": lambda one: None if one.verdict.tokens is None else one.verdict.tokens.total,
-    "run_tokens": lambda one: None if one.run.local is None else one.run.local.total,
-    "cost": lambda one: one.ledger.quoted,
-    "ended": lambda one: one.run.ended_at,
-}
 
 
 @page("/usage", nav=NavEntry("Money", "Usage", keys="u", order=40))
@@ -99,13 +92,20 @@ async def list_runs(request: PageRequest) -> Response[Any]:
     before = query.number("before")
     table = Table.of(query, "Usage runs, newest first", COLUMNS)
 
-    def ask(connection: Connection) -> tuple[list[UsageRecord], dict[UsageStatus, int], dict[str, int]]:
-        found = usage.page(
-            connection, tenant, status=status, code=code, before=before, limit=table.limit(PAGE_SIZE), **names
-        )
-        return found, *_count(connection, request)
+    def ask(
+        connection: Connection,
+    ) -> tuple[list[UsageRecord], Query | None, dict[UsageStatus, int], dict[str, int]]:
+        limit = table.limit(PAGE_SIZE)
+        if table.order is not None:
+            sorted_runs = usage.page_sorted(
+                connection, tenant, table.order, status=status, code=code, limit=limit, **names
+            )
+            return sorted_runs.entries, table.following(sorted_runs), *_count(connection, request)
+        newest = usage.page(connection, tenant, status=status, code=code, before=before, limit=limit, **names)
+        turned = query.turn("before", newest[-1].seq) if len(newest) == limit else None
+        return newest, turned, *_count(connection, request)
 
-    found, counts, accounts = await request.service.read(ask)
+    found, following, counts, accounts = await request.service.read(ask)
     if table.file is not None:
         return await table_response(request, table.file, HEADINGS, map(_cells, found))
     statuses = [Choice(str(one), _word(one), counts.get(one, 0), STATUS_TONES[one]) for one in UsageStatus]
@@ -115,25 +115,17 @@ async def list_runs(request: PageRequest) -> Response[Any]:
         Filter("code", "Rule", [Choice(str(one), str(one).replace("_", " ")) for one in _SHOWN_CODES]),
     ]
     total = sum(counts.values())
-    arranged = table.arrange(
-        found,
-        ORDER,
-        key=lambda one: one.seq,
-        size=PAGE_SIZE,
-        following=query.turn("before", found[PAGE_SIZE - 1].seq) if len(found) >= PAGE_SIZE else None,
-        total=total,
-    )
     return request.show(
         "usage.html",
         live=Live(),
         query=query,
         filters=filters,
-        table=arranged.table,
-        runs=arranged.rows,
+        table=table,
+        runs=found,
         counts={str(one): counts.get(one, 0) for one in UsageStatus},
         total=total,
         tones={str(one): tone for one, tone in STATUS_TONES.items()},
-        next=arranged.following,
+        next=following,
     )
 
 

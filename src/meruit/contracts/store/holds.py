@@ -3,19 +3,23 @@
 from collections.abc import Sequence
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, and_, func, or_, select
 
 from meruit.contracts.hold_evidence import HoldFacts, HoldKind, HoldView, explain_dispute, explain_reason
 from meruit.contracts.logged import differing_fields, read_logged_contract
 from meruit.contracts.payment_decision import Hold, PaymentFacts, decide_payment, deciding_judges
 from meruit.contracts.store import work as works
 from meruit.contracts.store.read import (
+    SORTS,
     ContractFilter,
     ContractSnapshot,
+    contract_from,
+    fitting,
     load_snapshot_with_history,
     load_snapshots,
     page,
     terms_of,
+    visible,
 )
 from meruit.contracts.store.transaction import BY_USAGE
 from meruit.contracts.token_terms import token_use
@@ -34,6 +38,7 @@ from meruit.store import tables
 from meruit.store.blobs import BlobStore
 from meruit.store.database import MAX_PAGE
 from meruit.store.paging import ListPage, merge_pages
+from meruit.store.sorting import ListOrder, SortedPage, SortKey, read_sorted
 from meruit.usage.records import find_by_contract
 
 WAITING = {
@@ -62,6 +67,47 @@ def page_holds(
     found = merge_pages(pages, min(limit, MAX_PAGE), lambda contract: contract.seq)
     snapshots = load_snapshots(connection, scope.tenant, found.entries)
     return ListPage(add_holds(connection, scope.tenant, snapshots), found.next)
+
+
+_contracts, _stops = tables.contracts.c, tables.contract_transitions.c
+_STOP = or_(
+    and_(
+        *(_contracts.state == ContractState.DISPUTED.value, _stops.operation == "dispute"),
+        _stops.number == _contracts.disputes,
+    ),
+    and_(
+        *(_contracts.state == ContractState.VERIFICATION_PENDING.value, _stops.operation == "reverse"),
+        _stops.number == _contracts.settlements,
+    ),
+)
+"""What stopped a contract, as `add_holds` finds it; at most one transition."""
+HOLD_SORTS = {
+    **SORTS,
+    "since": SortKey(func.coalesce(_stops.at, _contracts.completed_at, _contracts.awarded_at), int, _contracts.seq),
+}
+"""What a list of holds can be sorted by."""
+
+
+def page_holds_sorted(
+    connection: Connection,
+    scope: Scope,
+    order: ListOrder,
+    *,
+    kind: HoldKind | None = None,
+    wanted: ContractFilter | None = None,
+    limit: int = 50,
+) -> SortedPage[ContractSnapshot]:
+    """A page of held and disputed contracts in one of the orders HOLD_SORTS."""
+    states = [state.value for state, one in WAITING.items() if kind in (None, one)]
+    stop = and_(_stops.tenant == _contracts.tenant, _stops.contract_id == _contracts.id, _STOP)
+    query = (
+        visible(scope)
+        .outerjoin(tables.contract_transitions, stop)
+        .where(_contracts.state.in_(states), *fitting(wanted or ContractFilter()))
+    )
+    found = read_sorted(connection, query, HOLD_SORTS, order, limit).convert(contract_from)
+    snapshots = load_snapshots(connection, scope.tenant, found.entries)
+    return SortedPage(add_holds(connection, scope.tenant, snapshots), found.next)
 
 
 def add_holds(connection: Connection, tenant: str, snapshots: Sequence[ContractSnapshot]) -> list[ContractSnapshot]:

@@ -19,6 +19,7 @@ from meruit.model.verdict import Verdict
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
 from meruit.store.database import MAX_PAGE
+from meruit.store.sorting import ListOrder, SortKey, iterate_sorted
 from meruit.suggestions import nearest
 
 FEWEST_ROWS = 64
@@ -153,10 +154,41 @@ def page(
             if len(found) == min(limit, MAX_PAGE):
                 break
             one = evaluation_of(row)
-            # Tags are JSON in a blob, and names fold their case as Unicode does: the database knows neither.
-            if has_tags(one.tags, wanted.tags) and (wanted.text or "").casefold() in one.name.casefold():
+            if _has_tags_and_text(one, wanted):
                 found.append(one)
     return found
+
+
+_evaluations, _figures = tables.evaluations.c, tables.evaluation_figures.c
+SORTS = {
+    "name": SortKey(func.lower(_evaluations.name), str, _evaluations.id, str),
+    "rate": SortKey(_figures.rate, float, _evaluations.id, str, nullable=True),
+    "cases": SortKey(_evaluations.cases, int, _evaluations.id, str),
+    "cost": SortKey(_figures.cost_micros, int, _evaluations.id, str, nullable=True),
+    "started": SortKey(_evaluations.id, str, _evaluations.id, str),
+}
+"""What a list of evaluations can be sorted by; rate and cost are known of finished ones."""
+
+
+def evaluations_sorted(
+    connection: Connection, tenant: str, wanted: EvaluationFilter, order: ListOrder
+) -> Iterator[tuple[EvaluationRecord, str]]:
+    """Stream the evaluations that fit in one of the orders SORTS, each with the cursor behind it."""
+    kept = (_figures.tenant == _evaluations.tenant) & (_figures.evaluation_id == _evaluations.id)
+    query = (
+        select(tables.evaluations)
+        .outerjoin(tables.evaluation_figures, kept)
+        .where(_evaluations.tenant == tenant, *_describing(wanted))
+    )
+    for row, cursor in iterate_sorted(connection, query, SORTS, order):
+        one = evaluation_of(row)
+        if _has_tags_and_text(one, wanted):
+            yield one, cursor
+
+
+def _has_tags_and_text(one: EvaluationRecord, wanted: EvaluationFilter) -> bool:
+    # Tags are JSON in a blob, and names fold their case as Unicode does: the database knows neither.
+    return has_tags(one.tags, wanted.tags) and (wanted.text or "").casefold() in one.name.casefold()
 
 
 def _describing(wanted: EvaluationFilter) -> Iterator[ColumnElement[bool]]:
@@ -202,6 +234,44 @@ def cases(
             # Tags are JSON in a blob: no index helps, and each case has few.
             if has_tags(case.tags, wanted.tags):
                 yield case
+
+
+_cases = tables.evaluation_cases.c
+CASE_SORTS = {
+    "case": SortKey(_cases.case_id, str, _cases.seq),
+    "score": SortKey(_cases.score, float, _cases.seq),
+    "ms": SortKey(_cases.latency_ms, float, _cases.seq, nullable=True),
+    "cost": SortKey(_cases.cost_micros, int, _cases.seq, nullable=True),
+}
+"""What a list of cases can be sorted by."""
+
+
+def cases_sorted(
+    connection: Connection,
+    tenant: str,
+    evaluation_id: str,
+    wanted: CaseFilter,
+    order: ListOrder,
+    *,
+    limit: int | None = None,
+) -> Generator[tuple[CaseSummary, str], None, None]:
+    """Stream the cases that fit in one of the orders CASE_SORTS, each with the cursor behind it."""
+    query = select(tables.evaluation_cases).where(
+        _cases.tenant == tenant, _cases.evaluation_id == evaluation_id, *_fitting(wanted)
+    )
+    # Tags are looked at here, so that more rows may be needed than cases are wanted.
+    for row, cursor in iterate_sorted(connection, query, CASE_SORTS, order, None if wanted.tags else limit):
+        case = case_of(row)
+        if has_tags(case.tags, wanted.tags):
+            yield case, cursor
+
+
+def count_fitting(connection: Connection, tenant: str, evaluation_id: str, wanted: CaseFilter, up_to: int) -> int:
+    """How many cases fit among the first ones, up to the position `up_to`; tags and text are not looked at."""
+    query = select(func.count()).where(
+        *(_cases.tenant == tenant, _cases.evaluation_id == evaluation_id, _cases.seq <= up_to), *_fitting(wanted)
+    )
+    return int(connection.execute(query).scalar_one())
 
 
 def _fitting(wanted: CaseFilter) -> Iterator[ColumnElement[bool]]:
@@ -261,6 +331,9 @@ class KeptFigures(Record, frozen=True):
     cases: int
     content: bytes
     signature: bytes
+    rate: float | None = None
+    """Of the content, as lists are sorted by it."""
+    cost_micros: int | None = None
 
 
 def find_figures_of(connection: Connection, tenant: str, evaluation_id: str) -> KeptFigures | None:

@@ -190,6 +190,8 @@ class FinishEvaluation:
                 tenant=self.tenant,
                 evaluation_id=self.evaluation_id,
                 cases=self.figures.cases,
+                rate=self.figures.rate,
+                cost_micros=self.figures.cost_micros,
                 content=self.figures.content,
                 signature=self.figures.signature,
             )

@@ -17,6 +17,7 @@ from meruit.gate.verdict import VerifierVerdict, parse_verdict
 from meruit.model.time import from_micros
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
+from meruit.store.sorting import ListOrder, SortedPage, SortKey, read_sorted
 from meruit.store.transaction import MergeRule, WriteTransaction
 
 _runs, _steps, _submissions, _workers = tables.agent_runs, tables.agent_steps, tables.submissions, tables.workers
@@ -105,6 +106,34 @@ def page(
         query = query.where(_runs.c.seq < before)
     rows = connection.execute(query.order_by(_runs.c.seq.desc()).limit(min(limit, MAX_PAGE)))
     return _runs_of(connection, tenant, rows.all())
+
+
+SORTS = {
+    "agent": SortKey(_runs.c.agent, str, _runs.c.seq),
+    "turn": SortKey(_runs.c.turn, int, _runs.c.seq),
+    "tokens": SortKey(_runs.c.tokens, int, _runs.c.seq),
+    "created": SortKey(_runs.c.seq, int, _runs.c.seq),
+}
+"""What a list of runs can be sorted by."""
+
+
+def page_sorted(
+    connection: Connection,
+    tenant: str,
+    order: ListOrder,
+    *,
+    status: RunState | None = None,
+    agent: str | None = None,
+    limit: int = 50,
+) -> SortedPage[AgentRun]:
+    """List runs in one of the orders SORTS."""
+    query = select(_runs).where(_runs.c.tenant == tenant)
+    if status is not None:
+        query = query.where(_runs.c.status == status.value)
+    if agent is not None:
+        query = query.where(_runs.c.agent == agent)
+    found = read_sorted(connection, query, SORTS, order, limit)
+    return SortedPage(_runs_of(connection, tenant, found.entries), found.next)
 
 
 def members(connection: Connection, tenant: str, run_id: str) -> list[AgentRun]:

@@ -141,6 +141,7 @@ def save(writing: WriteTransaction, tenant: str, held: AgentRunRow, result: byte
         run.retries,
         run.takeovers,
         held.submissions,
+        run.usage.input_tokens + run.usage.output_tokens,
         encode_state(run.verification),
         run.usage.to_json(),
         result,
@@ -303,7 +304,7 @@ _REJECTION = (
 _SAVE = (
     "UPDATE agent_runs SET "
     "status = ?, started_at = ?, ended_at = ?, wake_at = ?, owner = ?, worker = ?, cancel = ?, "
-    "turn = ?, retries = ?, takeovers = ?, submissions = ?, state = ?, usage = ?, result = ?, ending = ?, "
+    "turn = ?, retries = ?, takeovers = ?, submissions = ?, tokens = ?, state = ?, usage = ?, result = ?, ending = ?, "
     "error = ?, waiting_for = ?, note = ?"
     " WHERE tenant = ? AND id = ?"
 )

@@ -110,6 +110,7 @@ class QueueRun(msgspec.Struct, frozen=True):
             retries=0,
             takeovers=0,
             submissions=0,
+            tokens=run.usage.input_tokens + run.usage.output_tokens,
             state=state.to_json(),
             usage=run.usage.to_json(),
             result=None,

@@ -22,6 +22,7 @@ from meruit.store import tables
 from meruit.store.blobs import BlobStore
 from meruit.store.database import MAX_PAGE
 from meruit.store.paging import ListFilter, ListPage, read_page
+from meruit.store.sorting import ListOrder, SortedPage, SortKey, read_sorted
 
 INDEXED = ("contract_id", "agent_id", "verdict", "criteria_digest")
 """Filters with an index of their own."""
@@ -86,6 +87,23 @@ def page(
     )
     found = read_page(connection, tables.outcomes, scope.tenant, filters, before=before, limit=limit)
     return found.convert(_summary)
+
+
+_of = tables.outcomes.c
+SORTS = {
+    "score": SortKey(_of.score, float, _of.seq),
+    "agent": SortKey(_of.agent_id, str, _of.seq, nullable=True),
+    "recorded": SortKey(_of.seq, int, _of.seq),
+}
+"""What a list of outcomes can be sorted by."""
+
+
+def page_sorted(
+    connection: Connection, scope: Scope, order: ListOrder, *, narrowed: OutcomeFilter | None = None, limit: int = 50
+) -> SortedPage[OutcomeSummary]:
+    """A page of outcomes in one of the orders SORTS."""
+    query = _visible(scope).where(*fitting(narrowed))
+    return read_sorted(connection, query, SORTS, order, limit).convert(_summary)
 
 
 def count_up_to(connection: Connection, scope: Scope, narrowed: OutcomeFilter, most: int) -> int:

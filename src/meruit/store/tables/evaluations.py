@@ -29,6 +29,9 @@ evaluation_figures = Table(
     Column("tenant", Text, primary_key=True),
     Column("evaluation_id", Text, primary_key=True),
     Column("cases", BigInteger, nullable=False),
+    # Of `content`, to sort by; what is shown comes from the signed content.
+    Column("rate", Float),
+    Column("cost_micros", BigInteger),
     Column("content", LargeBinary, nullable=False),
     Column("signature", LargeBinary, nullable=False),
 )

@@ -27,6 +27,8 @@ agent_runs = Table(
     Column("retries", Integer, nullable=False),
     Column("takeovers", Integer, nullable=False),
     Column("submissions", Integer, nullable=False),
+    # Input and output of `usage`, to sort by.
+    Column("tokens", BigInteger, nullable=False),
     Column("state", LargeBinary, nullable=False),
     Column("usage", LargeBinary, nullable=False),
     Column("result", LargeBinary),

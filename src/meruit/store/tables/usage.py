@@ -23,6 +23,8 @@ usage_runs = Table(
     Column("local_requests", BigInteger),
     Column("created_at", BigInteger, nullable=False),
     Column("created_by", Text, nullable=False),
+    # Of `costs`, in millionths, to sort by.
+    Column("quoted_micros", BigInteger),
     Column("status", String(20), nullable=False),
     Column("code", String(40), nullable=False),
     Column("next_observation_at", BigInteger),

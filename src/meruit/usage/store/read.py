@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, case, func, select
+from sqlalchemy import Connection, Select, case, func, select
 
 from meruit.errors import NotFound
 from meruit.model.metering import UsageRecord
@@ -13,6 +14,7 @@ from meruit.model.time import from_micros, to_micros
 from meruit.model.usage import Moment, Observation, UsageCode, UsageStatus
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
+from meruit.store.sorting import ListOrder, SortedPage, SortKey, read_sorted
 from meruit.usage.attribution.run import AttributionRun
 from meruit.usage.store.rows import BLOCK, decode_observation, record_of
 
@@ -92,21 +94,34 @@ def page(  # noqa: PLR0913 - one parameter for each filter
     limit: int = 50,
 ) -> list[UsageRecord]:
     """Read a page of runs, the newest first."""
-    query = select(_runs).where(_runs.c.tenant == tenant)
-    if framework is not None:
-        query = query.where(_runs.c.framework == framework)
-    if status is not None:
-        query = query.where(_runs.c.status == status.value)
-    if code is not None:
-        query = query.where(_runs.c.code == code.value)
-    if account is not None:
-        query = query.where(_runs.c.account == account)
-    if task is not None:
-        query = query.where(_runs.c.task == task)
+    wanted = {"framework": framework, "status": status, "code": code, "account": account, "task": task}
+    query = _fitting(tenant, wanted)
     if before is not None:
         query = query.where(_runs.c.seq < before)
     rows = connection.execute(query.order_by(_runs.c.seq.desc()).limit(min(limit, MAX_PAGE)))
     return [record_of(row) for row in rows]
+
+
+SORTS = {
+    "run_tokens": SortKey(_runs.c.local_input + _runs.c.local_output, int, _runs.c.seq, nullable=True),
+    "tokens": SortKey(_runs.c.last_input + _runs.c.last_output, int, _runs.c.seq, nullable=True),
+    "cost": SortKey(_runs.c.quoted_micros, int, _runs.c.seq, nullable=True),
+    "ended": SortKey(_runs.c.ended_at, int, _runs.c.seq, nullable=True),
+}
+"""What a list of runs can be sorted by."""
+
+
+def page_sorted(
+    connection: Connection, tenant: str, order: ListOrder, *, limit: int = 50, **wanted: str | None
+) -> SortedPage[UsageRecord]:
+    """Read a page of runs in one of the orders SORTS; `wanted` are the filters of `page`."""
+    return read_sorted(connection, _fitting(tenant, wanted), SORTS, order, limit).convert(record_of)
+
+
+# Any: a query of SQLAlchemy has untyped rows.
+def _fitting(tenant: str, wanted: Mapping[str, str | None]) -> Select[Any]:
+    given = [_runs.c[name] == str(value) for name, value in wanted.items() if value is not None]
+    return select(_runs).where(_runs.c.tenant == tenant, *given)
 
 
 def count_by_status(connection: Connection, tenant: str) -> dict[UsageStatus, int]:

@@ -17,6 +17,8 @@ from meruit.store.recorder import PREFETCH
 from meruit.store.rows import RowKey, Rows
 from meruit.store.transaction import WriteTransaction
 
+MAX_SORTED_MICROS = 2**63 - 1
+"""Costs above it are sorted alike."""
 BLOCK = 500
 """How many runs one query reads."""
 K = TypeVar("K")
@@ -129,7 +131,7 @@ def save_prices(writing: WriteTransaction, tenant: str, stored: StoredUsageRun) 
     """Update the price columns of a run; only these, because other writers may have changed the rest."""
     run_id = stored.record.run.id
     values = _price_columns(stored.record)
-    writing.rewrite(_SAVE_PRICES, values["quotes"], values["costs"], tenant, run_id)
+    writing.rewrite(_SAVE_PRICES, values["quotes"], values["costs"], values["quoted_micros"], tenant, run_id)
     RUN_ROWS.put(writing, stored, tenant, run_id)
 
 
@@ -294,7 +296,10 @@ def _status_columns(stored: StoredUsageRun) -> dict[str, Any]:
 
 
 def _price_columns(record: UsageRecord) -> dict[str, Any]:
+    quoted = record.ledger.quoted
     return {
+        # Rounded: it orders lists, and nothing is computed from it.
+        "quoted_micros": None if quoted is None else min(round(quoted * 1_000_000), MAX_SORTED_MICROS),
         "quotes": _ENCODER.encode(record.quotes) if record.quotes else None,
         "costs": _ENCODER.encode(record.ledger) if record.ledger != _NO_LEDGER else None,
     }
@@ -323,4 +328,4 @@ _OBSERVATIONS = (
 )
 _SAVE = f"UPDATE usage_runs SET {' = ?, '.join(_STATUS_PART)} = ? WHERE tenant = ? AND id = ?"  # noqa: S608
 _SAVE_RUN = f"UPDATE usage_runs SET {' = ?, '.join(_RUN_PART)} = ?, body = ? WHERE tenant = ? AND id = ?"  # noqa: S608
-_SAVE_PRICES = "UPDATE usage_runs SET quotes = ?, costs = ? WHERE tenant = ? AND id = ?"
+_SAVE_PRICES = "UPDATE usage_runs SET quotes = ?, costs = ?, quoted_micros = ? WHERE tenant = ? AND id = ?"

@@ -128,6 +128,7 @@ def _create_outcomes() -> None:
     op.create_index("outcomes_by_agent", "outcomes", ["tenant", "agent_id", "seq"], unique=False)
     op.create_index("outcomes_by_contract", "outcomes", ["tenant", "contract_id", "seq"], unique=False)
     op.create_index("outcomes_by_criteria", "outcomes", ["tenant", "criteria_digest", "seq"], unique=False)
+    op.create_index("outcomes_by_score", "outcomes", ["tenant", "score", "seq"], unique=False)
     op.create_index("outcomes_by_verdict", "outcomes", ["tenant", "verdict", "seq"], unique=False)
     op.create_index("outcomes_in_order", "outcomes", ["tenant", "seq"], unique=True)
     op.create_table(
@@ -562,6 +563,7 @@ def _create_gate() -> None:
         sa.Column("retries", sa.Integer(), nullable=False),
         sa.Column("takeovers", sa.Integer(), nullable=False),
         sa.Column("submissions", sa.Integer(), nullable=False),
+        sa.Column("tokens", sa.BigInteger(), nullable=False),
         sa.Column("state", sa.LargeBinary(), nullable=False),
         sa.Column("usage", sa.LargeBinary(), nullable=False),
         sa.Column("result", sa.LargeBinary(), nullable=True),
@@ -643,6 +645,7 @@ def _create_usage() -> None:
         sa.Column("local_requests", sa.BigInteger(), nullable=True),
         sa.Column("created_at", sa.BigInteger(), nullable=False),
         sa.Column("created_by", sa.Text(), nullable=False),
+        sa.Column("quoted_micros", sa.BigInteger(), nullable=True),
         sa.Column("status", sa.String(length=20), nullable=False),
         sa.Column("code", sa.String(length=40), nullable=False),
         sa.Column("next_observation_at", sa.BigInteger(), nullable=True),
@@ -740,6 +743,8 @@ def _create_evaluations() -> None:
         sa.Column("tenant", sa.Text(), nullable=False),
         sa.Column("evaluation_id", sa.Text(), nullable=False),
         sa.Column("cases", sa.BigInteger(), nullable=False),
+        sa.Column("rate", sa.Float(), nullable=True),
+        sa.Column("cost_micros", sa.BigInteger(), nullable=True),
         sa.Column("content", sa.LargeBinary(), nullable=False),
         sa.Column("signature", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "evaluation_id"),

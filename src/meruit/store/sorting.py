@@ -1,0 +1,142 @@
+"""Pages of a list in the order that a reader chose: by the database, over the whole list.
+
+A page begins behind the value and the tie-breaker of the last row before it, not at a number of rows. So a row that is
+added or removed moves no other row to another page. Rows without a value come last, in both directions.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from itertools import islice
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Row, Select, tuple_
+
+from meruit.store.database import MAX_PAGE
+
+FETCH_ROWS = 500
+"""Rows that are fetched at a time."""
+LARGEST = 2**63
+"""Integers of a cursor are smaller: databases hold no larger ones."""
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class SortKey(msgspec.Struct, frozen=True):
+    """What a list can be sorted by. A `kind` is `int`, `float` or `str`."""
+
+    # Any: a column or an expression of any type.
+    value: ColumnElement[Any]
+    kind: type
+    tie: ColumnElement[Any]
+    """Distinguishes rows of equal value; unique and not null."""
+    tie_kind: type = int
+    nullable: bool = False
+
+
+class ListOrder(msgspec.Struct, frozen=True):
+    """The order of a list: the name of a SortKey, the direction, and the cursor behind which a page begins."""
+
+    by: str
+    descending: bool = False
+    after: str = ""
+    """The `next` of the page before; one that is not valid begins at the first page."""
+
+
+class SortedPage(NamedTuple, Generic[T]):
+    """Some entries of a sorted list."""
+
+    entries: list[T]
+    next: str | None
+    """Pass it as `after` of the order to get the next page; None on the last."""
+
+    def convert(self, make: Callable[[T], U]) -> "SortedPage[U]":
+        """The same page with each entry converted."""
+        return SortedPage([make(one) for one in self.entries], self.next)
+
+
+# Any, here and below: SQLAlchemy's rows have their columns as untyped attributes.
+def read_sorted(
+    connection: Connection, query: Select[Any], keys: Mapping[str, SortKey], order: ListOrder, limit: int
+) -> SortedPage[Row[Any]]:
+    """Read one page of the rows of a query, which has no order yet."""
+    limit = min(limit, MAX_PAGE)
+    rows = [*iterate_sorted(connection, query, keys, order, limit + 1)]
+    return take_page(iter(rows), limit)
+
+
+def iterate_sorted(
+    connection: Connection,
+    query: Select[Any],
+    keys: Mapping[str, SortKey],
+    order: ListOrder,
+    limit: int | None = None,
+) -> Iterator[tuple[Row[Any], str]]:
+    """Stream the rows of a query in order, each with the cursor behind it."""
+    key = keys[order.by]
+    left, place = limit, _read_cursor(order.after, key)
+    for part in _parts(query, key, place, descending=order.descending):
+        # Closed also when the caller has seen enough: the cursor is the database's.
+        streamed = connection.execution_options(yield_per=min(FETCH_ROWS, limit or FETCH_ROWS))
+        with closing(streamed.execute(part if left is None else part.limit(left))) as rows:
+            for row in rows:
+                left = None if left is None else left - 1
+                yield row, _write_cursor(row[-2], row[-1])
+        if left == 0:
+            return
+
+
+def take_page(rows: Iterator[tuple[T, str]], limit: int) -> SortedPage[T]:
+    """The first entries of a stream as a page; `next` is None where the stream has no more."""
+    found = [*islice(rows, limit + 1)]
+    return SortedPage([row for row, _ in found[:limit]], found[limit - 1][1] if len(found) > limit else None)
+
+
+class _Place(NamedTuple):
+    value: int | float | str | None
+    tie: int | str
+
+
+def _parts(query: Select[Any], key: SortKey, place: _Place | None, *, descending: bool) -> Iterator[Select[Any]]:
+    """The rows with a value and then those without, as two queries: an index serves each."""
+    query = query.add_columns(key.value.label("sort_value"), key.tie.label("sort_tie"))
+    tie = key.tie.desc() if descending else key.tie
+    if place is None or place.value is not None:
+        known = query.where(key.value.is_not(None)) if key.nullable else query
+        if place is not None:
+            row, behind = tuple_(key.value, key.tie), tuple_(place.value, place.tie)
+            known = known.where(row < behind if descending else row > behind)
+        yield known.order_by(key.value.desc() if descending else key.value, tie)
+    if key.nullable:
+        unknown = query.where(key.value.is_(None))
+        if place is not None and place.value is None:
+            unknown = unknown.where(key.tie < place.tie if descending else key.tie > place.tie)
+        yield unknown.order_by(tie)
+
+
+def _write_cursor(value: object, tie: object) -> str:
+    return urlsafe_b64encode(msgspec.json.encode([value, tie])).decode().rstrip("=")
+
+
+def _read_cursor(text: str, key: SortKey) -> _Place | None:
+    """The place that a cursor names; None where it is empty or does not fit the order."""
+    try:
+        content = urlsafe_b64decode(text.encode("ascii") + b"==")
+        value, tie = msgspec.json.decode(content, type=tuple[int | float | str | None, int | str])
+    except (ValueError, msgspec.DecodeError):
+        return None
+    if not (_is_storable(value) and _is_storable(tie)):
+        return None
+    if key.kind is float and type(value) is int:
+        # A whole number may be written without a point.
+        value = float(value)
+    fits = type(tie) is key.tie_kind and (type(value) is key.kind or (value is None and key.nullable))
+    return _Place(value, tie) if fits else None
+
+
+def _is_storable(value: int | float | str | None) -> bool:
+    """Whether a database takes the value."""
+    if isinstance(value, int):
+        return abs(value) < LARGEST
+    return not (isinstance(value, str) and "\0" in value)
