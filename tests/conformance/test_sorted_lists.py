@@ -73,10 +73,10 @@ def pages(connection: Connection, order: ListOrder, size: int) -> Iterator[list[
 
 def expected(entries: list[Entry], by: str, *, down: bool) -> list[int]:
     """Values in order, equal ones by their number, and those without a value last."""
-    value = {"score": lambda at: entries[at][0], "name": lambda at: entries[at][1], "seq": lambda at: at}[by]
-    known = [at for at in range(len(entries)) if value(at) is not None]
-    unknown = [at for at in range(len(entries)) if value(at) is None]
-    return sorted(known, key=lambda at: (value(at), at), reverse=down) + (unknown[::-1] if down else unknown)
+    values: list[Any] = [{"score": score, "name": name, "seq": at}[by] for at, (score, name) in enumerate(entries)]
+    known = [at for at, value in enumerate(values) if value is not None]
+    unknown = [at for at, value in enumerate(values) if value is None]
+    return sorted(known, key=lambda at: (values[at], at), reverse=down) + (unknown[::-1] if down else unknown)
 
 
 @given(ENTRIES, st.sampled_from([*KEYS]), st.booleans(), st.integers(1, 5))
