@@ -4,7 +4,9 @@ import pytest
 from hypothesis import settings
 from tests.sampling import is_in_full
 
-from meruit.governance.simulation import CHEATS, HONEST, RuleTrial, TrialReport, trial
+from meruit.governance.simulation.agents import HONEST
+from meruit.governance.simulation.cheats import CHEATS
+from meruit.governance.simulation.trial import RuleTrial, TrialReport, trial
 from meruit.model.governance import Policy
 from meruit.registry import flags
 

@@ -9,5 +9,5 @@ Read in this order:
 - store.py - the tables of that history; records.py - what other packages may use of it
 - binomial.py - the statistics that some rules use
 - remote.py - ask a governance service over HTTP
-- simulation.py - measure the rules on a simulated market
+- simulation/ - measure the rules on a simulated market
 """

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from meruit.governance.attack_trial import AttackTrial
-    from meruit.governance.simulation import RuleTrial, TrialReport
+    from meruit.governance.simulation.trial import RuleTrial, TrialReport
 
 MAX_OUTCOMES = 1_000_000
 
@@ -63,7 +63,7 @@ def evaluate(*, seed: int, outcomes: int, as_json: bool) -> int:
     held or invalidated; stopped is held or invalidated.
     """
     # Only this command needs the simulation.
-    from meruit.governance.simulation import trial
+    from meruit.governance.simulation.trial import trial
 
     with show_progress("simulating") as progress:
         report = trial(seed, outcomes, progress=progress)
