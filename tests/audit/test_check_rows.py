@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, insert, select, update
 from tests.judges.test_records import NOW
 from tests.review.conftest import evaluate
 from tests.usage.metering import Place, attempt
 
 from meruit.audit.check import LogCheck, StoreCheck, check_log, check_store
-from meruit.errors import RecordTampered
+from meruit.errors import RecordTampered, VerificationRejected
 from meruit.gate.gate import Gate
+from meruit.gate.verdict import Rejected
 from meruit.judges.store import CalibratedJudge, RecordCalibration, StoredVotes
 from meruit.judges.vote_records import CallCost, JudgeCall
 from meruit.model.usage import Tokens, UsageStatus
@@ -60,6 +61,11 @@ class Out(BaseModel):
 
     def verify(self) -> "Out":
         return self
+
+
+class Never(Out):
+    def verify(self) -> "Out":
+        raise VerificationRejected("no")
 
 
 def cast_vote(store: Store, vote: Vote = VOTE) -> None:
@@ -167,6 +173,25 @@ def test_one_changed_byte_is_named(filled: Store, table: Any, column: str, named
 )
 def test_a_deleted_row_is_found(filled: Store, table: Any) -> None:
     assert places(filled, delete(table))
+
+
+def test_a_deleted_submission_that_is_judged_again_is_named(tmp_path: Path) -> None:
+    """A later row does not stand for the one that is gone, and neither does a copy of another row."""
+    store = Store.open(Location(tmp_path))
+    gate, submissions = Gate(Never, store=store, tenant=TENANT, run_id="g"), tables.submissions
+    asyncio.run(gate.submit({"n": 1}, submission_id="a"))
+    asyncio.run(gate.submit({"n": 2}, submission_id="b"))
+    with store.database.writer.begin() as connection:
+        row, other = connection.execute(select(submissions).order_by(submissions.c.number)).all()
+        connection.execute(delete(submissions).where(submissions.c.number == row.number))
+    again = asyncio.run(Gate(Never, store=store, tenant=TENANT, run_id="g").submit({"n": 1}, submission_id="a"))
+    assert isinstance(again, Rejected)
+    gone = ("row", f"submissions of entry {row.leaf}")
+    assert gone in {(one.code, one.where) for one in check_store(store).problems}
+    with store.database.writer.begin() as connection:
+        connection.execute(insert(submissions).values(**{**other._mapping, "submission_id": "copy"}))
+    assert gone in {(one.code, one.where) for one in check_store(store).problems}
+    store.close()
 
 
 def test_a_changed_evidence_file_is_named(filled: Store, tmp_path: Path) -> None:

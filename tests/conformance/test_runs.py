@@ -52,6 +52,7 @@ from meruit.model.task_run import CriterionStatus, RunStatus, TaskRun
 from meruit.model.time import to_micros
 from meruit.model.verdict import Verdict
 from meruit.outcomes.store import read as outcomes
+from meruit.outcomes.store.basis import VersionBasis
 from meruit.outcomes.store.erase import erase
 from meruit.outcomes.store.write import NewOutcome
 from meruit.store import tables
@@ -682,7 +683,11 @@ def test_two_rereads_of_one_run_record_one(here: Bench) -> None:
         wishes = []
         for _ in range(2):
             draft, criteria = await judged(here, run.id)
-            wishes.append(run_moves.RereadRun(here.tenant, run.id, first.outcome_id or "", draft, criteria, "now"))
+            wishes.append(
+                run_moves.RereadRun(
+                    here.tenant, run.id, first.outcome_id or "", VersionBasis(1), draft, criteria, "now"
+                )
+            )
         return first, wishes
 
     _, wishes = asyncio.run(moves())
@@ -814,7 +819,7 @@ def test_a_transition_checks_the_state_when_written(here: Bench, clock: Clock) -
         writes: list[Any] = [
             run_moves.CompleteRun(here.tenant, pending.id, draft, criteria, None),
             run_moves.BeginJudging(here.tenant, pending.id, 1),
-            run_moves.RereadRun(here.tenant, first.id, "out_x", draft, criteria, "now"),
+            run_moves.RereadRun(here.tenant, first.id, "out_x", VersionBasis(1), draft, criteria, "now"),
         ]
         for write in writes:
             with pytest.raises(TaskRunStateError):

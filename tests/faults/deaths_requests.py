@@ -145,6 +145,7 @@ def rescored_like(several: AddVersions) -> AddRescored:
             RescoredVersion(
                 *(one.outcome_id, one.expected, result.to_json(), result.verdict.value, result.success),
                 *(result.score, result.exact, result.bonus_micros, result.penalty_micros, one.salt),
+                read=(None,),
             )
             for one in several.versions
         ),

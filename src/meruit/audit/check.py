@@ -9,12 +9,13 @@ that a large store is checked while it is written to.
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection, func, select
 
-from meruit.audit.check_rows import CHECKS, RowScan
+from meruit.audit.check_rows import CHECKS, RowScan, parse_leaf
 from meruit.errors import NoteError
 from meruit.log.entries import Entry, GateEntry, KeyEntry, UsageEntry, entry_bytes, read_entry
 from meruit.log.key_chain import KeyChain
@@ -31,6 +32,8 @@ PAGE = 2_048
 WIDTH = 1 << TILE_HEIGHT
 MAX_PROBLEMS = 1_000
 """Most problems that are listed; a log that was rewritten has one for each leaf."""
+MAX_MISSING = 10
+"""Most deleted rows of one table that are named."""
 
 Progress = Callable[[int, int], None]
 
@@ -96,15 +99,23 @@ class StoreCheck:
         for problem in scan.read_page(connection, self._blobs, log.size):
             log.add(*problem)
         if scan.done:
-            self._check_count(scan)
+            self._check_count(connection, scan)
         return True
 
-    def _check_count(self, scan: RowScan) -> None:
+    def _check_count(self, connection: Connection, scan: RowScan) -> None:
         log, check = self._log, scan.check
         assert log is not None  # noqa: S101 - it was read before any row
+        if not check.kinds or not check.counts or check.leaf is None:
+            return
+        leaf = check.table.c[check.leaf]
+        # Two rows of one leaf could hide that another is gone.
+        found = connection.execute(select(func.count(leaf.distinct())).where(leaf < log.size)).scalar_one()
         expected = sum(log.entries[kind.__name__] for kind in check.kinds)
-        if check.kinds and check.counts and scan.count != expected:
+        if (found, scan.count) != (expected, expected):
             log.add("row", check.table.name, f"{scan.count:,} rows, and the log has {expected:,} entries of them")
+        if found < expected:
+            for seq in _entries_without_row(connection, scan, log.size):
+                log.add("row", f"{check.table.name} of entry {seq}", "the row is gone")
 
     def result(self) -> LogCheck:
         """What all slices found together."""
@@ -119,6 +130,20 @@ class StoreCheck:
             unsigned=log.frontier.size - log.signed,
             problems=log.problems,
         )
+
+
+def _entries_without_row(connection: Connection, scan: RowScan, size: int) -> list[int]:
+    """The first entries whose row is gone."""
+    table, leaves = scan.check.table, tables.log_leaves
+    leaf = table.c[scan.check.leaf or ""]
+    query = (
+        select(leaves.c.seq, leaves.c.body)
+        .outerjoin(table, leaf == leaves.c.seq)
+        .where(leaves.c.seq < size, leaf.is_(None))
+        .order_by(leaves.c.seq)
+    )
+    gone = (row.seq for row in connection.execute(query) if isinstance(parse_leaf(row.body), scan.check.kinds))
+    return [*islice(gone, MAX_MISSING)]
 
 
 def check_log(connection: Connection, blobs: BlobStore, progress: Progress = lambda _done, _total: None) -> LogCheck:

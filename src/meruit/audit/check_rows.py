@@ -85,7 +85,7 @@ class RowCheck:
         where = f"{self.table.name} {_name_of(self.table, row)}"
         entry: Entry | None = None
         if self.leaf is not None:
-            entry = _read_entry(row.leaf_body)
+            entry = parse_leaf(row.leaf_body)
             if not isinstance(entry, self.kinds):
                 return (self.code, where, f"leaf {getattr(row, self.leaf)} does not commit to it")
         try:
@@ -135,7 +135,8 @@ class RowScan:
         return self.check.find_problem(reading, row)
 
 
-def _read_entry(body: bytes | None) -> Entry | None:
+def parse_leaf(body: bytes | None) -> Entry | None:
+    """The entry of a leaf; None where there is none, or where it cannot be read."""
     try:
         return None if body is None else read_entry(bytes(body))
     except msgspec.DecodeError:
@@ -251,7 +252,7 @@ def _contract_entries(reading: Reading, tenant: str, contract_id: str) -> list[E
     leaves = tables.log_leaves
     query = select(leaves.c.body).where(leaves.c.tenant == tenant, leaves.c.contract_id == contract_id)
     bodies = reading.connection.execute(query.order_by(leaves.c.contract_seq)).scalars()
-    return [entry for body in bodies if (entry := _read_entry(body)) is not None]
+    return [entry for body in bodies if (entry := parse_leaf(body)) is not None]
 
 
 def _is_committed(committed: str, salt: bytes | None, content: bytes | None) -> bool:

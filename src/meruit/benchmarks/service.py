@@ -36,7 +36,7 @@ from meruit.errors import MeruitError, StoreError, TaskRunStateError, Unreachabl
 from meruit.judge.governance import carry_answer
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
-from meruit.model.canonical import payload_bytes
+from meruit.model.canonical import payload_bytes, payload_digest
 from meruit.model.environment import (
     ANSWER_SOURCE,
     FACTS_KEY,
@@ -63,7 +63,7 @@ from meruit.model.time import to_micros
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import Work
 from meruit.outcomes import records as outcomes
-from meruit.outcomes.records import AddVersions, Discard, NewVersion
+from meruit.outcomes.records import AddVersions, Discard, NewVersion, VersionBasis
 from meruit.outcomes.service import JudgedWork, Registrar, Submission
 from meruit.store.blobs import EvidencePart
 from meruit.verify.catalogue import CompiledCriteria, Slot
@@ -390,7 +390,16 @@ class Benchmarks:
             raise Unreachable(f"task run {run.id}: less of its environment can be read than before; try again later")
         draft = await asyncio.to_thread(self.registrar.draft, tenant, found)
         transition = RereadRun(
-            tenant=tenant, id=run.id, expected=run.outcome_id or "", outcome=draft, criteria=rows, read_at=read_at
+            tenant=tenant,
+            id=run.id,
+            expected=run.outcome_id or "",
+            # What was read then is part of the new evidence.
+            basis=VersionBasis(
+                run.outcome_version or 1, digests=(payload_digest(given) or "", payload_digest(done) or "")
+            ),
+            outcome=draft,
+            criteria=rows,
+            read_at=read_at,
         )
         checked = await self.store.recorder.record(transition)
         if checked.outcome_id == draft.id:
@@ -434,7 +443,7 @@ class Benchmarks:
         again = self.registrar.engine.without_governance().verify_sync(run.id, given, done, ready, {})
         before = self.reader.result(tenant, run)
         result = again if before is None else carry_answer(before, again)
-        new = NewVersion(outcome_id, version, result, self.store.surroundings.entropy(SALT_BYTES))
+        new = NewVersion(outcome_id, version, result, self.store.surroundings.entropy(SALT_BYTES), is_measured=True)
         rows = self._criterion_rows(result, ready, {})
         return RejudgeRun(
             tenant=tenant,

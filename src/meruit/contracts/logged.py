@@ -2,20 +2,32 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
+
+import msgspec
 
 from meruit.log.entries import (
     AwardEntry,
     DisputeEntry,
     EvidenceEntry,
+    InputReadEntry,
     ReleaseEntry,
     ResolutionEntry,
     ReversalEntry,
     SettlementEntry,
+    StartEntry,
     VerdictEntry,
 )
 from meruit.model.contract import Contract, ContractState, Escrow
+from meruit.model.time import to_rfc3339
+
+
+class _Deadline(msgspec.Struct, frozen=True):
+    """The part of terms that says how long an agent has."""
+
+    deadline_hours: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +44,8 @@ class LoggedContract:
     version: int = 0
     """The version of the verdict that was settled last."""
     escrow: Escrow = Escrow.HELD
+    input_read_at: str | None = None
+    started_at: str | None = None
     disputed: bool = False
 
 
@@ -43,27 +57,38 @@ def read_logged_contract(entries: Iterable[Any]) -> LoggedContract:
         match entry:
             case AwardEntry():
                 logged = replace(logged, award=entry)
+            case InputReadEntry():
+                logged = replace(logged, input_read_at=entry.at)
+            case StartEntry():
+                logged = replace(logged, started_at=entry.at)
             case EvidenceEntry():
                 logged = replace(logged, outcome=entry.outcome)
             case VerdictEntry():
                 logged = replace(logged, verdict=entry)
-            case SettlementEntry():
-                logged = replace(
-                    logged, settlement=entry, settlements=entry.number, version=entry.version, escrow=Escrow.PAID
-                )
-            case ReversalEntry():
-                logged = replace(logged, settlement=None, escrow=Escrow.HELD)
-            case ReleaseEntry():
-                logged = replace(logged, escrow=Escrow.RELEASED)
-            case DisputeEntry():
-                frozen = Escrow.FROZEN if logged.escrow is Escrow.HELD else logged.escrow
-                logged = replace(logged, disputed=True, escrow=frozen)
-            case ResolutionEntry():
-                thawed = Escrow.HELD if logged.escrow is Escrow.FROZEN else logged.escrow
-                logged = replace(logged, disputed=False, escrow=thawed)
             case _:
-                continue
+                logged = _follow_money(logged, entry)
     return logged
+
+
+# Any: entries of every kind.
+def _follow_money(logged: LoggedContract, entry: Any) -> LoggedContract:
+    match entry:
+        case SettlementEntry():
+            return replace(
+                logged, settlement=entry, settlements=entry.number, version=entry.version, escrow=Escrow.PAID
+            )
+        case ReversalEntry():
+            return replace(logged, settlement=None, escrow=Escrow.HELD)
+        case ReleaseEntry():
+            return replace(logged, escrow=Escrow.RELEASED)
+        case DisputeEntry():
+            frozen = Escrow.FROZEN if logged.escrow is Escrow.HELD else logged.escrow
+            return replace(logged, disputed=True, escrow=frozen)
+        case ResolutionEntry():
+            thawed = Escrow.HELD if logged.escrow is Escrow.FROZEN else logged.escrow
+            return replace(logged, disputed=False, escrow=thawed)
+        case _:
+            return logged
 
 
 def differing_fields(contract: Contract, logged: LoggedContract) -> Iterator[str]:
@@ -80,6 +105,9 @@ def differing_fields(contract: Contract, logged: LoggedContract) -> Iterator[str
         "consumer_id": (contract.consumer_id, award.consumer),
         "currency": (contract.currency, award.currency),
         "hold_micros": (contract.hold_micros, award.hold_micros),
+        "awarded_at": (to_rfc3339(contract.awarded_at), award.at),
+        "input_read_at": (_written(contract.input_read_at), logged.input_read_at),
+        "started_at": (_written(contract.started_at), logged.started_at),
         "terms": (sha256(contract.terms).hexdigest(), award.terms),
         "outcome_id": (contract.outcome_id or "", logged.outcome),
         "escrow": (contract.escrow, logged.escrow),
@@ -92,4 +120,15 @@ def differing_fields(contract: Contract, logged: LoggedContract) -> Iterator[str
             (logged.disputed, logged.escrow is Escrow.PAID and not logged.disputed),
         ),
     }
-    yield from (name for name, (recorded, expected) in pairs.items() if recorded != expected)
+    differ = [name for name, (recorded, expected) in pairs.items() if recorded != expected]
+    yield from differ
+    if "terms" not in differ and contract.expires_at != contract.awarded_at + _time_allowed(contract.terms):
+        yield "expires_at"
+
+
+def _written(moment: datetime | None) -> str | None:
+    return None if moment is None else to_rfc3339(moment)
+
+
+def _time_allowed(terms: bytes) -> timedelta:
+    return timedelta(hours=msgspec.json.decode(terms, type=_Deadline).deadline_hours)

@@ -13,13 +13,13 @@ from meruit.contracts.rule_order import check_rules
 from meruit.contracts.store import read as contracts
 from meruit.contracts.store import work as works
 from meruit.contracts.store.read import terms_of
-from meruit.contracts.store.tampering import JudgedBy
+from meruit.contracts.store.tampering import JudgedBy, find_disagreement
 from meruit.contracts.store.transaction import Actor, ContractRequest, new_salt
 from meruit.contracts.store.work import SubmitWork, WorkRow
 from meruit.contracts.transitions import UNAVAILABLE, CompleteContract
 from meruit.documents.document import sort_and_limit_problems
 from meruit.documents.sanitize import describe
-from meruit.errors import BrokenCriteria, CanaryShown, MeruitError, NullAgentPasses, Problem
+from meruit.errors import BrokenCriteria, CanaryShown, MeruitError, NullAgentPasses, Problem, RecordTampered
 from meruit.governance.dossier import (
     CheatTraps,
     HandedIn,
@@ -161,18 +161,22 @@ class Marketplace:
         ]
 
     def find_contract(self, actor: Actor, contract_id: str) -> ContractWithWork:
-        """The contract and its work; raises NotFound, and RecordTampered for an input that was not agreed on."""
+        """The contract and its work; raises NotFound, and RecordTampered for what was not agreed on."""
         with self.store.database.reading() as connection:
             contract = contracts.find(connection, actor.scope, contract_id)
             known = self._cached_works.get((actor.tenant, contract.work_id))
-            if known is not None:
+            # What was cached while rows and log were changed together is read again.
+            if known is not None and find_disagreement(connection, contract, known[0]) is None:
                 return ContractWithWork(contract, *known)
             work = works.find(connection, actor.tenant, contract.work_id)
+            differs = find_disagreement(connection, contract, work)
+            if differs is not None:
+                raise RecordTampered(f"contract {contract.id} is not what the audit log commits to: {differs}")
             case = ContractWithWork(
                 contract=contract, work=work, input=works.input_of(connection, actor.tenant, work, self.store.blobs)
             )
         if len(payload_bytes(case.input) or b"") <= SMALL_BYTES:
-            # Work never changes. Only small works are cached.
+            # Work never changes, and the award commits to it. Only small works are cached.
             self._cached_works.put((actor.tenant, work.id), (case.work, case.input))
         return case
 
@@ -265,7 +269,7 @@ class Marketplace:
             policy=self.policy,
             remote=remote,
             criteria=case.work.criteria,
-            judged_by=JudgedBy.of(case.contract, case.work, judged.result),
+            judged_by=JudgedBy.of(case.contract, case.work, judged.result.criteria_digest or ""),
             times=times_of(case.contract) if handed.by_agent else None,
         )
 

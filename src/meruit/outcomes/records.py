@@ -1,6 +1,7 @@
 """What other packages may use of recorded outcomes, criteria and their versions. Tables and SQL are in store."""
 
 from meruit.outcomes.export_csv import OUTCOME_HEADINGS, outcome_cells
+from meruit.outcomes.store.basis import VersionBasis
 from meruit.outcomes.store.criteria import (
     NamedCriteria,
     RegisterCriteria,
@@ -60,6 +61,7 @@ __all__ = [
     "RecordAll",
     "RecordedVersion",
     "RegisterCriteria",
+    "VersionBasis",
     "commit_criteria",
     "count_by_day",
     "count_up_to",

@@ -8,7 +8,15 @@ from typing import Any, Self
 import msgspec
 
 from meruit.documents.authoring import parse_criteria
-from meruit.errors import CriteriaError, MeruitError, Problem, Unavailable, UnsupportedCriteria, VerificationRefusal
+from meruit.errors import (
+    CriteriaError,
+    MeruitError,
+    Problem,
+    RecordTampered,
+    Unavailable,
+    UnsupportedCriteria,
+    VerificationRefusal,
+)
 from meruit.governance.dossier import fingerprints_without_contract, public_input_fingerprint, text_of
 from meruit.governance.history import sketch
 from meruit.governance.records import OutputAttempt, VerifiedWork
@@ -17,6 +25,7 @@ from meruit.judges.records import StoredVotes
 from meruit.judges.scope import JudgingScope, judging_for
 from meruit.judges.service import ModelJudges
 from meruit.log.commitment import SALT_BYTES
+from meruit.log.entries import criteria_digest_of
 from meruit.model.access import DEFAULT_TENANT
 from meruit.model.canonical import payload_bytes, payload_digest
 from meruit.model.criterion import SuccessCriteria
@@ -127,10 +136,15 @@ class Registrar:
         return found, self.load_committed(found.digest, body)
 
     def load_committed(self, digest: str, body: bytes) -> CompiledCriteria:
-        """Criteria that were committed to, compiled; raises Unavailable for what ran where they were registered."""
+        """Criteria that were committed to, compiled; raises Unavailable for what ran where they were registered.
+
+        Raises RecordTampered for others than those that the digest names.
+        """
         known = self._compiled.get(digest)
         if known is not None:
             return known
+        if criteria_digest_of(body) != digest:
+            raise RecordTampered(f"the criteria {digest} were changed")
         try:
             return self._compile(outcomes.criteria_from(body), digest)
         except CriteriaError as refused:

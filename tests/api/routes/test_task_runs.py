@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 from tests.api.conftest import Deploy, Deployment, code_of, new_tenant
 from tests.api.running import SEED, Bench, benchmark, planted_task, scoring, task
 
@@ -373,6 +373,22 @@ def test_a_run_is_rejudged_by_another_version(bench: Bench) -> None:
     ):
         path = f"/v1/task-runs/{run}/rejudge"
         assert bench.deployment.ask("POST", path, key=bench.operator, json=body).status_code == status, body
+
+
+def test_a_run_is_not_rejudged_on_the_evidence_of_another(bench: Bench) -> None:
+    bench.publish(task(scoring(10)))
+    run, other = bench.started(), bench.started()
+    for one in (run, other):
+        bench.complete(one)
+    ids = [bench.read(f"task-runs/{one}")["outcome_id"] for one in (run, other)]
+    outcomes, store = tables.outcomes, bench.deployment.service.store
+    with store.database.writer.begin() as connection:
+        mine, foreign = (connection.execute(select(outcomes).where(outcomes.c.id == one)).one() for one in ids)
+        swapped = {"output_address": foreign.output_address, "output_salt": foreign.output_salt}
+        connection.execute(update(outcomes).where(outcomes.c.id == mine.id).values(**swapped))
+    path, asked = f"/v1/task-runs/{run}/rejudge", {"reason": "to be sure"}
+    refused = bench.deployment.ask("POST", path, key=bench.operator, json=asked)
+    assert (refused.status_code, code_of(refused)) == (409, "record_tampered")
 
 
 def test_another_process_answers_elsewhere_and_judges_nothing(deploy: Deploy) -> None:

@@ -1,17 +1,21 @@
 """What a database writer changes behind the service's back pays nothing, and waits for a person."""
 
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from sqlalchemy import delete, insert, select, update
-from tests.contracts.trading import COPY, GOOD, Hands, Trading
+from tests.contracts.trading import COPY, GOOD, WEAK, Hands, Trading
 
+from meruit.contracts.rejudge import rejudge
 from meruit.contracts.store import work as works
 from meruit.contracts.store.holds import load_hold
 from meruit.contracts.transitions import ExpireContracts
-from meruit.errors import RecordTampered
+from meruit.errors import RecordTampered, WrongState
+from meruit.log.entries import AwardEntry, entry_bytes, read_entry
 from meruit.log.merkle import leaf_hash
 from meruit.model.access import Scope
 from meruit.model.contract import Contract, ContractState, Escrow
@@ -137,13 +141,40 @@ def test_a_changed_record_is_not_released_or_voided(trading: Trading, what: str)
     assert first(trading, tables.contracts).escrow == "held"
 
 
-@pytest.mark.parametrize("what", ["payee", "payer", "hold", "terms", "work"])
-def test_work_on_a_changed_contract_is_held_for_a_person(trading: Trading, what: str) -> None:
+def delay(name: str) -> Callable[[Trading], None]:
+    """Let a time of the contract be an hour later."""
+
+    def act(trading: Trading) -> None:
+        at = getattr(first(trading, tables.contracts), name) or 0
+        change(trading, tables.contracts, **{name: at + 3_600_000_000})
+
+    return act
+
+
+AT_HAND_IN: dict[str, Callable[[Trading], None]] = {
+    **{name: CHANGES[name] for name in ("payee", "payer", "hold", "terms", "garbage", "work", "criteria")},
+    **{name: delay(name) for name in ("awarded_at", "input_read_at", "started_at", "expires_at")},
+}
+"""What decides how an output is judged, or for whom."""
+
+
+@pytest.mark.parametrize("what", AT_HAND_IN)
+def test_work_on_a_changed_contract_is_not_judged(trading: Trading, what: str) -> None:
     contract = trading.given()
-    CHANGES[what](trading)
-    done = trading.complete(contract.id, GOOD).contract
-    assert (done.state, done.escrow, done.settlement) == (ContractState.VERIFICATION_PENDING, Escrow.HELD, 0)
-    assert "audit log" in done.hold_reason
+    trading.do("start", contract.id)
+    before = [(table, first(trading, table)) for table in (tables.contracts, tables.works)]
+    criteria = first(trading, tables.criteria).body
+    AT_HAND_IN[what](trading)
+    with pytest.raises(RecordTampered):
+        trading.complete(contract.id, GOOD)
+    assert rows_of(trading, tables.outcomes) == []
+    for table, row in before:
+        restore_row(trading, table, row)
+    change(trading, tables.criteria, body=criteria)
+    # Nothing of the change is remembered.
+    trading.complete(contract.id, GOOD)
+    assert state_of(trading, contract) == (ContractState.SETTLED, Escrow.PAID)
+    assert trading.broken() == []
 
 
 @pytest.mark.parametrize("what", INPUTS)
@@ -216,16 +247,54 @@ SWAPS: dict[str, tuple[Any, Callable[[Trading], dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("what", SWAPS)
-def test_what_is_changed_only_while_the_output_is_judged_holds_it(trading: Trading, what: str) -> None:
-    contract = trading.given()
+def test_what_is_changed_only_while_the_output_is_judged_decides_nothing(trading: Trading, what: str) -> None:
+    """Also where the leaf that commits to it is changed for as long."""
+    contract = trading.given("on_request")
     table, values = SWAPS[what]
     before = first(trading, table)
     change(trading, table, **values(trading))
+    with pytest.raises(RecordTampered):
+        trading.handed_in(contract.id, EASY)
+    leaf = forge_award(trading, contract)
     judged = trading.handed_in(contract.id, EASY)
-    restore_row(trading, table, before)
-    done = trading.done(judged).contract
-    assert (done.state, done.escrow, done.settlement) == (ContractState.VERIFICATION_PENDING, Escrow.HELD, 0)
-    assert what in done.hold_reason
+    for restored in (False, True):
+        if restored:
+            restore_row(trading, table, before)
+            restore_leaf(trading, leaf)
+        with pytest.raises(RecordTampered):
+            trading.done(judged)
+    assert rows_of(trading, tables.outcomes) == []
+    with pytest.raises(WrongState) as refused:
+        trading.do("settle", contract.id)
+    assert refused.value.code == "wrong_state"
+    trading.complete(contract.id, GOOD)
+    trading.do("settle", contract.id)
+    assert state_of(trading, contract) == (ContractState.SETTLED, Escrow.PAID)
+
+
+def forge_award(trading: Trading, contract: Contract) -> Any:
+    """Let the award commit to what the rows say now; returns the leaf as it was."""
+    leaves = tables.log_leaves
+    row, work = first(trading, tables.contracts), first(trading, tables.works)
+    with trading.store.database.writer.begin() as connection:
+        leaf = connection.execute(select(leaves).where(leaves.c.seq == contract.seq)).one()
+        award = read_entry(bytes(leaf.body))
+        assert isinstance(award, AwardEntry)
+        forged = msgspec.structs.replace(
+            award,
+            work_digest=sha256(bytes(work.body)).hexdigest(),
+            terms=sha256(bytes(row.terms)).hexdigest(),
+            criteria=work.criteria_digest,
+        )
+        body = entry_bytes(forged)
+        connection.execute(update(leaves).where(leaves.c.seq == leaf.seq).values(body=body, hash=leaf_hash(body)))
+    return leaf
+
+
+def restore_leaf(trading: Trading, leaf: Any) -> None:
+    leaves = tables.log_leaves
+    with trading.store.database.writer.begin() as connection:
+        connection.execute(update(leaves).where(leaves.c.seq == leaf.seq).values(body=leaf.body, hash=leaf.hash))
 
 
 @pytest.mark.parametrize(
@@ -298,3 +367,53 @@ def test_what_is_restored_is_paid(trading: Trading) -> None:
     trading.do("settle", contract.id)
     assert state_of(trading, contract) == (ContractState.SETTLED, Escrow.PAID)
     assert trading.broken() == []
+
+
+def swap_evidence(trading: Trading, contract: Contract, part: str) -> Callable[[], None]:
+    """Let an outcome show the evidence of another; returns what restores it."""
+    outcomes = tables.outcomes
+    better = trading.given(input={"reference": WEAK * 4})
+    trading.complete(better.id, GOOD, {"note": "another"})
+    by_contract = {row.contract_id: row for row in rows_of(trading, outcomes)}
+    own, other = by_contract[contract.id], by_contract[better.id]
+    names = (f"{part}_address", f"{part}_salt")
+
+    def write(row: Any) -> None:
+        with trading.store.database.writer.begin() as connection:
+            values = {name: getattr(row, name) for name in names}
+            connection.execute(update(outcomes).where(outcomes.c.id == own.id).values(**values))
+
+    write(other)
+    return lambda: write(own)
+
+
+@pytest.mark.parametrize("part", ["input", "output", "metadata"])
+def test_a_contract_is_not_judged_again_on_other_evidence(trading: Trading, part: str) -> None:
+    contract = trading.given("on_request")
+    trading.complete(contract.id, WEAK)
+    restore = swap_evidence(trading, contract, part)
+    with pytest.raises(RecordTampered):
+        rejudge(trading.market, trading.actor, contract.id, "look again")
+    restore()
+    again = rejudge(trading.market, trading.actor, contract.id, "look again")
+    assert again.judgement is not None
+    assert again.judgement.version == 2
+    assert again.judgement.result is not None
+    assert not again.judgement.result.success
+
+
+def test_a_contract_is_not_judged_again_from_a_forged_result(trading: Trading) -> None:
+    """Evidence is taken from the result before where criteria are the same; so is what governance said."""
+    contract = trading.given("on_request")
+    trading.complete(contract.id, COPY)
+    verdicts = tables.verdicts
+    row = first(trading, verdicts)
+    forged = bytes(row.result).replace(b'"review"', b'"clear"')
+    assert forged != bytes(row.result)
+    change(trading, verdicts, result=forged)
+    with pytest.raises(RecordTampered):
+        rejudge(trading.market, trading.actor, contract.id, "look again")
+    change(trading, verdicts, result=row.result)
+    with pytest.raises(WrongState) as refused:
+        trading.do("settle", contract.id)
+    assert refused.value.code == "on_hold"

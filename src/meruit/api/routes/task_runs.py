@@ -46,6 +46,7 @@ from meruit.errors import (
     IdempotencyConflict,
     MeruitError,
     NotFound,
+    RecordTampered,
     StoreError,
     StoreUnavailable,
     TaskRunStateError,
@@ -454,7 +455,10 @@ def _translate_errors(request: ApiRequest) -> Iterator[None]:
     by_agent = request.caller.role is Role.AGENT
     try:
         yield
-    except (NotFound, TaskRunStateError, BenchmarkTaken, ApiProblem, IdempotencyConflict, StoreUnavailable):
+    except (
+        *(NotFound, TaskRunStateError, BenchmarkTaken, RecordTampered),
+        *(ApiProblem, IdempotencyConflict, StoreUnavailable),
+    ):
         # These describe a state or the store, and reveal no criteria.
         raise
     except StoreError as refused:

@@ -16,7 +16,7 @@ from meruit.model.task import Reveal
 from meruit.model.task_run import ENDED, CriterionStatus, RunStatus, TaskRun, TaskRunAxis
 from meruit.model.time import from_micros, to_micros
 from meruit.model.verdict import VerificationResult
-from meruit.outcomes.records import AddVersions, NewOutcome, RecordedVersion, release
+from meruit.outcomes.records import AddVersions, NewOutcome, RecordedVersion, VersionBasis, release
 from meruit.store import tables
 from meruit.store.blobs import EvidencePart
 from meruit.store.rows import Rows
@@ -274,13 +274,18 @@ class RereadRun(msgspec.Struct, frozen=True):
     id: str
     expected: str
     """The outcome that it replaces."""
+    basis: VersionBasis
+    """What was taken from that."""
     outcome: NewOutcome
     criteria: tuple[NewCriterionRun, ...]
     read_at: str
     """When the environment was read; everything until then is judged with it."""
 
     def __call__(self, writing: WriteTransaction) -> TaskRun:
-        """Record the new outcome beside the old one; a second caller gets the result of the first."""
+        """Record the new outcome beside the old one; a second caller gets the result of the first.
+
+        Raises RecordTampered where the evidence of the old one is not what the log commits to.
+        """
         found = _load(writing, self.tenant, self.id)
         if found.run.status is not RunStatus.COMPLETED:
             raise TaskRunStateError(
@@ -288,6 +293,7 @@ class RereadRun(msgspec.Struct, frozen=True):
             )
         if found.run.outcome_id != self.expected:
             return found.run
+        self.basis.require_committed(writing, self.tenant, self.expected)
         run = _record_outcome(writing, self.tenant, found, self.outcome, self.criteria)
         _save(writing, self.tenant, msgspec.structs.replace(found, run=run))
         _emit_rechecked(writing, self.tenant, run, {"reason": REREAD, "read_at": self.read_at})

@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Self
 
 import msgspec
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from meruit.contracts.logged import LoggedContract, differing_fields, read_logged_contract
 from meruit.contracts.store.read import FIND, contract_from_rows, terms_of
@@ -16,26 +16,48 @@ from meruit.log.commitment import matches
 from meruit.log.entries import NO_CRITERIA, AwardEntry, Entry, criteria_digest_of, read_entry
 from meruit.model.access import Scope
 from meruit.model.contract import Contract
-from meruit.model.verdict import VerificationResult
 from meruit.store import tables
+from meruit.store.database import in_style
 from meruit.store.log_guard import find_forged_leaf
 from meruit.usage.records import find_tampered_run
 
+_LEAF = "SELECT body FROM log_leaves WHERE seq = ? AND contract_id = ?"
 _LEAVES = "SELECT seq, body FROM log_leaves WHERE tenant = ? AND contract_id = ? ORDER BY contract_seq"
 
 
 class JudgedBy(msgspec.Struct, frozen=True):
-    """What an output was judged by, as it was read before the transaction that records it; digests."""
+    """What an output is judged by, as it was read before the transaction that records it; digests and parties."""
 
     work: str
     """It commits to the input."""
     terms: str
-    criteria: str | None
+    criteria: str
+    agent: str
+    consumer: str
 
     @classmethod
-    def of(cls, contract: Contract, work: WorkRow, result: VerificationResult) -> Self:
-        """What a result rests on."""
-        return cls(sha256(work.body).hexdigest(), sha256(contract.terms).hexdigest(), result.criteria_digest)
+    def of(cls, contract: Contract, work: WorkRow, criteria: str) -> Self:
+        """What a verdict by these criteria rests on."""
+        return cls(
+            work=sha256(work.body).hexdigest(),
+            terms=sha256(contract.terms).hexdigest(),
+            criteria=criteria,
+            agent=contract.agent_id,
+            consumer=contract.consumer_id,
+        )
+
+
+def find_disagreement(connection: Connection, contract: Contract, work: WorkRow) -> str | None:
+    """What the award does not commit to of the rows that an output is to be judged by; None where it does.
+
+    The leaf itself is proven where the verdict is written: nothing is recorded that a forged leaf allowed.
+    """
+    row = connection.exec_driver_sql(in_style(_LEAF, connection), (contract.seq, contract.id)).first()
+    award = None if row is None else read_entry(bytes(row[0]))
+    if not isinstance(award, AwardEntry):
+        return "award"
+    criteria = NO_CRITERIA if work.criteria is None else criteria_digest_of(work.criteria)
+    return ", ".join(_judging_differences(JudgedBy.of(contract, work, criteria), award)) or None
 
 
 def require_untampered(step: ContractTransaction, contract: Contract) -> None:
@@ -48,7 +70,8 @@ def require_untampered(step: ContractTransaction, contract: Contract) -> None:
 def find_tampering(step: ContractTransaction, contract: Contract, judged_by: JudgedBy | None = None) -> str | None:
     """What contradicts the log of all that pays a contract; None where nothing does.
 
-    `judged_by` is what a verdict of this transaction rests on, which the log does not hold yet.
+    `judged_by` is what a verdict of this transaction rests on, which the log does not hold yet. Where that is not what
+    was agreed on, RecordTampered is raised: a verdict that is recorded could be paid once the rows are restored.
     """
     if contract.seq >= step.writing.log_size:
         # It was awarded in this transaction, so nothing of it is in the database.
@@ -56,11 +79,27 @@ def find_tampering(step: ContractTransaction, contract: Contract, judged_by: Jud
     leaves = [(int(seq), bytes(body)) for seq, body in step.writing.fetch(_LEAVES, step.tenant, contract.id)]
     forged = find_forged_leaf(step.writing, leaves)
     if forged is not None:
-        return f"entry {forged} of the audit log was changed"
+        changed = f"entry {forged} of the audit log was changed"
+        if judged_by is not None:
+            raise RecordTampered(f"contract {contract.id}: {changed}")
+        return changed
     logged = read_logged_contract(_read_entries(leaves))
+    if judged_by is not None:
+        _require_agreed(step, contract, logged, judged_by)
     # A name may be found twice: in the row, and in what the output was judged by.
     differ = [*dict.fromkeys(_differences(step, contract, logged, judged_by))]
     return f"not what the audit log commits to: {', '.join(differ)}" if differ else None
+
+
+def _require_agreed(step: ContractTransaction, contract: Contract, logged: LoggedContract, judged_by: JudgedBy) -> None:
+    """Raise RecordTampered where the output was judged by what was not agreed on, or for another contract."""
+    differ = {*_row_differences(step, contract, logged)}
+    if logged.award is not None:
+        differ |= {*_judging_differences(judged_by, logged.award)}
+    if differ:
+        raise RecordTampered(
+            f"contract {contract.id} is not what the audit log commits to: {', '.join(sorted(differ))}"
+        )
 
 
 def _read_entries(leaves: Sequence[tuple[int, bytes]]) -> list[Entry]:
@@ -71,29 +110,33 @@ def _read_entries(leaves: Sequence[tuple[int, bytes]]) -> list[Entry]:
 def _differences(
     step: ContractTransaction, contract: Contract, logged: LoggedContract, judged_by: JudgedBy | None
 ) -> Iterator[str]:
-    recorded = contract_from_rows(step.writing.ask(FIND, step.tenant, contract.id), Scope(step.tenant), contract.id)
-    fixed = ("work_id", "agent_id", "consumer_id", "currency", "hold_micros", "terms")
-    yield from differing_fields(recorded, logged)
-    # What this transaction changed may differ; what never changes may not.
-    yield from (name for name in fixed if getattr(recorded, name) != getattr(contract, name))
+    yield from _row_differences(step, contract, logged)
     yield from _work_differences(step, contract, logged)
     if judged_by is None:
         yield from _input_differences(step, contract, logged)
-    elif logged.award is not None:
-        yield from _judging_differences(judged_by, logged.award)
     yield from _verdict_differences(step, logged)
     yield from _bill_differences(step, logged)
     yield from _usage_differences(step, contract)
 
 
+def _row_differences(step: ContractTransaction, contract: Contract, logged: LoggedContract) -> Iterator[str]:
+    recorded = contract_from_rows(step.writing.ask(FIND, step.tenant, contract.id), Scope(step.tenant), contract.id)
+    fixed = ("work_id", "agent_id", "consumer_id", "currency", "hold_micros", "terms")
+    yield from differing_fields(recorded, logged)
+    # What this transaction changed may differ; what never changes may not.
+    yield from (name for name in fixed if getattr(recorded, name) != getattr(contract, name))
+
+
 def _judging_differences(judged_by: JudgedBy, award: AwardEntry) -> Iterator[str]:
     """Rows that were changed only while the output was judged look right again by now."""
-    if judged_by.work != award.work_digest:
-        yield "work"
-    if judged_by.terms != award.terms:
-        yield "terms"
-    if judged_by.criteria != (award.criteria or NO_CRITERIA):
-        yield "criteria"
+    agreed = JudgedBy(
+        work=award.work_digest,
+        terms=award.terms,
+        criteria=award.criteria or NO_CRITERIA,
+        agent=award.agent,
+        consumer=award.consumer,
+    )
+    yield from (name for name in JudgedBy.__struct_fields__ if getattr(judged_by, name) != getattr(agreed, name))
 
 
 def _input_differences(step: ContractTransaction, contract: Contract, logged: LoggedContract) -> Iterator[str]:

@@ -121,6 +121,8 @@ class RescoreLine(Record, frozen=True):
 
     outcome: OutcomePlace
     row: RescoreRow
+    read: bytes | None = None
+    """The latest result, as the store holds it."""
 
 
 class RescoreBatch(msgspec.Struct, frozen=True):
@@ -283,6 +285,7 @@ def _write(
                 bonus_micros=verdict.bonus_micros,
                 penalty_micros=verdict.penalty_micros,
                 salt=salts[number * SALT_BYTES : (number + 1) * SALT_BYTES],
+                read=(line.read, *line.row.work),
             )
         )
     write = AddRescored(tenant, body, task.compiled.plan.digest, tuple(versions), reason, to_micros(task.now))
@@ -382,7 +385,7 @@ class OutcomeScan:
             alike = known_alike[one.outcome.criteria_digest]
             stored = alike.read(one.result)
             sources = alike.sources_of(stored)
-            yield RescoreLine(one.outcome, RescoreRow(stored, sources))
+            yield RescoreLine(one.outcome, RescoreRow(stored, sources), one.result)
 
     def _with_work(self, asking: list[RescoreLine]) -> Iterator[RescoreBatch]:
         by_id = {line.outcome.id: line for line in asking}
@@ -398,7 +401,7 @@ class OutcomeScan:
                         self.tally.skip(Skip.ERASED)
                     else:
                         line = by_id[name]
-                        lines.append(RescoreLine(line.outcome, RescoreRow(line.row.stored, None, work)))
+                        lines.append(RescoreLine(line.outcome, RescoreRow(line.row.stored, None, work), line.read))
                 self.examined += len(group)
                 yield RescoreBatch(lines, self.examined)
 

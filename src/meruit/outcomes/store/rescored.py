@@ -3,9 +3,10 @@
 from typing import Any
 
 from meruit.log.commitment import commitment
-from meruit.log.entries import write_verdict
+from meruit.log.entries import OUR_CONTRACT, write_verdict
 from meruit.model.events import EventType
 from meruit.model.record import Record
+from meruit.outcomes.store.basis import VersionBasis
 from meruit.outcomes.store.write import ERASED, LATEST_RESULTS, LatestResult, RecordedVersion, commit_criteria
 from meruit.store import tables
 from meruit.store.transaction import WriteTransaction
@@ -26,6 +27,8 @@ class RescoredVersion(Record, frozen=True):
     bonus_micros: int
     penalty_micros: int
     salt: bytes
+    read: tuple[bytes | None, ...]
+    """What it was judged from: the result before, and the input, output and metadata where they were measured."""
 
 
 class AddRescored(Record, frozen=True):
@@ -40,7 +43,10 @@ class AddRescored(Record, frozen=True):
     """In microseconds since 1970."""
 
     def __call__(self, writing: WriteTransaction) -> list[RecordedVersion]:
-        """Write those that still follow the version they expect; the others were rescored or erased meanwhile."""
+        """Write those that still follow the version they expect; the others were rescored or erased meanwhile.
+
+        Raises RecordTampered for the outcome of a contract that was read otherwise than the log commits to.
+        """
         wanted = [new.outcome_id for new in self.versions]
         found = {
             # Any: columns of several types.
@@ -53,6 +59,12 @@ class AddRescored(Record, frozen=True):
         ]
         if not pairs:
             return []
+        for new, row in pairs:
+            # Money may follow from verdicts on a contract.
+            if OUR_CONTRACT.fullmatch(row[1]):
+                result, *parts = new.read
+                basis = VersionBasis.of_content(new.expected, result, tuple(parts))
+                basis.require_committed(writing, self.tenant, row[0])
         digest, index = commit_criteria(writing, self.tenant, self.criteria, self.criteria_digest)
         rows = [self._write(writing, new, row, digest, index) for new, row in pairs]
         writing.insert_all(tables.verdicts, _VERDICT_COLUMNS, rows)

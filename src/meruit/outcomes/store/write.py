@@ -13,6 +13,7 @@ from meruit.model.events import EventType
 from meruit.model.outcome import Labels
 from meruit.model.time import to_micros
 from meruit.model.verdict import VerificationResult
+from meruit.outcomes.store.basis import VersionBasis
 from meruit.store import tables
 from meruit.store.blobs import EvidencePart
 from meruit.store.rows import RowMarks, Rows
@@ -167,6 +168,8 @@ class NewVersion(msgspec.Struct, frozen=True):
     """The version that it follows; anything else means that another process was quicker."""
     result: VerificationResult
     salt: bytes
+    is_measured: bool = False
+    """Whether the work was measured again, rather than a recorded result changed."""
 
 
 class _NewVersion(msgspec.Struct, frozen=True):
@@ -240,7 +243,10 @@ class AddVersions(msgspec.Struct, frozen=True):
     reason: str
 
     def __call__(self, writing: WriteTransaction) -> list[RecordedVersion]:
-        """Write those that still follow the version they expect; others were rescored by another process meanwhile."""
+        """Write those that still follow the version they expect; others were rescored by another process meanwhile.
+
+        Raises RecordTampered for work that was measured again, and is not what the log commits to.
+        """
         wanted = [version.outcome_id for version in self.versions]
         query = select(
             *(tables.outcomes.c.id, tables.outcomes.c.contract_id),
@@ -256,6 +262,9 @@ class AddVersions(msgspec.Struct, frozen=True):
             # What was erased stays so, also by a caller of this group: a result would say again what is forgotten.
             if row.input_address is None or ERASED.has(writing, self.tenant, new.outcome_id):
                 continue
+            if new.is_measured:
+                measured = (new.result.input_digest or "", new.result.output_digest or "")
+                VersionBasis(new.expected, digests=measured).require_committed(writing, self.tenant, row.id)
             digest, index = commit_criteria(writing, self.tenant, self.criteria, new.result.criteria_digest)
             version = _NewVersion(
                 outcome_id=row.id,
