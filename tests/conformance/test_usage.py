@@ -5,16 +5,18 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import count
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import select, update
 from tests.events.emitting import Clock
 from tests.outcomes.making import together
-from tests.usage.metering import BEGUN, BY_CALLS, ENDED, POLICY, USED, Place, attempt
+from tests.sampling import sample
+from tests.usage.metering import BEGUN, BY_CALLS, ENDED, POLICY, USED, Place, attempt, metered
 
 from meruit.errors import (
     FetchError,
@@ -1121,3 +1123,96 @@ def test_no_statement_asks_for_one_run_at_a_time(here: Place, asked_of: list[str
     # The runs, the looks at them, and how much the audit log says of each.
     assert len(asked_of) == 3
     assert here.check("r399").verdict.status is UsageStatus.VERIFIED
+
+
+# Many observations of one run.
+
+
+@pytest.fixture
+def fold_from(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets from how many observations on a run keeps its progress."""
+    return lambda number: monkeypatch.setattr("meruit.usage.progress.FOLD_FROM", number)
+
+
+def _arrivals(chance: Random) -> Iterator[Observation]:
+    """Observations as providers, files and mistakes bring them: late ones, repeats, conflicts, failures."""
+    minutes, seen = 5, list[Observation]()
+    for number in range(14):
+        kind = chance.choice(["next", "next", "next", "soon", "again", "late", "failed", "imported"])
+        minutes += 5 if kind == "soon" else 60
+        at = chance.choice([2, 7, 33]) if kind == "late" else minutes
+        one = attempt(at, chance.choice([USED, USED, USED, MORE, LESS, NONE]), name=f"{number}")
+        if kind == "failed":
+            one = attempt(at, chance.choice([FetchError.AUTH, FetchError.RATE_LIMITED]), name=f"{number}")
+        if kind == "imported":
+            one = mark_imported(one)
+        if kind == "again" and seen:
+            one = chance.choice(seen)
+        if chance.random() < 0.02 and seen:
+            one = msgspec.structs.replace(one, id=chance.choice(seen).id)
+        seen.append(one)
+        yield one
+
+
+@pytest.mark.parametrize("number", sample(range(40), 8, name="arrivals"))
+def test_progress_changes_nothing_that_is_recorded(
+    here: Place, new_tenant: Callable[[], str], fold_from: Callable[[int], None], number: int
+) -> None:
+    there = Place(here.store, new_tenant())
+    found = []
+    for place, first in ((here, 1), (there, 1_000)):
+        fold_from(first)
+        chance = Random(number)
+        place.write(place.record())
+        arriving, records = [*_arrivals(chance)], list[UsageRecord]()
+        while arriving:
+            several, arriving = arriving[: chance.choice([1, 1, 2])], arriving[2:]
+            records += place.write(place.look(*several))
+            if records[-1].verdict.code is UsageCode.DECREASED and chance.random() < 0.5:
+                ack = Acknowledgement(ENDED, "ada", f"seen {len(records)}")
+                records.append(place.write(Acknowledge(place.tenant, "r", ack)))
+        place.check()
+        shown = [msgspec.structs.replace(one, seq=0, run=metered()) for one in records]
+        logged = [(one.status, one.code, one.attempts) for one in place.logged()]
+        found.append((shown, logged, place.types()))
+    assert found[0] == found[1]
+
+
+def test_an_observation_of_many_reads_none_of_the_others(here: Place, asked_of: list[str]) -> None:
+    here.write(here.record())
+    here.write(here.look(*(attempt(5 * n, Tokens(n, n)) for n in range(1, 30))))
+    asked_of.clear()
+    here.write(here.look(attempt(200, Tokens(40, 40))))
+    # The run, and whether the id is known.
+    assert len(asked_of) == 2
+    assert not any("ORDER BY run_id, number" in one for one in asked_of)
+    assert here.check().attempts == 30
+
+
+def test_two_writes_of_one_group_see_each_others_observations(here: Place) -> None:
+    here.write(here.record())
+    here.write(here.look(*(attempt(5 * n, Tokens(n, n)) for n in range(1, 30))))
+    one, twin = attempt(200, USED, name="x"), attempt(210, MORE, name="x")
+    together(here.store, [here.look(one), here.look(one), here.look(attempt(205, MORE)), here.look(twin)])
+    assert here.check().verdict.code is UsageCode.CONFLICTING_EVIDENCE
+    assert here.found().attempts == 32
+
+
+@pytest.mark.parametrize("progress", [b"{}", b"\xff", None])
+def test_progress_that_was_changed_from_outside_proves_nothing(here: Place, progress: bytes | None) -> None:
+    here.write(here.record())
+    here.write(here.look(*(attempt(5 * n, Tokens(n, n)) for n in range(1, 30))))
+    if progress is None:
+        # As if an equal observation had been seen an hour ago.
+        there = msgspec.json.decode(here.row().progress)
+        earlier = {"at": (ENDED + timedelta(minutes=100)).isoformat(), "total": {"input": 10, "output": 5}}
+        there["fold"]["success"]["observations"] = [one | earlier for one in there["fold"]["success"]["observations"]]
+        there["fold"]["success"]["marks"] = {}
+        progress = msgspec.json.encode(there)
+    of = tables.usage_runs
+    with here.store.database.writer.begin() as connection:
+        connection.execute(update(of).where(of.c.tenant == here.tenant).values(progress=progress))
+    here.write(here.look(attempt(200)))
+    # The claim rests on the observations themselves, of which the last one is a fall.
+    assert here.check().verdict.code is UsageCode.DECREASED
+    assert here.logged() == []

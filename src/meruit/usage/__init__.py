@@ -3,8 +3,9 @@
 Read in this order:
 
 - meter.py, responses.py - record the calls of a run while it works
-- decision.py, rules.py, observation.py - the verdict on a run, from its observations
+- decision.py, fold.py, rules.py, observation.py - the verdict on a run, from its observations
 - schedule.py - when to observe a run again
+- progress.py - both, from the next observation alone
 - reconcile/ - request the providers' counts, and record an observation of each run
 - attribution/ - which of a provider's counts belong to which run
 - providers/ - the usage APIs, one file each

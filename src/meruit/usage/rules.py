@@ -86,11 +86,10 @@ def conflict(observation_id: str) -> Finding:
     )
 
 
-def only_errors(observations: Sequence[Observation], ended_at: datetime) -> Finding:
-    """Every observation failed."""
-    last = observations[-1]
+def only_errors(last: Observation, count: int, ended_at: datetime) -> Finding:
+    """Every observation failed; `count` is how many there are."""
     error = failure(last, ended_at)
-    times = f"All of {len(observations)} attempts" if len(observations) > 1 else "The attempt"
+    times = f"All of {count} attempts" if count > 1 else "The attempt"
     detail = f": {last.detail}" if last.detail else ""
     then = (
         "The run waits for a new key or scope." if error is FetchError.AUTH else "Retries follow, less and less often."

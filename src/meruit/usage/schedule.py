@@ -1,15 +1,23 @@
 """When to observe a run again: soon while its count may change, seldom once it is stable, and not without end."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from itertools import takewhile
 from typing import Annotated
 
 import msgspec
 
 from meruit.errors import FetchError
 from meruit.model.record import Record
-from meruit.model.usage import BY_FILE, LONGEST_MIN, Observation, UsageCode, UsagePolicy, UsageStatus, UsageVerdict
+from meruit.model.usage import (
+    BY_FILE,
+    LONGEST_MIN,
+    Moment,
+    Observation,
+    UsageCode,
+    UsagePolicy,
+    UsageStatus,
+    UsageVerdict,
+)
 from meruit.usage.observation import failure, is_equal, later, total_of
 
 Minutes = Annotated[float, msgspec.Meta(gt=0, le=LONGEST_MIN)]
@@ -59,11 +67,64 @@ _DEFAULT_POLICY = UsagePolicy()
 def next_observation(
     ended_at: datetime | None,
     verdict: UsageVerdict,
-    observations: Sequence[Observation],
+    observations: Iterable[Observation],
     policy: UsagePolicy = _DEFAULT_POLICY,
     schedule: Schedule = _DEFAULT_SCHEDULE,
 ) -> NextObservation:
     """Decide by the verdict and the observations that led to it."""
+    seen = ObservationTimes() if ended_at is None else times_of_observations(observations, ended_at, schedule)
+    return next_after(ended_at, verdict, seen, policy, schedule)
+
+
+class ObservationTimes(Record, frozen=True):
+    """What the observations since the end of a run add up to, without those marked as early."""
+
+    last_at: Moment | None = None
+    """None without observations."""
+    last_error: FetchError | None = None
+    """Why the last one failed; None where it succeeded."""
+    answered_at: Moment | None = None
+    """Of the last one that the provider answered."""
+    succeeded_at: Moment | None = None
+    """Of the last one with a complete answer."""
+    late: int = 0
+    """How many came after the time at which the schedule gives up."""
+    empty_in_a_row: int = 0
+    """How many of the last ones failed or had no tokens."""
+    has_tokens: bool = False
+    """Whether one of them had tokens."""
+
+    def add(self, observation: Observation, ended_at: datetime, schedule: Schedule) -> "ObservationTimes":
+        """Take the next observation, in the order of time."""
+        if observation.at < ended_at or observation.early:
+            return self
+        error, at = failure(observation, ended_at), observation.at
+        is_empty = error is not None or not total_of(observation).total
+        return ObservationTimes(
+            last_at=at,
+            last_error=error,
+            answered_at=at if observation.error is None else self.answered_at,
+            succeeded_at=at if error is None else self.succeeded_at,
+            late=self.late + (at - ended_at >= timedelta(hours=schedule.give_up_h)),
+            empty_in_a_row=self.empty_in_a_row + 1 if is_empty else 0,
+            has_tokens=self.has_tokens or not is_empty,
+        )
+
+
+def times_of_observations(
+    observations: Iterable[Observation], ended_at: datetime, schedule: Schedule
+) -> ObservationTimes:
+    """Add up observations that are given in any order."""
+    seen = ObservationTimes()
+    for one in sorted(observations, key=lambda one: (one.at, one.id)):
+        seen = seen.add(one, ended_at, schedule)
+    return seen
+
+
+def next_after(
+    ended_at: datetime | None, verdict: UsageVerdict, seen: ObservationTimes, policy: UsagePolicy, schedule: Schedule
+) -> NextObservation:
+    """Decide by what the observations since the end of the run add up to."""
     if ended_at is None:
         return NextObservation(None, "the run is still open")
     if verdict.code is UsageCode.CONFLICTING_EVIDENCE:
@@ -72,18 +133,15 @@ def next_observation(
             why="one observation has two different contents; an operator must check which is true",
             waits="person",
         )
-    since = sorted(
-        (one for one in observations if one.at >= ended_at and not one.early), key=lambda one: (one.at, one.id)
-    )
-    if not since:
+    if seen.last_at is None:
         return NextObservation(later(ended_at, timedelta(minutes=schedule.first_min)), "the first observation")
     return _ObservedRun(
-        ended_at=ended_at, verdict=verdict, observations=since, policy=policy, schedule=schedule
+        ended_at=ended_at, verdict=verdict, seen=seen, last_at=seen.last_at, policy=policy, schedule=schedule
     ).next_observation()
 
 
 def is_early(
-    observations: Sequence[Observation],
+    observations: Iterable[Observation],
     verdict: UsageVerdict,
     observation: Observation,
     policy: UsagePolicy = _DEFAULT_POLICY,
@@ -108,13 +166,14 @@ class _ObservedRun(msgspec.Struct, frozen=True):
 
     ended_at: datetime
     verdict: UsageVerdict
-    observations: Sequence[Observation]
-    """Since its end, in order."""
+    seen: ObservationTimes
+    last_at: datetime
+    """Of the last observation."""
     policy: UsagePolicy
     schedule: Schedule
 
     def next_observation(self) -> NextObservation:
-        error = failure(self.observations[-1], self.ended_at)
+        error = self.seen.last_error
         if error is FetchError.AUTH:
             return NextObservation(
                 at=None, why="the key or its scope was refused; a new key is tried at once", waits="credential"
@@ -132,19 +191,13 @@ class _ObservedRun(msgspec.Struct, frozen=True):
                 return self._after_warning()
 
     @property
-    def _last_at(self) -> datetime:
-        return self.observations[-1].at
-
-    @property
     def _age(self) -> timedelta:
-        return self._last_at - self.ended_at
+        return self.last_at - self.ended_at
 
     def _is_given_up(self) -> bool:
-        give_up = timedelta(hours=self.schedule.give_up_h)
-        late = sum(one.at - self.ended_at >= give_up for one in self.observations)
         # Who shares an attribution key with others may have data, and no count of its own.
-        is_without = self.verdict.tokens is None and all(map(self._is_empty, self.observations))
-        return late > (0 if is_without else self.schedule.late_observations)
+        is_without = self.verdict.tokens is None and not self.seen.has_tokens
+        return self.seen.late > (0 if is_without else self.schedule.late_observations)
 
     def _after_failure(self) -> NextObservation:
         """The last observation failed or found no tokens."""
@@ -167,19 +220,15 @@ class _ObservedRun(msgspec.Struct, frozen=True):
 
     def _after(self, pause: timedelta) -> datetime:
         """The time after a pause since the last observation; not before an equal observation would count."""
-        due = later(self._last_at, pause)
-        seen = [one.at for one in self.observations if failure(one, self.ended_at) is None]
-        is_waiting = seen and self.verdict.status in _UNSETTLED
-        return max(due, later(seen[-1], self.policy.interval)) if is_waiting else due
+        due = later(self.last_at, pause)
+        seen_at = self.seen.succeeded_at
+        is_waiting = self.verdict.status in _UNSETTLED
+        return max(due, later(seen_at, self.policy.interval)) if seen_at is not None and is_waiting else due
 
     def _backoff(self) -> timedelta:
-        in_a_row = sum(1 for _ in takewhile(self._is_empty, reversed(self.observations)))
         # The exponent is bounded first: a long outage makes a large number.
-        pause = self.schedule.first_min * 2.0 ** min(in_a_row - 1, MOST_DOUBLINGS)
+        pause = self.schedule.first_min * 2.0 ** min(self.seen.empty_in_a_row - 1, MOST_DOUBLINGS)
         return timedelta(minutes=min(pause, self.schedule.longest_min))
-
-    def _is_empty(self, observation: Observation) -> bool:
-        return failure(observation, self.ended_at) is not None or not total_of(observation).total
 
     def _after_pending(self) -> NextObservation:
         if self._is_given_up():
@@ -198,7 +247,7 @@ class _ObservedRun(msgspec.Struct, frozen=True):
 
     def _after_warning(self) -> NextObservation:
         fresh_until = later(self.ended_at, timedelta(hours=self.schedule.fresh_h))
-        if self._last_at >= fresh_until:
+        if self.last_at >= fresh_until:
             return NextObservation(at=None, why="the warning stayed; an operator must check it", waits="person")
         soonest = self._after(self._interval)
         if self.verdict.code is UsageCode.DECREASED:
@@ -211,7 +260,7 @@ class _ObservedRun(msgspec.Struct, frozen=True):
             for hours in self.schedule.audits_h
         ]
         audits.append((self._invoice_close(), "an audit when the month's invoice is closed"))
-        ahead = [audit for audit in audits if audit[0] > self._last_at]
+        ahead = [audit for audit in audits if audit[0] > self.last_at]
         return NextObservation(*min(ahead)) if ahead else NextObservation(None, "every audit is done")
 
     def _invoice_close(self) -> datetime:

@@ -40,6 +40,7 @@ usage_runs = Table(
     Column("salt", LargeBinary),
     Column("acknowledged", LargeBinary),
     Column("verdict", LargeBinary, nullable=False),
+    Column("progress", LargeBinary),
     Column("quotes", LargeBinary),
     Column("costs", LargeBinary),
     Column("body", LargeBinary, nullable=False),
@@ -62,6 +63,7 @@ usage_observations = Table(
     Column("id", Text, nullable=False),
     Column("at", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    Index("usage_observations_by_id", "tenant", "run_id", "id"),
 )
 """Observations of what a provider counted for a run; added to, never changed."""
 

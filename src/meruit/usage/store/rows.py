@@ -1,10 +1,10 @@
 """Rows of usage runs and observations: how a transaction reads, remembers and writes them."""
 
 from collections import namedtuple
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from meruit.store import tables
 from meruit.store.recorder import PREFETCH
 from meruit.store.rows import RowKey, Rows
 from meruit.store.transaction import WriteTransaction
+from meruit.usage.progress import UsageProgress
 
 MAX_SORTED_MICROS = 2**63 - 1
 """Costs above it are sorted alike."""
@@ -41,6 +42,13 @@ class EncodedObservation(msgspec.Struct, frozen=True):
     body: bytes
 
 
+class ObservationKey(NamedTuple):
+    """The run and the id of an observation."""
+
+    run_id: str
+    id: str
+
+
 class StoredUsageRun(msgspec.Struct, frozen=True):
     """A run as it is stored, with its observations and the values that are not shown to clients."""
 
@@ -51,6 +59,10 @@ class StoredUsageRun(msgspec.Struct, frozen=True):
     """The salt of its commitments in the audit log; made with the first entry."""
     observations: tuple[EncodedObservation, ...] | None = ()
     """In the order in which they were recorded; None where they have not been read."""
+    added: tuple[EncodedObservation, ...] = ()
+    """The last of them, which this transaction adds; they are not in the database yet."""
+    progress: UsageProgress | None = None
+    """What many observations have led to, so that a later one is judged without them."""
 
 
 RUN_ROWS = Rows[StoredUsageRun]("usage_run")
@@ -63,8 +75,34 @@ def load_runs(
     found: dict[str, StoredUsageRun] = {}
     for block in blocks(dict.fromkeys(run_ids)):
         found |= _load_block(writing, tenant, block)
-        if with_observations:
-            found |= _with_observations(writing, tenant, [found[one] for one in block])
+    return load_observations(writing, tenant, found) if with_observations else found
+
+
+def load_observations(
+    writing: WriteTransaction, tenant: str, runs: Mapping[str, StoredUsageRun]
+) -> dict[str, StoredUsageRun]:
+    """Read the observations of these runs where they are missing; return all of the runs."""
+    missing = [run_id for run_id, one in runs.items() if one.observations is None]
+    observations: dict[str, list[EncodedObservation]] = {one: [] for one in missing}
+    for block in blocks(missing):
+        for run_id, body in writing.fetch(_OBSERVATIONS.format(placeholders(len(block))), tenant, *block):
+            observations[run_id].append(decode_observation(body))
+    return dict(runs) | {
+        one: msgspec.structs.replace(runs[one], observations=(*observations[one], *runs[one].added)) for one in missing
+    }
+
+
+def find_observations_of(
+    writing: WriteTransaction, tenant: str, wanted: Iterable[ObservationKey]
+) -> dict[ObservationKey, list[Observation]]:
+    """Find the stored observations with these ids; more than one where an id has different contents."""
+    found: dict[ObservationKey, list[Observation]] = {}
+    for block in blocks(dict.fromkeys(wanted)):
+        keys = [part for key in block for part in key]
+        rows = writing.fetch(_OBSERVATIONS_BY_ID.format(", ".join(["(?, ?)"] * len(block))), *keys, tenant)
+        for run_id, observation_id, body in rows:
+            key = ObservationKey(run_id, observation_id)
+            found.setdefault(key, []).append(decode_observation(body).observation)
     return found
 
 
@@ -225,26 +263,26 @@ def _prefetch(writing: WriteTransaction, tenant: str, run_ids: Iterable[str]) ->
             seen = None if row.last_input is None else Tokens(row.last_input, row.last_output, row.last_requests)
             salt = None if row.salt is None else bytes(row.salt)
             stored = StoredUsageRun(
-                record=record_of(row), last_count=seen, salt=salt, observations=None if row.observations else ()
+                record=record_of(row),
+                last_count=seen,
+                salt=salt,
+                observations=None if row.observations else (),
+                progress=_progress_of(row),
             )
             found[RUN_ROWS.key(tenant, row.id)] = stored
         RUN_ROWS.load(writing, found, wanted=(RUN_ROWS.key(tenant, one) for one in block))
 
 
-def _with_observations(
-    writing: WriteTransaction, tenant: str, several: Sequence[StoredUsageRun]
-) -> dict[str, StoredUsageRun]:
-    """Read the missing observations of these runs; return the runs that were completed."""
-    missing = {one.record.run.id: one for one in several if one.observations is None}
-    if not missing:
-        return {}
-    observations: dict[str, list[EncodedObservation]] = {one: [] for one in missing}
-    for run_id, body in writing.fetch(_OBSERVATIONS.format(placeholders(len(missing))), tenant, *missing):
-        observations[run_id].append(decode_observation(body))
-    # A write of this group that added an observation has read and remembered all of that run's.
-    return {
-        one: msgspec.structs.replace(stored, observations=tuple(observations[one])) for one, stored in missing.items()
-    }
+# Any: a row has its columns as attributes, which no type says.
+def _progress_of(row: Any) -> UsageProgress | None:
+    """The progress of a row; None where it is not that of the row's observations, which are then read."""
+    if row.progress is None:
+        return None
+    try:
+        found = _PROGRESS.decode(row.progress)
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        return None
+    return found if found.count == row.observations else None
 
 
 def _run_columns(encoded: EncodedRun) -> dict[str, Any]:
@@ -292,6 +330,7 @@ def _status_columns(stored: StoredUsageRun) -> dict[str, Any]:
         "salt": stored.salt,
         "acknowledged": _ENCODER.encode(record.acknowledged) if record.acknowledged else None,
         "verdict": _ENCODER.encode(record.verdict),
+        "progress": None if stored.progress is None else _ENCODER.encode(stored.progress),
     }
 
 
@@ -314,6 +353,7 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 _RUN = msgspec.json.Decoder(MeteredRun)
 _VERDICT = msgspec.json.Decoder(UsageVerdict)
 _OBSERVATION = msgspec.json.Decoder(Observation)
+_PROGRESS = msgspec.json.Decoder(UsageProgress)
 _ACKNOWLEDGED = msgspec.json.Decoder(tuple[Acknowledgement, ...])
 _QUOTES = msgspec.json.Decoder(tuple[PriceQuote, ...])
 _LEDGER = msgspec.json.Decoder(RunCosts)
@@ -325,6 +365,11 @@ _STATUS_PART = _COLUMNS[_COLUMNS.index("status") : _COLUMNS.index("quotes")]
 _RUNS = f"SELECT {', '.join(_COLUMNS)} FROM usage_runs WHERE tenant = ? AND id IN ({{}})"  # noqa: S608
 _OBSERVATIONS = (
     "SELECT run_id, body FROM usage_observations WHERE tenant = ? AND run_id IN ({}) ORDER BY run_id, number"
+)
+# A join, because a list of pairs is not looked up in the index one by one.
+_OBSERVATIONS_BY_ID = (
+    "WITH wanted (run_id, id) AS (VALUES {}) SELECT found.run_id, found.id, found.body FROM wanted "
+    "JOIN usage_observations AS found ON found.tenant = ? AND found.run_id = wanted.run_id AND found.id = wanted.id"
 )
 _SAVE = f"UPDATE usage_runs SET {' = ?, '.join(_STATUS_PART)} = ? WHERE tenant = ? AND id = ?"  # noqa: S608
 _SAVE_RUN = f"UPDATE usage_runs SET {' = ?, '.join(_RUN_PART)} = ?, body = ? WHERE tenant = ? AND id = ?"  # noqa: S608

@@ -660,6 +660,7 @@ def _create_usage() -> None:
         sa.Column("salt", sa.LargeBinary(), nullable=True),
         sa.Column("acknowledged", sa.LargeBinary(), nullable=True),
         sa.Column("verdict", sa.LargeBinary(), nullable=False),
+        sa.Column("progress", sa.LargeBinary(), nullable=True),
         sa.Column("quotes", sa.LargeBinary(), nullable=True),
         sa.Column("costs", sa.LargeBinary(), nullable=True),
         sa.Column("body", sa.LargeBinary(), nullable=False),
@@ -689,6 +690,7 @@ def _create_usage() -> None:
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "run_id", "number"),
     )
+    op.create_index("usage_observations_by_id", "usage_observations", ["tenant", "run_id", "id"], unique=False)
     op.create_table(
         "usage_calls",
         sa.Column("tenant", sa.Text(), nullable=False),
