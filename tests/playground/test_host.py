@@ -122,6 +122,26 @@ async def test_a_secret_opens_its_own_playground_only(tmp_path: Path) -> None:
 
 
 @looped
+async def test_messages_need_the_secret_where_a_host_is_shared(tmp_path: Path) -> None:
+    def signed(secret: str) -> bytes:
+        fields = MESSAGE.split(b"|")
+        return b"|".join([*fields[:7], secret.encode(), *fields[8:]])
+
+    bound = {"127.0.0.1": False, "127.0.0.2": False, "::1": False, "localhost": False, "0.0.0.0": True, "": True}
+    assert {bind: Host(tmp_path, bind=bind).needs_secret for bind in bound} == bound
+    async with Host(tmp_path / "own") as own:
+        assert (await own.create(SEED)).endpoints.mllp_secret_in is None
+    async with Host(tmp_path / "shared", is_shared=True) as host:
+        one, two = await host.create(SEED), await host.create(SEED)
+        assert one.endpoints.mllp_secret_in == "MSH-8"
+        assert b"MSA|AR" in await send(one.endpoints.mllp, MESSAGE)
+        assert b"MSA|AR" in await send(one.endpoints.mllp, signed(two.secret))
+        assert b"MSA|AA" in await send(one.endpoints.mllp, signed(one.secret))
+        world = await host.snapshots(one.id)
+        assert [item.content() for item in world["outbound"].items] == [signed("")[1:-2]]
+
+
+@looped
 async def test_a_playground_goes_back_and_a_branch_goes_its_own_way(tmp_path: Path) -> None:
     async with Host(tmp_path) as host:
         await host.serve_http()
@@ -461,13 +481,15 @@ class _Listening:
         self.states: list[PlaygroundState] = []
         self._listen = mllp.listen
 
-    async def __call__(self, state: PlaygroundState, host: str, port: int, clock: Clock) -> mllp.MllpListener:
+    async def __call__(
+        self, state: PlaygroundState, host: str, port: int, clock: Clock, *, secret: str, needs_secret: bool
+    ) -> mllp.MllpListener:
         self.ports.append(port)
         self.states.append(state)
         if self.failures:
             number = self.failures.pop(0)
             raise OSError(number, os.strerror(number))
-        return await self._listen(state, host, port, clock)
+        return await self._listen(state, host, port, clock, secret=secret, needs_secret=needs_secret)
 
 
 @looped

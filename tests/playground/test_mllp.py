@@ -35,9 +35,11 @@ def state(tmp_path: Path) -> PlaygroundState:
 
 @contextlib.asynccontextmanager
 async def listening(
-    state: PlaygroundState, *, idle_s: float = 30, limit: int = 10_000
+    state: PlaygroundState, *, idle_s: float = 30, limit: int = 10_000, secret: str = "", needs_secret: bool = False
 ) -> AsyncIterator[mllp.MllpListener]:
-    listener = await mllp.listen(state, "127.0.0.1", 0, lambda: NOON, idle_s=idle_s, limit=limit)
+    listener = await mllp.listen(
+        state, "127.0.0.1", 0, lambda: NOON, secret=secret, needs_secret=needs_secret, idle_s=idle_s, limit=limit
+    )
     try:
         yield listener
     finally:
@@ -244,3 +246,93 @@ def test_any_bytes_get_an_answer_that_can_be_read(content: bytes) -> None:
         assert er7.read(answer).segments[:2] == ("MSH", "MSA")
         assert START not in answer
         assert END not in answer
+
+
+SECRET = "s3cret_of-the-playground"
+
+
+def with_secret(secret: str, message: str = SIU) -> bytes:
+    """The message in its frame, with MSH-8."""
+    fields = message.split("|")
+    return START + "|".join([*fields[:7], secret, *fields[8:]]).encode() + END
+
+
+def talking_to_shared(state: PlaygroundState, talk: Callable[[int], T]) -> T:
+    async def run() -> T:
+        async with listening(state, secret=SECRET, needs_secret=True) as listener:
+            return await asyncio.to_thread(talk, listener.port)
+
+    return asyncio.run(run())
+
+
+def contents(state: PlaygroundState) -> list[bytes]:
+    return [one.content() for one in state.items(SourceKind.HL7)]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        *(
+            with_secret(""),
+            with_secret("x"),
+            with_secret(SECRET[:-1]),
+            with_secret(SECRET + "x"),
+            with_secret("\u00e9"),
+        ),
+        *(START + b"not HL7" + END, START + b"MSH|" + END, b"stray " + with_secret(SECRET)),
+        START + SIU.replace("MAIN", SECRET).encode() + END,
+    ],
+)
+def test_a_first_message_without_the_secret_is_refused_and_not_kept(state: PlaygroundState, first: bytes) -> None:
+    """And nothing after it is read, even with the secret."""
+    received = talking_to_shared(state, lambda port: sent(port, first + with_secret(SECRET)))
+    assert [code for code, _ in acks(received)] == ["AR"]
+    assert contents(state) == []
+
+
+def test_the_first_message_opens_the_connection_and_the_secret_is_not_kept(state: PlaygroundState) -> None:
+    plain = START + SIU.replace("MSG-1", "MSG-2").encode() + END
+    stray = f"stray {SECRET}".encode()
+    received = talking_to_shared(state, lambda port: sent(port, with_secret(SECRET), plain, stray))
+    assert acks(received) == [("AA", "MSG-1"), ("AA", "MSG-2")]
+    assert SECRET.encode() not in received
+    assert contents(state) == [SIU.encode(), SIU.replace("MSG-1", "MSG-2").encode(), b"stray "]
+
+
+def test_a_frame_that_is_cut_before_the_secret_is_not_kept(state: PlaygroundState) -> None:
+    assert talking_to_shared(state, lambda port: sent(port, with_secret(SECRET)[:-2])) == b""
+    assert contents(state) == []
+
+
+def test_clients_without_the_secret_do_not_keep_out_others(
+    state: PlaygroundState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mllp, "MAX_CONNECTIONS", 2)
+
+    def talk(port: int) -> bytes:
+        with contextlib.ExitStack() as silent:
+            for _ in range(5):
+                silent.enter_context(socket.create_connection(("127.0.0.1", port), timeout=300))
+            return sent(port, with_secret(SECRET))
+
+    assert acks(talking_to_shared(state, talk)) == [("AA", "MSG-1")]
+
+
+def test_a_client_that_sends_no_secret_is_let_go(state: PlaygroundState, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mllp, "FIRST_S", 0.05)
+
+    def talk(port: int) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), timeout=300) as connection:
+            connection.sendall(START)
+            return connection.recv(1)
+
+    assert talking_to_shared(state, talk) == b""
+
+
+def test_the_secret_is_not_kept_where_none_is_needed(state: PlaygroundState) -> None:
+    async def run() -> bytes:
+        async with listening(state, secret=SECRET) as listener:
+            return await asyncio.to_thread(sent, listener.port, with_secret(SECRET), START + SIU.encode() + END)
+
+    assert acks(asyncio.run(run())) == [("AA", "MSG-1"), ("AA", "MSG-1")]
+    assert contents(state) == [SIU.encode(), SIU.encode()]

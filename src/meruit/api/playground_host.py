@@ -59,7 +59,10 @@ class PlaygroundHosting:
         """`bind` is the address of MLLP and SFTP; `quota_bytes` is the quota of each playground."""
         self.enabled = enabled
         self._clock = clock
-        self._host = Host(folder / FOLDER, clock=clock, entropy=entropy, bind=bind, quota_bytes=quota_bytes)
+        # Tenants and their agents share it.
+        self._host = Host(
+            folder / FOLDER, clock=clock, entropy=entropy, bind=bind, quota_bytes=quota_bytes, is_shared=True
+        )
         self._host.public_url = "http://127.0.0.1"
         self._settings = settings
         self._environ = environ or {}

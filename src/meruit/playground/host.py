@@ -6,11 +6,13 @@ import contextlib
 import errno
 import fcntl
 import hmac
+import ipaddress
 import json
 import os
 import shutil
 import socket
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from types import TracebackType
@@ -142,6 +144,8 @@ class Endpoints(Record, frozen=True):
     """Host and port; the user is the playground's id, the password its secret."""
     trouble: str | None = None
     """Why a system is missing, if one is."""
+    mllp_secret_in: str | None = None
+    """The field of a connection's first message that must have the secret: `MSH-8`; null where none is needed."""
 
 
 class Playground(Record, frozen=True):
@@ -173,8 +177,12 @@ class Host:
         bind: str = "127.0.0.1",
         sftp_port: int = 0,
         quota_bytes: int = QUOTA_BYTES,
+        is_shared: bool = False,
     ) -> None:
-        """`quota_bytes` is how much each playground may take, those of earlier hosts included."""
+        """`quota_bytes` is how much each playground may take, those of earlier hosts included.
+
+        Where several parties use the host (`is_shared`) or other machines reach it, MLLP asks for the secret.
+        """
         self.directory = directory
         self.bind = bind
         self.public_url = ""
@@ -183,6 +191,8 @@ class Host:
         self._entropy = entropy
         self._sftp_port = sftp_port
         self._quota_bytes = quota_bytes
+        self.needs_secret = is_shared or not _is_loopback(bind)
+        """Whether MLLP asks for the secret."""
         self._served: dict[str, _OpenPlayground] = {}
         self._recent: dict[str, None] = {}
         """Ids of playgrounds whose files may be open, the least recently used first."""
@@ -439,13 +449,14 @@ class Host:
         state = PlaygroundState(self.directory / playground_id / FILE, clock=self._clock)
         try:
             settings = state.settings()
+            listen = partial(mllp.listen, state, self.bind, secret=settings["secret"], needs_secret=self.needs_secret)
             try:
-                listener = await mllp.listen(state, self.bind, settings.get("mllp_port") or 0, self._clock)
+                listener = await listen(settings.get("mllp_port") or 0, self._clock)
             except OSError as problem:
                 if problem.errno != errno.EADDRINUSE:
                     raise
                 # Another program has the port that it had before.
-                listener = await mllp.listen(state, self.bind, 0, self._clock)
+                listener = await listen(0, self._clock)
         except BaseException:
             state.close()
             raise
@@ -470,6 +481,8 @@ class Host:
         return self._served[playground_id]
 
     def _describe(self, playground_id: str, served: _OpenPlayground) -> Playground:
+        from meruit.playground.mllp import SECURITY
+
         name = urlsplit(self.public_url).hostname or self.bind
         root = f"{self.public_url}{PREFIX}/{playground_id}"
         return Playground(
@@ -487,6 +500,7 @@ class Host:
                 mllp=f"{_bracket_ipv6(name)}:{served.mllp.port}",
                 sftp=f"{_bracket_ipv6(name)}:{self._sftp.port}" if self._sftp is not None else None,
                 trouble="; ".join(self._missing) or None,
+                mllp_secret_in=SECURITY if served.mllp.needs_secret else None,
             ),
         )
 
@@ -499,6 +513,13 @@ class Host:
             served.state.close()
         self._served.clear()
         self._recent.clear()
+
+
+def _is_loopback(bind: str) -> bool:
+    try:
+        return ipaddress.ip_address(bind.strip("[]")).is_loopback
+    except ValueError:
+        return bind == "localhost"
 
 
 async def _close_server(server: "MllpListener | SftpServer") -> None:

@@ -1,10 +1,13 @@
 """An interface engine that takes HL7 v2 messages over MLLP, keeps every byte, and acknowledges.
 
-A message is kept whether it is valid or not: an invalid message is also something that the agent did.
+A message is kept whether it is valid or not: an invalid message is also something that the agent did. Only the secret
+of the playground is removed. Where others can reach the port, the first message of a connection has the secret in
+MSH-8, the field that HL7 has for that.
 """
 
 import asyncio
 import contextlib
+import hmac
 import re
 import socket
 from collections.abc import Sequence
@@ -25,6 +28,11 @@ MAX_CONNECTIONS = 64
 """Connections at once; one more is closed."""
 IDLE_S = 300.0
 """A connection that is silent for this time is closed."""
+FIRST_S = 10.0
+"""How long a connection may take to send the secret, where one is needed."""
+SECURITY_FIELD = 8
+"""The field of MSH that has the secret."""
+SECURITY = f"MSH-{SECURITY_FIELD}"
 READ_BYTES = 64 * 1024
 EVENT = "hl7_outbound"
 OURS = "MERUIT"
@@ -183,14 +191,26 @@ class MllpListener:
     """Listens for one playground until it is closed; unlike asyncio's own server it then ends its connections."""
 
     def __init__(
-        self, state: PlaygroundState, clock: Clock, *, idle_s: float = IDLE_S, limit: int = MAX_FRAME_BYTES
+        self,
+        state: PlaygroundState,
+        clock: Clock,
+        *,
+        secret: str = "",
+        needs_secret: bool = False,
+        idle_s: float = IDLE_S,
+        limit: int = MAX_FRAME_BYTES,
     ) -> None:
+        """`secret` is removed from messages; with `needs_secret`, the first message of a connection must have it."""
+        self.needs_secret = needs_secret
         self._state = state
         self._clock = clock
+        self._secret = secret
         self._idle_s = idle_s
         self._limit = limit
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unknown: dict[asyncio.Task[None], None] = {}
+        """Connections that have not sent the secret yet, oldest first."""
 
     async def start(self, host: str, port: int) -> None:
         """Start to listen; raises OSError if the port is in use."""
@@ -220,35 +240,72 @@ class MllpListener:
             await self._server.wait_closed()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= MAX_CONNECTIONS:
+        if len(self._tasks) >= MAX_CONNECTIONS and not self._end_oldest_unknown():
             writer.close()
             return
         task = asyncio.get_running_loop().create_task(self._converse(reader, writer))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._forget)
+        # One that is cancelled before its first step never closes it.
+        task.add_done_callback(lambda _: writer.close())
+        if self.needs_secret:
+            self._unknown[task] = None
+
+    def _end_oldest_unknown(self) -> bool:
+        """Make room: clients without the secret must not keep out those that have it."""
+        oldest = next(iter(self._unknown), None)
+        if oldest is None:
+            return False
+        oldest.cancel()
+        del self._unknown[oldest]
+        return True
+
+    def _forget(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._unknown.pop(task, None)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # A client that hangs up, stays silent or fills the disk ends its connection, never the listener.
-        with contextlib.suppress(OSError, MeruitError), contextlib.closing(writer):
-            frames = Frames(self._limit)
+        with contextlib.suppress(OSError, MeruitError):
+            frames, is_known = Frames(self._limit), not self.needs_secret
+            begun = asyncio.get_running_loop().time()
             try:
                 while not frames.overrun:
-                    async with asyncio.timeout(self._idle_s):
+                    left = self._idle_s if is_known else begun + FIRST_S - asyncio.get_running_loop().time()
+                    async with asyncio.timeout(left):
                         data = await reader.read(READ_BYTES)
                     if not data:
                         break
                     for piece in frames.feed(data):
-                        await self._answer(piece, writer)
+                        receipt = examine(piece)
+                        if not is_known and not self._has_secret(receipt):
+                            await self._refuse(receipt, writer)
+                            return
+                        is_known = True
+                        self._unknown.pop(asyncio.current_task(), None)  # type: ignore[arg-type] # it runs in one
+                        await self._answer(piece, receipt, writer)
             finally:
-                for piece in frames.end():
+                for piece in frames.end() if is_known else ():
                     self._keep(piece, examine(piece))
 
-    async def _answer(self, piece: MllpPiece, writer: asyncio.StreamWriter) -> None:
-        receipt, key = examine(piece), NOT_KEPT
+    def _has_secret(self, receipt: Hl7Receipt) -> bool:
+        given = _field(receipt.header, SECURITY_FIELD).encode()
+        return hmac.compare_digest(given, self._secret.encode()) and bool(self._secret)
+
+    async def _refuse(self, receipt: Hl7Receipt, writer: asyncio.StreamWriter) -> None:
+        """Answer a client without the secret; nothing of it is kept."""
+        trouble = f"the first message of a connection must have the playground's secret in {SECURITY}"
+        await self._send(msgspec.structs.replace(receipt, code=AckCode.REJECTED, trouble=trouble), NOT_KEPT, writer)
+
+    async def _answer(self, piece: MllpPiece, receipt: Hl7Receipt, writer: asyncio.StreamWriter) -> None:
+        key = NOT_KEPT
         try:
             key = await asyncio.to_thread(self._keep, piece, receipt)
         except PlaygroundFull as full:
             receipt = msgspec.structs.replace(receipt, code=AckCode.REJECTED, trouble=str(full))
+        await self._send(receipt, key, writer)
+
+    async def _send(self, receipt: Hl7Receipt, key: str, writer: asyncio.StreamWriter) -> None:
         at = self._clock().strftime("%Y%m%d%H%M%S%z")
         async with asyncio.timeout(self._idle_s):
             writer.write(START + acknowledgement(receipt, control_id=f"{OURS}{key}", at=at) + END)
@@ -256,13 +313,23 @@ class MllpListener:
 
     def _keep(self, piece: MllpPiece, receipt: Hl7Receipt) -> str:
         facts = {"ack": receipt.code.value, **({"trouble": receipt.trouble} if receipt.trouble else {})}
-        return self._state.append(SourceKind.HL7, piece.content, facts=facts, event=EVENT, noted=facts).key
+        # The state is evidence, which others read.
+        content = piece.content.replace(self._secret.encode(), b"") if self._secret else piece.content
+        return self._state.append(SourceKind.HL7, content, facts=facts, event=EVENT, noted=facts).key
 
 
-async def listen(
-    state: PlaygroundState, host: str, port: int, clock: Clock, *, idle_s: float = IDLE_S, limit: int = MAX_FRAME_BYTES
+async def listen(  # noqa: PLR0913 - one for each limit
+    state: PlaygroundState,
+    host: str,
+    port: int,
+    clock: Clock,
+    *,
+    secret: str = "",
+    needs_secret: bool = False,
+    idle_s: float = IDLE_S,
+    limit: int = MAX_FRAME_BYTES,
 ) -> MllpListener:
     """Take messages for a playground; port 0 is any free one."""
-    listener = MllpListener(state, clock, idle_s=idle_s, limit=limit)
+    listener = MllpListener(state, clock, secret=secret, needs_secret=needs_secret, idle_s=idle_s, limit=limit)
     await listener.start(host, port)
     return listener

@@ -119,7 +119,7 @@ def _local_url(url: str, bind: str) -> str:
         address = None
     if bind == "localhost" or (address is not None and address.is_loopback):
         return url
-    note("other machines can connect: HTTP is not encrypted, and MLLP needs no secret")
+    note("other machines can connect: neither HTTP nor MLLP is encrypted")
     if address is None or not address.is_unspecified:
         return url
     here = "[::1]" if address.version == 6 else "127.0.0.1"
@@ -155,7 +155,7 @@ def _print_playgrounds(url: str, several: "list[Playground]") -> None:
             "inbox": ends.inbox,
             "CDS": ends.cds,
             "events": ends.events,
-            "MLLP": ends.mllp,
+            "MLLP": ends.mllp if ends.mllp_secret_in is None else f"{ends.mllp} (the secret in {ends.mllp_secret_in})",
             "SFTP": None if ends.sftp is None else f"{ends.sftp} (as {one.id} with the secret)",
             "missing": ends.trouble,
         }
