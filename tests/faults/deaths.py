@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import psycopg
 from sqlalchemy import Connection, Engine, create_engine, event, select
 from sqlalchemy.pool import NullPool
-from tests.faults.deaths_invariants import Seen, broken, cursor_of, look, told_of
+from tests.faults.deaths_invariants import Seen, broken, cursor_of, look, names_of
 from tests.faults.deaths_requests import ROUND, WORKLOADS, Asked, Groups, Kind, Request, told
 
 from meruit.store import tables
@@ -167,7 +167,7 @@ def live(world: World, groups: Groups, *, at: Point | None, whole: bool, say: Sa
         there = {request.number for request in world.unanswered if view.is_there(request)}
         say(
             seen=[view.state.size, view.state.peaks.hex(), view.state.outcomes, view.state.events],
-            told=[(told_of(row), row.seq) for row in view.events],
+            told=[(name, row.seq) for row in view.events for name in names_of(row)],
         )
         cursor = cursor_of(connection)
         events = select(tables.events.c.seq).where(tables.events.c.seq > cursor).order_by(tables.events.c.seq)

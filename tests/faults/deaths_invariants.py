@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, Table, func, select, tuple_
 from tests.faults.deaths_requests import CONSUMER, INPUT, METADATA, Asked, Kind, Made, Request
 from tests.outcomes.making import naive_root
@@ -17,11 +19,14 @@ from meruit.log.entries import (
     EvidenceEntry,
     KeyEntry,
     VerdictEntry,
+    VersionSegmentEntry,
     criteria_digest_of,
     read_entry,
 )
 from meruit.log.merkle import Frontier, is_consistent, leaf_hash
 from meruit.log.note import open_checkpoint
+from meruit.log.segment import segment_root, version_bytes
+from meruit.outcomes.records import SegmentReader
 from meruit.store import log as audit
 from meruit.store import tables
 from meruit.store.store import Store
@@ -63,6 +68,9 @@ class View(NamedTuple):
     """The places of those leaves that are new."""
     outcomes: dict[tuple[str, str], Any]
     verdicts: dict[tuple[str, str, int], Any]
+    """With results and salts, wherever those are kept."""
+    segments: dict[int, Any]
+    """By their leaves."""
     blobs: dict[tuple[str, str], Any]
     events: Sequence[Any]
     replies: dict[tuple[str, str], Any]
@@ -74,11 +82,24 @@ class View(NamedTuple):
 
     @property
     def told(self) -> dict[str, int]:
-        return {**self.seen.told, **{told_of(event): event.seq for event in self.events}}
+        return {**self.seen.told, **{name: event.seq for event in self.events for name in names_of(event)}}
 
     def entry(self, seq: int) -> Entry | None:
         """The entry at a place, where it was looked at."""
         return self.leaves[seq][1] if seq in self.leaves else None
+
+    def committed_to(self, verdict: Any) -> str | None:
+        """What the log says of a version's result, as a salted hash; None where it says nothing."""
+        entry = self.entry(verdict.leaf)
+        if isinstance(entry, VerdictEntry):
+            return entry.result
+        if not isinstance(entry, VersionSegmentEntry) or verdict.leaf not in self.segments:
+            return None
+        held = SegmentReader(self.connection, verdict.tenant).segment(verdict.leaf).contents()
+        one = held[verdict.place].entry()
+        root = segment_root([version_bytes(other.entry()) for other in held]).hex()
+        is_it = (one.outcome, one.version) == (verdict.outcome_id, verdict.version)
+        return one.result if root == entry.root and is_it else None
 
     def is_there(self, request: Request) -> bool:
         """Whether anything tells of the request."""
@@ -131,9 +152,11 @@ def look(store: Store, connection: Connection, seen: Seen, asked: Asked, request
     )
     of_keys = any(request.kind in (Kind.KEY, Kind.REVOKE) for request in requests)
     judged = read.rows(tables.verdicts, ("tenant", "outcome_id"), outcomes)
+    held = read.rows(tables.verdict_segments, ("leaf",), ((row.leaf,) for row in judged))
     return View(
         *(store, connection, seen, requests, asked, state, leaves, range(seen.size, state.size), outcomes),
-        verdicts={(row.tenant, row.outcome_id, row.version): row for row in judged},
+        verdicts={(row.tenant, row.outcome_id, row.version): _with_result(connection, row) for row in judged},
+        segments={row.leaf: row for row in held},
         blobs={(row.tenant, row.address): row for row in read.rows(tables.blobs, ("tenant", "address"), addresses)},
         events=read.after(tables.events, seen.events),
         replies={(row.tenant, row.key): row for row in read.rows(tables.idempotency, ("tenant", "key"), once)},
@@ -143,6 +166,21 @@ def look(store: Store, connection: Connection, seen: Seen, asked: Asked, request
         keys={row.id: row for row in connection.execute(select(tables.keys))} if of_keys else {},
         whole=read.whole,
     )
+
+
+# Any: as above, and a namespace with the same names.
+def _with_result(connection: Connection, row: Any) -> Any:
+    if row.place is None:
+        return row
+    held = SegmentReader(connection, row.tenant).segment(row.leaf).content(row.place)
+    return SimpleNamespace(**{**row._mapping, "result": held.result, "salt": held.salt})
+
+
+# Any: as above.
+def names_of(event: Any) -> list[str]:
+    """What an event tells of: one thing, or the outcomes of a segment."""
+    several = msgspec.json.decode(event.data).get("outcomes", [])
+    return [told_of(event), *(f"{event.tenant} {one['outcome_id']}:{one['version']}" for one in several)]
 
 
 # Any: as above.
@@ -237,7 +275,11 @@ def nothing_is_doubled(view: View) -> Iterator[str]:
             row = view.verdicts.get((entry.tenant, entry.outcome, entry.version))
             if row is None or row.leaf != seq:
                 yield f"the verdict {entry.version} on {entry.outcome} at {seq} is nobody's: {row}"
-    told = Counter(map(told_of, view.events))
+        if isinstance(entry, VersionSegmentEntry):
+            rows = [row for row in view.verdicts.values() if row.leaf == seq]
+            if seq not in view.segments or sorted(row.place for row in rows) != [*range(entry.versions)]:
+                yield f"the segment at {seq} has the versions {rows}"
+    told = Counter(name for event in view.events for name in names_of(event))
     yield from (f"{times} events tell of {key}" for key, times in told.items() if times > 1 or key in view.seen.told)
 
 
@@ -257,10 +299,10 @@ def no_verdict_is_half_there(view: View) -> Iterator[str]:
         if verdict.leaf not in view.new:
             continue
         tenant, outcome, version = key
-        entry = view.entry(verdict.leaf)
+        committed = view.committed_to(verdict)
         row = view.outcomes.get((tenant, outcome))
-        if not isinstance(entry, VerdictEntry) or not matches(entry.result, verdict.salt, verdict.result):
-            yield f"the verdict {key} has the entry {entry}"
+        if committed is None or not matches(committed, verdict.salt, verdict.result):
+            yield f"the verdict {key} has the entry {view.entry(verdict.leaf)}"
         if f"{tenant} {outcome}:{version}" not in told:
             yield f"the verdict {key} has no event"
         if row is None or row.version < version:
@@ -358,7 +400,7 @@ def criteria_are_committed_before_they_judge(view: View) -> Iterator[str]:
     """Each verdict points to criteria that the log holds."""
     for seq in view.new:
         entry = view.entry(seq)
-        if isinstance(entry, VerdictEntry):
+        if isinstance(entry, VerdictEntry | VersionSegmentEntry):
             index = entry.criteria_index
             found = view.entry(index) or read_entry(audit.leaf(view.connection, index).body)
             if not isinstance(found, CriteriaEntry) or (found.tenant, found.digest) != (entry.tenant, entry.criteria):
@@ -388,6 +430,7 @@ def nothing_is_there_that_nobody_asked_for(view: View) -> Iterator[str]:
     asked = {(request.tenant, made.id) for request in view.requests for made in request.outcomes}
     yield from (f"nobody asked for {key}" for key in view.outcomes.keys() - asked)
     refs = Counter((row.tenant, address) for row in view.outcomes.values() for address in _addresses(row))
+    refs.update((row.tenant, row.address) for row in view.segments.values())
     if refs != {key: row.refs for key, row in view.blobs.items()}:
         yield "evidence is counted otherwise than it is referred to"
     for row in view.blobs.values():

@@ -16,7 +16,8 @@ from meruit.model.outcome import Labels
 from meruit.model.time import to_micros
 from meruit.model.verdict import VerificationResult
 from meruit.outcomes.store import criteria
-from meruit.outcomes.store.rescored import AddRescored, RescoredVersion
+from meruit.outcomes.store.batches import OutcomePlace
+from meruit.outcomes.store.rescored import AddRescored, RescoredResult, RescoredVersion
 from meruit.outcomes.store.write import AddVersions, NewOutcome, NewVersion
 from meruit.store import keys, tables
 from meruit.store import log as audit
@@ -121,8 +122,8 @@ class Request:
             case Kind.VERSIONS:
                 versions = tuple(NewVersion(*one, self.verdict.result, os.urandom(16)) for one in self.expected)
                 made = AddVersions(self.tenant, self.verdict.body, versions, "again")
-                if self.number % 2:
-                    made = rescored_like(made)
+                if self.number % 2 and versions:
+                    made = rescored_like(store, made)
             case Kind.KEY:
                 made = keys.NewKey(self.tenant, Role.OPERATOR, f"key {self.number}", None, None, os.urandom)
             case Kind.REVOKE:
@@ -134,23 +135,24 @@ class Request:
         return made
 
 
-def rescored_like(several: AddVersions) -> AddRescored:
-    """The same versions as a rescore writes them."""
-    (result,) = {id(one.result): one.result for one in several.versions}.values()
-    return AddRescored(
-        several.tenant,
-        several.criteria,
-        result.criteria_digest or "",
-        tuple(
-            RescoredVersion(
-                *(one.outcome_id, one.expected, result.to_json(), result.verdict.value, result.success),
-                *(result.score, result.exact, result.bonus_micros, result.penalty_micros, one.salt),
-                read=(None,),
-            )
-            for one in several.versions
-        ),
-        several.reason,
-        to_micros(result.verified_at),
+def rescored_like(store: Store, several: AddVersions) -> AddRescored:
+    """The same versions as a rescore writes them: in one segment."""
+    table, ids = tables.outcomes, [one.outcome_id for one in several.versions]
+    query = select(table).where(table.c.tenant == several.tenant, table.c.id.in_(ids))
+    with store.database.reading() as connection:
+        rows = {row.id: row for row in connection.execute(query)}
+    versions = [
+        RescoredVersion.of(_place(rows[one.outcome_id], one.expected), RescoredResult.of(one.result), one.salt)
+        for one in several.versions
+    ]
+    body, digest, at = several.criteria, criteria_digest_of(several.criteria), several.versions[0].result.verified_at
+    return AddRescored.of(several.tenant, (body, digest), versions, several.reason, to_micros(at))
+
+
+# Any: a row of SQLAlchemy's.
+def _place(row: Any, version: int) -> OutcomePlace:
+    return OutcomePlace(
+        *(row.id, row.seq, version, row.verdict, row.score, row.criteria_digest, row.contract_id, row.evidence_leaf)
     )
 
 

@@ -27,7 +27,7 @@ from sqlalchemy import Connection, select
 from tests.contracts.trading import BEGINNING, sent
 from tests.faults import deaths_invariants as log_rules
 from tests.faults.deaths import Killer, Point
-from tests.faults.deaths_invariants import Seen, look, told_of
+from tests.faults.deaths_invariants import Seen, look, names_of
 from tests.faults.deaths_requests import Asked, Kind
 from tests.faults.deaths_requests import Request as Rescored
 from tests.faults.market_stories import Ask, Caller, Story, stories
@@ -234,7 +234,7 @@ class Checker:
         state = view.state
         self.seen.size, self.seen.peaks = state.size, state.peaks
         self.seen.outcomes, self.seen.events = state.outcomes, state.events
-        self.seen.told.update({told_of(row): row.seq for row in view.events})
+        self.seen.told.update({name: row.seq for row in view.events for name in names_of(row)})
         return found
 
     def _ended(self, turn: Turn) -> Iterator[str]:

@@ -33,10 +33,12 @@ USAGE = "usage.json"
 """Only where the contract paid for tokens."""
 CASE = "case.json"
 """Only for a case of an evaluation."""
+VERSIONS = "versions.json"
+"""Only where versions of the verdict were recorded in segments."""
 LABELS = "labels.json"
 """Only for a case that people labelled."""
 ALWAYS = frozenset({MANIFEST, KEY, CHECKPOINT, FIRST_CHECKPOINT, CONSISTENCY, ENTRIES, SALTS, STATEMENT})
-_NAMED = ALWAYS | {CONTRACT, USAGE, CASE, LABELS}
+_NAMED = ALWAYS | {CONTRACT, USAGE, CASE, VERSIONS, LABELS}
 _PIECE = re.compile(
     r"(work)/(input|output|metadata)\.json|(criteria)/([0-9a-f]{64})\.json|(verdicts)/([1-9][0-9]{0,8})\.json"
 )
@@ -155,14 +157,21 @@ class UsageFile(Record, frozen=True, forbid_unknown_fields=True):
 
 
 class CaseFile(Record, frozen=True, forbid_unknown_fields=True):
-    """A case of an evaluation, and the proof that its segment holds it."""
+    """A case of an evaluation, or a version of a verdict, and the proof that its segment holds it."""
 
     entry: bytes
-    """What the segment says of the case."""
+    """What the segment says of it."""
     place: int
     """In the segment, from 0."""
     proof: list[bytes]
     """RFC 6962, against the root that the segment's entry commits to."""
+
+
+class VersionsFile(Record, frozen=True, forbid_unknown_fields=True):
+    """Versions of the verdict that segments hold, each with its proof."""
+
+    versions: dict[str, CaseFile]
+    """By the index of the segment's entry in the log."""
 
 
 class LabelProof(Record, frozen=True, forbid_unknown_fields=True):
@@ -183,7 +192,7 @@ class LabelsFile(Record, frozen=True, forbid_unknown_fields=True):
 
 
 class CaseReceipt(Record, frozen=True):
-    """What shows later that a case was in the log: its path in the segment, and the segment's in the log."""
+    """What shows later that the log had a case or a version: its path in the segment, and the segment's path."""
 
     format: str
     outcome: str
@@ -234,6 +243,8 @@ class Bundle(msgspec.Struct, frozen=True):
     """None for an outcome that is not a case of an evaluation."""
     labels: LabelsFile | None = None
     """None where the case has no label."""
+    versions: VersionsFile | None = None
+    """None where each version of the verdict has an entry of its own."""
 
 
 # What other bundles do not say is left out of their statements, so that they are to the byte what they always were.
@@ -325,6 +336,7 @@ def read(files: Mapping[str, bytes]) -> Bundle:
         usage=_record(UsageFile, USAGE, files) if USAGE in files else None,
         case=_record(CaseFile, CASE, files) if CASE in files else None,
         labels=_record(LabelsFile, LABELS, files) if LABELS in files else None,
+        versions=_record(VersionsFile, VERSIONS, files) if VERSIONS in files else None,
     )
 
 
@@ -363,6 +375,7 @@ def _files(bundle: Bundle) -> dict[str, bytes]:
         **({} if bundle.usage is None else {USAGE: bundle.usage.to_json()}),
         **({} if bundle.case is None else {CASE: bundle.case.to_json()}),
         **({} if bundle.labels is None else {LABELS: bundle.labels.to_json()}),
+        **({} if bundle.versions is None else {VERSIONS: bundle.versions.to_json()}),
         **{f"criteria/{digest}.json": body for digest, body in bundle.criteria.items()},
         **{f"work/{part}.json": content for part, content in bundle.work.items()},
         **{f"verdicts/{version}.json": result for version, result in bundle.results.items()},

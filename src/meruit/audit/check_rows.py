@@ -17,6 +17,7 @@ from meruit.evaluations.segment import CaseContent, entries_of, unpack
 from meruit.gate.records import commitment_content
 from meruit.log.commitment import commitment_to, matches, matches_digest
 from meruit.log.entries import (
+    PARTS,
     AwardEntry,
     CalibrationEntry,
     CriteriaEntry,
@@ -34,11 +35,14 @@ from meruit.log.entries import (
     SettlementEntry,
     UsageEntry,
     VerdictEntry,
+    VersionSegmentEntry,
     VoteEntry,
     read_entry,
 )
-from meruit.log.segment import segment_root
+from meruit.log.segment import VersionEntry, segment_root, version_bytes
 from meruit.model.contract import parse_stored_work
+from meruit.outcomes.records import result_from
+from meruit.outcomes.segment import open_versions
 from meruit.review.label import ReviewTerms, draws_digest, label_content
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
@@ -79,6 +83,12 @@ class RowCheck:
     counts: bool = True
     """Whether there is one row for each entry of these kinds."""
     code: str = "row"
+    rows_of: Callable[[Any], int] = lambda _entry: 1
+    """How many rows an entry of these kinds has."""
+
+    def count_rows(self, entry: Entry | None) -> int:
+        """How many rows of this table an entry has."""
+        return self.rows_of(entry) if isinstance(entry, self.kinds) else 0
 
     def find_problem(self, reading: Reading, row: Any) -> Problem | None:
         """What is wrong with a row; None where it is what the log commits to."""
@@ -160,11 +170,24 @@ def _compare_criteria(_: Reading, row: Any, entry: CriteriaEntry) -> Iterator[st
     return _differing(tenant=(row.tenant, entry.tenant), digest=(row.digest, entry.digest), body=(digest, entry.digest))
 
 
-def _compare_evidence(reading: Reading, row: Any, entry: EvidenceEntry) -> Iterator[str]:
-    yield from _differing(
-        tenant=(row.tenant, entry.tenant), id=(row.id, entry.outcome), contract_id=(row.contract_id, entry.contract)
-    )
-    for part in ("input", "output", "metadata"):
+def _compare_evidence(reading: Reading, row: Any, entry: EvidenceEntry | VersionSegmentEntry) -> Iterator[str]:
+    yield from _differing(tenant=(row.tenant, entry.tenant))
+    if isinstance(entry, VersionSegmentEntry):
+        yield from _differing(evidence=(entry.evidence, True))
+        # What the log says of the evidence is compared with the segment.
+        for part in PARTS:
+            address = getattr(row, f"{part}_address")
+            if address is not None and not _is_stored(reading, row.tenant, address):
+                yield part
+    else:
+        yield from _compare_committed(reading, row, entry)
+    yield from _compare_latest(reading, row)
+
+
+def _compare_committed(reading: Reading, row: Any, entry: EvidenceEntry | VersionEntry) -> Iterator[str]:
+    """The evidence of an outcome against the hashes in the log."""
+    yield from _differing(id=(row.id, entry.outcome), contract_id=(row.contract_id, entry.contract))
+    for part in PARTS:
         address, salt = getattr(row, f"{part}_address"), getattr(row, f"{part}_salt")
         if address is None or salt is None:
             # It was erased; its hash stays, and says nothing.
@@ -172,7 +195,6 @@ def _compare_evidence(reading: Reading, row: Any, entry: EvidenceEntry) -> Itera
         # Whether the content is that of its address is checked with the blobs.
         if commitment_to(bytes(salt), address) != getattr(entry, part) or not _is_stored(reading, row.tenant, address):
             yield part
-    yield from _compare_latest(reading, row)
 
 
 def _is_stored(reading: Reading, tenant: str, address: str) -> bool:
@@ -198,7 +220,16 @@ def _compare_latest(reading: Reading, row: Any) -> Iterator[str]:
     )
 
 
-def _compare_verdict(_: Reading, row: Any, entry: VerdictEntry) -> Iterator[str]:
+def _compare_verdict(_: Reading, row: Any, entry: VerdictEntry | VersionSegmentEntry) -> Iterator[str]:
+    if isinstance(entry, VersionSegmentEntry):
+        # The rest is compared with the segment, which finds its rows by their outcomes.
+        yield from _differing(
+            tenant=(row.tenant, entry.tenant),
+            criteria_digest=(row.criteria_digest, entry.criteria),
+            reason=(row.reason, entry.reason),
+            place=(row.place is not None and 0 <= row.place < entry.versions, True),
+        )
+        return
     yield from _differing(
         tenant=(row.tenant, entry.tenant),
         outcome_id=(row.outcome_id, entry.outcome),
@@ -207,9 +238,44 @@ def _compare_verdict(_: Reading, row: Any, entry: VerdictEntry) -> Iterator[str]
         verdict=(row.verdict, entry.verdict),
         success=(bool(row.success), entry.success),
         reason=(row.reason, entry.reason),
+        place=(row.place, None),
     )
     if not _is_committed(entry.result, row.salt, row.result):
         yield "result"
+
+
+def _compare_versions(reading: Reading, row: Any, entry: VersionSegmentEntry) -> Iterator[str]:
+    """A segment of versions against its leaf, and the rows of its versions against its content."""
+    yield from _differing(tenant=(row.tenant, entry.tenant), versions=(row.versions, entry.versions))
+    contents = open_versions(reading.blobs.content(reading.connection, row.tenant, row.address)).contents()
+    entries = [one.entry() for one in contents]
+    if segment_root([version_bytes(one) for one in entries]).hex() != entry.root:
+        yield "versions"
+        return
+    table, ids = tables.verdicts, [one.outcome for one in entries]
+    query = select(table).where(table.c.tenant == row.tenant, table.c.outcome_id.in_(ids), table.c.leaf == row.leaf)
+    rows = {one.outcome_id: one for one in reading.connection.execute(query)}
+    recorded = {} if not entry.evidence else _outcome_rows(reading, row.tenant, ids)
+    for place, one in enumerate(entries):
+        found = rows.get(one.outcome)
+        if found is None or (
+            *(found.place, found.version, found.verdict, bool(found.success)),
+            *(found.salt, found.result),
+        ) != (place, one.version, one.verdict, one.success, None, None):
+            yield f"version of {one.outcome}"
+        result = None if contents[place].result is None else result_from(contents[place].result)
+        if found is not None and result is not None and found.score != result.score:
+            yield f"score of {one.outcome}"
+        if entry.evidence:
+            outcome = recorded.get(one.outcome)
+            differ = ["row"] if outcome is None else [*_compare_committed(reading, outcome, one)]
+            yield from (f"{part} of {one.outcome}" for part in differ)
+
+
+def _outcome_rows(reading: Reading, tenant: str, ids: Sequence[str]) -> dict[str, Any]:
+    table = tables.outcomes
+    query = select(table).where(table.c.tenant == tenant, table.c.id.in_(ids))
+    return {row.id: row for row in reading.connection.execute(query)}
 
 
 def _compare_governance(_: Reading, row: Any, entry: GovernanceEntry) -> Iterator[str]:
@@ -443,11 +509,26 @@ def _compare_blob(reading: Reading, row: Any, _: None) -> Iterator[str]:
         yield problem
 
 
+def _count_versions(entry: VerdictEntry | VersionSegmentEntry) -> int:
+    return entry.versions if isinstance(entry, VersionSegmentEntry) else 1
+
+
+def _count_outcomes(entry: EvidenceEntry | VersionSegmentEntry) -> int:
+    return 1 if isinstance(entry, EvidenceEntry) else entry.versions * entry.evidence
+
+
 CHECKS = (
     RowCheck(tables.log_keys, _compare_key, "seq", (KeyEntry,)),
     RowCheck(tables.criteria, _compare_criteria, "leaf", (CriteriaEntry,)),
-    RowCheck(tables.outcomes, _compare_evidence, "evidence_leaf", (EvidenceEntry,)),
-    RowCheck(tables.verdicts, _compare_verdict, "leaf", (VerdictEntry,)),
+    RowCheck(
+        tables.outcomes,
+        _compare_evidence,
+        "evidence_leaf",
+        (EvidenceEntry, VersionSegmentEntry),
+        rows_of=_count_outcomes,
+    ),
+    RowCheck(tables.verdicts, _compare_verdict, "leaf", (VerdictEntry, VersionSegmentEntry), rows_of=_count_versions),
+    RowCheck(tables.verdict_segments, _compare_versions, "leaf", (VersionSegmentEntry,)),
     RowCheck(tables.governance_checks, _compare_governance, "leaf", (GovernanceEntry,)),
     RowCheck(tables.contracts, _compare_contract, "seq", (AwardEntry,)),
     RowCheck(tables.settlements, _compare_settlement, "leaf", (SettlementEntry,)),

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from meruit.audit.bundle import (
     FORMAT,
@@ -26,17 +27,26 @@ from meruit.audit.bundle import (
     SaltedContent,
     Salts,
     UsageFile,
+    VersionsFile,
     pack,
     statement_about,
 )
-from meruit.audit.case import verdict_of_case
+from meruit.audit.case import verdict_of_case, verdict_of_version
 from meruit.audit.verify.receipt import CASE_RECEIPT_FORMAT, RECEIPT_FORMAT
 from meruit.errors import NotFound, StoreError, StoreUnavailable
 from meruit.evaluations.reader import KeptCase, find_case, load_case
-from meruit.log.entries import OUR_CONTRACT, PARTS, SegmentEntry, UsageEntry, VerdictEntry, read_entry
+from meruit.log.entries import (
+    OUR_CONTRACT,
+    PARTS,
+    SegmentEntry,
+    UsageEntry,
+    VerdictEntry,
+    VersionSegmentEntry,
+    read_entry,
+)
 from meruit.log.merkle import Subtree, consistency_proof, inclusion_proof
 from meruit.log.note import SigningKey
-from meruit.log.segment import case_bytes, case_proof
+from meruit.log.segment import case_bytes, case_proof, version_bytes
 from meruit.log.statement import envelope
 from meruit.model.access import Scope
 from meruit.model.money import Bill
@@ -80,9 +90,10 @@ def export(store: Store, scope: Scope, outcome_id: str, *, sleep: Sleep = time.s
     def size_to_cover(connection: Connection) -> int:
         contract_id = outcomes.summary(connection, scope, outcome_id).contract_id
         last = audit.last_in_contract(connection, scope.tenant, contract_id)
-        (newest,) = audit.window(connection, scope.tenant, contract_id, last, last)
+        newest = [leaf.position for leaf in audit.window(connection, scope.tenant, contract_id, last, last)]
         of_runs = [leaves[-1].position for leaves in _runs_paid(connection, scope.tenant, contract_id).values()]
-        return max(newest.position, *of_runs, _key_leaf(connection, store)) + 1
+        verdicts = [int(row.leaf) for row in _verdicts(connection, scope.tenant, outcome_id)]
+        return max(*newest, *of_runs, *verdicts, _key_leaf(connection, store)) + 1
 
     return pack(
         _when_signed(
@@ -102,9 +113,12 @@ def receipt(
         number = outcomes.summary(connection, scope, outcome_id).version if version is None else version
         return outcomes.version(connection, scope, outcome_id, number)
 
-    def build_receipt(connection: Connection, signed: _SignedLog) -> Receipt:
+    def build_receipt(connection: Connection, signed: _SignedLog) -> Receipt | CaseReceipt:
         verdict = find_verdict(connection)
         logged = _prove_entry(audit.leaf(connection, verdict.leaf), signed)
+        proof = _prove_versions(connection, scope.tenant, outcome_id).get(verdict.version)
+        if proof is not None:
+            return _receipt_in_segment(store, outcome_id, proof.file, logged, signed)
         return Receipt(
             format=RECEIPT_FORMAT,
             outcome=outcome_id,
@@ -147,10 +161,13 @@ def _resign(signer: SigningKey, found: audit.SignedCheckpoint, tiles: Tiles) -> 
 def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection, signed: _SignedLog) -> Bundle:
     row = _row(connection, scope.tenant, outcome_id)
     contract_id, last = row.contract_id, audit.last_in_contract(connection, scope.tenant, row.contract_id)
-    begin = 1 if OUR_CONTRACT.fullmatch(contract_id) else _first(connection, row.evidence_leaf)
+    begin = 1 if OUR_CONTRACT.fullmatch(contract_id) else _first(connection, row)
     window = audit.window(connection, scope.tenant, contract_id, begin, last)
     entries = [read_entry(leaf.body) for leaf in window]
+    in_segments = _prove_versions(connection, scope.tenant, outcome_id)
     verdicts = [one for one in entries if isinstance(one, VerdictEntry) and one.outcome == outcome_id]
+    verdicts += [one.verdict for one in in_segments.values()]
+    verdicts.sort(key=lambda one: one.version)
     criteria = {verdict.criteria: verdict.criteria_index for verdict in verdicts}
     others = [
         audit.leaf(connection, index) for index in sorted({*criteria.values(), *_key_leaves(connection, signed.size)})
@@ -178,7 +195,13 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
         first_checkpoint=begun.note,
         consistency=ConsistencyProof(consistency_proof(begun.size, signed.size, signed.subtree)),
         entries=sorted(
-            (_prove_entry(leaf, signed) for leaf in (*window, *others, *chain.from_iterable(paid.values()))),
+            (
+                _prove_entry(leaf, signed)
+                for leaf in (
+                    *(*window, *others, *chain.from_iterable(paid.values())),
+                    *(one.leaf for one in in_segments.values()),
+                )
+            ),
             key=lambda entry: entry.index,
         ),
         salts=Salts(
@@ -195,6 +218,54 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
         usage=UsageFile({run: _proof(connection, scope.tenant, run, leaves) for run, leaves in paid.items()})
         if paid
         else None,
+        versions=VersionsFile({str(one.leaf.position): one.file for one in in_segments.values()})
+        if in_segments
+        else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _VersionProof:
+    """A version of the verdict that a segment holds."""
+
+    leaf: audit.LogLeaf
+    verdict: VerdictEntry
+    """As if it had an entry of its own."""
+    file: CaseFile
+
+
+def _prove_versions(connection: Connection, tenant: str, outcome_id: str) -> dict[int, _VersionProof]:
+    """The versions that segments hold, each with its path in the segment."""
+    segments, found = outcomes.SegmentReader(connection, tenant), {}
+    for row in _verdicts(connection, tenant, outcome_id):
+        if row.place is None:
+            continue
+        leaf = audit.leaf(connection, row.leaf)
+        segment = read_entry(leaf.body)
+        if not isinstance(segment, VersionSegmentEntry):
+            raise StoreError(f"the log has no segment at {row.leaf}; restore the database from a copy")
+        entries = [one.entry() for one in segments.segment(row.leaf).contents()]
+        written = [version_bytes(one) for one in entries]
+        found[int(row.version)] = _VersionProof(
+            leaf=leaf,
+            verdict=verdict_of_version(entries[row.place], segment, leaf.position),
+            file=CaseFile(written[row.place], row.place, case_proof(row.place, written)),
+        )
+    return found
+
+
+def _receipt_in_segment(
+    store: Store, outcome_id: str, held: CaseFile, logged: LoggedEntry, signed: _SignedLog
+) -> CaseReceipt:
+    return CaseReceipt(
+        format=CASE_RECEIPT_FORMAT,
+        outcome=outcome_id,
+        case=held,
+        index=logged.index,
+        entry=logged.body,
+        proof=logged.proof,
+        checkpoint=signed.note,
+        vkey=store.signer.vkey,
     )
 
 
@@ -303,16 +374,7 @@ def _case_receipt(store: Store, tenant: str, outcome_id: str, version: int | Non
     def build(connection: Connection, signed: _SignedLog) -> CaseReceipt:
         case = load_case(connection, store.blobs, tenant, outcome_id)
         logged = _prove_entry(audit.leaf(connection, case.leaf), signed)
-        return CaseReceipt(
-            format=CASE_RECEIPT_FORMAT,
-            outcome=outcome_id,
-            case=_prove_case(case),
-            index=logged.index,
-            entry=logged.body,
-            proof=logged.proof,
-            checkpoint=signed.note,
-            vkey=store.signer.vkey,
-        )
+        return _receipt_in_segment(store, outcome_id, _prove_case(case), logged, signed)
 
     def size_needed(connection: Connection) -> int:
         return load_case(connection, store.blobs, tenant, outcome_id).leaf + 1
@@ -383,10 +445,16 @@ def _row(connection: Connection, tenant: str, outcome_id: str) -> Any:
     return connection.execute(select(table).where(table.c.tenant == tenant, table.c.id == outcome_id)).one()
 
 
-def _first(connection: Connection, evidence_leaf: int) -> int:
-    """The number of the outcome's first entry in its contract."""
+def _first(connection: Connection, row: Any) -> int:
+    """The number in its contract of the outcome's first entry; of the entry before it, where a segment holds that."""
     table = tables.log_leaves
-    return int(connection.execute(select(table.c.contract_seq).where(table.c.seq == evidence_leaf)).scalar_one())
+    own = connection.execute(select(table.c.contract_seq).where(table.c.seq == row.evidence_leaf)).scalar_one()
+    if own is not None:
+        return int(own)
+    before = select(func.max(table.c.contract_seq)).where(
+        table.c.tenant == row.tenant, table.c.contract_id == row.contract_id, table.c.seq < row.evidence_leaf
+    )
+    return int(connection.execute(before).scalar() or 1)
 
 
 def _key_leaf(connection: Connection, store: Store) -> int:
@@ -401,13 +469,22 @@ def _key_leaves(connection: Connection, size: int) -> list[int]:
     return [*connection.execute(select(table.c.seq).where(table.c.seq < size)).scalars()]
 
 
+# Any: as above.
+def _verdicts(connection: Connection, tenant: str, outcome_id: str) -> Sequence[Any]:
+    """The versions of an outcome, oldest first."""
+    table = tables.verdicts
+    query = select(table).where(table.c.tenant == tenant, table.c.outcome_id == outcome_id)
+    return connection.execute(query.order_by(table.c.version)).all()
+
+
 def _results(connection: Connection, tenant: str, outcome_id: str) -> dict[int, tuple[bytes, bytes]]:
     """Salt and result of each version, those left out that were erased."""
-    table = tables.verdicts
-    query = select(table.c.version, table.c.salt, table.c.result).where(
-        table.c.tenant == tenant, table.c.outcome_id == outcome_id, table.c.result.is_not(None)
-    )
-    return {row.version: (row.salt, row.result) for row in connection.execute(query)}
+    segments, found = outcomes.SegmentReader(connection, tenant), {}
+    for row in _verdicts(connection, tenant, outcome_id):
+        kept = row if row.place is None else segments.segment(row.leaf).content(row.place)
+        if kept.result is not None:
+            found[int(row.version)] = bytes(kept.salt), bytes(kept.result)
+    return found
 
 
 def _hex(salt: bytes | None) -> str | None:

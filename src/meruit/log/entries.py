@@ -236,6 +236,22 @@ class SegmentEntry(_LogEntry, frozen=True, tag="segment"):
     """Of the tree over the cases, in hex."""
 
 
+class VersionSegmentEntry(_LogEntry, frozen=True, tag="version_segment"):
+    """Versions of verdicts that were recorded together, each of another outcome."""
+
+    tenant: str
+    criteria: str
+    criteria_index: int
+    """Where the log holds the criteria, which is before this entry."""
+    evidence: bool
+    """Whether these are first versions, each with its evidence; else the evidence is elsewhere in the log."""
+    versions: int
+    root: str
+    """Of the tree over the versions, in hex."""
+    reason: str
+    """Why there are versions after the first."""
+
+
 class ReviewEntry(_LogEntry, frozen=True, tag="review"):
     """The cases that people are to label, drawn before any of them is labelled."""
 
@@ -305,6 +321,7 @@ Entry: TypeAlias = (
     | VoteEntry
     | CalibrationEntry
     | SegmentEntry
+    | VersionSegmentEntry
     | ReviewEntry
     | LabelEntry
     | NoteErasureEntry
@@ -369,7 +386,7 @@ def write_verdict(  # noqa: PLR0913 - the fields of an entry
     reason: str,
 ) -> bytes:
     """The bytes of a VerdictEntry from its fields; ids and names that clients choose are escaped."""
-    tenant, contract, reason = (_quote(text) for text in (tenant, contract, reason))
+    tenant, contract, reason = (quote(text) for text in (tenant, contract, reason))
     return (
         f'{{"at":"{at}","bonus_micros":{bonus_micros},"contract":{contract},"contract_seq":{contract_seq},'
         f'"criteria":"{criteria}","criteria_index":{criteria_index},"evidence_index":{evidence_index},'
@@ -379,7 +396,8 @@ def write_verdict(  # noqa: PLR0913 - the fields of an entry
     ).encode()
 
 
-def _quote(text: str) -> str:
+def quote(text: str) -> str:
+    """A text as JSON."""
     # Most are plain, and then the encoder has nothing to do.
     return f'"{text}"' if text.isascii() and _PLAIN.fullmatch(text) else _WRITER.encode(text).decode()
 

@@ -1,9 +1,10 @@
-"""A segment: up to 512 cases of an evaluation behind one entry of the log, each of them provable alone."""
+"""A segment: up to 512 cases or versions of verdicts behind one entry of the log, each of them provable alone."""
 
 from collections.abc import Sequence
 
 import msgspec
 
+from meruit.log.entries import quote
 from meruit.log.merkle import Frontier, inclusion_proof, is_included, leaf_hash
 from meruit.model.record import Record
 
@@ -62,6 +63,60 @@ def write_case(  # noqa: PLR0913 - the fields of an entry
 def read_case(data: bytes) -> CaseEntry:
     """Read back what `case_bytes` wrote; raises `msgspec.DecodeError` on anything else."""
     return msgspec.json.decode(data, type=CaseEntry)
+
+
+# What a version does not have is left out.
+class VersionEntry(Record, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a segment says of one version of an outcome's verdict; the rest is said by the segment's own entry."""
+
+    outcome: str
+    contract: str
+    version: int
+    result: str
+    """The whole result, as a salted hash."""
+    verdict: str
+    success: bool
+    score: str
+    """As a fraction."""
+    bonus_micros: int
+    penalty_micros: int
+    evidence_index: int | None = None
+    """Where the log holds what was judged; None for a first version, which holds it itself."""
+    input: str = ""
+    """Of a first version, as salted hashes, like the two below."""
+    output: str = ""
+    metadata: str = ""
+
+
+def version_bytes(entry: VersionEntry) -> bytes:
+    """The bytes that are hashed into the segment."""
+    return _WRITER.encode(entry)
+
+
+# By position, and assembled by hand: it is called for every outcome of a rescore.
+def write_version(  # noqa: PLR0913 - the fields of an entry
+    outcome: str,
+    contract: str,
+    version: int,
+    result: str,
+    verdict: str,
+    success: bool,  # noqa: FBT001 - a field
+    score: str,
+    bonus_micros: int,
+    penalty_micros: int,
+    evidence_index: int,
+) -> bytes:
+    """The same bytes from the fields of a version after the first; contracts that clients choose are escaped."""
+    return (
+        f'{{"bonus_micros":{bonus_micros},"contract":{quote(contract)},"evidence_index":{evidence_index},'
+        f'"outcome":"{outcome}","penalty_micros":{penalty_micros},"result":"{result}","score":"{score}",'
+        f'"success":{"true" if success else "false"},"verdict":"{verdict}","version":{version}}}'
+    ).encode()
+
+
+def read_version(data: bytes) -> VersionEntry:
+    """Read back what `version_bytes` wrote; raises `msgspec.DecodeError` on anything else."""
+    return msgspec.json.decode(data, type=VersionEntry)
 
 
 def segment_root(cases: Sequence[bytes]) -> bytes:

@@ -32,6 +32,7 @@ from meruit.outcomes.store.read import (
     version,
     versions,
 )
+from meruit.outcomes.store.segments import SegmentReader
 from meruit.outcomes.store.write import (
     ERASED,
     LATEST_RESULTS,
@@ -61,6 +62,7 @@ __all__ = [
     "RecordAll",
     "RecordedVersion",
     "RegisterCriteria",
+    "SegmentReader",
     "VersionBasis",
     "commit_criteria",
     "count_by_day",

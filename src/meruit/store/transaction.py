@@ -64,6 +64,7 @@ class _Mark(msgspec.Struct, frozen=True):
     merges: int
     blobs: int
     changes: int
+    many_changes: int
     hashes: int
     outcomes: int
     events: int
@@ -113,6 +114,7 @@ class WriteTransaction:
         self._merges: list[tuple[Table, MergeRule, tuple[Any, ...]]] = []
         self._blobs: list[Blob] = []
         self._changes: list[tuple[Update | Delete | str, dict[str, Any] | tuple[Any, ...], RowKey | None]] = []
+        self._many_changes: list[tuple[str, Sequence[tuple[Any, ...]]]] = []
         self._hashes: list[bytes] = []
         self._leaves = self._rows.setdefault(tables.log_leaves, [])
 
@@ -170,6 +172,10 @@ class WriteTransaction:
     def rewrite(self, statement: str, *values: Any, row: RowKey | None = None) -> None:
         """The same as text, for what every submission changes; of a row that is named, the last one is enough."""
         self._changes.append((statement, values, row))
+
+    def rewrite_all(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """The same for many rows at once."""
+        self._many_changes.append((statement, rows))
 
     def keep(self, blob: Blob) -> None:
         """Evidence, once more referred to."""
@@ -252,6 +258,7 @@ class WriteTransaction:
             merges=len(self._merges),
             blobs=len(self._blobs),
             changes=len(self._changes),
+            many_changes=len(self._many_changes),
             hashes=len(self._hashes),
             outcomes=self.outcomes,
             events=self.events,
@@ -266,6 +273,7 @@ class WriteTransaction:
             self._merges[mark.merges :],
             self._blobs[mark.blobs :],
             self._changes[mark.changes :],
+            self._many_changes[mark.many_changes :],
             self._hashes[mark.hashes :],
         )
         self.outcomes, self.events = mark.outcomes, mark.events
@@ -337,6 +345,8 @@ class WriteTransaction:
             if row is not None and last[row] != place:
                 continue
             grouped.setdefault(id(statement), (statement, []))[1].append(parameters)
+        for text, rows in self._many_changes:
+            self._connection.exec_driver_sql(in_style(text, self._connection), [*rows])
         for statement, several in grouped.values():
             if isinstance(statement, str):
                 self._connection.exec_driver_sql(in_style(statement, self._connection), several)

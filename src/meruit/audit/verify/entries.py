@@ -13,6 +13,7 @@ from meruit.audit.bundle import (
     FIRST_CHECKPOINT,
     KEY,
     STATEMENT,
+    VERSIONS,
     Annotations,
     Bundle,
     CaseFile,
@@ -22,7 +23,7 @@ from meruit.audit.bundle import (
     short,
     unpack,
 )
-from meruit.audit.case import evidence_of_case, verdict_of_case
+from meruit.audit.case import evidence_of_case, evidence_of_version, verdict_of_case, verdict_of_version
 from meruit.audit.findings import AuditStepState, Findings, StepFinding
 from meruit.audit.verify.labels import LabelHistory, check_labels, label_history
 from meruit.audit.verify.usage import UsageHistory, check_usage, usage_history
@@ -54,6 +55,7 @@ from meruit.log.entries import (
     StartEntry,
     UsageEntry,
     VerdictEntry,
+    VersionSegmentEntry,
     criteria_digest_of,
     entry_bytes,
     read_entry,
@@ -61,7 +63,16 @@ from meruit.log.entries import (
 from meruit.log.key_chain import KeyChain
 from meruit.log.merkle import is_consistent, is_included, leaf_hash
 from meruit.log.note import Checkpoint, VerifierKey, open_checkpoint, split_note
-from meruit.log.segment import CaseEntry, case_bytes, is_in_segment, read_case, root_of
+from meruit.log.segment import (
+    CaseEntry,
+    VersionEntry,
+    case_bytes,
+    is_in_segment,
+    read_case,
+    read_version,
+    root_of,
+    version_bytes,
+)
 from meruit.log.statement import open_envelope
 
 ContractTransition: TypeAlias = MoneyEntry | DisputeEntry | ResolutionEntry
@@ -314,15 +325,12 @@ def _own_history(
 ) -> OutcomeHistory:
     """The history of an outcome that has entries of its own."""
     for index, entry in entries.items():
-        if not isinstance(entry, KeyEntry | CriteriaEntry | UsageEntry | ContractEntry):
+        if not isinstance(entry, KeyEntry | CriteriaEntry | UsageEntry | ContractEntry | VersionSegmentEntry):
             raise _sequence_flaw(f"entry {index} is not about the outcome")
     of_contract = {index: entry for index, entry in entries.items() if isinstance(entry, ContractEntry)}
-    _check_window(bundle.manifest.outcome, of_contract, about)
-    own = {index: entry for index, entry in of_contract.items() if entry.outcome == bundle.manifest.outcome}
-    (evidence_index, evidence), *later = own.items()
-    if not isinstance(evidence, EvidenceEntry) or any(isinstance(entry, EvidenceEntry) for _, entry in later):
-        raise _sequence_flaw("the outcome's own entries do not begin with its one evidence")
-    verdicts = {index: entry for index, entry in later if isinstance(entry, VerdictEntry)}
+    in_segments = _read_versions(bundle, entries, about)
+    evidence_index, evidence, later = _find_evidence(bundle.manifest.outcome, of_contract, in_segments, about)
+    verdicts = _merge_verdicts(evidence, later, in_segments)
     versions = [entry.version for entry in verdicts.values()]
     if not versions or versions != [*range(1, len(versions) + 1)]:
         raise _sequence_flaw(f"the versions of the verdict are {versions[:10]}, not 1 and on without a gap")
@@ -343,11 +351,101 @@ def _own_history(
     return OutcomeHistory(evidence=evidence, verdicts=(*verdicts.values(),), erased=erased, about=about, contract=deal)
 
 
+_InSegments: TypeAlias = Mapping[int, tuple[VersionEntry, VersionSegmentEntry]]
+"""Versions that segments hold, by the index of the segment."""
+
+
+def _find_evidence(
+    outcome: str, entries: Mapping[int, ContractEntry], in_segments: _InSegments, about: Annotations
+) -> tuple[int, EvidenceEntry, Sequence[tuple[int, ContractEntry]]]:
+    """The evidence and its index, and the outcome's entries after it; raises BundleFlaw."""
+    own = {index: entry for index, entry in entries.items() if entry.outcome == outcome}
+    brought = next((index for index, (version, _) in in_segments.items() if version.evidence_index is None), None)
+    evidence: ContractEntry
+    if brought is None:
+        _check_window(outcome, entries, about)
+        (index, evidence), *later = own.items()
+    else:
+        index, later = brought, [*own.items()]
+        evidence = evidence_of_version(*in_segments[index])
+        _check_later_window(index, evidence, entries, about)
+    if not isinstance(evidence, EvidenceEntry) or any(isinstance(entry, EvidenceEntry) for _, entry in later):
+        raise _sequence_flaw("the outcome's own entries do not begin with its one evidence")
+    return index, evidence, later
+
+
+def _merge_verdicts(
+    evidence: EvidenceEntry, later: Sequence[tuple[int, ContractEntry]], in_segments: _InSegments
+) -> dict[int, VerdictEntry]:
+    """All versions of the verdict, in the order of the log."""
+    found = {index: entry for index, entry in later if isinstance(entry, VerdictEntry)}
+    for index, (version, segment) in in_segments.items():
+        if (segment.tenant, version.contract) != (evidence.tenant, evidence.contract):
+            raise _sequence_flaw(f"the segment at {index} is of another contract")
+        found[index] = verdict_of_version(version, segment, index)
+    return dict(sorted(found.items()))
+
+
+def _read_versions(
+    bundle: Bundle, entries: Mapping[int, Entry], about: Annotations
+) -> dict[int, tuple[VersionEntry, VersionSegmentEntry]]:
+    """The versions of the verdict that segments hold, by the index of the segment; raises BundleFlaw."""
+    segments = {index: entry for index, entry in entries.items() if isinstance(entry, VersionSegmentEntry)}
+    proofs = {} if bundle.versions is None else bundle.versions.versions
+    if {str(index) for index in segments} != proofs.keys() or (bundle.versions is None) != (not segments):
+        raise _sequence_flaw(f"{VERSIONS} does not hold one version of each segment")
+    if segments and OUR_CONTRACT.fullmatch(about.contract):
+        raise _sequence_flaw("a version of a contract's verdict has no entry of its own")
+    found = {}
+    for index, segment in segments.items():
+        proof = proofs[str(index)]
+        try:
+            version = read_version(proof.entry)
+            same = version_bytes(version) == proof.entry
+        except (ValueError, RecursionError) as problem:
+            raise _sequence_flaw(f"the version in the segment at {index} cannot be read: {problem}") from None
+        if not same:
+            raise _sequence_flaw(f"the version in the segment at {index} is not in the form that a segment has")
+        if not is_in_segment(proof.entry, proof.place, segment.versions, proof.proof, root_of(segment.root)):
+            raise _sequence_flaw(f"the segment at {index} does not hold the version")
+        if {version.outcome, about.outcome} != {bundle.manifest.outcome}:
+            raise _sequence_flaw(f"the segment at {index}, or the statement, is about another outcome")
+        if segment.evidence != (version.evidence_index is None) or segment.evidence != (version.version == 1):
+            raise _sequence_flaw(f"the segment at {index} does not hold versions of this kind")
+        found[index] = version, segment
+    return found
+
+
+def _check_later_window(
+    evidence_index: int, evidence: EvidenceEntry, entries: Mapping[int, ContractEntry], about: Annotations
+) -> None:
+    """That the contract's entries go without a gap from before the outcome's segment to the newest one."""
+    if about.contract != evidence.contract:
+        raise _sequence_flaw("the statement is about another contract")
+    expected = next((entry.contract_seq for entry in entries.values()), 1)
+    if entries and expected != 1 and min(entries) > evidence_index:
+        raise _sequence_flaw(f"the contract's entries begin with number {expected}, after the outcome")
+    for index, entry in entries.items():
+        if (entry.tenant, entry.contract, entry.contract_seq) != (evidence.tenant, evidence.contract, expected):
+            raise _sequence_flaw(f"entry {index} is not number {expected} of the contract")
+        if not isinstance(entry, EvidenceEntry | VerdictEntry | ErasureEntry):
+            raise _sequence_flaw("money moved, or governance or a dispute is recorded, without a contract")
+        if entry.outcome == evidence.outcome and index < evidence_index:
+            raise _sequence_flaw(f"entry {index} is about the outcome, and was there before it")
+        expected += 1
+    if about.contract_seq != expected - 1:
+        raise _sequence_flaw(
+            f"the contract's newest entry is number {about.contract_seq}; the bundle ends with {expected - 1}"
+        )
+
+
 def _case_history(
     bundle: Bundle, proof: CaseFile, signed: VerifiedSignatures, about: Annotations, entries: Mapping[int, Entry]
 ) -> OutcomeHistory:
     """The history of a case of an evaluation; raises BundleFlaw where its segment does not hold it."""
     outcome = bundle.manifest.outcome
+    if bundle.versions is not None:
+        raise _sequence_flaw("a case of an evaluation has one version of its verdict")
     for place, entry in entries.items():
         if not isinstance(entry, KeyEntry | CriteriaEntry | SegmentEntry | ErasureEntry | ReviewEntry | LabelEntry):
             raise _sequence_flaw(f"entry {place} is not about the case")
@@ -481,7 +579,7 @@ def _contract_history(
     entries: Mapping[int, ContractEntry], verdicts: Mapping[int, VerdictEntry], usage: UsageHistory
 ) -> ContractHistory | None:
     """What the entries say about the contract, each based on entries before it."""
-    award = next(iter(entries.values()))
+    award = next(iter(entries.values()), None)
     if not isinstance(award, AwardEntry):
         if usage:
             raise _sequence_flaw("tokens were paid without a contract")

@@ -5,10 +5,19 @@ import msgspec
 from meruit.audit.bundle import CaseReceipt, Receipt
 from meruit.audit.verify.entries import NO_WITNESSES, WitnessQuorum, check_witnesses
 from meruit.errors import AuditStep, BundleFlaw, NoteError
-from meruit.log.entries import SegmentEntry, VerdictEntry, entry_bytes, read_entry
+from meruit.log.entries import SegmentEntry, VerdictEntry, VersionSegmentEntry, entry_bytes, read_entry
 from meruit.log.merkle import is_included, leaf_hash
 from meruit.log.note import Checkpoint, VerifierKey, open_checkpoint
-from meruit.log.segment import case_bytes, is_in_segment, read_case, root_of
+from meruit.log.segment import (
+    CaseEntry,
+    VersionEntry,
+    case_bytes,
+    is_in_segment,
+    read_case,
+    read_version,
+    root_of,
+    version_bytes,
+)
 from meruit.model.record import Record
 
 RECEIPT_FORMAT = "meruit-receipt/1"
@@ -84,15 +93,29 @@ def _content(
         if not isinstance(entry, VerdictEntry) or (entry.outcome, entry.version) != (receipt.outcome, receipt.version):
             raise BundleFlaw(AuditStep.SEQUENCE, "the entry is not the verdict that the receipt names")
         return ReceiptFinding(entry.outcome, entry.version, entry.verdict, entry.success, entry.at, *place)
-    if not isinstance(entry, SegmentEntry):
-        raise BundleFlaw(AuditStep.SEQUENCE, "the entry is not the segment of an evaluation")
-    proof = receipt.case
-    try:
-        case = read_case(proof.entry)
-    except msgspec.DecodeError as problem:
-        raise BundleFlaw(AuditStep.SEQUENCE, f"the case cannot be read: {problem}") from None
-    if case_bytes(case) != proof.entry or case.outcome != receipt.outcome:
+    if not isinstance(entry, SegmentEntry | VersionSegmentEntry):
+        raise BundleFlaw(AuditStep.SEQUENCE, "the entry is not a segment")
+    proof, size = receipt.case, entry.cases if isinstance(entry, SegmentEntry) else entry.versions
+    case = _read_held(proof.entry, entry)
+    if case.outcome != receipt.outcome:
         raise BundleFlaw(AuditStep.SEQUENCE, "the case is not the one that the receipt names")
-    if not is_in_segment(proof.entry, proof.place, entry.cases, proof.proof, root_of(entry.root)):
+    if not is_in_segment(proof.entry, proof.place, size, proof.proof, root_of(entry.root)):
         raise BundleFlaw(AuditStep.SEQUENCE, "the segment does not hold the case")
     return ReceiptFinding(case.outcome, case.version, case.verdict, case.success, entry.at, *place)
+
+
+def _read_held(written: bytes, segment: SegmentEntry | VersionSegmentEntry) -> CaseEntry | VersionEntry:
+    """What a segment says of one case or version; raises BundleFlaw."""
+    held: CaseEntry | VersionEntry
+    try:
+        if isinstance(segment, SegmentEntry):
+            held = read_case(written)
+            same = case_bytes(held) == written
+        else:
+            held = read_version(written)
+            same = version_bytes(held) == written
+    except msgspec.DecodeError as problem:
+        raise BundleFlaw(AuditStep.SEQUENCE, f"the case cannot be read: {problem}") from None
+    if not same:
+        raise BundleFlaw(AuditStep.SEQUENCE, "the case is not in canonical form")
+    return held

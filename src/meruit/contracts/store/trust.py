@@ -14,6 +14,7 @@ from meruit.model.contract import ContractState, Escrow
 from meruit.model.governance import Disposition
 from meruit.model.time import to_micros
 from meruit.model.verdict import GovernanceStatus, Verdict
+from meruit.outcomes.records import SegmentReader
 from meruit.store import tables
 from meruit.suggestions import nearest
 
@@ -52,8 +53,10 @@ def count_work(
     grouped = _with_contract(select(*facts, func.count())).where(*mine, ~singly).group_by(*facts)
     for row in connection.execute(grouped):
         found[classify_work(_facts(row, row.verdict, success=row.success))] += row[-1]
+    segments = SegmentReader(connection, tenant)
     for row in _iterate_singly(connection, _with_contract(_singly_selected()).where(*mine, singly)):
-        objected = row.result is not None and _has_objection(row.result)
+        result = segments.result_of(row)
+        objected = result is not None and _has_objection(result)
         found[
             classify_work(msgspec.structs.replace(_facts(row, row.verdict, success=row.success), objected=objected))
         ] += 1
@@ -114,7 +117,8 @@ def _singly_selected() -> Select[Any]:
         .scalar_subquery()
     )
     return select(
-        _outcomes.c.seq, *_FACTS, verdicts.c.verdict, verdicts.c.success, verdicts.c.criteria_digest, verdicts.c.result
+        *(_outcomes.c.seq, *_FACTS, verdicts.c.verdict, verdicts.c.success, verdicts.c.criteria_digest),
+        *(verdicts.c.result, verdicts.c.leaf, verdicts.c.place),
     ).where(
         verdicts.c.tenant == _outcomes.c.tenant, verdicts.c.outcome_id == _outcomes.c.id, verdicts.c.version == latest
     )

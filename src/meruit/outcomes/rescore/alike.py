@@ -4,13 +4,12 @@ A result as it is kept is a template with gaps (`judge/result_template.py`). Res
 once for all outcomes that share it, and copies the gaps.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
 
 from meruit.judge.result_template import ResultGaps, ResultTemplate, split_result
 from meruit.model.record import Record
-from meruit.model.verdict import Status, Verdict, VerificationResult
+from meruit.model.verdict import VerificationResult
 
 MAX_ALIKE = 4_096
 """Templates that are remembered; with more, all are forgotten and begin again."""
@@ -29,9 +28,14 @@ class AlikeResult:
 class StoredResult(Record, frozen=True):
     """A result as it is kept, and what it shares with others."""
 
-    written: bytes
+    template: ResultTemplate
     gaps: ResultGaps
     alike: AlikeResult
+
+    @property
+    def written(self) -> bytes:
+        """As JSON."""
+        return self.template.fill(self.gaps)
 
 
 class AlikeResults:
@@ -46,54 +50,18 @@ class AlikeResults:
         found = split_result(written)
         if found is None:
             return VerificationResult.from_json(written)
-        template, gaps = found
+        return self.fit(*found)
+
+    def fit(self, template: ResultTemplate, gaps: ResultGaps) -> StoredResult:
+        """The same for a result whose template is known."""
         alike = self._known.get(template)
         if alike is None:
-            result = VerificationResult.from_json(written)
+            result = VerificationResult.from_json(template.fill(gaps))
             if len(self._known) >= MAX_ALIKE:
                 self._known.clear()
             alike = self._known[template] = AlikeResult(result, self._find_sources(result))
-        return StoredResult(written, gaps, alike)
+        return StoredResult(template, gaps, alike)
 
     def sources_of(self, stored: "StoredResult | VerificationResult") -> tuple[int, ...] | None:
         """For each new criterion the old one whose evidence answers it; None when the work must be measured."""
         return self._find_sources(stored) if isinstance(stored, VerificationResult) else stored.alike.sources
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RescoredVerdict:
-    """What a new result says besides its gaps; shared by all that are alike."""
-
-    verdict: Verdict
-    success: bool
-    score: float
-    exact: str
-    bonus_micros: int
-    penalty_micros: int
-    statuses: Mapping[str, Status]
-    """By the id of the criterion."""
-
-    @classmethod
-    def of(cls, result: VerificationResult) -> Self:
-        """Of any result."""
-        return cls(
-            verdict=result.verdict,
-            success=result.success,
-            score=result.score,
-            exact=result.exact,
-            bonus_micros=result.bonus_micros,
-            penalty_micros=result.penalty_micros,
-            statuses={judged.criterion_id: judged.status for judged in result.criterion_results},
-        )
-
-
-class RescoredResult(Record, frozen=True):
-    """A new result as it is to be kept."""
-
-    written: bytes
-    verdict: RescoredVerdict
-
-    @classmethod
-    def of(cls, result: VerificationResult) -> Self:
-        """Of a result that shares nothing with others."""
-        return cls(result.to_json(), RescoredVerdict.of(result))

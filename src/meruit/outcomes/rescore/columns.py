@@ -26,7 +26,6 @@ from meruit.model.criterion import SuccessCriteria
 from meruit.model.record import Record
 from meruit.model.verdict import GovernanceStatus, Status, Verdict
 from meruit.outcomes.export import METRIC, MIXED, atomic_file
-from meruit.outcomes.rescore.alike import RescoredVerdict
 from meruit.outcomes.rescore.reuse import OWN_FLAW, EvidenceSources
 from meruit.outcomes.rescore.run import (
     OutcomeScan,
@@ -38,6 +37,7 @@ from meruit.outcomes.rescore.run import (
     judge_rows,
 )
 from meruit.outcomes.store.read import OutcomeFilter
+from meruit.outcomes.store.rescored import RescoredVerdict
 from meruit.store.lru import LruCache
 from meruit.store.store import Store
 from meruit.verify.catalogue import CompiledCriteria

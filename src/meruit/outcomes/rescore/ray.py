@@ -16,9 +16,9 @@ from meruit.documents.sanitize import describe
 from meruit.errors import MeruitError
 from meruit.model.canonical import canonical
 from meruit.model.verdict import VerificationResult
-from meruit.outcomes.rescore.alike import RescoredResult
 from meruit.outcomes.rescore.run import JudgedBatches, RescoreBatch, RescoreRow, RescoreTask, judge_rows
 from meruit.outcomes.store.read import OutcomeWork, criteria_from
+from meruit.outcomes.store.rescored import RescoredResult
 from meruit.verify.engine import VerificationEngine
 
 DEFAULT_WORKERS = 2

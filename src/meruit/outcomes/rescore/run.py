@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from meruit.errors import MeruitError, StoreError
 from meruit.judge.bulk import Conclusion
 from meruit.judge.governance import carry_answer
-from meruit.judge.result_template import ResultTemplate, encode_time, template_of
+from meruit.judge.result_template import ResultGaps, ResultTemplate, encode_time, template_of
 from meruit.judge.verdict import Circumstances, conclude, evidence_of
 from meruit.log.commitment import SALT_BYTES
 from meruit.model.access import Scope
@@ -25,20 +25,14 @@ from meruit.model.record import Record
 from meruit.model.time import to_micros
 from meruit.model.verdict import Verdict, VerificationResult
 from meruit.model.work import Work
-from meruit.outcomes.rescore.alike import (
-    MAX_ALIKE,
-    AlikeResult,
-    AlikeResults,
-    RescoredResult,
-    RescoredVerdict,
-    StoredResult,
-)
+from meruit.outcomes.rescore.alike import MAX_ALIKE, AlikeResult, AlikeResults, StoredResult
 from meruit.outcomes.rescore.reuse import OWN_FLAW, EvidenceSources
 from meruit.outcomes.store import batches
 from meruit.outcomes.store.batches import LatestVersion, OutcomePlace
 from meruit.outcomes.store.read import OutcomeFilter, criteria_body, criteria_from
 from meruit.outcomes.store.read import OutcomeWork as StoredWork
-from meruit.outcomes.store.rescored import AddRescored, RescoredVersion
+from meruit.outcomes.store.rescored import AddRescored, RescoredResult, RescoredVerdict, RescoredVersion
+from meruit.outcomes.store.segments import SegmentReader
 from meruit.store.lru import LruCache
 from meruit.store.store import Store
 from meruit.verify.catalogue import CompiledCriteria
@@ -159,11 +153,9 @@ class RescoreTask:
             shared = self._judge_alike(row, stored)
             if shared is not None:
                 template, verdict = shared
-                gaps = stored.gaps
-                return RescoredResult(
-                    template.fill_in(gaps.contract_id, self.written_now, gaps.input, gaps.output, gaps.metadata),
-                    verdict,
-                )
+                old = stored.gaps
+                gaps = ResultGaps(old.contract_id, self.written_now, old.input, old.output, old.metadata)
+                return RescoredResult(template.fill(gaps), verdict, template, gaps)
         return RescoredResult.of(_judge_row(self, row))
 
     def _judge_alike(self, row: RescoreRow, stored: StoredResult) -> tuple[ResultTemplate, RescoredVerdict] | None:
@@ -270,25 +262,16 @@ def _write(
     if not fit:
         return set()
     salts = store.surroundings.entropy(SALT_BYTES * len(fit))
-    versions = []
-    for number, (line, result) in enumerate(fit):
-        verdict = result.verdict
-        versions.append(
-            RescoredVersion(
-                outcome_id=line.outcome.id,
-                expected=line.outcome.version,
-                written=result.written,
-                verdict=verdict.verdict.value,
-                success=verdict.success,
-                score=verdict.score,
-                exact=verdict.exact,
-                bonus_micros=verdict.bonus_micros,
-                penalty_micros=verdict.penalty_micros,
-                salt=salts[number * SALT_BYTES : (number + 1) * SALT_BYTES],
-                read=(line.read, *line.row.work),
-            )
+    versions = [
+        RescoredVersion.of(
+            *(line.outcome, result, salts[number * SALT_BYTES : (number + 1) * SALT_BYTES]),
+            (line.read, *line.row.work),
         )
-    write = AddRescored(tenant, body, task.compiled.plan.digest, tuple(versions), reason, to_micros(task.now))
+        for number, (line, result) in enumerate(fit)
+    ]
+    write = AddRescored.of(
+        tenant, (body, task.compiled.plan.digest), versions, reason=reason, verified_at=to_micros(task.now)
+    )
     return {one.outcome_id for one in store.recorder.write(write)}
 
 
@@ -378,12 +361,13 @@ class OutcomeScan:
         self.tally.skip(Skip.ALREADY, len(page) - len(fresh))
         several = {one.outcome.criteria_digest for one in fresh}
         known_alike = {digest: self._alike(connection, digest) for digest in several}
+        segments = SegmentReader(connection, self._scope.tenant)
         for one in fresh:
-            if one.result is None:
+            alike = known_alike[one.outcome.criteria_digest]
+            stored = _read_result(alike, segments, one)
+            if stored is None:
                 self.tally.skip(Skip.NO_RESULT)
                 continue
-            alike = known_alike[one.outcome.criteria_digest]
-            stored = alike.read(one.result)
             sources = alike.sources_of(stored)
             yield RescoreLine(one.outcome, RescoreRow(stored, sources), one.result)
 
@@ -419,6 +403,20 @@ class OutcomeScan:
                 return AlikeResults(lambda _result: None)
 
         return self._known.get_or_make(digest, find)
+
+
+def _read_result(
+    alike: AlikeResults, segments: SegmentReader, one: LatestVersion
+) -> StoredResult | VerificationResult | None:
+    """The latest result of an outcome; None once erased."""
+    if one.place is None:
+        return None if one.result is None else alike.read(one.result)
+    segment = segments.segment(one.leaf)
+    found = segment.split(one.place)
+    if isinstance(found, tuple):
+        number, gaps = found
+        return alike.fit(segment.templates[number], gaps)
+    return None if found is None else alike.read(found)
 
 
 class RescoreTally:

@@ -8,12 +8,15 @@ import msgspec
 
 from meruit.errors import RecordTampered
 from meruit.log.commitment import matches, matches_digest
-from meruit.log.entries import Entry, EvidenceEntry, VerdictEntry, read_entry
+from meruit.log.entries import Entry, EvidenceEntry, VerdictEntry, VersionSegmentEntry, read_entry
+from meruit.log.segment import VersionEntry, segment_root, version_bytes
+from meruit.outcomes.segment import open_versions
+from meruit.outcomes.store.segments import fetch_segment
 from meruit.store.log_guard import find_forged_leaf
 from meruit.store.transaction import WriteTransaction
 
 _ROW = (
-    "SELECT evidence_leaf, input_salt, output_salt, metadata_salt, leaf, salt FROM outcomes JOIN verdicts "
+    "SELECT evidence_leaf, input_salt, output_salt, metadata_salt, leaf, salt, place FROM outcomes JOIN verdicts "
     "ON verdicts.tenant = outcomes.tenant AND outcome_id = outcomes.id AND verdicts.version = ? "
     "WHERE outcomes.tenant = ? AND outcomes.id = ?"
 )
@@ -48,19 +51,36 @@ class VersionBasis(msgspec.Struct, frozen=True):
         row = next(iter(writing.fetch(_ROW, self.version, tenant, outcome_id)), None)
         if row is None:
             return "version"
-        evidence_leaf, *salts, leaf, salt = row
+        evidence_leaf, *salts, leaf, salt, place = row
         leaves = [(int(seq), bytes(body)) for seq, body in writing.fetch(_LEAVES, evidence_leaf, leaf)]
         if find_forged_leaf(writing, leaves) is not None:
             return "leaf"
-        evidence, verdict = (_entry_at(leaves, seq) for seq in (evidence_leaf, leaf))
-        if not isinstance(evidence, EvidenceEntry) or (evidence.tenant, evidence.outcome) != (tenant, outcome_id):
+        evidence, verdict = (
+            self._find_committed(writing, tenant, outcome_id, _entry_at(leaves, seq), seq)
+            for seq in (evidence_leaf, leaf)
+        )
+        if not isinstance(evidence, EvidenceEntry | VersionEntry) or evidence.outcome != outcome_id:
             return "evidence"
-        if not isinstance(verdict, VerdictEntry) or (verdict.tenant, verdict.outcome) != (tenant, outcome_id):
+        if not isinstance(verdict, VerdictEntry | VersionEntry) or verdict.outcome != outcome_id:
             return "verdict"
+        if place is not None:
+            salt = open_versions(fetch_segment(writing, tenant, leaf).blob).content(place).salt
         committed = (evidence.input, evidence.output, evidence.metadata)
         return self._find_other_result(verdict, bytes(salt or b"")) or self._find_other_part(committed, salts)
 
-    def _find_other_result(self, verdict: VerdictEntry, salt: bytes) -> str | None:
+    @staticmethod
+    def _find_committed(
+        writing: WriteTransaction, tenant: str, outcome_id: str, entry: Entry | None, leaf: int
+    ) -> Entry | VersionEntry | None:
+        """What a leaf says of the outcome: the entry itself, or what a segment that it commits to holds."""
+        if not isinstance(entry, VersionSegmentEntry):
+            return entry if getattr(entry, "tenant", None) == tenant else None
+        held = [one.entry() for one in open_versions(fetch_segment(writing, tenant, leaf).blob).contents()]
+        if entry.tenant != tenant or segment_root([version_bytes(one) for one in held]).hex() != entry.root:
+            return None
+        return next((one for one in held if one.outcome == outcome_id), None)
+
+    def _find_other_result(self, verdict: VerdictEntry | VersionEntry, salt: bytes) -> str | None:
         if verdict.version != self.version:
             return "version"
         return None if self.result is None or matches(verdict.result, salt, self.result) else "result"

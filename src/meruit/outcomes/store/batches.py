@@ -12,12 +12,13 @@ from meruit.model.access import Scope
 from meruit.model.outcome import OutcomeSummary
 from meruit.model.record import Record
 from meruit.outcomes.store.read import OutcomeFilter, OutcomeWork, fitting, forward
+from meruit.outcomes.store.segments import SegmentReader
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
 from meruit.store.database import in_style
 
-BATCH = 500
-"""Outcomes read at a time."""
+BATCH = 512
+"""Outcomes read at a time: as many as a segment holds, so that a page is read from few of them."""
 MAX_GROUP_BYTES = 32 * 1024 * 1024
 """Work that is held at a time, unless a single one is larger."""
 
@@ -42,15 +43,22 @@ class OutcomePlace(Record, frozen=True):
     id: str
     seq: int
     version: int
+    verdict: str
+    score: float
     criteria_digest: str
+    contract_id: str
+    evidence_leaf: int
 
 
 class LatestVersion(Record, frozen=True):
-    """The latest version of an outcome."""
+    """The latest version of an outcome, and where its result is."""
 
     outcome: OutcomePlace
     result: bytes | None
-    """As JSON; None once erased."""
+    """As JSON; None once erased, and where a segment holds it."""
+    leaf: int
+    place: int | None
+    """In the segment of that leaf; None where there is none."""
 
 
 class _WorkAddresses(msgspec.Struct, frozen=True):
@@ -90,7 +98,10 @@ def next_versions(
     """The same with the latest result of each, and nothing else of it."""
     of, verdicts = tables.outcomes, tables.verdicts
     query = (
-        select(of.c.id, of.c.seq, of.c.version, of.c.criteria_digest, verdicts.c.result)
+        select(
+            *(of.c.id, of.c.seq, of.c.version, of.c.verdict, of.c.score, of.c.criteria_digest, of.c.contract_id),
+            *(of.c.evidence_leaf, verdicts.c.result, verdicts.c.leaf, verdicts.c.place),
+        )
         .join(
             verdicts,
             (verdicts.c.tenant == of.c.tenant)
@@ -102,8 +113,8 @@ def next_versions(
         .limit(BATCH)
     )
     return [
-        LatestVersion(OutcomePlace(outcome_id, seq, version, digest), result)
-        for outcome_id, seq, version, digest, result in connection.execute(query).all()
+        LatestVersion(OutcomePlace(*outcome), result, leaf, place)
+        for *outcome, result, leaf, place in connection.execute(query).all()
     ]
 
 
@@ -112,7 +123,7 @@ def versions(connection: Connection, tenant: str, ids: Sequence[str], *, every: 
     table = tables.verdicts
     query = select(
         *(table.c.outcome_id, table.c.version, table.c.criteria_digest, table.c.reason),
-        *(table.c.verdict, table.c.success, table.c.score, table.c.result),
+        *(table.c.verdict, table.c.success, table.c.score, table.c.result, table.c.leaf, table.c.place),
     ).where(table.c.tenant == tenant, table.c.outcome_id.in_(ids))
     if not every:
         query = query.join(
@@ -122,6 +133,7 @@ def versions(connection: Connection, tenant: str, ids: Sequence[str], *, every: 
             & (tables.outcomes.c.version == table.c.version),
         )
     found: dict[str, list[StoredVersion]] = {}
+    segments = SegmentReader(connection, tenant)
     for row in connection.execute(query.order_by(table.c.outcome_id, table.c.version)):
         stored = StoredVersion(
             outcome_id=row.outcome_id,
@@ -131,7 +143,7 @@ def versions(connection: Connection, tenant: str, ids: Sequence[str], *, every: 
             verdict=row.verdict,
             success=bool(row.success),
             score=row.score,
-            result=row.result,
+            result=segments.result_of(row),
         )
         found.setdefault(stored.outcome_id, []).append(stored)
     return found

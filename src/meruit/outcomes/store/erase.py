@@ -10,6 +10,8 @@ from meruit.errors import NotFound
 from meruit.judges.records import forget_votes
 from meruit.log.entries import GOVERNANCE, PARTS, RESULT, ErasureEntry
 from meruit.model.events import EventType
+from meruit.outcomes.segment import open_versions, pack, pack_version
+from meruit.outcomes.store.segments import fetch_segment, find_places, rewrite_segment
 from meruit.outcomes.store.write import ERASED
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
@@ -50,6 +52,8 @@ class Erase(msgspec.Struct, frozen=True):
         ERASED.add(writing, self.tenant, self.outcome_id)
         gone = tuple(address for address in addresses.values() if address is not None)
         self._forget(writing, gone)
+        places = find_places(writing, self.tenant, self.outcome_id)
+        replaced = [self._rewrite_segment(writing, *place) for place in places]
         if addresses["output"] is not None:
             forget_votes(writing, self.tenant, addresses["output"])
         if row.idempotency_key is not None:
@@ -71,7 +75,7 @@ class Erase(msgspec.Struct, frozen=True):
                 "reason": self.reason,
             },
         )
-        return ErasureResult(outcome_id=self.outcome_id, parts=parts, addresses=tuple(dict.fromkeys(gone)))
+        return ErasureResult(self.outcome_id, parts, tuple(dict.fromkeys((*gone, *replaced))))
 
     # Any: a row of SQLAlchemy's has its columns as attributes, which no type says.
     def _row(self, writing: WriteTransaction) -> Any:
@@ -86,7 +90,19 @@ class Erase(msgspec.Struct, frozen=True):
         query = select(table.c.version).where(
             table.c.tenant == self.tenant, table.c.outcome_id == self.outcome_id, table.c.result.is_not(None)
         )
-        return bool(writing.read(query.limit(1)))
+        return bool(writing.read(query.limit(1))) or any(
+            open_versions(fetch_segment(writing, self.tenant, leaf).blob).result(place) is not None
+            for leaf, place in find_places(writing, self.tenant, self.outcome_id)
+        )
+
+    def _rewrite_segment(self, writing: WriteTransaction, leaf: int, place: int) -> str:
+        """Write a segment again without the result of the outcome; returns the address of the old one."""
+        before = fetch_segment(writing, self.tenant, leaf)
+        contents = open_versions(before.blob).contents()
+        contents[place] = contents[place].erase()
+        rewrite_segment(writing, self.tenant, before, pack([pack_version(one) for one in contents]).blob)
+        release(writing, self.tenant, [before.address])
+        return before.address
 
     def _has_checks(self, writing: WriteTransaction) -> bool:
         table = tables.governance_checks

@@ -17,6 +17,7 @@ from meruit.model.outcome import AgentOutcome, OutcomeRecord, OutcomeSummary, Ve
 from meruit.model.record import Record
 from meruit.model.time import from_micros, to_micros
 from meruit.model.verdict import Verdict, VerificationResult
+from meruit.outcomes.store.segments import SegmentReader
 from meruit.outcomes.store.write import result_from
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
@@ -166,7 +167,8 @@ def versions(connection: Connection, scope: Scope, outcome_id: str) -> list[Verd
         .where(tables.verdicts.c.tenant == scope.tenant, tables.verdicts.c.outcome_id == outcome_id)
         .order_by(tables.verdicts.c.version)
     )
-    return [_version(row) for row in rows]
+    segments = SegmentReader(connection, scope.tenant)
+    return [_version(row, segments) for row in rows]
 
 
 def version(connection: Connection, scope: Scope, outcome_id: str, number: int) -> VerdictVersion:
@@ -180,13 +182,16 @@ def version(connection: Connection, scope: Scope, outcome_id: str, number: int) 
     row = connection.execute(query).first()
     if row is None:
         raise NotFound(f"{outcome_id} has no version {number}")
-    return _version(row)
+    return _version(row, SegmentReader(connection, scope.tenant))
 
 
 def latest_results(connection: Connection, tenant: str, ids: Sequence[str]) -> dict[str, VerificationResult | None]:
     """The latest result of each outcome, None where it was erased."""
     query = (
-        select(tables.verdicts.c.outcome_id, tables.verdicts.c.result)
+        select(
+            *(tables.verdicts.c.outcome_id, tables.verdicts.c.result),
+            *(tables.verdicts.c.leaf, tables.verdicts.c.place),
+        )
         .join(
             tables.outcomes,
             (tables.outcomes.c.tenant == tables.verdicts.c.tenant)
@@ -195,7 +200,8 @@ def latest_results(connection: Connection, tenant: str, ids: Sequence[str]) -> d
         )
         .where(tables.verdicts.c.tenant == tenant, tables.verdicts.c.outcome_id.in_(ids))
     )
-    return {row.outcome_id: result_from(row.result) for row in connection.execute(query)}
+    segments = SegmentReader(connection, tenant)
+    return {row.outcome_id: result_from(segments.result_of(row)) for row in connection.execute(query)}
 
 
 def evidence(connection: Connection, scope: Scope, outcome_id: str, shelf: BlobStore) -> OutcomeWork:
@@ -331,7 +337,7 @@ def _summary(row: Any) -> OutcomeSummary:
     )
 
 
-def _version(row: Any) -> VerdictVersion:
+def _version(row: Any, segments: SegmentReader) -> VerdictVersion:
     return VerdictVersion(
         version=row.version,
         criteria_digest=row.criteria_digest,
@@ -341,5 +347,5 @@ def _version(row: Any) -> VerdictVersion:
         reason=row.reason,
         created_at=from_micros(row.created_at),
         leaf=row.leaf,
-        result=result_from(row.result),
+        result=result_from(segments.result_of(row)),
     )

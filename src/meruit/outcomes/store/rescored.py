@@ -1,133 +1,330 @@
-"""Writing many later versions of verdicts at once: the same rows, entries and events as one by one, without detours."""
+"""Writing many later versions of verdicts at once: as a segment, or one by one where a contract was awarded."""
 
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
+from meruit.judge.result_template import ResultGaps, ResultTemplate
 from meruit.log.commitment import commitment
 from meruit.log.entries import OUR_CONTRACT, write_verdict
+from meruit.log.segment import MAX_CASES, write_version
 from meruit.model.events import EventType
 from meruit.model.record import Record
+from meruit.model.verdict import Status, Verdict, VerificationResult
+from meruit.outcomes.segment import (
+    PackedVersion,
+    SegmentDraft,
+    VersionContent,
+    describe_verdict,
+    gaps_tail,
+    pack,
+    pack_version,
+    write_line,
+)
 from meruit.outcomes.store.basis import VersionBasis
+from meruit.outcomes.store.batches import OutcomePlace
+from meruit.outcomes.store.segments import write_segment
 from meruit.outcomes.store.write import ERASED, LATEST_RESULTS, LatestResult, RecordedVersion, commit_criteria
 from meruit.store import tables
 from meruit.store.transaction import WriteTransaction
 
 
-class RescoredVersion(Record, frozen=True):
-    """Another verdict on an outcome that is recorded."""
+@dataclass(frozen=True, slots=True, eq=False)
+class RescoredVerdict:
+    """What a new result says besides its gaps; shared by all that are alike."""
 
-    outcome_id: str
-    expected: int
-    """The version that it follows; anything else means that another process was quicker."""
-    written: bytes
-    """The result as it is kept."""
-    verdict: str
+    verdict: Verdict
     success: bool
     score: float
     exact: str
     bonus_micros: int
     penalty_micros: int
+    statuses: Mapping[str, Status]
+    """By the id of the criterion."""
+    written: bytes
+    """As the lines of a segment end."""
+
+    @classmethod
+    def of(cls, result: VerificationResult) -> Self:
+        """Of any result."""
+        return cls(
+            verdict=result.verdict,
+            success=result.success,
+            score=result.score,
+            exact=result.exact,
+            bonus_micros=result.bonus_micros,
+            penalty_micros=result.penalty_micros,
+            statuses={judged.criterion_id: judged.status for judged in result.criterion_results},
+            written=describe_verdict(
+                *(result.verdict.value, result.success, result.exact, result.bonus_micros, result.penalty_micros)
+            ),
+        )
+
+
+class RescoredResult(Record, frozen=True):
+    """A new result as it is to be kept."""
+
+    written: bytes
+    verdict: RescoredVerdict
+    template: ResultTemplate | None = None
+    """Where it shares one with others."""
+    gaps: ResultGaps | None = None
+    """What fills the template."""
+
+    @classmethod
+    def of(cls, result: VerificationResult) -> Self:
+        """Of a result that shares nothing with others."""
+        return cls(result.to_json(), RescoredVerdict.of(result))
+
+
+@dataclass(frozen=True, slots=True)
+class RescoredVersion:
+    """Another verdict on an outcome that is recorded."""
+
+    outcome: OutcomePlace
+    """As it was read; where it has another version by now, another process was quicker."""
+    result: RescoredResult
     salt: bytes
+    packed: PackedVersion | None
+    """For its segment; None where a contract was awarded, whose every entry is a leaf of its own."""
     read: tuple[bytes | None, ...]
     """What it was judged from: the result before, and the input, output and metadata where they were measured."""
 
+    @classmethod
+    def of(
+        cls, outcome: OutcomePlace, result: RescoredResult, salt: bytes, read: tuple[bytes | None, ...] = (None,)
+    ) -> Self:
+        """Prepare a version for its segment."""
+        if OUR_CONTRACT.fullmatch(outcome.contract_id):
+            return cls(outcome, result, salt, None, read)
+        return cls(outcome, result, salt, _pack(outcome, result, salt), read)
 
-class AddRescored(Record, frozen=True):
+
+def _pack(outcome: OutcomePlace, result: RescoredResult, salt: bytes) -> PackedVersion:
+    template, gaps, verdict, version = result.template, result.gaps, result.verdict, outcome.version + 1
+    tail = None if gaps is None else gaps_tail(salt, gaps)
+    if tail is None or gaps is None:
+        return pack_version(
+            VersionContent(
+                outcome=outcome.id,
+                contract=outcome.contract_id,
+                version=version,
+                verdict=verdict.verdict.value,
+                success=verdict.success,
+                score=verdict.exact,
+                bonus_micros=verdict.bonus_micros,
+                penalty_micros=verdict.penalty_micros,
+                result=result.written,
+                salt=salt,
+                evidence_index=outcome.evidence_leaf,
+            )
+        )
+    line = write_line(
+        outcome.id, outcome.contract_id, version, outcome.evidence_leaf, gaps.verified_at, verdict.written
+    )
+    entry = write_version(
+        outcome.id,
+        outcome.contract_id,
+        version,
+        commitment(salt, result.written),
+        verdict.verdict.value,
+        verdict.success,
+        verdict.exact,
+        verdict.bonus_micros,
+        verdict.penalty_micros,
+        outcome.evidence_leaf,
+    )
+    return PackedVersion(template, line, tail, entry)
+
+
+@dataclass(frozen=True, slots=True)
+class AddRescored:
     """Later versions under the same criteria and of the same time, durable together."""
 
     tenant: str
     criteria: bytes
     criteria_digest: str
-    versions: tuple[RescoredVersion, ...]
+    versions: Sequence[RescoredVersion]
     reason: str
     verified_at: int
     """In microseconds since 1970."""
+    draft: SegmentDraft | None
+    """Of all versions that go into a segment; made before the transaction, which holds up others."""
+
+    @classmethod
+    def of(
+        cls,
+        tenant: str,
+        criteria: tuple[bytes, str],
+        versions: Sequence[RescoredVersion],
+        reason: str,
+        verified_at: int,
+    ) -> Self:
+        """Prepare the write; criteria are given in canonical form with their digest."""
+        body, digest = criteria
+        return cls(tenant, body, digest, versions, reason, verified_at, _draft(versions))
 
     def __call__(self, writing: WriteTransaction) -> list[RecordedVersion]:
         """Write those that still follow the version they expect; the others were rescored or erased meanwhile.
 
         Raises RecordTampered for the outcome of a contract that was read otherwise than the log commits to.
         """
-        wanted = [new.outcome_id for new in self.versions]
-        found = {
-            # Any: columns of several types.
-            row[0]: row
-            for row in writing.fetch(f"{_OUTCOMES} ({', '.join('?' * len(wanted))})", self.tenant, *wanted)
-        }
-        writing.look_up_contracts(self.tenant, [row[1] for row in found.values()])
-        pairs = [
-            (new, row) for new in self.versions if (row := found.get(new.outcome_id)) and self._fits(writing, new, row)
+        found = _read_versions(writing, self.tenant, self.versions)
+        fit = [
+            new
+            for new in self.versions
+            # What was erased stays so, also by a caller of this group: a result would say again what is forgotten.
+            if found.get(new.outcome.id) == new.outcome.version and not ERASED.has(writing, self.tenant, new.outcome.id)
         ]
-        if not pairs:
+        if not fit:
             return []
-        for new, row in pairs:
+        criteria = commit_criteria(writing, self.tenant, self.criteria, self.criteria_digest)
+        together = [new for new in fit if new.packed is not None]
+        rows = self._write_segment(writing, together, criteria, whole=len(fit) == len(self.versions))
+        single = [new for new in fit if new.packed is None]
+        for new in single:
             # Money may follow from verdicts on a contract.
-            if OUR_CONTRACT.fullmatch(row[1]):
-                result, *parts = new.read
-                basis = VersionBasis.of_content(new.expected, result, tuple(parts))
-                basis.require_committed(writing, self.tenant, row[0])
-        digest, index = commit_criteria(writing, self.tenant, self.criteria, self.criteria_digest)
-        rows = [self._write(writing, new, row, digest, index) for new, row in pairs]
+            result, *parts = new.read
+            basis = VersionBasis.of_content(new.outcome.version, result, tuple(parts))
+            basis.require_committed(writing, self.tenant, new.outcome.id)
+        writing.look_up_contracts(self.tenant, [new.outcome.contract_id for new in single])
+        rows += [self._write_single(writing, new, criteria) for new in single]
         writing.insert_all(tables.verdicts, _VERDICT_COLUMNS, rows)
+        self._write_latest(writing, fit)
         return [RecordedVersion(row[1], row[2], row[_LEAF]) for row in rows]
 
-    def _fits(self, writing: WriteTransaction, new: RescoredVersion, row: tuple[Any, ...]) -> bool:
-        # What was erased stays so, also by a caller of this group: a result would say again what is forgotten.
-        return row[2] == new.expected and row[4] is not None and not ERASED.has(writing, self.tenant, new.outcome_id)
+    def _write_segment(
+        self,
+        writing: WriteTransaction,
+        versions: Sequence[RescoredVersion],
+        criteria: tuple[str, int],
+        *,
+        whole: bool,
+    ) -> list[tuple[Any, ...]]:
+        """The rows of the versions that share an entry of the log."""
+        draft = self.draft if whole else _draft(versions)
+        if draft is None:
+            return []
+        ids = [new.outcome.id for new in versions]
+        leaf = write_segment(*(writing, self.tenant, draft, criteria), reason=self.reason, outcomes=ids, evidence=False)
+        segment = f"segment:{leaf}"
+        writing.emit(
+            *(self.tenant, EventType.OUTCOMES_RESCORED, segment, segment),
+            {
+                "leaf": leaf,
+                "criteria_digest": criteria[0],
+                "reason": self.reason,
+                "outcomes": [
+                    {
+                        "outcome_id": new.outcome.id,
+                        "contract_id": new.outcome.contract_id,
+                        "version": new.outcome.version + 1,
+                        "verdict": new.result.verdict.verdict,
+                        "success": new.result.verdict.success,
+                    }
+                    for new in versions
+                ],
+            },
+        )
+        shared = self.reason, self.verified_at, leaf, None, None
+        return [(*self._judged(new), *shared, place) for place, new in enumerate(versions)]
 
-    def _write(
-        self, writing: WriteTransaction, new: RescoredVersion, row: tuple[Any, ...], digest: str, index: int
+    def _judged(self, new: RescoredVersion) -> tuple[Any, ...]:
+        """The first columns of a row."""
+        verdict, outcome = new.result.verdict, new.outcome
+        return (
+            *(self.tenant, outcome.id, outcome.version + 1, self.criteria_digest),
+            *(verdict.verdict.value, int(verdict.success), verdict.score),
+        )
+
+    def _write_single(
+        self, writing: WriteTransaction, new: RescoredVersion, criteria: tuple[str, int]
     ) -> tuple[Any, ...]:
-        tenant, (outcome_id, contract_id, before, evidence_leaf, _) = self.tenant, row
-        version = before + 1
-        contract_seq = writing.next_in_contract(tenant, contract_id)
+        """The row of a version that has an entry of its own."""
+        tenant, outcome, verdict, written = self.tenant, new.outcome, new.result.verdict, new.result.written
+        version = outcome.version + 1
+        contract_seq = writing.next_in_contract(tenant, outcome.contract_id)
         body = write_verdict(
             writing.now.written,
             tenant,
-            outcome_id,
-            contract_id,
+            outcome.id,
+            outcome.contract_id,
             contract_seq,
             version,
-            digest,
-            index,
-            evidence_leaf,
-            commitment(new.salt, new.written),
-            new.verdict,
-            new.success,
-            new.exact,
-            new.bonus_micros,
-            new.penalty_micros,
+            self.criteria_digest,
+            criteria[1],
+            outcome.evidence_leaf,
+            commitment(new.salt, written),
+            verdict.verdict.value,
+            verdict.success,
+            verdict.exact,
+            verdict.bonus_micros,
+            verdict.penalty_micros,
             self.reason,
         )
-        leaf = writing.append_bytes(body, tenant, contract_id, contract_seq)
-        LATEST_RESULTS.put(writing, LatestResult(version, new.written), tenant, outcome_id)
-        success = int(new.success)
-        writing.rewrite(_LATEST, version, new.verdict, success, new.score, digest, tenant, outcome_id)
+        leaf = writing.append_bytes(body, tenant, outcome.contract_id, contract_seq)
+        LATEST_RESULTS.put(writing, LatestResult(version, written), tenant, outcome.id)
         writing.emit(
-            *(tenant, EventType.OUTCOME_RESCORED, contract_id, f"{outcome_id}:{version}"),
+            *(tenant, EventType.OUTCOME_RESCORED, outcome.contract_id, f"{outcome.id}:{version}"),
             {
-                "outcome_id": outcome_id,
-                "contract_id": contract_id,
+                "outcome_id": outcome.id,
+                "contract_id": outcome.contract_id,
                 "version": version,
-                "verdict": new.verdict,
-                "success": new.success,
-                "criteria_digest": digest,
+                "verdict": verdict.verdict,
+                "success": verdict.success,
+                "criteria_digest": self.criteria_digest,
                 "reason": self.reason,
             },
         )
-        return (
-            *(tenant, outcome_id, version, digest, new.verdict, success, new.score),
-            *(self.reason, self.verified_at, leaf, new.salt, new.written),
-        )
+        return (*self._judged(new), self.reason, self.verified_at, leaf, new.salt, written, None)
+
+    def _write_latest(self, writing: WriteTransaction, versions: Sequence[RescoredVersion]) -> None:
+        """How the outcomes stand now. A verdict that stays is not written: it would move in its indexes."""
+        changed: list[tuple[Any, ...]] = []
+        same: list[tuple[Any, ...]] = []
+        tenant, digest = self.tenant, self.criteria_digest
+        for new in versions:
+            outcome, now = new.outcome, new.result.verdict
+            verdict, row = now.verdict.value, (int(now.success), outcome.version + 1, digest, tenant, outcome.id)
+            if verdict == outcome.verdict and now.score == outcome.score:
+                same.append(row)
+            else:
+                changed.append((verdict, now.score, *row))
+        for statement, rows in ((_NEW_VERDICT, changed), (_SAME_VERDICT, same)):
+            if rows:
+                writing.rewrite_all(statement, rows)
 
 
-# As text: building a query of 500 parameters costs more than answering it.
-_OUTCOMES = "SELECT id, contract_id, version, evidence_leaf, input_address FROM outcomes WHERE tenant = ? AND id IN"
-_LATEST = (
-    "UPDATE outcomes SET version = ?, verdict = ?, success = ?, score = ?, criteria_digest = ? "
+def _draft(versions: Iterable[RescoredVersion]) -> SegmentDraft | None:
+    packed = [new.packed for new in versions if new.packed is not None]
+    return pack(packed) if packed else None
+
+
+def _read_versions(writing: WriteTransaction, tenant: str, versions: Sequence[RescoredVersion]) -> dict[str, int]:
+    """The latest version of each outcome, those left out whose work was erased."""
+    places = [new.outcome.seq for new in versions]
+    first, last = min(places), max(places)
+    if last - first < 2 * len(places):
+        return dict(writing.fetch(_IN_ORDER, tenant, first, last))
+    return dict(_by_id(writing, tenant, [new.outcome.id for new in versions]))
+
+
+def _by_id(writing: WriteTransaction, tenant: str, ids: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    # As text: building a query of 500 parameters costs more than answering it.
+    for start in range(0, len(ids), MAX_CASES):
+        some = ids[start : start + MAX_CASES]
+        yield from writing.fetch(f"{_BY_ID} ({', '.join('?' * len(some))})", tenant, *some)
+
+
+_IN_ORDER = "SELECT id, version FROM outcomes WHERE tenant = ? AND seq BETWEEN ? AND ? AND input_address IS NOT NULL"
+_BY_ID = "SELECT id, version FROM outcomes WHERE tenant = ? AND input_address IS NOT NULL AND id IN"
+_SAME_VERDICT = "UPDATE outcomes SET success = ?, version = ?, criteria_digest = ? WHERE tenant = ? AND id = ?"
+_NEW_VERDICT = (
+    "UPDATE outcomes SET verdict = ?, score = ?, success = ?, version = ?, criteria_digest = ? "
     "WHERE tenant = ? AND id = ?"
 )
 _VERDICT_COLUMNS = (
     *("tenant", "outcome_id", "version", "criteria_digest", "verdict", "success", "score"),
-    *("reason", "created_at", "leaf", "salt", "result"),
+    *("reason", "created_at", "leaf", "salt", "result", "place"),
 )
 _LEAF = _VERDICT_COLUMNS.index("leaf")

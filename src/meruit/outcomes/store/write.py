@@ -357,6 +357,7 @@ def _write_version(
         leaf=leaf,
         salt=salt,
         result=result_json,
+        place=None,
     )
     return leaf
 

@@ -38,7 +38,7 @@ from meruit.store.tables.governance import (
 )
 from meruit.store.tables.judges import judge_calibrations, judge_calls, judge_tokens, judge_votes
 from meruit.store.tables.log import checkpoints, log_keys, log_leaves, log_state, log_tiles
-from meruit.store.tables.outcomes import criteria, criteria_names, outcomes, verdicts
+from meruit.store.tables.outcomes import criteria, criteria_names, outcomes, verdict_segments, verdicts
 from meruit.store.tables.review import review_draws, review_labels, reviews
 from meruit.store.tables.service import blobs, idempotency, key_use, keys, sessions
 from meruit.store.tables.usage import usage_accounts, usage_calls, usage_fetches, usage_observations, usage_runs
@@ -103,6 +103,7 @@ __all__ = [
     "usage_fetches",
     "usage_observations",
     "usage_runs",
+    "verdict_segments",
     "verdicts",
     "webhooks",
     "workers",

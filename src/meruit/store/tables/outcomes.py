@@ -74,4 +74,17 @@ verdicts = Table(
     Column("leaf", BigInteger, nullable=False),
     Column("salt", LargeBinary),
     Column("result", LargeBinary),
+    Column("place", Integer),
 )
+"""Each version of an outcome's verdict; one with a place has its result in the segment of its leaf."""
+
+verdict_segments = Table(
+    "verdict_segments",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("leaf", BigInteger, primary_key=True),
+    Column("address", Text, nullable=False),
+    Column("versions", Integer, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+"""Up to 512 versions of verdicts in one blob and behind one entry of the log."""

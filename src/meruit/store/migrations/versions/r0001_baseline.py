@@ -145,7 +145,17 @@ def _create_outcomes() -> None:
         sa.Column("leaf", sa.BigInteger(), nullable=False),
         sa.Column("salt", sa.LargeBinary(), nullable=True),
         sa.Column("result", sa.LargeBinary(), nullable=True),
+        sa.Column("place", sa.Integer(), nullable=True),
         sa.PrimaryKeyConstraint("tenant", "outcome_id", "version"),
+    )
+    op.create_table(
+        "verdict_segments",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("leaf", sa.BigInteger(), nullable=False),
+        sa.Column("address", sa.Text(), nullable=False),
+        sa.Column("versions", sa.Integer(), nullable=False),
+        sa.Column("created_at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "leaf"),
     )
 
 

@@ -1,0 +1,285 @@
+"""The blob of a segment of versions: a line of JSON for each, compressed together, then salts and digests. Pure.
+
+Results that differ only in their id, time and digests are kept once: the first line holds their templates, and a line
+names the one of its version. Salts and digests look random, and compressing them would take time and save nothing.
+"""
+
+import zlib
+from binascii import hexlify, unhexlify
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from meruit.errors import StoreError
+from meruit.judge.result_template import ResultGaps, ResultTemplate, encode_text, split_result
+from meruit.log.commitment import SALT_BYTES, commitment
+from meruit.log.entries import quote
+from meruit.log.segment import MAX_CASES, VersionEntry, segment_root, version_bytes
+from meruit.model.record import Record
+
+LEVEL = 1
+"""Of the compression: higher levels save little and take long."""
+MAX_SEGMENT_BYTES = 1 << 30
+"""A blob that would unpack to more than this is damaged."""
+_DIGEST_BYTES = 32
+_TAIL = SALT_BYTES + 3 * _DIGEST_BYTES
+"""What stands behind the lines for each version: its salt, and the digests of input, output and metadata."""
+_NO_DIGESTS = bytes(3 * _DIGEST_BYTES)
+_NO_TAIL = bytes(_TAIL)
+_HEX = 2 * _DIGEST_BYTES + 2
+"""A digest as JSON."""
+_WHOLE, _ERASED = -1, -2
+"""In place of the number of a template: the result is kept as it is, or was erased."""
+_WRITER = msgspec.json.Encoder()
+
+Evidence = tuple[str, str, str]
+"""Input, output and metadata, as salted hashes."""
+
+
+class VersionContent(Record, frozen=True):
+    """All that is kept of one version; once erased, only what the log says of it."""
+
+    outcome: str
+    contract: str
+    version: int
+    verdict: str
+    success: bool
+    score: str
+    """As a fraction."""
+    bonus_micros: int
+    penalty_micros: int
+    result: bytes | None
+    """As JSON; None once erased."""
+    salt: bytes
+    """Empty once erased."""
+    evidence_index: int | None = None
+    """Where the log holds what was judged; None for a first version, which brings it along."""
+    evidence: Evidence | None = None
+    """Of a first version."""
+    erased: str = ""
+    """The salted hash of the result, once that was erased."""
+
+    def entry(self) -> VersionEntry:
+        """What the log commits to."""
+        given, made, facts = self.evidence or ("", "", "")
+        return VersionEntry(
+            outcome=self.outcome,
+            contract=self.contract,
+            version=self.version,
+            result=self.erased if self.result is None else commitment(self.salt, self.result),
+            verdict=self.verdict,
+            success=self.success,
+            score=self.score,
+            bonus_micros=self.bonus_micros,
+            penalty_micros=self.penalty_micros,
+            evidence_index=self.evidence_index,
+            input=given,
+            output=made,
+            metadata=facts,
+        )
+
+    def erase(self) -> "VersionContent":
+        """The same without its result: the hash stays, and says nothing without its salt."""
+        return msgspec.structs.replace(self, result=None, salt=b"", erased=self.entry().result)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedVersion:
+    """A version as a blob keeps it, and as the log commits to it."""
+
+    template: ResultTemplate | None
+    """None where the result is kept as it is, or was erased."""
+    line: bytes
+    """After the number of the template."""
+    tail: bytes
+    entry: bytes
+    is_erased: bool = False
+
+
+class _VersionLine(msgspec.Struct, array_like=True):
+    """A line of a blob."""
+
+    template: int
+    outcome: str
+    contract: str
+    version: int
+    evidence_index: int | None
+    result: msgspec.Raw
+    """Its time, where it has a template; once erased, the salted hash."""
+    verdict: str
+    success: bool
+    score: str
+    bonus_micros: int
+    penalty_micros: int
+    evidence: Evidence | None = None
+
+
+def describe_verdict(verdict: str, success: bool, score: str, bonus_micros: int, penalty_micros: int) -> bytes:  # noqa: FBT001 - a field
+    """The end of a line, which versions that ended alike share."""
+    return b'"%b",%b,"%b",%d,%d' % (
+        *(verdict.encode(), b"true" if success else b"false", score.encode()),
+        *(bonus_micros, penalty_micros),
+    )
+
+
+def gaps_tail(salt: bytes, gaps: ResultGaps) -> bytes | None:
+    """What stands behind the lines for a result with these gaps; None where a digest is missing."""
+    if not len(gaps.input) == len(gaps.output) == len(gaps.metadata) == _HEX:
+        return None
+    return salt + unhexlify(gaps.input[1:-1] + gaps.output[1:-1] + gaps.metadata[1:-1])
+
+
+# By position, and assembled by hand: it is called for every outcome of a rescore.
+def write_line(
+    outcome: str, contract: str, version: int, evidence_index: int | None, result: bytes, judged: bytes
+) -> bytes:
+    """The line of a version; `result` is JSON, `judged` from describe_verdict."""
+    return b'"%b",%b,%d,%b,%b,%b' % (
+        *(outcome.encode(), quote(contract).encode(), version),
+        b"null" if evidence_index is None else b"%d" % evidence_index,
+        *(result, judged),
+    )
+
+
+def pack_version(content: VersionContent) -> PackedVersion:
+    """A version, ready for its blob."""
+    judged = describe_verdict(
+        *(content.verdict, content.success, content.score, content.bonus_micros, content.penalty_micros)
+    )
+    if content.evidence is not None:
+        judged = b"%b,%b" % (judged, _WRITER.encode(content.evidence))
+    where = content.outcome, content.contract, content.version, content.evidence_index
+    entry = version_bytes(content.entry())
+    if content.result is None:
+        line = write_line(*where, encode_text(content.erased), judged)
+        return PackedVersion(None, line, _NO_TAIL, entry, is_erased=True)
+    found = split_result(content.result)
+    if found is not None and found[1].contract_id == encode_text(content.contract):
+        template, gaps = found
+        tail = gaps_tail(content.salt, gaps)
+        if tail is not None:
+            return PackedVersion(template, write_line(*where, gaps.verified_at, judged), tail, entry)
+    return PackedVersion(None, write_line(*where, content.result, judged), content.salt + _NO_DIGESTS, entry)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDraft:
+    """A segment, ready to be written."""
+
+    versions: int
+    blob: bytes
+    root: bytes
+    """Of the tree over the versions, which the log commits to."""
+
+
+def pack(versions: Sequence[PackedVersion]) -> SegmentDraft:
+    """The blob of a segment, and its root."""
+    if not 0 < len(versions) <= MAX_CASES:
+        raise ValueError(f"a segment has 1 to {MAX_CASES} versions, not {len(versions)}")
+    numbers: dict[ResultTemplate | None, int] = {None: _WHOLE}
+    lines = [b""]
+    for one in versions:
+        number = numbers.setdefault(one.template, len(numbers) - 1)
+        lines.append(b"[%d,%b]" % (_ERASED if one.is_erased else number, one.line))
+    lines[0] = _WRITER.encode(
+        [[part.decode() for part in (one.judged, one.summary, one.end)] for one in numbers if one is not None]
+    )
+    blob = zlib.compress(b"\n".join(lines), LEVEL) + b"".join([one.tail for one in versions])
+    return SegmentDraft(len(versions), blob, segment_root([one.entry for one in versions]))
+
+
+_LINE = msgspec.json.Decoder(_VersionLine)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenVersions:
+    """A segment whose versions are read one by one."""
+
+    lines: Sequence[bytes]
+    templates: Sequence[ResultTemplate]
+    tails: bytes
+
+    def contents(self) -> list[VersionContent]:
+        """All versions, in order; raises StoreError for one that is damaged."""
+        return [self.content(place) for place in range(len(self.lines))]
+
+    def content(self, place: int) -> VersionContent:
+        """The version at a place; raises StoreError for one that is damaged."""
+        line = self._line(place)
+        is_erased = line.template == _ERASED
+        return VersionContent(
+            outcome=line.outcome,
+            contract=line.contract,
+            version=line.version,
+            verdict=line.verdict,
+            success=line.success,
+            score=line.score,
+            bonus_micros=line.bonus_micros,
+            penalty_micros=line.penalty_micros,
+            result=None if is_erased else self._whole(line, place),
+            salt=b"" if is_erased else self._tail(place)[:SALT_BYTES],
+            evidence_index=line.evidence_index,
+            evidence=line.evidence,
+            erased=bytes(line.result).decode().strip('"') if is_erased else "",
+        )
+
+    def result(self, place: int) -> bytes | None:
+        """The result at a place, as JSON; None once erased."""
+        line = self._line(place)
+        return None if line.template == _ERASED else self._whole(line, place)
+
+    def split(self, place: int) -> tuple[int, ResultGaps] | bytes | None:
+        """The number of the result's template, and its gaps; else the whole, and None once erased."""
+        line = self._line(place)
+        if line.template == _ERASED:
+            return None
+        if line.template == _WHOLE:
+            return bytes(line.result)
+        self._template(line)
+        return line.template, self._gaps(line, place)
+
+    def _line(self, place: int) -> _VersionLine:
+        if not 0 <= place < len(self.lines):
+            raise StoreError(f"a segment has no version at {place}; restore it from a copy")
+        try:
+            return _LINE.decode(self.lines[place])
+        except msgspec.DecodeError as problem:
+            raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
+
+    def _whole(self, line: _VersionLine, place: int) -> bytes:
+        if line.template == _WHOLE:
+            return bytes(line.result)
+        return self._template(line).fill(self._gaps(line, place))
+
+    def _template(self, line: _VersionLine) -> ResultTemplate:
+        if not 0 <= line.template < len(self.templates):
+            raise StoreError("a segment names a template that it does not hold; restore it from a copy")
+        return self.templates[line.template]
+
+    def _gaps(self, line: _VersionLine, place: int) -> ResultGaps:
+        digests = hexlify(self._tail(place)[SALT_BYTES:])
+        width = 2 * _DIGEST_BYTES
+        given, made, facts = (b'"%b"' % digests[at : at + width] for at in range(0, 3 * width, width))
+        return ResultGaps(encode_text(line.contract), bytes(line.result), given, made, facts)
+
+    def _tail(self, place: int) -> bytes:
+        return self.tails[place * _TAIL : (place + 1) * _TAIL]
+
+
+def open_versions(blob: bytes) -> OpenVersions:
+    """A segment, to read some of its versions; raises StoreError for a blob that is damaged."""
+    reader = zlib.decompressobj()
+    try:
+        lines = reader.decompress(blob, MAX_SEGMENT_BYTES)
+        if not reader.eof:
+            raise StoreError("a segment is cut off or too large; restore it from a copy")
+        first, *rest = lines.split(b"\n")
+        parts = msgspec.json.decode(first, type=list[tuple[str, str, str]])
+    except (zlib.error, msgspec.DecodeError) as problem:
+        raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
+    templates = [ResultTemplate(*(part.encode() for part in one)) for one in parts]
+    tails = reader.unused_data
+    if len(tails) != len(rest) * _TAIL:
+        raise StoreError("a segment has not as many salts as versions; restore it from a copy")
+    return OpenVersions(rest, templates, tails)

@@ -1,0 +1,318 @@
+"""A version in a segment is proven alone, erased alone, checked with its rows, and every forgery of it is found."""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from sqlalchemy import select, update
+from tests.outcomes.making import ENGINE, body_of, criteria_of, outcome, recorded, together
+
+from meruit.audit.bundle import CaseReceipt, Receipt, VersionsFile, pack_files, unpack
+from meruit.audit.check import check_store
+from meruit.audit.export import export, receipt
+from meruit.audit.verify.outcome import verify_bundle
+from meruit.audit.verify.receipt import verify_receipt
+from meruit.errors import BundleFlaw, RecordTampered, StoreError
+from meruit.log.entries import VersionSegmentEntry, read_entry
+from meruit.log.segment import read_version, version_bytes
+from meruit.model.access import Scope
+from meruit.model.outcome import Labels
+from meruit.outcomes.rescore.run import LocalRunner, rescore
+from meruit.outcomes.segment import open_versions, pack, pack_version
+from meruit.outcomes.store import read as outcomes
+from meruit.outcomes.store.basis import VersionBasis
+from meruit.outcomes.store.erase import Erase, erase
+from meruit.outcomes.store.write import AddVersions, NewVersion
+from meruit.store import tables
+from meruit.store.blobs import in_database
+from meruit.store.location import Location
+from meruit.store.store import Store
+
+TENANT, SCOPE = "acme", Scope("acme")
+NOW = datetime(2026, 7, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def records(store_location: Location) -> Iterator[Store]:
+    opened = Store.open(store_location)
+    yield opened
+    opened.close()
+
+
+def make_outcomes(store: Store, *contracts: str | None) -> list[str]:
+    """One outcome for each contract, each recorded with entries of its own."""
+    made = []
+    for number, contract in enumerate(contracts):
+        text = "the cat" if number % 2 else "the cat sat"
+        new = outcome(store, work_output={"text": text, "n": number}, labels=Labels(contract))
+        result = msgspec.structs.replace(new.result, contract_id=contract or new.id)
+        made.append(msgspec.structs.replace(new, result=result))
+    return [one.outcome_id for one in recorded(store, *made)]
+
+
+def rescored(store: Store, threshold: float = 0.9) -> int:
+    """Rescore all, and say how many entries the log got."""
+    before = size_of(store)
+    rescore(
+        *(store, ENGINE, TENANT, criteria_of(threshold)),
+        narrowed=None,
+        reason="stricter",
+        runner=LocalRunner(),
+        now=NOW,
+        progress=lambda _done, _total: None,
+    )
+    return size_of(store) - before
+
+
+def size_of(store: Store) -> int:
+    with store.database.reading() as connection:
+        return int(connection.execute(select(tables.log_state.c.size)).scalar_one())
+
+
+def failed_step(files: Mapping[str, bytes]) -> str | None:
+    return verify_bundle(pack_files(files)).failed
+
+
+def test_a_rescore_adds_one_entry_and_one_event(records: Store) -> None:
+    ids = make_outcomes(records, None, None, "shared", "shared", 'ünï "c"')
+    # The criteria and the segment.
+    assert rescored(records) == 2
+    with records.database.reading() as connection:
+        event = connection.execute(select(tables.events).order_by(tables.events.c.seq.desc()).limit(1)).one()
+        rows = connection.execute(select(tables.verdicts).where(tables.verdicts.c.version == 2)).all()
+    data = msgspec.json.decode(event.data)
+    assert (event.type, data["reason"], data["leaf"]) == ("outcomes.rescored", "stricter", rows[0].leaf)
+    assert [one["outcome_id"] for one in data["outcomes"]] == ids
+    assert {(one["version"], one["verdict"], one["success"]) for one in data["outcomes"]} == {
+        (2, "pass", True),
+        (2, "fail", False),
+    }
+    assert sorted(row.place for row in rows) == [0, 1, 2, 3, 4]
+
+
+def test_each_version_is_proven_by_a_bundle_of_its_own(records: Store) -> None:
+    ids = make_outcomes(records, None, "shared", "shared", 'ünï "c"')
+    rescored(records)
+    rescored(records, 0.3)
+    for one in ids:
+        files = unpack(export(records, SCOPE, one))
+        found = verify_bundle(pack_files(files))
+        assert found.failed is None, found
+        assert {"verdicts/1.json", "verdicts/2.json", "verdicts/3.json", "versions.json"} <= files.keys()
+        # The entries of a shared contract name its other outcomes, as they always did; segments do not.
+        held = b"".join(proof.entry for proof in VersionsFile.from_json(files["versions.json"]).versions.values())
+        assert not any(other.encode() in held for other in ids if other != one)
+
+
+def test_versions_of_both_kinds_follow_each_other(records: Store) -> None:
+    (one,) = make_outcomes(records, "shared")
+    rescored(records)
+    with records.database.reading() as connection:
+        (_, second) = outcomes.versions(connection, SCOPE, one)
+    assert second.result is not None
+    rules = criteria_of(0.2)
+    result = ENGINE.verify_sync(
+        "shared", {"reference": "the cat sat"}, {"text": "the cat sat", "n": 0}, rules, {"duration_ms": 12}
+    )
+    written = records.recorder.write(
+        AddVersions(TENANT, body_of(rules), (NewVersion(one, 2, result, b"s" * 16),), "again")
+    )
+    assert [done.version for done in written] == [3]
+    rescored(records, 0.3)
+    assert verify_bundle(export(records, SCOPE, one)).failed is None
+    with records.database.reading() as connection:
+        assert [found.version for found in outcomes.versions(connection, SCOPE, one)] == [1, 2, 3, 4]
+
+
+def test_a_receipt_leads_from_the_version_to_a_signed_checkpoint(records: Store) -> None:
+    first, second = make_outcomes(records, None, None)
+    rescored(records)
+    assert isinstance(receipt(records, SCOPE, first, 1), Receipt)
+    found = receipt(records, SCOPE, second)
+    assert isinstance(found, CaseReceipt)
+    proven = verify_receipt(found.to_json())
+    assert (proven.outcome, proven.version, proven.verdict) == (second, 2, "fail")
+    other = receipt(records, SCOPE, first)
+    assert isinstance(other, CaseReceipt)
+    held = read_version(found.case.entry)
+    forged = (
+        msgspec.structs.replace(found, case=other.case),
+        msgspec.structs.replace(found, case=msgspec.structs.replace(found.case, place=0)),
+        msgspec.structs.replace(found, case=msgspec.structs.replace(found.case, entry=b"{}")),
+        msgspec.structs.replace(found, case=msgspec.structs.replace(found.case, entry=found.case.entry + b" ")),
+        msgspec.structs.replace(
+            found,
+            case=msgspec.structs.replace(
+                found.case, entry=version_bytes(msgspec.structs.replace(held, verdict="pass"))
+            ),
+        ),
+    )
+    for one in forged:
+        with pytest.raises(BundleFlaw):
+            verify_receipt(one.to_json())
+
+
+def test_every_forgery_is_found(records: Store) -> None:
+    mine, other = make_outcomes(records, None, None)
+    rescored(records)
+    rescored(records, 0.3)
+    files, foreign = unpack(export(records, SCOPE, mine)), unpack(export(records, SCOPE, other))
+    proofs = VersionsFile.from_json(files["versions.json"]).versions
+    first, second = proofs
+    held = proofs[first]
+    entry = read_version(held.entry)
+
+    def changed(**parts: object) -> dict[str, bytes]:
+        return {"versions.json": VersionsFile({**proofs, first: msgspec.structs.replace(held, **parts)}).to_json()}
+
+    forged = {
+        "another result": {"verdicts/2.json": files["verdicts/3.json"]},
+        "another outcome's": {"versions.json": foreign["versions.json"]},
+        "another place": changed(place=held.place + 1),
+        "no proof": changed(proof=[held.entry]),
+        "no entry": changed(entry=b"{}"),
+        "not as written": changed(entry=held.entry + b" "),
+        "another verdict": changed(entry=version_bytes(msgspec.structs.replace(entry, verdict="partial"))),
+        "its own evidence": changed(entry=version_bytes(msgspec.structs.replace(entry, evidence_index=None))),
+        "one left out": {"versions.json": VersionsFile({first: held}).to_json()},
+        "none": {"versions.json": VersionsFile({}).to_json()},
+        "twice the same": {"versions.json": VersionsFile({first: held, second: held}).to_json()},
+    }
+    assert failed_step(files) is None
+    for name, parts in forged.items():
+        assert failed_step({**files, **parts}) is not None, name
+    assert failed_step({name: content for name, content in files.items() if name != "versions.json"}) is not None
+
+
+def test_one_outcome_is_erased_and_its_neighbours_stay(records: Store) -> None:
+    gone, stays = make_outcomes(records, None, "shared")
+    rescored(records)
+    rescored(records, 0.3)
+    before = unpack(export(records, SCOPE, gone))
+    assert "result" in erase(records, TENANT, gone, "asked to").parts
+    assert erase(records, TENANT, gone, "asked again").parts == ()
+    erased = unpack(export(records, SCOPE, gone))
+    assert verify_bundle(pack_files(erased)).failed is None
+    assert not any(name.startswith(("work/", "verdicts/")) for name in erased)
+    assert failed_step({**erased, "verdicts/2.json": before["verdicts/2.json"]}) is not None
+    assert verify_bundle(export(records, SCOPE, stays)).failed is None
+    with records.database.reading() as connection:
+        assert [one.result for one in outcomes.versions(connection, SCOPE, gone)] == [None, None, None]
+        content = b"".join(
+            bytes(row) for row in connection.execute(select(tables.blobs.c.content)).scalars() if row is not None
+        )
+    found = check_store(records)
+    assert found.problems == []
+    # What is erased is not found in any blob, compressed or not.
+    assert bytes.fromhex(before["salts.json"].decode().split('"2":"')[1][:32]) not in content
+    # It is not rescored either.
+    rescored(records, 0.4)
+    with records.database.reading() as connection:
+        assert len(outcomes.versions(connection, SCOPE, gone)) == 3
+        assert len(outcomes.versions(connection, SCOPE, stays)) == 4
+
+
+def test_neighbours_erased_in_one_group_both_go(records: Store) -> None:
+    ids = make_outcomes(records, None, None, None)
+    rescored(records)
+    together(records, [Erase(TENANT, one, "asked to") for one in ids[:2]])
+    with records.database.reading() as connection:
+        found = [[one.result is None for one in outcomes.versions(connection, SCOPE, name)] for name in ids]
+    assert found == [[True, True], [True, True], [False, False]]
+    assert check_store(records).problems == []
+
+
+def _change(store: Store, statement: object) -> None:
+    def write(writing: object) -> None:
+        writing._connection.execute(statement)  # type: ignore[attr-defined]
+
+    store.recorder.write(write)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda leaf: update(tables.verdicts).where(tables.verdicts.c.leaf == leaf).values(verdict="partial"),
+        lambda leaf: update(tables.verdicts).where(tables.verdicts.c.leaf == leaf).values(score=0.25),
+        lambda leaf: update(tables.verdicts).where(tables.verdicts.c.leaf == leaf).values(place=0),
+        lambda leaf: update(tables.verdicts).where(tables.verdicts.c.leaf == leaf).values(place=None),
+        lambda leaf: update(tables.verdicts).where(tables.verdicts.c.leaf == leaf).values(reason="none"),
+        lambda leaf: update(tables.verdicts).where(tables.verdicts.c.leaf == leaf).values(result=b"{}"),
+        lambda leaf: tables.verdicts.delete().where(tables.verdicts.c.leaf == leaf),
+        lambda leaf: tables.verdict_segments.delete().where(tables.verdict_segments.c.leaf == leaf),
+        lambda leaf: update(tables.verdict_segments).values(versions=1),
+        lambda leaf: update(tables.verdict_segments).values(address="0" * 64),
+        lambda leaf: update(tables.outcomes).values(version=1),
+    ],
+)
+def test_rows_that_were_changed_are_named(records: Store, change: Callable[[int], object]) -> None:
+    make_outcomes(records, None, None)
+    rescored(records)
+    assert check_store(records).problems == []
+    with records.database.reading() as connection:
+        leaf = connection.execute(select(tables.verdict_segments.c.leaf)).scalar_one()
+        assert isinstance(read_entry(_body(records, leaf)), VersionSegmentEntry)
+    _change(records, change(leaf))
+    assert check_store(records).problems != []
+
+
+def _body(store: Store, leaf: int) -> bytes:
+    table = tables.log_leaves
+    with store.database.reading() as connection:
+        return bytes(connection.execute(select(table.c.body).where(table.c.seq == leaf)).scalar_one())
+
+
+def test_a_damaged_segment_is_refused_and_named(records: Store) -> None:
+    (one,) = make_outcomes(records, None)
+    rescored(records)
+    with records.database.reading() as connection:
+        address = connection.execute(select(tables.verdict_segments.c.address)).scalar_one()
+    _change(records, update(tables.blobs).where(tables.blobs.c.address == address).values(content=b"damaged"))
+    with records.database.reading() as connection, pytest.raises(StoreError):
+        outcomes.versions(connection, SCOPE, one)
+    assert {problem.code for problem in check_store(records).problems} == {"row", "blob"}
+    _change(records, tables.blobs.delete().where(tables.blobs.c.address == address))
+    with records.database.reading() as connection, pytest.raises(StoreError):
+        outcomes.versions(connection, SCOPE, one)
+
+
+def test_what_a_version_rests_on_is_compared_with_its_segment(records: Store) -> None:
+    one, other = make_outcomes(records, None, None)
+    rescored(records)
+    with records.database.reading() as connection:
+        (first, second) = outcomes.versions(connection, SCOPE, one)
+        address = connection.execute(select(tables.verdict_segments.c.address)).scalar_one()
+        blob = bytes(
+            connection.execute(select(tables.blobs.c.content).where(tables.blobs.c.address == address)).scalar_one()
+        )
+    assert second.result is not None
+    digests = (second.result.input_digest, second.result.output_digest)
+
+    def require(basis: VersionBasis, name: str = one) -> None:
+        records.recorder.write(lambda writing: basis.require_committed(writing, TENANT, name))
+
+    require(VersionBasis(2, second.result.to_json(), digests))
+    for wrong in (
+        VersionBasis(2, first.result.to_json() if first.result else b""),
+        VersionBasis(2, digests=(digests[1],)),
+        VersionBasis(3),
+    ):
+        with pytest.raises(RecordTampered):
+            require(wrong)
+    with pytest.raises(RecordTampered):
+        require(VersionBasis(2, second.result.to_json()), other)
+    # A segment that a database writer replaced, with its address.
+    contents = open_versions(blob).contents()
+    contents[0] = msgspec.structs.replace(contents[0], verdict="partial")
+    forged = in_database(pack([pack_version(content) for content in contents]).blob)
+    _change(records, update(tables.verdict_segments).values(address=forged.address))
+    _change(
+        records,
+        update(tables.blobs)
+        .where(tables.blobs.c.address == address)
+        .values(address=forged.address, content=forged.content),
+    )
+    with pytest.raises(RecordTampered):
+        require(VersionBasis(2))
+    assert [problem.code for problem in check_store(records).problems] == ["row"]
