@@ -227,7 +227,7 @@ def _change(store: Store, statement: object) -> None:
     def write(writing: object) -> None:
         writing._connection.execute(statement)  # type: ignore[attr-defined]
 
-    store.recorder.write(write)  # type: ignore[arg-type]
+    store.recorder.write(write)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_what_a_version_rests_on_is_compared_with_its_segment(records: Store) ->
         records,
         update(tables.blobs)
         .where(tables.blobs.c.address == address)
-        .values(address=forged.address, content=forged.content),
+        .values(address=forged.address, content=forged.content, size=len(forged.content)),
     )
     with pytest.raises(RecordTampered):
         require(VersionBasis(2))
