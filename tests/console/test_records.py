@@ -1,5 +1,6 @@
 """The pages of evaluations, cases and home: figures, files, roles and tenants."""
 
+import html
 import re
 from types import SimpleNamespace
 from typing import cast
@@ -79,7 +80,7 @@ def test_cases_are_sorted_as_a_whole(console: Deployment, filled: list[Evaluatio
     seen, address = list[str](), f"{base}&sort=-ms"
     while address:
         page = one.get(address).text
-        seen += re.findall(r'href="/outcomes/(out_\w+)"', page)
+        seen += re.findall(r'href="/outcomes/(out_\w+)["?]', page)
         following = re.search(r'href="([^"]*)" rel="next"', page)
         address = "" if following is None else following[1].replace("&amp;", "&")
     assert seen[: len(slowest)] == [case.outcome_id for case in slowest]
@@ -97,7 +98,7 @@ def test_cases_are_filtered_by_who_labelled_them(
     page = reader(Role.AUDITOR, "rich").get(f"/evaluations/{filled[1].id}?reviewer=zoe").text
     labelled = {one.case_id for one in reviews.draws(review)[:3]}
     cases = {one.outcome_id for one in Evaluations(console.store, "rich").cases(filled[1]) if one.case_id in labelled}
-    assert {*re.findall(r'href="/outcomes/(out_\w+)"', page)} == cases
+    assert {*re.findall(r'href="/outcomes/(out_\w+)["?]', page)} == cases
 
 
 def test_versions_say_which_criteria_they_judge_otherwise() -> None:
@@ -151,9 +152,35 @@ def test_a_case_shows_evidence_and_its_neighbours(filled: list[EvaluationRecord]
         link for link in addresses(one.get(f"/evaluations/{filled[0].id}").text) if link.startswith("/outcomes/out_")
     ]
     page = one.get(listed[1]).text
-    assert f'href="{listed[0]}" data-key="["' in page
-    assert 'data-key="]"' in page
+    assert f'href="{listed[0]}" data-key="k"' in page
+    assert f'href="{listed[2]}" data-key="j"' in page
     assert "Reference, against the output" in page
+
+
+def test_a_case_is_walked_through_as_its_list_is_filtered(
+    console: Deployment, filled: list[EvaluationRecord], reader: SignIn
+) -> None:
+    one, evaluations = reader(Role.AUDITOR, "rich"), Evaluations(console.store, "rich")
+    every = [*evaluations.cases(filled[0])]
+    chosen = {
+        "": [case for case in every if not case.success],
+        "?tag=topic%3Drefund": [case for case in every if not case.success and case.tags["topic"] == "refund"],
+        "?criterion=promises+a+date": [case for case in every if not case.success and case.statuses[0] in "ni"],
+        "?verdict=pass": [case for case in every if case.verdict == "pass"],
+    }
+    for asked, cases in chosen.items():
+        for place, case in enumerate(cases):
+            page = html.unescape(one.get(f"/outcomes/{case.outcome_id}{asked}").text)
+            assert f"ase {place + 1:,} of {len(cases):,}" in page
+            beside = {"j": place + 1, "k": place - 1}
+            for key, other in beside.items():
+                there = 0 <= other < len(cases)
+                link = f'href="/outcomes/{cases[other].outcome_id}{asked}" data-key="{key}"' if there else ""
+                assert link in page
+                assert there == (f'data-key="{key}"' in page)
+    passing = next(case for case in every if case.success)
+    # A case that is not in the list still leads to those around it.
+    assert "failing</a>" in one.get(f"/outcomes/{passing.outcome_id}").text
 
 
 def test_an_outcome_can_be_taken_away(filled: list[EvaluationRecord], reader: SignIn) -> None:

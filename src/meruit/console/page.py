@@ -1,5 +1,6 @@
 """Pages and actions: a function becomes a route, a template becomes a reply."""
 
+import asyncio
 import gzip
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from meruit.api.request import ApiRequest
 from meruit.console.live import Live
 from meruit.console.shape import find_zone, show_times_in
 from meruit.console.tokens import FormTokens
+from meruit.console.waiting import NOTHING, WaitingCounts, count_waiting, forget_counts
 from meruit.errors import ApiProblem
 from meruit.model.access import Caller, Role
 
@@ -29,6 +31,8 @@ HTML = "text/html"
 PAGE = "page"
 """The name of the route option that holds a page's PageInfo."""
 CSRF_FIELD = "csrf"
+WAITING = "waiting"
+"""Where a request holds what waits for its caller."""
 SMALL_BYTES = 1_400
 """A reply of one packet gains nothing from compression."""
 POLICY = (
@@ -86,6 +90,12 @@ class PageRequest(ApiRequest):
     def zone(self) -> tzinfo:
         """The time zone that this browser chose; UTC where it chose none."""
         return find_zone(self.cookies.get(ZONE_COOKIE, ""))
+
+    @property
+    def waiting(self) -> WaitingCounts:
+        """What waits for the caller; nothing where it was not counted."""
+        found: WaitingCounts = self.scope["state"].get(WAITING, NOTHING)
+        return found
 
     @property
     def is_fragment(self) -> bool:
@@ -182,7 +192,24 @@ def page(
     info = PageInfo(path, roles, nav, deployment)
     options = {PUBLIC: True, ANY_PARAMETERS: True, PAGE: info}
     guards = [allow(*roles), _require_operator_tenant] if deployment else [allow(*roles)]
-    return get(path, guards=guards, opt=options, include_in_schema=False)
+
+    def make(show: Callable[..., Awaitable[Response[Any]]]) -> HTTPRouteHandler:
+        @wraps(show)
+        async def count_and_show(*values: Any, **named: Any) -> Response[Any]:
+            await _count_for_menu(named["request"])
+            return await show(*values, **named)
+
+        made: HTTPRouteHandler = get(path, guards=guards, opt=options, include_in_schema=False)(count_and_show)
+        return made
+
+    return make
+
+
+async def _count_for_menu(request: PageRequest) -> None:
+    """Count what waits for the caller, for the menu; a part of a page has no menu, and an agent decides nothing."""
+    if request.caller.role is not Role.AGENT and not request.is_fragment:
+        store, tenant, now = request.service.store, request.caller.tenant, request.now
+        request.scope["state"][WAITING] = await asyncio.to_thread(count_waiting, store, tenant, now)
 
 
 # Any: the type of a connection and of a handler in a guard of Litestar.
@@ -203,7 +230,10 @@ def action(
         async def check_and_act(*values: Any, **named: Any) -> Response[Any]:
             request: PageRequest = named["request"]
             await check_form(request)
-            return await act(*values, **named)
+            try:
+                return await act(*values, **named)
+            finally:
+                forget_counts(request.service.store, request.caller.tenant)
 
         made: HTTPRouteHandler = post(
             path, status_code=200, guards=[allow(*roles)], opt=options, include_in_schema=False

@@ -26,6 +26,8 @@ MAX_SHOWN = 40_000
 MAX_WORDS = 12_000
 """Words of a text that are compared one by one; longer texts are compared by lines."""
 SHORT_ID = 14
+ID_START, ID_END = 8, 5
+"""Characters of a long id that are shown. Ids begin with their time, so that only their ends differ."""
 
 _TONES = {
     "pass": "pass",
@@ -141,8 +143,19 @@ def readable(text: str) -> str:
 
 
 def short_id(text: str) -> str:
-    """The start of an id, long enough to distinguish two."""
-    return text if len(text) <= SHORT_ID else f"{text[:SHORT_ID]}…"
+    """The start and the end of an id, enough to distinguish two."""
+    return text if len(text) <= SHORT_ID else f"{text[:ID_START]}…{text[-ID_END:]}"
+
+
+def show_units(micros: int, places: int = 2) -> str:
+    """Millionths as an exact amount with at least two decimals, or as many as its column has: `0.10`."""
+    whole, _, rest = in_units(abs(micros)).partition(".")
+    return f"{'−' if micros < 0 else ''}{int(whole):,}.{rest.ljust(places, '0')}"
+
+
+def count_places(amounts: Sequence[int]) -> int:
+    """The decimals that the amounts of one column need, in millionths; at least two."""
+    return max(2, *(len(in_units(abs(one)).partition(".")[2]) for one in amounts), 0)
 
 
 def plural(number: int, one: str, several: str = "") -> str:
@@ -295,7 +308,8 @@ def add_to(environment: Environment) -> None:
         short_id=short_id,
         plural=plural,
         pretty=_pretty,
-        units=in_units,
+        units=show_units,
+        places=count_places,
     )
     environment.filters.update(show_value=show_value, show_comparison=show_comparison)
     environment.globals.update(json_tree=json_tree, text_difference=text_difference, line_difference=line_difference)

@@ -1,18 +1,23 @@
 """Numbers of evaluations, counted once for each state of an evaluation."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from meruit.evaluations.compare import CaseChange, EvaluationComparison
 from meruit.evaluations.evaluation import EvaluationRecord
-from meruit.evaluations.reader import Evaluations
+from meruit.evaluations.reader import CaseFilter, Evaluations
 from meruit.evaluations.summary import EvaluationFigures
 from meruit.store.lru import LruCache
 
 MAX_KEPT = 256
 MAX_PAIRED = 8
 """Pairs of evaluations whose cases are kept side by side; one may have 50,000."""
+MAX_WALKED = 200_000
+"""Cases of an evaluation that can be walked through one by one."""
+MAX_POSITIONS = 2_000_000
+"""Positions of cases that are kept, of all evaluations."""
 COUNTED_IN_LISTS = 20_000
 """A list counts evaluations up to this size; a larger one is counted once it was opened."""
 
@@ -99,6 +104,41 @@ def pair_cases(evaluations: Evaluations, first: EvaluationRecord, second: Evalua
         known = PairedCases(by_change)
         _paired.put(key, known)
     return known
+
+
+@dataclass(frozen=True, slots=True)
+class CaseNeighbours:
+    """Where a case stands among those that a reader walks through."""
+
+    place: int
+    """Its number; 0 where it is not one of them."""
+    total: int
+    previous: str
+    """The outcome of the one before; empty where there is none."""
+    following: str
+
+
+def find_neighbours(
+    evaluations: Evaluations, evaluation: EvaluationRecord, wanted: CaseFilter, position: int
+) -> CaseNeighbours | None:
+    """The cases before and behind a position among those that fit; None where the evaluation is too large for it."""
+    if evaluation.cases > MAX_WALKED:
+        return None
+    key = (_state_of(evaluation), wanted)
+    found = _positions.get_or_make(key, lambda: evaluations.positions(evaluation, wanted))
+    before, behind = bisect_left(found, position), bisect_right(found, position)
+    return CaseNeighbours(
+        place=behind if behind > before else 0,
+        total=len(found),
+        previous=evaluations.case_at(evaluation, found[before - 1]).outcome_id if before else "",
+        following=evaluations.case_at(evaluation, found[behind]).outcome_id if behind < len(found) else "",
+    )
+
+
+# Sequence: an array of the positions, in order.
+_positions = LruCache[tuple[tuple[str, int], CaseFilter], Sequence[int]](
+    MAX_KEPT, max_weight=MAX_POSITIONS, weigh=lambda one: float(len(one))
+)
 
 
 def _by_difference(one: CaseChange) -> tuple[float, str]:

@@ -1,5 +1,6 @@
 """Reading evaluations: lists, cases with their evidence, summaries and comparisons."""
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from hashlib import sha256
@@ -217,10 +218,15 @@ class Evaluations:
         last = cursors[found[-1].summary.seq] if len(found) == limit else unread
         return SortedPage([one.summary for one in found], last)
 
-    def count_failing(self, evaluation: EvaluationRecord, up_to: int) -> int:
-        """How many of its first cases, up to that position, do not pass."""
+    def positions(self, evaluation: EvaluationRecord, wanted: CaseFilter) -> "array[int]":
+        """The positions of all cases that fit, in their order; texts are not searched for."""
         with self._reading() as connection:
-            return read.count_fitting(connection, self._tenant, evaluation.id, CaseFilter(failing=True), up_to)
+            return array("q", read.positions(connection, self._tenant, evaluation.id, wanted))
+
+    def case_at(self, evaluation: EvaluationRecord, position: int) -> CaseSummary:
+        """The case at a position; raises NotFound."""
+        with self._reading() as connection:
+            return read.case_at(connection, self._tenant, evaluation.id, position)
 
     def case(self, evaluation: EvaluationRecord, case_id: str, repeat: int = 0) -> CaseDetail:
         """One case with its work and evidence; raises NotFound."""

@@ -136,6 +136,7 @@ def _deal(market: Marketplace, read: Read, clock: DemoTimeline) -> None:
         clock.pass_by(minutes=20)
         completed = hand_in(market, actor, made.contract.id, agent, lambda name: read("marketplace", name))
         if agent == "weak":
+            clock.pass_by(hours=2)
             write_transition(store, DisputeContract(request=request, contract_id=completed.contract.id, reason=DISPUTE))
     clock.pass_by(days=3)
     for agent in ("honest", "weak"):

@@ -14,7 +14,7 @@ from meruit.console.page import OPERATORS, NavEntry, PageRequest, action, page, 
 from meruit.console.pages.evaluations import decided_by
 from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import main_text, plural, text_difference
-from meruit.console.summaries import PairedCases, compare, count, pair_cases
+from meruit.console.summaries import PairedCases, compare, count, count_listed, pair_cases
 from meruit.console.table import Column, Table
 from meruit.errors import ApiProblem
 from meruit.evaluations.compare import MOST_COMPARED, CaseChange, Difference, EvaluationComparison
@@ -22,6 +22,7 @@ from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.pairwise import PairwiseComparison
 from meruit.evaluations.reader import CaseDetail, CaseFilter, Evaluations
 from meruit.evaluations.service import Evaluator
+from meruit.evaluations.summary import EvaluationFigures
 from meruit.judges.prefer import DEFAULT_QUESTION, PairQuestion
 from meruit.pages.drawing import Box, Drawing, Stroke
 from meruit.pages.scale import Axis
@@ -32,6 +33,8 @@ MAX_PAIRED = 50_000
 """Cases of an evaluation that are listed side by side; larger ones are only summed up."""
 ASKED_CASES = 500
 """Cases that one query asks for by their ids."""
+CHOICES = 50
+"""Evaluations that can be chosen from: the newest."""
 MOST_PAIRS = 200
 """Pairs of outputs that the page of preferences lists."""
 CHANGES = {"broken": "fail", "fixed": "pass", "both fail": "", "both pass": "", "not judged": "open"}
@@ -168,8 +171,26 @@ def _both_sides(
 
 async def _choose(request: PageRequest, query: Query, evaluations: Evaluations) -> Response[Any]:
     """Ask which evaluations to compare."""
-    found = await asyncio.to_thread(evaluations.page, limit=50)
-    return request.show("compare-choose.html", evaluations=found, chosen=query.all("e"), most=MOST_COMPARED)
+
+    def ask() -> tuple[list[EvaluationRecord], dict[str, EvaluationFigures]]:
+        newest = evaluations.page(limit=CHOICES)
+        return newest, count_listed(evaluations, newest)
+
+    found, counted = await asyncio.to_thread(ask)
+    return request.show(
+        "compare-choose.html",
+        evaluations=found,
+        counted=counted,
+        chosen=query.all("e") or _newest_alike(found),
+        most=MOST_COMPARED,
+    )
+
+
+def _newest_alike(found: Sequence[EvaluationRecord]) -> tuple[str, ...]:
+    """The newest two finished evaluations by the same criteria: what a reader most often compares."""
+    finished = [one for one in found if one.ended_at is not None]
+    alike = [one.id for one in finished if one.criteria_digest == finished[0].criteria_digest]
+    return tuple(alike[:2]) if len(alike) > 1 else ()
 
 
 async def _show_pair(request: PageRequest, query: Query, evaluations: Evaluations) -> Response[Any]:

@@ -28,6 +28,8 @@ from meruit.review.service import Reviews
 PAGE_SIZE = 20
 COUNTED_ROWS = 400
 """Evaluations that a list counts: "more than 400" is enough to know."""
+WALK_FILTERS = ("show", "verdict", "criterion", "tag", "fault", "reviewer")
+"""Filters of a list of cases that also lead from one case to the next."""
 FILE_CASES = 50_000
 """Cases that one file holds."""
 COLUMNS = (
@@ -125,7 +127,7 @@ async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) ->
     def ask() -> tuple[Any, ...]:
         evaluation = evaluations.find(evaluation_id)
         criteria = evaluations.criteria(evaluation).ids
-        labelled = _labelled_cases(reviews, evaluation)
+        labelled = labelled_cases(reviews, evaluation)
         wanted = case_filter(query, criteria, labelled)
         if table.file is not None and table.order is not None:
             return evaluations.cases_sorted(evaluation, wanted, table.order, FILE_CASES).entries, [*criteria]
@@ -169,10 +171,11 @@ async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) ->
         decided_by=decided_by,
         main_text=main_text,
         failing=summary.overall.failed + summary.overall.open,
+        walked=query.keep(*WALK_FILTERS),
     )
 
 
-def _labelled_cases(reviews: Reviews, evaluation: EvaluationRecord) -> dict[str, list[str]]:
+def labelled_cases(reviews: Reviews, evaluation: EvaluationRecord) -> dict[str, list[str]]:
     """The cases that each person labelled, by the person's name."""
     found: dict[str, dict[str, None]] = {}
     for review in reviews.page(evaluation=evaluation):

@@ -17,6 +17,7 @@ from meruit.api.integrity import IntegrityState
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.shape import plural, short_id, span
+from meruit.console.waiting import STUCK_FOR, WaitingCounts, missing_labels
 from meruit.contracts import records as contracts
 from meruit.evaluations.evaluation import EvaluationRecord, EvaluationStatus
 from meruit.evaluations.reader import EvaluationFilter, Evaluations
@@ -52,13 +53,13 @@ SIGN = re.compile(r"^\W+")
 OPEN_REVIEWS = 20
 """Reviews that are searched for one that waits: the newest."""
 _WORDS = {
-    "Log": "broken audit log",
-    "Review": "review",
-    "Hold": "hold",
-    "Dispute": "dispute",
-    "Usage": "usage warning",
-    "Webhook": "dead letter",
-    "Run": "run",
+    "Log": "a broken audit log",
+    "Review": "a review",
+    "Hold": "a hold",
+    "Dispute": "a dispute",
+    "Usage": "a usage warning",
+    "Webhook": "a dead letter",
+    "Run": "an agent run",
 }
 TONES = {"pass": "pass", "partial": "partial", "fail": "fail", "inconclusive": "open", "error": "error"}
 
@@ -110,11 +111,14 @@ async def show_home(request: PageRequest) -> Response[Any]:
     now = request.now
     found = await asyncio.to_thread(_overview, request, now)
     needs = sorted(found.needs, key=lambda one: one.since)
+    broken = sum(one.kind == "Log" for one in needs)
+    left_out = _left_out(needs, request.waiting)
     return request.show(
         "home.html",
         live=Live(),
         needs=needs,
-        answer=_answer(needs, now),
+        answer=_answer(needs, max(len(needs), request.waiting.total + broken), now),
+        left_out=left_out,
         rate=_rate(found.daily),
         verdicts=_sum(found.daily),
         daily=found.daily,
@@ -187,8 +191,8 @@ def _describe_broken_log(request: PageRequest, now: datetime) -> Iterator[Need]:
 def _reviews(request: PageRequest) -> Iterator[Need]:
     reviews = Reviews(request.service.store, request.caller.tenant)
     for one in reviews.page(limit=OPEN_REVIEWS):
-        missing = one.cases * one.terms.per_case - one.labels
-        if missing <= 0:
+        missing = missing_labels(one)
+        if not missing:
             continue
         yield Need(
             kind="Review",
@@ -273,7 +277,7 @@ def _stuck_runs(connection: Connection, tenant: str, now: datetime) -> Iterator[
     for state, why in ((RunState.WAITING, "it waits for a value"), (RunState.FAILED, "it failed")):
         for one in agent_runs.page(connection, tenant, status=state, limit=MOST):
             since = one.ended_at or one.started_at or one.created_at
-            if now - since < timedelta(days=7):
+            if now - since < STUCK_FOR:
                 tone = "open" if state is RunState.WAITING else "error"
                 yield Need(
                     *("Run", tone, f"Agent run {short_id(one.id)}", one.agent, f"/agent-runs/{quote(one.id)}"),
@@ -281,12 +285,26 @@ def _stuck_runs(connection: Connection, tenant: str, now: datetime) -> Iterator[
                 )
 
 
-def _answer(needs: list[Need], now: datetime) -> str:
+def _answer(needs: list[Need], total: int, now: datetime) -> str:
     if not needs:
         return "Nothing needs you."
     oldest = needs[0]
-    waited = f"the oldest is a {_WORDS[oldest.kind]} that has waited {span(now - oldest.since)}"
-    return f"{plural(len(needs), 'thing needs', 'things need')} you; {waited}."
+    listed = "the oldest" if total == len(needs) else "the oldest of those below"
+    waited = f"{listed} is {_WORDS[oldest.kind]} that has waited {span(now - oldest.since)}"
+    return f"{plural(total, 'thing needs', 'things need')} you; {waited}."
+
+
+def _left_out(needs: list[Need], waiting: WaitingCounts) -> list[tuple[str, str]]:
+    """What the list leaves out of each kind: words, and where they are all listed."""
+    listed = Counter(one.kind for one in needs)
+    kinds = (
+        ("/holds", "hold or dispute", "holds and disputes", waiting.holds - listed["Hold"] - listed["Dispute"]),
+        ("/usage?status=warning", "usage warning", "usage warnings", waiting.warnings - listed["Usage"]),
+        ("/reviews", "review", "reviews", waiting.reviews - listed["Review"]),
+        ("/webhooks", "webhook", "webhooks", waiting.webhooks - listed["Webhook"]),
+        ("/agent-runs", "agent run", "agent runs", waiting.runs - listed["Run"]),
+    )
+    return [(path, f"{more:,} more {one if more == 1 else several}") for path, one, several, more in kinds if more > 0]
 
 
 def _sum(daily: DailyVerdicts) -> dict[str, int]:

@@ -16,8 +16,10 @@ from meruit.audit.export import export, receipt
 from meruit.console.evidence_paths import list_paths
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
+from meruit.console.pages.evaluations import WALK_FILTERS, case_filter, labelled_cases
 from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import TextPiece, json_tree, main_text, plural, shorten, text_difference, tone
+from meruit.console.summaries import CaseNeighbours, find_neighbours
 from meruit.console.table import Column, Table
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
 from meruit.evaluations.reader import CaseFilter, Evaluations, find_case
@@ -33,8 +35,6 @@ from meruit.review.label import ReviewRecord
 from meruit.review.service import Reviews
 
 PAGE_SIZE = 50
-NEIGHBOURS = 2_000
-"""Cases before this one among which the previous failing one is looked for."""
 REFERENCE = "reference"
 COLUMNS = (
     Column("outcome", "Outcome"),
@@ -125,8 +125,8 @@ class JudgedView:
     evaluation: EvaluationRecord | None = None
     versions: tuple[VerdictVersion, ...] = ()
     record: Any = None
-    previous: str = ""
-    following: str = ""
+    walk: CaseNeighbours | None = None
+    """Where it stands among the cases that the reader walks through: those of the list, or the failing ones."""
     labels: tuple[tuple[ReviewRecord, RecordedLabel], ...] = ()
     """What people said of it, each with its review."""
 
@@ -138,7 +138,7 @@ async def show_outcome(request: PageRequest, outcome_id: FromPath[str]) -> Respo
     if caller.role is Role.AGENT:
         own = await request.service.read(lambda connection: outcomes.summary(connection, caller.scope, outcome_id))
         return request.show("outcome-agent.html", outcome=outcomes.for_agent(own))
-    view = await asyncio.to_thread(_find, request, outcome_id, query.number("version"))
+    view = await asyncio.to_thread(_find, request, outcome_id, query)
     result = view.result
     shown_input = view.input
     reference = None
@@ -165,6 +165,7 @@ async def show_outcome(request: PageRequest, outcome_id: FromPath[str]) -> Respo
         paths=evidence_paths,
         votes=lambda one: read_judge_evidence(one.details),
         changes=find_changes(view.versions),
+        walked=query.keep(*WALK_FILTERS),
     )
 
 
@@ -184,11 +185,21 @@ def _labels(
     )
 
 
-def _find(request: PageRequest, outcome_id: str, version: int | None) -> JudgedView:
+def _walked(query: Query, evaluations: Evaluations, evaluation: EvaluationRecord, reviews: Reviews) -> CaseFilter:
+    """The cases that the reader walks through, as the list was filtered; a text is not searched for."""
+    asked = query.keep(*WALK_FILTERS)
+    if not asked.asked:
+        return CaseFilter(failing=True)
+    labelled = labelled_cases(reviews, evaluation) if asked.get("reviewer") else {}
+    return case_filter(asked, evaluations.criteria(evaluation).ids, labelled)
+
+
+def _find(request: PageRequest, outcome_id: str, query: Query) -> JudgedView:
     store, caller = request.service.store, request.caller
     with store.database.reading() as connection:
         found = find_case(connection, caller.tenant, outcome_id)
         if found is None:
+            version = query.number("version")
             record = outcomes.full_record(connection, caller.scope, outcome_id, store.blobs, version)
             versions = tuple(outcomes.versions(connection, caller.scope, outcome_id))
             return JudgedView(
@@ -201,19 +212,12 @@ def _find(request: PageRequest, outcome_id: str, version: int | None) -> JudgedV
     evaluation_id, case = found
     evaluation = evaluations.find(evaluation_id)
     detail = evaluations.case(evaluation, case.case_id, case.repeat)
-    failing = CaseFilter(failing=True)
-    following = next(evaluations.cases(evaluation, failing, after=case.seq, limit=1), None)
-    near = [
-        one
-        for one in evaluations.cases(evaluation, failing, after=max(0, case.seq - NEIGHBOURS), limit=NEIGHBOURS)
-        if one.seq < case.seq
-    ]
+    reviews = Reviews(store, caller.tenant)
     return JudgedView(
         *(outcome_id, detail.input, detail.output, detail.metadata, detail.result, detail.error_message),
         *(case, evaluation),
-        labels=_labels(Reviews(store, caller.tenant), evaluation, case),
-        previous=near[-1].outcome_id if near else "",
-        following=following.outcome_id if following is not None else "",
+        labels=_labels(reviews, evaluation, case),
+        walk=find_neighbours(evaluations, evaluation, _walked(query, evaluations, evaluation, reviews), case.seq),
     )
 
 
@@ -297,7 +301,7 @@ async def read_bundle(request: PageRequest, outcome_id: FromPath[str]) -> Respon
 @page("/outcomes/{outcome_id:str}/work")
 async def read_work(request: PageRequest, outcome_id: FromPath[str]) -> Response[Any]:
     """Download input, output and metadata, whole."""
-    view = await asyncio.to_thread(_find, request, outcome_id, None)
+    view = await asyncio.to_thread(_find, request, outcome_id, Query("/outcomes"))
     whole = {"input": view.input, "output": view.output, "metadata": view.metadata}
     return _file(msgspec.json.format(msgspec.json.encode(whole)), "application/json", f"{outcome_id}.json")
 

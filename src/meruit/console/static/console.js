@@ -24,14 +24,13 @@
   const acts = {
     "/": search,
     "?": help,
-    j: () => move(1),
-    k: () => move(-1),
+    // A case has no rows: there the keys lead to the next and the previous failing one.
+    j: () => press("[data-key=j]") || move(1),
+    k: () => press("[data-key=k]") || move(-1),
     o: () => { const row = current(); const link = row && one("a[href]", row); if (link) link.click(); },
     x: () => { const row = current(); const box = row && one("input[type=checkbox]", row); if (box) box.click(); },
     c: () => press("tr[aria-selected=true] [data-copy]") || press("main [data-copy]"),
     d: () => { document.body.classList.toggle("plain"); },
-    "[": () => press("[data-key='[']"),
-    "]": () => press("[data-key=']']"),
   };
   let goes = 0;
   document.addEventListener("keydown", event => {

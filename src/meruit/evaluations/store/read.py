@@ -266,12 +266,28 @@ def cases_sorted(
             yield case, cursor
 
 
-def count_fitting(connection: Connection, tenant: str, evaluation_id: str, wanted: CaseFilter, up_to: int) -> int:
-    """How many cases fit among the first ones, up to the position `up_to`; tags and text are not looked at."""
-    query = select(func.count()).where(
-        *(_cases.tenant == tenant, _cases.evaluation_id == evaluation_id, _cases.seq <= up_to), *_fitting(wanted)
+def positions(connection: Connection, tenant: str, evaluation_id: str, wanted: CaseFilter) -> Iterator[int]:
+    """The positions of the cases that fit, in order; texts are not searched for."""
+    query = (
+        select(_cases.seq, _cases.tags)
+        .where(_cases.tenant == tenant, _cases.evaluation_id == evaluation_id, *_fitting(wanted))
+        .order_by(_cases.seq)
     )
-    return int(connection.execute(query).scalar_one())
+    with closing(connection.execution_options(yield_per=FETCH_ROWS).execute(query)) as rows:
+        for seq, tags in rows:
+            if not wanted.tags or has_tags({} if tags is None else msgspec.json.decode(tags), wanted.tags):
+                yield seq
+
+
+def case_at(connection: Connection, tenant: str, evaluation_id: str, position: int) -> CaseSummary:
+    """The case at a position; raises NotFound."""
+    query = select(tables.evaluation_cases).where(
+        _cases.tenant == tenant, _cases.evaluation_id == evaluation_id, _cases.seq == position
+    )
+    row = connection.execute(query).first()
+    if row is None:
+        raise NotFound(f"the evaluation {evaluation_id} has no case at the position {position}")
+    return case_of(row)
 
 
 def _fitting(wanted: CaseFilter) -> Iterator[ColumnElement[bool]]:

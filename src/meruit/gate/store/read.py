@@ -14,7 +14,7 @@ from meruit.gate.state import VerificationState
 from meruit.gate.store.rows import HISTORY_COLUMNS, add_submissions, run_of
 from meruit.gate.store.submissions import submission_of, submission_result_of
 from meruit.gate.verdict import VerifierVerdict, parse_verdict
-from meruit.model.time import from_micros
+from meruit.model.time import from_micros, to_micros
 from meruit.store import tables
 from meruit.store.database import MAX_PAGE
 from meruit.store.sorting import ListOrder, SortedPage, SortKey, read_sorted
@@ -188,6 +188,19 @@ def count_by_status(connection: Connection, tenant: str, agent: str | None = Non
     if agent is not None:
         query = query.where(_runs.c.agent == agent)
     return {RunState(status): count for status, count in connection.execute(query)}
+
+
+def count_stuck(connection: Connection, tenant: str, since: datetime, most: int) -> int:
+    """Count the runs that wait for a value or failed after a time, among the newest of each up to a number."""
+    found = 0
+    for state in (RunState.WAITING, RunState.FAILED):
+        newest = select(_runs.c.ended_at, _runs.c.started_at, _runs.c.created_at).where(
+            _runs.c.tenant == tenant, _runs.c.status == state.value
+        )
+        few = newest.order_by(_runs.c.seq.desc()).limit(most).subquery()
+        reached = func.coalesce(few.c.ended_at, few.c.started_at, few.c.created_at) > to_micros(since)
+        found += int(connection.execute(select(func.count()).select_from(few).where(reached)).scalar_one())
+    return found
 
 
 def find_step(connection: Connection, tenant: str, run_id: str, key: str) -> bytes | None:

@@ -130,6 +130,12 @@ def count_by_status(connection: Connection, tenant: str) -> dict[UsageStatus, in
     return {UsageStatus(status): count for status, count in connection.execute(query)}
 
 
+def count_up_to(connection: Connection, tenant: str, status: UsageStatus, most: int) -> int:
+    """How many runs have a status, counted up to a number."""
+    found = select(_runs.c.seq).where(_runs.c.tenant == tenant, _runs.c.status == status.value).limit(most)
+    return int(connection.execute(select(func.count()).select_from(found.subquery())).scalar_one())
+
+
 def count_by_account(connection: Connection, tenant: str) -> dict[str, int]:
     """How many runs each account has, by name."""
     number = func.count().label("number")
