@@ -11,6 +11,7 @@ from litestar.middleware import DefineMiddleware
 
 from meruit.api.app import PageRoutes
 from meruit.console import pages, session
+from meruit.console.background import BackgroundFigures
 from meruit.console.page import PAGE, Console, NavEntry, PageInfo, PageRequest, Toasts
 from meruit.console.problems import no_route_handlers, page_handlers
 from meruit.console.shape import add_to
@@ -43,7 +44,9 @@ def build_pages(store: Store, visitor: Caller | None = None) -> PageRoutes:
         return environment.get_template(template).render(values)
 
     tokens = FormTokens(store.surroundings.entropy)
-    console = Console(render=render, tokens=tokens, pages=infos, visitor=visitor, toasts=Toasts())
+    console = Console(
+        render=render, tokens=tokens, pages=infos, visitor=visitor, toasts=Toasts(), figures=BackgroundFigures()
+    )
     router = Router(
         "/",
         route_handlers=[

@@ -15,6 +15,7 @@ from litestar.handlers import HTTPRouteHandler
 from meruit.api.auth import PUBLIC, allow, is_same_site
 from meruit.api.query_params import ANY_PARAMETERS
 from meruit.api.request import ApiRequest
+from meruit.console.background import BackgroundFigures
 from meruit.console.live import Live
 from meruit.console.shape import find_zone, show_times_in
 from meruit.console.tokens import FormTokens
@@ -180,6 +181,7 @@ class Console:
     visitor: Caller | None
     """Who everyone is where records are only viewed; else callers sign in."""
     toasts: Toasts
+    figures: BackgroundFigures
 
 
 def page(

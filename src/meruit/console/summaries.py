@@ -1,10 +1,11 @@
 """Numbers of evaluations, counted once for each state of an evaluation."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from meruit.console.background import Progress
 from meruit.evaluations.compare import CaseChange, EvaluationComparison
 from meruit.evaluations.evaluation import EvaluationRecord
 from meruit.evaluations.reader import CaseFilter, Evaluations
@@ -18,8 +19,8 @@ MAX_WALKED = 200_000
 """Cases of an evaluation that can be walked through one by one."""
 MAX_POSITIONS = 2_000_000
 """Positions of cases that are kept, of all evaluations."""
-COUNTED_IN_LISTS = 20_000
-"""A list counts evaluations up to this size; a larger one is counted once it was opened."""
+COUNTED_IN_LISTS = 1_000
+"""A list counts evaluations up to this size itself; larger ones are counted beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,55 +48,63 @@ _paired = LruCache[tuple[tuple[str, int], tuple[str, int]], PairedCases](MAX_PAI
 _compared = LruCache[tuple[tuple[str, int], ...], list[EvaluationComparison]](MAX_KEPT)
 
 
-def _state_of(evaluation: EvaluationRecord) -> tuple[str, int]:
+def state_of(evaluation: EvaluationRecord) -> tuple[str, int]:
+    """What the figures of an evaluation depend on."""
     # Cases are only added, so their number says whether something changed.
     return evaluation.id, evaluation.cases
 
 
+def key_of(evaluation: EvaluationRecord) -> Hashable:
+    """The key of figures that are computed beside a page: those of a running evaluation change while they are."""
+    return evaluation.id if evaluation.ended_at is None else state_of(evaluation)
+
+
 def find_counted(evaluation: EvaluationRecord) -> EvaluationFigures | None:
     """The numbers of an evaluation, if they were counted before."""
-    return _counted.get(_state_of(evaluation))
+    return _counted.get(state_of(evaluation))
 
 
-def count(evaluations: Evaluations, evaluation: EvaluationRecord) -> EvaluationFigures:
+def count(
+    evaluations: Evaluations, evaluation: EvaluationRecord, progress: Progress | None = None
+) -> EvaluationFigures:
     """The numbers of an evaluation."""
     known = find_counted(evaluation)
     if known is not None:
         return known
-    made = evaluations.figures(evaluation)
-    _counted.put(_state_of(evaluation), made)
+    made = evaluations.figures(evaluation, *(() if progress is None else (progress.advance,)))
+    _counted.put(state_of(evaluation), made)
     return made
 
 
 def count_listed(evaluations: Evaluations, listed: Sequence[EvaluationRecord]) -> dict[str, EvaluationFigures]:
-    """The numbers of the evaluations of a list, but for the large ones that were not opened yet."""
+    """The numbers of the evaluations of a list that are known or soon counted; large ones are counted beside it."""
     found: dict[str, EvaluationFigures] = {}
     for one in listed:
         known = find_counted(one)
-        if known is None and one.cases > COUNTED_IN_LISTS:
-            known = evaluations.find_figures(one)
-        elif known is None and one.cases:
+        if known is None and one.cases <= COUNTED_IN_LISTS:
             known = count(evaluations, one)
+        elif known is None and (known := evaluations.find_figures(one)) is not None:
+            _counted.put(state_of(one), known)
         if known is not None:
             found[one.id] = known
     return found
 
 
 def compare(
-    evaluations: Evaluations, first: EvaluationRecord, others: Sequence[EvaluationRecord]
+    evaluations: Evaluations, first: EvaluationRecord, others: Sequence[EvaluationRecord], progress: Progress
 ) -> list[EvaluationComparison]:
     """Each of the others against the first."""
-    key = tuple(_state_of(one) for one in (first, *others))
+    key = tuple(state_of(one) for one in (first, *others))
     known = _compared.get(key)
     if known is None:
-        known = evaluations.compare_several(first, others)
+        known = evaluations.compare_several(first, others, progress.advance)
         _compared.put(key, known)
     return known
 
 
 def pair_cases(evaluations: Evaluations, first: EvaluationRecord, second: EvaluationRecord) -> PairedCases:
     """The first try of each case that both have."""
-    key = (_state_of(first), _state_of(second))
+    key = (state_of(first), state_of(second))
     known = _paired.get(key)
     if known is None:
         by_change: dict[str, list[CaseChange]] = {}
@@ -124,7 +133,7 @@ def find_neighbours(
     """The cases before and behind a position among those that fit; None where the evaluation is too large for it."""
     if evaluation.cases > MAX_WALKED:
         return None
-    key = (_state_of(evaluation), wanted)
+    key = (state_of(evaluation), wanted)
     found = _positions.get_or_make(key, lambda: evaluations.positions(evaluation, wanted))
     before, behind = bisect_left(found, position), bisect_right(found, position)
     return CaseNeighbours(

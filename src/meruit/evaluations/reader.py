@@ -1,7 +1,7 @@
 """Reading evaluations: lists, cases with their evidence, summaries and comparisons."""
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from hashlib import sha256
 from itertools import islice
@@ -49,8 +49,17 @@ __all__ = [
 ]
 OPENED_CASES = 256
 """Cases whose content is read at a time."""
+WATCHED_CASES = 1_000
 SEARCHED_CASES = 10_000
 """Most cases that one page of a search for a text opens."""
+
+
+Advance = Callable[[int], None]
+"""Hears of cases that were read, a number at a time."""
+
+
+def _ignore(_cases: int) -> None:
+    """Where nobody waits for it."""
 
 
 class CaseDetail(Record, frozen=True):
@@ -245,9 +254,9 @@ class Evaluations:
         """Its numbers, counted from its cases."""
         return self._count(evaluation).build()
 
-    def figures(self, evaluation: EvaluationRecord) -> EvaluationFigures:
+    def figures(self, evaluation: EvaluationRecord, advance: Advance = _ignore) -> EvaluationFigures:
         """Its numbers as they were kept and signed when it was finished; else counted from its cases."""
-        return self.find_figures(evaluation) or self._count(evaluation).build_figures()
+        return self.find_figures(evaluation) or self._count(evaluation, advance).build_figures()
 
     def find_figures(self, evaluation: EvaluationRecord) -> EvaluationFigures | None:
         """Its numbers as they were kept when it was finished; None where they were not, or not signed by our key."""
@@ -270,12 +279,12 @@ class Evaluations:
             *(made.summary.overall.rate, made.summary.cost_micros),
         )
 
-    def _count(self, evaluation: EvaluationRecord) -> SummaryBuilder:
+    def _count(self, evaluation: EvaluationRecord, advance: Advance = _ignore) -> SummaryBuilder:
         with self._reading() as connection:
             shape = read.shape(connection, self._tenant, evaluation.id)
         builder = SummaryBuilder(self.criteria(evaluation).ids, clustered=shape.clustered, repeated=shape.repeated)
         if shape.clustered or shape.repeated:
-            for case in self.cases(evaluation):
+            for case in _watch(self.cases(evaluation), advance):
                 builder.add(case)
             return builder
         with self._reading() as connection:
@@ -284,7 +293,9 @@ class Evaluations:
             builder.add_latencies(read.latencies(connection, self._tenant, evaluation.id))
         return builder
 
-    def compare(self, first: EvaluationRecord, second: EvaluationRecord) -> EvaluationComparison:
+    def compare(
+        self, first: EvaluationRecord, second: EvaluationRecord, advance: Advance = _ignore
+    ) -> EvaluationComparison:
         """Two evaluations, paired by the ids of their cases."""
         with self._reading() as connection:
             before, after = (read.shape(connection, self._tenant, one.id) for one in (first, second))
@@ -302,7 +313,7 @@ class Evaluations:
                     only_first=alone[0],
                     only_second=alone[1],
                 )
-        return compare_evaluations(self._side(first), self._side(second))
+        return compare_evaluations(self._side(first, advance), self._side(second, advance))
 
     def changes(self, first: EvaluationRecord, second: EvaluationRecord) -> list[CaseChange]:
         """What became of the first try of each case that both have."""
@@ -310,15 +321,22 @@ class Evaluations:
             return read.case_changes(connection, self._tenant, first.id, second.id)
 
     def compare_several(
-        self, first: EvaluationRecord, others: Sequence[EvaluationRecord]
+        self, first: EvaluationRecord, others: Sequence[EvaluationRecord], advance: Advance = _ignore
     ) -> list[EvaluationComparison]:
         """Up to three others, each compared with the first; the probabilities allow for all tests together."""
         if not 0 < len(others) < MOST_COMPARED:
             raise MeruitError(f"2 to {MOST_COMPARED} evaluations are compared at once, not {len(others) + 1}")
-        return adjust_family([self.compare(first, other) for other in others])
+        return adjust_family([self.compare(first, other, advance) for other in others])
 
-    def _side(self, evaluation: EvaluationRecord) -> tuple[str, Iterator[CaseSummary], Sequence[str]]:
-        return evaluation.name, self.cases(evaluation), self.criteria(evaluation).ids
+    def _side(self, evaluation: EvaluationRecord, advance: Advance) -> tuple[str, Iterator[CaseSummary], Sequence[str]]:
+        return evaluation.name, _watch(self.cases(evaluation), advance), self.criteria(evaluation).ids
+
+
+def _watch(cases: Iterator[CaseSummary], advance: Advance) -> Iterator[CaseSummary]:
+    """The cases, while `advance` hears of every WATCHED_CASES of them."""
+    while group := [*islice(cases, WATCHED_CASES)]:
+        yield from group
+        advance(len(group))
 
 
 def _figures_text(tenant: str, evaluation_id: str, cases: int, content: bytes) -> bytes:

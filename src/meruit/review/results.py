@@ -27,6 +27,7 @@ from meruit.review.draw import CaseKey
 from meruit.review.label import DrawKind, Label, ReviewDraw, ReviewRecord
 from meruit.review.rogan_gladen import RoganGladen, correct_by_error_rates
 from meruit.review.service import Reviews, answer_of_judge
+from meruit.review.store import read
 from meruit.review.truth import CaseLabels, answer_of
 from meruit.store.store import Store
 
@@ -102,6 +103,11 @@ class ReviewResults:
         self._store, self._tenant = store, tenant
         self._reviews = Reviews(store, tenant)
         self._evaluations = Evaluations(store, tenant)
+
+    def count_records(self) -> tuple[int, int]:
+        """How many reviews and labels were ever recorded; what labels say of recorded cases changes with them only."""
+        with self._store.database.reading() as connection:
+            return read.count_records(connection, self._tenant)
 
     def labelled_criteria(self, evaluation: EvaluationRecord) -> list[str | None]:
         """The criteria of an evaluation that reviews are about; None for the whole verdict."""

@@ -11,7 +11,8 @@ from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, UnaryExpression, tuple_
+from sqlalchemy.sql.operators import custom_op
 
 from meruit.store.database import MAX_PAGE
 
@@ -33,6 +34,11 @@ class SortKey(msgspec.Struct, frozen=True):
     """Distinguishes rows of equal value; unique and not null."""
     tie_kind: type = int
     nullable: bool = False
+
+    def without_index(self) -> "SortKey":
+        """The same order for a filter that leaves few rows: by sorting them, not by walking all in order."""
+        # SQLite uses no index for a value behind a plus sign; Postgres knows how many rows there are.
+        return msgspec.structs.replace(self, value=UnaryExpression(self.value, operator=custom_op("+")))
 
 
 class ListOrder(msgspec.Struct, frozen=True):
@@ -60,10 +66,22 @@ class SortedPage(NamedTuple, Generic[T]):
 def read_sorted(
     connection: Connection, query: Select[Any], keys: Mapping[str, SortKey], order: ListOrder, limit: int
 ) -> SortedPage[Row[Any]]:
-    """Read one page of the rows of a query, which has no order yet."""
-    limit = min(limit, MAX_PAGE)
-    rows = [*iterate_sorted(connection, query, keys, order, limit + 1)]
-    return take_page(iter(rows), limit)
+    """Read one page of the rows of a query, which has no order yet.
+
+    The places are sorted first and their rows read then: a sort that carries whole rows takes twice as long.
+    """
+    limit, key = min(limit, MAX_PAGE), keys[order.by]
+    places = take_page(
+        iterate_sorted(connection, query.with_only_columns(key.tie), keys, order, limit + 1),
+        limit,
+    )
+    if not places.entries:
+        return SortedPage([], None)
+    ties = [place[-1] for place in places.entries]
+    rows = connection.execute(query.where(key.tie.in_(ties)).add_columns(key.tie.label("sort_tie")))
+    by_tie = {row[-1]: row for row in rows}
+    # A row that was removed between the two queries is left out.
+    return SortedPage([by_tie[tie] for tie in ties if tie in by_tie], places.next)
 
 
 def iterate_sorted(

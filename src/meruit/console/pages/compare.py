@@ -10,11 +10,12 @@ import msgspec
 from litestar import Response
 
 from meruit.api.listing import table_response
+from meruit.console.background import Computing, Progress
 from meruit.console.page import OPERATORS, NavEntry, PageRequest, action, page, read_field
 from meruit.console.pages.evaluations import decided_by
 from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import main_text, plural, text_difference
-from meruit.console.summaries import PairedCases, compare, count, count_listed, pair_cases
+from meruit.console.summaries import PairedCases, compare, count, count_listed, key_of, pair_cases
 from meruit.console.table import Column, Table
 from meruit.errors import ApiProblem
 from meruit.evaluations.compare import MOST_COMPARED, CaseChange, Difference, EvaluationComparison
@@ -26,7 +27,7 @@ from meruit.evaluations.summary import EvaluationFigures
 from meruit.judges.prefer import DEFAULT_QUESTION, PairQuestion
 from meruit.pages.drawing import Box, Drawing, Stroke
 from meruit.pages.scale import Axis
-from meruit.review.results import ReviewResults
+from meruit.review.results import CorrectedDifference, ReviewResults
 
 PAGE_SIZE = 25
 MAX_PAIRED = 50_000
@@ -75,16 +76,28 @@ async def show_comparison(request: PageRequest) -> Response[Any]:
 
     results = ReviewResults(request.service.store, request.caller.tenant)
 
-    def ask() -> tuple[Any, ...]:
-        found = [evaluations.find(one) for one in dict.fromkeys(chosen)]
-        compared = compare(evaluations, found[0], found[1:])
-        small = all(one.cases <= MAX_PAIRED for one in found[:2])
-        pairs = pair_cases(evaluations, found[0], found[1]) if small else None
-        counted = [count(evaluations, one) for one in found]
-        corrected = [change for one in found[1:] for change in results.corrected_differences(found[0], one)]
-        return found, counted, compared, pairs, [*evaluations.criteria(found[1]).ids], corrected
+    found, labels = await asyncio.to_thread(
+        lambda: ([evaluations.find(one) for one in dict.fromkeys(chosen)], results.count_records())
+    )
 
-    found, counted, compared, pairs, criteria, corrected = await asyncio.to_thread(ask)
+    def compute(progress: Progress) -> ComparisonFigures:
+        return ComparisonFigures(
+            compared=compare(evaluations, found[0], found[1:], progress),
+            pairs=pair_cases(evaluations, found[0], found[1])
+            if all(one.cases <= MAX_PAIRED for one in found[:2])
+            else None,
+            counted=[count(evaluations, one) for one in found],
+            corrected=[change for one in found[1:] for change in results.corrected_differences(found[0], one)],
+            criteria=evaluations.criteria(found[1]).ids,
+        )
+
+    key, total = ("compare", *map(key_of, found), labels), sum(found[0].cases + one.cases for one in found[1:])
+    ask = request.console.figures.ask if table.file is None else request.console.figures.wait_for
+    made = await ask(key, compute, total, changing=any(one.ended_at is None for one in found))
+    if isinstance(made, Computing):
+        return request.show("compare-computing.html", evaluations=found, computing=made)
+    counted, compared, pairs, criteria = made.counted, made.compared, made.pairs, made.criteria
+    corrected = made.corrected
     changes = {name: 0 if pairs is None else pairs.count(name) for name in CHANGES}
     wanted = query.all("change") or (("broken",) if changes["broken"] else ("fixed",) if changes["fixed"] else ())
     fits: Sequence[CaseChange] = () if pairs is None else pairs.choose(wanted)
@@ -140,6 +153,19 @@ def _slice(fits: Sequence[CaseChange], start: int, *, descending: bool) -> Seque
         return fits[start : start + PAGE_SIZE]
     end = max(0, len(fits) - start)
     return fits[max(0, end - PAGE_SIZE) : end][::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonFigures:
+    """What the page of a comparison shows."""
+
+    compared: list[EvaluationComparison]
+    pairs: PairedCases | None
+    """None where an evaluation is too large to be listed beside another."""
+    counted: list[EvaluationFigures]
+    corrected: list[CorrectedDifference]
+    criteria: Sequence[str]
+    """Of the second evaluation."""
 
 
 @dataclass(frozen=True, slots=True)

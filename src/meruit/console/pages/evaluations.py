@@ -2,18 +2,20 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from litestar import Response
 from litestar.params import FromPath
 
-from meruit.api.listing import table_response
+from meruit.api.listing import ListFormat, table_response
+from meruit.console.background import Computing, Progress
 from meruit.console.live import Live
 from meruit.console.page import NavEntry, PageRequest, page
 from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import main_text, plural, tone, word
-from meruit.console.summaries import count, count_listed
+from meruit.console.summaries import count, count_listed, key_of
 from meruit.console.table import Column, Table
 from meruit.evaluations.evaluation import STATUS_LETTERS, CaseSummary, EvaluationRecord, EvaluationStatus
 from meruit.evaluations.reader import CaseFilter, EvaluationFilter, Evaluations
@@ -74,8 +76,8 @@ async def list_evaluations(request: PageRequest) -> Response[Any]:
     statuses = tuple(EvaluationStatus(one) for one in query.all("status") if one in set(EvaluationStatus))
     wanted = EvaluationFilter(text=query.get("q") or None, statuses=statuses)
 
-    def ask() -> tuple[list[EvaluationRecord], Query | None, int, dict[str, EvaluationFigures]]:
-        total, limit = len(evaluations.page(wanted, limit=COUNTED_ROWS + 1)), table.limit(PAGE_SIZE)
+    def ask() -> tuple[list[EvaluationRecord], Query | None, list[EvaluationRecord], dict[str, EvaluationFigures]]:
+        every, limit = evaluations.page(wanted, limit=COUNTED_ROWS + 1), table.limit(PAGE_SIZE)
         if table.order is not None:
             ordered = evaluations.page_sorted(wanted, table.order, limit)
             entries, turned = ordered.entries, table.following(ordered)
@@ -83,9 +85,11 @@ async def list_evaluations(request: PageRequest) -> Response[Any]:
             newest = evaluations.page(wanted, before=query.get("before") or None, limit=limit + 1)
             entries = newest[:limit]
             turned = query.turn("before", entries[-1].id) if len(newest) > limit else None
-        return entries, turned, total, count_listed(evaluations, entries)
+        return entries, turned, every, count_listed(evaluations, [*entries, *every[:1]])
 
-    found, following, total, counted = await asyncio.to_thread(ask)
+    found, following, every, counted = await asyncio.to_thread(ask)
+    uncounted = [one for one in found if one.id not in counted]
+    counted |= await _count_beside(request, evaluations, uncounted, wait=table.file is not None)
     if table.file is not None:
         headings = ("name", "id", "status", "cases", "pass_rate", "low", "high", "started_at")
         return await table_response(request, table.file, headings, [_cells(one, counted) for one in found])
@@ -94,14 +98,34 @@ async def list_evaluations(request: PageRequest) -> Response[Any]:
         live=Live(types=LIVE_EVENTS),
         table=table,
         evaluations=found,
-        total=total,
+        total=len(every),
         most=COUNTED_ROWS,
-        newest=found[0] if found else None,
+        newest=every[0] if every else None,
         counted=counted,
         query=query,
         filters=[Filter("status", "Status", [Choice(str(one), str(one)) for one in EvaluationStatus])],
         next=following,
     )
+
+
+async def _count_beside(
+    request: PageRequest, evaluations: Evaluations, listed: Sequence[EvaluationRecord], *, wait: bool
+) -> dict[str, EvaluationFigures]:
+    """The numbers of large evaluations, as far as they are ready; a file waits for all."""
+    figures = request.console.figures
+    found: dict[str, EvaluationFigures] = {}
+    for one in listed:
+        ask, compute = figures.wait_for if wait else figures.ask, partial(_count, evaluations, one)
+        made = await ask(("count", key_of(one)), compute, one.cases, changing=one.ended_at is None)
+        if isinstance(made, Computing):
+            # The others are begun when this one is ready.
+            break
+        found[one.id] = made
+    return found
+
+
+def _count(evaluations: Evaluations, evaluation: EvaluationRecord, progress: Progress) -> EvaluationFigures:
+    return count(evaluations, evaluation, progress)
 
 
 def _cells(one: EvaluationRecord, counted: dict[str, EvaluationFigures]) -> tuple[Any, ...]:
@@ -124,8 +148,19 @@ async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) ->
     results = ReviewResults(request.service.store, request.caller.tenant)
     reviews = Reviews(request.service.store, request.caller.tenant)
 
+    evaluation = await asyncio.to_thread(evaluations.find, evaluation_id)
+    counted = None
+    if table.file is None:
+        counted = await request.console.figures.ask(
+            ("count", key_of(evaluation)),
+            partial(_count, evaluations, evaluation),
+            evaluation.cases,
+            changing=evaluation.ended_at is None,
+        )
+    if isinstance(counted, Computing):
+        return request.show("evaluation-computing.html", evaluation=evaluation, computing=counted)
+
     def ask() -> tuple[Any, ...]:
-        evaluation = evaluations.find(evaluation_id)
         criteria = evaluations.criteria(evaluation).ids
         labelled = labelled_cases(reviews, evaluation)
         wanted = case_filter(query, criteria, labelled)
@@ -133,29 +168,34 @@ async def show_evaluation(request: PageRequest, evaluation_id: FromPath[str]) ->
             return evaluations.cases_sorted(evaluation, wanted, table.order, FILE_CASES).entries, [*criteria]
         if table.file is not None:
             return [*islice(evaluations.cases(evaluation, wanted), FILE_CASES)], [*criteria]
-        figures = count(evaluations, evaluation)
         if table.order is not None:
             ordered = evaluations.cases_sorted(evaluation, wanted, table.order, PAGE_SIZE)
             opened = [*evaluations.open_cases(evaluation, ordered.entries)]
-            return evaluation, figures, [*criteria], opened, table.following(ordered), labelled
+            return [*criteria], opened, table.following(ordered), labelled
         found = evaluations.page_details(evaluation, wanted, after=query.number("after") or 0, limit=PAGE_SIZE)
         turned = None if found.next is None else query.turn("after", found.next)
-        return evaluation, figures, [*criteria], found.cases, turned, labelled
+        return [*criteria], found.cases, turned, labelled
 
     answered = await asyncio.to_thread(ask)
-    if table.file is not None:
+    if table.file is not None or counted is None:
         listed, criteria = answered
         headings = ("case", "repeat", "verdict", "score", "decided_by", "tags", "outcome_id")
-        return await table_response(request, table.file, headings, [_case_cells(one, criteria) for one in listed])
-    evaluation, counted, criteria, cases, following, labelled = answered
+        rows = [_case_cells(one, criteria) for one in listed]
+        return await table_response(request, table.file or ListFormat.CSV, headings, rows)
+    criteria, cases, following, labelled = answered
     reviewers = {name: len(several) for name, several in labelled.items()}
     summary = counted.summary
-    corrected, judges = await asyncio.to_thread(
-        lambda: (results.corrected_rates(evaluation), results.judge_statuses(evaluation))
+    labels = await asyncio.to_thread(results.count_records)
+    by_people = await request.console.figures.ask(
+        ("labels", key_of(evaluation), labels),
+        lambda _: (results.corrected_rates(evaluation), results.judge_statuses(evaluation)),
+        changing=evaluation.ended_at is None,
     )
+    corrected, judges = ([], []) if isinstance(by_people, Computing) else by_people
     return request.show(
         "evaluation.html",
         corrected=corrected,
+        correcting=by_people if isinstance(by_people, Computing) else None,
         judges={one.criterion: one for one in judges},
         live=Live(types=LIVE_EVENTS, subject=evaluation.id) if evaluation.ended_at is None else None,
         evaluation=evaluation,

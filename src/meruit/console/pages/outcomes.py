@@ -9,16 +9,17 @@ from typing import Any
 import msgspec
 from litestar import Response
 from litestar.params import FromPath
-from sqlalchemy import Connection
 
 from meruit.api.listing import next_page, table_response
 from meruit.audit.export import export, receipt
+from meruit.console.background import Computing
 from meruit.console.evidence_paths import list_paths
 from meruit.console.live import Live
 from meruit.console.page import ANYONE, NavEntry, PageRequest, page
 from meruit.console.pages.evaluations import WALK_FILTERS, case_filter, labelled_cases
 from meruit.console.query import Choice, Filter, Query
 from meruit.console.shape import TextPiece, json_tree, main_text, plural, shorten, text_difference, tone
+from meruit.console.sorting import sort_beside
 from meruit.console.summaries import CaseNeighbours, find_neighbours
 from meruit.console.table import Column, Table
 from meruit.evaluations.evaluation import CaseSummary, EvaluationRecord
@@ -69,16 +70,24 @@ async def list_outcomes(request: PageRequest) -> Response[Any]:
         verdict=verdict if verdict in set(Verdict) else None,
     )
 
-    def ask(connection: Connection) -> tuple[list[OutcomeSummary], Query | None, tuple[str, str] | None]:
-        limit = table.limit(PAGE_SIZE)
-        if table.order is not None:
-            ordered = outcomes.page_sorted(connection, caller.scope, table.order, narrowed=wanted, limit=limit)
-            return ordered.entries, table.following(ordered), None if ordered.next is None else ("after", ordered.next)
-        newest = outcomes.page(connection, caller.scope, narrowed=wanted, before=query.number("before"), limit=limit)
-        turned = None if newest.next is None else query.turn("before", newest.next)
-        return newest.entries, turned, next_page(newest.next)
-
-    found, following, linked = await request.service.read(ask)
+    order, limit = table.order, table.limit(PAGE_SIZE)
+    if order is not None:
+        ordered = await sort_beside(
+            request,
+            query,
+            lambda connection: outcomes.page_sorted(connection, caller.scope, order, narrowed=wanted, limit=limit),
+        )
+        if isinstance(ordered, Computing):
+            return request.show("sorting.html", computing=ordered, title="Cases and outcomes")
+        found, following = ordered.entries, table.following(ordered)
+        linked = None if ordered.next is None else ("after", ordered.next)
+    else:
+        before = query.number("before")
+        newest = await request.service.read(
+            lambda connection: outcomes.page(connection, caller.scope, narrowed=wanted, before=before, limit=limit)
+        )
+        found, linked = newest.entries, next_page(newest.next)
+        following = None if newest.next is None else query.turn("before", newest.next)
     shown: list[OutcomeSummary] | list[AgentOutcome] = [outcomes.for_agent(one) for one in found] if is_agent else found
     if table.file is not None and not is_agent:
         return await table_response(request, table.file, OUTCOME_HEADINGS, map(outcome_cells, found), linked)

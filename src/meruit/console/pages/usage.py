@@ -1,5 +1,6 @@
 """Usage: which runs match the provider's bill, which do not, and what would change that."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,10 +11,12 @@ from sqlalchemy import Connection
 
 from meruit.api.listing import table_response
 from meruit.api.routes.contracts import validate_reason
+from meruit.console.background import Computing, Progress
 from meruit.console.live import Live
 from meruit.console.page import OPERATORS, NavEntry, PageRequest, action, page, read_field
 from meruit.console.pages.home import SIGN
 from meruit.console.query import Choice, Filter, Query
+from meruit.console.sorting import sort_beside
 from meruit.console.table import Column, Table
 from meruit.console.usage_chart import draw_observations
 from meruit.errors import ApiProblem
@@ -59,7 +62,6 @@ HEADINGS = (
     *("run_id", "status", "code", "framework", "account", "task", "run_input", "run_output"),
     *("provider_input", "provider_output", "cost_usd", "ended_at"),
 )
-SUMS_KEPT = timedelta(seconds=60)
 ACCOUNT_COLUMNS = (
     Column("account", "Account", sortable=True),
     *(Column(str(one), str(one).replace("data_not_available", "no data"), numeric=True) for one in UsageStatus),
@@ -92,20 +94,26 @@ async def list_runs(request: PageRequest) -> Response[Any]:
     before = query.number("before")
     table = Table.of(query, "Usage runs, newest first", COLUMNS)
 
-    def ask(
-        connection: Connection,
-    ) -> tuple[list[UsageRecord], Query | None, dict[UsageStatus, int], dict[str, int]]:
-        limit = table.limit(PAGE_SIZE)
-        if table.order is not None:
-            sorted_runs = usage.page_sorted(
-                connection, tenant, table.order, status=status, code=code, limit=limit, **names
+    order, limit = table.order, table.limit(PAGE_SIZE)
+    if order is not None:
+        ordered = await sort_beside(
+            request,
+            query,
+            lambda connection: usage.page_sorted(
+                connection, tenant, order, status=status, code=code, limit=limit, **names
+            ),
+        )
+        if isinstance(ordered, Computing):
+            return request.show("sorting.html", computing=ordered, title="Usage")
+        found, following = ordered.entries, table.following(ordered)
+    else:
+        found = await request.service.read(
+            lambda connection: usage.page(
+                connection, tenant, status=status, code=code, before=before, limit=limit, **names
             )
-            return sorted_runs.entries, table.following(sorted_runs), *_count(connection, request)
-        newest = usage.page(connection, tenant, status=status, code=code, before=before, limit=limit, **names)
-        turned = query.turn("before", newest[-1].seq) if len(newest) == limit else None
-        return newest, turned, *_count(connection, request)
-
-    found, following, counts, accounts = await request.service.read(ask)
+        )
+        following = query.turn("before", found[-1].seq) if len(found) == limit else None
+    counts, accounts = await request.service.read(lambda connection: _count(connection, request))
     if table.file is not None:
         return await table_response(request, table.file, HEADINGS, map(_cells, found))
     statuses = [Choice(str(one), _word(one), counts.get(one, 0), STATUS_TONES[one]) for one in UsageStatus]
@@ -134,7 +142,22 @@ async def list_accounts(request: PageRequest) -> Response[Any]:
     """List the provider accounts: their runs by status, and which have tokens that belong to no step."""
     query = Query.of(request)
     table = Table.of(query, "Provider accounts by name", ACCOUNT_COLUMNS)
-    found = await request.service.read(lambda connection: _sum_accounts(connection, request))
+    service, tenant = request.service, request.caller.tenant
+    counts, _ = await service.read(lambda connection: _count(connection, request))
+
+    def compute(_: Progress) -> list[AccountTotal]:
+        with service.store.database.reading() as connection:
+            return usage.sum_accounts(connection, tenant)
+
+    if sum(counts.values()) < MANY_RUNS:
+        made: list[AccountTotal] | Computing = await asyncio.to_thread(compute, Progress())
+    else:
+        key, figures = ("accounts", service.store.signer.vkey, tenant), request.console.figures
+        ask = figures.ask if table.file is None else figures.wait_for
+        made = await ask(key, compute, changing=True)
+    if isinstance(made, Computing):
+        return request.show("usage-accounts-computing.html", computing=made)
+    found = made
     if table.file is not None:
         headings = ("account", *map(str, UsageStatus), "tokens", "unattributed_runs", "asked_at")
         rows = [
@@ -155,21 +178,6 @@ async def list_accounts(request: PageRequest) -> Response[Any]:
         accounts=table.sort_rows(found, ACCOUNT_ORDER),
         configured=[name for name in settings if name not in {one.account for one in found}],
     )
-
-
-def _sum_accounts(connection: Connection, request: PageRequest) -> list[AccountTotal]:
-    """What each account adds up to; all runs are read, so it is kept for some seconds."""
-    key, now = (request.service.store.signer.vkey, request.caller.tenant), request.now
-    known = _summed.get(key)
-    if known is not None and now - known[0] < SUMS_KEPT:
-        return known[1]
-    found = usage.sum_accounts(connection, request.caller.tenant)
-    if sum(number for one in found for number in one.runs.values()) >= MANY_RUNS:
-        _summed.put(key, (now, found))
-    return found
-
-
-_summed = LruCache[tuple[str, str], tuple[datetime, list[AccountTotal]]](256)
 
 
 def _count(connection: Connection, request: PageRequest) -> tuple[dict[UsageStatus, int], dict[str, int]]:

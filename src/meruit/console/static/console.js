@@ -137,18 +137,20 @@
     note.append(button);
     one("main").prepend(note);
   }
+  const chosen = () => all("main input[type=checkbox]:checked").map(box => `${box.name}=${box.value}`);
   function refresh() {
     clearTimeout(timer);
     timer = setTimeout(() => {
       // Never under the reader's hands: a field, an open dialog or a chosen row waits.
       if (one("dialog[open]") || typing(document.activeElement) || document.hidden) { refresh(); return; }
-      const open = all("main details").map(at => at.open), row = rows().indexOf(current());
+      const open = all("main details").map(at => at.open), row = rows().indexOf(current()), boxes = chosen();
       htmx.ajax("GET", location.href, { target: "#main", select: "#main", swap: "outerHTML show:none focus-scroll:false" }).then(() => {
         asOf = clock();
         const again = all("main details");
         if (again.length === open.length) again.forEach((at, place) => { at.open = open[place]; });
         const kept = rows()[row];
         if (kept) kept.setAttribute("aria-selected", "true");
+        all("main input[type=checkbox]").forEach(box => { if (boxes.includes(`${box.name}=${box.value}`)) box.checked = true; });
       });
     }, 700);
   }
@@ -163,8 +165,10 @@
     stream.addEventListener("change", refresh);
     stream.onerror = () => { markLive(false); clearTimeout(lost); lost = setTimeout(sayLost, stream.readyState === 2 ? 0 : 5000); };
   }
-  document.addEventListener("DOMContentLoaded", follow);
-  document.addEventListener("htmx:afterSettle", () => { asOf = clock(); follow(); });
+  // Figures that are not ready fill themselves: the page is asked for again until they are there.
+  function fill() { if (one("main [data-computing]")) refresh(); }
+  document.addEventListener("DOMContentLoaded", () => { follow(); fill(); });
+  document.addEventListener("htmx:afterSettle", () => { asOf = clock(); follow(); fill(); });
   document.addEventListener("htmx:sendError", () => say("The service did not answer. The page is as it was."));
   document.addEventListener("htmx:beforeSwap", event => { if (event.detail.xhr.status >= 400) { event.detail.shouldSwap = true; event.detail.isError = false; } });
   addEventListener("pagehide", () => { if (stream) stream.close(); });

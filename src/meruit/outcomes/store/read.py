@@ -28,6 +28,8 @@ from meruit.store.sorting import ListOrder, SortedPage, SortKey, read_sorted
 INDEXED = ("contract_id", "agent_id", "verdict", "criteria_digest")
 """Filters with an index of their own."""
 UNINDEXED = ("consumer_id", "domain")
+FEW_ROWS = 5_000
+"""Fewer rows than these are sorted rather than found by walking all rows in order."""
 
 
 class OutcomeFilter(Record, frozen=True):
@@ -103,8 +105,11 @@ def page_sorted(
     connection: Connection, scope: Scope, order: ListOrder, *, narrowed: OutcomeFilter | None = None, limit: int = 50
 ) -> SortedPage[OutcomeSummary]:
     """A page of outcomes in one of the orders SORTS."""
-    query = _visible(scope).where(*fitting(narrowed))
-    return read_sorted(connection, query, SORTS, order, limit).convert(_summary)
+    query, keys = _visible(scope).where(*fitting(narrowed)), SORTS
+    few = narrowed is not None and _filters_of(narrowed, INDEXED) and connection.dialect.name == "sqlite"
+    if few and count_up_to(connection, scope, narrowed or OutcomeFilter(), FEW_ROWS) < FEW_ROWS:
+        keys = {order.by: SORTS[order.by].without_index()}
+    return read_sorted(connection, query, keys, order, limit).convert(_summary)
 
 
 def count_up_to(connection: Connection, scope: Scope, narrowed: OutcomeFilter, most: int) -> int:

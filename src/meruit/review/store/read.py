@@ -155,3 +155,13 @@ def find_next(connection: Connection, tenant: str, review: ReviewRecord, labelle
     )
     row = connection.execute(query).first()
     return None if row is None else draw_of(row)
+
+
+def count_records(connection: Connection, tenant: str) -> tuple[int, int]:
+    """How many reviews there are, and labels with all their versions."""
+    reviews, labels = (
+        select(func.count()).select_from(table).where(table.c.tenant == tenant).scalar_subquery()
+        for table in (tables.reviews, tables.review_labels)
+    )
+    found = connection.execute(select(reviews, labels)).one()
+    return int(found[0]), int(found[1])

@@ -50,6 +50,7 @@ usage_runs = Table(
     Index("usage_runs_by_tenant_account", "tenant", "account", "ended_at", "seq"),
     Index("usage_runs_by_attribution_key", "tenant", "account", "attribution_kind", "attribution_key", "ended_at"),
     Index("usage_runs_due", "tenant", "account", "next_observation_at"),
+    Index("usage_runs_by_cost", "tenant", "quoted_micros", "seq"),
     Index("usage_runs_by_contract", "tenant", "contract_id", "seq"),
 )
 """Runs whose tokens are reconciled, and the present verdict on each."""

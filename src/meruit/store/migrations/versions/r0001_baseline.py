@@ -683,6 +683,7 @@ def _create_usage() -> None:
         unique=False,
     )
     op.create_index("usage_runs_by_contract", "usage_runs", ["tenant", "contract_id", "seq"], unique=False)
+    op.create_index("usage_runs_by_cost", "usage_runs", ["tenant", "quoted_micros", "seq"], unique=False)
     op.create_index("usage_runs_by_framework", "usage_runs", ["tenant", "framework", "seq"], unique=False)
     op.create_index("usage_runs_by_status", "usage_runs", ["tenant", "status", "seq"], unique=False)
     op.create_index(
