@@ -354,3 +354,21 @@ def test_a_segment_is_full_by_cases_or_by_bytes(evaluator: Evaluator, criteria: 
     assert buffer.add(evaluator.judge(criteria, case(1))) == []
     assert [one.summary.case_id for one in buffer.add(evaluator.judge(criteria, large))] == ["c1", "large"]
     assert buffer.take() == []
+
+
+def test_parts_that_few_cases_of_a_segment_have_are_kept(
+    evaluator: Evaluator, reader: Evaluations, criteria: CompiledCriteria
+) -> None:
+    cases = [
+        Case(f"c{n}", {}, {"text": "yes"}, {"duration_ms": n} if n % 3 else {}, tags={"n": str(n)} if n == 150 else {})
+        for n in range(200)
+    ]
+    done = run_cases(evaluator, evaluator.start("sparse", criteria), criteria, cases)
+    kept = [*reader.cases(done)]
+    assert [one.case_id for one in kept] == [one.id for one in cases]
+    assert [one.latency_ms for one in kept] == [one.metadata.get("duration_ms") for one in cases]
+    assert [one.tags for one in kept] == [one.tags for one in cases]
+    assert {one.claimed for one in kept} == {None}
+    latency = reader.summary(done).latency_ms
+    assert latency is not None
+    assert latency.cases == 133

@@ -4,14 +4,22 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from meruit.judge import bulk
-from meruit.judge.bulk import Conclusions
+from meruit.judge.bulk import Conclusions, NumberlessConclusions
 from meruit.judge.plan import Plan, Trait, compile_plan
-from meruit.judge.result_template import ResultGaps, encode_text, encode_time, split_result, template_of
+from meruit.judge.result_template import (
+    ResultGaps,
+    ResultTemplate,
+    encode_text,
+    encode_time,
+    split_result,
+    template_of,
+)
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.model.criterion import SuccessCriteria
 from meruit.model.evidence import Cause, Evidence, Fault, Measured, Missing, Provenance, Skipped
@@ -31,9 +39,20 @@ EVIDENCE = st.one_of(
 DIGESTS = st.none() | st.sampled_from(["0" * 64, "ab" * 32])
 
 
-def plan(axis: str = "a", partial: bool = False) -> Plan:
+def encode_number(number: float) -> bytes:
+    return msgspec.json.encode(number)
+
+
+def plan(axis: str = "a", partial: bool = False, *, one_slot: bool = False) -> Plan:
     criteria: list[dict[str, Any]] = [
-        {"metric": f"m{n}", "metric_type": "numeric", "comparison": "gte", "threshold": 0.5, "axis": axis}
+        {
+            "metric": "m" if one_slot else f"m{n}",
+            "id": f"c{n}",
+            "metric_type": "numeric",
+            "comparison": "gte",
+            "threshold": 0.5,
+            "axis": axis,
+        }
         for n in range(2)
     ]
     whole = {"criteria": criteria, "aggregation": "weighted" if partial else "all"}
@@ -102,3 +121,69 @@ def test_what_to_json_does_not_write_is_not_split() -> None:
     ):
         assert split_result(wrong) is None
     assert template_of(VerificationResult.from_json(written)) is not None
+
+
+@given(
+    st.lists(st.lists(EVIDENCE, min_size=2, max_size=2), min_size=1, max_size=5),
+    st.lists(st.sampled_from(["0" * 64, "ab" * 32]), min_size=3, max_size=3),
+    st.booleans(),
+    st.booleans(),
+)
+def test_a_conclusion_without_numbers_is_filled_to_the_works_own(
+    works: list[list[Evidence]], digests: list[str], partial: bool, one_slot: bool
+) -> None:
+    criteria = plan("verified_at", partial, one_slot=one_slot)
+    versions = {"engine": "1", "input_digest": "2"}
+    known = NumberlessConclusions(criteria, versions, lambda result: result.exact)
+    for moment, drawn in enumerate(works):
+        evidence = [drawn[0], drawn[0]] if one_slot else drawn
+        at = NOW + timedelta(microseconds=moment)
+        alone = conclude(criteria, evidence, Circumstances("out_1", at, digests[0], digests[1], digests[2], versions))
+        found = known.of(evidence)
+        if found is None:
+            assert any(isinstance(getattr(one, "value", one), float | list) for one in evidence)
+            continue
+        shared, numbers = found
+        written = [encode_number(number) for number in numbers]
+        assert shared.write("out_1", encode_time(at), written, (digests[0], digests[1], digests[2])) == alone.to_json()
+        gaps = ResultGaps(encode_text("out_1"), encode_time(at), *map(encode_text, digests))
+        assert shared.template.fill(gaps, written) == alone.to_json()
+        assert shared.shared == alone.exact
+        filled = shared.put_numbers(numbers)
+        assert [one.value for one in filled.criterion_results] == [one.value for one in alone.criterion_results]
+        assert filled.metrics == alone.metrics
+
+
+def test_numbers_that_meet_the_same_criteria_are_concluded_once() -> None:
+    made: list[VerificationResult] = []
+    known = NumberlessConclusions(plan(), {}, made.append)
+    for value in (1, 1.0, 0.7, 10**9, 0.5):
+        known.of([value, 0.1])
+    assert len(made) == 1
+    for other in (0.4, True, True, "x", Measured(0.7, {"a": 1}), Measured(0.8, {"a": 1}), Measured(0.8, {"a": 1.0})):
+        known.of([other, 0.1])
+    assert len(made) == 6
+
+
+def test_conclusions_without_numbers_are_forgotten_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "MAX_CONCLUSIONS", 2)
+    made: list[VerificationResult] = []
+    known = NumberlessConclusions(plan(), {}, made.append)
+    for value in (0.1, 0.9, "a", "a", 0.1):
+        known.of([value, 0.1])
+    assert len(made) == 4
+
+
+def test_a_result_that_has_no_template_is_concluded_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "template_of", lambda _result: None)
+    assert NumberlessConclusions(plan(), {}, str).of([0.7, 0.1]) is None
+
+
+def test_a_template_is_filled_with_the_values_that_it_lacks() -> None:
+    gaps = ResultGaps(*[b"1"] * 5)
+    lacking = ResultTemplate(b"a\x001\x00b\x000\x00c", b"", b"")
+    assert lacking.with_values([b"x", b"y"]).judged == b"aybxc"
+    assert lacking.fill(gaps, [b"x", b"y"]) == ResultTemplate(b"aybxc", b"", b"").fill(gaps)
+    for values in ([], [b"x"]):
+        with pytest.raises(ValueError, match=str(len(values))):
+            lacking.fill(gaps, values)

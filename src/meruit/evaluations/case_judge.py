@@ -64,10 +64,10 @@ class CaseJudge:
     """Judges cases for one tenant."""
 
     def __init__(self, engine: VerificationEngine, tenant: str, surroundings: ClockAndEntropy) -> None:
-        self._engine = engine
+        self.engine = engine
+        self.surroundings = surroundings
         self._tenant = tenant
-        self._surroundings = surroundings
-        self._conclusions: tuple[CompiledCriteria, BulkConclusions[_CaseVerdict] | None] | None = None
+        self._conclusions: tuple[CompiledCriteria, BulkConclusions[CaseVerdict] | None] | None = None
 
     def judge(
         self,
@@ -82,7 +82,7 @@ class CaseJudge:
         written = WrittenWork.write(case)
         digests = written.digests()
         if case.output is None or case.error is not None:
-            result = _result_without_output(case, outcome_id, criteria, self._surroundings.clock(), digests)
+            result = _result_without_output(case, outcome_id, criteria, self.surroundings.clock(), digests)
             return _to_judged(case, outcome_id, salts, written, digests, result)
         work = Work(output=case.output, input=case.input, metadata=case.metadata)
         if criteria.asked:
@@ -90,13 +90,13 @@ class CaseJudge:
                 tenant=self._tenant, account=evaluation_id or VERIFICATION, max_tokens=limits.max_tokens
             )
             with judging_for(scope):
-                result = self._engine.verify_digested(outcome_id, criteria, work, digests)
+                result = self.engine.verify_digested(outcome_id, criteria, work, digests)
             return _to_judged(case, outcome_id, salts, written, digests, result)
         conclusion = self._conclude(criteria, work, digests)
         if conclusion is None:
-            result = self._engine.verify_digested(outcome_id, criteria, work, digests)
+            result = self.engine.verify_digested(outcome_id, criteria, work, digests)
             return _to_judged(case, outcome_id, salts, written, digests, result)
-        return _to_judged_alike(case, outcome_id, salts, written, digests, conclusion, self._engine.now())
+        return _to_judged_alike(case, outcome_id, salts, written, digests, conclusion, self.engine.now())
 
     def adopt(self, case: Case, result: VerificationResult) -> JudgedCase:
         """A case that another process judged by the same criteria."""
@@ -108,20 +108,20 @@ class CaseJudge:
 
     def _draw(self) -> tuple[str, bytes]:
         """A new id and salts, drawn together."""
-        around = self._surroundings
+        around = self.surroundings
         drawn = around.entropy(CHANCE_BYTES + _SALTS_BYTES)
         return id_from("out", to_micros(around.clock()), drawn[:CHANCE_BYTES]), drawn[CHANCE_BYTES:]
 
-    def _conclude(self, criteria: CompiledCriteria, work: Work, digests: Digests) -> "Conclusion[_CaseVerdict] | None":
+    def _conclude(self, criteria: CompiledCriteria, work: Work, digests: Digests) -> "Conclusion[CaseVerdict] | None":
         """What follows from the evidence of the work, shared by all cases with equal evidence."""
         known = self._conclusions
         if known is None or known[0] is not criteria:
-            known = self._conclusions = criteria, self._engine.conclusions(criteria, _CaseVerdict.of)
+            known = self._conclusions = criteria, self.engine.conclusions(criteria, CaseVerdict.of)
         return None if known[1] is None else known[1].of(work, digests)
 
 
 @dataclass(frozen=True, slots=True)
-class _CaseVerdict:
+class CaseVerdict:
     """What a result says of its case in lists and in the log."""
 
     verdict: Verdict
@@ -159,7 +159,7 @@ def _to_judged(
 ) -> JudgedCase:
     """A judged case from its own result."""
     result_json = result.to_json()
-    return _keep(case, outcome_id, salts, written, digests, _CaseVerdict.of(result), None, result_json, result_json)
+    return _keep(case, outcome_id, salts, written, digests, CaseVerdict.of(result), None, result_json, result_json)
 
 
 def _to_judged_alike(
@@ -168,7 +168,7 @@ def _to_judged_alike(
     salts: bytes,
     written: "WrittenWork",
     digests: Digests,
-    conclusion: Conclusion[_CaseVerdict],
+    conclusion: Conclusion[CaseVerdict],
     now: datetime,
 ) -> JudgedCase:
     """A judged case from a conclusion that it shares with others."""
@@ -183,7 +183,7 @@ def _keep(  # noqa: PLR0913 - all that is kept of a case
     salts: bytes,
     written: "WrittenWork",
     digests: Digests,
-    verdict: _CaseVerdict,
+    verdict: CaseVerdict,
     template: ResultTemplate | None,
     in_line: bytes,
     result_json: bytes,
@@ -206,7 +206,6 @@ def _keep(  # noqa: PLR0913 - all that is kept of a case
         *(case_json, case.repeat, outcome_id, 1, commitments),
         *(verdict.verdict_text, verdict.success_json, own, bonus, penalty),
     )
-    latency = case.metadata.get("duration_ms") if case.metadata else None
     summary = CaseSummary(
         case_id=case.id,
         repeat=case.repeat,
@@ -222,7 +221,7 @@ def _keep(  # noqa: PLR0913 - all that is kept of a case
         claimed=case.claimed,
         error=case.error,
         faults=verdict.faults,
-        latency_ms=float(latency) if isinstance(latency, int | float) and not isinstance(latency, bool) else None,
+        latency_ms=latency_of(case.metadata),
         cost_micros=case.cost_micros,
     )
     return JudgedCase(
@@ -232,6 +231,12 @@ def _keep(  # noqa: PLR0913 - all that is kept of a case
         result_json=result_json,
         size=written.size + len(result_json),
     )
+
+
+def latency_of(metadata: Mapping[str, Any]) -> float | None:
+    """How long the output took, where its metadata say so."""
+    latency = metadata.get("duration_ms") if metadata else None
+    return float(latency) if isinstance(latency, int | float) and not isinstance(latency, bool) else None
 
 
 _to_json = msgspec.json.Encoder().encode

@@ -114,6 +114,8 @@ class _Layout(msgspec.Struct, frozen=True):
     inside: tuple[tuple[str, str], ...]
     """Pairs of a key of the input and its column."""
     others: tuple[str, ...]
+    plain: tuple[str, str, str] | None
+    """The columns of id, input and output, where there are no others."""
 
 
 @lru_cache(maxsize=256)
@@ -133,12 +135,21 @@ def _layout(columns: tuple[str, ...]) -> _Layout:
         whole=tuple(pair for pair in found.items() if pair[0] in PARTS),
         inside=tuple(inside),
         others=tuple(column for column in columns if column not in KNOWN_COLUMNS),
+        plain=(found["id"], found["input"], found["output"])
+        if len(columns) == len(found) and found.keys() == {"id", "input", "output"}
+        else None,
     )
 
 
 def _case_by_names(row: Row, default_id: str) -> Case:
     """A case from columns with the usual names; what has another name becomes a part of the input."""
     layout = _layout(tuple(row))
+    if layout.plain is not None:
+        # What most files of stored outputs look like: there is nothing to convert.
+        id_column, input_column, output_column = layout.plain
+        name, given, made = row[id_column], row[input_column], row[output_column]
+        if name.__class__ is str and name and given.__class__ is dict and made.__class__ is dict:
+            return Case(name, given, made)
     parts: dict[str, Any] = {"input": {}, "output": None, "metadata": {}, "tags": {}}
     input_is_object = False
     for name, column in layout.whole:
@@ -308,12 +319,13 @@ class DataFile:
         return self._to_cases(_jsonl_rows(part, self.path, share.lines_before), columns, share.rows_before + 1)
 
     def _to_cases(self, rows: Iterator[Any], columns: ColumnMap, first: int) -> Iterator[Case]:
+        apply = columns.apply if columns.targets else _case_by_names
         for number, row in enumerate(rows, first):
-            if not isinstance(row, Mapping):
+            if row.__class__ is not dict and not isinstance(row, Mapping):
                 problem = f"a row is an object, not {type(row).__name__}"
                 raise DocumentError(display_name(self.path), [Problem(f"row {number}", problem)])
             try:
-                case = columns.apply(row, str(number))
+                case = apply(row, str(number))
             except MeruitError as refused:
                 raise DocumentError(display_name(self.path), [Problem(f"row {number}", str(refused))]) from None
             yield case
@@ -382,18 +394,29 @@ def _problem(path: str, message: str, line: int | None = None) -> DocumentError:
 def _read_line(file: BinaryIO, path: str, number: int) -> bytes:
     line = file.readline(MAX_LINE_BYTES + 1)
     if len(line) > MAX_LINE_BYTES:
-        raise _problem(path, f"a line of more than {MAX_LINE_BYTES // 2**20} MiB", number)
+        raise _long_line(path, number)
     return line
 
 
+def _long_line(path: str, number: int) -> DocumentError:
+    return _problem(path, f"a line of more than {MAX_LINE_BYTES // 2**20} MiB", number)
+
+
 def _jsonl_rows(file: BinaryIO, path: str, lines_before: int = 0) -> Iterator[Any]:
-    number = lines_before
-    while line := _read_line(file, path, number + 1):
+    number, read = lines_before, file.readline
+    while line := read(MAX_LINE_BYTES + 1):
         number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise _long_line(path, number)
         line = line.removeprefix(BOM) if number == 1 else line
-        if not line.strip():
+        # A line that is not blank begins with something, as a rule: then nothing has to be stripped.
+        if line[:1].isspace() and not line.strip():
             continue
-        yield _loads(line, path, number)
+        try:
+            row = orjson.loads(line)
+        except ValueError:
+            row = _loads(line, path, number)
+        yield row
 
 
 def _loads(text: bytes, path: str, line: int | None = None) -> Any:

@@ -290,7 +290,8 @@ class Evaluations:
         with self._reading() as connection:
             for case, times in read.alike_cases(connection, self._tenant, evaluation.id):
                 builder.add(case, times)
-            builder.add_latencies(read.latencies(connection, self._tenant, evaluation.id))
+            if shape.timed:
+                builder.add_latencies(read.latencies(connection, self._tenant, evaluation.id))
         return builder
 
     def compare(

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from meruit.errors import MeruitError
-from meruit.evaluations.case_judge import JudgedCase, JudgeLimits, SegmentBuffer
+from meruit.evaluations.bulk_judge import BulkJudge
+from meruit.evaluations.case_judge import FinishedSegment, JudgedCase, JudgeLimits, SegmentBuffer
 from meruit.evaluations.evaluation import Case, CaseSummary, EvaluationRecord
 from meruit.evaluations.service import Evaluator
 from meruit.evaluations.summary import OPEN, Rate, RateTally
@@ -131,6 +132,17 @@ class RunState:
             self.evaluator.record(self.evaluation, cases, recorded=self.recorded)
             self.recorded += len(cases)
 
+    def record_finished(self, segment: FinishedSegment) -> None:
+        """Record a segment that is packed already."""
+        self.evaluator.record_finished(self.evaluation, segment, recorded=self.recorded)
+        self.recorded += len(segment.summaries)
+
+    def count_bulk(self, bulk: BulkJudge) -> None:
+        """Take over what was counted in bulk."""
+        self.judged, self.spent_micros = bulk.judged, bulk.spent_micros
+        self.tally.passed, self.tally.open = bulk.passed, bulk.open
+        self.tally.failed = bulk.judged - bulk.passed - bulk.open
+
     def report_progress(self, *, last: bool = False) -> None:
         """Report progress, from time to time."""
         now = self.timer()
@@ -164,21 +176,43 @@ def run_cases(
     """Judge and record cases that have their outputs; those that are recorded already are passed over."""
     run = RunState(evaluator=evaluator, evaluation=evaluation, criteria=criteria, report=report, timer=timer)
     missing = evaluator.missing(evaluation, without_twins(cases))
-    for number, judged in enumerate(evaluator.judge_all(evaluation, criteria, missing, limits)):
-        run.record(run.count(judged))
-        # Judges take seconds, and then each case is reported; else asking for the time would take longer than judging.
-        if criteria.asked or number % REPORT_CASES == 0:
+    if criteria.asked:
+        # Judges take seconds, several are asked at a time, and each case is reported.
+        for judged in evaluator.judge_all(evaluation, criteria, missing, limits):
+            run.record(run.count(judged))
             run.report_progress()
-    run.record(run.buffer.take())
+        run.record(run.buffer.take())
+    else:
+        _run_plain(run, missing)
     run.report_progress(last=True)
     return evaluator.finish(evaluation)
+
+
+def _run_plain(run: RunState, cases: Iterable[Case]) -> None:
+    """Judge and record cases that no judge is asked about."""
+    bulk = run.evaluator.bulk_judge(run.criteria)
+    for number, case in enumerate(cases):
+        if segment := bulk.add(case):
+            run.record_finished(segment)
+        # Asking for the time for each of them would take longer than judging.
+        if number % REPORT_CASES == 0:
+            run.count_bulk(bulk)
+            run.report_progress()
+    if segment := bulk.take():
+        run.record_finished(segment)
+    run.count_bulk(bulk)
 
 
 def without_twins(cases: Iterable[Case]) -> Iterator[Case]:
     """The cases; raises MeruitError where two have one id."""
     guard = TwinGuard()
+    # As `check` does, written out: it is done for each case.
+    seen, add = guard.seen, guard.seen.add
     for case in cases:
-        guard.check(case.id, case.repeat)
+        key = hash((case.id, case.repeat))
+        if key in seen:
+            guard.check(case.id, case.repeat)
+        add(key)
         yield case
 
 
@@ -187,17 +221,17 @@ class TwinGuard:
 
     def __init__(self) -> None:
         # Hashes, because a million ids would take three times as much memory.
-        self._seen: set[int] = set()
+        self.seen: set[int] = set()
 
     def check(self, case_id: str, repeat: int) -> None:
         """Raise MeruitError for a case that came before."""
         key = hash((case_id, repeat))
-        if key in self._seen:
+        if key in self.seen:
             raise MeruitError(
                 f"two cases have the id {case_id!r}; give each its own, or map another column to id (several tries of "
                 "one case differ in `repeat`)"
             )
-        self._seen.add(key)
+        self.seen.add(key)
 
 
 def repeat_cases(cases: Iterable[Case], times: int) -> Iterator[Case]:

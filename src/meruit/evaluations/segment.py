@@ -1,7 +1,7 @@
 """The blob of a segment: one line of JSON for each case, compressed together, and behind it the salts. Pure.
 
-Results that differ only in their id, time and digests are kept once: the first line holds their templates, and a line
-names the one of its case. Salts are random, and compressing them would take time and save nothing.
+Results that differ only in their id, time, digests and numbers are kept once: the first line holds their templates, and
+a line names the one of its case. Salts are random, and compressing them would take time and save nothing.
 """
 
 import zlib
@@ -113,7 +113,7 @@ class _CaseLine(msgspec.Struct, array_like=True):
     output: msgspec.Raw
     metadata: msgspec.Raw
     result: msgspec.Raw
-    """Its time, where it has a template."""
+    """Its time, where it has a template; a list of its time and its numbers, where that lacks them."""
     verdict: str
     success: bool
     score: str
@@ -267,7 +267,7 @@ def _content(line: _CaseLine, templates: Sequence[ResultTemplate], salts: bytes)
         if not 0 <= line.template < len(templates):
             raise StoreError("a segment names a template that it does not hold; restore it from a copy")
         work = bytes(line.input), bytes(line.output), bytes(line.metadata)
-        result = templates[line.template].fill(_gaps(line.outcome, result, work))
+        result = _fill(templates[line.template], line.outcome, result, work)
     return CaseContent(
         case=line.case,
         repeat=line.repeat,
@@ -285,6 +285,17 @@ def _content(line: _CaseLine, templates: Sequence[ResultTemplate], salts: bytes)
         penalty_micros=line.penalty_micros,
         error_message=line.error_message,
     )
+
+
+def _fill(template: ResultTemplate, outcome: str, known: bytes, work: tuple[bytes, bytes, bytes]) -> bytes:
+    """The whole result from what a line says of it."""
+    numbers = list[bytes]()
+    if known.startswith(b"["):
+        known, *numbers = map(bytes, msgspec.json.decode(known, type=list[msgspec.Raw]))
+    try:
+        return template.fill(_gaps(outcome, known, work), numbers)
+    except ValueError as problem:
+        raise StoreError(f"a segment cannot be read: {problem}; restore it from a copy") from None
 
 
 def entries_of(cases: Sequence[CaseContent]) -> list[bytes]:

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from meruit.errors import AuthorError, UnknownJudge
+from meruit.evaluations.bulk_judge import BulkJudge
 from meruit.evaluations.case_judge import (
     CaseJudge,
     FinishedSegment,
@@ -158,6 +159,10 @@ class Evaluator:
     ) -> JudgedCase:
         """Judge one case; one without an output is inconclusive. Judges' tokens count for the evaluation."""
         return self._judge.judge(criteria, case, None if evaluation is None else evaluation.id, limits)
+
+    def bulk_judge(self, criteria: CompiledCriteria) -> BulkJudge:
+        """What judges many stored outputs into finished segments."""
+        return BulkJudge(self._judge, criteria)
 
     def adopt(self, case: Case, result: VerificationResult) -> JudgedCase:
         """A case that another process judged by the same criteria."""

@@ -1,15 +1,15 @@
-"""Judging many works by one plan: works with equal evidence share one conclusion. Pure."""
+"""Judging many works by one plan: those with equal evidence, or with other numbers only, share a conclusion. Pure."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from meruit.judge.plan import Plan
-from meruit.judge.result_template import ResultTemplate, template_of
+from meruit.judge.result_template import ResultTemplate, mark_value, template_of
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.model.evidence import Evidence, Measured
 from meruit.model.verdict import VerificationResult
@@ -18,6 +18,9 @@ MAX_CONCLUSIONS = 4_096
 MAX_CONCLUSION_BYTES = 32 * 1024 * 1024
 """Of templates that are remembered; with more, all are forgotten and begin again."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
+_ID, _FIRST_NUMBER = 1, 3
+_TIME, _INPUT, _OUTPUT, _METADATA = -8, -6, -4, -2
+"""Where gaps are among the parts of a written result."""
 _WRITER = msgspec.json.Encoder(order="deterministic")
 
 
@@ -76,6 +79,131 @@ class Conclusions(Generic[T]):
         self._known[key] = made
         self._size += size
         return made
+
+
+@dataclass(frozen=True, slots=True)
+class NumberlessConclusion(Generic[T]):
+    """What follows from some evidence, whatever its numbers are as long as they meet the same criteria."""
+
+    template: ResultTemplate
+    """Which lacks the numbers."""
+    parts: list[bytes]
+    """Of the written result; empty where a gap is."""
+    places: tuple[int, ...]
+    """Which number stands at each gap of one."""
+    slots: tuple[tuple[int, str], ...]
+    """For each number the position of its criterion, and its name among the metrics."""
+    result: VerificationResult
+    """Without id, time and digests, and with numbers of any work: never handed out as a work's own."""
+    shared: T
+
+    def write(self, contract_id: str, verified_at: bytes, numbers: Sequence[bytes], digests: tuple[str, ...]) -> bytes:
+        """The result of a work from what the template lacks: its id, time and numbers as JSON, and three digests.
+
+        The id needs no escapes. Everything is in its place but the gaps: this is called for every work.
+        """
+        parts = self.parts.copy()
+        given, made, facts = digests
+        parts[_ID] = contract_id.encode()
+        parts[_FIRST_NUMBER:_TIME:2] = [numbers[place] for place in self.places]
+        parts[_TIME], parts[_INPUT], parts[_OUTPUT], parts[_METADATA] = (
+            *(verified_at, given.encode(), made.encode()),
+            facts.encode(),
+        )
+        return b"".join(parts)
+
+    def put_numbers(self, numbers: Sequence[float]) -> VerificationResult:
+        """The result with the numbers of a work, until the next call."""
+        result = self.result
+        for (position, slot), number in zip(self.slots, numbers, strict=True):
+            msgspec.structs.force_setattr(result.criterion_results[position], "value", number)
+            result.metrics[slot] = number
+        return result
+
+
+_Key = tuple[bool | tuple[bool, bytes] | bytes, ...]
+
+
+class NumberlessConclusions(Generic[T]):
+    """The conclusions of one plan, by which criteria the numbers meet, and by all other evidence.
+
+    A number only decides whether its criterion is met, and is repeated in the result: the rest follows from the first.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        versions: dict[str, str],
+        derive: Callable[[VerificationResult], T],
+        finish: Callable[[VerificationResult], VerificationResult] = lambda result: result,
+    ) -> None:
+        self._plan, self._versions, self._derive, self._finish = plan, versions, derive, finish
+        self._tests = [None if quick is None else quick.test for quick in plan.quick]
+        self._known: dict[_Key, NumberlessConclusion[T]] = {}
+        self._size = 0
+
+    # Any: findings as metrics return them, which may be anything.
+    def of(
+        self, findings: Sequence[Any], clean: Callable[[Any], Evidence] = lambda evidence: evidence
+    ) -> tuple[NumberlessConclusion[T], list[float]] | None:
+        """What follows from the findings, one for each criterion, and their numbers.
+
+        `clean` makes evidence of what metrics return. None where that has to be concluded for the work alone. Raises
+        what an encoder raises on details that are not JSON.
+        """
+        # For each finding whether its number is enough, with what came with it; or all of it, as JSON.
+        key: list[bool | tuple[bool, bytes] | bytes] = []
+        numbers: list[float] = []
+        for finding, test in zip(findings, self._tests, strict=True):
+            value, details = finding, None
+            if value.__class__ is Measured and finding.provenance is None:
+                value, details = finding.value, finding.details
+            if (value.__class__ is float or value.__class__ is int) and test is not None:
+                met = test(value)
+                if met is True or met is False:
+                    key.append(met if details is None else (met, _encode_details(details)))
+                    numbers.append(value)
+                    continue
+            evidence = clean(finding)
+            if not _has_one_form((evidence,)):
+                return None
+            key.append(_WRITER.encode(evidence))
+        whole = tuple(key)
+        found = self._known.get(whole) or self._conclude(whole, [clean(finding) for finding in findings])
+        return None if found is None else (found, numbers)
+
+    def _conclude(self, key: _Key, evidence: Sequence[Evidence]) -> NumberlessConclusion[T] | None:
+        result = conclude(self._plan, evidence, Circumstances("", _NEVER, versions=self._versions.copy()))
+        result = self._finish(result)
+        numeric = [position for position in range(len(evidence)) if not isinstance(key[position], bytes)]
+        slots = tuple((position, self._plan.slots[position]) for position in numeric)
+        template = template_of(_take_numbers(result, slots))
+        if template is None:
+            return None
+        parts, places = template.parts()
+        made = NumberlessConclusion(template, parts, places, slots, result, self._derive(result))
+        size = len(template.judged) + len(template.summary)
+        size += sum(len(part[1] if isinstance(part, tuple) else part) for part in key if not isinstance(part, bool))
+        if len(self._known) >= MAX_CONCLUSIONS or self._size + size > MAX_CONCLUSION_BYTES:
+            self._known.clear()
+            self._size = 0
+        self._known[key] = made
+        self._size += size
+        return made
+
+
+_encode_details = msgspec.json.Encoder().encode
+"""As details are read by: two that it writes alike are alike."""
+
+
+def _take_numbers(result: VerificationResult, slots: Sequence[tuple[int, str]]) -> VerificationResult:
+    """A copy of the result with a mark in place of each number."""
+    judged, values = [*result.criterion_results], dict[str, Any](result.metrics)
+    for number, (position, slot) in enumerate(slots):
+        mark = msgspec.Raw(mark_value(number))
+        judged[position] = msgspec.structs.replace(judged[position], value=mark)
+        values[slot] = mark
+    return msgspec.structs.replace(result, criterion_results=judged, metrics=values)
 
 
 def _has_one_form(evidence: Sequence[Evidence]) -> bool:

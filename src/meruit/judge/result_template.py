@@ -1,10 +1,12 @@
 """A result's JSON with five gaps: what differs between works that were judged alike. Pure.
 
 Results of bulk work repeat each other apart from their id, their time and three digests. So a result is written once
-for each distinct evidence, and the gaps are filled for each work.
+for each distinct evidence, and the gaps are filled for each work. Where works differ in their numbers only, the numbers
+are gaps too: each is marked by its position between two NUL bytes, which no JSON contains.
 """
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -17,6 +19,8 @@ _OPEN = _ID[:-1]
 _INPUT, _OUTPUT, _METADATA = b',"input_digest":', b',"output_digest":', b',"metadata_digest":'
 _HASH = rb'"[0-9a-f]{64}"|null'
 _DIGESTS = re.compile(rb"%b(%b)%b(%b)%b(%b),\"versions\":\{" % (_INPUT, _HASH, _OUTPUT, _HASH, _METADATA, _HASH))
+MARK = b"\0"
+"""At both ends of the number of a value that a template lacks."""
 _MOMENT = re.compile(rb'%b("[0-9T:.+Z-]{1,40}"),"verdict":"' % _AT)
 
 
@@ -34,15 +38,39 @@ class ResultTemplate(Record, frozen=True):
     """The JSON of a result without its gaps."""
 
     judged: bytes
-    """From `success` to the time."""
+    """From `success` to the time; values of criteria may be missing in it."""
     summary: bytes
     """From the verdict to the digests."""
     end: bytes
     """From the versions on."""
 
-    def fill(self, gaps: ResultGaps) -> bytes:
-        """The whole result, to the byte as `to_json` writes it."""
-        return self.fill_in(gaps.contract_id, gaps.verified_at, gaps.input, gaps.output, gaps.metadata)
+    def fill(self, gaps: ResultGaps, values: Sequence[bytes] = ()) -> bytes:
+        """The whole result, to the byte as `to_json` writes it; `values` are those that it lacks, as JSON.
+
+        Raises ValueError for a template that lacks other values than these.
+        """
+        whole = self if MARK not in self.judged else self.with_values(values)
+        return whole.fill_in(gaps.contract_id, gaps.verified_at, gaps.input, gaps.output, gaps.metadata)
+
+    def with_values(self, values: Sequence[bytes]) -> "ResultTemplate":
+        """The template of results with these values, each as JSON; raises ValueError where it lacks others."""
+        pieces, places = split_marks(self.judged)
+        if any(not 0 <= place < len(values) for place in places):
+            raise ValueError(f"a template lacks more than {len(values)} values")
+        filled = [*pieces[:1], *(part for at, place in enumerate(places) for part in (values[place], pieces[at + 1]))]
+        return ResultTemplate(judged=b"".join(filled), summary=self.summary, end=self.end)
+
+    def parts(self) -> tuple[list[bytes], tuple[int, ...]]:
+        """What a written result is joined from, empty at each gap; and the number of the value at each gap of one.
+
+        The gaps are: the id, without quotes; the values; the time; three digests, without quotes.
+        """
+        pieces, places = split_marks(self.judged)
+        parts = [_ID, b"", b'"' + pieces[0]]
+        for piece in pieces[1:]:
+            parts += (b"", piece)
+        parts += (b"", self.summary + b'"', b"", b'"%b"' % _OUTPUT, b"", b'"%b"' % _METADATA, b"", b'"' + self.end)
+        return parts, tuple(places)
 
     # By position: it is called for every work, and keywords would take as long as the rest.
     def fill_in(self, contract_id: bytes, verified_at: bytes, given: bytes, made: bytes, facts: bytes) -> bytes:
@@ -53,6 +81,17 @@ class ResultTemplate(Record, frozen=True):
                 *(given, _OUTPUT, made, _METADATA, facts, self.end),
             )
         )
+
+
+def mark_value(number: int) -> bytes:
+    """What stands for a value that a template lacks."""
+    return b"%b%d%b" % (MARK, number, MARK)
+
+
+def split_marks(judged: bytes) -> tuple[list[bytes], list[int]]:
+    """The pieces between the marks of a template, and the number of the value at each mark."""
+    parts = judged.split(MARK)
+    return parts[::2], [int(number) for number in parts[1::2]]
 
 
 def split_result(written: bytes) -> tuple[ResultTemplate, ResultGaps] | None:

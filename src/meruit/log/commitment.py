@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 
 SALT_BYTES = 16
-_PURPOSE = b"meruit-blob-v1\n"
+PURPOSE = b"meruit-blob-v1\n"
 """Keeps a commitment from ever being mistaken for another kind of hash over the same bytes."""
 
 
@@ -16,14 +16,14 @@ def commitment(salt: bytes, content: bytes) -> str:
     """
     if len(salt) != SALT_BYTES:
         raise ValueError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
-    return sha256(_PURPOSE + salt + sha256(content).digest()).hexdigest()
+    return sha256(PURPOSE + salt + sha256(content).digest()).hexdigest()
 
 
 def commitment_to(salt: bytes, digest: str) -> str:
     """The same from the content's SHA-256, for callers that have it already."""
     if len(salt) != SALT_BYTES:
         raise ValueError(f"a salt has {SALT_BYTES} bytes, not {len(salt)}")
-    return sha256(_PURPOSE + salt + bytes.fromhex(digest)).hexdigest()
+    return sha256(PURPOSE + salt + bytes.fromhex(digest)).hexdigest()
 
 
 def salt_of(written: str) -> bytes:

@@ -43,7 +43,9 @@ def _text(work: Work) -> str | Missing:
 
 def _casefold_text(work: Work) -> str | Missing:
     """The text with case folded."""
-    text = work.derive(_text)
+    text: Any = work.output.get("text")
+    if text.__class__ is not str:
+        text = work.derive(_text)
     return text if isinstance(text, Missing) else text.casefold()
 
 
@@ -107,14 +109,15 @@ def _substring_finder(
     keywords: Mapping[str, str], read: Callable[[Work], str | Missing]
 ) -> Callable[[Work], list[str] | Missing]:
     """Find the keywords that are a part of the text."""
+    pairs, count = tuple(keywords.items()), len(keywords)
 
     def find(work: Work) -> list[str] | Missing:
         text = work.derive(read)
         if isinstance(text, Missing):
             return text
-        if len(text) * len(keywords) > MAX_SEARCH_WORK:
+        if len(text) * count > MAX_SEARCH_WORK:
             return _too_many(keywords)
-        return [name for keyword, name in keywords.items() if keyword in text]
+        return [name for keyword, name in pairs if keyword in text]
 
     return find
 
@@ -277,25 +280,36 @@ SCHEMA_PARAMS = {"schema": "the JSON Schema, where the work's input holds no out
 def matches_schema(ask: Ask) -> Measure:
     """1 when the whole output matches a JSON Schema, else 0 with the first reasons."""
     check_params(ask, "matches_schema", SCHEMA_PARAMS)
-    prepared = _schema(ask.params["schema"]) if "schema" in ask.params else None
+    if "schema" not in ask.params:
+        return _match_schema_of_input
+    schema = _schema(ask.params["schema"])
 
     def measure(work: Work) -> Finding:
-        schema = prepared
-        if schema is None:
-            if work.input.get("output_schema") is None:
-                return Missing("no schema is given; write it as params.schema", fault=Fault.AUTHOR)
-            try:
-                schema = _schema(work.input["output_schema"])
-            except AuthorError as problem:
-                return Missing(str(problem), cause=Cause.AUTHOR_ERROR, fault=Fault.AUTHOR)
-        mismatches = schema.mismatches(_document(work), work.derive(written_output))
-        if isinstance(mismatches, Missing):
-            return mismatches
-        if not mismatches:
-            return 1.0
-        return Measured(0.0, details={"errors": [msgspec.structs.asdict(mismatch) for mismatch in mismatches]})
+        # The usual case first: nothing has to be listed.
+        is_valid = schema.validates_lightly(work.output, work.derive(written_output))
+        return 1.0 if is_valid else _match_schema(schema, work)
 
     return measure
+
+
+def _match_schema_of_input(work: Work) -> Finding:
+    """1 when the output matches the schema in the input, else 0."""
+    if work.input.get("output_schema") is None:
+        return Missing("no schema is given; write it as params.schema", fault=Fault.AUTHOR)
+    try:
+        schema = _schema(work.input["output_schema"])
+    except AuthorError as problem:
+        return Missing(str(problem), cause=Cause.AUTHOR_ERROR, fault=Fault.AUTHOR)
+    return _match_schema(schema, work)
+
+
+def _match_schema(schema: SafeSchema, work: Work) -> Finding:
+    mismatches = schema.mismatches(_document(work), work.derive(written_output))
+    if isinstance(mismatches, Missing):
+        return mismatches
+    if not mismatches:
+        return 1.0
+    return Measured(0.0, details={"errors": [msgspec.structs.asdict(mismatch) for mismatch in mismatches]})
 
 
 def _schema(schema: Any) -> SafeSchema:

@@ -30,6 +30,9 @@ ORIGIN = "origin"
 """The metadata of an imported case that hold what its origin claims of it."""
 
 
+_UNKNOWN = object()
+
+
 class Work(msgspec.Struct, frozen=True, eq=False):
     """One finished piece of work, as the metrics see it."""
 
@@ -41,10 +44,12 @@ class Work(msgspec.Struct, frozen=True, eq=False):
 
     def derive(self, compute: "Callable[[Work], T]") -> T:
         """The result of `compute`, remembered for the life of this work."""
-        if compute not in self.derived:
-            self.derived[compute] = compute(self)
+        derived = self.derived
+        found = derived.get(compute, _UNKNOWN)
+        if found is _UNKNOWN:
+            found = derived[compute] = compute(self)
         # The dict is keyed by the function that made the value, so its type is that function's.
-        return self.derived[compute]  # type: ignore[no-any-return]
+        return found  # type: ignore[no-any-return]
 
 
 def written_output(work: Work) -> bytes | None:

@@ -42,7 +42,12 @@ def id_of(kind: str, micros: int, entropy: Callable[[int], bytes]) -> str:
 
 def id_from(kind: str, micros: int, chance: bytes) -> str:
     """The same from random bytes that are drawn already."""
-    return f"{kind}_{_in_order(micros)}{chance.hex()}"
+    return f"{id_prefix(kind, micros)}{chance.hex()}"
+
+
+def id_prefix(kind: str, micros: int) -> str:
+    """What ids of one kind and one moment begin with; 20 random digits follow."""
+    return f"{kind}_{_in_order(micros)}"
 
 
 def _in_order(micros: int) -> str:
@@ -298,7 +303,10 @@ class WriteTransaction:
         style = self._connection.dialect.name
         if style == "sqlite" and len(rows) > MAX_ROWS:
             # SQLite binds row by row faster than it reads a statement of thousands of parameters.
-            self._connection.exec_driver_sql(_insert_text(table, 1, style) + suffix, rows)
+            empty = _empty_columns(rows)
+            if empty:
+                rows = [*map(itemgetter(*[place for place in range(len(rows[0])) if place not in empty]), rows)]
+            self._connection.exec_driver_sql(_sparse_insert_text(table, empty) + suffix, rows)
             return
         done = 0
         while done < len(rows):
@@ -409,6 +417,25 @@ def _insert_text(table: Table, count: int, dialect: str) -> str:
     row = f"({', '.join([mark] * len(names))})"
     # Names of our own tables; values are bound.
     return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES {', '.join([row] * count)}"  # noqa: S608
+
+
+def _empty_columns(rows: Sequence[tuple[Any, ...]]) -> frozenset[int]:
+    """The columns that are NULL in all rows, which need not be bound: that would take as long as any other value."""
+    maybe = [place for place, value in enumerate(rows[0]) if value is None]
+    # One column alone is not worth it; and two or more stay to be bound, so that a row is a tuple.
+    if len(maybe) < 2 or len(rows[0]) - len(maybe) < 2:
+        return frozenset()
+    distinct = {*map(itemgetter(*maybe), rows)}
+    columns = zip(maybe, zip(*distinct, strict=True), strict=True)
+    return frozenset(place for place, values in columns if all(value is None for value in values))
+
+
+@lru_cache(maxsize=256)
+def _sparse_insert_text(table: Table, empty: frozenset[int]) -> str:
+    """The statement for one row on SQLite, where some columns are not bound."""
+    names = [column.name for column in table.columns]
+    values = ["NULL" if place in empty else "?" for place in range(len(names))]
+    return f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(values)})"  # noqa: S608 - as above
 
 
 @lru_cache(maxsize=64)

@@ -10,9 +10,9 @@ from typing import Any, Generic, Self, TypeVar, cast
 
 from meruit.documents.authoring import read_model
 from meruit.documents.document import Document, sort_and_limit_problems
-from meruit.documents.sanitize import describe, escape_unencodable
+from meruit.documents.sanitize import describe, escape_unencodable, sanitize
 from meruit.errors import CriteriaError, Problem, Unavailable, VerificationRefusal
-from meruit.judge.bulk import Conclusion, Conclusions
+from meruit.judge.bulk import Conclusion, Conclusions, NumberlessConclusion, NumberlessConclusions
 from meruit.judge.governance import add_answer
 from meruit.judge.verdict import Circumstances, conclude
 from meruit.metrics.custom import CustomExtractor
@@ -79,11 +79,13 @@ class BulkConclusions(Generic[T]):
         self._compiled, self._rules, self._cache = compiled, rules, cache
         versions = compiled.versions | ({} if rules is None else {GOVERNANCE: rules.version})
         plan = compiled.plan
-        self._known = (
-            Conclusions(plan, versions, derive)
-            if rules is None
-            else Conclusions(plan, versions, derive, lambda result: add_answer(result, ALL_CLEAR))
-        )
+
+        def finish(result: VerificationResult) -> VerificationResult:
+            return result if rules is None else add_answer(result, ALL_CLEAR)
+
+        self._known = Conclusions(plan, versions, derive, finish)
+        self._numberless = NumberlessConclusions(plan, versions, derive, finish)
+        self._asks = None if None in compiled.asks or not compiled.in_order else compiled.asks
 
     def of(self, work: Work, digests: Digests) -> Conclusion[T] | None:
         """What the work gets, but for its id, time and digests; None where it has to be verified for itself."""
@@ -92,6 +94,25 @@ class BulkConclusions(Generic[T]):
             if found is None or self._rules is None or self._rules.is_clear(work, found.result):
                 return found
         except Exception:  # noqa: BLE001 - verified for itself, it gets a result that says what went wrong
+            return None
+        return None
+
+    def without_numbers(
+        self, work: Work, digests: tuple[str, str, str]
+    ) -> tuple[NumberlessConclusion[T], list[float]] | None:
+        """The same, shared by works that differ in their numbers too; and the numbers."""
+        try:
+            # The usual case: nothing is remembered between works, and each criterion asks for itself. Any, for speed:
+            # which of them are there was asked once.
+            asks: Any = self._asks
+            found = (
+                self._numberless.of(measure(self._compiled, work, Digests(*digests), self._cache))
+                if asks is None
+                else self._numberless.of([ask(work) for ask in asks], sanitize)
+            )
+            if found is None or self._rules is None or self._rules.is_clear(work, found[0].put_numbers(found[1])):
+                return found
+        except (Exception, SystemExit):  # noqa: BLE001 - verified for itself, it gets a result that says what went wrong
             return None
         return None
 

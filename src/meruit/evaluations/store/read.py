@@ -18,7 +18,7 @@ from meruit.model.time import from_micros, to_micros
 from meruit.model.verdict import Verdict
 from meruit.store import tables
 from meruit.store.blobs import BlobStore
-from meruit.store.database import MAX_PAGE
+from meruit.store.database import MAX_PAGE, in_style
 from meruit.store.sorting import ListOrder, SortKey, iterate_sorted
 from meruit.suggestions import nearest
 
@@ -112,14 +112,14 @@ def case_of(row: Any) -> CaseSummary:
         tags={} if row.tags is None else msgspec.json.decode(row.tags),
         claimed=row.claimed,
         error=None if row.error is None else CaseError(row.error),
-        faults=_faults_of(row),
+        faults=_to_faults(row.faults),
         latency_ms=row.latency_ms,
         cost_micros=row.cost_micros,
     )
 
 
-def _faults_of(row: Any) -> tuple[Fault, ...]:
-    return () if row.faults is None else tuple(map(Fault, row.faults.split()))
+def _to_faults(written: str | None) -> tuple[Fault, ...]:
+    return () if written is None else tuple(map(Fault, written.split()))
 
 
 def find(connection: Connection, tenant: str, name_or_id: str) -> EvaluationRecord:
@@ -320,25 +320,27 @@ def alike_cases(connection: Connection, tenant: str, evaluation_id: str) -> Iter
 
     For evaluations whose cases have no groups and were tried once: ids are left out. So are latencies.
     """
-    table = tables.evaluation_cases
-    kind = [table.c[name] for name in ("verdict", "success", "score", "statuses", "tags", "claimed", "error", "faults")]
-    cost = func.sum(table.c.cost_micros).label("cost_micros")
-    query = (
-        select(*kind, cost, func.count().label("times"))
-        .where(table.c.tenant == tenant, table.c.evaluation_id == evaluation_id)
-        .group_by(*kind)
-    )
-    with closing(connection.execution_options(yield_per=FETCH_ROWS).execute(query)) as rows:
-        for row in rows:
+    # As text, here and in `shape`: every run asks this once, and building the query takes longer than a small answer.
+    query = in_style(_ALIKE, connection)
+    options = connection.execution_options(yield_per=FETCH_ROWS)
+    with closing(options.exec_driver_sql(query, (tenant, evaluation_id))) as rows:
+        for verdict, success, score, statuses, tags, claimed, error, faults, cost, times in rows:
             case = CaseSummary(
-                *("", 0, 0, "", 1, _VERDICTS[row.verdict], bool(row.success), row.score, row.statuses),
-                tags={} if row.tags is None else msgspec.json.decode(row.tags),
-                claimed=row.claimed,
-                error=None if row.error is None else CaseError(row.error),
-                faults=_faults_of(row),
-                cost_micros=None if row.cost_micros is None else int(row.cost_micros),
+                *("", 0, 0, "", 1, _VERDICTS[verdict], bool(success), score, statuses),
+                tags={} if tags is None else msgspec.json.decode(tags),
+                claimed=claimed,
+                error=None if error is None else CaseError(error),
+                faults=_to_faults(faults),
+                cost_micros=None if cost is None else int(cost),
             )
-            yield case, row.times
+            yield case, times
+
+
+_KIND = "verdict, success, score, statuses, tags, claimed, error, faults"
+_ALIKE = (
+    f"SELECT {_KIND}, sum(cost_micros), count(*) FROM evaluation_cases "  # noqa: S608 - names of our own columns
+    f"WHERE tenant = ? AND evaluation_id = ? GROUP BY {_KIND}"
+)
 
 
 class KeptFigures(Record, frozen=True):
@@ -441,13 +443,15 @@ def find_known_cases(
 
 
 def shape(connection: Connection, tenant: str, evaluation_id: str) -> "EvaluationShape":
-    """Whether cases have groups, and whether some were tried more than once."""
-    table = tables.evaluation_cases
-    query = select(func.max(table.c.group_id), func.max(table.c.repeat)).where(
-        table.c.tenant == tenant, table.c.evaluation_id == evaluation_id
-    )
-    group, repeat = connection.execute(query).one()
-    return EvaluationShape(clustered=group is not None, repeated=bool(repeat))
+    """Whether cases have groups, whether some were tried more than once, and whether some have a latency."""
+    query = in_style(_SHAPE, connection)
+    group, repeat, latencies = connection.exec_driver_sql(query, (tenant, evaluation_id)).one()
+    return EvaluationShape(clustered=group is not None, repeated=bool(repeat), timed=bool(latencies))
+
+
+_SHAPE = (
+    "SELECT max(group_id), max(repeat), count(latency_ms) FROM evaluation_cases WHERE tenant = ? AND evaluation_id = ?"
+)
 
 
 def find_spending(connection: Connection, tenant: str, evaluation_id: str) -> tuple[int, int]:
@@ -465,6 +469,7 @@ class EvaluationShape(Record, frozen=True):
 
     clustered: bool
     repeated: bool
+    timed: bool
 
 
 class CasePlace(Record, frozen=True):

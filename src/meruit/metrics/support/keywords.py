@@ -1,7 +1,7 @@
 """Lists that a criterion wants to find in an output, and the share that was found."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -95,7 +95,6 @@ def measure_share(
 ) -> Measure:
     """Measure the share found of what the criterion lists, or else of what the work's input lists."""
     asked = _texts_of_criterion(ask, *params)
-    prepared = None if asked is None else make(asked)
     # Works of one kind often list the same in their input.
     prepare = lru_cache(MAX_PREPARED)(make)
 
@@ -110,20 +109,25 @@ def measure_share(
         return prepare(_distinct_texts(value, name))
 
     def measure(work: Work) -> Finding:
-        search = prepared
-        if search is None:
-            listed = next((name for name in inputs if work.input.get(name) not in (None, [])), None)
-            if listed is None:
-                places = ", ".join((*(f"params.{name}" for name in params), *(f"input.{name}" for name in inputs)))
-                return Missing(f"no list to search for; set one as {places}", fault=Fault.AUTHOR)
-            try:
-                search = search_of(work.input[listed], f"input.{listed}")
-            except AuthorError as problem:
-                return Missing(str(problem), cause=Cause.AUTHOR_ERROR, fault=Fault.AUTHOR)
-        found = search.find(work)
-        if isinstance(found, Missing):
-            return found
-        missing = [] if len(found) == len(search.wanted) else [text for text in search.wanted if text not in found]
-        return Measured(len(found) / len(search.wanted), details={"found": found, "missing": missing})
+        listed = next((name for name in inputs if work.input.get(name) not in (None, [])), None)
+        if listed is None:
+            places = ", ".join((*(f"params.{name}" for name in params), *(f"input.{name}" for name in inputs)))
+            return Missing(f"no list to search for; set one as {places}", fault=Fault.AUTHOR)
+        try:
+            search = search_of(work.input[listed], f"input.{listed}")
+        except AuthorError as problem:
+            return Missing(str(problem), cause=Cause.AUTHOR_ERROR, fault=Fault.AUTHOR)
+        return _measure_search(search, work)
 
-    return measure
+    if asked is None:
+        return measure
+    prepared = make(asked)
+    return partial(_measure_search, prepared)
+
+
+def _measure_search(search: PresenceSearch, work: Work) -> Finding:
+    found, wanted = search.find(work), search.wanted
+    if isinstance(found, Missing):
+        return found
+    missing = [] if len(found) == len(wanted) else [text for text in wanted if text not in found]
+    return Measured(len(found) / len(wanted), {"found": found, "missing": missing})

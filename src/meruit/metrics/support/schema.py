@@ -67,6 +67,17 @@ class SafeSchema:
     """None for the schemas `true` and `false`."""
     branches: bool
     """Whether one mismatch can hold others."""
+    light_bytes: int = 0
+    """A document that is not longer can always be validated."""
+
+    def validates_lightly(self, document: Any, written: bytes | None) -> bool:
+        """Whether a document that is cheap to validate matches; false says nothing."""
+        if written is None or len(written) > self.light_bytes or document.__class__ is not dict:
+            return False
+        try:
+            return self.validator.is_valid(document)
+        except ValueError:
+            return False
 
     def mismatches(self, document: Any, written: bytes | None = None) -> tuple[Mismatch, ...] | Missing:
         """The first few mismatches; empty when the document matches; Missing when that is unknown.
@@ -78,7 +89,7 @@ class SafeSchema:
             if isinstance(made, Missing):
                 return made
             written = made
-        if self.graph and not self.graph.affords(document, written):
+        if len(written) > self.light_bytes and self.graph and not self.graph.affords(document, written):
             return Missing(
                 "the schema costs too much on this output: it refers to itself too often, or the output is too large",
                 cause=Cause.TOO_COSTLY,
@@ -148,7 +159,7 @@ def _compile(schema: _Schema) -> SafeSchema:
     reader.read()
     engine = _engine(reader.patterns)
     graph = SchemaGraph(reader, units_per_char=engine.units_per_char if reader.patterns else 1)
-    return SafeSchema(_validator(schema, engine), graph, reader.branches)
+    return SafeSchema(_validator(schema, engine), graph, reader.branches, graph.light_bytes())
 
 
 def _engine(patterns: dict[str, str]) -> RegexLimits:

@@ -185,6 +185,10 @@ class SchemaGraph:
     def _below(self, start: int) -> list[int]:
         return [place for part in self.spread(start).parts for place in part.place.below()]
 
+    def light_bytes(self) -> int:
+        """How long a document may be that is always within the limit, whatever it holds; 0 where that is not known."""
+        return 0 if self.rate is None else ALLOWED.units // max(1, self.rate.own + self.rate.text)
+
     def affords(self, document: Any, written: bytes, limit: ValidationCost = ALLOWED) -> bool:
         """Whether validating the document, of which the JSON is given too, stays within the limit."""
         return self.affords_any(written, limit) or self.walk(document, written, limit)
@@ -194,7 +198,7 @@ class SchemaGraph:
         if self.rate is None:
             return False
         own, text = self.rate.own, self.rate.text
-        if limit is ALLOWED and (own + text) * len(written) <= limit.units:
+        if limit is ALLOWED and len(written) <= self.light_bytes():
             return True
         # Counted once: that takes as long as the validation.
         brackets, chars = _count_brackets(written), len(written)
