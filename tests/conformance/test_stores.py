@@ -732,9 +732,9 @@ def test_a_later_version_follows_and_changes_no_earlier_one(store: Store) -> Non
         assert (second.version, second.leaf, second.reason) == (2, where.leaf, "stricter")
         line = outcomes.summary(connection, scope, new.id)
         assert (line.version, line.criteria_digest, line.verdict) == (2, second.criteria_digest, second.verdict)
-        assert outcomes.full_record(connection, scope, new.id, store.blobs).success_criteria == rules
         assert outcomes.full_record(connection, scope, new.id, store.blobs, 1).success_criteria == CRITERIA
-        assert outcomes.latest_results(connection, "acme", [new.id]) == {new.id: second.result}
+        latest = outcomes.full_record(connection, scope, new.id, store.blobs)
+        assert (latest.success_criteria, latest.verification_result) == (rules, second.result)
         with pytest.raises(NotFound, match="no version 3"):
             outcomes.version(connection, scope, new.id, 3)
         entry = read_entry(audit.leaf(connection, where.leaf).body)

@@ -11,9 +11,23 @@ from meruit.governance.binomial import binomial_tail, clopper_pearson
 from meruit.model.governance import Action, Dealings, Dossier, History, MetricFact, Suspicion
 from meruit.registry import flags
 
+Count = tuple[int, int]
+"""Outcomes, and those with a bonus."""
 
-def _pair(dealings: Dealings) -> Dossier:
+
+def _pair(pair: Count, agent: Count, consumer: Count, market: Count) -> Dossier:
+    """An outcome with a bonus, after these."""
     earned = [MetricFact("accuracy", "c", 0.99, met=True, bonus_micros=500_000)]
+    dealings = Dealings(
+        pair=pair[0],
+        pair_bonus=pair[1],
+        agent=agent[0],
+        agent_bonus=agent[1],
+        consumer=consumer[0],
+        consumer_bonus=consumer[1],
+        market=market[0],
+        market_bonus=market[1],
+    )
     return Dossier(agent_id="a", consumer_id="c", metrics=earned, history=History(dealings=dealings))
 
 
@@ -26,87 +40,17 @@ def _pair(dealings: Dealings) -> Dossier:
     # probability with which the agent may be better elsewhere than the few outcomes there show.
     limits={"agent_share": 0.5, "bonus_rate": 0.8, "n_min": 12.0, "p_max": 1e-9, "doubt": 0.3},
     examples=[
-        (
-            _pair(
-                Dealings(
-                    pair=39,
-                    pair_bonus=39,
-                    agent=44,
-                    agent_bonus=41,
-                    consumer=60,
-                    consumer_bonus=47,
-                    market=1000,
-                    market_bonus=500,
-                )
-            ),
-            True,
-        ),
+        (_pair((39, 39), (44, 41), (60, 47), (1000, 500)), True),
         # Works for no one else; flagged, not held.
-        (_pair(Dealings(39, 39, 40, 39, 60, 47, 1000, 500)), True),
+        (_pair((39, 39), (40, 39), (60, 47), (1000, 500)), True),
         # Good with everyone.
-        (
-            _pair(
-                Dealings(
-                    pair=39,
-                    pair_bonus=39,
-                    agent=60,
-                    agent_bonus=60,
-                    consumer=60,
-                    consumer_bonus=47,
-                    market=1000,
-                    market_bonus=500,
-                )
-            ),
-            False,
-        ),
+        (_pair((39, 39), (60, 60), (60, 47), (1000, 500)), False),
         # Fails one time in nine.
-        (
-            _pair(
-                Dealings(
-                    pair=62,
-                    pair_bonus=55,
-                    agent=66,
-                    agent_bonus=56,
-                    consumer=80,
-                    consumer_bonus=60,
-                    market=1000,
-                    market_bonus=300,
-                )
-            ),
-            True,
-        ),
+        (_pair((62, 55), (66, 56), (80, 60), (1000, 300)), True),
         # The consumer's agents are new, one after another.
-        (
-            _pair(
-                Dealings(
-                    pair=5,
-                    pair_bonus=5,
-                    agent=5,
-                    agent_bonus=5,
-                    consumer=80,
-                    consumer_bonus=78,
-                    market=1000,
-                    market_bonus=300,
-                )
-            ),
-            True,
-        ),
-        (
-            _pair(
-                Dealings(
-                    pair=5,
-                    pair_bonus=5,
-                    agent=5,
-                    agent_bonus=5,
-                    consumer=80,
-                    consumer_bonus=30,
-                    market=1000,
-                    market_bonus=300,
-                )
-            ),
-            False,
-        ),
-        (_pair(Dealings()), False),
+        (_pair((5, 5), (5, 5), (80, 78), (1000, 300)), True),
+        (_pair((5, 5), (5, 5), (80, 30), (1000, 300)), False),
+        (_pair((0, 0), (0, 0), (0, 0), (0, 0)), False),
         (Dossier(agent_id="a"), None),
     ],
 )

@@ -190,25 +190,6 @@ def version(connection: Connection, scope: Scope, outcome_id: str, number: int) 
     return _version(row, SegmentReader(connection, scope.tenant))
 
 
-def latest_results(connection: Connection, tenant: str, ids: Sequence[str]) -> dict[str, VerificationResult | None]:
-    """The latest result of each outcome, None where it was erased."""
-    query = (
-        select(
-            *(tables.verdicts.c.outcome_id, tables.verdicts.c.result),
-            *(tables.verdicts.c.leaf, tables.verdicts.c.place),
-        )
-        .join(
-            tables.outcomes,
-            (tables.outcomes.c.tenant == tables.verdicts.c.tenant)
-            & (tables.outcomes.c.id == tables.verdicts.c.outcome_id)
-            & (tables.outcomes.c.version == tables.verdicts.c.version),
-        )
-        .where(tables.verdicts.c.tenant == tenant, tables.verdicts.c.outcome_id.in_(ids))
-    )
-    segments = SegmentReader(connection, tenant)
-    return {row.outcome_id: result_from(segments.result_of(row)) for row in connection.execute(query)}
-
-
 def evidence(connection: Connection, scope: Scope, outcome_id: str, shelf: BlobStore) -> OutcomeWork:
     """The work that an outcome was judged on."""
     row = _row(connection, scope, outcome_id)
