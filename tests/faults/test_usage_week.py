@@ -20,7 +20,7 @@ from meruit.playground.billing.server import ProviderServer
 from meruit.store.location import Location
 from meruit.store.store import Store, utc_now
 
-RUNS, MORTALITY, DEATHS = (10_000, 0.8, 150) if IN_FULL else (500, 0.6, 30)
+RUNS, MORTALITY, DEATHS = (10_000, 0.8, 150) if IN_FULL else (600, 0.4, 30)
 """Of the week: runs, how often a round is somebody's last, and how many deaths there are at least."""
 POINTS = 8
 """Different points at which somebody died, at least."""
@@ -63,8 +63,8 @@ def test_a_week_of_runs_is_judged_by_its_observations_despite_faults(tmp_path: P
         }
         asked = world.server.calls.total()
         assert asked <= A_TICK * lived.ticks
-        # Runs share requests; the fewer there are, the fewer share one.
-        assert asked * (5 if IN_FULL else 4) < sum(one.attempts for one in found)
+        # Runs share requests: 600 runs share one by six or seven, 500 would by five.
+        assert asked * 5 < sum(one.attempts for one in found)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
