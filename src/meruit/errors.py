@@ -221,7 +221,7 @@ class BrokenCriteria(CriteriaError):
     def client_detail(self) -> str:
         """What to do next."""
         codes = ", ".join(dict.fromkeys(problem.code for problem in self.problems))
-        return f"these criteria are proven wrong; mend them, or insist with accept_findings: [{codes}]"
+        return f"these criteria are proven wrong; correct them, or accept the findings with accept_findings: [{codes}]"
 
 
 class Unavailable(CriteriaError):

@@ -326,7 +326,7 @@ def _check_query(query: str, parsed: Mapping[str, Any]) -> None:
         if kind == "function_expression":
             _check_function_call(query, str(name), len(inside), Functions.FUNCTION_TABLE)
         if kind == "slice" and inside[2] == 0:
-            raise AuthorError(f"{query!r}: a slice cannot go on by 0")
+            raise AuthorError(f"{query!r}: a slice cannot have the step 0")
         if kind.startswith("multi_select") or name == "to_string":
             copies *= max(len(inside), 2)
         parts += [(one, depth + 1) for one in inside if isinstance(one, Mapping)]

@@ -357,7 +357,9 @@ def open_data(path: str, format_name: str | None = None) -> DataFile:
         return DataFile(path, format_name or "jsonl", None, None)
     found = format_name or SUFFIXES.get(Path(path).suffix.casefold())
     if found is None:
-        raise MeruitError(f"the ending of {path!r} says no format; name one with --format, of {', '.join(FORMATS)}")
+        raise MeruitError(
+            f"the ending of {path!r} does not say the format; name one with --format, of {', '.join(FORMATS)}"
+        )
     digest, lines = _measure(path)
     return DataFile(path, found, digest, lines if found == "jsonl" else None)
 

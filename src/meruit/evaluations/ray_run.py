@@ -92,7 +92,7 @@ def _result(ray: Any, share: FileShare, reference: Any) -> tuple[FileShare, list
     try:
         return share, ray.get(reference)
     except ray.exceptions.RayError as problem:
-        raise MeruitError(f"a worker of Ray failed: {problem}; run the command again to go on") from None
+        raise MeruitError(f"a worker of Ray failed: {problem}; run the command again to continue") from None
 
 
 def _refuse_unfit(file: DataFile, criteria: CompiledCriteria) -> None:

@@ -145,7 +145,7 @@ def _refuse_emptied(location: Location) -> None:
     """Refuse a signing key without records: there were some, and a fresh start would hide that they are gone."""
     if location.url is None and (location.folder / KEY_FILE).exists():
         raise StoreError(
-            f"{location.display_name} is empty, but a signing key stands beside it: the database was removed or "
+            f"{location.display_name} is empty, but there is a signing key beside it: the database was removed or "
             "emptied. Restore it from a copy, or give another data directory"
         )
 

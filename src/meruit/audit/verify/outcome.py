@@ -217,7 +217,7 @@ def _recount_votes(version: str, stored: CriterionResult) -> str:
     if counted != (stored.cause or stored.value):
         raise BundleFlaw(
             AuditStep.METRICS,
-            f"{version}, {stored.criterion_id}: recorded is {_format_amount(stored)}, the votes come to {counted}",
+            f"{version}, {stored.criterion_id}: recorded is {_format_amount(stored)}, the votes give {counted}",
         )
     return f"{len(evidence.votes)} votes counted again; votes are what models said, not measurements"
 
@@ -271,13 +271,13 @@ def _check_judge(bundle: Bundle, judged: list[_VerdictRecord]) -> StepFinding:
     for one in judged:
         result, entry = one.result, one.entry
         if not _has_no_output(result) and rejudge(one.criteria, result).to_json() != one.result_json:
-            raise BundleFlaw(AuditStep.JUDGE, f"{one.name}: the judge comes to another verdict on the same values")
+            raise BundleFlaw(AuditStep.JUDGE, f"{one.name}: judged again, the same values give another verdict")
         logged = (entry.criteria, entry.verdict, entry.success, entry.score, entry.bonus_micros, entry.penalty_micros)
         if logged != (
             *(result.criteria_digest, result.verdict, result.success, result.exact),
             *(result.bonus_micros, result.penalty_micros),
         ):
-            raise BundleFlaw(AuditStep.JUDGE, f"{one.name}: the log says another verdict than the result")
+            raise BundleFlaw(AuditStep.JUDGE, f"{one.name}: the log has another verdict than the result")
         digests = {"input": result.input_digest, "output": result.output_digest, "metadata": result.metadata_digest}
         for part, content in bundle.work.items():
             if digests[part] != sha256(content).hexdigest():

@@ -34,11 +34,11 @@ def check_plausibility(bundle: Bundle, results: Mapping[int, VerificationResult]
     again = add_answer(unchecked, rules.check(Work(input=given, output=output, metadata=metadata), first))
     found = len(again.governance_flags)
     if first.governance_flags[:found] != again.governance_flags or is_worse(again.governance, first.governance):
-        raise BundleFlaw(AuditStep.GOVERNANCE, "the rules come to another answer on the same work")
+        raise BundleFlaw(AuditStep.GOVERNANCE, "the rules give another answer on the same work")
     if beyond := first.governance_flags[found:]:
         notes.append(f"not rerun: {', '.join(beyond)}: from the agent's earlier work, or from a remote governance")
     elif again.governance is not first.governance:
-        raise BundleFlaw(AuditStep.GOVERNANCE, "the rules come to another answer on the same work")
+        raise BundleFlaw(AuditStep.GOVERNANCE, "the rules give another answer on the same work")
     return StepFinding(AuditStep.GOVERNANCE, AuditStepState.OK, "the rules applied again, with the same answer")
 
 

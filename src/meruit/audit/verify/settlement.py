@@ -125,7 +125,7 @@ def _check_said(entry: GovernanceEntry, checked: GovernanceCheck, result: Verifi
     """Check that log, record and result agree."""
     logged = (str(checked.result.conclusion), tuple(checked.result.names))
     if logged != (entry.disposition, entry.flags):
-        raise BundleFlaw(AuditStep.GOVERNANCE, f"version {entry.version}: the log says another answer than the record")
+        raise BundleFlaw(AuditStep.GOVERNANCE, f"version {entry.version}: the log has another answer than the record")
     if result is None:
         return
     if (GOVERNANCE_STATUS[checked.result.conclusion], checked.result.names) != (
@@ -133,7 +133,7 @@ def _check_said(entry: GovernanceEntry, checked: GovernanceCheck, result: Verifi
         result.governance_flags,
     ):
         raise BundleFlaw(
-            AuditStep.GOVERNANCE, f"version {entry.version}: the result says another answer than the record"
+            AuditStep.GOVERNANCE, f"version {entry.version}: the result has another answer than the record"
         )
 
 
@@ -199,7 +199,7 @@ def _recheck_governance(checked: GovernanceCheck) -> str:
     again = govern(checked.dossier, checked.policy, checked.rules.keys())
     again = again if checked.remote is None else combine_results(again, checked.remote)
     if GovernanceResult.from_json(again.to_json()) != checked.result:
-        raise BundleFlaw(AuditStep.GOVERNANCE, "the rules come to another answer on the same dossier")
+        raise BundleFlaw(AuditStep.GOVERNANCE, "the rules give another answer on the same dossier")
     return ""
 
 
@@ -388,7 +388,7 @@ def _bill(contract: ContractFile, entry: SettlementEntry) -> Bill:
         *(owed.currency, owed.base, owed.bonus, owed.penalty, owed.total),
         *(owed.fee, owed.payout, owed.released),
     ):
-        raise BundleFlaw(AuditStep.SETTLEMENT, f"the log says another settlement {entry.number} than its bill")
+        raise BundleFlaw(AuditStep.SETTLEMENT, f"the log has another settlement {entry.number} than its bill")
     return owed
 
 

@@ -97,7 +97,9 @@ def submit(  # noqa: PLR0913 - one an option
             ready = market.publish(actor, submission)
         except BrokenCriteria as refused:
             if not as_json:
-                note("mend the criteria, or insist with --accept-finding CODE, which is recorded with the work")
+                note(
+                    "correct the criteria, or accept a finding: --accept-finding CODE, which is recorded with the work"
+                )
             raise BrokenCriteria(name, locate_problems(content, name, refused.problems)) from None
         made = market.store.recorder.write(ready)
     if as_json:

@@ -94,7 +94,7 @@ MAX_WORKERS = 256
     metavar="RATE",
     help="Exit 1 when the pass rate is lower.",
 )
-@click.option("--strict", is_flag=True, help="With --fail-under: go by the lower end of the interval.")
+@click.option("--strict", is_flag=True, help="With --fail-under: use the lower end of the interval.")
 @click.option("--baseline", metavar="NAME", help="Exit 1 when worse than this evaluation by more than --max-drop.")
 @click.option(
     "--max-drop",

@@ -83,7 +83,7 @@ class StartEvaluation:
         if (found.criteria_digest, found.dataset_digest, dict(found.tags)) != wanted:
             raise EvaluationConflict(
                 f"the evaluation {self.name!r} was begun with other criteria, data or tags; "
-                "go on with the same, or choose another name"
+                "continue with the same, or choose another name"
             )
         return found
 
