@@ -248,7 +248,7 @@ def test_a_query_alone_asks_whether_there_is_anything() -> None:
         ({"query": "a && lenght(a)"}, "query", "'length'"),
         ({"query": "length(a, b)"}, "query", "1 arguments, not 2"),
         ({"query": "not_null()"}, "query", "takes at least 1 arguments"),
-        ({"query": "a[::0]"}, "query", "by 0"),
+        ({"query": "a[::0]"}, "query", "step 0"),
         ({"query": "a" * (MAX_QUERY + 1)}, "query", "at most"),
         ({"query": "(" * 900}, "query", "too deep"),
         ({"query": "a" + "|a" * 200}, "query", "deep"),
