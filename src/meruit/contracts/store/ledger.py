@@ -174,14 +174,20 @@ def opening_balance(connection: Connection, tenant: str, account: str, currency:
     """The balance of an account before a time."""
     if since is None:
         return 0
-    # Computed backwards from the current balance: most statements are about the recent past.
-    of, table = tables.balances, tables.postings
-    today = select(of.c.micros).where(of.c.tenant == tenant, of.c.currency == currency, of.c.account == account)
-    later = select(func.sum(table.c.micros)).where(
-        *(table.c.tenant == tenant, table.c.account == account, table.c.currency == currency),
-        table.c.at >= to_micros(since),
+    table, moment = tables.postings, to_micros(since)
+    mine = (table.c.tenant == tenant, table.c.account == account, table.c.currency == currency)
+    total = select(func.sum(table.c.micros)).where(*mine)
+    first, last = (
+        connection.execute(select(table.c.at).where(*mine).order_by(order).limit(1)).scalar()
+        for order in (table.c.at, table.c.at.desc())
     )
-    return int(connection.execute(today).scalar() or 0) - int(connection.execute(later).scalar() or 0)
+    # From the nearer end: most statements are about the recent past, and the others begin with the account.
+    if first is None or last is None or moment - first <= last - moment:
+        return int(connection.execute(total.where(table.c.at < moment)).scalar() or 0)
+    of = tables.balances
+    today = select(of.c.micros).where(of.c.tenant == tenant, of.c.currency == currency, of.c.account == account)
+    later = connection.execute(total.where(table.c.at >= moment)).scalar()
+    return int(connection.execute(today).scalar() or 0) - int(later or 0)
 
 
 def iterate_lines(
