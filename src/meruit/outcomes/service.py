@@ -21,11 +21,10 @@ from meruit.governance.dossier import fingerprints_without_contract, public_inpu
 from meruit.governance.history import sketch
 from meruit.governance.records import OutputAttempt, VerifiedWork
 from meruit.governance.rule_governance import RuleGovernance, verification_dossier
-from meruit.judges.records import StoredVotes
 from meruit.judges.scope import JudgingScope, judging_for
-from meruit.judges.service import ModelJudges
 from meruit.log.commitment import SALT_BYTES
 from meruit.log.entries import criteria_digest_of
+from meruit.metrics.support.extractor import LazyServices, MetricService
 from meruit.model.access import DEFAULT_TENANT
 from meruit.model.canonical import payload_bytes, payload_digest
 from meruit.model.criterion import SuccessCriteria
@@ -94,13 +93,23 @@ class Registrar:
     def __init__(self, engine: VerificationEngine, store: Store, *, max_criteria: int | None = None) -> None:
         self.engine = engine
         self.store = store
-        judges = engine.services.get(JUDGE)
-        if isinstance(judges, ModelJudges):
-            judges.keep_votes(StoredVotes(store))
+        if isinstance(engine.services, LazyServices):
+            engine.services.when_built(JUDGE, self._keep_votes)
+        elif JUDGE in engine.services:
+            self._keep_votes(engine.services[JUDGE])
         self._max_criteria = max_criteria
         self._compiled = LruCache[str, CompiledCriteria](
             MAX_COMPILED, max_weight=MAX_COMPILED_BYTES, weigh=lambda one: len(one.body)
         )
+
+    def _keep_votes(self, judges: MetricService) -> None:
+        """Have the votes of model judges stored."""
+        # Few criteria ask a judge, and a command that records one outcome should be quick.
+        from meruit.judges.records import StoredVotes
+        from meruit.judges.service import ModelJudges
+
+        if isinstance(judges, ModelJudges):
+            judges.keep_votes(StoredVotes(self.store))
 
     def without_governance(self) -> Self:
         """The same registrar, whose engine does not ask governance."""

@@ -44,6 +44,7 @@ class LazyServices(Mapping[str, MetricService]):
         self._build = dict(build)
         self._built: dict[str, MetricService] = {}
         self._building = threading.Lock()
+        self._actions: dict[str, list[Callable[[MetricService], None]]] = {}
 
     def __getitem__(self, name: str) -> MetricService:
         """The service of that name."""
@@ -51,7 +52,16 @@ class LazyServices(Mapping[str, MetricService]):
         with self._building:
             if name not in self._built:
                 self._built[name] = build()
+                for act in self._actions.get(name, ()):
+                    act(self._built[name])
             return self._built[name]
+
+    def when_built(self, name: str, act: Callable[[MetricService], None]) -> None:
+        """Have something done with a service: at once where it is built already, else as soon as it is."""
+        with self._building:
+            self._actions.setdefault(name, []).append(act)
+            if name in self._built:
+                act(self._built[name])
 
     def __iter__(self) -> Iterator[str]:
         """Every name."""
