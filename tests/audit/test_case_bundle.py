@@ -10,7 +10,7 @@ from tests.evaluations.conftest import CRITERIA, TENANT
 
 from meruit.audit.bundle import CaseFile, CaseReceipt, pack_files, unpack
 from meruit.audit.export import export, receipt
-from meruit.audit.verify import entries as entries_module
+from meruit.audit.verify import outcome_history
 from meruit.audit.verify.outcome import verify_bundle
 from meruit.errors import AuditStep, BundleFlaw, NotFound
 from meruit.evaluations.evaluation import Case
@@ -162,13 +162,13 @@ def test_another_tenant_and_an_agent_find_nothing(records: Store) -> None:
 def test_a_case_with_another_history_is_refused(records: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     # Any: the pieces of a bundle as the verifier has read them.
     seen: list[tuple[Any, ...]] = []
-    whole = entries_module._case_history
+    whole = outcome_history._case_history
 
     def noticed(*given: Any) -> Any:
         seen.append(given)
         return whole(*given)
 
-    monkeypatch.setattr(entries_module, "_case_history", noticed)
+    monkeypatch.setattr(outcome_history, "_case_history", noticed)
     erase_case(records, TENANT, outcome_of(records, "c1"), "asked to")
     for case_id in ("c3", "c1"):
         assert verify_bundle(export(records, SCOPE, outcome_of(records, case_id))).failed is None

@@ -21,9 +21,9 @@ from meruit.audit.export import export, receipt
 from meruit.audit.follow import FollowResult, follow, read_followed
 from meruit.audit.known_witness import KnownWitness
 from meruit.audit.log_sources import StoreLog
-from meruit.audit.verify.entries import WitnessQuorum
 from meruit.audit.verify.outcome import verify_bundle
 from meruit.audit.verify.receipt import verify_receipt
+from meruit.audit.verify.signatures import WitnessQuorum
 from meruit.audit.witness import TrustedLog, Witness, open_witness_key
 from meruit.errors import AuditStep, BundleFlaw, LogContradiction, UnreadableFile, WitnessRefusal
 from meruit.log.cosignature import WitnessKey, cosignatures

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.audit.verify.entries import WitnessQuorum, check_witnesses
+from meruit.audit.verify.signatures import WitnessQuorum, check_witnesses
 from meruit.errors import NoteError
 from meruit.log.cosignature import (
     MAX_TIME_S,

@@ -34,3 +34,8 @@ class Findings(Record, frozen=True):
     steps: list[StepFinding]
     notes: list[str]
     """What was not checked, and what the checks rest on."""
+
+
+def step_ok(step: AuditStep, message: str) -> StepFinding:
+    """A step that holds."""
+    return StepFinding(step, AuditStepState.OK, message)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from meruit.audit.verify.entries import NO_WITNESSES, WitnessQuorum
+from meruit.audit.verify.signatures import NO_WITNESSES, WitnessQuorum
 from meruit.errors import LogContradiction, NoteError, Problem, ProofUnavailable, UnreadableFile
 from meruit.log.cosignature import cosignatures
 from meruit.log.entries import KeyEntry, read_entry

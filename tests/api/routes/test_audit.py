@@ -14,7 +14,7 @@ from meruit.audit.cosigning import WitnessClient, request_cosignatures
 from meruit.audit.follow import follow
 from meruit.audit.known_witness import KnownWitness
 from meruit.audit.log_sources import ServiceLog
-from meruit.audit.verify.entries import WitnessQuorum
+from meruit.audit.verify.signatures import WitnessQuorum
 from meruit.audit.witness import TrustedLog, Witness, open_witness_key
 from meruit.errors import ProofUnavailable
 from meruit.log.cosignature import cosignatures

@@ -13,7 +13,8 @@ from tests.faults.tampering import TENANT, Forgery, Ticking, World, make_contrac
 
 from meruit.audit.bundle import CONTRACT, BundleManifest, ContractFile, SaltedContent, pack, pack_files, unpack
 from meruit.audit.export import export
-from meruit.audit.verify.entries import ContractHistory, check
+from meruit.audit.verify.entries import check
+from meruit.audit.verify.history import ContractHistory
 from meruit.errors import AuditStep, NotFound
 from meruit.log.entries import (
     NO_CRITERIA,

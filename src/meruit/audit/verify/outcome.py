@@ -8,17 +8,11 @@ from typing import Any
 import msgspec
 
 from meruit.audit.bundle import Bundle, statement_about
-from meruit.audit.findings import AuditStepState, Findings, StepFinding
-from meruit.audit.verify.entries import (
-    NO_WITNESSES,
-    OutcomeHistory,
-    VerifiedSignatures,
-    WitnessQuorum,
-    check,
-    findings,
-    step_ok,
-)
+from meruit.audit.findings import AuditStepState, Findings, StepFinding, step_ok
+from meruit.audit.verify.entries import check, findings
+from meruit.audit.verify.history import OutcomeHistory
 from meruit.audit.verify.settlement import check_governance, check_settlement
+from meruit.audit.verify.signatures import NO_WITNESSES, VerifiedSignatures, WitnessQuorum
 from meruit.documents.sanitize import describe
 from meruit.errors import AuditStep, BundleFlaw
 from meruit.judge.verdict import evidence_of, rejudge

@@ -3,7 +3,7 @@
 import msgspec
 
 from meruit.audit.bundle import CaseReceipt, Receipt
-from meruit.audit.verify.entries import NO_WITNESSES, WitnessQuorum, check_witnesses
+from meruit.audit.verify.signatures import NO_WITNESSES, WitnessQuorum, check_witnesses
 from meruit.errors import AuditStep, BundleFlaw, NoteError
 from meruit.log.entries import SegmentEntry, VerdictEntry, VersionSegmentEntry, entry_bytes, read_entry
 from meruit.log.merkle import is_included, leaf_hash

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from meruit.audit.bundle import Bundle, ContractFile, short
-from meruit.audit.findings import AuditStepState, StepFinding
-from meruit.audit.verify.entries import ContractHistory, ContractTransition, OutcomeHistory, step_ok
+from meruit.audit.findings import AuditStepState, StepFinding, step_ok
+from meruit.audit.verify.history import ContractHistory, ContractTransition, OutcomeHistory
 from meruit.audit.verify.plausibility import check_plausibility
 from meruit.audit.verify.usage import UsageProofs
 from meruit.contracts.bill import bill, bill_adjustment, fee_and_payout, hold_for, is_adjusted

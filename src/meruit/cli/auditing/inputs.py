@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from meruit.audit.follow import LogSource
-    from meruit.audit.verify.entries import WitnessQuorum
+    from meruit.audit.verify.signatures import WitnessQuorum
     from meruit.log.note import VerifierKey
 
 # Any: click's decorators take commands of any signature.
@@ -60,7 +60,7 @@ def load_key(given: str) -> "VerifierKey":
 
 def load_quorum(witnesses: tuple[str, ...], required: int | None) -> "WitnessQuorum":
     """Read the keys of witnesses; raises UsageError where more are required than given."""
-    from meruit.audit.verify.entries import WitnessQuorum
+    from meruit.audit.verify.signatures import WitnessQuorum
     from meruit.log.cosignature import WitnessKey
     from meruit.log.note import MAX_NOTE_BYTES
 
