@@ -1,7 +1,10 @@
-"""Ray's workers record what this process would. Tasks run here at once; tests of rescoring start Ray itself."""
+"""Ray's workers record what this process would. Most tasks run here at once; one test starts Ray itself."""
 
+import csv
 import json
 import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +16,16 @@ from meruit import VerificationEngine
 from meruit.errors import DocumentError, MeruitError
 from meruit.evaluations import ray_run
 from meruit.evaluations.datafiles import ColumnMap, DataFile, open_data
+from meruit.evaluations.file_shares import cut_file
 from meruit.evaluations.ray_run import RayRun
 from meruit.evaluations.reader import Evaluations
 from meruit.evaluations.run import run_cases
 from meruit.evaluations.service import Evaluator
+from meruit.store.location import Location
+from meruit.store.store import Store
 
+RAY_S = 300
+"""Ray starts within seconds, unless the machine is busy."""
 CRITERIA = {"criteria": [{"metric": "exact_match", "metric_type": "boolean", "comparison": "eq", "threshold": True}]}
 
 
@@ -63,27 +71,28 @@ def rows_of(reader: Evaluations, name: str) -> list[Any]:
 
 @pytest.mark.usefixtures("at_once")
 def test_the_records_are_those_of_a_run_without_ray(evaluator: Evaluator, reader: Evaluations, tmp_path: Path) -> None:
-    file, criteria = write(tmp_path, some(1_100)), evaluator.compile(CRITERIA)
-    assert [share.rows_before for share in file.shares()] == [0, 512, 1_024]
+    file, criteria = write(tmp_path, some(2_500)), evaluator.compile(CRITERIA)
+    assert [share.rows_before for share in cut_file(file)] == [0, 2_048]
     here = evaluator.start("here", criteria)
     run_cases(evaluator, here, criteria, file.cases())
     there = evaluator.start("there", criteria)
     done = RayRun(VerificationEngine, "default").run(evaluator, there, criteria, file, ColumnMap())
-    assert (done.status, done.cases, done.segments) == ("finished", 1_100, 3)
+    assert (done.status, done.cases, done.segments) == ("finished", 2_500, 5)
     assert rows_of(reader, "there") == rows_of(reader, "here")
 
 
 @pytest.mark.usefixtures("at_once")
 def test_a_run_goes_on_where_it_ended(evaluator: Evaluator, reader: Evaluations, tmp_path: Path) -> None:
-    file, criteria = write(tmp_path, some(1_030)), evaluator.compile(CRITERIA)
+    file, criteria = write(tmp_path, some(2_100)), evaluator.compile(CRITERIA)
     started = evaluator.start("later", criteria)
     judged = [evaluator.judge(criteria, case) for case in file.cases()]
     # All of the first share, and a part of the second.
-    evaluator.record(started, judged[:512])
-    evaluator.record(started, judged[512:520])
+    for first in range(0, 2_048, 512):
+        evaluator.record(started, judged[first : first + 512])
+    evaluator.record(started, judged[2_048:2_060])
     done = RayRun(VerificationEngine, "default").run(evaluator, reader.find("later"), criteria, file, ColumnMap())
-    assert (done.status, done.cases) == ("finished", 1_030)
-    assert [one["case_id"] for one in rows_of(reader, "later")] == [str(n + 1) for n in range(1_030)]
+    assert (done.status, done.cases) == ("finished", 2_100)
+    assert [one["case_id"] for one in rows_of(reader, "later")] == [str(n + 1) for n in range(2_100)]
 
 
 @pytest.mark.usefixtures("at_once")
@@ -96,7 +105,66 @@ def test_what_is_wrong_is_said_as_without_ray(evaluator: Evaluator, tmp_path: Pa
     twins = write(tmp_path, [{"id": "a", "output": "x"}] * 2)
     with pytest.raises(MeruitError, match="'a'"):
         run.run(evaluator, evaluator.start("twins", criteria), criteria, twins, ColumnMap())
-    with pytest.raises(MeruitError, match="JSON Lines"):
+    with pytest.raises(MeruitError, match="jsonl, csv, tsv, parquet"):
+        run.run(evaluator, evaluator.start("-", criteria), criteria, DataFile("-", "jsonl", None, None), ColumnMap())
+    (tmp_path / "late.csv").write_text("id,output\n" + "".join(f"{n},x\n" for n in range(2_050)) + "9,x,y\n")
+    with pytest.raises(DocumentError) as refused:
         run.run(
-            evaluator, evaluator.start("csv", criteria), criteria, DataFile("a.csv", "csv", None, None), ColumnMap()
+            evaluator,
+            evaluator.start("late", criteria),
+            criteria,
+            open_data(str(tmp_path / "late.csv")),
+            ColumnMap(),
         )
+    assert refused.value.problems[0].line == 2_052
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_workers_read_tables_too(evaluator: Evaluator, reader: Evaluations, tmp_path: Path, kind: str) -> None:
+    criteria = evaluator.compile(CRITERIA)
+    rows = [
+        {**row, "output": f'"{row["output"]}"\nétale,' if n % 7 == 0 else row["output"]}
+        for n, row in enumerate(some(2_200))
+    ]
+    path = tmp_path / f"outputs.{kind}"
+    if kind == "csv":
+        with path.open("w", encoding="utf-8-sig", newline="") as opened:
+            writer = csv.DictWriter(opened, [*rows[0]])
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        pyarrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=900)
+    file = open_data(str(path))
+    run_cases(evaluator, evaluator.start("here", criteria), criteria, file.cases())
+    there = evaluator.start("there", criteria)
+    done = RayRun(VerificationEngine, "default").run(evaluator, there, criteria, file, ColumnMap())
+    assert done.cases == 2_200
+    assert rows_of(reader, "there") == rows_of(reader, "here")
+
+
+def test_ray_itself_records_what_this_process_does(tmp_path: Path, meruit_at_hand: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'meruit[ray]'")
+    write(tmp_path, some(2_100))
+    (tmp_path / "criteria.json").write_text(json.dumps(CRITERIA))
+    run = ["eval", "run", "criteria.json", "outputs.jsonl", "--json", "--data", "records"]
+    said = []
+    for program, own in (
+        ([str(meruit_at_hand / "meruit")], ["--name", "here", "--engine", "ray"]),
+        ([sys.executable, "-m", "meruit"], ["--name", "there", "--engine", "ray", "--workers", "1"]),
+    ):
+        ended = subprocess.run(
+            [*program, *run, *own], cwd=tmp_path, capture_output=True, text=True, timeout=RAY_S, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        said.append(ended.stderr)
+    # So few rows are judged without Ray, unless workers are asked for.
+    assert [f"{ray_run.LEAST_ROWS:,}" in one for one in said] == [True, False]
+    store = Store.open(Location(tmp_path / "records"))
+    reader = Evaluations(store, "default")
+    try:
+        assert rows_of(reader, "there") == rows_of(reader, "here")
+        assert reader.find("there").cases == 2_100
+    finally:
+        store.close()

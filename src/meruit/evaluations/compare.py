@@ -313,40 +313,18 @@ def _difference(pairs: Sequence[tuple[float, float, str]]) -> Difference:
         groups.setdefault(group, []).append(after - before)
     if len(groups) == number:
         return _of_mean(mean_of([change for several in groups.values() for change in several]), first, second)
-    change = second - first
+    change, freedom = second - first, len(groups) - 1
+    error = 0.0 if len(groups) < FEWEST_TASKS else cluster_robust_error([*groups.values()])
+    interval = p = detectable = None
+    why = ""
     if len(groups) < FEWEST_TASKS:
         why = f"{len(groups)} of the {FEWEST_TASKS} groups that an interval needs"
-        return Difference(
-            cases=number,
-            groups=len(groups),
-            first=first,
-            second=second,
-            difference=change,
-            interval=None,
-            p=None,
-            p_holm=None,
-            detectable=None,
-            why_not=why,
-        )
-    error = cluster_robust_error([*groups.values()])
-    if error <= LEAST_SPREAD:
+    elif error <= LEAST_SPREAD:
         why = "no spread: all cases changed alike"
-        return Difference(
-            cases=number,
-            groups=len(groups),
-            first=first,
-            second=second,
-            difference=change,
-            interval=None,
-            p=None,
-            p_holm=None,
-            detectable=None,
-            why_not=why,
-        )
-    freedom = len(groups) - 1
-    reach = t_quantile(freedom) * error
-    interval = _within_reach(change - reach, change + reach)
-    p = t_p_value(change / error, freedom)
+    else:
+        reach = t_quantile(freedom) * error
+        interval = _within_reach(change - reach, change + reach)
+        p, detectable = t_p_value(change / error, freedom), mde(error)
     return Difference(
         cases=number,
         groups=len(groups),
@@ -356,7 +334,8 @@ def _difference(pairs: Sequence[tuple[float, float, str]]) -> Difference:
         interval=interval,
         p=p,
         p_holm=None,
-        detectable=mde(error),
+        detectable=detectable,
+        why_not=why,
     )
 
 

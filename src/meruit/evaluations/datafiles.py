@@ -26,8 +26,6 @@ MAX_PROBLEMS = 20
 CHUNK_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
 """What some programs write before UTF-8."""
-SHARE_ROWS, SHARE_BYTES = 512, 8 * 1024 * 1024
-"""What of a file is read apart: one segment, as a rule."""
 FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -273,16 +271,6 @@ def _micros(value: Any) -> int | None:
     return round(dollars * 1_000_000)
 
 
-class FileShare(msgspec.Struct, frozen=True):
-    """A part of a file of JSON Lines."""
-
-    start: int
-    """Its first byte."""
-    end: int
-    rows_before: int
-    lines_before: int
-
-
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """A file of cases: its format, how many bytes it has, and their digest."""
@@ -296,29 +284,15 @@ class DataFile:
 
     def cases(self, columns: ColumnMap = ColumnMap()) -> Iterator[Case]:  # noqa: B008 - frozen
         """Its cases, in order; raises DocumentError with the row that is wrong."""
-        return self._to_cases(self._rows(), columns, 1)
+        return self.to_cases(self._rows(), columns, 1)
 
-    def shares(self) -> Iterator["FileShare"]:
-        """Parts of a file of JSON Lines that are read apart, each of up to 512 rows."""
-        with _open(self.path) as file:
-            start = at = line = rows = first = first_line = 0
-            while found := _read_line(file, self.path, line + 1):
-                is_row = bool((found if line else found.removeprefix(BOM)).strip())
-                at, line, rows = at + len(found), line + 1, rows + is_row
-                if rows - first >= SHARE_ROWS or at - start >= SHARE_BYTES:
-                    yield FileShare(start=start, end=at, rows_before=first, lines_before=first_line)
-                    start, first, first_line = at, rows, line
-            if at > start:
-                yield FileShare(start=start, end=at, rows_before=first, lines_before=first_line)
+    @property
+    def delimiter(self) -> str:
+        """What separates the cells of a row."""
+        return "\t" if self.format == "tsv" else ","
 
-    def cases_in(self, share: "FileShare", columns: ColumnMap) -> Iterator[Case]:
-        """The cases of a share, with the ids that they have in the whole file."""
-        with _open(self.path) as file:
-            file.seek(share.start)
-            part = io.BytesIO(file.read(share.end - share.start))
-        return self._to_cases(_jsonl_rows(part, self.path, share.lines_before), columns, share.rows_before + 1)
-
-    def _to_cases(self, rows: Iterator[Any], columns: ColumnMap, first: int) -> Iterator[Case]:
+    def to_cases(self, rows: Iterator[Any], columns: ColumnMap, first: int) -> Iterator[Case]:
+        """The cases that rows describe, of which the first has a number; raises DocumentError with the row."""
         apply = columns.apply if columns.targets else _case_by_names
         for number, row in enumerate(rows, first):
             if row.__class__ is not dict and not isinstance(row, Mapping):
@@ -340,11 +314,11 @@ class DataFile:
         elif self.format == "json":
             yield from _json_rows(self.path)
         else:
-            with _open(self.path) as file:
+            with open_file(self.path) as file:
                 if self.format == "jsonl":
-                    yield from _jsonl_rows(file, self.path)
+                    yield from read_jsonl(file, self.path)
                 else:
-                    yield from _csv_rows(file, self.path, "\t" if self.format == "tsv" else ",")
+                    yield from read_csv(file, self.path, self.delimiter)
 
 
 def open_data(path: str, format_name: str | None = None) -> DataFile:
@@ -361,13 +335,14 @@ def open_data(path: str, format_name: str | None = None) -> DataFile:
             f"the ending of {path!r} does not say the format; name one with --format, of {', '.join(FORMATS)}"
         )
     digest, lines = _measure(path)
-    return DataFile(path, found, digest, lines if found == "jsonl" else None)
+    rows = lines if found == "jsonl" else _count_parquet(path) if found == "parquet" else None
+    return DataFile(path, found, digest, rows)
 
 
 def _measure(path: str) -> tuple[str, int]:
     """The digest of a file's bytes, and how many lines with something in them it has."""
     hashed, lines, last = sha256(), 0, b"\n"
-    with _open(path) as file:
+    with open_file(path) as file:
         while chunk := file.read(CHUNK_BYTES):
             hashed.update(chunk)
             lines += chunk.count(b"\n")
@@ -376,7 +351,8 @@ def _measure(path: str) -> tuple[str, int]:
 
 
 @contextmanager
-def _open(path: str) -> Iterator[BinaryIO]:
+def open_file(path: str) -> Iterator[BinaryIO]:
+    """A file, or standard input for `-`; raises UnreadableFile."""
     if path == "-":
         # Standard input that was closed before we started is None.
         yield sys.stdin.buffer if sys.stdin is not None else io.BytesIO()
@@ -389,11 +365,13 @@ def _open(path: str) -> Iterator[BinaryIO]:
         raise UnreadableFile(display_name(path), [Problem("", f"cannot be read: {reason}")]) from None
 
 
-def _problem(path: str, message: str, line: int | None = None) -> DocumentError:
+def complain(path: str, message: str, line: int | None = None) -> DocumentError:
+    """What is wrong with a file."""
     return DocumentError(display_name(path), [Problem(where="", message=message, line=line)])
 
 
-def _read_line(file: BinaryIO, path: str, number: int) -> bytes:
+def read_line(file: BinaryIO, path: str, number: int) -> bytes:
+    """The next line, with its end; empty after the last. Raises DocumentError for one that is too long."""
     line = file.readline(MAX_LINE_BYTES + 1)
     if len(line) > MAX_LINE_BYTES:
         raise _long_line(path, number)
@@ -401,10 +379,11 @@ def _read_line(file: BinaryIO, path: str, number: int) -> bytes:
 
 
 def _long_line(path: str, number: int) -> DocumentError:
-    return _problem(path, f"a line of more than {MAX_LINE_BYTES // 2**20} MiB", number)
+    return complain(path, f"a line of more than {MAX_LINE_BYTES // 2**20} MiB", number)
 
 
-def _jsonl_rows(file: BinaryIO, path: str, lines_before: int = 0) -> Iterator[Any]:
+def read_jsonl(file: BinaryIO, path: str, lines_before: int = 0) -> Iterator[Any]:
+    """The rows of JSON Lines; `lines_before` of the file come before them."""
     number, read = lines_before, file.readline
     while line := read(MAX_LINE_BYTES + 1):
         number += 1
@@ -412,7 +391,7 @@ def _jsonl_rows(file: BinaryIO, path: str, lines_before: int = 0) -> Iterator[An
             raise _long_line(path, number)
         line = line.removeprefix(BOM) if number == 1 else line
         # A line that is not blank begins with something, as a rule: then nothing has to be stripped.
-        if line[:1].isspace() and not line.strip():
+        if (not line or line[:1].isspace()) and not line.strip():
             continue
         try:
             row = orjson.loads(line)
@@ -426,17 +405,18 @@ def _loads(text: bytes, path: str, line: int | None = None) -> Any:
         return orjson.loads(text)
     except ValueError as problem:
         hint = "; NaN and Infinity are not JSON, write null" if b"NaN" in text or b"Infinity" in text else ""
-        raise _problem(path, f"not JSON: {problem}{hint}", line) from None
+        raise complain(path, f"not JSON: {problem}{hint}", line) from None
 
 
 def _json_rows(path: str) -> Iterator[Any]:
     content = _loads(read_bytes(path), path)
     if not isinstance(content, list):
-        raise _problem(path, "a JSON file of cases is a list of objects; for one object a line, use --format jsonl")
+        raise complain(path, "a JSON file of cases is a list of objects; for one object a line, use --format jsonl")
     yield from content
 
 
-def _csv_rows(file: BinaryIO, path: str, delimiter: str) -> Iterator[Row]:
+def read_csv(file: BinaryIO, path: str, delimiter: str, lines_before: int = 0) -> Iterator[Row]:
+    """The rows below the names of columns; `lines_before` of the file are left out between them."""
     text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
     csv.field_size_limit(MAX_LINE_BYTES)
     reader = csv.reader(text, delimiter=delimiter, strict=True)
@@ -446,31 +426,55 @@ def _csv_rows(file: BinaryIO, path: str, delimiter: str) -> Iterator[Row]:
             return
         twice = next((name for name in header if header.count(name) > 1), None)
         if twice is not None:
-            raise _problem(path, f"two columns are named {twice!r}", 1)
+            raise complain(path, f"two columns are named {twice!r}", 1)
         for cells in reader:
             if not cells:
                 continue
             if len(cells) != len(header):
-                raise _problem(path, f"{len(cells)} cells, but the header names {len(header)}", reader.line_num)
+                raise complain(
+                    path, f"{len(cells)} cells, but the header names {len(header)}", reader.line_num + lines_before
+                )
             # An empty cell is nothing, as spreadsheets write it.
             yield {name: cell or None for name, cell in zip(header, cells, strict=True)}
     except UnicodeDecodeError as problem:
-        raise _problem(path, f"not UTF-8 (byte {problem.object[problem.start]:#04x}); save it as UTF-8") from None
+        raise complain_of_bytes(path, problem) from None
     except csv.Error as problem:
-        raise _problem(path, f"not CSV: {problem}", reader.line_num) from None
+        raise complain(path, f"not CSV: {problem}", reader.line_num + lines_before) from None
     finally:
         text.detach()
 
 
-def _parquet_rows(path: str) -> Iterator[Row]:
+def complain_of_bytes(path: str, problem: UnicodeDecodeError) -> DocumentError:
+    """What is wrong with a file that is not text."""
+    return complain(path, f"not UTF-8 (byte {problem.object[problem.start]:#04x}); save it as UTF-8")
+
+
+@contextmanager
+def parquet_file(path: str) -> Iterator[Any]:
+    """A Parquet file, open; raises DocumentError for one that is not."""
     # A large package that other formats do not need.
     import pyarrow as pa  # type: ignore[import-untyped]  # it has no types of its own
     import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
     try:
-        with _open(path) as file, parquet.ParquetFile(file) as opened:
-            for batch in opened.iter_batches(batch_size=1_024):
-                for row in batch.to_pylist():
-                    yield orjson.loads(orjson.dumps(row, default=str))
+        with open_file(path) as file, parquet.ParquetFile(file) as opened:
+            yield opened
     except pa.ArrowException as problem:
-        raise _problem(path, f"not Parquet: {problem}") from None
+        raise complain(path, f"not Parquet: {problem}") from None
+
+
+def plain_rows(batch: Any) -> Iterator[Row]:
+    """The rows of a batch of Arrow's, as JSON holds them."""
+    for row in batch.to_pylist():
+        yield orjson.loads(orjson.dumps(row, default=str))
+
+
+def _parquet_rows(path: str) -> Iterator[Row]:
+    with parquet_file(path) as opened:
+        for batch in opened.iter_batches(batch_size=1_024):
+            yield from plain_rows(batch)
+
+
+def _count_parquet(path: str) -> int:
+    with parquet_file(path) as opened:
+        return int(opened.metadata.num_rows)

@@ -14,9 +14,11 @@ from typing import Any
 import msgspec
 
 from meruit.errors import MeruitError
-from meruit.evaluations.case_judge import CaseJudge, FinishedSegment, SegmentBuffer, finish_segment, pack_segment
-from meruit.evaluations.datafiles import ColumnMap, DataFile, FileShare
+from meruit.evaluations.bulk_judge import BulkJudge
+from meruit.evaluations.case_judge import CaseJudge, FinishedSegment, pack_segment
+from meruit.evaluations.datafiles import ColumnMap, DataFile
 from meruit.evaluations.evaluation import EvaluationRecord
+from meruit.evaluations.file_shares import FORMATS, FileShare, can_cut, cut_file, read_share
 from meruit.evaluations.run import Report, RunState, TwinGuard
 from meruit.evaluations.segment import unpack
 from meruit.evaluations.service import Evaluator
@@ -30,6 +32,8 @@ MAX_JOBS = 4
 """How many evaluations a worker keeps ready."""
 WAITING_SHARES = 2
 """Shares for each worker that are judged or wait to be recorded."""
+LEAST_ROWS = 100_000
+"""With fewer rows, starting Ray takes longer than judging most of them here."""
 
 
 class SharedRun(msgspec.Struct, frozen=True):
@@ -90,14 +94,14 @@ class RayRun:
 
 def _result(ray: Any, share: FileShare, reference: Any) -> tuple[FileShare, list[FinishedSegment] | str]:
     try:
-        return share, ray.get(reference)
+        return share, _READER.decode(ray.get(reference))
     except ray.exceptions.RayError as problem:
         raise MeruitError(f"a worker of Ray failed: {problem}; run the command again to continue") from None
 
 
 def _refuse_unfit(file: DataFile, criteria: CompiledCriteria) -> None:
-    if file.format != "jsonl" or file.path == "-":
-        raise MeruitError("--engine ray reads a file of JSON Lines, which workers can read in parts")
+    if not can_cut(file):
+        raise MeruitError(f"--engine ray reads a file that workers can read in parts: {', '.join(FORMATS)}")
     if criteria.asked:
         raise MeruitError("these criteria ask judges, and their votes are kept by this process: use --engine local")
 
@@ -111,9 +115,9 @@ class _InOrder:
 
     def find_unrecorded(self, shared: SharedRun) -> Iterator[FileShare]:
         """The shares that hold something new; a run that goes on reads the ids of the others."""
-        for share in shared.file.shares():
+        for share in cut_file(shared.file):
             if self._state.evaluation.cases:
-                keys = [(case.id, case.repeat) for case in shared.file.cases_in(share, shared.columns)]
+                keys = [(case.id, case.repeat) for case in read_share(shared.file, share, shared.columns)]
                 if not {*keys} - self._find_known([case_id for case_id, _ in keys]):
                     for key in keys:
                         self._twins.check(*key)
@@ -152,23 +156,28 @@ class _InOrder:
         return pack_segment(*map(list, zip(*unknown, strict=True)))
 
 
-def try_share(shared: SharedRun, share: FileShare) -> list[FinishedSegment] | str:
-    """Judge a share: what runs in a worker. A problem comes back as text, because not every error can travel."""
+def try_share(shared: SharedRun, share: FileShare) -> bytes:
+    """Judge a share: what runs in a worker. A problem comes back as text, because not every error can travel.
+
+    As bytes of our own: Ray would spend as long on each case as judging it takes.
+    """
     try:
-        return judge_share(shared, share)
+        return msgspec.msgpack.encode(judge_share(shared, share))
     except MeruitError as problem:
-        return str(problem)
+        return msgspec.msgpack.encode(str(problem))
+
+
+_READER: msgspec.msgpack.Decoder[list[FinishedSegment] | str] = msgspec.msgpack.Decoder(list[FinishedSegment] | str)
 
 
 def judge_share(shared: SharedRun, share: FileShare) -> list[FinishedSegment]:
     """The finished segments of a share."""
-    judge, criteria = _job(shared.criteria, shared.engine, shared.tenant)
-    buffer, finished = SegmentBuffer(), list[FinishedSegment]()
-    for case in shared.file.cases_in(share, shared.columns):
-        if segment := buffer.add(judge.judge(criteria, case)):
-            finished.append(finish_segment(segment))
-    if segment := buffer.take():
-        finished.append(finish_segment(segment))
+    bulk, finished = BulkJudge(*_job(shared.criteria, shared.engine, shared.tenant)), list[FinishedSegment]()
+    for case in read_share(shared.file, share, shared.columns):
+        if segment := bulk.add(case):
+            finished.append(segment)
+    if segment := bulk.take():
+        finished.append(segment)
     return finished
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from meruit.cli.shared.engine import EngineWithCriteria
     from meruit.evaluations.ci import GateDecision
+    from meruit.evaluations.datafiles import DataFile
     from meruit.evaluations.evaluation import EvaluationRecord
     from meruit.evaluations.ray_run import RayRun
     from meruit.evaluations.run import EvaluationProgress
@@ -84,7 +85,7 @@ MAX_WORKERS = 256
     "--workers",
     type=click.IntRange(1, MAX_WORKERS),
     metavar="N",
-    help="With --engine ray: number of workers (default: 2).",
+    help="With --engine ray: number of workers, for files of any size (default: 2, from 100,000 rows).",
 )
 @fresh_option
 @click.option(
@@ -218,7 +219,7 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
             note(f"going on with {name}: {started.cases} cases are recorded")
         with _ProgressLine() as report:
             cases = source.cases() if isinstance(source, DatasetSource) else source.cases(columns)
-            if maker is None and file is not None and engine == "ray":
+            if maker is None and file is not None and engine == "ray" and _is_worth_ray(file, workers):
                 elsewhere = _ray_run(loaded, tenant, workers, allow_python_full=allow_python_full)
                 elsewhere.run(evaluator, started, compiled, file, columns, report=report)
             elif maker is None:
@@ -250,6 +251,20 @@ def _check_engine(engine: str, workers: int | None, *, is_file: bool) -> None:
         raise click.UsageError("--workers needs --engine ray")
     if engine == "ray" and not is_file:
         raise click.UsageError("--engine ray judges outputs that are stored in a file")
+
+
+def _is_worth_ray(file: "DataFile", workers: int | None) -> bool:
+    """Whether a file is large enough for Ray, or a number of workers was asked for."""
+    from meruit.evaluations.file_shares import can_cut, has_rows
+    from meruit.evaluations.ray_run import LEAST_ROWS
+
+    if workers is not None or not can_cut(file) or has_rows(file, LEAST_ROWS):
+        return True
+    note(
+        f"fewer than {LEAST_ROWS:,} rows: judged here, because starting Ray takes longer; "
+        "give --workers N to use Ray nevertheless"
+    )
+    return False
 
 
 def _ray_run(loaded: "EngineWithCriteria", tenant: str, workers: int | None, *, allow_python_full: bool) -> "RayRun":

@@ -68,7 +68,8 @@ class RayRunner:
         """Each batch with a result for each of its lines, in the order they come."""
         criteria = canonical(task.criteria.model_dump(exclude_defaults=True))
         sent = _SerializedTask(criteria=criteria, engine=self._engine, now=task.now.isoformat())
-        with ray_session(self._workers) as data:
+        with ray_session(self._workers):
+            data = _ray_data()
             for span in _spans(waiting):
                 results = self._span(data, sent, [line.row for batch in span for line in batch.lines])
                 start = 0
@@ -168,19 +169,26 @@ def _task(sent: _SerializedTask) -> RescoreTask:
 # Ray itself.
 
 
+def _ray_data() -> Any:
+    """Ray's data library, without its bars of progress."""
+    import ray.data
+
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    return ray.data
+
+
 @contextmanager
-def ray_session(workers: int) -> Iterator[Any]:
-    """Ray's data library, with workers that end with this block."""
+def ray_session(workers: int) -> Iterator[None]:
+    """Ray's workers, which end with this block."""
     address = os.environ.get("RAY_ADDRESS")
     for name, value in (_QUIET if address else _QUIET | _ALONE).items():
         os.environ.setdefault(name, value)
     try:
         import ray
-        import ray.data
     except ImportError:
         raise MeruitError("--engine ray needs Ray: pip install 'meruit[ray]'") from None
     logging.getLogger("ray").setLevel(logging.ERROR)
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
     # Where Ray itself would put it: the names of its sockets must be short.
     with TemporaryDirectory(prefix="meruit-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         try:
@@ -189,9 +197,7 @@ def ray_session(workers: int) -> Iterator[Any]:
         except (Exception, SystemExit) as problem:  # noqa: BLE001
             raise MeruitError(f"Ray did not start: {describe(problem)}; try again, or use --engine local") from None
         try:
-            context = ray.data.DataContext.get_current()
-            context.enable_progress_bars = False
-            yield ray.data
+            yield
         finally:
             ray.shutdown()
 
