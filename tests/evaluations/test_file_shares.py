@@ -48,8 +48,10 @@ def test_parts_of_a_table_are_the_table(
     folder: Path, rows: list[tuple[str, str]], end: str, kind: str, mark: bool
 ) -> None:
     written = io.StringIO(newline="")
-    quoting = csv.QUOTE_MINIMAL if end == "\r\n" else csv.QUOTE_ALL
-    writer = csv.writer(written, delimiter="\t" if kind == "tsv" else ",", lineterminator=end, quoting=quoting)
+    # Not written with minimal quotes, where a lone CR in a cell would end its row.
+    writer = csv.writer(written, "excel-tab" if kind == "tsv" else "excel", lineterminator=end, quoting=csv.QUOTE_ALL)
+    if end == "\r\n":
+        writer = csv.writer(written, "excel-tab" if kind == "tsv" else "excel")
     writer.writerows([("a", "b"), *rows])
     path = folder / f"t.{kind}"
     path.write_text(written.getvalue(), encoding="utf-8-sig" if mark else "utf-8", newline="")
