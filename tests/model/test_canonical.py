@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from meruit.model.canonical import canonical, digest, from_canonical, hex_digest, payload_digest
+from meruit.model import canonical as writing
+from meruit.model.canonical import (
+    IN_SLICES,
+    _sort_in_slices,
+    canonical,
+    digest,
+    from_canonical,
+    hex_digest,
+    payload_bytes,
+    payload_digest,
+    write_large,
+)
 
 scalars = (
     st.none()
@@ -123,3 +134,52 @@ def test_a_key_like_ours_is_read_back(key: str) -> None:
 def test_a_digest_does_not_depend_on_how_much_is_hashed_at_once(size: int) -> None:
     content = bytes(number % 251 for number in range(size))
     assert hex_digest(content) == sha256(content).hexdigest()
+
+
+TREES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=9) | st.dictionaries(st.text(max_size=2), inner, max_size=9),
+    max_leaves=60,
+)
+
+
+@given(TREES, st.sampled_from([1, 2, 3, 7, 20]))
+def test_slices_are_the_same_bytes(value: Any, values: int) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        whole = payload_bytes(value)
+        patched.setattr(writing, "SLICE_VALUES", values)
+        token = IN_SLICES.set(True)
+        try:
+            assert payload_bytes(value) == whole
+            assert payload_digest(value) == (None if whole is None else sha256(whole).hexdigest())
+        finally:
+            IN_SLICES.reset(token)
+
+
+def test_many_keys_are_sorted_as_the_writer_sorts_them() -> None:
+    many = {f"{number * 7919 % 40_000:x}\u00e9{chr(0x1F600)}" * (number % 3 + 1): number for number in range(40_000)}
+    assert write_large({"a": many, "b": [[]] * 40_000}) == payload_bytes({"a": many, "b": [[]] * 40_000})
+
+
+@pytest.mark.parametrize(
+    "odd", [{1: [0, 0, 0]}, {1: 2, 3: 4, 5: 6}, {1: 1, "a": 2, None: 3}, [0, 0, object()], [[{0, 1}], 0, 0, 0]]
+)
+def test_slices_refuse_what_the_writer_refuses(odd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "SLICE_VALUES", 2)
+    with pytest.raises(TypeError):
+        write_large(odd)
+
+
+class _Unlucky(str):
+    """A key that no sample takes."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return 1
+
+
+def test_keys_that_no_sample_divides_are_sorted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "SLICE_VALUES", 10)
+    keys = [_Unlucky(number) for number in range(200)]
+    assert _sort_in_slices([*keys]) == sorted(map(str, range(200)))

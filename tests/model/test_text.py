@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from meruit.model import text as texts
 from meruit.model.text import (
     CHUNK_CHARS,
     GRAPHEME_JOINER,
@@ -13,7 +14,10 @@ from meruit.model.text import (
     MAX_MARKS,
     UnicodeForm,
     chunks_of,
+    count_words,
+    distinct_characters,
     normalize_unicode,
+    strip_invisible,
 )
 
 FORMS: list[UnicodeForm] = ["NFC", "NFD", "NFKC", "NFKD"]
@@ -56,3 +60,13 @@ def test_a_text_that_would_grow_without_end_does_not() -> None:
 def test_a_text_is_not_cut_for_one_long_character() -> None:
     text = "\ufdfa" + "\u00e9" * 400_000
     assert normalize_unicode("NFKC", text) == unicodedata.normalize("NFKC", text)
+
+
+@given(st.text(alphabet=st.sampled_from("ab \n\u00a0\u200b\u0301\x07e\u00e9"), max_size=40), st.integers(1, 9))
+def test_a_text_in_slices_is_the_same_text(text: str, size: int) -> None:
+    whole = strip_invisible(text)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(texts, "SLICE_CHARS", size)
+        assert count_words(text) == len(text.split())
+        assert distinct_characters(text) == {*text}
+        assert strip_invisible(text) == whole

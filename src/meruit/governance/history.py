@@ -12,7 +12,15 @@ import msgspec
 from meruit.model.governance import Action, Baseline, Disposition, GovernanceResult, MetricFact
 from meruit.model.kinds import MetricType
 from meruit.model.record import Record
-from meruit.model.text import CHUNK_CHARS, MAX_MARKS, is_accent, limit_expansion, normalize_unicode, strip_invisible
+from meruit.model.text import (
+    CHUNK_CHARS,
+    MAX_MARKS,
+    distinct_characters,
+    is_accent,
+    limit_expansion,
+    normalize_unicode,
+    strip_invisible,
+)
 
 WINDOW = 60
 """How many margins and accuracies are stored."""
@@ -185,7 +193,7 @@ def normalise_text(text: str) -> str:
     """A text as readers see it: without case, hidden characters, and kinds of dashes and spaces."""
     # Long texts in chunks, because other threads wait during each step.
     if len(text) > CHUNK_CHARS and not text.isascii():
-        text = limit_expansion("NFKC", text, {*text})
+        text = limit_expansion("NFKC", text, distinct_characters(text))
     parts = [text] if len(text) <= CHUNK_CHARS else _chunks_at_spaces(text)
     return " ".join(filter(None, (" ".join(_fold(part).split()) for part in parts)))
 

@@ -13,7 +13,7 @@ from meruit.metrics.support.tokenizers import TOKENIZERS, Tokenizer, has_unspace
 from meruit.metrics.support.word_numbers import NumberedPair, number_words
 from meruit.model.evidence import Cause, Fault, Missing
 from meruit.model.kinds import MetricType
-from meruit.model.text import strip_invisible
+from meruit.model.text import count_words, strip_invisible
 from meruit.model.work import Work
 from meruit.registry import Ask, Finding, InputProblem, Measure, metrics
 from meruit.suggestions import nearest
@@ -338,4 +338,4 @@ def output_length(work: Work) -> Finding:
 def word_count(work: Work) -> Finding:
     """Words in the text, separated by white space; invisible characters are not words."""
     text = work.derive(_visible_text)
-    return text if isinstance(text, Missing) else len(text.split())
+    return text if isinstance(text, Missing) else count_words(text)

@@ -15,6 +15,33 @@ def escape_control_characters(text: str) -> str:
     )
 
 
+SLICE_CHARS = 65_536
+"""Characters that are searched or changed in one call, during which no other thread runs."""
+
+
+def slices_of(text: str) -> Iterator[str]:
+    """A long text in parts, for what can be done to each character alone; other threads run between them."""
+    return (text[start : start + SLICE_CHARS] for start in range(0, len(text), SLICE_CHARS))
+
+
+def distinct_characters(text: str) -> set[str]:
+    """The characters that occur in a text."""
+    found = set[str]()
+    for part in slices_of(text):
+        found.update(part)
+    return found
+
+
+def count_words(text: str) -> int:
+    """Words between white space; a text without any has none."""
+    count, is_open = 0, False
+    for part in slices_of(text):
+        # A word that reaches over a cut is counted once.
+        count += len(part.split()) - (is_open and not part[0].isspace())
+        is_open = not part[-1].isspace()
+    return count
+
+
 UNSEEN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800")
 """Letters and symbols that are not visible."""
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
@@ -22,6 +49,8 @@ _CONTROLS = re.compile("[\x00-\x08\x0e-\x1b\x7f]")
 
 def strip_invisible(text: str) -> str:
     """The text without characters that are not visible: controls, joiners, fillers, variants; spaces stay."""
+    if len(text) > SLICE_CHARS:
+        return "".join(map(strip_invisible, slices_of(text)))
     if text.isascii():
         # Line breaks are not printable either, so what is not may still be plain.
         return text if text.isprintable() else _CONTROLS.sub("", text)
@@ -57,7 +86,7 @@ def normalize_unicode(form: UnicodeForm, text: str) -> str:
     """
     if text.isascii():
         return text
-    chars = {*text}
+    chars = distinct_characters(text)
     accents = "".join(char for char in chars if is_accent(char))
     if accents:
         marks = f"[{re.escape(accents)}]"
@@ -104,4 +133,5 @@ def limit_expansion(form: UnicodeForm, text: str, chars: Iterable[str]) -> str:
     grown = len(text) + sum(text.count(char) * (length - 1) for char, length in lengths.items() if length > 1)
     if grown <= MAX_EXPANDED_CHARS:
         return text
-    return text.translate({ord(c): unicodedata.normalize(form, c)[0] for c, length in lengths.items() if length > 1})
+    first = {ord(c): unicodedata.normalize(form, c)[0] for c, length in lengths.items() if length > 1}
+    return "".join(part.translate(first) for part in slices_of(text))

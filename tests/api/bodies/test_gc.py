@@ -39,6 +39,19 @@ def test_pauses_that_overlap_for_long_let_it_collect(monkeypatch: pytest.MonkeyP
     assert (collected, gc.isenabled()) == ([0], True)
 
 
+def test_many_new_objects_are_collected_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected: list[int] = []
+    monkeypatch.setattr(gc, "collect", collected.append)
+    monkeypatch.setattr(collecting, "MAX_OFF_S", -1.0)
+    monkeypatch.setattr(collecting, "FEW", -1)
+    for longest, expected in ((60.0, []), (-1.0, [0])):
+        monkeypatch.setattr(collecting, "LONGEST_OFF_S", longest)
+        first, second = GcPause(), GcPause()
+        first.release()
+        second.release()
+        assert collected == expected
+
+
 def test_a_collector_that_was_off_stays_off() -> None:
     gc.disable()
     try:

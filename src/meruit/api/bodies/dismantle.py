@@ -8,6 +8,8 @@ from meruit.api.bodies.gc import GcPause
 
 GC_PAUSE = "gc_pause"
 """The name of a request's pause of the collector in the state of its ASGI scope."""
+AT_ONCE = 4_096
+"""Values that are freed in one call."""
 _FREEING = ThreadPoolExecutor(1, thread_name_prefix="meruit-freeing")
 
 
@@ -31,9 +33,17 @@ def dismantle(documents: Iterable[Any]) -> None:
     waiting = [one for one in documents if type(one) is dict or type(one) is list]
     while waiting:
         container = waiting.pop()
-        waiting += [
-            inner
-            for inner in (container.values() if type(container) is dict else container)
-            if type(inner) is dict or type(inner) is list
-        ]
-        container.clear()
+        some = _take_some(container)
+        if container:
+            waiting.append(container)
+        waiting += [inner for inner in some if type(inner) is dict or type(inner) is list]
+
+
+# Any: a list or an object of any values.
+def _take_some(container: list[Any] | dict[Any, Any]) -> list[Any]:
+    """Remove some values: so few that other threads need not wait."""
+    if isinstance(container, list):
+        some = container[-AT_ONCE:]
+        del container[-AT_ONCE:]
+        return some
+    return [container.popitem()[1] for _ in range(min(AT_ONCE, len(container)))]

@@ -12,6 +12,10 @@ THRESHOLD = 20_000
 
 MAX_OFF_S = 30.0
 """How long the collector may be off while pauses overlap."""
+LONGEST_OFF_S = 300.0
+"""The same while there are many new objects."""
+FEW = 200_000
+"""New objects that are collected in a few milliseconds."""
 
 
 @contextmanager
@@ -54,8 +58,8 @@ class GcPause:
             if not GcPause._held:
                 if GcPause._was_on:
                     gc.enable()
-            elif time.monotonic() - GcPause._off_since > MAX_OFF_S:
-                # Callers that take turns must not keep it off for ever.
+            elif time.monotonic() - GcPause._off_since > (MAX_OFF_S if gc.get_count()[0] < FEW else LONGEST_OFF_S):
+                # Callers that take turns must not keep it off for ever. While a large document lives, it takes long.
                 gc.collect(0)
                 GcPause._off_since = time.monotonic()
 

@@ -19,6 +19,7 @@ from litestar.types import Empty
 from meruit.api.bodies import json_slices
 from meruit.api.bodies.gc import pause_gc
 from meruit.errors import BodyError, Problem
+from meruit.model.canonical import IN_SLICES
 
 MAX_DEPTH = 64
 """Deepest nesting of lists and objects; a single list has depth 1."""
@@ -107,6 +108,8 @@ class StrictRequest(Request[Any, Any, Any]):
             if len(body) > LARGE_BYTES:
                 await self.wait_for_body_turn()
                 self.pause_collector()
+                # In the context of this request only.
+                IN_SLICES.set(True)
                 state.json = await asyncio.get_running_loop().run_in_executor(_PARSER, self._parse, body)
             elif len(body) > SMALL_BYTES:
                 state.json = await asyncio.to_thread(self._parse, body)
