@@ -12,7 +12,7 @@ from tests.outcomes.making import ENGINE, criteria_of
 
 from meruit.errors import StoreError
 from meruit.log.commitment import SALT_BYTES, commitment
-from meruit.log.segment import MAX_CASES, VersionEntry, read_version, segment_root, version_bytes, write_version
+from meruit.log.segment import MAX_CASES, VersionEntry, read_version, segment_root, version_bytes, version_form
 from meruit.outcomes.segment import PackedVersion, VersionContent, open_versions, pack, pack_version
 
 RESULT = ENGINE.verify_sync("c", {"reference": "the cat sat"}, {"text": "the cat"}, criteria_of(), {})
@@ -77,11 +77,14 @@ def test_an_erased_version_keeps_its_hash_and_nothing_else(content: VersionConte
 
 
 @given(NAMES, st.integers(2, 9), st.booleans(), st.integers(-9, 9), st.integers(0, 99))
-def test_an_entry_by_hand_is_the_encoder_s(contract: str, version: int, success: bool, money: int, index: int) -> None:
+def test_an_entry_by_its_form_is_the_encoder_s(
+    contract: str, version: int, success: bool, money: int, index: int
+) -> None:
     entry = VersionEntry(
         *("out_1", contract, version, HASHES[0], "pass", success, "1/3", money, 7), evidence_index=index
     )
-    written = write_version("out_1", contract, version, HASHES[0], "pass", success, "1/3", money, 7, index)
+    form = version_form("pass", success, "1/3", money, 7)
+    written = form % (msgspec.json.encode(contract), index, b"out_1", HASHES[0].encode(), version)
     assert written == version_bytes(entry)
     assert read_version(written) == entry
 

@@ -386,7 +386,7 @@ def write_verdict(  # noqa: PLR0913 - the fields of an entry
     reason: str,
 ) -> bytes:
     """The bytes of a VerdictEntry from its fields; ids and names that clients choose are escaped."""
-    tenant, contract, reason = (quote(text) for text in (tenant, contract, reason))
+    tenant, contract, reason = (_quote(text) for text in (tenant, contract, reason))
     return (
         f'{{"at":"{at}","bonus_micros":{bonus_micros},"contract":{contract},"contract_seq":{contract_seq},'
         f'"criteria":"{criteria}","criteria_index":{criteria_index},"evidence_index":{evidence_index},'
@@ -396,8 +396,7 @@ def write_verdict(  # noqa: PLR0913 - the fields of an entry
     ).encode()
 
 
-def quote(text: str) -> str:
-    """A text as JSON."""
+def _quote(text: str) -> str:
     # Most are plain, and then the encoder has nothing to do.
     return f'"{text}"' if text.isascii() and _PLAIN.fullmatch(text) else _WRITER.encode(text).decode()
 

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from meruit.log.entries import quote
 from meruit.log.merkle import Frontier, inclusion_proof, is_included, leaf_hash
 from meruit.model.record import Record
 
@@ -93,25 +92,18 @@ def version_bytes(entry: VersionEntry) -> bytes:
     return _WRITER.encode(entry)
 
 
-# By position, and assembled by hand: it is called for every outcome of a rescore.
-def write_version(  # noqa: PLR0913 - the fields of an entry
-    outcome: str,
-    contract: str,
-    version: int,
-    result: str,
-    verdict: str,
-    success: bool,  # noqa: FBT001 - a field
-    score: str,
-    bonus_micros: int,
-    penalty_micros: int,
-    evidence_index: int,
-) -> bytes:
-    """The same bytes from the fields of a version after the first; contracts that clients choose are escaped."""
+# A form instead of a function: a rescore fills it for every outcome, and most outcomes share a few of them.
+def version_form(verdict: str, success: bool, score: str, bonus_micros: int, penalty_micros: int) -> bytes:  # noqa: FBT001 - a field
+    """The same bytes of a version after the first, to be filled by % with VersionGaps."""
     return (
-        f'{{"bonus_micros":{bonus_micros},"contract":{quote(contract)},"evidence_index":{evidence_index},'
-        f'"outcome":"{outcome}","penalty_micros":{penalty_micros},"result":"{result}","score":"{score}",'
-        f'"success":{"true" if success else "false"},"verdict":"{verdict}","version":{version}}}'
+        f'{{"bonus_micros":{bonus_micros},"contract":%b,"evidence_index":%d,"outcome":"%b",'
+        f'"penalty_micros":{penalty_micros},"result":"%b","score":"{score}",'
+        f'"success":{"true" if success else "false"},"verdict":"{verdict}","version":%d}}'
     ).encode()
+
+
+VersionGaps = tuple[bytes, int, bytes, bytes, int]
+"""What fills a form: the contract as JSON, the index of the evidence, outcome, result, version."""
 
 
 def read_version(data: bytes) -> VersionEntry:

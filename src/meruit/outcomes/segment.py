@@ -14,7 +14,6 @@ import msgspec
 from meruit.errors import StoreError
 from meruit.judge.result_template import ResultGaps, ResultTemplate, encode_text, split_result
 from meruit.log.commitment import SALT_BYTES, commitment
-from meruit.log.entries import quote
 from meruit.log.segment import MAX_CASES, VersionEntry, segment_root, version_bytes
 from meruit.model.record import Record
 
@@ -84,8 +83,7 @@ class VersionContent(Record, frozen=True):
         return msgspec.structs.replace(self, result=None, salt=b"", erased=self.entry().result)
 
 
-@dataclass(frozen=True, slots=True)
-class PackedVersion:
+class PackedVersion(Record, frozen=True):
     """A version as a blob keeps it, and as the log commits to it."""
 
     template: ResultTemplate | None
@@ -132,14 +130,12 @@ def gaps_tail(salt: bytes, gaps: ResultGaps) -> bytes | None:
 
 # By position, and assembled by hand: it is called for every outcome of a rescore.
 def write_line(
-    outcome: str, contract: str, version: int, evidence_index: int | None, result: bytes, judged: bytes
+    outcome: bytes, contract: bytes, version: int, evidence_index: int | None, result: bytes, judged: bytes
 ) -> bytes:
-    """The line of a version; `result` is JSON, `judged` from describe_verdict."""
-    return b'"%b",%b,%d,%b,%b,%b' % (
-        *(outcome.encode(), quote(contract).encode(), version),
-        b"null" if evidence_index is None else b"%d" % evidence_index,
-        *(result, judged),
-    )
+    """The line of a version; contract and result are JSON, `judged` from describe_verdict."""
+    if evidence_index is None:
+        return b'"%b",%b,%d,null,%b,%b' % (outcome, contract, version, result, judged)
+    return b'"%b",%b,%d,%d,%b,%b' % (outcome, contract, version, evidence_index, result, judged)
 
 
 def pack_version(content: VersionContent) -> PackedVersion:
@@ -149,13 +145,14 @@ def pack_version(content: VersionContent) -> PackedVersion:
     )
     if content.evidence is not None:
         judged = b"%b,%b" % (judged, _WRITER.encode(content.evidence))
-    where = content.outcome, content.contract, content.version, content.evidence_index
+    contract = encode_text(content.contract)
+    where = content.outcome.encode(), contract, content.version, content.evidence_index
     entry = version_bytes(content.entry())
     if content.result is None:
         line = write_line(*where, encode_text(content.erased), judged)
         return PackedVersion(None, line, _NO_TAIL, entry, is_erased=True)
     found = split_result(content.result)
-    if found is not None and found[1].contract_id == encode_text(content.contract):
+    if found is not None and found[1].contract_id == contract:
         template, gaps = found
         tail = gaps_tail(content.salt, gaps)
         if tail is not None:

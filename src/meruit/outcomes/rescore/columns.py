@@ -121,7 +121,7 @@ def preview_outcomes(
         _tally_columns(task.compiled.plan, columns, reading.tally)
         for line, result in zip(single, judge_rows(task, [line.row for line in single]), strict=True):
             if reading.tally.is_fit(result.verdict):
-                reading.tally.add(line.row, RescoredVerdict.of(result), recorded=True)
+                reading.tally.add(line.row, RescoredVerdict.of(result))
         progress(batch.examined, reading.total)
     return reading.tally.summary(task, reading.examined, dry_run=True, seconds=time.monotonic() - started)
 

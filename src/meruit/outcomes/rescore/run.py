@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from enum import StrEnum
@@ -244,8 +244,7 @@ def rescore(  # noqa: PLR0913 - one a decision
             written = (
                 {line.outcome.id for line, _ in fit} if dry_run else _write(store, tenant, task, body, fit, reason)
             )
-            for line, result in fit:
-                tally.add(line.row, result.verdict, recorded=line.outcome.id in written)
+            tally.add_all(fit, written)
             progress(batch.examined, reading.total)
     return tally.summary(task, reading.examined, dry_run=dry_run, seconds=time.monotonic() - started)
 
@@ -441,18 +440,30 @@ class RescoreTally:
             return False
         return True
 
-    def add(self, row: RescoreRow, result: RescoredVerdict, *, recorded: bool) -> None:
-        """One outcome was judged."""
-        if not recorded:
-            self.skip(Skip.QUICKER)
-            return
+    def add_all(self, judged: Sequence[tuple[RescoreLine, RescoredResult]], recorded: Collection[str]) -> None:
+        """Outcomes were judged; those that are alike are counted together."""
+        alike: Counter[tuple[AlikeResult, RescoredVerdict]] = Counter()
+        rows: dict[AlikeResult, RescoreRow] = {}
+        for line, result in judged:
+            if line.outcome.id not in recorded:
+                self.skip(Skip.QUICKER)
+            elif isinstance(line.row.stored, StoredResult):
+                alike[line.row.stored.alike, result.verdict] += 1
+                rows[line.row.stored.alike] = line.row
+            else:
+                self.add(line.row, result.verdict)
+        for (shared, verdict), times in alike.items():
+            self.add(rows[shared], verdict, times)
+
+    def add(self, row: RescoreRow, result: RescoredVerdict, times: int = 1) -> None:
+        """So many outcomes were judged alike."""
         old = row.verdict_before
         for judged in old.criterion_results:
             if result.statuses.get(judged.criterion_id, judged.status) is not judged.status:
-                self.count_criterion_change(judged.criterion_id)
-        self.count_verdict(old.verdict, result.verdict, from_evidence=row.sources is not None)
+                self.count_criterion_change(judged.criterion_id, times)
+        self.count_verdict(old.verdict, result.verdict, from_evidence=row.sources is not None, times=times)
         if result.success is not old.success:
-            self.count_success_change(result.success)
+            self.count_success_change(result.success, times)
 
     def count_verdict(self, before: Verdict, after: Verdict, *, from_evidence: bool, times: int = 1) -> None:
         """So many outcomes went from one verdict to another, or stayed."""

@@ -7,7 +7,7 @@ from typing import Any, Self
 from meruit.judge.result_template import ResultGaps, ResultTemplate
 from meruit.log.commitment import commitment
 from meruit.log.entries import OUR_CONTRACT, write_verdict
-from meruit.log.segment import MAX_CASES, write_version
+from meruit.log.segment import MAX_CASES, version_form
 from meruit.model.events import EventType
 from meruit.model.record import Record
 from meruit.model.verdict import Status, Verdict, VerificationResult
@@ -41,12 +41,17 @@ class RescoredVerdict:
     penalty_micros: int
     statuses: Mapping[str, Status]
     """By the id of the criterion."""
-    written: bytes
-    """As the lines of a segment end."""
+    name: str
+    """Of the verdict."""
+    line: bytes
+    """How the line of a version ends in its segment."""
+    form: bytes
+    """What a segment says of such a version, without the gaps."""
 
     @classmethod
     def of(cls, result: VerificationResult) -> Self:
         """Of any result."""
+        judged = result.verdict.value, result.success, result.exact, result.bonus_micros, result.penalty_micros
         return cls(
             verdict=result.verdict,
             success=result.success,
@@ -55,9 +60,9 @@ class RescoredVerdict:
             bonus_micros=result.bonus_micros,
             penalty_micros=result.penalty_micros,
             statuses={judged.criterion_id: judged.status for judged in result.criterion_results},
-            written=describe_verdict(
-                *(result.verdict.value, result.success, result.exact, result.bonus_micros, result.penalty_micros)
-            ),
+            name=result.verdict.value,
+            line=describe_verdict(*judged),
+            form=version_form(*judged),
         )
 
 
@@ -77,8 +82,7 @@ class RescoredResult(Record, frozen=True):
         return cls(result.to_json(), RescoredVerdict.of(result))
 
 
-@dataclass(frozen=True, slots=True)
-class RescoredVersion:
+class RescoredVersion(Record, frozen=True):
     """Another verdict on an outcome that is recorded."""
 
     outcome: OutcomePlace
@@ -109,7 +113,7 @@ def _pack(outcome: OutcomePlace, result: RescoredResult, salt: bytes) -> PackedV
                 outcome=outcome.id,
                 contract=outcome.contract_id,
                 version=version,
-                verdict=verdict.verdict.value,
+                verdict=verdict.name,
                 success=verdict.success,
                 score=verdict.exact,
                 bonus_micros=verdict.bonus_micros,
@@ -119,21 +123,10 @@ def _pack(outcome: OutcomePlace, result: RescoredResult, salt: bytes) -> PackedV
                 evidence_index=outcome.evidence_leaf,
             )
         )
-    line = write_line(
-        outcome.id, outcome.contract_id, version, outcome.evidence_leaf, gaps.verified_at, verdict.written
-    )
-    entry = write_version(
-        outcome.id,
-        outcome.contract_id,
-        version,
-        commitment(salt, result.written),
-        verdict.verdict.value,
-        verdict.success,
-        verdict.exact,
-        verdict.bonus_micros,
-        verdict.penalty_micros,
-        outcome.evidence_leaf,
-    )
+    outcome_id, contract = outcome.id.encode(), gaps.contract_id
+    line = write_line(outcome_id, contract, version, outcome.evidence_leaf, gaps.verified_at, verdict.line)
+    committed = commitment(salt, result.written).encode()
+    entry = verdict.form % (contract, outcome.evidence_leaf, outcome_id, committed, version)
     return PackedVersion(template, line, tail, entry)
 
 
@@ -219,7 +212,7 @@ class AddRescored:
                         "outcome_id": new.outcome.id,
                         "contract_id": new.outcome.contract_id,
                         "version": new.outcome.version + 1,
-                        "verdict": new.result.verdict.verdict,
+                        "verdict": new.result.verdict.name,
                         "success": new.result.verdict.success,
                     }
                     for new in versions
@@ -234,7 +227,7 @@ class AddRescored:
         verdict, outcome = new.result.verdict, new.outcome
         return (
             *(self.tenant, outcome.id, outcome.version + 1, self.criteria_digest),
-            *(verdict.verdict.value, int(verdict.success), verdict.score),
+            *(verdict.name, int(verdict.success), verdict.score),
         )
 
     def _write_single(
@@ -255,7 +248,7 @@ class AddRescored:
             criteria[1],
             outcome.evidence_leaf,
             commitment(new.salt, written),
-            verdict.verdict.value,
+            verdict.name,
             verdict.success,
             verdict.exact,
             verdict.bonus_micros,
@@ -285,7 +278,7 @@ class AddRescored:
         tenant, digest = self.tenant, self.criteria_digest
         for new in versions:
             outcome, now = new.outcome, new.result.verdict
-            verdict, row = now.verdict.value, (int(now.success), outcome.version + 1, digest, tenant, outcome.id)
+            verdict, row = now.name, (int(now.success), outcome.version + 1, digest, tenant, outcome.id)
             if verdict == outcome.verdict and now.score == outcome.score:
                 same.append(row)
             else:
