@@ -1,5 +1,6 @@
 """A version in a segment is proven alone, erased alone, checked with its rows, and every forgery of it is found."""
 
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
@@ -8,13 +9,13 @@ import pytest
 from sqlalchemy import select, update
 from tests.outcomes.making import ENGINE, body_of, criteria_of, outcome, recorded, together
 
-from meruit.audit.bundle import CaseReceipt, Receipt, VersionsFile, pack_files, unpack
+from meruit.audit.bundle import CaseReceipt, Entries, LoggedEntry, Receipt, VersionsFile, pack_files, unpack
 from meruit.audit.check import check_store
 from meruit.audit.export import export, receipt
 from meruit.audit.verify.outcome import verify_bundle
 from meruit.audit.verify.receipt import verify_receipt
 from meruit.errors import BundleFlaw, RecordTampered, StoreError
-from meruit.log.entries import VersionSegmentEntry, read_entry
+from meruit.log.entries import EvidenceEntry, VerdictEntry, VersionSegmentEntry, read_entry
 from meruit.log.segment import read_version, version_bytes
 from meruit.model.access import Scope
 from meruit.model.outcome import Labels
@@ -23,6 +24,7 @@ from meruit.outcomes.segment import open_versions, pack, pack_version
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.basis import VersionBasis
 from meruit.outcomes.store.erase import Erase, erase
+from meruit.outcomes.store.together import RecordTogether
 from meruit.outcomes.store.write import AddVersions, NewVersion
 from meruit.store import tables
 from meruit.store.blobs import in_database
@@ -316,3 +318,133 @@ def test_what_a_version_rests_on_is_compared_with_its_segment(records: Store) ->
     with pytest.raises(RecordTampered):
         require(VersionBasis(2))
     assert [problem.code for problem in check_store(records).problems] == ["row"]
+
+
+# Batches, whose first versions are in segments.
+
+
+def make_batch(store: Store, *contracts: str | None) -> list[str]:
+    """One outcome for each contract, recorded as a batch."""
+    made = []
+    for number, contract in enumerate(contracts):
+        text = "the cat" if number % 2 else "the cat sat"
+        new = outcome(store, work_output={"text": text, "n": number}, labels=Labels(contract, "agent"))
+        result = msgspec.structs.replace(new.result, contract_id=contract or new.id)
+        made.append(msgspec.structs.replace(new, result=result))
+    return [one.outcome_id for one in store.recorder.write(RecordTogether(TENANT, tuple(made)))]
+
+
+def test_a_batch_adds_one_entry_and_one_event(records: Store) -> None:
+    make_batch(records, None)
+    before = size_of(records)
+    ids = make_batch(records, None, None, "shared", 'ünï "c"')
+    assert size_of(records) - before == 1
+    with records.database.reading() as connection:
+        event = connection.execute(select(tables.events).order_by(tables.events.c.seq.desc()).limit(1)).one()
+        found = [outcomes.full_record(connection, SCOPE, one, records.blobs) for one in ids]
+    data = msgspec.json.decode(event.data)
+    assert event.type == "outcomes.recorded"
+    assert [(one["outcome_id"], one["version"], one["agent_id"]) for one in data["outcomes"]] == [
+        (one, 1, "agent") for one in ids
+    ]
+    assert [one.work_output["n"] for one in found if one.work_output is not None] == [0, 1, 2, 3]
+    assert [one.verification_result.success for one in found if one.verification_result] == [True, True, True, True]
+    assert check_store(records).problems == []
+
+
+def test_each_outcome_of_a_batch_is_proven_alone(records: Store) -> None:
+    make_outcomes(records, "shared", "other")
+    ids = make_batch(records, None, "shared", "shared", 'ünï "c"')
+    rescored(records)
+    make_outcomes(records, "shared")
+    for one in ids:
+        files = unpack(export(records, SCOPE, one))
+        found = verify_bundle(pack_files(files))
+        assert found.failed is None, found
+        assert {"work/output.json", "verdicts/1.json", "verdicts/2.json", "versions.json"} <= files.keys()
+        for version in (1, 2):
+            made = receipt(records, SCOPE, one, version)
+            assert isinstance(made, CaseReceipt)
+            assert verify_receipt(made.to_json()).version == version
+
+
+def test_every_forgery_of_a_batch_is_found(records: Store) -> None:
+    make_outcomes(records, "shared")
+    mine, other, alone = make_batch(records, "shared", "shared", None)
+    make_outcomes(records, "shared")
+    files, foreign = unpack(export(records, SCOPE, mine)), unpack(export(records, SCOPE, other))
+    ((leaf, held),) = VersionsFile.from_json(files["versions.json"]).versions.items()
+    entry = read_version(held.entry)
+    entries = msgspec.json.decode(files["entries.json"])["entries"]
+    of_contract = [
+        place
+        for place, one in enumerate(entries)
+        if isinstance(read_entry(b64decode(one["body"])), EvidenceEntry | VerdictEntry)
+    ]
+    assert of_contract, "the entry before the batch, and those after it"
+
+    def without(place: int) -> dict[str, bytes]:
+        left = [
+            LoggedEntry(one["index"], b64decode(one["body"]), [b64decode(hash_) for hash_ in one["proof"]])
+            for number, one in enumerate(entries)
+            if number != place
+        ]
+        return {"entries.json": Entries(left).to_json()}
+
+    forged = {
+        "other work": {"work/output.json": foreign["work/output.json"]},
+        "another outcome's": {"versions.json": foreign["versions.json"]},
+        "evidence elsewhere": {
+            "versions.json": VersionsFile(
+                {
+                    leaf: msgspec.structs.replace(
+                        held, entry=version_bytes(msgspec.structs.replace(entry, evidence_index=1))
+                    )
+                }
+            ).to_json()
+        },
+        "another statement": {"statement.dsse.json": foreign["statement.dsse.json"]},
+        **{f"without entry {place}": without(place) for place in of_contract},
+    }
+    assert failed_step(files) is None
+    for name, parts in forged.items():
+        assert failed_step({**files, **parts}) is not None, name
+    assert verify_bundle(export(records, SCOPE, alone)).failed is None
+
+
+def test_one_outcome_of_a_batch_is_erased_and_its_neighbours_stay(records: Store) -> None:
+    make_outcomes(records, "shared")
+    ids = make_batch(records, None, "shared", None)
+    for gone in ids[:2]:
+        assert set(erase(records, TENANT, gone, "asked to").parts) == {"input", "output", "metadata", "result"}
+    for one in ids:
+        found = verify_bundle(export(records, SCOPE, one))
+        assert found.failed is None, found
+    assert not any(name.startswith(("work/", "verdicts/")) for name in unpack(export(records, SCOPE, ids[0])))
+    assert check_store(records).problems == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: update(tables.outcomes).values(contract_id="another"),
+        lambda: update(tables.outcomes).values(output_salt=b"s" * 16),
+        lambda: update(tables.outcomes).values(input_address="0" * 64),
+        lambda: update(tables.outcomes).values(score=0.125),
+        lambda: tables.outcomes.delete().where(tables.outcomes.c.seq == 1),
+    ],
+)
+def test_outcomes_of_a_batch_that_were_changed_are_named(records: Store, change: Callable[[], object]) -> None:
+    make_batch(records, None, None)
+    assert check_store(records).problems == []
+    _change(records, change())
+    assert check_store(records).problems != []
+
+
+def test_an_outcome_does_not_point_to_a_segment_without_evidence(records: Store) -> None:
+    make_batch(records, None)
+    rescored(records)
+    with records.database.reading() as connection:
+        later = max(connection.execute(select(tables.verdict_segments.c.leaf)).scalars())
+    _change(records, update(tables.outcomes).values(evidence_leaf=later))
+    assert any(problem.where.startswith("outcomes") for problem in check_store(records).problems)

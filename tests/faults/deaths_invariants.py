@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Table, func, select, tuple_
 from tests.faults.deaths_requests import CONSUMER, INPUT, METADATA, Asked, Kind, Made, Request
 from tests.outcomes.making import naive_root
 
-from meruit.log.commitment import SALT_BYTES, matches
+from meruit.log.commitment import SALT_BYTES, commitment_to, matches
 from meruit.log.entries import (
     CriteriaEntry,
     Entry,
@@ -312,10 +312,24 @@ def no_verdict_is_half_there(view: View) -> Iterator[str]:
 def no_outcome_is_half_there(view: View) -> Iterator[str]:
     """Each has its evidence in the log, and as many verdicts as its version says."""
     for row in view.outcomes.values():
-        if row.evidence_leaf in view.new and not isinstance(view.entry(row.evidence_leaf), EvidenceEntry):
+        if row.evidence_leaf in view.new and not _holds_evidence(view, row):
             yield f"the outcome {row.id} has the evidence {view.entry(row.evidence_leaf)}"
         if any((row.tenant, row.id, version) not in view.verdicts for version in range(1, row.version + 1)):
             yield f"the outcome {row.id} lacks one of {row.version} verdicts"
+
+
+def _holds_evidence(view: View, row: Any) -> bool:
+    """Whether the leaf of an outcome commits to its work."""
+    entry, addresses = view.entry(row.evidence_leaf), _addresses(row)
+    if isinstance(entry, EvidenceEntry):
+        return True
+    first = view.verdicts.get((row.tenant, row.id, 1))
+    if not isinstance(entry, VersionSegmentEntry) or not entry.evidence or first is None:
+        return False
+    held = SegmentReader(view.connection, row.tenant).segment(row.evidence_leaf).content(first.place).entry()
+    salts = row.input_salt, row.output_salt, row.metadata_salt
+    expected = [commitment_to(salt, address) for salt, address in zip(salts, addresses, strict=True)]
+    return [held.input, held.output, held.metadata] == expected and held.outcome == row.id
 
 
 def no_key_is_half_there(view: View) -> Iterator[str]:

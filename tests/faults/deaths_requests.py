@@ -102,6 +102,11 @@ class Request:
         return f"reply {self.number}".encode()
 
     @property
+    def in_segment(self) -> bool:
+        """Whether its outcomes are a batch, which has one set of criteria."""
+        return len(self.outcomes) > 1 and len({one.verdict.body for one in self.outcomes}) == 1
+
+    @property
     def repeats(self) -> bool:
         """Whether its second time is answered as its first."""
         return self.kind in (Kind.RECORD, Kind.REGISTER)
@@ -112,9 +117,8 @@ class Request:
         made: Write[Any]
         match self.kind:
             case Kind.RECORD:
-                made = record(
-                    [_new(store, self.tenant, one) for one in self.outcomes], self.once, self.tenant, self.reply
-                )
+                several = [_new(store, self.tenant, one) for one in self.outcomes]
+                made = record(several, self.once, self.tenant, self.reply, in_segment=self.in_segment)
             case Kind.REGISTER:
                 body = self.verdict.body
                 register = criteria.RegisterCriteria(self.tenant, self.name, body, criteria_digest_of(body), "")
@@ -249,7 +253,8 @@ class Asked:
                     f"out_{here}_{index}",
                     None if (here + index) % 3 == 0 else f"contract-{(here + index) % 4}",
                     b'{"of":"%d.%d"}' % (here, index) + (LARGE if large else b""),
-                    VERDICTS[(here + index) % 3],
+                    # Every second request is a batch.
+                    VERDICTS[(here + index * (here % 2)) % 3],
                     os.urandom(64),
                 )
                 for index in range(many)

@@ -13,6 +13,7 @@ from meruit.log.merkle import EMPTY_ROOT, node_hash
 from meruit.model.canonical import canonical, payload_bytes
 from meruit.model.outcome import Labels
 from meruit.model.verdict import VerificationResult
+from meruit.outcomes.store.together import RecordTogether
 from meruit.outcomes.store.write import NewOutcome, RecordAll, RecordedVersion
 from meruit.store.idempotency import IdempotentRequest, IdempotentWrite
 from meruit.store.recorder import Write, _QueuedWrite
@@ -83,12 +84,18 @@ def recorded(store: Store, *outcomes: NewOutcome) -> list[RecordedVersion]:
 
 # Any: what it returns depends on whether the key was used before.
 def record(
-    outcomes: Sequence[NewOutcome], request: IdempotentRequest | None = None, tenant: str = "", reply: bytes = b""
+    outcomes: Sequence[NewOutcome],
+    request: IdempotentRequest | None = None,
+    tenant: str = "",
+    reply: bytes = b"",
+    *,
+    in_segment: bool = False,
 ) -> Write[Any]:
     """The write that records outcomes, with an idempotency key if a request is given."""
     if request is None:
         return RecordAll(tenant, tuple(outcomes))
-    write = RecordAll(tenant, tuple(outcomes), idempotency_key=request.key)
+    kind = RecordTogether if in_segment else RecordAll
+    write = kind(tenant, tuple(outcomes), idempotency_key=request.key)
     return IdempotentWrite(tenant, request, write, lambda _: reply)
 
 

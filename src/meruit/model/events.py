@@ -14,6 +14,7 @@ class EventType(StrEnum):
 
     OUTCOME_RECORDED = "outcome.recorded"
     OUTCOME_RESCORED = "outcome.rescored"
+    OUTCOMES_RECORDED = "outcomes.recorded"
     OUTCOMES_RESCORED = "outcomes.rescored"
     OUTCOME_ERASED = "outcome.erased"
     CRITERIA_REGISTERED = "criteria.registered"

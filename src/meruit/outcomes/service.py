@@ -35,6 +35,7 @@ from meruit.model.work import Work
 from meruit.outcomes.store import criteria as named
 from meruit.outcomes.store import read as outcomes
 from meruit.outcomes.store.criteria import NamedCriteria
+from meruit.outcomes.store.together import RecordTogether
 from meruit.outcomes.store.write import (
     SALTS,
     HistoryCheck,
@@ -229,8 +230,12 @@ class Registrar:
         *,
         by_agent: bool = False,
         idempotency_key: str | None = None,
+        in_segment: bool = False,
     ) -> RecordAll:
-        """The write that records several outcomes. Work that agents submit themselves counts as an attempt."""
+        """The write that records several outcomes. Work that agents submit themselves counts as an attempt.
+
+        In a segment, they share one entry of the log and one event; all must be judged by the same criteria.
+        """
 
         def prepare_drafts() -> tuple[tuple[NewOutcome, ...], tuple[OutputAttempt, ...]]:
             drafts = tuple(self._draft_compared(tenant, one, by_agent=by_agent) for one in judged)
@@ -241,7 +246,8 @@ class Registrar:
             drafts, attempts = await asyncio.to_thread(prepare_drafts)
         else:
             drafts, attempts = prepare_drafts()
-        return RecordAll(tenant=tenant, outcomes=drafts, attempts=attempts, idempotency_key=idempotency_key)
+        write = RecordTogether if in_segment else RecordAll
+        return write(tenant=tenant, outcomes=drafts, attempts=attempts, idempotency_key=idempotency_key)
 
     def record_sync(self, tenant: str, judged: JudgedWork) -> RecordedVersion:
         """Record one outcome, without an event loop; returns when it is durable."""

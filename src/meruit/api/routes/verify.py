@@ -206,7 +206,11 @@ async def _reply_to(
             return _reply(judged, recorded=False, single=single)
         key_used = None if once is None else once.key
         write = await service.registrar.draft_all(
-            caller.tenant, judged, by_agent=caller.role is Role.AGENT, idempotency_key=key_used
+            caller.tenant,
+            judged,
+            by_agent=caller.role is Role.AGENT,
+            idempotency_key=key_used,
+            in_segment=not single,
         )
 
         def complete(written: Sequence[RecordedVersion]) -> list[JudgedWork]:

@@ -97,7 +97,7 @@ async def list_outcomes(request: PageRequest) -> Response[Any]:
     )
     return request.show(
         "outcomes.html",
-        live=None if is_agent else Live(types=(EventType.OUTCOME_RECORDED,)),
+        live=None if is_agent else Live(types=(EventType.OUTCOME_RECORDED, EventType.OUTCOMES_RECORDED)),
         table=table,
         outcomes=shown,
         total=total,

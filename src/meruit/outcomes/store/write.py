@@ -1,5 +1,7 @@
 """Writing what was decided: outcomes and later versions of their verdicts, each with its entries in the audit log."""
 
+from typing import Self
+
 import msgspec
 from sqlalchemy import bindparam, select, update
 
@@ -8,7 +10,7 @@ from meruit.governance.records import OutputAttempt, VerifiedWork, compare_verif
 from meruit.governance.rule_governance import RuleGovernance
 from meruit.judge.governance import add_answer
 from meruit.log.commitment import SALT_BYTES, commitment, commitment_to
-from meruit.log.entries import OUR_CONTRACT, CriteriaEntry, EvidenceEntry, VerdictEntry
+from meruit.log.entries import OUR_CONTRACT, PARTS, RESULT, CriteriaEntry, EvidenceEntry, VerdictEntry
 from meruit.model.events import EventType
 from meruit.model.outcome import Labels
 from meruit.model.time import to_micros
@@ -19,7 +21,8 @@ from meruit.store.blobs import EvidencePart
 from meruit.store.rows import RowMarks, Rows
 from meruit.store.transaction import WriteTransaction
 
-SALTS = 4
+_SALTED = (*PARTS, RESULT)
+SALTS = len(_SALTED)
 """One each for input, output, metadata and the result."""
 
 
@@ -83,29 +86,17 @@ class NewOutcome(msgspec.Struct, frozen=True):
 
     def write(self, writing: WriteTransaction) -> RecordedVersion:
         """The outcome, its evidence and its first verdict."""
-        if self.history_check is not None:
-            result = self.history_check.add_flags(writing, self.tenant, self.result)
-            if result is not self.result:
-                changed = msgspec.structs.replace(self, result=result, result_json=None, history_check=None)
-                return msgspec.structs.replace(changed.write(writing), result=result)
-        tenant, labels = self.tenant, self.labels
-        contract = labels.contract_id or self.id
-        salts = [self.salts[part * SALT_BYTES :][:SALT_BYTES] for part in range(SALTS)]
+        checked = self.check_history(writing)
+        if checked is not self:
+            return msgspec.structs.replace(checked.write(writing), result=checked.result)
+        tenant, labels, contract = self.tenant, self.labels, self.contract
         criteria_digest, criteria_index = commit_criteria(writing, tenant, self.criteria, self.result.criteria_digest)
         fresh = contract == self.id
         contract_seq = 1 if fresh else writing.next_in_contract(tenant, contract)
         evidence_index = writing.append(
-            EvidenceEntry(
-                writing.now.written,
-                *(tenant, self.id, contract, contract_seq),
-                commitment_to(salts[0], self.input.address),
-                commitment_to(salts[1], self.output.address),
-                commitment_to(salts[2], self.metadata.address),
-            ),
+            EvidenceEntry(writing.now.written, *(tenant, self.id, contract, contract_seq), *self.commit_to_evidence()),
             *(tenant, contract, contract_seq),
         )
-        for part in (self.input, self.output, self.metadata):
-            writing.keep(part.blob(tenant))
         version = _NewVersion(
             outcome_id=self.id,
             contract_id=contract,
@@ -116,33 +107,9 @@ class NewOutcome(msgspec.Struct, frozen=True):
             reason="",
         )
         result_json = self.result_json or self.result.to_json()
-        leaf = _write_version(writing, tenant, version, self.result, result_json, salts[3], contract_seq + 1)
+        leaf = _write_version(writing, tenant, version, self.result, result_json, self.salt(RESULT), contract_seq + 1)
         result = self.result
-        writing.insert(
-            tables.outcomes,
-            tenant=tenant,
-            id=self.id,
-            seq=writing.next_outcome(),
-            contract_id=contract,
-            agent_id=labels.agent_id,
-            consumer_id=labels.consumer_id,
-            domain=labels.domain,
-            created_at=to_micros(result.verified_at),
-            evidence_leaf=evidence_index,
-            input_address=self.input.address,
-            input_salt=salts[0],
-            output_address=self.output.address,
-            output_salt=salts[1],
-            metadata_address=self.metadata.address,
-            metadata_salt=salts[2],
-            version=1,
-            verdict=result.verdict.value,
-            success=int(result.success),
-            score=result.score,
-            criteria_digest=criteria_digest,
-            idempotency_key=self.idempotency_key,
-            by_agent=int(self.by_agent),
-        )
+        self.insert_row(writing, evidence_index)
         writing.emit(
             *(tenant, EventType.OUTCOME_RECORDED, contract, f"{self.id}:1"),
             {
@@ -158,6 +125,63 @@ class NewOutcome(msgspec.Struct, frozen=True):
             },
         )
         return RecordedVersion(outcome_id=self.id, version=1, leaf=leaf)
+
+    def check_history(self, writing: WriteTransaction) -> Self:
+        """The outcome with what the agent's history adds to its result; itself where that adds nothing."""
+        if self.history_check is None:
+            return self
+        result = self.history_check.add_flags(writing, self.tenant, self.result)
+        if result is self.result:
+            return self
+        return msgspec.structs.replace(self, result=result, result_json=None, history_check=None)
+
+    @property
+    def contract(self) -> str:
+        """The contract that the client names, or the outcome itself."""
+        return self.labels.contract_id or self.id
+
+    def salt(self, part: str) -> bytes:
+        """The salt of input, output, metadata or the result."""
+        return self.salts[_SALTED.index(part) * SALT_BYTES :][:SALT_BYTES]
+
+    def commit_to_evidence(self) -> tuple[str, str, str]:
+        """Salted hashes of input, output and metadata."""
+        return (
+            commitment_to(self.salt("input"), self.input.address),
+            commitment_to(self.salt("output"), self.output.address),
+            commitment_to(self.salt("metadata"), self.metadata.address),
+        )
+
+    def insert_row(self, writing: WriteTransaction, evidence_leaf: int) -> None:
+        """Write the row of the outcome and what it refers to; the leaf is the one that commits to its evidence."""
+        result, labels = self.result, self.labels
+        for part in (self.input, self.output, self.metadata):
+            writing.keep(part.blob(self.tenant))
+        writing.insert(
+            tables.outcomes,
+            tenant=self.tenant,
+            id=self.id,
+            seq=writing.next_outcome(),
+            contract_id=self.contract,
+            agent_id=labels.agent_id,
+            consumer_id=labels.consumer_id,
+            domain=labels.domain,
+            created_at=to_micros(result.verified_at),
+            evidence_leaf=evidence_leaf,
+            input_address=self.input.address,
+            input_salt=self.salt("input"),
+            output_address=self.output.address,
+            output_salt=self.salt("output"),
+            metadata_address=self.metadata.address,
+            metadata_salt=self.salt("metadata"),
+            version=1,
+            verdict=result.verdict.value,
+            success=int(result.success),
+            score=result.score,
+            criteria_digest=result.criteria_digest,
+            idempotency_key=self.idempotency_key,
+            by_agent=int(self.by_agent),
+        )
 
 
 class NewVersion(msgspec.Struct, frozen=True):
@@ -194,13 +218,14 @@ class RecordAll(msgspec.Struct, frozen=True):
 
     def __call__(self, writing: WriteTransaction) -> list[RecordedVersion]:
         """Write all of them."""
-        self._prepare(writing)
+        self.prepare(writing)
         return [
             msgspec.structs.replace(outcome, idempotency_key=self.idempotency_key).write(writing)
             for outcome in self.outcomes
         ]
 
-    def _prepare(self, writing: WriteTransaction) -> None:
+    def prepare(self, writing: WriteTransaction) -> None:
+        """Count the attempts; raises StoreError for an outcome of a contract, which only completing it may record."""
         for outcome in self.outcomes:
             contract_id = outcome.labels.contract_id
             if contract_id is not None and OUR_CONTRACT.fullmatch(contract_id):
