@@ -9,7 +9,7 @@ FHIR_SERVER := tests/servers/medplum
 EVALUATORS := tests/servers/evaluators
 SSHD := /usr/sbin/sshd
 CHROMIUM := /usr/bin/chromium
-# Tests start Python some hundred times: where nothing compiled is kept, each of them compiles all it loads anew.
+# Tests start Python some hundred times: where nothing compiled is kept, each of them compiles all that it loads.
 unexport PYTHONDONTWRITEBYTECODE
 # Some tests wait for processes and sockets, so there are more workers than processors, and at first twice as many.
 WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) \* 3 / 2)

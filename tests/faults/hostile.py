@@ -192,9 +192,12 @@ def half_of(user: str) -> int | None:
 
 
 def _is_sampled(kind: Kind, place: int, seed: int, half: int | None) -> bool:
+    if place == 0:
+        return True
     if kind in EXHAUSTING:
-        return place == 0 or place % SOME == seed % SOME
-    return place == 0 or half is None or (place + seed) % 2 == half
+        # The limit is the same for every user, so that one of them meets it.
+        return place % SOME == seed % SOME and (half is None or (place // SOME + seed) % 2 == half)
+    return half is None or (place + seed) % 2 == half
 
 
 def _nth(seen: "Counter[Kind]", kind: Kind) -> int:
