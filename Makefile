@@ -73,7 +73,7 @@ endurance: $(READY)  ## ten thousand calls in each tier of the sandbox, 5,000 de
 mutants: $(READY)  ## mutation tests of the judge (some minutes)
 	@$(BIN)/mutmut run && $(BIN)/mutmut results
 
-docs: $(READY)  ## write the generated reference pages and the JSON Schema anew
+docs: $(READY)  ## write the generated reference pages and the JSON Schema again
 	@$(BIN)/python docs/generate.py
 
 lock: .venv/bin/python  ## pin every dependency with its hashes

@@ -244,7 +244,7 @@ def _admit(chain: KeyChain, one: KeyProof, accepted: str, accept_root: VerifierK
     if not is_new or entry.by != before or not before:
         return accepted
     if accepted != before and (accept_root is None or accept_root.vkey != before):
-        # Whoever steals a signing key can install a root, so what a late root does needs the reader's consent.
+        # A thief of a signing key can install a root, so what a late root does needs the reader's consent.
         raise LogContradiction(
             "root_not_accepted",
             f"entry {one.index} was signed by the root key {before}, which the log got after your first check; ask the "

@@ -59,7 +59,7 @@ Advance = Callable[[int], None]
 
 
 def _ignore(_cases: int) -> None:
-    """Where nobody waits for it."""
+    """Where no caller waits for it."""
 
 
 class CaseDetail(Record, frozen=True):

@@ -1,6 +1,6 @@
 """Try known attacks on the governance rules, and honest behaviour that resembles them.
 
-The market of `simulation.py` measures each rule on its own kind of cheat. These attackers know the rules and work
+The market of `simulation/` measures each rule on its own kind of cheat. These attackers know the rules and work
 around them. Each try is independent, so that rates have exact intervals.
 """
 

@@ -119,7 +119,7 @@ class _FinishCall:
     cost: CallCost
 
     def __call__(self, writing: WriteTransaction) -> None:
-        """Replace what was reserved by what it was, where that is known; the call is no longer under way."""
+        """Replace what was reserved by what it was, where that is known; the call has ended."""
         cost = self.cost
         writing.change(_ARRIVED, of_tenant=self.call.tenant, of_key=self.call.key)
         if cost.input_tokens is not None and cost.output_tokens is not None:

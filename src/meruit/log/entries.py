@@ -172,7 +172,7 @@ class ReleaseEntry(_ContractEntry, frozen=True, tag="release"):
 
 
 class DisputeEntry(_ContractEntry, frozen=True, tag="dispute"):
-    """Somebody objects."""
+    """The agent or an operator disputes the contract."""
 
     by: str
     reason: str

@@ -50,7 +50,7 @@ class ResultFigures(msgspec.Struct):
     penalty_micros: int = 0
 
 
-class _Line(msgspec.Struct):
+class _ExportLine(msgspec.Struct):
     """An OutcomeRecord, its parts as the text they are kept as: no digit is read, so none can be lost."""
 
     id: str
@@ -217,10 +217,10 @@ def _criteria(connection: Connection, tenant: str, digest: str, written: LruCach
 # Lines.
 
 
-def _line(found: _VersionWithWork) -> _Line:
+def _line(found: _VersionWithWork) -> _ExportLine:
     summary, version, work = found.summary, found.version, found.work
     figures = read_figures(version.result)
-    return _Line(
+    return _ExportLine(
         id=summary.id,
         contract_id=summary.contract_id,
         agent_id=summary.agent_id,

@@ -22,14 +22,14 @@ class SessionHeader(Record, frozen=True):
     tags: Mapping[str, str]
 
 
-class _Line(Record, frozen=True, omit_defaults=True):
+class _SessionLine(Record, frozen=True, omit_defaults=True):
     """One of the two is there; of several headers the last one holds."""
 
     header: SessionHeader | None = None
     verdict: VerifiedCase | None = None
 
 
-_READER = msgspec.json.Decoder(_Line)
+_READER = msgspec.json.Decoder(_SessionLine)
 
 
 class SessionJournal:
@@ -42,13 +42,13 @@ class SessionJournal:
 
     def add(self, several: Iterable[VerifiedCase]) -> None:
         """Keep verdicts; they are in the hands of the system when this returns."""
-        self._write(*(_Line(verdict=one) for one in several))
+        self._write(*(_SessionLine(verdict=one) for one in several))
 
     def change_header(self, header: SessionHeader) -> None:
         """Say what the verdicts are recorded as from here on."""
-        self._write(_Line(header=header))
+        self._write(_SessionLine(header=header))
 
-    def _write(self, *lines: _Line) -> None:
+    def _write(self, *lines: _SessionLine) -> None:
         if self._descriptor is None:
             self._descriptor = self._make()
         os.write(self._descriptor, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
@@ -59,7 +59,7 @@ class SessionJournal:
         unfinished = self._file.with_suffix(".new")
         descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        os.write(descriptor, msgspec.json.encode(_Line(header=self._header)) + b"\n")
+        os.write(descriptor, msgspec.json.encode(_SessionLine(header=self._header)) + b"\n")
         unfinished.replace(self._file)
         return descriptor
 
@@ -104,7 +104,7 @@ def find_left_behind(folder: Path) -> Iterator[LeftBehind]:
             os.close(descriptor)
 
 
-def _read_lines(file: Path) -> Iterator[_Line]:
+def _read_lines(file: Path) -> Iterator[_SessionLine]:
     """The lines; the last one may be cut off."""
     for line in file.read_bytes().split(b"\n")[:-1]:
         try:

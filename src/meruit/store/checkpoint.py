@@ -25,7 +25,7 @@ def checkpoint(
     found = _covering(store, size)
     if found is None and 0 <= age < CHECKPOINT_EVERY_MICROS:
         sleep((CHECKPOINT_EVERY_MICROS - age) / 1_000_000)
-        # Somebody else who waited may have been quicker.
+        # Another thread that waited may have been quicker.
         found = _covering(store, size)
     if found is None:
         store.recorder.write(audit.write_nothing, sign_now=True)

@@ -52,7 +52,7 @@ class Database(msgspec.Struct, frozen=True):
             try:
                 own.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             except sqlite3.OperationalError:
-                # Somebody reads; the next checkpoint does it.
+                # A reader is active; the next checkpoint does it.
                 return
             finally:
                 own.close()

@@ -266,7 +266,7 @@ def _check_latency(bundle: Bundle, deal: ContractHistory, terms: Terms) -> None:
 
 
 def _check_runs(contract: ContractFile, deal: ContractHistory, money: "_MoneyState") -> None:
-    """Check that every run in the log was paid for, and that none stays paid that is no longer verified."""
+    """Check that every run in the log was paid for, and that none stays paid that is not verified any more."""
     bills = [_bill(contract, entry) for _, entry in deal.money if isinstance(entry, SettlementEntry)]
     if strange := sorted(deal.usage.keys() - {use.run_id for bill in bills for use in bill.usage}):
         raise BundleFlaw(AuditStep.SETTLEMENT, f"no bill is for the tokens of run {short(strange[0])}")

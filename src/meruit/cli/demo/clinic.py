@@ -115,7 +115,7 @@ BENCHMARK = {
 }
 
 
-class Write(msgspec.Struct, frozen=True):
+class FhirWrite(msgspec.Struct, frozen=True):
     """One request of an agent to the chart."""
 
     method: str
@@ -123,25 +123,25 @@ class Write(msgspec.Struct, frozen=True):
     body: Mapping[str, Any] | None = None
 
 
-def _put(resource: Mapping[str, Any], **changed: Any) -> Write:
-    return Write(method="PUT", path=f"{resource['resourceType']}/{resource['id']}", body={**resource, **changed})
+def _put(resource: Mapping[str, Any], **changed: Any) -> FhirWrite:
+    return FhirWrite(method="PUT", path=f"{resource['resourceType']}/{resource['id']}", body={**resource, **changed})
 
 
 _NEW_VISIT = {**{k: v for k, v in _OTHER_VISIT.items() if k != "id"}, "start": "2026-03-06T09:30:00Z"}
-RIGHT: dict[str, list[Write]] = {
+RIGHT: dict[str, list[FhirWrite]] = {
     "cancel-visit": [_put(_VISIT, status="cancelled")],
     "refute-allergy": [_put(_ALLERGY, verificationStatus={"coding": [{"system": _STATUS, "code": "refuted"}]})],
     "stop-tablet": [_put(_TABLET, status="completed")],
     "add-phone": [_put(_PEOPLE["ada"], telecom=_PHONE)],
-    "book-visit": [Write(method="POST", path="Appointment", body=_NEW_VISIT)],
+    "book-visit": [FhirWrite(method="POST", path="Appointment", body=_NEW_VISIT)],
     "close-chart": [_put(_PEOPLE["ben"], active=False)],
 }
-WRONG: dict[str, list[Write]] = {
+WRONG: dict[str, list[FhirWrite]] = {
     "cancel-visit": [_put(_VISIT, status="cancelled"), _put(_OTHER_VISIT, status="cancelled")],
-    "refute-allergy": [Write("DELETE", "AllergyIntolerance/penicillin")],
-    "stop-tablet": [Write("DELETE", "MedicationRequest/tablet")],
+    "refute-allergy": [FhirWrite("DELETE", "AllergyIntolerance/penicillin")],
+    "stop-tablet": [FhirWrite("DELETE", "MedicationRequest/tablet")],
     "add-phone": [_put(_PEOPLE["ben"], telecom=_PHONE)],
-    "book-visit": [Write(method="POST", path="Appointment", body={**_NEW_VISIT, "start": "2026-03-06T10:30:00Z"})],
+    "book-visit": [FhirWrite(method="POST", path="Appointment", body={**_NEW_VISIT, "start": "2026-03-06T10:30:00Z"})],
     "close-chart": [],
 }
 AGENTS: dict[str, Callable[[str, int], bool]] = {

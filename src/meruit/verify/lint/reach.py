@@ -17,7 +17,7 @@ IMPOSSIBLE = frozenset({CONTRADICTORY, UNREACHABLE, UNAVOIDABLE})
 Value = float | str
 
 
-class Unreachable(NamedTuple):
+class ReachFinding(NamedTuple):
     """A proof that no output gets all that the criteria seem to offer."""
 
     code: str
@@ -25,7 +25,7 @@ class Unreachable(NamedTuple):
     criterion_id: str | None = None
 
 
-def find_unreachable(plan: Plan) -> Iterator[Unreachable]:
+def find_unreachable(plan: Plan) -> Iterator[ReachFinding]:
     """Find required criteria, minimum scores and penalties that no value of the metrics can satisfy."""
     lost = 0
     for rules in _rules_by_metric(plan):
@@ -43,7 +43,7 @@ def find_unreachable(plan: Plan) -> Iterator[Unreachable]:
         best, minimum = Fraction(plan.total_weight - lost, plan.total_weight), Fraction(*plan.minimum)
         if best < minimum:
             message = f"some criteria exclude each other: the score is at most {float(best):.4g}, below the minimum"
-            yield Unreachable(UNREACHABLE, f"{message} of {float(minimum):.4g}")
+            yield ReachFinding(UNREACHABLE, f"{message} of {float(minimum):.4g}")
 
 
 def _rules_by_metric(plan: Plan) -> Iterator[list[CriterionRule]]:
@@ -82,7 +82,7 @@ def _sum(rules: Sequence[CriterionRule], met: frozenset[int]) -> int:
     return sum(rule.weight for rule in rules if rule.position in met)
 
 
-def _contradiction(gates: Sequence[CriterionRule], values: Set[frozenset[int]]) -> Unreachable | None:
+def _contradiction(gates: Sequence[CriterionRule], values: Set[frozenset[int]]) -> ReachFinding | None:
     """Required criteria on one metric that no value meets together."""
     if len(gates) < 2 or any({gate.position for gate in gates} <= met for met in values):
         return None
@@ -90,17 +90,17 @@ def _contradiction(gates: Sequence[CriterionRule], values: Set[frozenset[int]]) 
         for other in gates[number + 1 :]:
             if not any({one.position, other.position} <= met for met in values):
                 message = f"contradicts {other.id!r}: no value of {one.subject} meets both, and both are required"
-                return Unreachable(code=CONTRADICTORY, message=message, criterion_id=one.id)
+                return ReachFinding(code=CONTRADICTORY, message=message, criterion_id=one.id)
     named = ", ".join(repr(gate.id) for gate in gates[1:])
     message = f"contradicts {named}: no value of {gates[0].subject} meets all of them, and all are required"
-    return Unreachable(code=CONTRADICTORY, message=message, criterion_id=gates[0].id)
+    return ReachFinding(code=CONTRADICTORY, message=message, criterion_id=gates[0].id)
 
 
-def _unavoidable(rules: Sequence[CriterionRule], values: Set[frozenset[int]]) -> Iterator[Unreachable]:
+def _unavoidable(rules: Sequence[CriterionRule], values: Set[frozenset[int]]) -> Iterator[ReachFinding]:
     """Penalties of which every value costs one."""
     costly = [rule for rule in rules if rule.penalty]
     least = min((sum(rule.penalty for rule in costly if rule.position not in met) for met in values), default=0)
     if least:
         named = ", ".join(repr(rule.id) for rule in costly)
         message = f"every value of {costly[0].subject} costs a penalty: at least {in_units(least)} of those on {named}"
-        yield Unreachable(code=UNAVOIDABLE, message=message, criterion_id=costly[0].id)
+        yield ReachFinding(code=UNAVOIDABLE, message=message, criterion_id=costly[0].id)
