@@ -32,8 +32,8 @@ MAX_JOBS = 4
 """How many evaluations a worker keeps ready."""
 WAITING_SHARES = 2
 """Shares for each worker that are judged or wait to be recorded."""
-LEAST_ROWS = 100_000
-"""With fewer rows, starting Ray takes longer than judging most of them here."""
+LEAST_ROWS = 500_000
+"""With fewer rows, starting Ray takes about as long as judging them here: eight seconds of the processor, or more."""
 
 
 class SharedRun(msgspec.Struct, frozen=True):

@@ -71,6 +71,7 @@ def test_failing_cases_are_listed_by_combined_filters(run: Run, files: None) -> 
     text = run("eval", "show", "a", "--failing").stdout
     assert "q3" in text
     assert run("eval", "show", "a", "--verdict", "inconclusive").stdout == ""
+    assert len(json.loads(run("eval", "show", "a", "--limit", "3", "--json").stdout)["cases"]) == 3
 
 
 def test_two_evaluations_are_compared_case_by_case(run: Run, files: None) -> None:
@@ -82,6 +83,17 @@ def test_two_evaluations_are_compared_case_by_case(run: Run, files: None) -> Non
     assert compared["overall"]["p"] < 0.001
     text = run("eval", "compare", "a", "b").stdout
     assert "+30.0" in text
+    assert "fixed (18)" in text
+    assert "broken" not in text
+
+
+def test_evaluations_without_common_cases_are_told_apart(run: Run, files: None, write: Write) -> None:
+    evaluated(run, "a")
+    write("other.jsonl", '{"id": "elsewhere", "reference": "yes", "output": "yes"}')
+    evaluated(run, "other")
+    text = run("eval", "compare", "a", "other").stdout
+    assert "id" in text
+    assert "detectable" not in text
 
 
 def test_the_exit_code_says_what_a_pipeline_asked(run: Run, files: None) -> None:
@@ -99,8 +111,12 @@ def test_the_exit_code_says_what_a_pipeline_asked(run: Run, files: None) -> None
 
 def test_nothing_judged_is_exit_code_3(run: Run, files: None, write: Write) -> None:
     write("empty.jsonl", '{"id": "a", "reference": "yes"}')
-    assert run("eval", "run", "criteria.json", "empty.jsonl", "--name", "e").returncode == 3
+    ended = run("eval", "run", "criteria.json", "empty.jsonl", "--name", "e")
+    assert ended.returncode == 3
+    # Why the first case is open, and how to list all of them.
+    assert "eval show e --verdict inconclusive" in ended.stderr
     write("none.jsonl", "")
+    assert "no cases" in run("eval", "run", "criteria.json", "none.jsonl", "--name", "m").stderr
     assert run("eval", "run", "criteria.json", "none.jsonl", "--name", "n", "--json").returncode == 3
 
 

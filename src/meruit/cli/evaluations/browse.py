@@ -21,6 +21,8 @@ from meruit.cli.terminal import (
 )
 
 STATUSES = ("running", "finished")
+SHOWN_CASES = 20
+"""Cases that are listed where no limit is given."""
 
 
 @click.command("list")
@@ -71,7 +73,7 @@ def list_command(  # noqa: PLR0913 - one an option
 @click.command("show")
 @click.argument("name", metavar="NAME")
 @case_filters
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, metavar="N", help="Most cases.")
+@click.option("--limit", type=click.IntRange(1, 10_000), metavar="N", help="List cases, at most so many (default: 20).")
 @click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Cursor: `next` of the previous page.")
 @tenant_option
 @store_options
@@ -80,7 +82,7 @@ def list_command(  # noqa: PLR0913 - one an option
 def show_command(
     *,
     name: str,
-    limit: int,
+    limit: int | None,
     after: int,
     tenant: str,
     data: str | None,
@@ -90,8 +92,9 @@ def show_command(
 ) -> int:
     """Show an evaluation's numbers, or the cases that fit the filters.
 
-    Filters can be combined; a case must fit all of them. A filter that is given several times accepts each of its
-    values. With --json, cases come with their work and all evidence.
+    Cases are listed where a filter, --limit or --after is given. Filters can be combined; a case must fit all of
+    them. A filter that is given several times accepts each of its values. With --json, cases come with their work
+    and all evidence.
     """
     import msgspec
 
@@ -104,7 +107,7 @@ def show_command(
         reader = Evaluations(store, tenant)
         found = reader.find(name)
         wanted = make_filter(reader, found, filters)
-        if wanted == CaseFilter() and not after:
+        if wanted == CaseFilter() and not after and limit is None:
             summary, results = reader.summary(found), ReviewResults(store, tenant)
             corrected, judges = results.corrected_rates(found), results.judge_statuses(found)
             tokens = reader.judge_tokens(found)
@@ -120,8 +123,9 @@ def show_command(
                 say()
                 print_corrected_rates(corrected)
             return ExitCode.PASSED
-        details = [*reader.details(found, wanted, after=after, limit=limit)]
-        following = details[-1].summary.seq if len(details) == limit else None
+        most = limit or SHOWN_CASES
+        details = [*reader.details(found, wanted, after=after, limit=most)]
+        following = details[-1].summary.seq if len(details) == most else None
         if as_json:
             print_json(msgspec.json.encode({"evaluation": found, "cases": details, "next": following}))
         else:

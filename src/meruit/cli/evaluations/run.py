@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from meruit.evaluations.datafiles import DataFile
     from meruit.evaluations.evaluation import EvaluationRecord
     from meruit.evaluations.ray_run import RayRun
+    from meruit.evaluations.reader import Evaluations
     from meruit.evaluations.run import EvaluationProgress
+    from meruit.evaluations.summary import EvaluationSummary
     from meruit.evaluations.targets import Target
     from meruit.review.results import ReviewResults
 
@@ -85,7 +87,7 @@ MAX_WORKERS = 256
     "--workers",
     type=click.IntRange(1, MAX_WORKERS),
     metavar="N",
-    help="With --engine ray: number of workers, for files of any size (default: 2, from 100,000 rows).",
+    help="With --engine ray: number of workers, for files of any size (default: 2, from 500,000 rows).",
 )
 @fresh_option
 @click.option(
@@ -233,6 +235,7 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
             print_json(_to_json(done, summary, tokens))
         else:
             print_summary(done, summary, tokens)
+            _explain_open(reader, done, summary)
         compared = None if against is None else reader.compare(against, done)
         write_reports(reader, done, {"junit": junit, "ctrf": ctrf})
         decision = decide(summary.overall, fail_under=fail_under, strict=strict, compared=compared, max_drop=max_drop)
@@ -244,6 +247,20 @@ def run_command(  # noqa: PLR0913, PLR0915 - one an option, and each is passed o
         return ExitCode.PASSED if decision.passed else ExitCode.NOT_PASSED
     finally:
         store.close()
+
+
+def _explain_open(reader: "Evaluations", done: "EvaluationRecord", summary: "EvaluationSummary") -> None:
+    """Say why cases could not be judged: as a rule, a column is not where the criteria look for it."""
+    from meruit.cli.evaluations.view import print_why_open
+    from meruit.evaluations.reader import CaseFilter
+    from meruit.evaluations.summary import OPEN
+
+    if not done.cases:
+        note("there are no cases in the data")
+    elif summary.overall.open:
+        wanted = CaseFilter(verdicts=tuple(sorted(OPEN)))
+        for example in reader.details(done, wanted, limit=1):
+            print_why_open(done.name, example)
 
 
 def _check_engine(engine: str, workers: int | None, *, is_file: bool) -> None:

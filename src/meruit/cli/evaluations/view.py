@@ -1,5 +1,6 @@
 """Evaluations as text: summaries, cases and comparisons."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from meruit.cli.terminal import escape_control_characters, format_cell, note, print_table, say
@@ -150,6 +151,13 @@ def print_cases(details: Sequence[CaseDetail], following: int | None) -> None:
         note(f"more with --after {following}")
 
 
+def print_why_open(name: str, example: CaseDetail) -> None:
+    """Print why a case could not be judged, and how to list the others."""
+    reasons = _shorten("; ".join(_reasons(example)), 3 * LONGEST_TEXT)
+    note(escape_control_characters(f"not judged, for example case {example.summary.case_id}: {reasons}"))
+    note(escape_control_characters(f"list all: meruit eval show {shlex.quote(name)} --verdict inconclusive"))
+
+
 def _reasons(one: CaseDetail) -> Iterator[str]:
     if one.error_message:
         yield one.error_message
@@ -187,6 +195,10 @@ def print_comparison(compared: EvaluationComparison, limit: int) -> None:
             aside.append(f"{count:,} cases are only in {name}")
     if aside:
         say(escape_control_characters("; ".join(aside)))
+    if not compared.overall.cases:
+        if compared.only_first and compared.only_second and not compared.open:
+            say("cases are paired by their id: give equal cases equal ids, or map the column that holds them to id")
+        return
     say()
     rows = [("all", *_difference(compared.overall))]
     rows += [(name, *_difference(one)) for name, one in compared.criteria.items()]
@@ -197,7 +209,12 @@ def print_comparison(compared: EvaluationComparison, limit: int) -> None:
     ]
     what = "criterion or tag" if compared.tags else "criterion"
     print_table((what, compared.first, compared.second, "difference", "95% interval", "p", "detectable"), rows)
+    tested = [*compared.criteria.values(), *(one for tagged in compared.tags.values() for one in tagged.values())]
+    if any(one.p_holm != one.p for one in tested):
+        say("difference and detectable are in points; p of criteria and tags allows for their number, intervals do not")
     for title, cases in (("fixed", compared.fixed), ("broken", compared.broken)):
+        if not cases:
+            continue
         say()
         more = f", and {len(cases) - limit:,} more" if len(cases) > limit else ""
         listed = escape_control_characters(", ".join(cases[:limit]))
