@@ -29,6 +29,7 @@ from meruit.errors import (
     StoreError,
     UsageRunEnded,
 )
+from meruit.model.chat import MOST_TOKENS
 from meruit.model.metering import (
     AttributionKey,
     AttributionKind,
@@ -65,6 +66,7 @@ from meruit.usage.store.observe_now import ObserveNow
 from meruit.usage.store.record_observations import RecordObservations, RunObservation
 from meruit.usage.store.record_prices import RecordPrices
 from meruit.usage.store.record_runs import RecordRun, RecordRuns
+from meruit.usage.store.rows import MAX_TOTAL_TOKENS
 
 MORE, LESS, NONE = Tokens(20, 5), Tokens(8, 5), Tokens(0, 0)
 _NUMBERS = count()
@@ -1216,3 +1218,19 @@ def test_progress_that_was_changed_from_outside_proves_nothing(here: Place, prog
     # The claim rests on the observations themselves, of which the last one is a fall.
     assert here.check().verdict.code is UsageCode.DECREASED
     assert here.logged() == []
+
+
+def test_totals_of_accounts_follow_a_run_that_moves(here: Place) -> None:
+    here.write(here.record(ended_at=None, source="first"))
+    here.write(here.record("other", source="first"))
+    here.check_totals()
+    here.write(here.record(source="second"))
+    here.check_totals()
+    here.looked(attempt(10), attempt(70))
+    here.looked(attempt(10, Tokens(MOST_TOKENS, 0), unattributed=5), run_id="other")
+    with here.store.database.reading() as connection:
+        totals = {one.account: one for one in usage_reading.sum_accounts(connection, here.tenant)}
+    assert totals["second"].runs == {UsageStatus.VERIFIED: 1}
+    assert (totals["second"].tokens, totals["first"].tokens) == (USED.total, MAX_TOTAL_TOKENS)
+    with here.store.database.reading() as connection:
+        assert usage_reading.sum_accounts(connection, "nobody") == []

@@ -1,5 +1,6 @@
 """Runs whose tokens are counted and looks at them, as the tests of usage record and read them."""
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from meruit.events.store import outbox
 from meruit.log.commitment import matches, usage_evidence_bytes
 from meruit.log.entries import UsageEntry, read_entry
 from meruit.model.metering import AttributionKey, AttributionKind, MeteredCall, MeteredRun, MeteredStep, UsageRecord
-from meruit.model.time import to_micros
+from meruit.model.time import from_micros, to_micros
 from meruit.model.usage import Assurance, Observation, Tokens, UsagePolicy, UsageStatus
 from meruit.store import tables
 from meruit.store.store import Store
@@ -124,11 +125,31 @@ class Place(NamedTuple):
         last = max((one for one in kept if one.total is not None), key=lambda one: (one.at, one.id), default=None)
         seen = None if last is None else last.total
         assert (row.last_input, row.last_output, row.last_requests) == _columns(seen)
+        self.check_totals()
         verified = record.verdict.status is UsageStatus.VERIFIED
         assert verified == bool(entries and entries[-1].status == "verified")
         changes = [kind for kind, _ in told if kind.startswith("usage.") and kind != "usage.acknowledged"]
         assert verified == (changes[-1:] == ["usage.verified"])
         return record
+
+    def check_totals(self) -> None:
+        """What each account adds up to is what its runs say."""
+        with self.store.database.reading() as connection:
+            found = {one.account: one for one in usage_reading.sum_accounts(connection, self.tenant)}
+            by_status = usage_reading.count_by_status(connection, self.tenant)
+            by_account = usage_reading.count_by_account(connection, self.tenant)
+            of = tables.usage_runs
+            rows = connection.execute(select(of).where(of.c.tenant == self.tenant)).all()
+        assert by_status == Counter(UsageStatus(row.status) for row in rows)
+        assert by_account == Counter(row.account for row in rows)
+        assert [*found] == sorted({row.account for row in rows})
+        for account, total in found.items():
+            mine = [row for row in rows if row.account == account]
+            assert total.runs == Counter(UsageStatus(row.status) for row in mine)
+            assert total.tokens == sum((row.last_input or 0) + (row.last_output or 0) for row in mine)
+            assert total.unattributed == sum(row.code == "unattributed" for row in mine)
+            seen = [row.last_observation_at for row in mine if row.last_observation_at is not None]
+            assert total.asked_at == (from_micros(max(seen)) if seen else None)
 
     def _row(self, connection: Connection, run_id: str) -> Any:
         of = tables.usage_runs

@@ -1,7 +1,6 @@
 """Ask a verifier: a verdict, a crash and a timeout all become a value."""
 
 import asyncio
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,7 +56,7 @@ async def ask_verifier(
 
 
 async def _call_verifier(verifier: Verifier, output: Any, supply: Mapping[str, Any], timeout_s: float | None) -> Any:
-    if inspect.iscoroutinefunction(verifier.call):
+    if verifier.is_async:
         return await await_in_task(verifier.ask(output, supply), timeout_s)
     limit = asyncio.timeout(timeout_s)
     try:

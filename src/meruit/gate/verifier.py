@@ -65,6 +65,8 @@ class Verifier(msgspec.Struct, frozen=True):
     """Whether it is annotated `-> None`: it has no final result, and rejects by raising."""
     reject_on: tuple[type[Exception], ...] = ()
     """Exceptions that reject a candidate, besides VerificationRejected."""
+    is_async: bool = False
+    """Whether it is a coroutine function; else it is called in a thread."""
 
     # Any: the return type of the author's verifier, or an awaitable of it.
     def ask(self, output: Any, supply: Mapping[str, Any]) -> Any:
@@ -183,6 +185,7 @@ def _verifier(function: FunctionType | MethodType, owner: type | None, *, on_cla
         deterministic=bool(getattr(owner, DETERMINISTIC, None) or getattr(function, DETERMINISTIC, False)),
         returns=Any if annotation is _NOTHING or isinstance(annotation, str) else _union_of(results),
         may_be_none=_is_none(annotation),
+        is_async=inspect.iscoroutinefunction(function),
     )
 
 

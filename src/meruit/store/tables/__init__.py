@@ -41,7 +41,14 @@ from meruit.store.tables.log import checkpoints, log_keys, log_leaves, log_state
 from meruit.store.tables.outcomes import criteria, criteria_names, outcomes, verdict_segments, verdicts
 from meruit.store.tables.review import review_draws, review_labels, reviews
 from meruit.store.tables.service import blobs, idempotency, key_use, keys, sessions
-from meruit.store.tables.usage import usage_accounts, usage_calls, usage_fetches, usage_observations, usage_runs
+from meruit.store.tables.usage import (
+    usage_account_totals,
+    usage_accounts,
+    usage_calls,
+    usage_fetches,
+    usage_observations,
+    usage_runs,
+)
 
 __all__ = [
     "EXACT_BALANCES",
@@ -98,6 +105,7 @@ __all__ = [
     "task_runs",
     "transfers",
     "try_sketches",
+    "usage_account_totals",
     "usage_accounts",
     "usage_calls",
     "usage_fetches",

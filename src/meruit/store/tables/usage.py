@@ -50,6 +50,7 @@ usage_runs = Table(
     Index("usage_runs_by_tenant_account", "tenant", "account", "ended_at", "seq"),
     Index("usage_runs_by_attribution_key", "tenant", "account", "attribution_kind", "attribution_key", "ended_at"),
     Index("usage_runs_due", "tenant", "account", "next_observation_at"),
+    Index("usage_runs_observed", "tenant", "account", "last_observation_at"),
     Index("usage_runs_by_cost", "tenant", "quoted_micros", "seq"),
     Index("usage_runs_by_contract", "tenant", "contract_id", "seq"),
 )
@@ -101,3 +102,15 @@ usage_accounts = Table(
     Column("credential", String(64), nullable=False),
 )
 """The lease of each account, so that one reconciler asks it at a time, and the fingerprint of the key used last."""
+
+usage_account_totals = Table(
+    "usage_account_totals",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("account", String(200), primary_key=True),
+    Column("status", String(20), primary_key=True),
+    Column("runs", BigInteger, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("unattributed", BigInteger, nullable=False),
+)
+"""What the runs of each account and status add up to; each change of a run adds its difference."""

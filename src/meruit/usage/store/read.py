@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, case, func, select
+from sqlalchemy import Connection, Select, func, select
 
 from meruit.errors import NotFound
 from meruit.model.metering import UsageRecord
@@ -126,46 +126,46 @@ def _fitting(tenant: str, wanted: Mapping[str, str | None]) -> Select[Any]:
 
 def count_by_status(connection: Connection, tenant: str) -> dict[UsageStatus, int]:
     """How many runs have each status."""
-    query = select(_runs.c.status, func.count()).where(_runs.c.tenant == tenant).group_by(_runs.c.status)
-    return {UsageStatus(status): count for status, count in connection.execute(query)}
-
-
-def count_up_to(connection: Connection, tenant: str, status: UsageStatus, most: int) -> int:
-    """How many runs have a status, counted up to a number."""
-    found = select(_runs.c.seq).where(_runs.c.tenant == tenant, _runs.c.status == status.value).limit(most)
-    return int(connection.execute(select(func.count()).select_from(found.subquery())).scalar_one())
+    of = tables.usage_account_totals.c
+    return {UsageStatus(status): runs for status, runs in _count_runs(connection, tenant, of.status)}
 
 
 def count_by_account(connection: Connection, tenant: str) -> dict[str, int]:
     """How many runs each account has, by name."""
-    number = func.count().label("number")
-    query = select(_runs.c.account, number).where(_runs.c.tenant == tenant).group_by(_runs.c.account)
-    return {row.account: row.number for row in connection.execute(query.order_by(_runs.c.account))}
+    return dict(_count_runs(connection, tenant, tables.usage_account_totals.c.account))
+
+
+def _count_runs(connection: Connection, tenant: str, by: Column[str]) -> Iterator[tuple[str, int]]:
+    """Count the runs by a column of the totals; no run is read."""
+    of = tables.usage_account_totals.c
+    query = select(by, func.sum(of.runs)).where(of.tenant == tenant, of.runs > 0).group_by(by).order_by(by)
+    return ((name, int(runs)) for name, runs in connection.execute(query))
 
 
 def sum_accounts(connection: Connection, tenant: str) -> list[AccountTotal]:
-    """What each account adds up to, by name."""
-    of = _runs.c
-    tokens = func.sum(func.coalesce(of.last_input, 0) + func.coalesce(of.last_output, 0))
-    loose = func.sum(case((of.code == UsageCode.UNATTRIBUTED.value, 1), else_=0))
-    query = (
-        select(of.account, of.status, func.count(), tokens, loose, func.max(of.last_observation_at))
-        .where(of.tenant == tenant)
-        .group_by(of.account, of.status)
-        .order_by(of.account)
-    )
-    found: dict[str, AccountTotal] = {}
-    for account, status, runs, counted, unattributed, asked in connection.execute(query):
-        known = found.get(account) or AccountTotal(account)
-        latest = [one for one in (known.asked_at, None if asked is None else from_micros(asked)) if one is not None]
-        found[account] = AccountTotal(
+    """What each account adds up to, by name; reads no run but the one of each account that was observed last."""
+    of = tables.usage_account_totals.c
+    query = select(of.account, of.status, of.runs, of.tokens, of.unattributed).where(of.tenant == tenant, of.runs > 0)
+    rows: dict[str, list[Any]] = {}
+    for row in connection.execute(query.order_by(of.account, of.status)):
+        rows.setdefault(row.account, []).append(row)
+    return [
+        AccountTotal(
             account,
-            {**known.runs, UsageStatus(status): runs},
-            known.tokens + int(counted),
-            known.unattributed + int(unattributed),
-            max(latest, default=None),
+            {UsageStatus(one.status): one.runs for one in several},
+            sum(one.tokens for one in several),
+            sum(one.unattributed for one in several),
+            _last_observation_of(connection, tenant, account),
         )
-    return [*found.values()]
+        for account, several in rows.items()
+    ]
+
+
+def _last_observation_of(connection: Connection, tenant: str, account: str) -> datetime | None:
+    of = _runs.c
+    query = select(func.max(of.last_observation_at)).where(of.tenant == tenant, of.account == account)
+    asked = connection.execute(query).scalar()
+    return None if asked is None else from_micros(asked)
 
 
 def iterate_account(

@@ -11,17 +11,19 @@ import msgspec
 from meruit.errors import NotFound
 from meruit.model.metering import MeteredRun, PriceQuote, RunCosts, UsageRecord
 from meruit.model.time import from_micros, to_micros
-from meruit.model.usage import Acknowledgement, Observation, Tokens, UsageRun, UsageVerdict, sum_tokens
+from meruit.model.usage import Acknowledgement, Observation, Tokens, UsageCode, UsageRun, UsageVerdict, sum_tokens
 from meruit.store import tables
 from meruit.store.recorder import PREFETCH
 from meruit.store.rows import RowKey, Rows
-from meruit.store.transaction import WriteTransaction
+from meruit.store.transaction import MergeRule, WriteTransaction
 from meruit.usage.progress import UsageProgress
 
 MAX_SORTED_MICROS = 2**63 - 1
 """Costs above it are sorted alike."""
 BLOCK = 500
 """How many runs one query reads."""
+MAX_TOTAL_TOKENS = 10**12
+"""A run adds at most so many tokens to the totals of its account, so that no sum passes the end of the integers."""
 K = TypeVar("K")
 T = TypeVar("T")
 
@@ -148,6 +150,7 @@ def insert_run(writing: WriteTransaction, tenant: str, by: str, encoded: Encoded
         **_price_columns(stored.record),
         body=encoded.body,
     )
+    _add_to_totals(writing, tenant, stored, 1)
     RUN_ROWS.put(writing, stored, tenant, encoded.run.id)
 
 
@@ -162,7 +165,46 @@ def save(writing: WriteTransaction, tenant: str, stored: StoredUsageRun) -> None
     run_id = stored.record.run.id
     values = _status_columns(stored)
     writing.rewrite(_SAVE, *(values[name] for name in _STATUS_PART), tenant, run_id)
+    before = RUN_ROWS.get(writing, tenant, run_id)
+    # A run is loaded before it is changed.
+    assert before is not None  # noqa: S101
+    if _account_part(before) != _account_part(stored):
+        _add_to_totals(writing, tenant, before, -1)
+        _add_to_totals(writing, tenant, stored, 1)
     RUN_ROWS.put(writing, stored, tenant, run_id)
+
+
+class _AccountPart(NamedTuple):
+    """What a run adds to the totals of its account."""
+
+    account: str
+    status: str
+    tokens: int
+    is_unattributed: bool
+
+
+def _account_part(stored: StoredUsageRun) -> _AccountPart:
+    record, counted = stored.record, stored.last_count
+    return _AccountPart(
+        account=record.run.source,
+        status=record.verdict.status.value,
+        tokens=0 if counted is None else min(counted.total, MAX_TOTAL_TOKENS),
+        is_unattributed=record.verdict.code is UsageCode.UNATTRIBUTED,
+    )
+
+
+def _add_to_totals(writing: WriteTransaction, tenant: str, stored: StoredUsageRun, sign: int) -> None:
+    part = _account_part(stored)
+    writing.merge(
+        tables.usage_account_totals,
+        MergeRule.ADDED,
+        tenant=tenant,
+        account=part.account,
+        status=part.status,
+        runs=sign,
+        tokens=sign * part.tokens,
+        unattributed=sign * part.is_unattributed,
+    )
 
 
 def save_prices(writing: WriteTransaction, tenant: str, stored: StoredUsageRun) -> None:

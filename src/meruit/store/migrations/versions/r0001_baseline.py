@@ -691,6 +691,17 @@ def _create_usage() -> None:
     )
     op.create_index("usage_runs_due", "usage_runs", ["tenant", "account", "next_observation_at"], unique=False)
     op.create_index("usage_runs_in_order", "usage_runs", ["tenant", "seq"], unique=True)
+    op.create_index("usage_runs_observed", "usage_runs", ["tenant", "account", "last_observation_at"], unique=False)
+    op.create_table(
+        "usage_account_totals",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("account", sa.String(length=200), nullable=False),
+        sa.Column("status", sa.String(length=20), nullable=False),
+        sa.Column("runs", sa.BigInteger(), nullable=False),
+        sa.Column("tokens", sa.BigInteger(), nullable=False),
+        sa.Column("unattributed", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "account", "status"),
+    )
     op.create_table(
         "usage_observations",
         sa.Column("tenant", sa.Text(), nullable=False),
