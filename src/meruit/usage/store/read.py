@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import Column, Connection, Select, func, select
 
 from meruit.errors import NotFound
 from meruit.model.metering import UsageRecord
@@ -128,6 +128,12 @@ def count_by_status(connection: Connection, tenant: str) -> dict[UsageStatus, in
     """How many runs have each status."""
     of = tables.usage_account_totals.c
     return {UsageStatus(status): runs for status, runs in _count_runs(connection, tenant, of.status)}
+
+
+def count_up_to(connection: Connection, tenant: str, status: UsageStatus, most: int) -> int:
+    """How many runs have a status, counted up to a number."""
+    found = select(_runs.c.seq).where(_runs.c.tenant == tenant, _runs.c.status == status.value).limit(most)
+    return int(connection.execute(select(func.count()).select_from(found.subquery())).scalar_one())
 
 
 def count_by_account(connection: Connection, tenant: str) -> dict[str, int]:
