@@ -977,8 +977,11 @@ def operator_evidence(chance: random.Random, world: World) -> Tampered:
         result = VerificationResult.from_json(kept)
         stamped = {f"{part}_digest": digest for part, digest in digests.items()}
         results[version] = msgspec.structs.replace(result, **stamped).to_json()
+    # The award of a contract commits to its input, too.
+    is_agreed = bundle.contract is None or forged.work["input"] == bundle.work["input"]
+    step = AuditStep.METRICS if is_agreed else AuditStep.BLOBS
     forged = forged._replace(results=results).committed()
-    return Tampered(f"the operator's other work ({shape})", forged.packed(world.signer, bundle), AuditStep.METRICS)
+    return Tampered(f"the operator's other work ({shape})", forged.packed(world.signer, bundle), step)
 
 
 def operator_value(chance: random.Random, world: World) -> Tampered:

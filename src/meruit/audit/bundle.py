@@ -137,6 +137,8 @@ class ContractFile(Record, frozen=True, forbid_unknown_fields=True):
     """By number of the settlement."""
     work: bytes
     """As it is kept, in canonical form: what was planted in it, too."""
+    input_salt: str | None = None
+    """Of what the work says of its input, in hex; None where the input was erased."""
 
 
 class RunProof(Record, frozen=True, forbid_unknown_fields=True):

@@ -214,7 +214,7 @@ def _bundle(store: Store, scope: Scope, outcome_id: str, connection: Connection,
         work=work,
         results={version: result for version, (_, result) in results.items()},
         statement=envelope(statement_about(latest, about, work, result), store.signer),
-        contract=_contract(connection, scope.tenant, contract_id, outcome_id),
+        contract=_contract(connection, scope.tenant, contract_id, outcome_id, has_input=row.input_address is not None),
         usage=UsageFile({run: _proof(connection, scope.tenant, run, leaves) for run, leaves in paid.items()})
         if paid
         else None,
@@ -404,11 +404,13 @@ def _proof(connection: Connection, tenant: str, run_id: str, leaves: Sequence[au
     return RunProof(commitment.salt.hex(), commitment.run, commitment.observations[:count])
 
 
-def _contract(connection: Connection, tenant: str, contract_id: str, outcome_id: str) -> ContractFile | None:
+def _contract(
+    connection: Connection, tenant: str, contract_id: str, outcome_id: str, *, has_input: bool
+) -> ContractFile | None:
     """What the contract was paid by, and on what grounds; None where there was none."""
     of, works = tables.contracts, tables.works
     agreed = connection.execute(
-        select(of.c.terms, works.c.body)
+        select(of.c.terms, works.c.body, works.c.input_salt)
         .join(works, (works.c.tenant == of.c.tenant) & (works.c.id == of.c.work_id))
         .where(of.c.tenant == tenant, of.c.id == contract_id)
     ).first()
@@ -424,6 +426,8 @@ def _contract(connection: Connection, tenant: str, contract_id: str, outcome_id:
         governance={str(row.version): SaltedContent(row.salt.hex(), row.body) for row in checked},
         bills={str(row.number): row.bill for row in paid},
         work=agreed.body,
+        # With the salt, an input could be guessed from its hash.
+        input_salt=_hex(agreed.input_salt) if has_input else None,
     )
 
 

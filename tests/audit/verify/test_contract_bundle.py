@@ -133,6 +133,9 @@ def test_what_was_erased_is_gone_and_said_to_be(world: World) -> None:
     assert found.bundle.contract is not None
     assert not found.bundle.contract.governance
     assert [*found.bundle.contract.bills] == ["1"]
+    # With its salt, an input that was erased could be guessed.
+    assert found.bundle.contract.input_salt is None
+    assert "input" in failing(handed(world, "paid and erased", input_salt="00" * 16), AuditStep.BLOBS)
 
 
 def test_a_contract_that_expired_has_no_outcome_to_hand_over(tmp_path: Path) -> None:
@@ -339,6 +342,10 @@ def test_the_content_is_what_was_committed_to(world: World) -> None:
         ({"governance": {"1": SaltedContent("00" * 16, kept.body)}}, "governance/1.json is not what was"),
         ({"governance": {"1": SaltedContent(kept.salt.upper(), kept.body)}}, "governance/1.json is not what was"),
         ({"governance": {"1": SaltedContent("zz", kept.body)}}, "governance/1.json is not what was"),
+        ({"input_salt": None}, "input"),
+        ({"input_salt": "zz"}, "input"),
+        ({"input_salt": (contract.input_salt or "").upper()}, "input"),
+        ({"input_salt": contract_of(world, "unsettled").input_salt}, "input"),
     ):
         assert said in failing(handed(world, "resettled", **fields), AuditStep.BLOBS), fields.keys()
 

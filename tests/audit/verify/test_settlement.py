@@ -515,7 +515,7 @@ def test_a_dossier_tells_of_no_more_than_was_planted(world: World, fields: dict[
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"null", b"{}", b'{"title":"x","private_names":[1]}', b"[" * 9_999])
 def test_work_that_cannot_be_read_is_refused(world: World, body: bytes) -> None:
     found = found_in(world, "settled", lambda forgery: forgery.under(work=body))
-    failing(found, AuditStep.GOVERNANCE)
+    failing(found, AuditStep.BLOBS)
 
 
 def test_work_has_one_form(world: World) -> None:

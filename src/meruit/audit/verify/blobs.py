@@ -11,6 +11,7 @@ from meruit.audit.bundle import (
 )
 from meruit.audit.verify.history import OutcomeHistory
 from meruit.audit.verify.usage import check_usage
+from meruit.documents.sanitize import describe
 from meruit.errors import AuditStep, BundleFlaw
 from meruit.log.commitment import matches, salt_of
 from meruit.log.entries import (
@@ -19,6 +20,7 @@ from meruit.log.entries import (
     SettlementEntry,
     criteria_digest_of,
 )
+from meruit.model.contract import parse_stored_work
 
 
 def check_blobs(bundle: Bundle, story: OutcomeHistory) -> str:
@@ -37,6 +39,8 @@ def check_blobs(bundle: Bundle, story: OutcomeHistory) -> str:
     erased = frozenset(results) if RESULT in story.erased else frozenset()
     gone += _check_pieces("verdicts", results, stored, bundle.salts.results, erased)
     gone += _check_contract(bundle.contract, story)
+    if bundle.contract is not None:
+        _check_agreed_input(bundle.contract, bundle.work.get("input"))
     check_usage(bundle.usage, {} if story.contract is None else story.contract.usage)
     return "all are what was committed to" if not gone else f"erased, as the log says: {', '.join(gone)}"
 
@@ -59,6 +63,20 @@ def _check_contract(contract: ContractFile | None, story: OutcomeHistory) -> lis
     bodies = {version: record.body for version, record in contract.governance.items()}
     salts = {version: record.salt for version, record in contract.governance.items()}
     return _check_pieces(GOVERNANCE, known, bodies, salts, erased)
+
+
+def _check_agreed_input(contract: ContractFile, given: bytes | None) -> None:
+    """The input that was judged is the one that the award commits to; nothing is said of one that was erased."""
+    if (given is None) != (contract.input_salt is None):
+        raise BundleFlaw(AuditStep.BLOBS, f"the input and its salt in {CONTRACT} are not both there")
+    if given is None or contract.input_salt is None:
+        return
+    try:
+        agreed = parse_stored_work(contract.work).input_commitment
+    except (ValueError, RecursionError) as problem:
+        raise BundleFlaw(AuditStep.BLOBS, f"the work cannot be read: {describe(problem)}") from None
+    if not matches(agreed, salt_of(contract.input_salt), given):
+        raise BundleFlaw(AuditStep.BLOBS, "work/input.json is not the input that the contract was awarded for")
 
 
 def _check_pieces(

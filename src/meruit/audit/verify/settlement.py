@@ -159,13 +159,9 @@ def _check_dossier(
 
 
 def _read_cheat_traps(contract: ContractFile) -> CheatTraps:
-    """What was hidden in the work before it was awarded."""
-    try:
-        submission = parse_stored_work(contract.work).submission
-        same = canonical(from_canonical(contract.work)) == contract.work
-    except (ValueError, RecursionError) as problem:
-        raise BundleFlaw(AuditStep.GOVERNANCE, f"the work cannot be read: {describe(problem)}") from None
-    if not same:
+    """What was hidden in the work before it was awarded; it was read before, with its input."""
+    submission = parse_stored_work(contract.work).submission
+    if canonical(from_canonical(contract.work)) != contract.work:
         raise BundleFlaw(AuditStep.GOVERNANCE, "the work is not in its recorded form")
     return CheatTraps(submission.canaries, submission.impossible)
 
