@@ -17,6 +17,7 @@ from litestar.testing import TestClient
 from litestar.types import ASGIApp
 from prometheus_client.parser import text_string_to_metric_families
 
+from meruit.api import telemetry
 from meruit.api.logging import configure_logs
 from meruit.api.problems import exception_handlers
 from meruit.api.telemetry import Instruments, TelemetryMiddleware
@@ -94,8 +95,8 @@ def test_a_request_is_counted_by_its_route_and_logged_once(world: World, client:
         assert client.get(f"/things/{name}").status_code == 200
     numbers = world.numbers()
     assert numbers["meruit_requests_total", ("GET", "/things/{name}", "200", "t1")] == 2
-    assert numbers["meruit_request_seconds_count", ("/things/{name}",)] == 2
-    assert numbers["meruit_request_seconds_sum", ("/things/{name}",)] == pytest.approx(0.002)
+    assert numbers["meruit_request_seconds_count", ("/things/{name}", "t1")] == 2
+    assert numbers["meruit_request_seconds_sum", ("/things/{name}", "t1")] == pytest.approx(0.002)
     assert numbers["meruit_requests_in_flight", ()] == 0
     first, second = world.lines()
     assert first.pop("time") <= second["time"]
@@ -224,7 +225,15 @@ def test_other_connections_pass_unseen() -> None:
 
     world = World(app)
     assert asyncio.run(served(world, "lifespan")) == ["lifespan"]
-    assert ("meruit_request_seconds_count", ("-",)) not in world.numbers()
+    assert ("meruit_request_seconds_count", ("-", "")) not in world.numbers()
+
+
+def test_tenants_beyond_a_number_share_their_times(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telemetry, "MAX_TIMED", 2)
+    for tenant in ("t1", "t2", "t3", "t4", "t1"):
+        world.app._histogram("/things", tenant).observe(1)
+    counts = {key: count for (name, key), count in world.numbers().items() if name == "meruit_request_seconds_count"}
+    assert counts == {("/things", "t1"): 2, ("/things", "t2"): 1, ("/things", telemetry.OTHER_TENANTS): 2}
 
 
 def test_the_service_starts_and_stops_behind_it() -> None:

@@ -28,6 +28,10 @@ _NO_STORE = (b"cache-control", b"no-store")
 _NO_SNIFF = (b"x-content-type-options", b"nosniff")
 _NO_CONTENT = (b"content-security-policy", b"default-src 'none'")
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+MAX_TIMED = 2_000
+"""Pairs of a route and a tenant that have times of their own; each is a dozen lines of `/metrics`."""
+OTHER_TENANTS = "(other)"
+"""The tenants of further pairs, together."""
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -40,7 +44,11 @@ class Instruments:
             "meruit_requests", "Requests answered.", ("method", "route", "status", "tenant"), registry=own
         )
         self.request_seconds = Histogram(
-            "meruit_request_seconds", "From first byte in to last byte out.", ("route",), buckets=_SECONDS, registry=own
+            "meruit_request_seconds",
+            "From first byte in to last byte out.",
+            ("route", "tenant"),
+            buckets=_SECONDS,
+            registry=own,
         )
         self.requests_in_flight = Gauge("meruit_requests_in_flight", "Requests being answered now.", registry=own)
         self.verdicts_total = Counter("meruit_verdicts", "Verdicts given.", ("verdict", "tenant"), registry=own)
@@ -113,7 +121,7 @@ class TelemetryMiddleware:
         self._clock = clock
         # Looking up a labelled child costs more than counting; there are few labels.
         self._counters: dict[tuple[str, str, int, str], Counter] = {}
-        self._histograms: dict[str, Histogram] = {}
+        self._histograms: dict[tuple[str, str], Histogram] = {}
         self._lines: list[dict[str, Any]] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -165,8 +173,9 @@ class TelemetryMiddleware:
         caller = scope["state"].get("caller")
         self._count(caller if isinstance(caller, Caller) else None, method, status, bytes_in)
         # Empty for requests without a key, and for those of wrong ones.
-        self._counter(method, route, status, caller.tenant if isinstance(caller, Caller) else "").inc()
-        self._histogram(route).observe(seconds)
+        tenant = caller.tenant if isinstance(caller, Caller) else ""
+        self._counter(method, route, status, tenant).inc()
+        self._histogram(route, tenant).observe(seconds)
         fields: dict[str, Any] = {
             "request_id": scope["state"]["request_id"],
             "method": method,
@@ -195,10 +204,12 @@ class TelemetryMiddleware:
             self._counters[method, route, status, tenant] = found
         return found
 
-    def _histogram(self, route: str) -> Histogram:
-        found = self._histograms.get(route)
+    def _histogram(self, route: str, tenant: str) -> Histogram:
+        found = self._histograms.get((route, tenant))
         if found is None:
-            found = self._histograms[route] = self._instruments.request_seconds.labels(route)
+            if tenant != OTHER_TENANTS and len(self._histograms) >= MAX_TIMED:
+                return self._histogram(route, OTHER_TENANTS)
+            found = self._histograms[route, tenant] = self._instruments.request_seconds.labels(route, tenant)
         return found
 
 

@@ -63,7 +63,7 @@ def test_requests_are_counted_by_the_template_of_their_route(deploy: Deploy) -> 
     assert found["meruit_requests_total", "GET", template, "200", "default"] == 3
     assert found["meruit_requests_total", "GET", template, "404", "default"] == 1
     assert found["meruit_requests_total", "GET", "-", "404", ""] == 1
-    assert found["meruit_request_seconds_count", template] == 4
+    assert found["meruit_request_seconds_count", template, "default"] == 4
     assert found["meruit_verdicts_total", "default", "pass"] == 1
     assert found["meruit_recorded_total", "default"] == 1
     assert found["meruit_group_size_count",] >= 2
